@@ -1,0 +1,1 @@
+"""kernelpack: kernels in the Triton language, compiled offline, served as torch.ops."""

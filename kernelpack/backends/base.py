@@ -1,0 +1,145 @@
+"""The contract between kernelpack and a backend. Everything a backend is asked for stands on this page."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from kernelpack.errors import TargetError
+from kernelpack.ir.core import Operation
+from kernelpack.target import Target
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a kernel is compiled. The same fields for every backend, so that one Config fits several targets.
+
+    A backend refuses by name what it cannot honour and ignores what has no meaning for it.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    enable_fp_fusion: bool = True
+    debug: bool = False
+
+
+@dataclass(frozen=True, order=True)
+class Fact:
+    """Something that compiled code assumes of an argument: `property` is one of the backend's, e.g. tt.divisibility."""
+
+    parameter: str
+    property: str
+    value: int
+
+    def __str__(self) -> str:
+        return f"{self.parameter}:{self.property}={self.value}"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A run-time parameter of a compiled kernel, in order: the Python name and the ttir type as text (`!tt.ptr<f32>`, `i32`)."""
+
+    name: str
+    type: str
+
+
+@dataclass
+class Lowered:
+    """What travels through a backend's stages beside the IR: what the launcher must know, filled in on the way."""
+
+    target: Target
+    options: Options
+    entry: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+Stage = Callable[[Any, Lowered], Any]
+"""Takes the value of the stage before (ttir first) and returns its own; `str()` of it, or the bytes, is what inspect shows."""
+
+
+@dataclass(frozen=True)
+class ArgumentProperty:
+    """One of a backend's argument specializations.
+
+    `holds(value)` decides for a run-time integer (a pointer's address, an integer's value); `guard` is the same as a C++
+    expression in which `{arg}` and `{value}` are replaced; `applies(type text)` says to which parameters it can belong.
+    """
+
+    name: str
+    value: int
+    guard: str
+    holds: Callable[[int], bool]
+    applies: Callable[[str], bool]
+
+
+class Backend(abc.ABC):
+    """A backend. Subclasses are created once and hold no state of a compilation."""
+
+    name: str
+    """The first part of a target: `cuda`, `cpu`, ..."""
+    image_kind: str
+    """What the last stage gives: `cubin`, `object`, ..."""
+    dispatch_key: str
+    """The torch dispatch key that ops register under: `CUDA`, `CPU`, ..."""
+    launcher: str
+    """The C++ class that loads and launches images (declared in `launcher_header`, implemented in `launcher_sources`)."""
+    launcher_header: Path
+    launcher_sources: Sequence[Path]
+
+    @abc.abstractmethod
+    def resolve_target(self, target: Target) -> Target:
+        """Returns the target with names such as `native` resolved. Raises TargetError for what this backend cannot build."""
+
+    @abc.abstractmethod
+    def stages(self, target: Target, options: Options) -> dict[str, Stage]:
+        """Returns the stages behind ttir in order, by the name `kernelpack inspect` knows them by."""
+
+    @abc.abstractmethod
+    def properties(self) -> Sequence[ArgumentProperty]:
+        """Returns the argument facts that this backend's code may assume."""
+
+    def supports(self, op: Operation, target: Target) -> str | None:
+        """Returns why an operation cannot be lowered, or None. Asked for every ttir operation before lowering."""
+        return None
+
+    def spec_key(self, values: Sequence[tuple[str, int]]) -> tuple[bool, ...]:
+        """Returns which properties hold for a call's (parameter type, value) pairs; equal keys share a compilation."""
+        return tuple(prop.holds(value) for kind, value in values for prop in self.properties() if prop.applies(kind))
+
+    def tool_versions(self) -> Mapping[str, str]:
+        """Returns the tools whose version decides the image's bytes, for pack headers and caches."""
+        return {}
+
+
+@functools.cache
+def backends() -> dict[str, Backend]:
+    """Returns every installed backend by name, the built-in ones first."""
+    found: dict[str, Backend] = {}
+    for entry in entry_points(group="kernelpack.backends"):
+        backend = entry.load()()
+        found[backend.name] = backend
+    if not found:  # running from a checkout that is not installed
+        from kernelpack.backends.cpu import CPUBackend
+        from kernelpack.backends.cuda import CUDABackend
+
+        for builtin in (CPUBackend(), CUDABackend()):
+            found[builtin.name] = builtin
+    return found
+
+
+def backend_of(target: Target) -> Backend:
+    """Returns the backend that builds a target. Raises TargetError."""
+    known = backends()
+    if target.backend not in known:
+        raise TargetError(
+            f"no backend is called {target.backend!r} (target {target})",
+            cure=f"use one of {', '.join(sorted(known))}, or install the package that provides it",
+        )
+    return known[target.backend]

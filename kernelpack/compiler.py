@@ -1,0 +1,69 @@
+"""From a kernel's source to an image for one target: runs the front end, the ttir passes and the backend's stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelpack.backends.base import Fact, Lowered, Options, Parameter, backend_of
+from kernelpack.errors import UnsupportedError
+from kernelpack.ir.core import Operation, entry_function
+from kernelpack.ir.verify import verify
+from kernelpack.passes import TTIR_PASSES
+from kernelpack.target import Target
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """An image with everything a pack header and a launcher need.
+
+    `stages` holds every stage's value by name (`ttir`, then the backend's); `metadata` holds the backend's resource
+    figures (`shared`, `num_warps`, `registers`, `spills`, ...).
+    """
+
+    entry: str
+    target: Target
+    options: Options
+    parameters: tuple[Parameter, ...]
+    facts: tuple[Fact, ...]
+    image_kind: str
+    image: bytes
+    metadata: dict[str, Any] = field(default_factory=dict)
+    stages: dict[str, Any] = field(default_factory=dict)
+
+
+def optimise_ttir(module: Operation, *, after_each: Callable[[str, Operation], None] | None = None) -> Operation:
+    """Runs the target-independent passes on a module in place and returns it; `after_each` sees it after every pass."""
+    for run in TTIR_PASSES:
+        run(module)
+        if after_each is not None:
+            after_each(run.__name__, module)
+    return module
+
+
+def compile_ttir(module: Operation, target: Target, options: Options, facts: tuple[Fact, ...] = ()) -> CompiledKernel:
+    """Compiles an optimised ttir module for a target.
+
+    The module's public function is the kernel; `facts` are those its `arg_attrs` state. Raises UnsupportedError with the
+    user's line where the backend refuses an operation.
+    """
+    backend = backend_of(target)
+    target = backend.resolve_target(target)
+    verify(module)
+    for op in module.walk():
+        reason = backend.supports(op, target)
+        if reason is not None:
+            raise UnsupportedError(f"{op.name} cannot be compiled for {target}: {reason}", location=op.location.source)
+    function = entry_function(module)
+    parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in function.body.arguments)
+    lowered = Lowered(target, options, function.attributes["sym_name"])
+    value: Any = module
+    stages: dict[str, Any] = {"ttir": str(module)}
+    for name, stage in backend.stages(target, options).items():
+        value = stage(value, lowered)
+        stages[name] = value if isinstance(value, bytes) else str(value)
+    assert isinstance(value, bytes), f"the last stage of {backend.name} must give bytes"
+    return CompiledKernel(
+        lowered.entry, target, options, parameters, facts, backend.image_kind, value, lowered.metadata, stages
+    )

@@ -1,0 +1,96 @@
+"""Every error class of the project; an error carries the user's file, line and column where it has one."""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SourceLocation:
+    """A place in the user's Python source. Lines and columns count from 1; column 0 means the whole line."""
+
+    file: str
+    line: int
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
+
+    def excerpt(self) -> str:
+        """Returns the source line with a caret under the column, or "" where the file cannot be read."""
+        text = linecache.getline(self.file, self.line).rstrip("\n")
+        if not text.strip():
+            return ""
+        caret = "\n    " + " " * (self.column - 1) + "^" if self.column else ""
+        return f"\n    {text}{caret}"
+
+
+class KernelpackError(Exception):
+    """Base of all errors that kernelpack raises on purpose.
+
+    `message` says what was expected and what came, `cure` what to do about it, `location` where in the user's source.
+    """
+
+    def __init__(self, message: str, *, location: SourceLocation | None = None, cure: str | None = None) -> None:
+        self.message = message
+        self.location = location
+        self.cure = cure
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:  # compile workers send errors between processes
+        return _rebuild, (type(self), self.message, self.location, self.cure)
+
+    def __str__(self) -> str:
+        where = f"{self.location}: " if self.location else ""
+        excerpt = self.location.excerpt() if self.location else ""
+        cure = f"\n  to fix: {self.cure}" if self.cure else ""
+        return f"{where}{self.message}{excerpt}{cure}"
+
+
+def _rebuild(kind: type[KernelpackError], message: str, location: SourceLocation | None, cure: str | None) -> KernelpackError:
+    return kind(message, location=location, cure=cure)
+
+
+class CompilationError(KernelpackError):
+    """A kernel uses something outside the language, or uses it wrongly."""
+
+
+class UnsupportedError(CompilationError):
+    """A backend cannot lower an operation for its target."""
+
+
+class OutOfResources(CompilationError):
+    """A kernel needs more shared memory, registers or stack than the target has."""
+
+
+class ParseError(KernelpackError):
+    """IR text that does not parse."""
+
+
+class VerifyError(KernelpackError):
+    """IR that breaks a rule of its dialect: a defect of the pass that made it."""
+
+
+class TargetError(KernelpackError):
+    """A target that does not parse, or that no backend builds."""
+
+
+class SchemaError(KernelpackError):
+    """An op schema that torch would refuse or abort on."""
+
+
+class HostFunctionError(KernelpackError):
+    """A host function uses Python that has no C++ translation."""
+
+
+class PackError(KernelpackError):
+    """A kernel pack or lock file that is corrupt or does not fit."""
+
+
+class BuildError(KernelpackError):
+    """A tool of the build (ptxas, g++, ninja) failed."""
+
+
+class LaunchError(KernelpackError):
+    """A launch that cannot be made: no variant, wrong argument, driver failure."""

@@ -1,0 +1,1 @@
+"""The intermediate representation: SSA core, types, dialect tables, text, verifier, rewriter and interpreter."""

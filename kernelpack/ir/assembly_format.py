@@ -1,0 +1,104 @@
+"""The form language of dialect rows: what stands after an operation's name, read once and used by printer and parser.
+
+$name            an operand, or an attribute's word or number
+type($name)      the type of an operand or of the result(s)
+type-if-shaped($name)   the same with a comma, only where it is a tensor
+attr-dict        the attributes that the rest of the form does not mention, in braces
+functional-type  (operand types) -> result type
+( ... )?         present only if its first $name is
+anything else    itself
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Literal:
+    text: str
+
+
+@dataclass(frozen=True)
+class Variable:
+    name: str
+
+
+@dataclass(frozen=True)
+class TypeOf:
+    name: str
+    if_shaped: bool = False
+
+
+@dataclass(frozen=True)
+class AttrDict:
+    pass
+
+
+@dataclass(frozen=True)
+class FunctionalType:
+    pass
+
+
+@dataclass(frozen=True)
+class Optional:
+    elements: tuple[Element, ...]
+
+    @property
+    def anchor(self) -> str:
+        """The operand or attribute whose presence decides."""
+        return next(element.name for element in self.elements if isinstance(element, Variable))
+
+
+Element = Literal | Variable | TypeOf | AttrDict | FunctionalType | Optional
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<type>type(?P<shaped>-if-shaped)?\(\$(?P<of>\w+)\))|(?P<dict>attr-dict)|(?P<functional>functional-type)"
+    r"|\$(?P<variable>\w+)|(?P<open>\()|(?P<close>\)\?)|(?P<literal>->|\w+|[^\s\w]))"
+)
+
+
+@functools.cache
+def parse_format(text: str) -> tuple[Element, ...]:
+    """Reads a form. Raises ValueError where it is malformed."""
+    tokens = _TOKEN.finditer(text)
+    return tuple(_elements(tokens, nested=False))
+
+
+def _elements(tokens: Iterator[re.Match[str]], nested: bool) -> Iterator[Element]:
+    for match in tokens:
+        if match["type"]:
+            yield TypeOf(match["of"], bool(match["shaped"]))
+        elif match["dict"]:
+            yield AttrDict()
+        elif match["functional"]:
+            yield FunctionalType()
+        elif match["variable"]:
+            yield Variable(match["variable"])
+        elif match["open"]:
+            yield Optional(tuple(_elements(tokens, nested=True)))
+        elif match["close"]:
+            if not nested:
+                raise ValueError("')?' without '('")
+            return
+        else:
+            yield Literal(match["literal"])
+    if nested:
+        raise ValueError("'(' without ')?'")
+
+
+@functools.cache
+def mentioned(text: str) -> frozenset[str]:
+    """Returns the names that appear as `$name` in a form."""
+
+    def names(elements: tuple[Element, ...]) -> Iterator[str]:
+        for element in elements:
+            if isinstance(element, Variable):
+                yield element.name
+            elif isinstance(element, Optional):
+                yield from names(element.elements)
+
+    return frozenset(names(parse_format(text)))

@@ -1,0 +1,246 @@
+"""What a dialect is: a table whose rows say what an operation takes, gives, does and how it reads as text."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kernelpack.errors import VerifyError
+from kernelpack.ir.core import Attribute, Operation, Value
+from kernelpack.ir.types import (
+    I1,
+    IntegerType,
+    MemDescType,
+    PointerType,
+    TensorType,
+    TokenType,
+    Type,
+    element_of,
+    is_float,
+    is_int,
+    is_pointer,
+    shape_of,
+)
+
+
+class Trait(enum.Enum):
+    PURE = "no effect, result depends on operands only: may be moved, merged and removed"
+    ELEMENTWISE = "one result element depends on the elements at the same place"
+    SAME_TYPE = "all operands and results have one type"
+    SAME_SHAPE = "all operands and results have one shape and encoding"
+    COMMUTATIVE = "the first two operands may be swapped"
+    TERMINATOR = "ends its block"
+    ISOLATED = "its regions use no value from outside"
+
+
+class Effect(enum.Enum):
+    """What an operation does to the world besides giving results."""
+
+    READ_GLOBAL = "reads global memory"
+    WRITE_GLOBAL = "writes global memory"
+    READ_SHARED = "reads shared memory"
+    WRITE_SHARED = "writes shared memory"
+    ALLOCATE_SHARED = "allocates shared memory"
+    SYNCHRONISE = "orders threads"
+    OTHER = "prints, traps or does something else that must stay"
+
+
+CONSTRAINTS: dict[str, Callable[[Type], bool]] = {
+    "any": lambda kind: True,
+    "int": is_int,
+    "bool": lambda kind: element_of(kind) == I1,
+    "float": is_float,
+    "number": lambda kind: is_int(kind) or is_float(kind),
+    "pointer": is_pointer,
+    "scalar": lambda kind: not shape_of(kind),
+    "int_scalar": lambda kind: isinstance(kind, IntegerType),
+    "tensor": lambda kind: isinstance(kind, TensorType),
+    "memdesc": lambda kind: isinstance(kind, MemDescType),
+    "token": lambda kind: isinstance(kind, TokenType),
+}
+
+
+@dataclass(frozen=True)
+class OperandDef:
+    """An operand: its name, which types it takes, and whether it may be left out or stands for many."""
+
+    name: str
+    constraint: str = "any"
+    optional: bool = False
+    variadic: bool = False
+
+    @staticmethod
+    def parse(text: str) -> OperandDef:
+        """Parses `name`, `name: constraint`, `name?: constraint` (optional) or `name*: constraint` (variadic)."""
+        name, _, constraint = (part.strip() for part in text.partition(":"))
+        return OperandDef(name.rstrip("?*"), constraint or "any", name.endswith("?"), name.endswith("*"))
+
+
+@dataclass(frozen=True)
+class AttributeDef:
+    """An attribute of an operation. `kind` is i32, i64, bool, str, ints, type, value or an enum's words.
+
+    An attribute with a default may be left out; the text leaves it out where it equals the default.
+    """
+
+    name: str
+    kind: str | tuple[str, ...]
+    default: Attribute = None
+    required: bool = True
+
+
+def attr(name: str, kind: str | tuple[str, ...], **default: Attribute) -> AttributeDef:
+    """Returns a required attribute, or with `default=...` one that may be left out."""
+    return AttributeDef(name, kind, default.get("default"), "default" not in default)
+
+
+Infer = Callable[[Sequence[Value], dict[str, Attribute]], list[Type]]
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """One row of a dialect table.
+
+    `format` describes the text after the operation's name, in a small form of MLIR's declarative assembly format
+    (see ir/text.py); None means the generic form. `infer` gives the result types where operands and attributes
+    determine them. `check` raises VerifyError, or returns a message, for what constraints cannot say.
+    """
+
+    name: str
+    operands: tuple[OperandDef, ...] = ()
+    results: int | None = 1  # None: any number
+    attributes: tuple[AttributeDef, ...] = ()
+    regions: int = 0
+    traits: frozenset[Trait] = frozenset()
+    effects: frozenset[Effect] = frozenset()
+    format: str | None = None
+    infer: Infer | None = None
+    check: Callable[[Operation], str | None] | None = None
+
+    @functools.cached_property
+    def attribute_defs(self) -> dict[str, AttributeDef]:
+        return {row.name: row for row in self.attributes}
+
+    def infer_results(self, operands: Sequence[Value], attributes: dict[str, Attribute]) -> list[Type]:
+        """Returns the result types. Raises TypeError where the row cannot tell."""
+        if self.results == 0:
+            return []
+        if self.infer is None:
+            raise TypeError(f"{self.name}: result types must be given")
+        return self.infer(operands, attributes)
+
+    @property
+    def pure(self) -> bool:
+        return Trait.PURE in self.traits
+
+
+@dataclass
+class Dialect:
+    """A named table of operations. Creating one makes its operations known."""
+
+    name: str
+    rows: dict[str, OpDef] = field(default_factory=dict)
+
+    def __init__(self, name: str, rows: Iterable[OpDef]) -> None:
+        self.name = name
+        self.rows = {row.name: row for row in rows}
+        _TABLE.update(self.rows)
+
+
+_TABLE: dict[str, OpDef] = {}
+
+
+def definition(name: str) -> OpDef:
+    """Returns the row of an operation. Raises VerifyError for a name no dialect knows."""
+    import kernelpack.ir.dialects  # noqa: F401  (importing fills the table)
+
+    row = _TABLE.get(name)
+    if row is None:
+        raise VerifyError(f"unknown operation {name!r}")
+    return row
+
+
+def is_known(name: str) -> bool:
+    """Whether any dialect has the operation."""
+    import kernelpack.ir.dialects  # noqa: F401
+
+    return name in _TABLE
+
+
+def row(
+    name: str,
+    operands: str = "",
+    *,
+    results: int | None = 1,
+    attributes: Iterable[AttributeDef] = (),
+    regions: int = 0,
+    traits: Iterable[Trait] = (),
+    effects: Iterable[Effect] = (),
+    format: str | None = None,
+    infer: Infer | None = None,
+    check: Callable[[Operation], str | None] | None = None,
+) -> OpDef:
+    """Returns a table row; `operands` reads like `"ptr: pointer, mask?: bool"`."""
+    defs = tuple(OperandDef.parse(part) for part in operands.split(",") if part.strip())
+    return OpDef(name, defs, results, tuple(attributes), regions, frozenset(traits), frozenset(effects), format, infer, check)
+
+
+def operand(op: Operation, name: str) -> Value:
+    """Returns the operand called `name`. Raises KeyError where it was left out."""
+    value = optional_operand(op, name)
+    if value is None:
+        raise KeyError(f"{op.name} has no operand {name!r} here")
+    return value
+
+
+def optional_operand(op: Operation, name: str) -> Value | None:
+    """Returns the operand called `name`, or None where it was left out."""
+    for index, row_operand in enumerate(definition(op.name).operands):
+        if row_operand.name == name:
+            return op.operands[index] if index < len(op.operands) else None
+    raise KeyError(f"{op.name} has no operand called {name!r}")
+
+
+def attribute(op: Operation, name: str) -> Attribute:
+    """Returns an attribute's value, or its default."""
+    if name in op.attributes:
+        return op.attributes[name]
+    row_attribute = definition(op.name).attribute_defs.get(name)
+    if row_attribute is None or row_attribute.required:
+        raise KeyError(f"{op.name} has no attribute {name!r}")
+    return row_attribute.default
+
+
+def effects_of(op: Operation) -> frozenset[Effect]:
+    """Returns the effects of an operation and of everything nested in it."""
+    found = set(definition(op.name).effects)
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                found |= effects_of(inner)
+    return frozenset(found)
+
+
+def is_pure(op: Operation) -> bool:
+    """Whether an operation, with everything nested in it, only computes its results."""
+    return definition(op.name).pure and all(
+        is_pure(inner) or Trait.TERMINATOR in definition(inner.name).traits
+        for region in op.regions
+        for block in region.blocks
+        for inner in block.operations
+    )
+
+
+def same_as(index: int) -> Infer:
+    """The result has the type of operand `index`."""
+    return lambda operands, attributes: [operands[index].type]
+
+
+def pointee_of(kind: Type) -> Type:
+    """Returns what a pointer, or a tensor of pointers, points to; tensors stay tensors."""
+    pointer = element_of(kind)
+    if not isinstance(pointer, PointerType):
+        raise TypeError(f"{kind} is not a pointer")
+    return TensorType(kind.shape, pointer.pointee, kind.encoding) if isinstance(kind, TensorType) else pointer.pointee

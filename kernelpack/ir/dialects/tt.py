@@ -1,0 +1,428 @@
+"""tt: programs, tiles, memory, reductions and matrix products, as in Triton's IR of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelpack.ir.core import Attribute, Operation, Value
+from kernelpack.ir.dialect import Dialect, Effect, OpDef, Trait, attr, definition, pointee_of, row, same_as
+from kernelpack.ir.types import (
+    I1,
+    I32,
+    FunctionType,
+    PointerType,
+    TensorType,
+    Type,
+    bit_width,
+    element_of,
+    shape_of,
+    with_element,
+    with_shape,
+)
+
+Operands = Sequence[Value]
+Attributes = dict[str, Attribute]
+
+AXES = ("x", "y", "z")
+CACHE_MODIFIERS = ("none", "ca", "cg", "wb", "cs", "wt", "cv")
+EVICTION_POLICIES = ("normal", "evict_first", "evict_last")
+INPUT_PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+ATOMIC_OPS = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch")
+MEMORY_SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
+MEMORY_SCOPES = ("gpu", "cta", "sys")
+ROUNDING_MODES = ("rtne", "rtz")
+
+_ELEMENTWISE = (Trait.PURE, Trait.ELEMENTWISE)
+_CACHING = [
+    attr("cache", CACHE_MODIFIERS, default="none"),
+    attr("evict", EVICTION_POLICIES, default="normal"),
+    attr("is_volatile", "bool", default=False),
+]
+_CACHING_TEXT = "(cacheModifier = $cache)? (evictionPolicy = $evict)?"
+
+
+def _shape_change(name: str, format: str, check: object = None, **more: object) -> OpDef:
+    """A row for a pure operation on one tensor whose result type is printed."""
+    return row(f"tt.{name}", "src", traits=[Trait.PURE], format=format, check=check, **more)  # type: ignore[arg-type]
+
+
+# ---- functions ----
+
+
+def _check_func(op: Operation) -> str | None:
+    kind = op.attributes["function_type"]
+    if not isinstance(kind, FunctionType):
+        return "function_type is not a function type"
+    if not op.regions[0].blocks:
+        return None
+    if tuple(argument.type for argument in op.body.arguments) != kind.inputs:
+        return "entry block and function type differ"
+    returned = op.body.terminator
+    if returned.name != "tt.return":
+        return "a function ends in tt.return"
+    return None if tuple(value.type for value in returned.operands) == kind.results else "wrong type of return value"
+
+
+# ---- tiles ----
+
+
+def _infer_range(operands: Operands, attributes: Attributes) -> list[Type]:
+    return [TensorType((attributes["end"] - attributes["start"],), I32)]
+
+
+def _check_range(op: Operation) -> str | None:
+    expected = (op.attributes["end"] - op.attributes["start"],)
+    return None if shape_of(op.result.type) == expected else f"the range has {expected[0]} elements"
+
+
+def _infer_expand(operands: Operands, attributes: Attributes) -> list[Type]:
+    shape, axis = shape_of(operands[0].type), attributes["axis"]
+    return [with_shape(operands[0].type, (*shape[:axis], 1, *shape[axis:]))]
+
+
+def _check_expand(op: Operation) -> str | None:
+    shape, axis = shape_of(op.operands[0].type), op.attributes["axis"]
+    return None if shape_of(op.result.type) == (*shape[:axis], 1, *shape[axis:]) else "wrong shape"
+
+
+def _check_broadcast(op: Operation) -> str | None:
+    before, after = shape_of(op.operands[0].type), shape_of(op.result.type)
+    fits = len(before) == len(after) and all(a in (1, b) for a, b in zip(before, after, strict=True))
+    return None if fits else f"cannot broadcast {op.operands[0].type} to {op.result.type}"
+
+
+def _check_reshape(op: Operation) -> str | None:
+    before, after = op.operands[0].type, op.result.type
+    assert isinstance(before, TensorType)
+    assert isinstance(after, TensorType)
+    return None if before.size == after.size else "the number of elements changes"
+
+
+def _infer_trans(operands: Operands, attributes: Attributes) -> list[Type]:
+    shape = shape_of(operands[0].type)
+    return [with_shape(operands[0].type, tuple(shape[axis] for axis in attributes["order"]))]
+
+
+def _infer_join(operands: Operands, attributes: Attributes) -> list[Type]:
+    return [with_shape(operands[0].type, (*shape_of(operands[0].type), 2))]
+
+
+def _infer_split(operands: Operands, attributes: Attributes) -> list[Type]:
+    return [with_shape(operands[0].type, shape_of(operands[0].type)[:-1])] * 2
+
+
+# ---- pointers and memory ----
+
+
+def _check_addptr(op: Operation) -> str | None:
+    same = shape_of(op.operands[0].type) == shape_of(op.operands[1].type)
+    return None if same and op.result.type == op.operands[0].type else "pointer, offset and result differ in shape"
+
+
+def _infer_load(operands: Operands, attributes: Attributes) -> list[Type]:
+    return [pointee_of(operands[0].type)]
+
+
+def _check_access(op: Operation) -> str | None:
+    """Checks loads (ptr, mask?, other?) and stores (ptr, value, mask?)."""
+    pointer = op.operands[0].type
+    value_at, mask_at = (2, 1) if op.name == "tt.load" else (1, 2)
+    for index, value in enumerate(op.operands[1:], 1):
+        if index == value_at and value.type != pointee_of(pointer):
+            return f"value of type {value.type} does not fit {pointer}"
+        if index == mask_at and value.type != with_element(pointer, I1):
+            return f"mask of type {value.type} does not fit {pointer}"
+    return None
+
+
+def _infer_atomic(operands: Operands, attributes: Attributes) -> list[Type]:
+    return [operands[1].type]
+
+
+# ---- reductions ----
+
+
+def _infer_reduce(operands: Operands, attributes: Attributes) -> list[Type]:
+    axis = attributes["axis"]
+    kinds: list[Type] = []
+    for value in operands:
+        shape = shape_of(value.type)
+        kinds.append(with_shape(value.type, (*shape[:axis], *shape[axis + 1 :])))
+    return kinds
+
+
+def _check_combine(op: Operation) -> str | None:
+    """The combine region of a reduction or scan takes two elements of each operand and gives one."""
+    shapes = {shape_of(value.type) for value in op.operands}
+    if len(shapes) != 1:
+        return "operands differ in shape"
+    if not 0 <= op.attributes["axis"] < len(next(iter(shapes))):
+        return f"axis {op.attributes['axis']} is out of range"
+    elements = [element_of(value.type) for value in op.operands]
+    if [argument.type for argument in op.body.arguments] != elements * 2:
+        return "the combine region must take two elements of each operand"
+    if op.body.terminator.name != op.name + ".return":
+        return f"the combine region ends in {op.name}.return"
+    returned = [value.type for value in op.body.terminator.operands]
+    return None if returned == elements else "the combine region must give one element of each operand"
+
+
+# ---- matrix products ----
+
+
+def _check_dot(op: Operation) -> str | None:
+    a, b, c = (value.type for value in op.operands)
+    if element_of(a) != element_of(b):
+        return f"a is {element_of(a)}, b is {element_of(b)}"
+    left, right, out = shape_of(a), shape_of(b), shape_of(c)
+    if not (len(left) == len(right) == len(out) >= 2):
+        return "a, b and c differ in rank"
+    fits = left[-1] == right[-2] and out == (*left[:-1], right[-1]) and left[:-2] == right[:-2]
+    return None if fits and op.result.type == c else f"shapes do not fit: {a} * {b} -> {c}"
+
+
+TT = Dialect(
+    "tt",
+    [
+        row(
+            "tt.func",
+            results=0,
+            attributes=[
+                attr("sym_name", "str"),
+                attr("function_type", "type"),
+                attr("sym_visibility", "str", default=None),
+                attr("arg_attrs", "value", default=None),
+                attr("noinline", "bool", default=False),
+            ],
+            regions=1,
+            traits=[Trait.ISOLATED],
+            check=_check_func,
+        ),
+        row("tt.return", "values*", results=0, traits=[Trait.TERMINATOR], format="($values : type($values))?"),
+        # a call's effects are those of the callee: analyses look it up, others must assume the worst
+        row(
+            "tt.call",
+            "arguments*",
+            results=None,
+            attributes=[attr("callee", "str")],
+            effects=[Effect.READ_GLOBAL, Effect.WRITE_GLOBAL, Effect.OTHER],
+        ),
+        row(
+            "tt.get_program_id",
+            attributes=[attr("axis", AXES)],
+            traits=[Trait.PURE],
+            format="$axis : type($result)",
+            infer=lambda operands, attributes: [I32],
+        ),
+        row(
+            "tt.get_num_programs",
+            attributes=[attr("axis", AXES)],
+            traits=[Trait.PURE],
+            format="$axis : type($result)",
+            infer=lambda operands, attributes: [I32],
+        ),
+        row(
+            "tt.make_range",
+            attributes=[attr("end", "i32"), attr("start", "i32")],
+            traits=[Trait.PURE],
+            format="attr-dict : type($result)",
+            infer=_infer_range,
+            check=_check_range,
+        ),
+        row(
+            "tt.splat",
+            "src: scalar",
+            traits=[Trait.PURE],
+            format="$src : type($src) -> type($result)",
+            check=lambda op: None if element_of(op.result.type) == op.operands[0].type else "element types differ",
+        ),
+        row(
+            "tt.unsplat",
+            "src: tensor",
+            traits=[Trait.PURE],
+            format="$src : type($src)",
+            infer=lambda operands, attributes: [element_of(operands[0].type)],
+        ),
+        _shape_change(
+            "expand_dims",
+            "$src attr-dict : type($src) -> type($result)",
+            _check_expand,
+            attributes=[attr("axis", "i32")],
+            infer=_infer_expand,
+        ),
+        _shape_change("broadcast", "$src : type($src) -> type($result)", _check_broadcast),
+        _shape_change(
+            "reshape",
+            "$src (allow_reorder $allow_reorder)? : type($src) -> type($result)",
+            _check_reshape,
+            attributes=[attr("allow_reorder", "bool", default=False)],
+        ),
+        _shape_change(
+            "trans",
+            "$src attr-dict : type($src) -> type($result)",
+            attributes=[attr("order", "ints")],
+            infer=_infer_trans,
+        ),
+        row("tt.join", "lhs, rhs", traits=[Trait.PURE], format="$lhs, $rhs : type($lhs) -> type($result)", infer=_infer_join),
+        row(
+            "tt.split",
+            "src: tensor",
+            results=2,
+            traits=[Trait.PURE],
+            format="$src : type($src) -> type($result)",
+            infer=_infer_split,
+        ),
+        row("tt.cat", "lhs, rhs", traits=[Trait.PURE], format="$lhs, $rhs : type($lhs) -> type($result)"),
+        row(
+            "tt.addptr",
+            "ptr: pointer, offset: int",
+            traits=_ELEMENTWISE,
+            format="$ptr, $offset : type($result), type($offset)",
+            infer=same_as(0),
+            check=_check_addptr,
+        ),
+        row(
+            "tt.load",
+            "ptr: pointer, mask?: bool, other?",
+            attributes=_CACHING,
+            effects=[Effect.READ_GLOBAL],
+            format=f"$ptr (, $mask)? (, $other)? {_CACHING_TEXT} attr-dict : type($ptr)",
+            infer=_infer_load,
+            check=_check_access,
+        ),
+        row(
+            "tt.store",
+            "ptr: pointer, value, mask?: bool",
+            results=0,
+            attributes=_CACHING[:2],
+            effects=[Effect.WRITE_GLOBAL],
+            format=f"$ptr, $value (, $mask)? {_CACHING_TEXT} attr-dict : type($ptr)",
+            check=_check_access,
+        ),
+        row(
+            "tt.atomic_rmw",
+            "ptr: pointer, val, mask?: bool",
+            attributes=[
+                attr("atomic_rmw_op", ATOMIC_OPS),
+                attr("sem", MEMORY_SEMANTICS, default="acq_rel"),
+                attr("scope", MEMORY_SCOPES, default="gpu"),
+            ],
+            effects=[Effect.READ_GLOBAL, Effect.WRITE_GLOBAL],
+            format="$atomic_rmw_op, $sem, $scope, $ptr, $val (, $mask)? attr-dict : functional-type",
+            infer=_infer_atomic,
+        ),
+        row(
+            "tt.bitcast",
+            "src",
+            traits=[*_ELEMENTWISE, Trait.SAME_SHAPE],
+            format="$src : type($src) -> type($result)",
+            check=lambda op: None if bit_width(op.operands[0].type) == bit_width(op.result.type) else "widths differ",
+        ),
+        row(
+            "tt.int_to_ptr",
+            "src: int",
+            traits=[*_ELEMENTWISE, Trait.SAME_SHAPE],
+            format="$src : type($src) -> type($result)",
+        ),
+        row(
+            "tt.ptr_to_int",
+            "src: pointer",
+            traits=[*_ELEMENTWISE, Trait.SAME_SHAPE],
+            format="$src : type($src) -> type($result)",
+        ),
+        row(
+            "tt.fp_to_fp",
+            "src: float",
+            attributes=[attr("rounding", ROUNDING_MODES, default="rtne")],
+            traits=[*_ELEMENTWISE, Trait.SAME_SHAPE],
+            format="$src (, rounding = $rounding)? : type($src) -> type($result)",
+        ),
+        row(
+            "tt.clampf",
+            "x: float, min: float, max: float",
+            attributes=[attr("propagate_nan", ("none", "all"), default="none")],
+            traits=[*_ELEMENTWISE, Trait.SAME_TYPE],
+            format="$x, $min, $max (, propagateNan = $propagate_nan)? : type($result)",
+            infer=same_as(0),
+        ),
+        row(
+            "tt.precise_sqrt",
+            "x: float",
+            traits=[*_ELEMENTWISE, Trait.SAME_TYPE],
+            format="$x : type($result)",
+            infer=same_as(0),
+        ),
+        row(
+            "tt.precise_divf",
+            "x: float, y: float",
+            traits=[*_ELEMENTWISE, Trait.SAME_TYPE],
+            format="$x, $y : type($result)",
+            infer=same_as(0),
+        ),
+        row(
+            "tt.mulhiui",
+            "x: int, y: int",
+            traits=[*_ELEMENTWISE, Trait.SAME_TYPE, Trait.COMMUTATIVE],
+            format="$x, $y : type($result)",
+            infer=same_as(0),
+        ),
+        row(
+            "tt.dot",
+            "a: tensor, b: tensor, c: tensor",
+            attributes=[
+                attr("input_precision", INPUT_PRECISIONS, default="ieee"),
+                attr("max_num_imprecise_acc", "i32", default=0),
+            ],
+            traits=[Trait.PURE],
+            format="$a, $b, $c (, inputPrecision = $input_precision)? attr-dict : type($a) * type($b) -> type($result)",
+            infer=same_as(2),
+            check=_check_dot,
+        ),
+        *(
+            row(
+                f"tt.{name}",
+                "srcs*: tensor",
+                results=None,
+                attributes=attributes,
+                regions=1,
+                traits=[Trait.PURE],
+                infer=infer,
+                check=_check_combine,
+            )
+            for name, attributes, infer in (
+                ("reduce", [attr("axis", "i32")], _infer_reduce),
+                (
+                    "scan",
+                    [attr("axis", "i32"), attr("reverse", "bool", default=False)],
+                    lambda operands, attributes: [value.type for value in operands],
+                ),
+            )
+        ),
+        *(
+            row(f"tt.{name}.return", "values*", results=0, traits=[Trait.TERMINATOR], format="$values : type($values)")
+            for name in ("reduce", "scan")
+        ),
+    ],
+)
+
+
+def combine_name(op: Operation) -> str | None:
+    """Returns the one operation that a reduction's region applies to its two arguments (`arith.addf`, ...), if it is that simple."""
+    body = op.body
+    if len(op.operands) != 1 or len(body.operations) != 2:
+        return None
+    inner = body.operations[0]
+    simple = list(inner.operands) == list(body.arguments) and body.terminator.operands == inner.results
+    swapped = Trait.COMMUTATIVE in definition(inner.name).traits and list(inner.operands) == list(body.arguments)[::-1]
+    return inner.name if simple or (swapped and body.terminator.operands == inner.results) else None
+
+
+def argument_facts(func: Operation) -> list[dict[str, Attribute]]:
+    """Returns one dict a function argument: `tt.divisibility` and other facts that callers promise."""
+    facts = func.attributes.get("arg_attrs")
+    return [dict(entry) for entry in facts] if facts else [{} for _ in func.body.arguments]
+
+
+def pointer_parameters(func: Operation) -> list[Value]:
+    """Returns the function's pointer arguments."""
+    return [argument for argument in func.body.arguments if isinstance(argument.type, PointerType)]

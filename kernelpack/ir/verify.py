@@ -1,0 +1,107 @@
+"""The verifier: every rule that a dialect row states, plus dominance. Runs after every pass in tests."""
+
+from __future__ import annotations
+
+from kernelpack.errors import VerifyError
+from kernelpack.ir.core import Block, Operation, Value
+from kernelpack.ir.dialect import CONSTRAINTS, AttributeDef, OpDef, Trait, definition
+from kernelpack.ir.types import TensorType, shape_of
+
+
+def verify(op: Operation) -> None:
+    """Checks an operation with everything nested in it. Raises VerifyError that shows the operation."""
+    _verify_op(op, set())
+
+
+def _fail(op: Operation, message: str) -> VerifyError:
+    text = str(op).strip().split("\n")[0]
+    return VerifyError(f"{op.name}: {message}\n  in: {text}", location=op.location.source)
+
+
+def _verify_op(op: Operation, visible: set[Value]) -> None:
+    row = definition(op.name)
+    for index, value in enumerate(op.operands):
+        if value not in visible:
+            raise _fail(op, f"operand {index} is used before it is defined, or outside its region")
+        if (op, index) not in value.uses:
+            raise _fail(op, f"operand {index} does not list this use")
+    _check_counts(op, row)
+    _check_types(op, row)
+    for name, attribute_row in row.attribute_defs.items():
+        if name not in op.attributes:
+            if attribute_row.required:
+                raise _fail(op, f"attribute {name} is missing")
+        elif not _fits(op.attributes[name], attribute_row):
+            raise _fail(op, f"attribute {name} = {op.attributes[name]!r} is not {attribute_row.kind}")
+    inner = set() if Trait.ISOLATED in row.traits else visible
+    for region in op.regions:
+        if region.parent is not op:
+            raise _fail(op, "a region has another parent")
+        for block in region.blocks:
+            _verify_block(op, block, set(inner))
+    if row.check is not None:
+        message = row.check(op)
+        if message:
+            raise _fail(op, message)
+
+
+def _verify_block(parent: Operation, block: Block, visible: set[Value]) -> None:
+    visible.update(block.arguments)
+    for position, op in enumerate(block.operations):
+        if op.parent is not block:
+            raise _fail(op, "the operation has another parent block")
+        last = position == len(block.operations) - 1
+        terminates = Trait.TERMINATOR in definition(op.name).traits
+        if terminates and not last:
+            raise _fail(op, "a terminator stands before the end of its block")
+        if last and not terminates and parent.name != "builtin.module":
+            raise _fail(op, f"the last operation in {parent.name} is not a terminator")
+        _verify_op(op, visible)
+        visible.update(op.results)
+    if not block.operations and parent.name != "builtin.module":
+        raise _fail(parent, "a block is empty")
+
+
+def _check_counts(op: Operation, row: OpDef) -> None:
+    least = sum(1 for operand in row.operands if not operand.optional and not operand.variadic)
+    most = None if any(operand.variadic for operand in row.operands) else len(row.operands)
+    if len(op.operands) < least or (most is not None and len(op.operands) > most):
+        raise _fail(op, f"takes {least if least == most else f'{least} to {most}'} operands, has {len(op.operands)}")
+    if row.results is not None and len(op.results) != row.results:
+        raise _fail(op, f"gives {row.results} results, has {len(op.results)}")
+    if len(op.regions) != row.regions:
+        raise _fail(op, f"takes {row.regions} regions, has {len(op.regions)}")
+
+
+def _check_types(op: Operation, row: OpDef) -> None:
+    for index, value in enumerate(op.operands):
+        operand = row.operands[min(index, len(row.operands) - 1)]
+        if not CONSTRAINTS[operand.constraint](value.type):
+            raise _fail(op, f"{operand.name} must be {operand.constraint}, is {value.type}")
+    kinds = [value.type for value in (*op.operands, *op.results)]
+    if Trait.SAME_TYPE in row.traits and len(set(kinds)) > 1:
+        raise _fail(op, f"operands and result must have one type, have {', '.join(map(str, kinds))}")
+    if Trait.SAME_SHAPE in row.traits and len({shape_of(kind) for kind in kinds}) > 1:
+        raise _fail(op, f"operands and result must have one shape, have {', '.join(map(str, kinds))}")
+    if Trait.ELEMENTWISE in row.traits:
+        encodings = {kind.encoding for kind in kinds if isinstance(kind, TensorType)}
+        if len(encodings) > 1:
+            raise _fail(op, f"operands and result must have one encoding, have {', '.join(map(str, kinds))}")
+
+
+def _fits(value: object, row: AttributeDef) -> bool:
+    if value is None:
+        return row.default is None and not row.required
+    match row.kind:
+        case tuple() as words:
+            return value in words
+        case "i32" | "i64":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "bool":
+            return isinstance(value, bool)
+        case "str":
+            return isinstance(value, str)
+        case "ints":
+            return isinstance(value, tuple) and all(isinstance(entry, int) for entry in value)
+        case _:
+            return True

@@ -1,0 +1,42 @@
+"""Target: what code is generated for. `cuda:sm_90a` and `cpu:x86-64-v4+avx512bf16` parse and print."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kernelpack.errors import TargetError
+
+_FORM = re.compile(r"(?P<backend>[a-z][a-z0-9_]*):(?P<arch>[A-Za-z0-9_-]+)(?P<features>(\+[a-z0-9_-]+)*)")
+
+
+@dataclass(frozen=True, order=True)
+class Target:
+    """A backend's name, an architecture that the backend knows, and extra features, sorted.
+
+    The backend decides which architectures and features exist (`Backend.check_target`).
+    """
+
+    backend: str
+    arch: str
+    features: tuple[str, ...] = ()
+
+    @staticmethod
+    def parse(text: str) -> Target:
+        """Parses `backend:arch[+feature...]`. Raises TargetError."""
+        match = _FORM.fullmatch(text.strip())
+        if match is None:
+            raise TargetError(
+                f"target {text!r} does not have the form backend:arch[+feature...]",
+                cure="write for example cuda:sm_90a, cpu:native or cpu:x86-64-v4+avx512bf16",
+            )
+        features = tuple(sorted(set(filter(None, match["features"].split("+")))))
+        return Target(match["backend"], match["arch"], features)
+
+    def __str__(self) -> str:
+        return f"{self.backend}:{self.arch}" + "".join(f"+{feature}" for feature in self.features)
+
+    @property
+    def slug(self) -> str:
+        """The target as part of a file or symbol name: letters, digits and underscores."""
+        return re.sub(r"[^A-Za-z0-9]", "_", str(self))
