@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelpack.errors import SourceLocation
-from kernelpack.ir.types import Type
+from kernelpack.ir.types import Type, element_of
 
 Attribute = Any
 """An attribute value: int, bool, float, str, Type, Encoding, FunctionType, or a tuple or dict of these."""
@@ -359,8 +359,10 @@ class Builder:
         return self.create(name, operands, attributes, None if result_type is None else [result_type]).result
 
     def constant(self, value: bool | int | float, kind: Type) -> Value:
-        """Returns an `arith.constant`: a scalar, or a tensor filled with `value`."""
-        return self.value("arith.constant", (), {"value": value}, kind)
+        """Returns an `arith.constant`: a scalar, or a tensor filled with `value`, which is rounded or wrapped to the type."""
+        from kernelpack.ir.formats import normal
+
+        return self.value("arith.constant", (), {"value": normal(value, element_of(kind))}, kind)
 
 
 def module(operations: Iterable[Operation] = ()) -> Operation:

@@ -54,6 +54,7 @@ CONSTRAINTS: dict[str, Callable[[Type], bool]] = {
     "float": is_float,
     "number": lambda kind: is_int(kind) or is_float(kind),
     "pointer": is_pointer,
+    "bits": lambda kind: is_int(kind) or is_float(kind) or is_pointer(kind),
     "scalar": lambda kind: not shape_of(kind),
     "int_scalar": lambda kind: isinstance(kind, IntegerType),
     "tensor": lambda kind: isinstance(kind, TensorType),
@@ -103,16 +104,20 @@ Infer = Callable[[Sequence[Value], dict[str, Attribute]], list[Type]]
 class OpDef:
     """One row of a dialect table.
 
-    `format` describes the text after the operation's name, in a small form of MLIR's declarative assembly format
-    (see ir/text.py); None means the generic form. `infer` gives the result types where operands and attributes
-    determine them. `check` raises VerifyError, or returns a message, for what constraints cannot say.
+    `result` constrains every result as the operands' constraints do theirs. `format` describes the text after the
+    operation's name, in a small form of MLIR's declarative assembly format (see assembly_format.py); None means the generic
+    form. `infer` gives the result types where operands and attributes determine them, and the verifier holds results to it
+    (encodings aside). `check` returns a message for what constraints cannot say; it sees operands and attributes of the right
+    kinds, and runs before `infer`. The last `optional_regions` regions may be empty.
     """
 
     name: str
     operands: tuple[OperandDef, ...] = ()
     results: int | None = 1  # None: any number
+    result: str = "any"
     attributes: tuple[AttributeDef, ...] = ()
     regions: int = 0
+    optional_regions: int = 0
     traits: frozenset[Trait] = frozenset()
     effects: frozenset[Effect] = frozenset()
     format: str | None = None
@@ -174,8 +179,10 @@ def row(
     operands: str = "",
     *,
     results: int | None = 1,
+    result: str = "any",
     attributes: Iterable[AttributeDef] = (),
     regions: int = 0,
+    optional_regions: int = 0,
     traits: Iterable[Trait] = (),
     effects: Iterable[Effect] = (),
     format: str | None = None,
@@ -184,7 +191,20 @@ def row(
 ) -> OpDef:
     """Returns a table row; `operands` reads like `"ptr: pointer, mask?: bool"`."""
     defs = tuple(OperandDef.parse(part) for part in operands.split(",") if part.strip())
-    return OpDef(name, defs, results, tuple(attributes), regions, frozenset(traits), frozenset(effects), format, infer, check)
+    return OpDef(
+        name,
+        defs,
+        results,
+        result,
+        tuple(attributes),
+        regions,
+        optional_regions,
+        frozenset(traits),
+        frozenset(effects),
+        format,
+        infer,
+        check,
+    )
 
 
 def operand(op: Operation, name: str) -> Value:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
+
+import numpy as np
 
 from kernelpack.errors import ParseError, SourceLocation
 from kernelpack.ir import assembly_format as form
 from kernelpack.ir.core import UNKNOWN, Attribute, Block, Location, Operation, Region, Value
 from kernelpack.ir.dialect import AttributeDef, OpDef, definition, is_known
+from kernelpack.ir.formats import decode, normal
 from kernelpack.ir.types import (
-    BF16,
-    F16,
-    F32,
-    F64,
     FLOATS,
     TOKEN,
     Encoding,
@@ -92,6 +90,8 @@ class Parser:
         return self.tokens[self.at][1]
 
     def next(self) -> str:
+        if self.kind == "end":
+            raise self.error("unexpected end")
         text = self.token
         self.at += 1
         return text
@@ -115,7 +115,28 @@ class Parser:
         return self.next()
 
     def integer(self) -> int:
-        return int(self.take("number"), 0)
+        text = self.take("number")
+        try:
+            return int(text, 0)
+        except ValueError:
+            self.at -= 1
+            raise self.error(f"expected an integer, found {text!r}") from None
+
+    def number(self, kind: Type) -> bool | int | float:
+        """Parses the value of a constant whose scalar type is known."""
+        start = self.at
+        text = "-" * self.accept("-") + self.next()
+        try:
+            if isinstance(kind, FloatType):
+                return parse_float(text, kind)
+            if kind == IntegerType(1) and text in ("true", "false"):
+                return text == "true"
+            if isinstance(kind, IntegerType) and -(1 << kind.width - 1) <= int(text, 0) < 1 << kind.width:
+                return normal(int(text, 0), kind)
+        except (ValueError, OverflowError):
+            pass
+        self.at = start
+        raise self.error(f"{text!r} is not a constant of type {kind}")
 
     def comma_separated(self, parse: Callable[[], None], end: str) -> None:
         """Parses `item, item ... end`."""
@@ -220,13 +241,7 @@ class Parser:
         if self.kind == "string":
             return self.string()
         if self.kind == "number":
-            text = self.next()
-            kind = self.type() if self.accept(":") else None
-            if isinstance(kind, FloatType):
-                return parse_float(text, kind)
-            if row is not None and isinstance(row.kind, tuple):  # Triton prints enums in dictionaries as numbers
-                return row.kind[int(text, 0) - (1 if row.name in ("cache", "evict", "sem", "scope") else 0)]
-            return float(text) if re.search(r"[.eE]", text) and not text.startswith("0x") else int(text, 0)
+            return self.numeric_attribute(row)
         if self.accept("["):
             entries: list[Attribute] = []
             self.comma_separated(lambda: entries.append(self.attribute()), "]")
@@ -255,6 +270,25 @@ class Parser:
             return self.next()
         return self.type()
 
+    def numeric_attribute(self, row: AttributeDef | None) -> Attribute:
+        start = self.at
+        text = self.next()
+        kind = self.type() if self.accept(":") else None
+        end = self.at
+        self.at = start
+        if row is not None and isinstance(row.kind, tuple):  # Triton prints enums in dictionaries as numbers
+            number = self.integer() - (1 if row.name in ("cache", "evict", "sem", "scope") else 0)
+            if not 0 <= number < len(row.kind):
+                self.at = start
+                raise self.error(f"{text} is none of {', '.join(row.kind)}")
+            value: Attribute = row.kind[number]
+        elif kind is None:
+            value = float(self.next()) if re.search(r"[.eE]", text) and not text.startswith("0x") else self.integer()
+        else:
+            value = self.number(kind)
+        self.at = end
+        return value
+
     def array(self) -> tuple[int, ...]:
         self.expect("array")
         self.expect("<")
@@ -270,12 +304,16 @@ class Parser:
         return re.sub(r"\\(.)", r"\1", self.take("string")[1:-1])
 
     def dictionary(self, row: OpDef | None) -> dict[str, Attribute]:
-        """Parses `{name = value, flag}`."""
+        """Parses `{name = value, flag}`; Triton's `isVolatile` is our `is_volatile`."""
         entries: dict[str, Attribute] = {}
 
         def entry() -> None:
             key = self.string() if self.kind == "string" else self.take("word")
             attribute_row = row.attribute_defs.get(key) if row is not None else None
+            if row is not None and attribute_row is None:
+                snake = re.sub(r"[A-Z]", lambda capital: "_" + capital.group().lower(), key)
+                attribute_row = row.attribute_defs.get(snake)
+                key = key if attribute_row is None else snake
             entries[key] = self.attribute(attribute_row) if self.accept("=") else True
 
         self.expect("{")
@@ -402,8 +440,7 @@ class Parser:
             raise self.error(f"{op.name} gives {len(op.results)} results, {len(names)} are named")
         for name, result in zip(names, op.results, strict=True):
             self.values[name] = result
-            hint = name[1:].split("#")[0]
-            result.name = "" if hint[0].isdigit() or op.name == "arith.constant" else hint
+            result.name = "" if op.name == "arith.constant" else hint_of(name)
         if len(names) > 1:  # `%x:2` may be used as %x#0 and %x#1 only
             self.values.setdefault(names[0].split("#")[0], op.results[0])
         return op
@@ -424,18 +461,20 @@ class Parser:
         return values
 
     def argument(self, block: Block, kind: Type | None = None) -> None:
-        """Parses `%name` (of a known type) or `%name: type` and adds it to the block."""
+        """Parses `%name` (of a known type) or `%name: type loc(...)` and adds it to the block."""
         name = self.take("ssa")
         if kind is None:
             self.expect(":")
             kind = self.type()
-        hint = name[1:]
-        self.values[name] = block.add_argument(kind, "" if hint[0].isdigit() or re.fullmatch(r"arg\d+_?", hint) else hint)
+            self.location()
+        self.values[name] = block.add_argument(kind, hint_of(name))
 
-    def region(self, block: Block | None = None, *, implicit_yield: bool = False) -> Region:
-        """Parses `{ operations }`; an scf region may leave an empty scf.yield out."""
+    def region(self, block: Block | None = None, *, implicit_yield: bool = False, may_be_empty: bool = False) -> Region:
+        """Parses `{ operations }`; an scf region may leave an empty scf.yield out, and in the generic form `{}` has no block."""
         block = block if block is not None else Block()
         self.expect("{")
+        if may_be_empty and self.accept("}"):
+            return Region()
         if self.kind == "label":
             self.label(block)
         self.operations(block, "}")
@@ -466,7 +505,7 @@ class Parser:
             self.expect(">")
         regions: list[Region] = []
         if self.accept("("):
-            self.comma_separated(lambda: regions.append(self.region()), ")")
+            self.comma_separated(lambda: regions.append(self.region(may_be_empty=True)), ")")
         attributes.update(self.optional_dictionary(row))
         self.expect(":")
         signature = self.function_type()
@@ -521,7 +560,7 @@ class Parser:
         attributes["function_type"] = FunctionType(tuple(a.type for a in block.arguments), tuple(results))
         if any(facts):
             attributes["arg_attrs"] = tuple(facts)
-        region = self.region(block) if self.peek("{") else Region()
+        region = self.region(block)
         self.values = saved
         return Operation("tt.func", attributes=attributes, regions=[region])
 
@@ -530,24 +569,18 @@ class Parser:
         dense = self.accept("dense")
         if dense:
             self.expect("<")
-        negative = self.accept("-")
-        text = ("-" if negative else "") + self.next()
+        start = self.at
+        boolean = self.token in ("true", "false")
+        self.accept("-")
+        self.next()
         if dense:
             self.expect(">")
-        boolean = text in ("true", "false")
         kind = self.type() if self.accept(":") else IntegerType(1) if boolean else None
         if kind is None:
             raise self.error("expected ':' and the constant's type")
-        element = element_of(kind)
-        if isinstance(element, FloatType):
-            attributes["value"] = parse_float(text, element)
-        elif boolean:
-            attributes["value"] = text == "true"
-        else:
-            try:
-                attributes["value"] = int(text, 0)
-            except ValueError:
-                raise self.error(f"{text!r} is not an integer") from None
+        end, self.at = self.at, start  # the value can be read now that its type is known
+        attributes["value"] = self.number(element_of(kind))
+        self.at = end
         return Operation("arith.constant", (), [kind], attributes)
 
     def call(self) -> Operation:
@@ -569,19 +602,19 @@ class Parser:
         for word in ("to", "step"):
             self.expect(word)
             bounds.append(self.value())
-        names, initial, types = self.iterated("iter_args")
+        names, initial = self.iterated() if self.accept("iter_args") else ([], [])
+        types = [value.type for value in initial]
+        if self.accept("->"):
+            self.check_operand_types(initial, self.type_list())
         kind = self.type() if self.accept(":") else bounds[0].type
-        self.values[induction] = block.add_argument(kind, "" if re.match(r"%(arg)?\d", induction) else induction[1:])
-        self.bind(block, names, types)
+        self.bind(block, [induction, *names], [kind, *types])
         region = self.region(block, implicit_yield=True)
         return Operation("scf.for", bounds + initial, types, self.optional_dictionary(None), [region])
 
-    def iterated(self, keyword: str) -> tuple[list[str], list[Value], list[Type]]:
-        """Parses `iter_args(%a = %x, ...) -> (types)`."""
+    def iterated(self) -> tuple[list[str], list[Value]]:
+        """Parses `(%a = %x, ...)`."""
         names: list[str] = []
         initial: list[Value] = []
-        if not self.accept(keyword):
-            return names, initial, []
 
         def pair() -> None:
             names.append(self.take("ssa"))
@@ -590,14 +623,11 @@ class Parser:
 
         self.expect("(")
         self.comma_separated(pair, ")")
-        types = [value.type for value in initial]
-        if self.accept("->"):
-            self.check_operand_types(initial, self.type_list())
-        return names, initial, types
+        return names, initial
 
     def bind(self, block: Block, names: list[str], types: list[Type]) -> None:
         for name, kind in zip(names, types, strict=True):
-            self.values[name] = block.add_argument(kind, "" if re.match(r"%(arg)?\d", name) else name[1:])
+            self.values[name] = block.add_argument(kind, hint_of(name))
 
     def scf_if(self) -> Operation:
         condition = self.value()
@@ -608,11 +638,7 @@ class Parser:
 
     def scf_while(self) -> Operation:
         block = Block()
-        names: list[str] = []
-        initial: list[Value] = []
-        if self.peek("("):
-            self.tokens.insert(self.at, ("word", "while_args", self.tokens[self.at][2]))
-            names, initial, _ = self.iterated("while_args")
+        names, initial = self.iterated() if self.peek("(") else ([], [])
         self.expect(":")
         signature = self.function_type()
         self.check_operand_types(initial, list(signature.inputs))
@@ -620,7 +646,8 @@ class Parser:
         before = self.region(block)
         self.expect("do")
         after = self.region(Block(), implicit_yield=True)
-        return Operation("scf.while", initial, signature.results, self.optional_dictionary(None), [before, after])
+        attributes = self.dictionary(None) if self.accept("attributes") else {}
+        return Operation("scf.while", initial, signature.results, attributes, [before, after])
 
     def condition(self) -> Operation:
         self.expect("(")
@@ -728,30 +755,18 @@ def scalar_type(word: str) -> Type | None:
     return IntegerType(int(match[1])) if match else None
 
 
+def hint_of(name: str) -> str:
+    """Returns the name to remember of `%name` or `%name#1`; numbers are not worth it."""
+    hint = name[1:].split("#")[0]
+    return "" if hint[0].isdigit() else hint
+
+
 def parse_float(text: str, kind: FloatType) -> float:
-    """Returns the value of a decimal, or of the bits that a hexadecimal number gives."""
+    """Returns the value of a decimal, rounded to the type, or of the bits that a hexadecimal number gives."""
     if not text.lower().startswith("0x"):
-        return round_to(float(text), kind)
-    bits = int(text, 16)
-    if kind == BF16:
-        return float(struct.unpack("<f", (bits << 16).to_bytes(4, "little"))[0])
-    code = {F16: "<e", F32: "<f", F64: "<d"}.get(kind)
-    if code is not None:
-        return float(struct.unpack(code, bits.to_bytes(kind.width // 8, "little"))[0])
-    sign = -1.0 if bits >> kind.width - 1 else 1.0
-    infinite = kind.name == "f8E5M2" and bits & 3 == 0
-    return sign * float("inf") if infinite else float("nan")
-
-
-def round_to(value: float, kind: FloatType) -> float:
-    """Returns `value` rounded to f16 or f32, so that a constant is what its type can hold; other types keep it."""
-    code = {F16: "<e", F32: "<f"}.get(kind)
-    if code is None:
-        return value
-    try:
-        return float(struct.unpack(code, struct.pack(code, value))[0])
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
+        return float(normal(float(text), kind))
+    bits = np.array([int(text, 16)], f"uint{kind.width}")
+    return float(decode(bits, kind)[0])
 
 
 _STRUCTURED: dict[str, Callable[[Parser], Operation]] = {

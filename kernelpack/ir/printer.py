@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-import struct
 from collections.abc import Callable
+
+import numpy as np
 
 from kernelpack.ir import assembly_format as form
 from kernelpack.ir.core import Attribute, Block, Location, Operation, Value
 from kernelpack.ir.dialect import AttributeDef, definition
-from kernelpack.ir.types import FloatType, FunctionType, IntegerType, TensorType, Type, element_of
+from kernelpack.ir.formats import encode, normal, round_to
+from kernelpack.ir.types import F64, FloatType, FunctionType, IntegerType, TensorType, Type, element_of
 
 
 def print_op(op: Operation, *, locations: bool = False) -> str:
@@ -21,23 +24,13 @@ def print_op(op: Operation, *, locations: bool = False) -> str:
 
 
 def float_text(value: float, kind: FloatType) -> str:
-    """Returns a float as MLIR writes it: 1.500000e+00, or the bits in hexadecimal where decimals would not do."""
-    if math.isfinite(value):
-        short = f"{value:.6e}"
-        return short if float(short) == value else f"{value:.17e}"
-    return f"0x{float_bits(value, kind):0{kind.width // 4}X}"
-
-
-def float_bits(value: float, kind: FloatType) -> int:
-    """Returns the bit pattern of a non-finite `value`, or of any value of f16, f32 or f64, in the type `kind`."""
-    if kind.name in ("f16", "f32", "f64"):
-        code = {16: "<e", 32: "<f", 64: "<d"}[kind.width]
-        return int.from_bytes(struct.pack(code, value), "little")
-    sign = int(math.copysign(1.0, value) < 0) << kind.width - 1
-    exponent = ((1 << kind.exponent) - 1) << kind.mantissa
-    if kind.name == "f8E4M3FN":  # no infinity; NaN is all ones
-        return sign | 0x7F
-    return sign | exponent | (1 << kind.mantissa - 1 if math.isnan(value) else 0)
+    """Returns a float as MLIR writes it: 1.500000e+00, with as many digits as it takes, or the bits of infinities and NaN."""
+    if not math.isfinite(value):
+        return f"0x{int(encode(round_to(np.array([value]), kind), kind)[0]):0{kind.width // 4}X}"
+    short = f"{value:.6e}"
+    if normal(float(short), kind) == value:
+        return short
+    return f"{value:.8e}" if kind.width <= 32 else f"{value:.16e}"
 
 
 def scalar_text(value: Attribute, kind: Type) -> str:
@@ -63,18 +56,23 @@ def attribute_text(value: Attribute, row: AttributeDef | None = None) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return f"{value} : {'i64' if kind == 'i64' else 'i32'}"
+        return f"{value} : {'i64' if kind == 'i64' or not -(1 << 31) <= value < 1 << 31 else 'i32'}"
     if isinstance(value, float):
-        return f"{float_text(value, FloatType('f32', 32, 8, 23))} : f32"
+        return f"{float_text(value, F64)} : f64"
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, tuple):
-        if all(isinstance(entry, int) for entry in value):
+        if kind == "ints" or (value and all(type(entry) is int for entry in value)):
             return f"array<i32: {', '.join(map(str, value))}>" if value else "array<i32>"
         return "[" + ", ".join(attribute_text(entry) for entry in value) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {attribute_text(value[key])}" for key in sorted(value)) + "}"
+        return "{" + ", ".join(f"{key_text(key)} = {attribute_text(value[key])}" for key in sorted(value)) + "}"
     return str(value)
+
+
+def key_text(key: str) -> str:
+    """Returns an attribute's name as it stands in a dictionary: quoted if it is no plain word (`"ttg.num-warps"`)."""
+    return key if re.fullmatch(r"[A-Za-z_][\w$.]*", key) else attribute_text(key)
 
 
 def location_text(location: Location) -> str:
@@ -113,9 +111,7 @@ class _Printer:
             while name in self.taken:
                 name, suffix = f"{hint}_{suffix}", suffix + 1
         elif argument:
-            name = f"arg{sum(1 for taken in self.taken if taken.startswith('arg'))}"
-            while name in self.taken:
-                name += "_"
+            name = next(f"arg{number}" for number in itertools.count() if f"arg{number}" not in self.taken)
         else:
             name, self.counter = str(self.counter), self.counter + 1
         self.taken.add(name)
@@ -182,7 +178,7 @@ class _Printer:
                 attribute_row is not None and not attribute_row.required and op.attributes[key] == attribute_row.default
             )
             if key not in skip and not at_default:
-                parts.append(f"{key} = {attribute_text(op.attributes[key], attribute_row)}")
+                parts.append(f"{key_text(key)} = {attribute_text(op.attributes[key], attribute_row)}")
         return "{" + ", ".join(parts) + "}" if parts else ""
 
     # ---- the declarative form ----
@@ -223,10 +219,14 @@ class _Printer:
             case form.Optional(elements):
                 if not self.present(op, element.anchor):
                     return ""
-                row = definition(op.name).attribute_defs.get(element.anchor)
-                # a flag's word alone says that it is set
-                inner = tuple(part for part in elements if row is None or row.kind != "bool" or isinstance(part, form.Literal))
-                return self.render(op, inner)
+                if self.is_flag(op, element.anchor):  # a flag's word alone says that it is set
+                    elements = tuple(part for part in elements if isinstance(part, form.Literal))
+                return self.render(op, elements)
+
+    @staticmethod
+    def is_flag(op: Operation, name: str) -> bool:
+        row = definition(op.name).attribute_defs.get(name)
+        return row is not None and row.kind == "bool"
 
     def functional(self, op: Operation) -> str:
         results = self.types([result.type for result in op.results])
@@ -288,10 +288,9 @@ class _Printer:
         visibility = f"{op.attributes['sym_visibility']} " if op.attributes.get("sym_visibility") else ""
         results = self.types(list(kind.results))
         returns = "" if not kind.results else f" -> {results}" if len(kind.results) == 1 else f" -> ({results})"
-        noinline = "true" if op.attributes.get("noinline") else "false"
-        self.emit(
-            f"tt.func {visibility}@{op.attributes['sym_name']}({arguments}){returns} attributes {{noinline = {noinline}}} {{"
-        )
+        more = {key: value for key, value in op.attributes.items() if "." in key}
+        attributes = attribute_text({**more, "noinline": bool(op.attributes.get("noinline"))})
+        self.emit(f"tt.func {visibility}@{op.attributes['sym_name']}({arguments}){returns} attributes {attributes} {{")
         self.block(op.regions[0].block)
         self.emit(f"}}{self.loc(op)}")
         self.names, self.taken, self.counter = saved
@@ -301,7 +300,9 @@ class _Printer:
 
     def call(self, op: Operation) -> None:
         arguments = ", ".join(self.name(value) for value in op.operands)
-        self.emit(f"{self.results(op)}tt.call @{op.attributes['callee']}({arguments}) : {self.functional(op)}{self.loc(op)}")
+        callee, dictionary = op.attributes["callee"], self.dictionary(op, frozenset({"callee"}))
+        more = f" {dictionary}" if dictionary else ""
+        self.emit(f"{self.results(op)}tt.call @{callee}({arguments}){more} : {self.functional(op)}{self.loc(op)}")
 
     def scf_for(self, op: Operation) -> None:
         lower, upper, step, *initial = (self.name(value) for value in op.operands)
@@ -339,7 +340,8 @@ class _Printer:
         if after.arguments:
             self.emit(f"^bb0{self.block_arguments(after)}:")
         self.block(op.regions[1].block, implicit_yield=True)
-        self.emit(f"}}{self.loc(op)}")
+        dictionary = self.dictionary(op)
+        self.emit(f"}}{' attributes ' + dictionary if dictionary else ''}{self.loc(op)}")
 
     def condition(self, op: Operation) -> None:
         condition, *values = (self.name(value) for value in op.operands)

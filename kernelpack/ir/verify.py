@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelpack.errors import VerifyError
 from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.dialect import CONSTRAINTS, AttributeDef, OpDef, Trait, definition
-from kernelpack.ir.types import TensorType, shape_of
+from kernelpack.ir.types import TensorType, Type, shape_of
 
 
 def verify(op: Operation) -> None:
@@ -14,8 +14,11 @@ def verify(op: Operation) -> None:
 
 
 def _fail(op: Operation, message: str) -> VerifyError:
-    text = str(op).strip().split("\n")[0]
-    return VerifyError(f"{op.name}: {message}\n  in: {text}", location=op.location.source)
+    try:
+        text = "\n  in: " + str(op).strip().split("\n")[0]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # too broken to print
+        text = ""
+    return VerifyError(f"{op.name}: {message}{text}", location=op.location.source)
 
 
 def _verify_op(op: Operation, visible: set[Value]) -> None:
@@ -27,12 +30,7 @@ def _verify_op(op: Operation, visible: set[Value]) -> None:
             raise _fail(op, f"operand {index} does not list this use")
     _check_counts(op, row)
     _check_types(op, row)
-    for name, attribute_row in row.attribute_defs.items():
-        if name not in op.attributes:
-            if attribute_row.required:
-                raise _fail(op, f"attribute {name} is missing")
-        elif not _fits(op.attributes[name], attribute_row):
-            raise _fail(op, f"attribute {name} = {op.attributes[name]!r} is not {attribute_row.kind}")
+    _check_attributes(op, row)
     inner = set() if Trait.ISOLATED in row.traits else visible
     for region in op.regions:
         if region.parent is not op:
@@ -43,9 +41,18 @@ def _verify_op(op: Operation, visible: set[Value]) -> None:
         message = row.check(op)
         if message:
             raise _fail(op, message)
+    if row.infer is not None:
+        for result, kind in zip(op.results, row.infer(op.operands, op.attributes), strict=True):
+            if _without_encoding(result.type) != _without_encoding(kind):
+                raise _fail(op, f"gives {kind}, the result has type {result.type}")
 
 
 def _verify_block(parent: Operation, block: Block, visible: set[Value]) -> None:
+    for index, argument in enumerate(block.arguments):
+        if argument.owner is not block or argument.index != index:
+            raise _fail(parent, f"block argument {index} does not know its place")
+        if message := _bad_shape(argument.type):
+            raise _fail(parent, message)
     visible.update(block.arguments)
     for position, op in enumerate(block.operations):
         if op.parent is not block:
@@ -71,6 +78,10 @@ def _check_counts(op: Operation, row: OpDef) -> None:
         raise _fail(op, f"gives {row.results} results, has {len(op.results)}")
     if len(op.regions) != row.regions:
         raise _fail(op, f"takes {row.regions} regions, has {len(op.regions)}")
+    for index, region in enumerate(op.regions):
+        optional = index >= row.regions - row.optional_regions
+        if len(region.blocks) != 1 and not (optional and not region.blocks):
+            raise _fail(op, f"region {index} must have one block, has {len(region.blocks)}")
 
 
 def _check_types(op: Operation, row: OpDef) -> None:
@@ -78,6 +89,11 @@ def _check_types(op: Operation, row: OpDef) -> None:
         operand = row.operands[min(index, len(row.operands) - 1)]
         if not CONSTRAINTS[operand.constraint](value.type):
             raise _fail(op, f"{operand.name} must be {operand.constraint}, is {value.type}")
+    for result in op.results:
+        if not CONSTRAINTS[row.result](result.type):
+            raise _fail(op, f"the result must be {row.result}, is {result.type}")
+        if message := _bad_shape(result.type):
+            raise _fail(op, message)
     kinds = [value.type for value in (*op.operands, *op.results)]
     if Trait.SAME_TYPE in row.traits and len(set(kinds)) > 1:
         raise _fail(op, f"operands and result must have one type, have {', '.join(map(str, kinds))}")
@@ -87,6 +103,30 @@ def _check_types(op: Operation, row: OpDef) -> None:
         encodings = {kind.encoding for kind in kinds if isinstance(kind, TensorType)}
         if len(encodings) > 1:
             raise _fail(op, f"operands and result must have one encoding, have {', '.join(map(str, kinds))}")
+
+
+def _bad_shape(kind: Type) -> str | None:
+    if isinstance(kind, TensorType) and any(extent < 1 or extent & extent - 1 for extent in kind.shape):
+        return f"the extents of {kind} must be powers of two"
+    return None
+
+
+def _without_encoding(kind: Type) -> Type:
+    return TensorType(kind.shape, kind.element) if isinstance(kind, TensorType) else kind
+
+
+def _check_attributes(op: Operation, row: OpDef) -> None:
+    """Attributes are those of the row; others must carry a dialect's prefix (`tt.divisibility`)."""
+    for name, attribute_row in row.attribute_defs.items():
+        if name not in op.attributes:
+            if attribute_row.required:
+                raise _fail(op, f"attribute {name} is missing")
+        elif not _fits(op.attributes[name], attribute_row):
+            raise _fail(op, f"attribute {name} = {op.attributes[name]!r} is not {attribute_row.kind}")
+    for name in op.attributes:
+        if name not in row.attribute_defs and "." not in name:
+            known = ", ".join(row.attribute_defs) or "none"
+            raise _fail(op, f"has no attribute {name} (known: {known})")
 
 
 def _fits(value: object, row: AttributeDef) -> bool:

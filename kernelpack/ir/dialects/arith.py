@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from kernelpack.ir.core import Attribute, Operation, Value
 from kernelpack.ir.dialect import Dialect, OpDef, Trait, attr, row, same_as
-from kernelpack.ir.types import I1, IntegerType, Type, bit_width, element_of, shape_of, with_element
+from kernelpack.ir.formats import normal
+from kernelpack.ir.types import I1, Type, bit_width, element_of, shape_of, with_element
 
 _ELEMENTWISE = (Trait.PURE, Trait.ELEMENTWISE)
 
@@ -57,8 +58,8 @@ def _compare(name: str, constraint: str, predicates: tuple[str, ...]) -> OpDef:
     )
 
 
-def _cast(name: str, source: str, wider: bool | None) -> OpDef:
-    """A conversion; `wider` says whether the result has more bits (True), fewer (False), or either (None)."""
+def _cast(name: str, source: str, result: str, wider: bool | None) -> OpDef:
+    """A conversion between two kinds of numbers; `wider` says whether the result has more bits (True), fewer (False), or either (None)."""
 
     def check(op: Operation) -> str | None:
         before, after = bit_width(op.operands[0].type), bit_width(op.result.type)
@@ -69,6 +70,7 @@ def _cast(name: str, source: str, wider: bool | None) -> OpDef:
     return row(
         f"arith.{name}",
         f"in: {source}",
+        result=result,
         traits=[*_ELEMENTWISE, Trait.SAME_SHAPE],
         format="$in : type($in) to type($result)",
         check=check,
@@ -77,12 +79,15 @@ def _cast(name: str, source: str, wider: bool | None) -> OpDef:
 
 def _check_constant(op: Operation) -> str | None:
     value, element = op.attributes["value"], element_of(op.result.type)
-    if isinstance(element, IntegerType):
-        if not isinstance(value, (bool, int)):
-            return f"{value!r} is not an integer"
-        low, high = -(1 << element.width - 1), (1 << element.width) - 1
-        return None if low <= value <= high else f"{value} does not fit {element}"
-    return None if isinstance(value, float) else f"{value!r} is not a float"
+    if not isinstance(value, (bool, int, float)):
+        return f"{value!r} is not a number"
+    try:
+        only = normal(value, element)
+    except (TypeError, ValueError, OverflowError):  # infinities and NaN are not integers
+        return f"{value!r} does not fit {element}"
+    if type(only) is not type(value) or (only != value and only == only):
+        return f"{value!r} must be written {only!r} to be of type {element}"
+    return None
 
 
 def _check_select(op: Operation) -> str | None:
@@ -95,7 +100,13 @@ def _check_select(op: Operation) -> str | None:
 ARITH = Dialect(
     "arith",
     [
-        row("arith.constant", attributes=[attr("value", "value")], traits=[Trait.PURE], check=_check_constant),
+        row(
+            "arith.constant",
+            result="number",
+            attributes=[attr("value", "value")],
+            traits=[Trait.PURE],
+            check=_check_constant,
+        ),
         *(_binary(name, "int", True) for name in ("addi", "muli", "andi", "ori", "xori")),
         *(_binary(name, "int", True) for name in ("maxsi", "maxui", "minsi", "minui")),
         *(_binary(name, "int", False) for name in ("subi", "divsi", "divui", "remsi", "remui")),
@@ -119,15 +130,16 @@ ARITH = Dialect(
             infer=same_as(1),
             check=_check_select,
         ),
-        *(_cast(name, "int", True) for name in ("extsi", "extui")),
-        _cast("trunci", "int", False),
-        _cast("extf", "float", True),
-        _cast("truncf", "float", False),
-        *(_cast(name, "int", None) for name in ("sitofp", "uitofp")),
-        *(_cast(name, "float", None) for name in ("fptosi", "fptoui")),
+        *(_cast(name, "int", "int", True) for name in ("extsi", "extui")),
+        _cast("trunci", "int", "int", False),
+        _cast("extf", "float", "float", True),
+        _cast("truncf", "float", "float", False),
+        *(_cast(name, "int", "float", None) for name in ("sitofp", "uitofp")),
+        *(_cast(name, "float", "int", None) for name in ("fptosi", "fptoui")),
         row(
             "arith.bitcast",
             "in: number",
+            result="number",
             traits=[*_ELEMENTWISE, Trait.SAME_SHAPE],
             format="$in : type($in) to type($result)",
             check=lambda op: None if bit_width(op.operands[0].type) == bit_width(op.result.type) else "widths differ",

@@ -2,13 +2,19 @@
 
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Dialect, Trait, row
-from kernelpack.ir.types import I1, IntegerType
+from kernelpack.ir.types import I1
+
+
+def _ends_in(op: Operation, region: int, name: str) -> str | None:
+    return None if op.regions[region].block.terminator.name == name else f"region {region} must end in {name}"
 
 
 def _check_for(op: Operation) -> str | None:
+    if wrong := _ends_in(op, 0, "scf.yield"):
+        return wrong
     lower, upper, step, *initial = op.operands
-    if not isinstance(lower.type, IntegerType) or not lower.type == upper.type == step.type:
-        return "lower bound, upper bound and step must be integers of one type"
+    if not lower.type == upper.type == step.type:
+        return "lower bound, upper bound and step must be of one type"
     arguments = [argument.type for argument in op.body.arguments]
     carried = [value.type for value in initial]
     if arguments != [lower.type, *carried]:
@@ -22,9 +28,13 @@ def _check_for(op: Operation) -> str | None:
 def _check_if(op: Operation) -> str | None:
     if op.operands[0].type != I1:
         return "the condition must be i1"
-    if not op.regions[1].blocks:
-        return "an if with results needs an else" if op.results else None
-    for region in op.regions:
+    if not op.regions[1].blocks and op.results:
+        return "an if with results needs an else"
+    for index, region in enumerate(op.regions):
+        if not region.blocks:
+            continue
+        if wrong := _ends_in(op, index, "scf.yield"):
+            return wrong
         if region.block.arguments:
             return "branches take no arguments"
         if [value.type for value in region.block.terminator.operands] != [result.type for result in op.results]:
@@ -33,6 +43,8 @@ def _check_if(op: Operation) -> str | None:
 
 
 def _check_while(op: Operation) -> str | None:
+    if wrong := _ends_in(op, 0, "scf.condition") or _ends_in(op, 1, "scf.yield"):
+        return wrong
     before, after = (region.block for region in op.regions)
     if [argument.type for argument in before.arguments] != [value.type for value in op.operands]:
         return "the condition block must take the initial values"
@@ -47,12 +59,33 @@ SCF = Dialect(
     "scf",
     [
         # regions[0].block arguments: induction variable, then the carried values
-        row("scf.for", "lower, upper, step, initial*", results=None, regions=1, traits=[Trait.PURE], check=_check_for),
+        row(
+            "scf.for",
+            "lower: int_scalar, upper: int_scalar, step: int_scalar, initial*",
+            results=None,
+            regions=1,
+            traits=[Trait.PURE],
+            check=_check_for,
+        ),
         # regions: then, else; the else region may be empty
-        row("scf.if", "condition: bool", results=None, regions=2, traits=[Trait.PURE], check=_check_if),
+        row(
+            "scf.if",
+            "condition: bool",
+            results=None,
+            regions=2,
+            optional_regions=1,
+            traits=[Trait.PURE],
+            check=_check_if,
+        ),
         # regions: condition (ends in scf.condition), body
         row("scf.while", "initial*", results=None, regions=2, traits=[], check=_check_while),
-        row("scf.condition", "condition: bool, values*", results=0, traits=[Trait.TERMINATOR]),
+        row(
+            "scf.condition",
+            "condition: bool, values*",
+            results=0,
+            traits=[Trait.TERMINATOR],
+            check=lambda op: None if op.operands[0].type == I1 else "the condition must be i1",
+        ),
         row("scf.yield", "values*", results=0, traits=[Trait.TERMINATOR], format="($values : type($values))?"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelpack.ir.core import Attribute, Operation, Value
+from kernelpack.ir.core import Attribute, Operation, Value, find_function
 from kernelpack.ir.dialect import Dialect, Effect, OpDef, Trait, attr, definition, pointee_of, row, same_as
 from kernelpack.ir.types import (
     I1,
@@ -15,6 +15,8 @@ from kernelpack.ir.types import (
     Type,
     bit_width,
     element_of,
+    is_float,
+    is_pointer,
     shape_of,
     with_element,
     with_shape,
@@ -42,8 +44,8 @@ _CACHING_TEXT = "(cacheModifier = $cache)? (evictionPolicy = $evict)?"
 
 
 def _shape_change(name: str, format: str, check: object = None, **more: object) -> OpDef:
-    """A row for a pure operation on one tensor whose result type is printed."""
-    return row(f"tt.{name}", "src", traits=[Trait.PURE], format=format, check=check, **more)  # type: ignore[arg-type]
+    """A row for a pure operation that makes a tensor of another shape from one, with the result type printed."""
+    return row(f"tt.{name}", "src: tensor", result="tensor", traits=[Trait.PURE], format=format, check=check, **more)  # type: ignore[arg-type]
 
 
 # ---- functions ----
@@ -53,14 +55,28 @@ def _check_func(op: Operation) -> str | None:
     kind = op.attributes["function_type"]
     if not isinstance(kind, FunctionType):
         return "function_type is not a function type"
-    if not op.regions[0].blocks:
-        return None
     if tuple(argument.type for argument in op.body.arguments) != kind.inputs:
         return "entry block and function type differ"
     returned = op.body.terminator
     if returned.name != "tt.return":
         return "a function ends in tt.return"
-    return None if tuple(value.type for value in returned.operands) == kind.results else "wrong type of return value"
+    if tuple(value.type for value in returned.operands) != kind.results:
+        return f"returns ({', '.join(str(value.type) for value in returned.operands)}), its type says {kind}"
+    facts = op.attributes.get("arg_attrs")
+    return None if facts is None or len(facts) == len(kind.inputs) else "arg_attrs needs one entry an argument"
+
+
+def _check_call(op: Operation) -> str | None:
+    module = next((outer for outer in op.ancestors() if outer.name == "builtin.module"), None)
+    if module is None:
+        return None
+    try:
+        callee = find_function(module, op.attributes["callee"])
+    except KeyError:
+        return f"no function is called {op.attributes['callee']}"
+    kind = FunctionType(tuple(value.type for value in op.operands), tuple(result.type for result in op.results))
+    expected = callee.attributes.get("function_type")
+    return None if kind == expected else f"called as {kind}, the function is {expected}"
 
 
 # ---- tiles ----
@@ -71,8 +87,7 @@ def _infer_range(operands: Operands, attributes: Attributes) -> list[Type]:
 
 
 def _check_range(op: Operation) -> str | None:
-    expected = (op.attributes["end"] - op.attributes["start"],)
-    return None if shape_of(op.result.type) == expected else f"the range has {expected[0]} elements"
+    return None if op.attributes["end"] > op.attributes["start"] else "the range is empty"
 
 
 def _infer_expand(operands: Operands, attributes: Attributes) -> list[Type]:
@@ -81,21 +96,32 @@ def _infer_expand(operands: Operands, attributes: Attributes) -> list[Type]:
 
 
 def _check_expand(op: Operation) -> str | None:
-    shape, axis = shape_of(op.operands[0].type), op.attributes["axis"]
-    return None if shape_of(op.result.type) == (*shape[:axis], 1, *shape[axis:]) else "wrong shape"
+    rank, axis = len(shape_of(op.operands[0].type)), op.attributes["axis"]
+    return None if 0 <= axis <= rank else f"axis {axis} is out of range"
+
+
+def _same_element(op: Operation) -> str | None:
+    elements = {element_of(value.type) for value in (*op.operands, *op.results)}
+    return None if len(elements) == 1 else f"element types differ: {', '.join(sorted(map(str, elements)))}"
 
 
 def _check_broadcast(op: Operation) -> str | None:
     before, after = shape_of(op.operands[0].type), shape_of(op.result.type)
-    fits = len(before) == len(after) and all(a in (1, b) for a, b in zip(before, after, strict=True))
-    return None if fits else f"cannot broadcast {op.operands[0].type} to {op.result.type}"
+    if len(before) != len(after) or any(a not in (1, b) for a, b in zip(before, after, strict=True)):
+        return f"cannot broadcast {op.operands[0].type} to {op.result.type}"
+    return _same_element(op)
 
 
 def _check_reshape(op: Operation) -> str | None:
     before, after = op.operands[0].type, op.result.type
     assert isinstance(before, TensorType)
     assert isinstance(after, TensorType)
-    return None if before.size == after.size else "the number of elements changes"
+    return _same_element(op) if before.size == after.size else "the number of elements changes"
+
+
+def _check_trans(op: Operation) -> str | None:
+    rank, order = len(shape_of(op.operands[0].type)), op.attributes["order"]
+    return None if sorted(order) == list(range(rank)) else f"order {order} is not a permutation of {rank} axes"
 
 
 def _infer_trans(operands: Operands, attributes: Attributes) -> list[Type]:
@@ -107,8 +133,23 @@ def _infer_join(operands: Operands, attributes: Attributes) -> list[Type]:
     return [with_shape(operands[0].type, (*shape_of(operands[0].type), 2))]
 
 
+def _check_join(op: Operation) -> str | None:
+    return None if op.operands[0].type == op.operands[1].type else "operands differ in type"
+
+
 def _infer_split(operands: Operands, attributes: Attributes) -> list[Type]:
     return [with_shape(operands[0].type, shape_of(operands[0].type)[:-1])] * 2
+
+
+def _check_split(op: Operation) -> str | None:
+    return None if shape_of(op.operands[0].type)[-1] == 2 else "the last axis must have 2 elements"
+
+
+def _check_cat(op: Operation) -> str | None:
+    left, right, out = (shape_of(value.type) for value in (*op.operands, op.result))
+    if left[1:] != right[1:] or out != (left[0] + right[0], *left[1:]):
+        return "shapes do not fit along the first axis"
+    return _same_element(op)
 
 
 # ---- pointers and memory ----
@@ -116,7 +157,7 @@ def _infer_split(operands: Operands, attributes: Attributes) -> list[Type]:
 
 def _check_addptr(op: Operation) -> str | None:
     same = shape_of(op.operands[0].type) == shape_of(op.operands[1].type)
-    return None if same and op.result.type == op.operands[0].type else "pointer, offset and result differ in shape"
+    return None if same else "pointer and offset differ in shape"
 
 
 def _infer_load(operands: Operands, attributes: Attributes) -> list[Type]:
@@ -124,7 +165,7 @@ def _infer_load(operands: Operands, attributes: Attributes) -> list[Type]:
 
 
 def _check_access(op: Operation) -> str | None:
-    """Checks loads (ptr, mask?, other?) and stores (ptr, value, mask?)."""
+    """Checks loads (ptr, mask?, other?), stores and atomics (ptr, value, mask?)."""
     pointer = op.operands[0].type
     value_at, mask_at = (2, 1) if op.name == "tt.load" else (1, 2)
     for index, value in enumerate(op.operands[1:], 1):
@@ -137,6 +178,23 @@ def _check_access(op: Operation) -> str | None:
 
 def _infer_atomic(operands: Operands, attributes: Attributes) -> list[Type]:
     return [operands[1].type]
+
+
+def _check_atomic(op: Operation) -> str | None:
+    kind, what = op.operands[1].type, op.attributes["atomic_rmw_op"]
+    if what != "exch" and is_float(kind) != (what == "fadd"):
+        return f"{what} does not apply to {kind}"
+    return _check_access(op)
+
+
+# ---- conversions ----
+
+
+def _check_bitcast(op: Operation) -> str | None:
+    before, after = op.operands[0].type, op.result.type
+    if is_pointer(before) != is_pointer(after):
+        return "a pointer becomes an integer by tt.ptr_to_int, an integer a pointer by tt.int_to_ptr"
+    return None if bit_width(before) == bit_width(after) else "widths differ"
 
 
 # ---- reductions ----
@@ -153,6 +211,8 @@ def _infer_reduce(operands: Operands, attributes: Attributes) -> list[Type]:
 
 def _check_combine(op: Operation) -> str | None:
     """The combine region of a reduction or scan takes two elements of each operand and gives one."""
+    if not op.operands:
+        return "takes at least one operand"
     shapes = {shape_of(value.type) for value in op.operands}
     if len(shapes) != 1:
         return "operands differ in shape"
@@ -174,11 +234,13 @@ def _check_dot(op: Operation) -> str | None:
     a, b, c = (value.type for value in op.operands)
     if element_of(a) != element_of(b):
         return f"a is {element_of(a)}, b is {element_of(b)}"
+    if is_float(a) != is_float(c):
+        return f"a and b are {element_of(a)}, c is {element_of(c)}"
     left, right, out = shape_of(a), shape_of(b), shape_of(c)
     if not (len(left) == len(right) == len(out) >= 2):
         return "a, b and c differ in rank"
     fits = left[-1] == right[-2] and out == (*left[:-1], right[-1]) and left[:-2] == right[:-2]
-    return None if fits and op.result.type == c else f"shapes do not fit: {a} * {b} -> {c}"
+    return None if fits else f"shapes do not fit: {a} * {b} -> {c}"
 
 
 TT = Dialect(
@@ -205,6 +267,7 @@ TT = Dialect(
             "arguments*",
             results=None,
             attributes=[attr("callee", "str")],
+            check=_check_call,
             effects=[Effect.READ_GLOBAL, Effect.WRITE_GLOBAL, Effect.OTHER],
         ),
         row(
@@ -232,9 +295,10 @@ TT = Dialect(
         row(
             "tt.splat",
             "src: scalar",
+            result="tensor",
             traits=[Trait.PURE],
             format="$src : type($src) -> type($result)",
-            check=lambda op: None if element_of(op.result.type) == op.operands[0].type else "element types differ",
+            check=_same_element,
         ),
         row(
             "tt.unsplat",
@@ -260,10 +324,18 @@ TT = Dialect(
         _shape_change(
             "trans",
             "$src attr-dict : type($src) -> type($result)",
+            _check_trans,
             attributes=[attr("order", "ints")],
             infer=_infer_trans,
         ),
-        row("tt.join", "lhs, rhs", traits=[Trait.PURE], format="$lhs, $rhs : type($lhs) -> type($result)", infer=_infer_join),
+        row(
+            "tt.join",
+            "lhs, rhs",
+            traits=[Trait.PURE],
+            format="$lhs, $rhs : type($lhs) -> type($result)",
+            infer=_infer_join,
+            check=_check_join,
+        ),
         row(
             "tt.split",
             "src: tensor",
@@ -271,8 +343,16 @@ TT = Dialect(
             traits=[Trait.PURE],
             format="$src : type($src) -> type($result)",
             infer=_infer_split,
+            check=_check_split,
         ),
-        row("tt.cat", "lhs, rhs", traits=[Trait.PURE], format="$lhs, $rhs : type($lhs) -> type($result)"),
+        row(
+            "tt.cat",
+            "lhs: tensor, rhs: tensor",
+            result="tensor",
+            traits=[Trait.PURE],
+            format="$lhs, $rhs : type($lhs) -> type($result)",
+            check=_check_cat,
+        ),
         row(
             "tt.addptr",
             "ptr: pointer, offset: int",
@@ -310,29 +390,34 @@ TT = Dialect(
             effects=[Effect.READ_GLOBAL, Effect.WRITE_GLOBAL],
             format="$atomic_rmw_op, $sem, $scope, $ptr, $val (, $mask)? attr-dict : functional-type",
             infer=_infer_atomic,
+            check=_check_atomic,
         ),
         row(
             "tt.bitcast",
-            "src",
+            "src: bits",
+            result="bits",
             traits=[*_ELEMENTWISE, Trait.SAME_SHAPE],
             format="$src : type($src) -> type($result)",
-            check=lambda op: None if bit_width(op.operands[0].type) == bit_width(op.result.type) else "widths differ",
+            check=_check_bitcast,
         ),
         row(
             "tt.int_to_ptr",
             "src: int",
+            result="pointer",
             traits=[*_ELEMENTWISE, Trait.SAME_SHAPE],
             format="$src : type($src) -> type($result)",
         ),
         row(
             "tt.ptr_to_int",
             "src: pointer",
+            result="int",
             traits=[*_ELEMENTWISE, Trait.SAME_SHAPE],
             format="$src : type($src) -> type($result)",
         ),
         row(
             "tt.fp_to_fp",
             "src: float",
+            result="float",
             attributes=[attr("rounding", ROUNDING_MODES, default="rtne")],
             traits=[*_ELEMENTWISE, Trait.SAME_SHAPE],
             format="$src (, rounding = $rounding)? : type($src) -> type($result)",
