@@ -107,7 +107,8 @@ def decode(bits: Array, kind: Type) -> Array:
         table: Array = np.full(128, np.nan, np.float32)
         table[: len(magnitudes)] = magnitudes
         magnitude = table[bits & 127]
-        return np.where(bits >= 128, -magnitude, magnitude)
+        signed: Array = np.where(bits >= 128, np.negative(magnitude), magnitude)
+        return signed
     if kind == IntegerType(1):
         return np.not_equal(bits, 0)
     values: Array = bits.view(carrier(kind))
