@@ -1,0 +1,86 @@
+"""The CPU backend as the rest of the project sees it: targets, stages, argument facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kernelpack.backends.base import ArgumentProperty, Backend, Lowered, Options, Stage
+from kernelpack.backends.cpu.carry_scalars import carry_scalars
+from kernelpack.backends.cpu.elementwise import is_elementwise
+from kernelpack.backends.cpu.estimate import program_nanoseconds
+from kernelpack.backends.cpu.levels import level_of, resolve
+from kernelpack.backends.cpu.tile_program import TileProgram
+from kernelpack.backends.cpu.tiles_to_llir import tiles_to_llir
+from kernelpack.backends.cpu.ttir_to_tiles import ttir_to_tiles
+from kernelpack.backends.cpu.version_masks import version_masks
+from kernelpack.ir.core import Operation
+from kernelpack.ir.types import FLOATS, FloatType, element_of
+from kernelpack.llvm import codegen
+from kernelpack.passes import TTIR_PASSES
+from kernelpack.target import Target
+
+_CSRC = Path(__file__).parents[3] / "csrc"
+
+_STRUCTURE = {
+    "builtin.module", "tt.func", "tt.return", "tt.get_program_id", "tt.get_num_programs", "tt.make_range", "tt.splat",
+    "tt.unsplat", "tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.join", "tt.split", "tt.addptr", "tt.load",
+    "tt.store", "tt.atomic_rmw", "tt.dot", "tt.reduce", "tt.reduce.return", "tt.scan", "tt.scan.return", "scf.for", "scf.if",
+    "scf.yield", "arith.constant",
+}  # fmt: skip
+
+
+class CPUBackend(Backend):
+    """Compiles ttir to native objects, one for each instruction-set level."""
+
+    name = "cpu"
+    image_kind = "object"
+    dispatch_key = "CPU"
+    launcher = "kernelpack::CpuLauncher"
+    launcher_header = _CSRC / "cpu_launcher.h"
+    launcher_sources: Sequence[Path] = (_CSRC / "cpu_launcher.cpp",)
+
+    def resolve_target(self, target: Target) -> Target:
+        return resolve(target)
+
+    def stages(self, target: Target, options: Options) -> dict[str, Stage]:
+        return {"cpu_ttir": lower_ttir, "tiles": ttir_to_tiles_stage, "llir": tiles_to_llir_stage, "object": llir_to_object}
+
+    def properties(self) -> Sequence[ArgumentProperty]:
+        return ()
+
+    def supports(self, op: Operation, target: Target) -> str | None:
+        if op.name not in _STRUCTURE and not is_elementwise(op.name):
+            return "the CPU backend has no lowering for it"
+        kinds = [element_of(value.type) for value in (*op.operands, *op.results)]
+        if any(isinstance(kind, FloatType) and kind.width == 8 for kind in kinds):
+            supported = ", ".join(name for name, kind in FLOATS.items() if kind.width > 8)
+            return f"8-bit floats are not supported on CPUs yet; use one of {supported}"
+        return None
+
+    def tool_versions(self) -> Mapping[str, str]:
+        return {"llvm": codegen.version()}
+
+
+def lower_ttir(module: Operation, lowered: Lowered) -> Operation:
+    """Prepares ttir for tile loops: carried address tiles become scalars, masks that index bounds decide are split off."""
+    copy = module.clone()
+    version_masks(carry_scalars(copy))
+    for run in TTIR_PASSES:
+        run(copy)
+    return copy
+
+
+def ttir_to_tiles_stage(module: Operation, lowered: Lowered) -> TileProgram:
+    program = ttir_to_tiles(module, level_of(lowered.target))
+    lowered.metadata["scratch"] = program.scratch_bytes
+    lowered.metadata["program_ns"] = program_nanoseconds(program, level_of(lowered.target))
+    return program
+
+
+def tiles_to_llir_stage(program: TileProgram, lowered: Lowered) -> str:
+    return tiles_to_llir(program, level_of(lowered.target), lowered.options)
+
+
+def llir_to_object(llir: str, lowered: Lowered) -> bytes:
+    return codegen.emit_object(llir, level_of(lowered.target).machine)

@@ -1,0 +1,195 @@
+"""Emits matrix products: a block of accumulators stays in registers while k runs over packed operands.
+
+The scheme is the usual one of high-performance BLAS (Goto and van de Geijn, 2008): one operand contributes vectors along the
+lanes, the other one element broadcast to all lanes, and every accumulator is read and written once.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kernelpack.backends.cpu.elementwise import Lowering
+from kernelpack.backends.cpu.evaluate import Evaluator, Index, Place
+from kernelpack.backends.cpu.levels import Level
+from kernelpack.backends.cpu.operand import operand_address
+from kernelpack.backends.cpu.tile_program import Dot, OperandBuffer, TileProgram
+from kernelpack.ir.core import Value
+from kernelpack.ir.types import BF16, F32, Type, bit_width, element_of, is_float
+from kernelpack.llvm.text import Val, literal, llvm_type, suffix, vector_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_UNROLL_K = 4
+
+
+def emit_dot(
+    dot: Dot, program: TileProgram, lowering: Lowering, level: Level, scalars: dict[Value, Val], storage: dict[int, Val]
+) -> None:
+    """Writes a product at the end of the emitter's lines."""
+    _DotEmitter(dot, program, lowering, level, scalars, storage).run()
+
+
+class _DotEmitter:
+    def __init__(
+        self,
+        dot: Dot,
+        program: TileProgram,
+        lowering: Lowering,
+        level: Level,
+        scalars: dict[Value, Val],
+        storage: dict[int, Val],
+    ) -> None:
+        self.dot = dot
+        self.em = lowering.em
+        self.lowering = lowering
+        rank = len(dot.out.shape)
+        rows_in_lanes = dot.lane_axis == rank - 2
+        self.vector, self.scalar = (dot.a, dot.b) if rows_in_lanes else (dot.b, dot.a)
+        self.lane, self.other = dot.lane_axis, 2 * rank - 3 - dot.lane_axis
+        self.compute: Type = F32 if self.vector.element == BF16 else self.vector.element
+        lanes = min(level.lanes(bit_width(self.compute)), dot.out.shape[self.lane])
+        self.width = lanes
+        self.vectors = self.vector.panel // lanes
+        self.rows = min(level.rows, dot.out.shape[self.other])
+        self.kind = vector_type(llvm_type(self.compute), lanes)
+        self.ev = Evaluator(program, lowering, scalars, storage, self.em.lines, lanes)
+
+    def run(self) -> None:
+        shape = self.dot.out.shape
+        self._over_batch(list(range(len(shape) - 2)), {})
+
+    def _over_batch(self, axes: list[int], bases: dict[int, Place]) -> None:
+        if axes:
+            with self._loop(self.dot.out.shape[axes[0]], 1) as place:
+                self._over_batch(axes[1:], {**bases, axes[0]: place})
+            return
+        with (
+            self._loop(self.dot.out.shape[self.lane], self.vector.panel) as lane,
+            self._loop(self.dot.out.shape[self.other], self.rows) as other,
+        ):
+            self._block({**bases, self.lane: lane, self.other: other})
+
+    @contextmanager
+    def _loop(self, extent: int, step: int) -> Iterator[Place]:
+        if extent == step:
+            yield Place()
+            return
+        em, frames = self.em, self.ev.frames
+        slot = em.alloca("i64", "i", 8)
+        head, exit_ = em.new_label("tile"), em.new_label("done")
+        outer, depth = frames[-1], len(frames)
+        body: list[str] = []
+        frames.append(body)
+        with em.into(body):
+            counter = em.load("i64", slot, 8)
+        yield Place(counter.name, 0, depth)
+        frames.pop()
+        self.ev.forget(depth)
+        with em.into(outer):
+            em.store(literal(0, "i64"), slot, 8)
+            em.jump(head)
+            em.label(head)
+        outer += body
+        with em.into(outer):
+            following = em.op("i64", f"add nuw nsw i64 {counter.name}, {step}")
+            em.store(following, slot, 8)
+            done = em.op("i1", f"icmp eq i64 {following.name}, {extent}")
+            em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !0")
+            em.label(exit_)
+
+    def _index(self, bases: dict[int, Place], row: int, vector: int) -> Index:
+        places = []
+        for axis in range(len(self.dot.out.shape)):
+            if axis == self.lane:
+                place = bases[axis].plus(vector * self.width)
+                places.append(Place(place.base, place.offset, place.depth, self.width > 1))
+            elif axis == self.other:
+                places.append(bases[axis].plus(row))
+            else:
+                places.append(bases[axis])
+        return tuple(places)
+
+    def _block(self, bases: dict[int, Place]) -> None:
+        """Computes rows x vectors accumulators over all of k."""
+        em, ev = self.em, self.ev
+        element = element_of(self.dot.op.result.type)
+        blocks = [(row, vector) for row in range(self.rows) for vector in range(self.vectors)]
+        slots = [em.alloca(self.kind, "acc") for _ in blocks]
+        initial = self.dot.op.operands[2]
+        for (row, vector), slot in zip(blocks, slots, strict=True):
+            value = ev.vector_of(initial, self._index(bases, row, vector))
+            with em.into(ev.frames[-1]):
+                em.store(self._convert(value, element, self.compute), slot, 64)
+        corner = list(self._index(bases, 0, 0))
+        units = self.vector.k_units
+        with em.into(ev.frames[-1]):
+            vectors_at = self._operand_start(self.vector, corner)
+            scalars_at = self._operand_start(self.scalar, corner)
+        step = min(_UNROLL_K, units)
+        with self._loop(units, step) as place, em.into(ev.frames[-1]):
+            accumulators = [em.load(self.kind, slot, 64) for slot in slots]
+            for unit in range(step):
+                accumulators = self._step(accumulators, place.plus(unit), vectors_at, scalars_at)
+            for accumulator, slot in zip(accumulators, slots, strict=True):
+                em.store(accumulator, slot, 64)
+        for (row, vector), slot in zip(blocks, slots, strict=True):
+            with em.into(ev.frames[-1]):
+                result = self._convert(em.load(self.kind, slot, 64), self.compute, element)
+            ev.write(self.dot.out, self._index(bases, row, vector), result)
+
+    def _convert(self, value: Val, source: Type, result: Type) -> Val:
+        return self.lowering.convert(value, source, result) if is_float(source) else value
+
+    def _operand_start(self, operand: OperandBuffer, corner: list[Place]) -> Val:
+        """Returns the address of the block's first element in an operand."""
+        point = list(corner)
+        point[operand.other_axis] = corner[self.lane if operand is self.vector else self.other].one()
+        point[operand.k_axis] = Place()
+        return operand_address(self.ev, operand, tuple(point))
+
+    def _step(self, accumulators: list[Val], unit: Place, vectors_at: Val, scalars_at: Val) -> list[Val]:
+        """Adds one unit of k (an element, or a bf16 pair) to every accumulator."""
+        em = self.em
+        size = self.vector.unit_bytes
+        lanes_at = self._along_k(vectors_at, unit, self.vector.row_units * size)
+        vectors = [
+            em.load(self._unit_vector(), em.offset(lanes_at, vector * self.width * size), size)
+            for vector in range(self.vectors)
+        ]
+        scalar = self.scalar
+        k_step, row_step = (1, scalar.row_units) if scalar.k_inner else (scalar.row_units, 1)
+        ones_at = self._along_k(scalars_at, unit, k_step * size)
+        result: list[Val] = []
+        for row in range(self.rows):
+            one = em.load(self._unit(), em.offset(ones_at, row * row_step * size), size)
+            spread = em.splat(one, self.width)
+            for vector in range(self.vectors):
+                accumulator = accumulators[row * self.vectors + vector]
+                result.append(self._multiply_add(spread, vectors[vector], accumulator))
+        return result
+
+    def _along_k(self, start: Val, unit: Place, step: int) -> Val:
+        address = start
+        if unit.base is not None:
+            scaled = self.em.op("i64", f"mul nuw nsw i64 {unit.base}, {step}")
+            address = self.em.offset(start, scaled)
+        return self.em.offset(address, unit.offset * step)
+
+    def _unit(self) -> str:
+        return "i32" if self.vector.pack == 2 else llvm_type(self.vector.element)
+
+    def _unit_vector(self) -> str:
+        return vector_type(self._unit(), self.width)
+
+    def _multiply_add(self, a: Val, b: Val, accumulator: Val) -> Val:
+        em = self.em
+        if self.vector.pack == 2:
+            pairs = vector_type("bfloat", 2 * self.width)
+            bits = self.width * 32
+            arguments = [accumulator, em.cast("bitcast", a, pairs), em.cast("bitcast", b, pairs)]
+            return em.call(self.kind, f"llvm.x86.avx512bf16.dpbf16ps.{bits}", arguments)
+        if is_float(self.compute):
+            return em.call(self.kind, f"llvm.fma.{suffix(self.kind)}", [a, b, accumulator])
+        return em.binary("add", accumulator, em.binary("mul", a, b))

@@ -1,0 +1,477 @@
+"""Emits loop nests: vectors along the lane axis, several per iteration, every root evaluated at every place."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kernelpack.backends.cpu.elementwise import Lowering
+from kernelpack.backends.cpu.evaluate import Evaluator, Index, Lanes, Place, Uniform
+from kernelpack.backends.cpu.levels import Level
+from kernelpack.backends.cpu.operand import write_operand
+from kernelpack.backends.cpu.tile_program import (
+    Atomic,
+    Buffer,
+    Materialize,
+    Nest,
+    OperandBuffer,
+    Reduce,
+    Scan,
+    Store,
+    TileProgram,
+    turned_axis,
+)
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import attribute, optional_operand
+from kernelpack.ir.dialects.tt import combine_name
+from kernelpack.ir.types import I1, FloatType, Type, bit_width, element_of
+from kernelpack.llvm.text import Emitter, Val, literal, llvm_type, vector_type, vector_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_UNROLL = 4  # vectors an iteration works on: enough independent chains to hide the latency of an fma
+_STRAIGHT = 8  # a domain of this many vectors needs no loop
+
+
+def emit_nest(
+    nest: Nest,
+    program: TileProgram,
+    lowering: Lowering,
+    level: Level,
+    scalars: dict[Value, Val],
+    storage: dict[int, Val],
+) -> None:
+    """Writes a nest at the end of the emitter's lines; scalar results of reductions go to `scalars`."""
+    _NestEmitter(nest, program, lowering, level, scalars, storage).run()
+
+
+class _NestEmitter:
+    def __init__(
+        self,
+        nest: Nest,
+        program: TileProgram,
+        lowering: Lowering,
+        level: Level,
+        scalars: dict[Value, Val],
+        storage: dict[int, Val],
+    ) -> None:
+        self.nest = nest
+        self.em = lowering.em
+        self.lowering = lowering
+        self.level = level
+        self.scalars = scalars
+        self.lane = nest.lane_axis
+        self.reduced = next((root.axis for root in nest.roots if isinstance(root, (Reduce, Scan))), None)
+        self.turned = next(
+            (turned_axis(root, self.lane) for root in nest.roots if turned_axis(root, self.lane) is not None), None
+        )
+        self.width = self._width()
+        self.tile = self._tile()
+        fresh = frozenset(root.value for root in nest.roots if isinstance(root, Materialize))
+        self.ev = Evaluator(program, lowering, scalars, storage, self.em.lines, self.width, fresh)
+        self.accumulators: dict[tuple[Reduce, Index, int, int], Val] = {}
+
+    def _width(self) -> int:
+        """Returns the number of lanes; a block that is turned has as many rows as lanes."""
+        width = min(self.level.lanes(32), self.nest.shape[self.lane])
+        if self.turned is not None:
+            width = min(width, self.nest.shape[self.turned])
+            into = next((r.into for r in self.nest.roots if isinstance(r, Materialize)), None)
+            if isinstance(into, OperandBuffer) and into.pack == 2:  # pairs are turned as 32-bit units
+                width = min(2 * width, self.nest.shape[self.lane])
+        return width
+
+    def _tile(self) -> dict[int, int]:
+        """Returns how many elements along each axis one iteration covers."""
+        shape = self.nest.shape
+        tile = dict.fromkeys(range(len(shape)), 1)
+        tile[self.lane] = self.width
+        for root in self.nest.roots:
+            if isinstance(root, Materialize) and isinstance(root.into, OperandBuffer) and root.into.k_axis != self.lane:
+                tile[root.into.k_axis] = root.into.pack
+        if self.turned is not None:
+            into = next((r.into for r in self.nest.roots if isinstance(r, Materialize)), None)
+            pairs = isinstance(into, OperandBuffer) and into.pack == 2
+            tile[self.turned] = self.width // 2 if pairs else self.width
+            return tile
+        if any(isinstance(root, (Scan, Atomic)) for root in self.nest.roots):
+            return tile
+        inner = self.lane if self.reduced is None else self.reduced
+        step = tile[inner]
+        tile[inner] = min(shape[inner], step * max(1, _UNROLL // (1 if inner == self.lane else step)))
+        for axis in reversed(range(len(shape))):  # small domains become straight-line code
+            points = math.prod(tile.values()) // self.width * (shape[axis] // tile[axis])
+            if points <= _STRAIGHT:
+                tile[axis] = shape[axis]
+        return tile
+
+    # ---- loops ----
+
+    def run(self) -> None:
+        axes = list(range(len(self.nest.shape)))
+        last = [self.lane] if self.reduced in (None, self.lane) else [self.lane, self.reduced]
+        order = [axis for axis in axes if axis not in last] + [axis for axis in last if axis is not None]
+        self._loops(order, {})
+
+    def _loops(self, order: list[int], bases: dict[int, Place]) -> None:
+        if not order:
+            self._iteration(bases)
+            return
+        axis, *rest = order
+        begins_reduction = axis == self.reduced
+        extent, step = self.nest.shape[axis], self.tile[axis]
+        if begins_reduction:
+            self._start_reductions(bases)
+        reverse = any(isinstance(r, Scan) and attribute(r.op, "reverse") for r in self.nest.roots) and axis == self.reduced
+        if extent == step:
+            self._loops(rest, {**bases, axis: Place()})
+        else:
+            with self._loop(extent, step, reverse) as place:
+                self._loops(rest, {**bases, axis: place})
+        if begins_reduction:
+            self._finish_reductions(bases)
+
+    @contextmanager
+    def _loop(self, extent: int, step: int, reverse: bool = False) -> Iterator[Place]:
+        """Opens a loop over 0, step, ... below extent (or downwards) and yields its place."""
+        em, frames = self.em, self.ev.frames
+        slot = em.alloca("i64", "i", 8)
+        head, exit_ = em.new_label("nest"), em.new_label("done")
+        outer, depth = frames[-1], len(frames)
+        first, last = (extent - step, 0) if reverse else (0, extent - step)
+        body: list[str] = []
+        frames.append(body)
+        with em.into(body):
+            counter = em.load("i64", slot, 8)
+        yield Place(counter.name, 0, depth)
+        frames.pop()
+        self.ev.forget(depth)
+        with em.into(outer):
+            em.store(literal(first, "i64"), slot, 8)
+            em.jump(head)
+            em.label(head)
+        outer += body
+        with em.into(outer):
+            following = em.op("i64", f"add nsw i64 {counter.name}, {-step if reverse else step}")
+            em.store(following, slot, 8)
+            done = em.op("i1", f"icmp eq i64 {counter.name}, {last}")
+            em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !0")
+            em.label(exit_)
+
+    def _points(self, bases: dict[int, Place]) -> list[Index]:
+        """Returns the places of one iteration; the lane axis has one place for all lanes."""
+        ranges = []
+        for axis in range(len(self.nest.shape)):
+            step = self.width if axis == self.lane else 1
+            lanes = axis == self.lane and self.width > 1
+            places = [bases[axis].plus(offset) for offset in range(0, self.tile[axis], step)]
+            ranges.append([Place(p.base, p.offset, p.depth, lanes) for p in places])
+        return [tuple(point) for point in itertools.product(*ranges)]
+
+    # ---- one iteration ----
+
+    def _iteration(self, bases: dict[int, Place]) -> None:
+        points = self._points(bases)
+        actions: list[Callable[[], None]] = []
+        for root in self.nest.roots:
+            match root:
+                case Reduce():
+                    for point in points:
+                        self._accumulate(root, bases, point)
+                case Scan():
+                    self._scan_step(root, bases, points[0])
+                case Atomic():
+                    for point in points:
+                        self._atomic(root, point)
+                case Store() | Materialize():
+                    value = root.op.operands[1] if isinstance(root, Store) else root.value
+                    vectors = [self._evaluate(value, point) for point in points]
+                    if isinstance(root, Store):  # addresses and masks are evaluated before anything is written
+                        for point in points:
+                            if self.turned is None:
+                                self._evaluate_access(root, point)
+                    actions.append(self._writer(root, points, vectors))
+        for action in actions:
+            action()
+
+    def _evaluate(self, value: Value, point: Index) -> Val:
+        """Returns the elements at a point: a vector of the nest's width, or a scalar if that is 1."""
+        return self.ev.vector_of(value, point)
+
+    def _evaluate_access(self, root: Store, point: Index) -> None:
+        self.ev.evaluate(root.op.operands[0], point)
+        mask = optional_operand(root.op, "mask")
+        if mask is not None:
+            self.ev.evaluate(mask, point)
+
+    def _writer(self, root: Store | Materialize, points: list[Index], vectors: list[Val]) -> Callable[[], None]:
+        def write() -> None:
+            with self.em.into(self.ev.frames[-1]):
+                if isinstance(root, Materialize) and isinstance(root.into, OperandBuffer):
+                    write_operand(self.ev, root.into, element_of(root.value.type), self.lane, points, vectors)
+                    return
+                targets, values = points, vectors
+                if turned_axis(root, self.lane) is not None:
+                    targets, values = turn(self.em, points, vectors, self.lane, turned_axis(root, self.lane) or 0)
+                for point, vector in zip(targets, values, strict=True):
+                    if isinstance(root, Store):
+                        self.ev.store(root.op, point, vector, lanes=any(place.lanes for place in point))
+                    else:
+                        assert isinstance(root.into, Buffer)
+                        self.ev.write(root.into, point, vector)
+
+        return write
+
+    # ---- reductions ----
+
+    def _outer(self, bases: dict[int, Place]) -> list[Index]:
+        """Returns the places of one iteration that differ in something other than the reduced axis."""
+        assert self.reduced is not None
+        placed = {axis: bases.get(axis, Place()) for axis in range(len(self.nest.shape))}
+        points = self._points(placed)
+        kept: dict[Index, None] = {}
+        for point in points:
+            kept[tuple(place for axis, place in enumerate(point) if axis != self.reduced)] = None
+        return list(kept)
+
+    def _partials(self) -> int:
+        """Returns how many independent accumulators a result has."""
+        assert self.reduced is not None
+        return self.tile[self.reduced] // (self.width if self.reduced == self.lane else 1)
+
+    def _start_reductions(self, bases: dict[int, Place]) -> None:
+        for root in self.nest.roots:
+            if not isinstance(root, (Reduce, Scan)):
+                continue
+            identity = _identity(root.op)
+            for outer in self._outer(bases):
+                for partial in range(self._partials()):
+                    for number, operand in enumerate(root.op.operands):
+                        element = element_of(operand.type)
+                        kind = vector_type(llvm_type(element), self.width)
+                        slot = self.em.alloca(kind, "acc")
+                        start = literal(identity if identity is not None else 0, kind)
+                        with self.em.into(self.ev.frames[-1]):
+                            self.em.store(start, slot, _alignment(kind))
+                        self.accumulators[root, outer, partial, number] = slot  # type: ignore[index]
+
+    def _accumulate(self, root: Reduce, bases: dict[int, Place], point: Index) -> None:
+        axis = self.reduced
+        assert axis is not None
+        outer = tuple(place for position, place in enumerate(point) if position != axis)
+        partial = (point[axis].offset - bases[axis].offset) // (self.width if axis == self.lane else 1)
+        values = [self._evaluate(operand, point) for operand in root.op.operands]
+        slots = [self.accumulators[root, outer, partial, number] for number in range(len(values))]
+        with self.em.into(self.ev.frames[-1]):
+            before = [self.em.load(value.type, slot, _alignment(value.type)) for value, slot in zip(values, slots, strict=True)]
+            after = self._combine(root.op, before, values)
+            if _identity(root.op) is None:
+                after = self._unless_first(point[axis], before=values, after=after, step=self.tile[axis])
+            for value, slot in zip(after, slots, strict=True):
+                self.em.store(value, slot, _alignment(value.type))
+
+    def _unless_first(self, place: Place, before: list[Val], after: list[Val], step: int) -> list[Val]:
+        """Returns the elements themselves in a loop's first iteration, where there is nothing to combine them with."""
+        if place.base is None:
+            return before
+        first = self.em.op("i1", f"icmp eq i64 {place.base}, 0")
+        return [self.em.select(first, element, combined) for element, combined in zip(before, after, strict=True)]
+
+    def _finish_reductions(self, bases: dict[int, Place]) -> None:
+        for root in self.nest.roots:
+            if not isinstance(root, Reduce):
+                continue
+            for outer in self._outer(bases):
+                with self.em.into(self.ev.frames[-1]):
+                    values = self._merge(root, outer)
+                    for buffer, result, value in zip(root.into, root.op.results, values, strict=True):
+                        if buffer is not None:
+                            self.ev.write(buffer, outer, value)
+                        else:
+                            self.scalars[result] = value
+
+    def _merge(self, root: Reduce, outer: Index) -> list[Val]:
+        """Combines the partial results of one place, and the lanes where they were reduced."""
+        count = len(root.op.operands)
+        partials: list[list[Val]] = []
+        for partial in range(self._partials()):
+            slots = [self.accumulators[root, outer, partial, number] for number in range(count)]
+            kinds = [vector_type(llvm_type(element_of(operand.type)), self.width) for operand in root.op.operands]
+            partials.append([self.em.load(kind, slot, _alignment(kind)) for kind, slot in zip(kinds, slots, strict=True)])
+        while len(partials) > 1:
+            half = len(partials) // 2
+            partials = [self._combine(root.op, partials[i], partials[i + half]) for i in range(half)]
+        values = partials[0]
+        width = self.width if self.reduced == self.lane else 1
+        while width > 1:
+            width //= 2
+            low = [self.em.shuffle(value, None, range(width)) for value in values]
+            high = [self.em.shuffle(value, None, range(width, 2 * width)) for value in values]
+            if width == 1:
+                low, high = ([self.em.extract(value, 0) for value in half_] for half_ in (low, high))
+            values = self._combine(root.op, low, high)
+        return values
+
+    def _combine(self, op: Operation, a: Sequence[Val], b: Sequence[Val]) -> list[Val]:
+        """Emits a reduction's region on two sets of values."""
+        width = vector_width(a[0].type)
+        mapped = dict(zip(op.body.arguments, (*a, *b), strict=True))
+        values: dict[Value, Val] = dict(mapped)
+        for inner in op.body.operations[:-1]:
+            if inner.name == "arith.constant":
+                kind = vector_type(llvm_type(inner.result.type), width)
+                values[inner.result] = literal(inner.attributes["value"], kind)
+            else:
+                operands = [values[o] if o in values else self.em.splat(self.scalars[o], width) for o in inner.operands]
+                values[inner.result] = self.lowering.lower(inner, operands)
+        return [values[operand] for operand in op.body.terminator.operands]
+
+    # ---- scans ----
+
+    def _scan_step(self, root: Scan, bases: dict[int, Place], point: Index) -> None:
+        """Writes one vector of a scan and leaves its last value in the accumulators."""
+        axis = self.reduced
+        assert axis is not None
+        outer = tuple(place for position, place in enumerate(point) if position != axis)
+        reverse = bool(attribute(root.op, "reverse"))
+        values = [self._evaluate(operand, point) for operand in root.op.operands]
+        slots = [self.accumulators[root, outer, 0, number] for number in range(len(values))]  # type: ignore[index]
+        with self.em.into(self.ev.frames[-1]):
+            if axis == self.lane:
+                values = self._scan_lanes(root.op, values, reverse)
+            carried = [
+                self.em.load(value.type, slot, _alignment(value.type)) for value, slot in zip(values, slots, strict=True)
+            ]
+            place = point[axis]
+            if place.base is not None:
+                start = self.nest.shape[axis] - self.tile[axis] if reverse else 0
+                first = self.em.op("i1", f"icmp eq i64 {place.base}, {start}")
+                combined = self._combine(root.op, carried, values)
+                values = [self.em.select(first, own, both) for own, both in zip(values, combined, strict=True)]
+            for buffer, slot, value in zip(root.into, slots, values, strict=True):
+                self.ev.write(buffer, point, value)
+                following = value
+                if axis == self.lane and self.width > 1:
+                    following = self.em.shuffle(value, None, [0 if reverse else self.width - 1] * self.width)
+                self.em.store(following, slot, _alignment(following.type))
+
+    def _scan_lanes(self, op: Operation, values: list[Val], reverse: bool) -> list[Val]:
+        """Scans within a vector in log2(width) steps (Hillis and Steele)."""
+        width, distance = self.width, 1
+        while distance < width:
+            if reverse:
+                source = [min(lane + distance, width - 1) for lane in range(width)]
+                takes = [lane + distance < width for lane in range(width)]
+            else:
+                source = [max(lane - distance, 0) for lane in range(width)]
+                takes = [lane >= distance for lane in range(width)]
+            moved = [self.em.shuffle(value, None, source) for value in values]
+            combined = self._combine(op, moved, values)
+            chosen = Val(f"<{width} x i1>", "<" + ", ".join(f"i1 {str(take).lower()}" for take in takes) + ">")
+            values = [self.em.select(chosen, both, own) for both, own in zip(combined, values, strict=True)]
+            distance *= 2
+        return values
+
+    # ---- atomics ----
+
+    def _atomic(self, root: Atomic, point: Index) -> None:
+        """Updates memory lane by lane, where the mask allows."""
+        op, ev, em = root.op, self.ev, self.em
+        operands = [ev.evaluate(operand, point) for operand in op.operands]
+        for lane in range(self.width):
+            with em.into(ev.frames[-1]):
+                pointer, value, *mask = (
+                    self._lane(lanes, operand.type, lane) for lanes, operand in zip(operands, op.operands, strict=True)
+                )
+                single = tuple(place.one(lane) if place.lanes else place for place in point)
+                emit_atomic(
+                    em, op, pointer, value, mask[0] if mask else None,
+                    None if root.into is None else lambda old, single=single: ev.write(root.into, single, old),  # type: ignore[misc, arg-type]
+                )  # fmt: skip
+
+    def _lane(self, lanes: Lanes, kind: Type, lane: int) -> Val:
+        if isinstance(lanes, Uniform) or self.width == 1:
+            return self.ev.vector(lanes, kind) if self.width == 1 else lanes.val  # type: ignore[union-attr]
+        return self.em.extract(self.ev.vector(lanes, kind), lane)
+
+
+def emit_atomic(
+    em: Emitter, op: Operation, pointer: Val, value: Val, mask: Val | None, keep: Callable[[Val], None] | None
+) -> None:
+    """Writes one atomic update under a mask; `keep` receives the old value (zero where masked off)."""
+    after = em.new_label("next")
+    if mask is not None:
+        if keep is not None:
+            keep(literal(0, value.type))
+        inside = em.new_label("atomic")
+        em.branch(mask, inside, after)
+        em.label(inside)
+    name = op.attributes["atomic_rmw_op"]
+    operation = {"exch": "xchg", "fadd": "fadd"}.get(name, name)
+    if isinstance(element_of(op.operands[1].type), FloatType) and name in ("add", "max", "min"):
+        operation = "f" + name
+    ordering = {"relaxed": "monotonic"}.get(attribute(op, "sem"), attribute(op, "sem"))
+    size = max(1, bit_width(op.operands[1].type) // 8)
+    old = em.op(value.type, f"atomicrmw {operation} {pointer}, {value} {ordering}, align {size}")
+    if keep is not None:
+        keep(old)
+    if mask is not None:
+        em.jump(after)
+        em.label(after)
+
+
+def turn(em: Emitter, points: list[Index], vectors: list[Val], lane: int, axis: int) -> tuple[list[Index], list[Val]]:
+    """Transposes a square block: rows along `axis` with lanes along `lane` become rows along `lane` with lanes along `axis`."""
+    turned = transpose(em, vectors)
+    first = points[0]
+    places = []
+    for row in range(len(vectors)):
+        point = list(first)
+        point[lane] = first[lane].one(row)
+        point[axis] = Place(first[axis].base, first[axis].offset, first[axis].depth, len(vectors) > 1)
+        places.append(tuple(point))
+    return places, turned
+
+
+def transpose(em: Emitter, rows: list[Val]) -> list[Val]:
+    """Transposes as many vectors as they have lanes, in log2 rounds that swap blocks of 1, 2, 4, ... lanes between rows."""
+    count = len(rows)
+    distance = 1
+    while distance < count:
+        swapped = list(rows)
+        for row in range(count):
+            if row & distance:
+                continue
+            other = row | distance
+            low = [lane if not lane & distance else count + (lane ^ distance) for lane in range(count)]
+            high = [lane | distance if not lane & distance else count + lane for lane in range(count)]
+            swapped[row] = em.shuffle(rows[row], rows[other], low)
+            swapped[other] = em.shuffle(rows[row], rows[other], high)
+        rows = swapped
+        distance *= 2
+    return rows
+
+
+def _alignment(kind: str) -> int:
+    return 64 if kind.startswith("<") else 8
+
+
+def _identity(op: Operation) -> int | float | None:
+    """Returns what a reduction can start from without changing its result, or None."""
+    name = combine_name(op)
+    element = element_of(op.operands[0].type)
+    if name is None:
+        return None
+    if isinstance(element, FloatType):
+        nan, inf = math.nan, math.inf
+        floats = {"addf": -0.0, "mulf": 1.0, "maxnumf": nan, "minnumf": nan, "maximumf": -inf, "minimumf": inf}
+        return floats.get(name.removeprefix("arith."))
+    if element == I1:
+        return {"andi": 1, "ori": 0, "xori": 0}.get(name.removeprefix("arith."))
+    low, high = -(1 << bit_width(element) - 1), (1 << bit_width(element) - 1) - 1
+    ints = {"addi": 0, "muli": 1, "andi": -1, "ori": 0, "xori": 0, "maxsi": low, "minsi": high, "maxui": 0, "minui": -1}
+    return ints.get(name.removeprefix("arith."))

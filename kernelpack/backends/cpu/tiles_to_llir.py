@@ -1,0 +1,221 @@
+"""Tile program -> LLVM IR: the kernel's function over a range of program instances, and control flow between its statements.
+
+    void entry(int64_t begin, int64_t end, const struct { void* const* params; uint32_t grid[3]; }* launch)
+
+runs the instances with linear numbers [begin, end), x fastest. params[i] points to the value of parameter i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelpack.backends.base import Options
+from kernelpack.backends.cpu.dot import emit_dot
+from kernelpack.backends.cpu.elementwise import Lowering
+from kernelpack.backends.cpu.evaluate import FIRST, Evaluator, Uniform, element_bytes, memory_type
+from kernelpack.backends.cpu.levels import Level
+from kernelpack.backends.cpu.nest import emit_atomic, emit_nest
+from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram
+from kernelpack.errors import OutOfResources
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.types import I1, element_of, shape_of
+from kernelpack.llvm.text import Emitter, Val, literal, llvm_type
+
+SCRATCH_LIMIT = 4 << 20
+"""Bytes of stack that a kernel may use: half of the usual 8 MB of a thread."""
+
+
+def tiles_to_llir(program: TileProgram, level: Level, options: Options) -> str:
+    """Returns the LLVM IR of a tile program. Raises OutOfResources where its buffers do not fit on a stack."""
+    _check_scratch(program)
+    return _FunctionEmitter(program, level, options).module()
+
+
+def _check_scratch(program: TileProgram) -> None:
+    if program.scratch_bytes <= SCRATCH_LIMIT:
+        return
+    biggest = sorted(program.buffers, key=lambda buffer: -buffer.bytes)[:3]
+    users = ", ".join(f"{buffer} ({buffer.bytes >> 10} KB)" for buffer in biggest)
+    raise OutOfResources(
+        f"the tiles of {program.entry.attributes['sym_name']} need {program.scratch_bytes >> 10} KB of stack, "
+        f"{SCRATCH_LIMIT >> 10} KB are available; the biggest are {users}",
+        location=program.entry.location.source,
+        cure="lower the block sizes",
+    )
+
+
+class _FunctionEmitter:
+    def __init__(self, program: TileProgram, level: Level, options: Options) -> None:
+        self.program = program
+        self.level = level
+        features = frozenset({"avx512"} if level.vector_bits == 512 else ())
+        self.em = Emitter(features)
+        self.lowering = Lowering(self.em, fuse=options.enable_fp_fusion, bf16_hardware=level.bf16_dot)
+        self.scalars: dict[Value, Val] = {}
+        self.storage: dict[int, Val] = {}
+
+    def module(self) -> str:
+        em, entry = self.em, self.program.entry
+        for buffer in self.program.buffers:
+            self.storage[id(buffer)] = em.alloca(f"[{buffer.bytes} x i8]", "tile")
+        self._parameters()
+        self._programs()
+        name = entry.attributes["sym_name"]
+        lines = [
+            f"define void @{name}(i64 %begin, i64 %end, ptr noalias %launch) #0 {{",
+            "entry:",
+            *em.allocas,
+            *em.lines,
+            "}",
+            *sorted(em.declarations),
+            f'attributes #0 = {{ nounwind "prefer-vector-width"="{self.level.vector_bits}" "no-trapping-math"="true" }}',
+            "!0 = distinct !{!0, !1}",
+            '!1 = !{!"llvm.loop.unroll.disable"}',
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _parameters(self) -> None:
+        em = self.em
+        table = em.load("ptr", Val("ptr", "%launch"), 8)
+        for number, argument in enumerate(self.program.entry.body.arguments):
+            address = em.load("ptr", em.offset(table, 8 * number), 8)
+            kind = memory_type(argument.type)
+            value = em.load(kind, address, element_bytes(argument.type))
+            if argument.type == I1:
+                value = em.compare("icmp", "ne", value, literal(0, "i8"))
+            self.scalars[argument] = value
+
+    def _programs(self) -> None:
+        """Loops over the program instances."""
+        em = self.em
+        self.grid = [em.load("i32", em.offset(Val("ptr", "%launch"), 8 + 4 * axis), 4) for axis in range(3)]
+        sizes = [em.cast("zext", extent, "i64") for extent in self.grid]
+        slot = em.alloca("i64", "program", 8)
+        em.store(Val("i64", "%begin"), slot, 8)
+        head, body, exit_ = em.new_label("program"), em.new_label("body"), em.new_label("exit")
+        em.jump(head)
+        em.label(head)
+        number = em.load("i64", slot, 8)
+        em.branch(em.compare("icmp", "slt", number, Val("i64", "%end")), body, exit_)
+        em.label(body)
+        rest = em.binary("udiv", number, sizes[0])
+        axes = [
+            em.binary("urem", number, sizes[0]),
+            em.binary("urem", rest, sizes[1]),
+            em.binary("udiv", rest, sizes[1]),
+        ]
+        self.program_id = [em.cast("trunc", axis, "i32") for axis in axes]
+        self._statements(self.program.statements)
+        em.store(em.binary("add nsw", number, literal(1, "i64")), slot, 8)
+        em.jump(head)
+        em.label(exit_)
+        em.line("ret void")
+
+    # ---- statements ----
+
+    def _statements(self, statements: list[Statement]) -> None:
+        for statement in statements:
+            match statement:
+                case Nest():
+                    emit_nest(statement, self.program, self.lowering, self.level, self.scalars, self.storage)
+                case Dot():
+                    emit_dot(statement, self.program, self.lowering, self.level, self.scalars, self.storage)
+                case Scalar():
+                    self._scalar(statement.op)
+                case For():
+                    self._for(statement)
+                case If():
+                    self._if(statement)
+
+    def _scalar(self, op: Operation) -> None:
+        em = self.em
+        match op.name:
+            case "arith.constant":
+                self.scalars[op.result] = literal(op.attributes["value"], llvm_type(op.result.type))
+            case "tt.get_program_id" | "tt.get_num_programs":
+                axis = "xyz".index(op.attributes["axis"])
+                self.scalars[op.result] = (self.program_id if op.name == "tt.get_program_id" else self.grid)[axis]
+            case "tt.addptr":
+                pointee = op.operands[0].type.pointee  # type: ignore[attr-defined]
+                base, offset = (self.scalars[operand] for operand in op.operands)
+                self.scalars[op.result] = em.op("ptr", f"getelementptr {memory_type(pointee)}, {base}, {offset}")
+            case "tt.load":
+                loaded = self._evaluator().load(op, ())
+                assert isinstance(loaded, Uniform)
+                self.scalars[op.result] = loaded.val
+            case "tt.store":
+                self._evaluator().store(op, (), self.scalars[op.operands[1]], lanes=False)
+            case "tt.atomic_rmw":
+                self._scalar_atomic(op)
+            case "tt.unsplat":
+                zeros = tuple(FIRST for _ in shape_of(op.operands[0].type))
+                value = self._evaluator().vector_of(op.operands[0], zeros)
+                self.scalars[op.result] = value
+            case _:
+                self.scalars[op.result] = self.lowering.lower(op, [self.scalars[operand] for operand in op.operands])
+
+    def _scalar_atomic(self, op: Operation) -> None:
+        pointer, value, *mask = (self.scalars[operand] for operand in op.operands)
+        slot = self.em.alloca(value.type, "old", 8)
+        emit_atomic(self.em, op, pointer, value, mask[0] if mask else None, lambda old: self.em.store(old, slot, 8))
+        self.scalars[op.result] = self.em.load(value.type, slot, 8)
+
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(self.program, self.lowering, self.scalars, self.storage, self.em.lines, 1)
+
+    def _for(self, statement: For) -> None:
+        em, op = self.em, statement.op
+        lower, upper, step = (self.scalars[operand] for operand in op.operands[:3])
+        counter = em.alloca(lower.type, "for", 8)
+        em.store(lower, counter, 8)
+        carried = self._slots(op.operands[3:], op.results)
+        head, body, exit_ = em.new_label("for"), em.new_label("body"), em.new_label("exit")
+        em.jump(head)
+        em.label(head)
+        induction = em.load(lower.type, counter, 8)
+        em.branch(em.compare("icmp", "slt", induction, upper), body, exit_)
+        em.label(body)
+        self.scalars[op.body.arguments[0]] = induction
+        for index, slot in carried.items():
+            self.scalars[op.body.arguments[index + 1]] = em.load(llvm_type(op.results[index].type), slot, 8)
+        self._statements(statement.body)
+        self._yield(op.body.terminator, carried)
+        em.store(em.binary("add nsw", induction, step), counter, 8)
+        em.line(f"br label %{head}, !llvm.loop !0")
+        em.label(exit_)
+        self._results(op, carried)
+
+    def _if(self, statement: If) -> None:
+        em, op = self.em, statement.op
+        slots = self._slots(None, op.results)
+        then, otherwise, after = em.new_label("then"), em.new_label("else"), em.new_label("after")
+        em.branch(self.scalars[op.operands[0]], then, otherwise)
+        for label, region, statements in zip((then, otherwise), op.regions, (statement.then, statement.otherwise), strict=True):
+            em.label(label)
+            self._statements(statements)
+            if region.blocks:
+                self._yield(region.block.terminator, slots)
+            em.jump(after)
+        em.label(after)
+        self._results(op, slots)
+
+    def _slots(self, initial: Sequence[Value] | None, results: Sequence[Value]) -> dict[int, Val]:
+        """Reserves memory for the scalars that control flow carries; LLVM turns it into registers."""
+        slots: dict[int, Val] = {}
+        for index, result in enumerate(results):
+            if shape_of(result.type):
+                continue
+            slots[index] = self.em.alloca(llvm_type(element_of(result.type)), "carry", 8)
+            if initial is not None:
+                self.em.store(self.scalars[initial[index]], slots[index], 8)
+        return slots
+
+    def _yield(self, terminator: Operation, slots: dict[int, Val]) -> None:
+        values = {index: self.scalars[terminator.operands[index]] for index in slots}
+        for index, value in values.items():
+            self.em.store(value, slots[index], 8)
+
+    def _results(self, op: Operation, slots: dict[int, Val]) -> None:
+        for index, slot in slots.items():
+            result = op.results[index]
+            self.scalars[result] = self.em.load(llvm_type(result.type), slot, 8)

@@ -1,0 +1,67 @@
+"""Optimises LLVM IR text and emits objects and assembly through llvmlite."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from kernelpack.errors import CompilationError
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What code is generated for: triple, CPU name and feature string as LLVM knows them."""
+
+    triple: str
+    cpu: str
+    features: str = ""
+
+
+def version() -> str:
+    """Returns the versions that decide the emitted bytes."""
+    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@functools.cache
+def _target_machine(machine: Machine) -> Any:
+    _initialise()
+    target = llvm.Target.from_triple(machine.triple)
+    return target.create_target_machine(cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="small")
+
+
+def optimise(text: str, machine: Machine, *, level: int = 3, vectorise: bool = False) -> Any:
+    """Parses, verifies and optimises a module and returns it. Raises CompilationError for IR that LLVM refuses."""
+    target_machine = _target_machine(machine)
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as problem:
+        raise CompilationError(f"LLVM refuses the generated code: {problem}", cure="this is a defect of kernelpack") from None
+    module.triple = machine.triple
+    module.data_layout = str(target_machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = vectorise
+    options.slp_vectorization = vectorise
+    builder = llvm.create_pass_builder(target_machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def emit_object(text: str, machine: Machine) -> bytes:
+    """Returns the relocatable ELF object of a module."""
+    return bytes(_target_machine(machine).emit_object(optimise(text, machine)))
+
+
+def emit_assembly(text: str, machine: Machine) -> str:
+    """Returns the assembly of a module."""
+    return str(_target_machine(machine).emit_assembly(optimise(text, machine)))
