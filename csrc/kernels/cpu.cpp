@@ -1,0 +1,148 @@
+// The CPU launcher: which level this CPU has, and how a grid is spread over threads.
+#include "kernels/cpu.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace kernelpack {
+namespace {
+
+// A launch shorter than this runs on the calling thread: waking a second one costs 0.5 to 6 us.
+constexpr double kSerialNs = 10'000;
+// A piece that one thread takes at a time should last about this long, so that taking it costs nothing.
+constexpr double kPieceNs = 4'000;
+
+struct Feature {
+  const char* name;
+  bool (*present)();
+};
+
+#if defined(__x86_64__)
+constexpr const char* kBaseline = "cpu:x86-64";
+// The parts of a CPU target's name. __builtin_cpu_supports takes literals only.
+const Feature kFeatures[] = {
+    {"x86-64", [] { return true; }},
+    {"x86-64-v2", [] { return __builtin_cpu_supports("x86-64-v2") != 0; }},
+    {"x86-64-v3", [] { return __builtin_cpu_supports("x86-64-v3") != 0; }},
+    {"x86-64-v4", [] { return __builtin_cpu_supports("x86-64-v4") != 0; }},
+    {"avx512bf16", [] { return __builtin_cpu_supports("avx512bf16") != 0; }},
+    {"avx512vnni", [] { return __builtin_cpu_supports("avx512vnni") != 0; }},
+};
+#else
+constexpr const char* kBaseline = "cpu:aarch64";
+const Feature kFeatures[] = {{"aarch64", [] { return true; }}};
+#endif
+
+// Returns how many parts a target has if this CPU has them all (more means better), else -1. A part that is later in
+// the table is worth more.
+int score(const char* target) {
+  const char* at = std::strchr(target, ':');
+  int total = 0;
+  while (at != nullptr && *at != '\0') {
+    ++at;
+    const size_t length = std::strcspn(at, "+");
+    int worth = -1;
+    for (size_t i = 0; i < std::size(kFeatures); ++i) {
+      const Feature& feature = kFeatures[i];
+      if (std::strlen(feature.name) == length && std::strncmp(feature.name, at, length) == 0 && feature.present()) {
+        worth = 1 << i;
+      }
+    }
+    if (worth < 0) return -1;
+    total += worth;
+    at += length;
+  }
+  return total;
+}
+
+int choose(const char* const* targets, int count, int /*device*/) {
+  const char* forced = std::getenv("KERNELPACK_CPU_TARGET");
+  int best = -1;
+  int best_score = -1;
+  for (int i = 0; i < count; ++i) {
+    const int worth = score(targets[i]);
+    if (forced != nullptr && *forced != '\0') {
+      if (std::strcmp(forced, targets[i]) == 0) {
+        if (worth < 0) throw Error(std::string("KERNELPACK_CPU_TARGET asks for ") + forced + ", which this CPU cannot run");
+        return i;
+      }
+    } else if (worth > best_score) {
+      best = i;
+      best_score = worth;
+    }
+  }
+  if (forced != nullptr && *forced != '\0') {
+    std::string built;
+    for (int i = 0; i < count; ++i) built += std::string(i ? ", " : "") + targets[i];
+    throw Error(std::string("KERNELPACK_CPU_TARGET asks for ") + forced + ", the library holds " + built);
+  }
+  return best;
+}
+
+std::string describe(int /*device*/) {
+  std::string best = kBaseline;
+#if defined(__x86_64__)
+  for (const char* level : {"cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"}) {
+    if (score(level) >= 0) best = level;
+  }
+#endif
+  return best;
+}
+
+void load(Kernel& /*kernel*/, int /*device*/) {}  // linked in: always ready
+
+void launch(Kernel& kernel, int /*device*/, void* stream, const Grid& grid, void* const* params) {
+  const auto entry = reinterpret_cast<CpuEntry>(const_cast<void*>(kernel.image));
+  run_on_cpu(entry, kernel.program_ns, static_cast<const ParallelFor*>(stream), grid, params);
+}
+
+// A launch that threads share: each takes the next piece when it is done with its own, so that programs of unequal
+// length (causal attention) balance.
+struct Shared {
+  CpuEntry entry;
+  CpuLaunch launch;
+  int64_t count;
+  int64_t piece;
+  std::atomic<int64_t> next;
+};
+
+void take_pieces(int64_t /*begin*/, int64_t /*end*/, void* argument) {
+  Shared& work = *static_cast<Shared*>(argument);
+  for (;;) {
+    const int64_t begin = work.next.fetch_add(work.piece, std::memory_order_relaxed);
+    if (begin >= work.count) return;
+    work.entry(begin, std::min(begin + work.piece, work.count), &work.launch);
+  }
+}
+
+}  // namespace
+
+const Launcher cpu_launcher = {"cpu", choose, describe, load, launch};
+
+void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, const Grid& grid, void* const* params) {
+  const int64_t limit = INT32_MAX;
+  if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.x > limit || grid.y > limit || grid.z > limit) {
+    throw Error("grid (" + std::to_string(grid.x) + ", " + std::to_string(grid.y) + ", " + std::to_string(grid.z) +
+                ") is negative or larger than 2^31 - 1 in one dimension");
+  }
+  int64_t count = 0;
+  if (__builtin_mul_overflow(grid.x * grid.y, grid.z, &count)) throw Error("the grid has more than 2^63 programs");
+  if (count == 0) return;
+  const CpuLaunch launch = {
+      params, {static_cast<uint32_t>(grid.x), static_cast<uint32_t>(grid.y), static_cast<uint32_t>(grid.z)}};
+  const double estimate = program_ns > 0 ? program_ns : 1'000;
+  const bool is_short = count == 1 || static_cast<double>(count) * estimate < kSerialNs;
+  const int thread_count = threads == nullptr || is_short ? 1 : threads->num_threads(threads->context);
+  if (thread_count <= 1) {
+    entry(0, count, &launch);
+    return;
+  }
+  const int64_t workers = std::min<int64_t>(thread_count, count);
+  const int64_t by_time = static_cast<int64_t>(std::max(1.0, kPieceNs / estimate));
+  const int64_t by_count = std::max<int64_t>(1, count / (workers * 4));
+  Shared work{entry, launch, count, std::min(by_time, by_count), {0}};
+  threads->run(threads->context, workers, take_pieces, &work);
+}
+
+}  // namespace kernelpack

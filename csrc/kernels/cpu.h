@@ -1,0 +1,31 @@
+// The CPU launcher: kernels are functions linked into this library; programs are spread over the caller's threads.
+#pragma once
+
+#include "kernels/kernel.h"
+
+namespace kernelpack {
+
+// What a CPU kernel is told of a launch. Its layout is part of the kernel ABI.
+struct CpuLaunch {
+  void* const* params;
+  uint32_t grid[3];
+};
+
+// Runs the programs [begin, end) of a launch, numbered with x fastest.
+using CpuEntry = void (*)(int64_t begin, int64_t end, const CpuLaunch* launch);
+
+// How a CPU launch gets threads. A null pointer in its place means the calling thread alone.
+struct ParallelFor {
+  // Returns how many threads `run` may use.
+  int (*num_threads)(void* context);
+  // Calls body(i, i + 1, argument), or larger pieces, until [0, count) is done; may use threads. Body throws nothing.
+  void (*run)(void* context, int64_t count, void (*body)(int64_t begin, int64_t end, void* argument), void* argument);
+  void* context;
+};
+
+extern const Launcher cpu_launcher;
+
+// Runs all programs of a grid. The serial-or-parallel rule of the CPU launcher, for launches outside a library too.
+void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, const Grid& grid, void* const* params);
+
+}  // namespace kernelpack

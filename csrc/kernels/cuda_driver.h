@@ -1,0 +1,70 @@
+// The part of the CUDA driver API that the launcher uses, found in libcuda.so.1 at run time: nothing links to CUDA.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/kernel.h"
+
+namespace kernelpack::cuda {
+
+using Result = int;  // CUresult
+using Device = int;  // CUdevice
+struct ContextOpaque;
+struct LibraryOpaque;
+struct KernelOpaque;
+using Context = ContextOpaque*;
+using Library = LibraryOpaque*;
+using KernelHandle = KernelOpaque*;
+
+// CUlaunchAttribute and CUlaunchConfig of cuda.h.
+struct LaunchAttribute {
+  int id;
+  char padding[4];
+  union {
+    unsigned cluster[3];
+    char size[64];
+  } value;
+};
+struct LaunchConfig {
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_memory;
+  void* stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+// Numbers of cuda.h.
+constexpr int kComputeCapabilityMajor = 75;
+constexpr int kComputeCapabilityMinor = 76;
+constexpr int kMaxSharedMemoryPerBlockOptin = 97;
+constexpr int kMaxDynamicSharedSizeBytes = 8;
+constexpr int kClusterDimension = 4;
+
+// The driver's functions. Members have the driver's names without `cu`.
+struct Driver {
+  Result (*Init)(unsigned flags);
+  Result (*GetErrorName)(Result error, const char** name);
+  Result (*GetErrorString)(Result error, const char** text);
+  Result (*DeviceGet)(Device* device, int ordinal);
+  Result (*DeviceGetAttribute)(int* value, int attribute, Device device);
+  Result (*DevicePrimaryCtxRetain)(Context* context, Device device);
+  Result (*CtxGetCurrent)(Context* context);
+  Result (*CtxGetDevice)(Device* device);
+  Result (*CtxPushCurrent)(Context context);
+  Result (*CtxPopCurrent)(Context* context);
+  Result (*LibraryLoadData)(Library* library, const void* code, void* jit_options, void** jit_values, unsigned jit_count,
+                            void* options, void** values, unsigned count);
+  Result (*LibraryGetKernel)(KernelHandle* kernel, Library library, const char* name);
+  Result (*KernelSetAttribute)(int attribute, int value, KernelHandle kernel, Device device);
+  Result (*LaunchKernelEx)(const LaunchConfig* config, void* function, void** params, void** extra);
+
+  // Throws Error, with the name of the result and what was being done, unless `result` is CUDA_SUCCESS.
+  void check(Result result, const char* function, const std::string& doing) const;
+};
+
+// Returns the driver, opened and initialised on the first call. Throws Error, each time anew, where there is none.
+const Driver& driver();
+
+}  // namespace kernelpack::cuda

@@ -1,0 +1,72 @@
+// Arithmetic of host functions: Python's meaning of //, % and /, in 64 bits.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+
+#include "kernels/kernel.h"
+
+namespace kernelpack {
+
+inline int64_t floor_div(int64_t a, int64_t b) {
+  if (b == 0) throw Error("integer division or modulo by zero");
+  if (b == -1) return static_cast<int64_t>(0 - static_cast<uint64_t>(a));  // INT64_MIN / -1 would trap
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+inline int64_t floor_mod(int64_t a, int64_t b) {
+  if (b == 0) throw Error("integer division or modulo by zero");
+  if (b == -1) return 0;
+  const int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+inline double floor_div(double a, double b) {
+  if (b == 0) throw Error("float floor division by zero");
+  return std::floor(a / b);
+}
+
+inline double floor_mod(double a, double b) {
+  if (b == 0) throw Error("float modulo by zero");
+  const double rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+inline double true_div(double a, double b) {
+  if (b == 0) throw Error("float division by zero");
+  return a / b;
+}
+
+inline int64_t cdiv(int64_t a, int64_t b) { return -floor_div(-a, b); }
+
+inline int64_t next_power_of_2(int64_t n) {
+  int64_t power = 1;
+  while (power < n && power < (int64_t{1} << 62)) power *= 2;
+  return power;
+}
+
+// base ** exponent for exponent >= 0.
+inline int64_t integer_pow(int64_t base, int64_t exponent) {
+  int64_t result = 1;
+  for (int64_t i = 0; i < exponent; ++i) result *= base;
+  return result;
+}
+
+inline double checked_sqrt(double x) {
+  if (x < 0) throw Error("math.sqrt of a negative number");
+  return std::sqrt(x);
+}
+
+inline double checked_log(double x) {
+  if (x <= 0) throw Error("math.log of a number that is not positive");
+  return std::log(x);
+}
+
+inline double checked_log2(double x) {
+  if (x <= 0) throw Error("math.log2 of a number that is not positive");
+  return std::log2(x);
+}
+
+}  // namespace kernelpack

@@ -1,0 +1,62 @@
+// What build, loaders and launchers agree on: a compiled kernel, and how one is launched. Knows nothing of torch.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace kernelpack {
+
+// Every error of this layer.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// How many programs run along each dimension.
+struct Grid {
+  int64_t x = 1;
+  int64_t y = 1;
+  int64_t z = 1;
+};
+
+// An image in base64, in chunks that compilers take as string literals.
+struct Base64Image {
+  const char* const* chunks;
+  size_t chunk_count;
+  size_t size;  // bytes when decoded
+};
+
+// One compiled kernel: a row that the build writes from a kernel pack. `image` is what the launcher of its backend
+// loads: a CpuEntry, a Base64Image, or what a backend of a third party puts there.
+struct Kernel {
+  const char* name;    // the variant, e.g. mha_fwd-f16-64.aligned
+  const char* entry;   // the kernel's symbol in the image
+  const char* target;  // e.g. cuda:sm_90a
+  const void* image;
+  int32_t num_warps = 1;
+  int32_t num_ctas = 1;
+  int64_t shared_memory = 0;  // bytes of dynamic shared memory
+  double program_ns = 0;      // estimated time of one program; 0: unknown
+  // What a launcher keeps here; nullptr until the kernel is loaded.
+  std::atomic<void*> loaded{nullptr};
+  // The devices it is ready for, as bits.
+  std::atomic<uint64_t> ready_devices{0};
+};
+
+// A backend's loader and launcher. `params[i]` points to the value of run-time parameter i in its natural C type.
+struct Launcher {
+  const char* backend;  // the first part of its targets
+  // Returns which of the targets runs best on a device, or -1 if none does.
+  int (*choose)(const char* const* targets, int count, int device);
+  // Returns what a device is, as the target that would fit it best, e.g. cuda:sm_75.
+  std::string (*describe)(int device);
+  // Makes a kernel ready for a device: once, from any thread. Throws Error.
+  void (*load)(Kernel& kernel, int device);
+  // Launches a kernel; loads it if it is not. `stream` is the backend's: a CUstream, a ParallelFor*. Throws Error.
+  void (*launch)(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params);
+};
+
+}  // namespace kernelpack

@@ -1,0 +1,153 @@
+// Checks, allocation and launches of a call.
+#include "ops/call.h"
+
+#include <dlfcn.h>
+
+#include "kernels/cpu.h"
+#include "ops/shim.h"
+#include "ops/stream.h"
+
+namespace kernelpack {
+
+void shim_failed(const char* doing) { throw Error(std::string("torch failed while ") + doing); }
+
+int Backend::target(const OpInfo& op, int device) {
+  std::atomic<int>* known = device >= 0 && device < kMaxTensors ? &chosen[device] : nullptr;
+  const int before = known != nullptr ? known->load(std::memory_order_relaxed) : 0;
+  if (before > 0) return before - 1;
+  const int found = launcher->choose(targets, target_count, device);
+  if (found < 0) {
+    const std::string wanted = launcher->describe(device);
+    std::string message = "this library holds no code for this device, " + wanted + "; it holds ";
+    for (int i = 0; i < target_count; ++i) message += std::string(i ? ", " : "") + targets[i];
+    throw Error(message + "\n  to fix: " + op.build + " --target " + wanted);
+  }
+  if (known != nullptr) known->store(found + 1, std::memory_order_relaxed);
+  return found;
+}
+
+Call::~Call() {
+  for (int i = 0; i < owned_count_; ++i) {
+    if (owned_[i] != nullptr) aoti_torch_delete_tensor_object(owned_[i]);
+  }
+}
+
+int Call::dtype_axis(const Tensor& x, std::initializer_list<DType> built) const {
+  const DType found = x.defined() ? x.dtype() : DType::none;
+  int index = 0;
+  std::string names;
+  for (DType dtype : built) {
+    if (dtype == found) return index;
+    if (names.find(name_of(dtype)) == std::string::npos || dtype == DType::none) {
+      names += (index ? std::string(", ") : std::string()) + name_of(dtype);
+    }
+    ++index;
+  }
+  if (!x.defined()) fail(x.name(), " is None, built are: ", names, "\n  to fix: pass a tensor");
+  fail(x.name(), " has dtype ", x.dtype_name(), ", built are: ", names, "\n  to fix: convert it with ", x.name(),
+       ".to(...), or add torch.", x.dtype_name(), " to variants[\"", x.name(), "\"] at ", op_.place, " and run: ", op_.build);
+}
+
+int Call::value_axis(const char* kernel, const char* name, int64_t value, const int64_t* built, int count) const {
+  int nearest = 0;
+  std::string names;
+  const auto distance = [value](int64_t other) {
+    return other > value ? static_cast<uint64_t>(other) - static_cast<uint64_t>(value)
+                         : static_cast<uint64_t>(value) - static_cast<uint64_t>(other);
+  };
+  for (int i = 0; i < count; ++i) {
+    if (built[i] == value) return i;
+    if (distance(built[i]) < distance(built[nearest])) nearest = i;
+    names += (i ? ", " : "") + std::to_string(built[i]);
+  }
+  fail(name, " of kernel ", kernel, " is ", value, ", built are: ", names, " (nearest: ", built[nearest],
+       ")\n  to fix: add ", value, " to variants[\"", name, "\"] at ", op_.place, " and run: ", op_.build);
+}
+
+void Call::check_devices(std::initializer_list<Tensor> tensors) {
+  const Tensor* first = nullptr;
+  for (const Tensor& x : tensors) {
+    if (!x.defined()) continue;
+    if (first == nullptr) {
+      first = &x;
+      device_ = x.device();
+      const int32_t expected = backend_.device_type();
+      if (device_.type != expected) {
+        fail(x.name(), " is on ", x.device(), ", this is the code for ", name_of(Device{expected, -1}),
+             "\n  to fix: move all tensors to one device");
+      }
+    } else if (x.device() != first->device()) {
+      fail(x.name(), " is on ", x.device(), ", ", first->name(), " is on ", first->device(),
+           "\n  to fix: move all tensors to one device");
+    }
+  }
+}
+
+void Call::check_writable(const Tensor& x) const {
+  for (int64_t i = 0; x.defined() && i < x.dim(); ++i) {
+    if (x.size(i) > 1 && x.stride(i) == 0) {
+      fail(x.name(), " is written to, but its dimension ", i, " repeats the same elements (stride 0)\n  to fix: pass ", x.name(),
+           ".contiguous()");
+    }
+  }
+}
+
+void Call::check_given(const Tensor& given, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const {
+  if (!same(given.shape(), shape)) fail(given.name(), " has shape ", given.shape(), ", the result has ", shape);
+  if (given.dtype() != dtype) fail(given.name(), " has dtype torch.", given.dtype_name(), ", the result has ", dtype);
+  if (given.device() != device) fail(given.name(), " is on ", given.device(), ", the result is on ", device);
+  bool equal = true;
+  for (int64_t i = 0; i < shape.size(); ++i) equal = equal && (shape.at(i) == 1 || given.stride(i) == strides.at(i));
+  if (!equal && given.numel() > 0) {
+    fail(given.name(), " has strides ", given.strides(), ", the result has ", strides,
+         "\n  to fix: allocate it with these strides, for example with torch.empty");
+  }
+}
+
+Tensor Call::empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype, const Device& device) {
+  for (int64_t extent : shape) {
+    if (extent < 0) fail(name, " would have the negative size ", extent);
+  }
+  if (output >= 0 && given_[output].defined()) {
+    check_given(given_[output], shape, strides, dtype, device);
+    return given_[output];
+  }
+  if (owned_count_ == kMaxTensors) fail("a call uses more than ", int64_t{kMaxTensors}, " tensors");
+  AtenTensorHandle handle = nullptr;
+  const AOTITorchError code = aoti_torch_empty_strided(shape.size(), shape.data(), strides.data(), dtype_to_torch(dtype), device.type,
+                                                       device.index, &handle);
+  if (code != 0) fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device);
+  own(handle);
+  return Tensor(handle, name);
+}
+
+void Call::give_result(StableIValue* stack, int index, const Tensor& tensor) {
+  for (int i = 0; i < owned_count_; ++i) {
+    if (owned_[i] == tensor.handle()) owned_[i] = nullptr;
+  }
+  stack[index] = reinterpret_cast<StableIValue>(tensor.handle());
+}
+
+const Variant& Call::choose(const LaunchSite& site, int point, uint64_t facts) const {
+  const int target = backend_.target(op_, device_.index);
+  const Variant* found = site.variants[backend_index_][target].find(point, facts);
+  if (found == nullptr) {
+    fail("kernel ", site.kernel, " was not built for these arguments and ", backend_.targets[target],
+         "\n  to fix: widen variants at ", op_.place, " and run: ", op_.build);
+  }
+  return *found;
+}
+
+void Call::launch(const Variant& variant, const Grid& grid, void* slots) const {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  void* params[kMaxTensors * 2];
+  for (int i = 0; i < variant.parameter_count; ++i) params[i] = static_cast<char*>(slots) + 8 * variant.parameters[i];
+  try {
+    const DeviceScope device(device_);
+    backend_.launcher->launch(*variant.kernel, device_.index, current_stream(device_), grid, params);
+  } catch (const Error& error) {
+    fail_with(error);
+  }
+}
+
+}  // namespace kernelpack

@@ -1,0 +1,148 @@
+// One call of an op: its arguments, what it allocates, the checks that name the op, and the launches.
+#pragma once
+
+#include <torch/csrc/stable/c/shim.h>
+
+#include <optional>
+#include <string>
+
+#include "kernels/table.h"
+#include "ops/tensor.h"
+
+namespace kernelpack {
+
+constexpr int kMaxOutputs = 8;
+constexpr int kMaxTensors = 64;  // arguments and allocations of one call
+
+// What errors say about an op and how to build more of it.
+struct OpInfo {
+  const char* name;   // my::mha
+  const char* place;  // my_ops.py:12
+  const char* build;  // the command that built the library
+};
+
+// The code of a library for one backend.
+struct Backend {
+  const Launcher* launcher;
+  const char* const* targets;
+  int target_count;
+  int32_t (*device_type)();  // torch's number of the devices it serves
+  // The target chosen for each device, plus 1; 0: not asked yet.
+  std::atomic<int> chosen[kMaxTensors];
+
+  // Returns the index of the target that runs on a device. Throws Error if none does.
+  int target(const OpInfo& op, int device);
+};
+
+// A launch in a host function: where its variants are, for each target of each backend.
+struct LaunchSite {
+  const char* kernel;
+  int point_count;
+  const TargetVariants* const* variants;  // by backend, then target
+};
+
+class Call {
+ public:
+  Call(const OpInfo& op, Backend& backend, int backend_index) : op_(op), backend_(backend), backend_index_(backend_index) {}
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // -- arguments: these take what torch put on the stack, and free it when the call ends. None throws.
+  void own(AtenTensorHandle handle) { owned_[owned_count_++] = handle; }
+  // The tensor that result `index` is written to, for calls of the .out overload.
+  void give_output(int index, const Tensor& tensor) { given_[index] = tensor; }
+
+  // -- checks
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    throw Error(std::string(op_.name) + ": " + (text(parts) + ...));
+  }
+  // Raises what host code threw, with the op's name in front.
+  [[noreturn]] void fail_with(const Error& error) const { throw Error(std::string(op_.name) + ": " + error.what()); }
+
+  // Returns which of the dtypes that were built a tensor has; DType::none stands for an absent one. Throws Error.
+  int dtype_axis(const Tensor& x, std::initializer_list<DType> built) const;
+  // Returns which of the built values a constexpr has. Throws Error.
+  int value_axis(const char* kernel, const char* name, int64_t value, const int64_t* built, int count) const;
+  // All tensors that are there must be on one device, which the call then runs on. Throws Error.
+  void check_devices(std::initializer_list<Tensor> tensors);
+  // A tensor that the op writes to must not repeat elements.
+  void check_writable(const Tensor& x) const;
+
+  // -- allocation
+  // Returns a new tensor; if it is a result of a call of the .out overload, the given one, after checking it.
+  Tensor empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype, const Device& device);
+  Tensor empty(const char* name, int output, const Ints& shape, DType dtype, const Device& device) {
+    return empty_strided(name, output, shape, contiguous_strides(shape), dtype, device);
+  }
+  // Hands result `index` over to torch.
+  void give_result(StableIValue* stack, int index, const Tensor& tensor);
+
+  // -- launches
+  int device_index() const { return device_.index; }
+  const Variant& choose(const LaunchSite& site, int point, uint64_t facts) const;
+  void launch(const Variant& variant, const Grid& grid, void* slots) const;
+
+ private:
+  void check_given(const Tensor& given, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const;
+
+  const OpInfo& op_;
+  Backend& backend_;
+  int backend_index_;
+  Device device_{};
+  AtenTensorHandle owned_[kMaxTensors];
+  int owned_count_ = 0;
+  Tensor given_[kMaxOutputs];
+};
+
+// The values of a launch's run-time parameters, each in its natural C type in a slot of 8 bytes. Checks what is narrow.
+template <int count>
+class Slots {
+ public:
+  Slots(const Call& call, const char* kernel) : call_(call), kernel_(kernel) {}
+  void pointer(int slot, const Tensor& x) { set(slot, x.data()); }
+  void i64(int slot, const char* /*name*/, int64_t value) { set(slot, value); }
+  void i32(int slot, const char* name, int64_t value) { set(slot, static_cast<int32_t>(narrow(name, value, INT32_MIN, INT32_MAX, 32))); }
+  void i16(int slot, const char* name, int64_t value) { set(slot, static_cast<int16_t>(narrow(name, value, INT16_MIN, INT16_MAX, 16))); }
+  void i8(int slot, const char* name, int64_t value) { set(slot, static_cast<int8_t>(narrow(name, value, INT8_MIN, INT8_MAX, 8))); }
+  void i1(int slot, const char* /*name*/, bool value) { set(slot, static_cast<int8_t>(value)); }
+  void f32(int slot, const char* /*name*/, double value) { set(slot, static_cast<float>(value)); }
+  void f64(int slot, const char* /*name*/, double value) { set(slot, value); }
+  void* data() { return storage_; }
+
+ private:
+  template <class Value>
+  void set(int slot, Value value) {
+    static_assert(sizeof(Value) <= 8);
+    *reinterpret_cast<Value*>(storage_ + 8 * slot) = value;
+  }
+  int64_t narrow(const char* name, int64_t value, int64_t low, int64_t high, int bits) const {
+    if (value < low || value > high) {
+      call_.fail(name, " of kernel ", kernel_, " is ", value, ", which does not fit its ", int64_t{bits},
+                 " bits\n  to fix: annotate the kernel's parameter ", name, ": tl.int64, and build again");
+    }
+    return value;
+  }
+
+  const Call& call_;
+  const char* kernel_;
+  alignas(8) unsigned char storage_[8 * (count > 0 ? count : 1)];
+};
+
+// The address of a tensor's first element, as guards see it.
+inline uint64_t address(const Tensor& x) { return reinterpret_cast<uint64_t>(x.data()); }
+
+// None of host functions.
+inline bool is_none(const Tensor& x) { return !x.defined(); }
+template <class Value>
+bool is_none(const std::optional<Value>& value) {
+  return !value.has_value();
+}
+inline const Tensor& unwrap(const Tensor& x) { return x; }
+template <class Value>
+const Value& unwrap(const std::optional<Value>& value) {
+  return *value;
+}
+
+}  // namespace kernelpack

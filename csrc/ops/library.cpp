@@ -1,0 +1,107 @@
+// Registration with torch through the C shim: a refusal is an error code there, where the C++ macros would abort.
+#include "ops/library.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <torch/csrc/stable/version.h>
+
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+namespace kernelpack {
+namespace {
+
+// Returns the path of another loaded library that defines the same namespace, or "".
+std::string find_other(const char* marker, const void* own) {
+  struct Search {
+    const char* marker;
+    const void* own;
+    std::string found;
+  } search{marker, own, {}};
+  const auto visit = [](dl_phdr_info* info, size_t /*size*/, void* data) {
+    auto& search = *static_cast<Search*>(data);
+    if (info->dlpi_name == nullptr || *info->dlpi_name == '\0') return 0;
+    void* library = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) return 0;
+    Dl_info place{};
+    const void* symbol = dlsym(library, search.marker);
+    // dlsym also looks into what a library needs: only the library that holds the symbol counts
+    if (symbol != nullptr && symbol != search.own && dladdr(symbol, &place) != 0) search.found = place.dli_fname;
+    dlclose(library);
+    return search.found.empty() ? 0 : 1;
+  };
+  dl_iterate_phdr(visit, &search);
+  return search.found;
+}
+
+}  // namespace
+
+void OpConstructor::warmup(Backend& backend, int backend_index, int device) const {
+  const int target = backend.target(info_, device);
+  for (int i = 0; i < site_count_; ++i) {
+    const TargetVariants& variants = sites_[i]->variants[backend_index][target];
+    for (uint16_t row = 0; row < variants.first[sites_[i]->point_count]; ++row) {
+      backend.launcher->load(*variants.variants[row].kernel, device);
+    }
+  }
+}
+
+Library::Library(const LibraryInfo& info) : info_(info), error_(register_all()) {
+  if (!error_.empty()) std::fprintf(stderr, "kernelpack: %s\n", error_.c_str());
+}
+
+std::string Library::register_all() {
+  Dl_info self{};
+  dladdr(info_.marker, &self);
+  const std::string name_space = info_.name_space;
+  const std::string symbol = "kernelpack_namespace_" + name_space;
+  const std::string other = find_other(symbol.c_str(), info_.marker);
+  if (!other.empty()) {
+    return std::string(self.dli_fname) + " was not registered: " + other + " already defines torch.ops." + name_space +
+           "\n  to fix: load one of them, or build this one with another --namespace";
+  }
+  std::vector<TorchLibraryHandle> handles;  // kept for the life of the process: deleting one takes its ops away
+  const auto give_up = [&](const std::string& what) {
+    for (TorchLibraryHandle handle : handles) aoti_torch_delete_library_object(handle);
+    return std::string(self.dli_fname) + " was not registered: torch refused " + what + " of torch.ops." + name_space +
+           "; its reason stands above\n  to fix: if another library defines the op, build this one with another --namespace";
+  };
+  TorchLibraryHandle handle = nullptr;
+  if (aoti_torch_library_init_fragment(info_.name_space, self.dli_fname, 0, &handle) != 0) return give_up("the namespace");
+  handles.push_back(handle);
+  for (int i = 0; i < info_.entry_count; ++i) {
+    if (aoti_torch_library_def(handle, info_.entries[i].schema) != 0) return give_up(info_.entries[i].name);
+  }
+  for (int backend = 0; backend < info_.backend_count; ++backend) {
+    if (aoti_torch_library_init_impl(info_.name_space, info_.dispatch_keys[backend], self.dli_fname, 0, &handle) != 0) {
+      return give_up(info_.dispatch_keys[backend]);
+    }
+    handles.push_back(handle);
+    for (int i = 0; i < info_.entry_count; ++i) {
+      if (torch_library_impl(handle, info_.entries[i].name, info_.entries[i].functions[backend], TORCH_ABI_VERSION) != 0) {
+        return give_up(info_.entries[i].name);
+      }
+    }
+  }
+  return "";
+}
+
+void Library::warmup(const char* op, const char* backend, int device) const {
+  if (!error_.empty()) throw Error(error_);
+  bool found = false;
+  for (int b = 0; b < info_.backend_count; ++b) {
+    if (backend != nullptr && std::strcmp(info_.backends[b]->launcher->backend, backend) != 0) continue;
+    for (int i = 0; i < info_.op_count; ++i) {
+      const char* name = std::strstr(info_.ops[i]->info().name, "::") + 2;
+      if (op != nullptr && std::strcmp(name, op) != 0) continue;
+      info_.ops[i]->warmup(*info_.backends[b], b, device);
+      found = true;
+    }
+  }
+  if (!found) {
+    throw Error(std::string("torch.ops.") + info_.name_space + " has no op " + (op ? op : "") + " for backend " + (backend ? backend : "any"));
+  }
+}
+
+}  // namespace kernelpack

@@ -1,0 +1,260 @@
+// Reading torch tensors, and the shape arithmetic of host functions.
+#include "ops/tensor.h"
+
+#include <charconv>
+#include <cstring>
+
+#include "ops/shim.h"
+
+namespace kernelpack {
+namespace {
+
+struct DTypeRow {
+  DType dtype;
+  const char* name;
+  int64_t size;
+  int32_t (*code)();
+};
+
+const DTypeRow kDTypes[] = {
+    {DType::float16, "float16", 2, aoti_torch_dtype_float16},
+    {DType::bfloat16, "bfloat16", 2, aoti_torch_dtype_bfloat16},
+    {DType::float32, "float32", 4, aoti_torch_dtype_float32},
+    {DType::float64, "float64", 8, aoti_torch_dtype_float64},
+    {DType::float8_e4m3fn, "float8_e4m3fn", 1, aoti_torch_dtype_float8_e4m3fn},
+    {DType::float8_e5m2, "float8_e5m2", 1, aoti_torch_dtype_float8_e5m2},
+    {DType::int8, "int8", 1, aoti_torch_dtype_int8},
+    {DType::int16, "int16", 2, aoti_torch_dtype_int16},
+    {DType::int32, "int32", 4, aoti_torch_dtype_int32},
+    {DType::int64, "int64", 8, aoti_torch_dtype_int64},
+    {DType::uint8, "uint8", 1, aoti_torch_dtype_uint8},
+    {DType::boolean, "bool", 1, aoti_torch_dtype_bool},
+};
+
+// dtypes that torch has and kernels do not read, by name.
+struct OtherDType {
+  const char* name;
+  int32_t (*code)();
+};
+const OtherDType kOtherDTypes[] = {
+    {"uint16", aoti_torch_dtype_uint16},         {"uint32", aoti_torch_dtype_uint32},
+    {"uint64", aoti_torch_dtype_uint64},         {"complex32", aoti_torch_dtype_complex32},
+    {"complex64", aoti_torch_dtype_complex64},   {"complex128", aoti_torch_dtype_complex128},
+    {"float8_e4m3fnuz", aoti_torch_dtype_float8_e4m3fnuz}, {"float8_e5m2fnuz", aoti_torch_dtype_float8_e5m2fnuz},
+};
+
+// libtorch's numbers, asked for once.
+struct Codes {
+  DType from_torch[128];
+  int32_t to_torch[16];
+  Codes() {
+    for (DType& entry : from_torch) entry = DType::other;
+    for (const DTypeRow& row : kDTypes) {
+      const int32_t code = row.code();
+      if (code >= 0 && code < 128) from_torch[code] = row.dtype;
+      to_torch[static_cast<int>(row.dtype)] = code;
+    }
+  }
+};
+
+const Codes& codes() {
+  static const Codes instance;
+  return instance;
+}
+
+const DTypeRow* row_of(DType dtype) {
+  for (const DTypeRow& row : kDTypes) {
+    if (row.dtype == dtype) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const char* name_of(DType dtype) {
+  const DTypeRow* row = row_of(dtype);
+  return row != nullptr ? row->name : dtype == DType::none ? "None" : "a dtype that kernels do not read";
+}
+
+DType dtype_from_torch(int32_t code) { return code >= 0 && code < 128 ? codes().from_torch[code] : DType::other; }
+
+int32_t dtype_to_torch(DType dtype) {
+  if (row_of(dtype) == nullptr) throw Error(std::string("a tensor cannot have ") + name_of(dtype));
+  return codes().to_torch[static_cast<int>(dtype)];
+}
+
+int64_t size_of(DType dtype) {
+  const DTypeRow* row = row_of(dtype);
+  return row != nullptr ? row->size : 0;
+}
+
+std::string name_of(const Device& device) {
+  std::string name = "device type " + std::to_string(device.type);
+  if (device.type == aoti_torch_device_type_cpu()) return "cpu";
+  if (device.type == aoti_torch_device_type_cuda()) name = "cuda";
+  if (device.type == aoti_torch_device_type_meta()) name = "meta";
+  return device.index < 0 ? name : name + ":" + std::to_string(device.index);
+}
+
+bool same(const Ints& a, const Ints& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.size()) * sizeof(int64_t)) == 0;
+}
+
+Ints concat(const Ints& a, const Ints& b) {
+  Ints result = a;
+  for (int64_t value : b) result.push(value);
+  return result;
+}
+
+Ints slice(const Ints& values, int64_t start, int64_t stop) {
+  const int64_t count = values.size();
+  const auto clamp = [count](int64_t i) { return std::min(std::max<int64_t>(i < 0 ? i + count : i, 0), count); };
+  Ints result;
+  for (int64_t i = clamp(start); i < clamp(stop); ++i) result.push(values.at(i));
+  return result;
+}
+
+int64_t product(const Ints& values) {
+  int64_t result = 1;
+  for (int64_t value : values) result *= value;
+  return result;
+}
+
+Ints contiguous_strides(const Ints& shape) {
+  int64_t reversed[kMaxDims];
+  int64_t step = 1;
+  for (int64_t i = shape.size() - 1; i >= 0; --i) {
+    reversed[i] = step;
+    step *= std::max<int64_t>(shape.at(i), 1);
+  }
+  return {reversed, shape.size()};
+}
+
+Tensor::Tensor(AtenTensorHandle handle, const char* name) : handle_(handle), name_(name) {
+  int32_t layout = 0;
+  shim(aoti_torch_get_layout(handle, &layout), "reading a tensor's layout");
+  static const int32_t strided = aoti_torch_layout_strided();
+  if (layout != strided) throw Error(std::string(name) + " is not a strided tensor\n  to fix: pass " + name + ".to_dense()");
+  int64_t* sizes = nullptr;
+  int64_t* strides = nullptr;
+  shim(aoti_torch_get_dim(handle, &dim_), "reading a tensor's rank");
+  shim(aoti_torch_get_sizes(handle, &sizes), "reading a tensor's sizes");
+  shim(aoti_torch_get_strides(handle, &strides), "reading a tensor's strides");
+  shim(aoti_torch_get_dtype(handle, &torch_dtype_), "reading a tensor's dtype");
+  shim(aoti_torch_get_device_type(handle, &device_.type), "reading a tensor's device");
+  shim(aoti_torch_get_device_index(handle, &device_.index), "reading a tensor's device");
+  shim(aoti_torch_get_data_ptr(handle, &data_), "reading a tensor's address");
+  sizes_ = sizes;
+  strides_ = strides;
+  dtype_ = dtype_from_torch(torch_dtype_);
+}
+
+bool Tensor::is_contiguous() const {
+  int64_t step = 1;
+  bool contiguous = true;
+  for (int64_t i = dim_ - 1; i >= 0; --i) {
+    if (sizes_[i] == 0) return true;
+    contiguous = contiguous && (sizes_[i] == 1 || strides_[i] == step);
+    step *= sizes_[i];
+  }
+  return contiguous;
+}
+
+std::string Tensor::dtype_name() const {
+  if (dtype_ != DType::other) return name_of(dtype_);
+  for (const OtherDType& row : kOtherDTypes) {
+    if (row.code() == torch_dtype_) return row.name;
+  }
+  return "dtype number " + std::to_string(torch_dtype_);
+}
+
+void Tensor::out_of_range(int64_t index) const {
+  throw Error("dimension " + std::to_string(index) + " is out of range: " + name_ + " has " + std::to_string(dim_) +
+              " dimensions, shape " + text(shape()));
+}
+
+Ints broadcast_strides(const Tensor& x, const Ints& shape) {
+  Ints result;
+  const int64_t missing = shape.size() - (x.defined() ? x.dim() : 0);
+  for (int64_t i = 0; i < shape.size(); ++i) {
+    const int64_t own = i - missing;
+    if (!x.defined() || own < 0 || x.size(own) == 1) {
+      result.push(0);
+    } else if (x.size(own) == shape.at(i)) {
+      result.push(x.stride(own));
+    } else {
+      break;
+    }
+  }
+  if (missing < 0 || result.size() != shape.size()) {
+    throw Error(std::string(x.name()) + " of shape " + text(x.shape()) + " does not broadcast to " + text(shape));
+  }
+  return result;
+}
+
+void collapse_rows(const Tensor* const* tensors, int count, int ndims, int64_t* sizes, int64_t* strides) {
+  const Tensor& first = *tensors[0];
+  const int64_t lead = first.dim() - 1;
+  if (lead < 0) throw Error(std::string(first.name()) + " has no dimensions, so it has no rows");
+  for (int t = 1; t < count; ++t) {
+    bool equal = tensors[t]->dim() == first.dim();
+    for (int64_t i = 0; equal && i < lead; ++i) equal = tensors[t]->size(i) == first.size(i);
+    if (!equal) {
+      throw Error(std::string(first.name()) + " of shape " + text(first.shape()) + " and " + tensors[t]->name() + " of shape " +
+                  text(tensors[t]->shape()) + " do not have the same rows");
+    }
+  }
+  bool empty = false;
+  for (int64_t i = 0; i < lead; ++i) empty = empty || first.size(i) == 0;
+  // Filled from the innermost dimension outwards: `used` of the ndims places, the last ones, are taken.
+  for (int d = 0; d < ndims; ++d) {
+    sizes[d] = 1;
+    for (int t = 0; t < count; ++t) strides[t * ndims + d] = 0;
+  }
+  if (empty) {
+    sizes[ndims - 1] = 0;
+    return;
+  }
+  int used = 0;
+  for (int64_t i = lead - 1; i >= 0; --i) {
+    const int64_t extent = first.size(i);
+    if (extent == 1) continue;
+    bool merges = used > 0 && used <= ndims;
+    for (int t = 0; merges && t < count; ++t) {
+      merges = tensors[t]->stride(i) == sizes[ndims - used] * strides[t * ndims + ndims - used];
+    }
+    if (merges) {
+      sizes[ndims - used] *= extent;
+      continue;
+    }
+    ++used;
+    if (used > ndims) break;
+    sizes[ndims - used] = extent;
+    for (int t = 0; t < count; ++t) strides[t * ndims + ndims - used] = tensors[t]->stride(i);
+  }
+  if (used > ndims) {
+    std::string layouts;
+    for (int t = 0; t < count; ++t) {
+      layouts += std::string(t ? " and " : "") + tensors[t]->name() + " of shape " + text(tensors[t]->shape()) + " with strides " +
+                 text(tensors[t]->strides());
+    }
+    throw Error("the rows of " + layouts + " need more than " + std::to_string(ndims) +
+                (ndims == 1 ? " stride" : " strides") + ", which is what the kernel takes\n  to fix: call .contiguous() on the tensor before the op");
+  }
+}
+
+std::string text(double value) {
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value).ptr;
+  std::string result(buffer, end);
+  const bool plain = result.find_first_of(".en") == std::string::npos;  // Python prints 1.0, not 1
+  return plain ? result + ".0" : result;
+}
+
+std::string text(const Ints& value) {
+  std::string result = "(";
+  for (int64_t i = 0; i < value.size(); ++i) result += (i ? ", " : "") + std::to_string(value.at(i));
+  return result + (value.size() == 1 ? ",)" : ")");
+}
+
+}  // namespace kernelpack

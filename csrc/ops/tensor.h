@@ -1,0 +1,164 @@
+// Tensors as host functions see them: views of torch's, read once through the stable C ABI. No allocation.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "kernels/host_math.h"
+#include "kernels/kernel.h"
+
+namespace kernelpack {
+
+constexpr int kMaxDims = 64;  // torch's own limit
+
+// The dtypes that kernels can read. `none` stands for an absent optional tensor in variant tables.
+enum class DType : int8_t {
+  none,
+  float16,
+  bfloat16,
+  float32,
+  float64,
+  float8_e4m3fn,
+  float8_e5m2,
+  int8,
+  int16,
+  int32,
+  int64,
+  uint8,
+  boolean,
+  other,  // one that no kernel reads
+};
+
+const char* name_of(DType dtype);
+DType dtype_from_torch(int32_t code);
+int32_t dtype_to_torch(DType dtype);
+int64_t size_of(DType dtype);
+
+// A torch device: `type` is libtorch's number.
+struct Device {
+  int32_t type;
+  int32_t index;
+  bool operator==(const Device& other) const { return type == other.type && index == other.index; }
+  bool operator!=(const Device& other) const { return !(*this == other); }
+  bool is_cuda() const { return type == aoti_torch_device_type_cuda(); }
+};
+
+std::string name_of(const Device& device);
+
+// A shape or strides.
+class Ints {
+ public:
+  Ints() = default;
+  Ints(std::initializer_list<int64_t> values) : Ints(values.begin(), static_cast<int64_t>(values.size())) {}
+  Ints(const int64_t* values, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) push(values[i]);
+  }
+  void push(int64_t value) {
+    if (size_ == kMaxDims) throw Error("a shape has more than 64 dimensions");
+    values_[size_++] = value;
+  }
+  int64_t size() const { return size_; }
+  const int64_t* data() const { return values_; }
+  // A negative index counts from the end.
+  int64_t at(int64_t index) const {
+    const int64_t i = index < 0 ? index + size_ : index;
+    if (i < 0 || i >= size_) throw Error("index " + std::to_string(index) + " is out of range for " + std::to_string(size_) + " values");
+    return values_[i];
+  }
+  const int64_t* begin() const { return values_; }
+  const int64_t* end() const { return values_ + size_; }
+
+ private:
+  int64_t values_[kMaxDims];
+  int64_t size_ = 0;
+};
+
+bool same(const Ints& a, const Ints& b);
+Ints concat(const Ints& a, const Ints& b);
+Ints slice(const Ints& values, int64_t start, int64_t stop);  // as Python's values[start:stop]
+int64_t product(const Ints& values);
+Ints contiguous_strides(const Ints& shape);  // row-major; a dimension of size 0 counts as 1, as in torch
+
+// A tensor: a view that is cheap to copy. It lives as long as the call it belongs to.
+class Tensor {
+ public:
+  Tensor() = default;
+  // Reads a torch tensor. Throws Error for one that has no strides (sparse, ...).
+  Tensor(AtenTensorHandle handle, const char* name);
+
+  bool defined() const { return handle_ != nullptr; }
+  const char* name() const { return name_; }
+  AtenTensorHandle handle() const { return handle_; }
+  int64_t dim() const { return dim_; }
+  int64_t size(int64_t index) const { return sizes_[checked(index)]; }
+  int64_t stride(int64_t index) const { return strides_[checked(index)]; }
+  Ints shape() const { return {sizes_, dim_}; }
+  Ints strides() const { return {strides_, dim_}; }
+  int64_t numel() const {
+    int64_t count = 1;
+    for (int64_t i = 0; i < dim_; ++i) count *= sizes_[i];
+    return count;
+  }
+  bool is_contiguous() const;
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  bool is_cuda() const { return device_.is_cuda(); }
+  int64_t element_size() const { return size_of(dtype_); }
+  void* data() const { return data_; }
+  // The dtype as torch calls it, for errors: also of dtypes that no kernel reads.
+  std::string dtype_name() const;
+
+ private:
+  int64_t checked(int64_t index) const {
+    const int64_t i = index < 0 ? index + dim_ : index;
+    if (i < 0 || i >= dim_) out_of_range(index);
+    return i;
+  }
+  [[noreturn]] void out_of_range(int64_t index) const;
+
+  AtenTensorHandle handle_ = nullptr;
+  const char* name_ = "";
+  int64_t dim_ = 0;
+  const int64_t* sizes_ = nullptr;
+  const int64_t* strides_ = nullptr;
+  void* data_ = nullptr;
+  Device device_{};
+  int32_t torch_dtype_ = 0;
+  DType dtype_ = DType::none;
+};
+
+// The strides with which x is read as if it had `shape`: 0 where x has size 1 or no such dimension, or is None.
+Ints broadcast_strides(const Tensor& x, const Ints& shape);
+
+// All dimensions but the last of equally shaped tensors, merged into `ndims`, outermost first.
+template <int ndims, int count>
+struct Rows {
+  int64_t sizes[ndims];
+  int64_t strides[count][ndims];
+};
+
+// Merges rows; fills up in front with size 1 and stride 0. Throws Error if more than `ndims` dimensions remain.
+void collapse_rows(const Tensor* const* tensors, int count, int ndims, int64_t* sizes, int64_t* strides);
+
+template <int ndims, class... Tensors>
+Rows<ndims, sizeof...(Tensors)> collapse_rows(const Tensors&... tensors) {
+  Rows<ndims, sizeof...(Tensors)> rows;
+  const Tensor* const list[] = {&tensors...};
+  collapse_rows(list, sizeof...(Tensors), ndims, rows.sizes, &rows.strides[0][0]);
+  return rows;
+}
+
+// Values as they stand in error messages.
+inline std::string text(const char* value) { return value; }
+inline std::string text(const std::string& value) { return value; }
+inline std::string text(bool value) { return value ? "True" : "False"; }
+inline std::string text(int64_t value) { return std::to_string(value); }
+std::string text(double value);
+inline std::string text(DType value) { return std::string("torch.") + name_of(value); }
+inline std::string text(const Device& value) { return name_of(value); }
+std::string text(const Ints& value);  // (2, 3)
+
+}  // namespace kernelpack

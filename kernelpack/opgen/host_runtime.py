@@ -1,0 +1,184 @@
+"""What host functions call, as Python: in development on real tensors, in fake kernels on symbolic ones.
+
+This file is also copied into every built op package, so it imports torch only when used, and nothing of kernelpack.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+_OP: contextvars.ContextVar[str] = contextvars.ContextVar("kernelpack_op", default="")
+_OUTS: contextvars.ContextVar[Any] = contextvars.ContextVar("kernelpack_outs", default=None)
+
+
+@contextmanager
+def running(op: str) -> Iterator[None]:
+    """Names the op in the errors of what runs inside."""
+    token = _OP.set(op)
+    try:
+        yield
+    finally:
+        _OP.reset(token)
+
+
+def error(message: str) -> RuntimeError:
+    """Returns the error of the running op, as the C++ op would raise it."""
+    op = _OP.get()
+    return RuntimeError(f"{op}: {message}" if op else message)
+
+
+def check(condition: Any, message: str | Callable[[], str] = "a check of the host function failed") -> None:
+    """Raises RuntimeError with the op's name and `message` unless `condition`.
+
+    In a fake kernel the condition may be symbolic: it then becomes a fact that torch records and checks, no specialisation.
+    """
+    if condition is True:
+        return
+    import torch
+
+    text = message if callable(message) else (lambda: message)
+    if isinstance(condition, torch.SymBool):
+        torch._check(condition, lambda: str(error(text())))
+    elif not condition:
+        raise error(text())
+
+
+def cdiv(a: Any, b: Any) -> Any:
+    """Returns a / b rounded up."""
+    return -(-a // b)
+
+
+def next_power_of_2(n: Any) -> int:
+    """Returns the smallest power of two that is at least n; 1 for n <= 1."""
+    return 1 << max(0, int(n) - 1).bit_length()
+
+
+def product(values: Sequence[Any]) -> Any:
+    """Returns the product of integers, 1 for none."""
+    result: Any = 1
+    for value in values:
+        result = result * value
+    return result
+
+
+def same_shape(a: Sequence[Any], b: Sequence[Any]) -> Any:
+    """Whether two shapes are equal: a bool, or a symbolic bool."""
+    if len(a) != len(b):
+        return False
+    result: Any = True
+    for x, y in zip(a, b, strict=True):
+        result = (x == y) & result
+    return result
+
+
+def contiguous_strides(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the row-major strides of a shape; a dimension of size 0 counts as 1, as in torch."""
+    strides: list[Any] = []
+    step: Any = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step = step * _at_least_one(extent)
+    return tuple(reversed(strides))
+
+
+def _at_least_one(extent: Any) -> Any:
+    if isinstance(extent, int):
+        return max(extent, 1)
+    import torch
+
+    return torch.sym_max(extent, 1)
+
+
+def empty(shape: Sequence[Any], dtype: Any, device: Any) -> Any:
+    """Returns an uninitialised contiguous tensor."""
+    import torch
+
+    return torch.empty(tuple(shape), dtype=torch_dtype(dtype), device=device)
+
+
+def empty_like(x: Any, shape: Sequence[Any] | None = None, dtype: Any = None) -> Any:
+    """Returns an uninitialised contiguous tensor on x's device, with x's shape and dtype where none is given."""
+    return empty(x.shape if shape is None else shape, x.dtype if dtype is None else dtype, x.device)
+
+
+def empty_strided(shape: Sequence[Any], strides: Sequence[Any], dtype: Any, device: Any) -> Any:
+    """Returns an uninitialised tensor with the given strides."""
+    import torch
+
+    return torch.empty_strided(tuple(shape), tuple(strides), dtype=torch_dtype(dtype), device=device)
+
+
+def torch_dtype(dtype: Any) -> Any:
+    """Returns torch's dtype for one of torch or of the language."""
+    import torch
+
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    names = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "int1": "bool"}
+    names |= {"fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
+    return getattr(torch, names.get(dtype.name, dtype.name))
+
+
+def broadcast_strides(x: Any, shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the strides with which x is read as if it had `shape`: 0 where x has size 1 or no such dimension.
+
+    Dimensions align at the last one, as in torch; None gives zeros. Raises RuntimeError if x does not broadcast to the shape.
+    """
+    if x is None:
+        return (0,) * len(shape)
+    missing = len(shape) - x.dim()
+    sizes = tuple(x.shape)
+    if missing < 0:
+        raise error(f"a tensor of shape {sizes} does not broadcast to {tuple(shape)}")
+    strides: list[Any] = [0] * missing
+    for index, extent in enumerate(sizes):
+        if extent == shape[missing + index]:
+            strides.append(0 if extent == 1 else x.stride(index))
+        elif extent == 1:
+            strides.append(0)
+        else:
+            raise error(f"a tensor of shape {sizes} does not broadcast to {tuple(shape)}")
+    return tuple(strides)
+
+
+def collapse_rows(*tensors: Any, ndims: int) -> tuple[tuple[Any, ...], ...]:
+    """Merges all dimensions but the last of equally shaped tensors into `ndims` dimensions that strides can walk.
+
+    Returns the sizes, then each tensor's strides, outermost first and filled up in front with size 1 and stride 0. Two
+    neighbouring dimensions merge if they do in every tensor. Raises RuntimeError if more than `ndims` remain.
+    """
+    first = tensors[0]
+    lead = first.dim() - 1
+    if lead < 0:
+        raise error("a tensor without dimensions has no rows")
+    for x in tensors[1:]:
+        if tuple(x.shape[:lead]) != tuple(first.shape[:lead]) or x.dim() != first.dim():
+            raise error(f"tensors of shape {tuple(first.shape)} and {tuple(x.shape)} do not have the same rows")
+    sizes: list[Any] = []
+    strides: list[list[Any]] = [[] for _ in tensors]
+    for index in range(lead):
+        extent = first.shape[index]
+        if extent == 1:
+            continue
+        steps = [x.stride(index) for x in tensors]
+        if sizes and all(previous[-1] == extent * step for previous, step in zip(strides, steps, strict=True)):
+            sizes[-1] = sizes[-1] * extent
+            for previous, step in zip(strides, steps, strict=True):
+                previous[-1] = step
+        else:
+            sizes.append(extent)
+            for previous, step in zip(strides, steps, strict=True):
+                previous.append(step)
+    if 0 in sizes:
+        sizes, strides = [0], [[0] for _ in tensors]
+    if len(sizes) > ndims:
+        layouts = " and ".join(f"{tuple(x.shape)} with strides {tuple(x.stride())}" for x in tensors)
+        raise error(
+            f"the rows of {layouts} need more than {ndims} stride{'' if ndims == 1 else 's'}, which is what the kernel takes"
+            "\n  to fix: call .contiguous() on the tensor before the op"
+        )
+    fill = ndims - len(sizes)
+    return ((1,) * fill + tuple(sizes), *((0,) * fill + tuple(steps) for steps in strides))

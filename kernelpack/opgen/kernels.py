@@ -1,0 +1,36 @@
+"""What opgen asks of a kernel: its parameters, and the number types their annotations ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelpack.frontend.jit import JITFunction, KernelParam
+
+_WIDTHS = {"int1": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float32": "fp32", "float64": "fp64"}
+_WIDTHS |= {name: name for name in (*_WIDTHS.values(), "u32", "u64")} | {"uint32": "u32", "uint64": "u64"}
+
+
+def is_kernel(value: Any) -> bool:
+    """Whether a Python object is a kernel, or one behind autotune or heuristics."""
+    return jit_function(value) is not None
+
+
+def jit_function(value: Any) -> JITFunction | None:
+    """Returns the @jit function behind wrappers such as autotune and heuristics, or None."""
+    seen = 0
+    while value is not None and not isinstance(value, (JITFunction, type)) and seen < 8:
+        value = getattr(value, "fn", None)
+        seen += 1
+    return value if isinstance(value, JITFunction) else None
+
+
+def kernel_parameters(kernel: Any) -> tuple[KernelParam, ...]:
+    """Returns a kernel's parameters in order."""
+    function = jit_function(kernel)
+    assert function is not None
+    return tuple(function.params)
+
+
+def number_type(parameter: KernelParam, default: str) -> str:
+    """Returns a number parameter's type in a signature: what its annotation asks for (`n: tl.int64`), else `default`."""
+    return _WIDTHS.get(parameter.annotation.rpartition(".")[2].strip("'\""), default)
