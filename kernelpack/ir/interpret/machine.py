@@ -1,0 +1,205 @@
+"""Runs functions of ttir: blocks, control flow, calls, and the grid of programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelpack.errors import LaunchError
+from kernelpack.ir.core import Block, Operation, Value, entry_function, functions
+from kernelpack.ir.dialect import Trait, attribute, definition, is_pure
+from kernelpack.ir.dialects.tt import AXES
+from kernelpack.ir.formats import Array, normal
+from kernelpack.ir.interpret.elementwise import ELEMENTWISE
+from kernelpack.ir.interpret.memory import Memory
+from kernelpack.ir.interpret.tiles import TILES, constant, reduce, scan, split
+from kernelpack.ir.types import IntegerType, PointerType, Type, element_of
+
+Environment = dict[Value, Any]
+"""What the values of a running function hold; regions share it with what encloses them."""
+
+
+def launch(
+    module: Operation, grid: int | Sequence[int], arguments: Sequence[Any], *, order: Iterable[int] | None = None
+) -> None:
+    """Runs the module's public function for every program of a grid of one to three extents, x fastest.
+
+    `arguments` are NumPy arrays or CPU torch tensors for pointers (bf16 and fp8 also as integers of their width, None for a
+    null pointer) and numbers for scalars. Kernels work on the arrays' own memory. `order` gives the numbers of the programs
+    to run, in that order, counted x fastest from 0; by default all, ascending. Raises LaunchError for arguments that do not
+    fit the parameters and, with the user's line, for an access outside the arguments.
+    """
+    extents = (grid,) if isinstance(grid, int) else tuple(int(extent) for extent in grid)
+    if not 1 <= len(extents) <= 3 or min(extents) < 0:
+        raise LaunchError(f"a grid has one to three extents of 0 or more, this is {grid}")
+    width, height, depth = (*extents, 1, 1)[:3]
+    kernel = entry_function(module)
+    parameters = kernel.body.arguments
+    if len(arguments) != len(parameters):
+        raise LaunchError(f"{kernel.attributes['sym_name']} takes {len(parameters)} arguments, got {len(arguments)}")
+    machine = _Machine(functions(module), (width, height, depth))
+    values = [
+        _argument(parameter.name or f"#{parameter.index}", argument, parameter.type, machine.memory)
+        for parameter, argument in zip(parameters, arguments, strict=True)
+    ]
+    for number in range(math.prod(machine.grid)) if order is None else order:
+        machine.program = (number % width, number // width % height, number // (width * height))
+        try:
+            with np.errstate(all="ignore"):
+                machine.block(kernel.body, values, {})
+        except LaunchError as error:
+            message = f"program {machine.program}: {error.message}"
+            raise LaunchError(message, location=error.location, cure=error.cure) from None
+
+
+def evaluate(op: Operation, operands: Sequence[Any]) -> list[Any]:
+    """Returns the results of one pure operation on carrier values.
+
+    An elementwise operation may be given scalars in place of tensors. Raises ValueError for an operation that does more than
+    compute on its operands, or depends on the program.
+    """
+    if not is_pure(op) or op.name in ("tt.get_program_id", "tt.get_num_programs"):
+        raise ValueError(f"{op.name} does more than compute on its operands")
+    with np.errstate(all="ignore"):
+        return _Machine((), (1, 1, 1)).results(op, operands, {})
+
+
+def _argument(name: str, value: Any, kind: Type, memory: Memory) -> Any:
+    """Returns an argument as the value of a parameter. Raises LaunchError where it does not fit."""
+    if isinstance(kind, PointerType):
+        if value is None or isinstance(value, (int, np.integer)):
+            return np.int64(value or 0)
+        return memory.add(name, value, kind)
+    integral = isinstance(value, (bool, int, np.bool_, np.integer))
+    if isinstance(kind, IntegerType):
+        if integral and -(1 << kind.width - 1) <= int(value) < 1 << kind.width:
+            return constant(normal(int(value), kind), kind)[()]
+    elif integral or isinstance(value, (float, np.floating)):
+        return constant(normal(float(value), kind), kind)[()]
+    raise LaunchError(f"argument {name} must be a number for {kind}, is {value!r}")
+
+
+class _Machine:
+    """One launch. `results` gives the results of an operation, `block` what a block's terminator passes on."""
+
+    def __init__(self, callees: Sequence[Operation], grid: tuple[int, int, int]) -> None:
+        self.functions = {function.attributes["sym_name"]: function for function in callees}
+        self.memory = Memory()
+        self.grid = grid
+        self.program = (0, 0, 0)
+        self.known_vectorisable: dict[Block, bool] = {}
+
+    def block(self, block: Block, arguments: Sequence[Any], env: Environment) -> list[Any]:
+        env.update(zip(block.arguments, arguments, strict=True))
+        *body, terminator = block.operations
+        for op in body:
+            values = self.results(op, [env[operand] for operand in op.operands], env)
+            env.update(zip(op.results, values, strict=True))
+        return [env[operand] for operand in terminator.operands]
+
+    def results(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        function = ELEMENTWISE.get(op.name) or TILES.get(op.name)
+        if function is not None:
+            return [function(op, *operands)]
+        return _OTHERS[op.name](self, op, operands, env)
+
+    # ---- programs, memory, calls ----
+
+    def program_id(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        return [np.int32(self.program[AXES.index(op.attributes["axis"])])]
+
+    def num_programs(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        return [np.int32(self.grid[AXES.index(op.attributes["axis"])])]
+
+    def load(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        pointers, mask, other = (*operands, None, None)[:3]
+        return [self.memory.load(op, element_of(op.result.type), pointers, mask, other)]
+
+    def store(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        pointers, values, mask = (*operands, None)[:3]
+        self.memory.store(op, element_of(op.operands[1].type), pointers, values, mask)
+        return []
+
+    def atomic(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        pointers, values, mask = (*operands, None)[:3]
+        return [self.memory.atomic(op, element_of(op.result.type), pointers, values, mask)]
+
+    def call(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        return self.block(self.functions[op.attributes["callee"]].body, operands, {})
+
+    # ---- reductions ----
+
+    def split(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        return split(operands[0])
+
+    def reduce(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        return reduce(operands, op.attributes["axis"], lambda left, right: self.combine(op.body, left, right, env))
+
+    def scan(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        axis, reverse = op.attributes["axis"], attribute(op, "reverse")
+        return scan(operands, axis, reverse, lambda left, right: self.combine(op.body, left, right, env))
+
+    def combine(self, block: Block, left: Sequence[Array], right: Sequence[Array], env: Environment) -> list[Array]:
+        """Runs a combine region on whole tiles at once where all its operations are elementwise, else element by element."""
+        shape = left[0].shape
+        if self.vectorisable(block):
+            return [np.broadcast_to(value, shape) for value in self.block(block, [*left, *right], env)]
+        out = [np.empty_like(values) for values in left]
+        for place in np.ndindex(shape):
+            combined = self.block(block, [values[place] for values in (*left, *right)], env)
+            for values, value in zip(out, combined, strict=True):
+                values[place] = value
+        return out
+
+    def vectorisable(self, block: Block) -> bool:
+        known = self.known_vectorisable.get(block)
+        if known is None:
+            known = self.known_vectorisable[block] = all(
+                op.name in ELEMENTWISE
+                or op.name == "arith.constant"
+                or Trait.TERMINATOR in definition(op.name).traits
+                or (op.name == "tt.call" and self.vectorisable(self.functions[op.attributes["callee"]].body))
+                for op in block.operations
+            )
+        return known
+
+    # ---- control flow ----
+
+    def if_(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        region = op.regions[0 if operands[0] else 1]
+        return self.block(region.block, (), env) if region.blocks else []
+
+    def for_(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        lower, upper, step, *carried = operands
+        if step <= 0:
+            raise LaunchError(f"the step of a loop must be positive, is {step}", location=op.location.source)
+        for number in range(int(lower), int(upper), int(step)):
+            carried = self.block(op.body, [lower.dtype.type(number), *carried], env)
+        return carried
+
+    def while_(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        before, after = (region.block for region in op.regions)
+        while True:
+            goes_on, *passed = self.block(before, operands, env)
+            if not goes_on:
+                return passed
+            operands = self.block(after, passed, env)
+
+
+_OTHERS: dict[str, Callable[[_Machine, Operation, Sequence[Any], Environment], list[Any]]] = {
+    "tt.get_program_id": _Machine.program_id,
+    "tt.get_num_programs": _Machine.num_programs,
+    "tt.load": _Machine.load,
+    "tt.store": _Machine.store,
+    "tt.atomic_rmw": _Machine.atomic,
+    "tt.call": _Machine.call,
+    "tt.split": _Machine.split,
+    "tt.reduce": _Machine.reduce,
+    "tt.scan": _Machine.scan,
+    "scf.if": _Machine.if_,
+    "scf.for": _Machine.for_,
+    "scf.while": _Machine.while_,
+}
