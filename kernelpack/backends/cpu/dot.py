@@ -1,4 +1,4 @@
-"""Emits matrix products: a block of accumulators stays in registers while k runs over packed operands.
+"""Emits matrix products: a block of accumulators stays in registers while k runs over packed operands, then c is added.
 
 The scheme is the usual one of high-performance BLAS (Goto and van de Geijn, 2008): one operand contributes vectors along the
 lanes, the other one element broadcast to all lanes, and every accumulator is read and written once.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kernelpack.backends.cpu.elements import register_type
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.evaluate import Evaluator, Index, Place
 from kernelpack.backends.cpu.levels import Level
@@ -16,7 +17,7 @@ from kernelpack.backends.cpu.operand import operand_address
 from kernelpack.backends.cpu.tile_program import Dot, OperandBuffer, TileProgram
 from kernelpack.ir.core import Value
 from kernelpack.ir.types import BF16, F32, Type, bit_width, element_of, is_float
-from kernelpack.llvm.text import Val, literal, llvm_type, suffix, vector_type
+from kernelpack.llvm.text import Val, literal, suffix, vector_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,7 @@ class _DotEmitter:
         self.width = lanes
         self.vectors = self.vector.panel // lanes
         self.rows = min(level.rows, dot.out.shape[self.other])
-        self.kind = vector_type(llvm_type(self.compute), lanes)
+        self.kind = register_type(self.compute, lanes)
         self.ev = Evaluator(program, lowering, scalars, storage, self.em.lines, lanes)
 
     def run(self) -> None:
@@ -117,14 +118,11 @@ class _DotEmitter:
         element = element_of(self.dot.op.result.type)
         blocks = [(row, vector) for row in range(self.rows) for vector in range(self.vectors)]
         slots = [em.alloca(self.kind, "acc") for _ in blocks]
-        initial = self.dot.op.operands[2]
-        for (row, vector), slot in zip(blocks, slots, strict=True):
-            value = ev.vector_of(initial, self._index(bases, row, vector))
-            with em.into(ev.frames[-1]):
-                em.store(self._convert(value, element, self.compute), slot, 64)
         corner = list(self._index(bases, 0, 0))
         units = self.vector.k_units
         with em.into(ev.frames[-1]):
+            for slot in slots:
+                em.store(literal(0, self.kind), slot, 64)
             vectors_at = self._operand_start(self.vector, corner)
             scalars_at = self._operand_start(self.scalar, corner)
         step = min(_UNROLL_K, units)
@@ -134,10 +132,21 @@ class _DotEmitter:
                 accumulators = self._step(accumulators, place.plus(unit), vectors_at, scalars_at)
             for accumulator, slot in zip(accumulators, slots, strict=True):
                 em.store(accumulator, slot, 64)
+        initial = self.dot.op.operands[2]
         for (row, vector), slot in zip(blocks, slots, strict=True):
+            index = self._index(bases, row, vector)
+            before = ev.vector_of(initial, index)
             with em.into(ev.frames[-1]):
-                result = self._convert(em.load(self.kind, slot, 64), self.compute, element)
-            ev.write(self.dot.out, self._index(bases, row, vector), result)
+                total = self._add(em.load(self.kind, slot, 64), self._convert(before, element, self.compute))
+                result = self._convert(total, self.compute, element)
+            ev.write(self.dot.out, index, result)
+
+    def _add(self, product: Val, before: Val) -> Val:
+        """Adds c last: the sum over this tile's k starts from zero, which rounds less than adding to a long running sum."""
+        if before.name in ("splat (float 0x0000000000000000)", "splat (i32 0)", "zeroinitializer"):
+            return product
+        opcode = f"fadd {self.lowering.flags}".strip() if is_float(self.compute) else "add"
+        return self.em.binary(opcode, before, product)
 
     def _convert(self, value: Val, source: Type, result: Type) -> Val:
         return self.lowering.convert(value, source, result) if is_float(source) else value
@@ -178,7 +187,7 @@ class _DotEmitter:
         return self.em.offset(address, unit.offset * step)
 
     def _unit(self) -> str:
-        return "i32" if self.vector.pack == 2 else llvm_type(self.vector.element)
+        return "i32" if self.vector.pack == 2 else register_type(self.vector.element)
 
     def _unit_vector(self) -> str:
         return vector_type(self._unit(), self.width)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kernelpack.backends.cpu.elements import register_type
 from kernelpack.backends.cpu.vector_math import FUNCTIONS, VectorMath
 from kernelpack.ir.core import Attribute, Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.types import BF16, F16, F32, F64, I1, FloatType, Type, bit_width, element_of, is_float
-from kernelpack.llvm.text import Emitter, Val, element_type, literal, llvm_type, suffix, vector_type, vector_width
+from kernelpack.llvm.text import Emitter, Val, element_type, literal, suffix, vector_type, vector_width
 
 
 class Lowering:
@@ -48,29 +49,39 @@ class Lowering:
         if source == result:
             return value
         width = vector_width(value.type)
-        kind = vector_type(llvm_type(result), width)
+        kind = register_type(result, width)
+        if source == BF16:
+            return self.convert(self._from_bf16(value, width), F32, result, rounding)
         if bit_width(result) > bit_width(source):
             return self.em.cast("fpext", value, kind)
         if source == F64 and result in (BF16, F16):
             return self.convert(self._to_odd(value, width), F32, result, rounding)
-        if source in (BF16, F16) and result in (BF16, F16):
-            return self.convert(self.convert(value, source, F32), F32, result, rounding)
+        if source == F16:
+            return self.convert(self.convert(value, F16, F32), F32, result, rounding)
         if rounding == "rtz":
             return self._truncate(value, source, result, width)
-        if result == BF16 and not self.bf16_hardware:
+        if result == BF16:
             return self._to_bf16(value, width)
         return self.em.cast("fptrunc", value, kind)
 
     def _to_bf16(self, value: Val, width: int) -> Val:
-        """Rounds float32 to bfloat16 with integer arithmetic: without the instruction, LLVM calls a function per element."""
+        """Rounds float32 to bfloat16, by integer arithmetic where there is no instruction."""
         em, ints = self.em, vector_type("i32", width)
+        if self.bf16_hardware:
+            hardware = em.cast("fptrunc", value, vector_type("bfloat", width))
+            return em.cast("bitcast", hardware, vector_type("i16", width))
         bits = em.cast("bitcast", value, ints)
         odd = em.binary("and", em.binary("lshr", bits, literal(16, ints)), literal(1, ints))
         rounded = em.binary("add", bits, em.binary("add", odd, literal(0x7FFF, ints)))
         quiet = em.binary("or", bits, literal(0x400000, ints))
         nan = em.compare("fcmp", "uno", value, value)
         chosen = em.binary("lshr", em.select(nan, quiet, rounded), literal(16, ints))
-        return em.cast("bitcast", em.cast("trunc", chosen, vector_type("i16", width)), vector_type("bfloat", width))
+        return em.cast("trunc", chosen, vector_type("i16", width))
+
+    def _from_bf16(self, value: Val, width: int) -> Val:
+        wide = vector_type("i32", width)
+        shifted = self.em.binary("shl", self.em.cast("zext", value, wide), literal(16, wide))
+        return self.em.cast("bitcast", shifted, vector_type("float", width))
 
     def _to_odd(self, value: Val, width: int) -> Val:
         """Rounds float64 to float32 so that a second rounding to 16 bits comes out as if there had been one only."""
@@ -120,7 +131,7 @@ def _intrinsic(name: str, *, extra: str = "") -> Row:
 
 def _cast(opcode: str) -> Row:
     def emit(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width: int, op: Operation | None) -> Val:
-        return lo.em.cast(opcode, args[0], vector_type(llvm_type(result), width))
+        return lo.em.cast(opcode, args[0], register_type(result, width))
 
     return emit
 
@@ -189,7 +200,7 @@ def _shift(opcode: str) -> Row:
 
 def _to_int(signed: bool) -> Row:
     def emit(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width: int, op: Operation | None) -> Val:
-        kind = vector_type(llvm_type(result), width)
+        kind = register_type(result, width)
         if result == I1:
             return lo.em.compare("fcmp", "une", args[0], literal(0.0, args[0].type))
         name = f"llvm.fpto{'si' if signed else 'ui'}.sat.{suffix(kind)}.{suffix(args[0].type)}"
@@ -243,7 +254,7 @@ def _rsqrt(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width:
 
 
 def _bitcast(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width: int, op: Operation | None) -> Val:
-    return lo.em.cast("bitcast", args[0], vector_type(llvm_type(result), width))
+    return lo.em.cast("bitcast", args[0], register_type(result, width))
 
 
 def _high_product(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width: int, op: Operation | None) -> Val:

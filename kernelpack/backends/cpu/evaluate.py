@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelpack.backends.cpu.elements import constant, element_bytes, from_memory, memory_type, register_type, to_memory
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.tile_program import Buffer, TileProgram
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import optional_operand, pointee_of
-from kernelpack.ir.types import I1, I32, TensorType, Type, bit_width, element_of, shape_of
-from kernelpack.llvm.text import Emitter, Val, element_type, iota, literal, llvm_type, suffix, vector_type, vector_width
+from kernelpack.ir.types import I1, TensorType, Type, element_of, shape_of
+from kernelpack.llvm.text import Emitter, Val, element_type, iota, literal, suffix, vector_type, vector_width
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,6 @@ class Vector:
 
 
 Lanes = Uniform | Affine | Vector
-
-
-def memory_type(kind: Type) -> str:
-    """Returns how an element lies in memory: i1 takes a byte."""
-    return "i8" if kind == I1 else llvm_type(kind)
-
-
-def element_bytes(kind: Type) -> int:
-    return max(1, bit_width(kind) // 8)
 
 
 class Evaluator:
@@ -240,27 +232,21 @@ class Evaluator:
         size = element_bytes(buffer.element)
         with self.em.into(self.at(depth)):
             if lane_axis is None:
-                return Uniform(self._from_memory(self.em.load(kind, address, size), buffer.element), depth)
+                return Uniform(from_memory(self.em, self.em.load(kind, address, size), buffer.element), depth)
             if buffer.strides[lane_axis] == 1:
                 loaded = self.em.load(vector_type(kind, self.width), address, size)
-                return Vector(self._from_memory(loaded, buffer.element), depth)
+                return Vector(from_memory(self.em, loaded, buffer.element), depth)
             steps = iota("i64", self.width, buffer.strides[lane_axis] * size)
             pointers = self.em.op(f"<{self.width} x ptr>", f"getelementptr i8, {address}, {steps}")
             loaded = self.gather(vector_type(kind, self.width), pointers, None, None)
-            return Vector(self._from_memory(loaded, buffer.element), depth)
+            return Vector(from_memory(self.em, loaded, buffer.element), depth)
 
     def write(self, buffer: Buffer, index: Index, value: Val) -> None:
         """Writes one element, or a vector along the buffer's innermost axis."""
         address = self.pointer(buffer, index)
         depth = len(self.frames) - 1
         with self.em.into(self.at(depth)):
-            self.em.store(self._to_memory(value, buffer.element), address, element_bytes(buffer.element))
-
-    def _from_memory(self, value: Val, kind: Type) -> Val:
-        return self.em.compare("icmp", "ne", value, literal(0, value.type)) if kind == I1 else value
-
-    def _to_memory(self, value: Val, kind: Type) -> Val:
-        return self.em.cast("zext", value, vector_type("i8", vector_width(value.type))) if kind == I1 else value
+            self.em.store(to_memory(self.em, value, buffer.element), address, element_bytes(buffer.element))
 
     # ---- global memory ----
 
@@ -278,7 +264,7 @@ class Evaluator:
         with self.em.into(self.at(depth)):
             if isinstance(pointer, Uniform) and not isinstance(mask, (Vector, Affine)) and not isinstance(other, Vector):
                 single = self._load_one(kind, pointer.val, mask, other, element)
-                return Uniform(self._from_memory(single, element), depth)
+                return Uniform(from_memory(self.em, single, element), depth)
             wide = vector_type(kind, self.width)
             passed = None if mask is None else self._passed(other, other_value, wide, element)
             lanes_mask = self.vector(mask, I1) if mask is not None else None
@@ -287,13 +273,13 @@ class Evaluator:
             else:
                 pointers = self.vector(pointer, op.operands[0].type)
                 loaded = self.gather(wide, pointers, lanes_mask, passed)
-            return Vector(self._from_memory(loaded, element), depth)
+            return Vector(from_memory(self.em, loaded, element), depth)
 
     def _passed(self, other: Lanes | None, value: Value | None, wide: str, element: Type) -> Val:
         """Returns what masked-off lanes hold: `other`, or zero."""
         if other is None or value is None:
             return literal(0, wide) if element_type(wide) != "ptr" else Val(wide, "zeroinitializer")
-        return self._to_memory(self.vector(other, element), element)
+        return to_memory(self.em, self.vector(other, element), element)
 
     def _load_one(self, kind: str, pointer: Val, mask: Lanes | None, other: Lanes | None, element: Type) -> Val:
         em, size = self.em, element_bytes(element)
@@ -304,7 +290,7 @@ class Evaluator:
         single = em.op("<1 x i1>", f"insertelement <1 x i1> poison, {mask.val}, i64 0")
         passed = Val(one, "zeroinitializer")
         if isinstance(other, Uniform):
-            stored = self._to_memory(other.val, element)
+            stored = to_memory(self.em, other.val, element)
             passed = em.op(one, f"insertelement {one} poison, {stored}, i64 0")
         return em.extract(self._load_contiguous(one, pointer, single, passed, size), 0)
 
@@ -334,7 +320,7 @@ class Evaluator:
         size = element_bytes(element)
         em = self.em
         with em.into(self.at(len(self.frames) - 1)):
-            stored = self._to_memory(value, element)
+            stored = to_memory(self.em, value, element)
             if not lanes:
                 assert isinstance(pointer, Uniform)
                 if mask is None:
@@ -372,7 +358,7 @@ def _bytes_of(kind: str) -> int:
 
 
 def _constant(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    return Uniform(literal(op.attributes["value"], llvm_type(element_of(op.result.type))), 0)
+    return Uniform(constant(op.attributes["value"], element_of(op.result.type)), 0)
 
 
 def _splat(ev: Evaluator, op: Operation, index: Index) -> Lanes:
@@ -381,7 +367,7 @@ def _splat(ev: Evaluator, op: Operation, index: Index) -> Lanes:
 
 def _range(ev: Evaluator, op: Operation, index: Index) -> Lanes:
     place = index[0].plus(op.attributes["start"])
-    first = ev.position(place, llvm_type(I32))
+    first = ev.position(place, "i32")
     depth = place.depth if place.base is not None else 0
     return Affine(first, 1, depth) if place.lanes else Uniform(first, depth)
 
@@ -531,7 +517,7 @@ def _resize(opcode: str) -> object:
         (lanes,) = operands
         if not isinstance(lanes, Affine):
             return None
-        kind = llvm_type(element_of(op.result.type))
+        kind = register_type(element_of(op.result.type))
         with ev.em.into(ev.at(lanes.depth)):
             step = lanes.step if isinstance(lanes.step, int) else ev.em.cast(opcode, lanes.step, kind)
             return Affine(ev.em.cast(opcode, lanes.base, kind), step, lanes.depth)

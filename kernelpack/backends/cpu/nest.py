@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kernelpack.backends.cpu.elements import constant, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.evaluate import Evaluator, Index, Lanes, Place, Uniform
 from kernelpack.backends.cpu.levels import Level
@@ -28,7 +29,7 @@ from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, optional_operand
 from kernelpack.ir.dialects.tt import combine_name
 from kernelpack.ir.types import I1, FloatType, Type, bit_width, element_of
-from kernelpack.llvm.text import Emitter, Val, literal, llvm_type, vector_type, vector_width
+from kernelpack.llvm.text import Emitter, Val, literal, vector_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -252,9 +253,9 @@ class _NestEmitter:
                 for partial in range(self._partials()):
                     for number, operand in enumerate(root.op.operands):
                         element = element_of(operand.type)
-                        kind = vector_type(llvm_type(element), self.width)
+                        kind = register_type(element, self.width)
                         slot = self.em.alloca(kind, "acc")
-                        start = literal(identity if identity is not None else 0, kind)
+                        start = constant(identity if identity is not None else 0, element, self.width)
                         with self.em.into(self.ev.frames[-1]):
                             self.em.store(start, slot, _alignment(kind))
                         self.accumulators[root, outer, partial, number] = slot  # type: ignore[index]
@@ -300,7 +301,7 @@ class _NestEmitter:
         partials: list[list[Val]] = []
         for partial in range(self._partials()):
             slots = [self.accumulators[root, outer, partial, number] for number in range(count)]
-            kinds = [vector_type(llvm_type(element_of(operand.type)), self.width) for operand in root.op.operands]
+            kinds = [register_type(element_of(operand.type), self.width) for operand in root.op.operands]
             partials.append([self.em.load(kind, slot, _alignment(kind)) for kind, slot in zip(kinds, slots, strict=True)])
         while len(partials) > 1:
             half = len(partials) // 2
@@ -323,8 +324,7 @@ class _NestEmitter:
         values: dict[Value, Val] = dict(mapped)
         for inner in op.body.operations[:-1]:
             if inner.name == "arith.constant":
-                kind = vector_type(llvm_type(inner.result.type), width)
-                values[inner.result] = literal(inner.attributes["value"], kind)
+                values[inner.result] = constant(inner.attributes["value"], inner.result.type, width)
             else:
                 operands = [values[o] if o in values else self.em.splat(self.scalars[o], width) for o in inner.operands]
                 values[inner.result] = self.lowering.lower(inner, operands)

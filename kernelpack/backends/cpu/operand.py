@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kernelpack.backends.cpu.elements import register_type
 from kernelpack.backends.cpu.evaluate import Evaluator, Index, Place
 from kernelpack.backends.cpu.tile_program import OperandBuffer
 from kernelpack.ir.types import Type, is_float
-from kernelpack.llvm.text import Val, element_type, literal, llvm_type, vector_type, vector_width
+from kernelpack.llvm.text import Val, element_type, literal, vector_type, vector_width
 
 
 def write_operand(
@@ -42,8 +43,7 @@ def write_operand(
 def _converted(ev: Evaluator, vector: Val, source: Type, result: Type) -> Val:
     if is_float(source):
         return ev.lowering.convert(vector, source, result)
-    kind = vector_type(llvm_type(result), vector_width(vector.type))
-    return ev.em.cast("sext", vector, kind)
+    return ev.em.cast("sext", vector, register_type(result, vector_width(vector.type)))
 
 
 def _interleaved(ev: Evaluator, low: Val, high: Val) -> Val:
@@ -57,7 +57,7 @@ def _interleaved(ev: Evaluator, low: Val, high: Val) -> Val:
 
 def _put(ev: Evaluator, into: OperandBuffer, point: Index, vector: Val) -> None:
     address = operand_address(ev, into, point)
-    ev.em.store(vector, address, 2 if element_type(vector.type) == "bfloat" else 4)
+    ev.em.store(vector, address, 2 if element_type(vector.type) == "i16" else 4)
 
 
 def operand_address(ev: Evaluator, into: OperandBuffer, point: Index) -> Val:

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 
 from kernelpack.backends.base import Options
 from kernelpack.backends.cpu.dot import emit_dot
+from kernelpack.backends.cpu.elements import constant, element_bytes, from_memory, memory_type, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
-from kernelpack.backends.cpu.evaluate import FIRST, Evaluator, Uniform, element_bytes, memory_type
+from kernelpack.backends.cpu.evaluate import FIRST, Evaluator, Uniform
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.nest import emit_atomic, emit_nest
 from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.types import I1, element_of, shape_of
-from kernelpack.llvm.text import Emitter, Val, literal, llvm_type
+from kernelpack.ir.types import shape_of
+from kernelpack.llvm.text import Emitter, Val, literal
 
 SCRATCH_LIMIT = 4 << 20
 """Bytes of stack that a kernel may use: half of the usual 8 MB of a thread."""
@@ -81,9 +82,7 @@ class _FunctionEmitter:
             address = em.load("ptr", em.offset(table, 8 * number), 8)
             kind = memory_type(argument.type)
             value = em.load(kind, address, element_bytes(argument.type))
-            if argument.type == I1:
-                value = em.compare("icmp", "ne", value, literal(0, "i8"))
-            self.scalars[argument] = value
+            self.scalars[argument] = from_memory(em, value, argument.type)
 
     def _programs(self) -> None:
         """Loops over the program instances."""
@@ -131,7 +130,7 @@ class _FunctionEmitter:
         em = self.em
         match op.name:
             case "arith.constant":
-                self.scalars[op.result] = literal(op.attributes["value"], llvm_type(op.result.type))
+                self.scalars[op.result] = constant(op.attributes["value"], op.result.type)
             case "tt.get_program_id" | "tt.get_num_programs":
                 axis = "xyz".index(op.attributes["axis"])
                 self.scalars[op.result] = (self.program_id if op.name == "tt.get_program_id" else self.grid)[axis]
@@ -177,7 +176,7 @@ class _FunctionEmitter:
         em.label(body)
         self.scalars[op.body.arguments[0]] = induction
         for index, slot in carried.items():
-            self.scalars[op.body.arguments[index + 1]] = em.load(llvm_type(op.results[index].type), slot, 8)
+            self.scalars[op.body.arguments[index + 1]] = em.load(register_type(op.results[index].type), slot, 8)
         self._statements(statement.body)
         self._yield(op.body.terminator, carried)
         em.store(em.binary("add nsw", induction, step), counter, 8)
@@ -205,7 +204,7 @@ class _FunctionEmitter:
         for index, result in enumerate(results):
             if shape_of(result.type):
                 continue
-            slots[index] = self.em.alloca(llvm_type(element_of(result.type)), "carry", 8)
+            slots[index] = self.em.alloca(register_type(result.type), "carry", 8)
             if initial is not None:
                 self.em.store(self.scalars[initial[index]], slots[index], 8)
         return slots
@@ -218,4 +217,4 @@ class _FunctionEmitter:
     def _results(self, op: Operation, slots: dict[int, Val]) -> None:
         for index, slot in slots.items():
             result = op.results[index]
-            self.scalars[result] = self.em.load(llvm_type(result.type), slot, 8)
+            self.scalars[result] = self.em.load(register_type(result.type), slot, 8)

@@ -23,43 +23,52 @@ def version_masks(module: Operation) -> Operation:
 
 
 def _version(block: Block) -> None:
-    masks: list[tuple[Operation, list[Bound | Value]]] = []
-    for op in block.operations:
-        if op.name == "arith.cmpi" and isinstance(op.result.type, TensorType):
-            bounds = bounds_for_all_true(op.result)
-            if bounds and all(_available(bound, block) for bound in bounds):
-                masks.append((op, bounds))
-    if not masks:
+    conditions = _decidable(block)
+    if not conditions:
         return
     terminator = block.terminator
-    moved = block.operations[:-1]
-    scalars = [op for op in moved if _is_scalar(op)]
-    first = next(index for index, op in enumerate(block.operations) if op not in scalars)
-    builder = Builder(block, first, terminator.location)
-    condition = _conjunction(builder, [bound for _, bounds in masks for bound in bounds])
+    builder = Builder(block, _leading(block), terminator.location)
+    condition = _conjunction(builder, [bound for bounds in conditions.values() for bound in bounds])
     tail = block.operations[builder.index or 0 : -1]
 
     def branch(all_true: bool) -> Region:
         copy = Block()
         mapping: dict[Value, Value] = {}
         inner = Builder(copy)
-        versioned = {op for op, _ in masks} if all_true else set()
+        for mask in conditions if all_true else ():
+            mapping[mask] = inner.constant(True, mask.type)
         for op in tail:
-            inner.location = op.location
-            if op in versioned:
-                mapping[op.result] = inner.constant(True, op.result.type)
-            else:
+            if not any(result in mapping for result in op.results):
                 copy.append(op.clone(mapping))
         inner.create("scf.yield", [mapping.get(value, value) for value in terminator.operands])
         return Region([copy])
 
     types = [value.type for value in terminator.operands]
     both = Builder(block, len(block.operations) - 1, terminator.location).create(
-        "scf.if", [condition], {"cpu.versioned": True}, types, [branch(True), branch(False)]
+        "scf.if", [condition], None, types, [branch(True), branch(False)]
     )
     terminator.set_operands(both.results)
     for op in reversed(tail):
         op.erase()
+
+
+def _decidable(block: Block) -> dict[Value, list[Bound | Value]]:
+    """Returns the masks that a block uses, computed in it or before it, with the conditions under which they are all true."""
+    found: dict[Value, list[Bound | Value]] = {}
+    for op in block.operations:
+        candidates = [value for value in op.operands if value.defining_op is not None and value.defining_op.parent is not block]
+        candidates += op.results if op.name == "arith.cmpi" else []
+        for mask in candidates:
+            if isinstance(mask.type, TensorType) and element_of(mask.type) == I1 and mask not in found:
+                bounds = bounds_for_all_true(mask)
+                if bounds and all(_available(bound, block) for bound in bounds):
+                    found[mask] = bounds
+    return found
+
+
+def _leading(block: Block) -> int:
+    """Returns how many scalar operations stand at the beginning of a block."""
+    return next(index for index, op in enumerate(block.operations) if not _is_scalar(op))
 
 
 def _is_scalar(op: Operation) -> bool:
@@ -73,11 +82,7 @@ def _available(bound: Bound | Value, block: Block) -> bool:
     values = [bound] if isinstance(bound, Value) else [value for value, _ in bound.terms]
     if isinstance(bound, Value) and bound.type != I1:
         return False
-    leading = set()
-    for op in block.operations:
-        if not _is_scalar(op):
-            break
-        leading.add(op)
+    leading = set(block.operations[: _leading(block)])
     for value in values:
         source = value.defining_op
         inside = source is not None and (source.parent is block or any(a.parent is block for a in source.ancestors()))
