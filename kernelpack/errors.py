@@ -53,7 +53,27 @@ def _rebuild(kind: type[KernelpackError], message: str, location: SourceLocation
 
 
 class CompilationError(KernelpackError):
-    """A kernel uses something outside the language, or uses it wrongly."""
+    """A kernel uses something outside the language, or uses it wrongly.
+
+    `call_sites` says how control came to the function that `location` is in, the innermost call first.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        location: SourceLocation | None = None,
+        cure: str | None = None,
+        call_sites: tuple[SourceLocation, ...] = (),
+    ) -> None:
+        super().__init__(message, location=location, cure=cure)
+        self.call_sites = call_sites
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return *super().__reduce__(), {"call_sites": self.call_sites}
+
+    def __str__(self) -> str:
+        return super().__str__() + "".join(f"\n  called from {site}{site.excerpt()}" for site in self.call_sites)
 
 
 class UnsupportedError(CompilationError):

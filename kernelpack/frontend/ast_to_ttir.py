@@ -1,0 +1,227 @@
+"""The first stage: from a @jit function and what is known of its arguments to a ttir module."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kernelpack.backends.base import Fact
+from kernelpack.errors import CompilationError
+from kernelpack.frontend.control_flow import ControlFlow
+from kernelpack.frontend.jit import JITFunction
+from kernelpack.frontend.scope import describe_type, mangle, replace_tensors, tensors_in
+from kernelpack.frontend.source import location_of
+from kernelpack.frontend.visitor import Visitor
+from kernelpack.ir.core import Attribute, Block, Builder, Location, Operation, Region, Value, module
+from kernelpack.ir.types import FunctionType
+from kernelpack.ir.verify import verify
+from kernelpack.language.types import parse_type
+from kernelpack.language.values import tensor, unwrap
+
+
+def ast_to_ttir(
+    fn: JITFunction, signature: Mapping[str, str], constexprs: Mapping[str, object], facts: Sequence[Fact] = ()
+) -> Operation:
+    """Returns a verified module with one public function, the kernel, and a private one for each function that it calls.
+
+    `signature` gives the types of the run-time arguments (`*fp32`, `i32`, ...), `constexprs` the values of all others; where
+    both leave an argument out, its default is a compile-time value. `facts` become attributes of the arguments. Raises
+    CompilationError with the place in the user's source.
+    """
+    arguments = _kernel_arguments(fn, signature, constexprs)
+    generator = ModuleGenerator()
+    kernel = generator.function(fn, arguments, is_kernel=True)
+    assert kernel.op is not None
+    _attach_facts(fn, kernel.op, facts)
+    made = module(generator.finished())
+    verify(made)
+    return made
+
+
+def _kernel_arguments(fn: JITFunction, signature: Mapping[str, str], constexprs: Mapping[str, object]) -> dict[str, Any]:
+    """Returns the arguments by name: compile-time values, and tensors that only show the types of run-time values."""
+    unknown = sorted({*signature, *constexprs} - set(fn.arg_names))
+    if unknown:
+        raise CompilationError(
+            f"{fn.__name__} has no argument {', '.join(unknown)}",
+            location=fn.location,
+            cure=f"it has {', '.join(fn.arg_names)}",
+        )
+    arguments: dict[str, Any] = {}
+    for param in fn.params:
+        if param.name in constexprs:
+            arguments[param.name] = unwrap(constexprs[param.name])
+        elif param.name in signature:
+            if param.is_constexpr:
+                raise CompilationError(
+                    f"argument {param.name} of {fn.__name__} is tl.constexpr: it needs a value, not a type",
+                    location=fn.location,
+                )
+            try:
+                kind = parse_type(signature[param.name])
+                arguments[param.name] = tensor(Value(kind.to_ir()), kind)
+            except ValueError as problem:
+                raise CompilationError(f"argument {param.name} of {fn.__name__}: {problem}", location=fn.location) from None
+        elif param.has_default:
+            arguments[param.name] = param.default
+        else:
+            raise CompilationError(
+                f"argument {param.name} of {fn.__name__} is missing",
+                location=fn.location,
+                cure="give its value" if param.is_constexpr else "give its type in the signature, or a value",
+            )
+    return arguments
+
+
+def _attach_facts(fn: JITFunction, op: Operation, facts: Sequence[Fact]) -> None:
+    if not facts:
+        return
+    names = [argument.name for argument in op.body.arguments]
+    entries: list[dict[str, Attribute]] = [{} for _ in names]
+    for fact in facts:
+        if fact.parameter not in names:
+            raise CompilationError(
+                f"the fact {fact} is about {fact.parameter!r}, which is no run-time argument of {fn.__name__}",
+                location=fn.location,
+            )
+        entries[names.index(fact.parameter)][fact.property] = fact.value
+    op.attributes["arg_attrs"] = tuple(entries)
+
+
+@dataclass
+class CompiledFunction:
+    """A function of the module: `op` once it is complete, and what it returns, with its own IR values."""
+
+    name: str
+    op: Operation | None = None
+    value: Any = None
+
+    @property
+    def does_nothing(self) -> bool:
+        """Whether it only computes compile-time values, so that calls leave no trace."""
+        return self.op is not None and len(self.op.body.operations) == 1 and not any(True for _ in tensors_in(self.value))
+
+
+class ModuleGenerator:
+    """Compiles functions into one module, each once for every combination of argument types and compile-time values."""
+
+    def __init__(self) -> None:
+        self.functions: list[CompiledFunction] = []
+        self.by_key: dict[tuple[Any, ...], CompiledFunction] = {}
+
+    def finished(self) -> list[Operation]:
+        """Returns the functions that the module needs, callers before those they call."""
+        return [
+            made.op
+            for made in self.functions
+            if made.op is not None and not (made.does_nothing and made is not self.functions[0])
+        ]
+
+    def function(self, fn: JITFunction, arguments: dict[str, Any], *, is_kernel: bool = False) -> CompiledFunction:
+        """Compiles a function; tensors in `arguments` show the types of its run-time arguments."""
+        made = CompiledFunction(self._name(fn, arguments, is_kernel))
+        self.functions.append(made)
+        self.by_key[_key(fn, arguments)] = made
+        tree = fn.parse()
+        block = Block()
+        builder = Builder(block, location=Location(location_of(tree, fn.file)))
+        scope = {name: _as_parameter(block, name, value) for name, value in arguments.items()}
+        visitor = ControlFlow(self, fn, builder, scope)
+        visitor.returns_values = not is_kernel
+        flow = visitor.visit_body(tree.body, last=True)
+        made.value = flow.value
+        results = [entry.handle for entry in tensors_in(flow.value)]
+        builder.create("tt.return", results)
+        kind = FunctionType(tuple(argument.type for argument in block.arguments), tuple(value.type for value in results))
+        attributes = {
+            "sym_name": made.name,
+            "function_type": kind,
+            "sym_visibility": "public" if is_kernel else "private",
+            "noinline": fn.noinline,
+        }
+        made.op = Operation("tt.func", attributes=attributes, regions=[Region([block])], location=builder.location)
+        return made
+
+    def call(self, caller: Visitor, fn: JITFunction, arguments: dict[str, Any]) -> Any:
+        """Creates a call, compiling the function if these arguments are new, and returns what it gives."""
+        _check_arguments(fn, arguments)
+        made = self.by_key.get(_key(fn, arguments))
+        if made is None:
+            with _called_from(caller, fn):
+                made = self.function(fn, arguments)
+        elif made.op is None:
+            raise CompilationError(
+                f"{fn.__name__} calls itself with the same types and compile-time values, without end",
+                cure="recursion must shrink a compile-time value or a shape, down to a case that does not recurse",
+            )
+        if made.does_nothing:
+            return made.value
+        operands = [entry.handle for entry in tensors_in(tuple(arguments.values()))]
+        kinds = [entry.handle.type for entry in tensors_in(made.value)]
+        results = iter(caller.builder.create("tt.call", operands, {"callee": made.name}, kinds).results)
+        return replace_tensors(made.value, lambda entry: tensor(next(results), entry.type))
+
+    def inline(self, caller: Visitor, fn: JITFunction, arguments: dict[str, Any]) -> Any:
+        """Generates the body of a function where the caller is, and returns what it gives."""
+        _check_arguments(fn, arguments)
+        visitor = ControlFlow(self, fn, caller.builder, arguments, caller.builder.location)
+        with _called_from(caller, fn):
+            return visitor.visit_body(fn.parse().body, last=True).value
+
+    def _name(self, fn: JITFunction, arguments: dict[str, Any], is_kernel: bool) -> str:
+        """Returns a symbol that tells what a function was compiled for; the same in every run."""
+        if is_kernel:
+            return fn.__name__
+        name = re.sub(r"\W", "_", f"{fn.__name__}__{'_'.join(mangle(value) for value in arguments.values())}")
+        if len(name) > 100:
+            name = f"{name[:80]}_{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+        taken = {made.name for made in self.functions}
+        numbered = (f"{name}_{count}" for count in itertools.count(1))
+        return next(free for free in itertools.chain([name], numbered) if free not in taken)
+
+
+def _as_parameter(block: Block, name: str, value: Any) -> Any:
+    return replace_tensors(value, lambda entry: tensor(block.add_argument(entry.handle.type, name), entry.type))
+
+
+def _key(fn: JITFunction, arguments: dict[str, Any]) -> tuple[Any, ...]:
+    return (fn, *(_specialization(value) for value in arguments.values()))
+
+
+def _specialization(value: Any) -> Any:
+    """Returns what a function is compiled for, of one argument: hashable, and different wherever the code could differ."""
+    if isinstance(value, tensor):
+        return value.type
+    if isinstance(value, tuple):
+        return (type(value), *(_specialization(entry) for entry in value))
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return (type(value), repr(value))
+    return value
+
+
+def _check_arguments(fn: JITFunction, arguments: dict[str, Any]) -> None:
+    for param in fn.params:
+        if param.is_constexpr and any(True for _ in tensors_in(arguments[param.name])):
+            raise CompilationError(
+                f"argument {param.name} of {fn.__name__} is tl.constexpr, got {describe_type(arguments[param.name])}",
+                cure="pass a compile-time value, or leave the annotation out",
+            )
+
+
+@contextmanager
+def _called_from(caller: Visitor, fn: JITFunction) -> Iterator[None]:
+    """Adds the call to an error's story. An error inside the language's own functions is the caller's."""
+    site = caller.builder.location.source
+    try:
+        yield
+    except CompilationError as problem:
+        if fn.module.startswith("kernelpack.language"):
+            problem.location = site
+        elif site is not None:
+            problem.call_sites = (*problem.call_sites, site)
+        raise

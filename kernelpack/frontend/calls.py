@@ -1,0 +1,145 @@
+"""Calls: of builtins, of @jit functions, and of the few Python functions that have a meaning inside kernels."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernelpack.errors import CompilationError
+from kernelpack.frontend import semantic
+from kernelpack.frontend.expressions import Expressions
+from kernelpack.frontend.jit import JITFunction, is_constexpr_function
+from kernelpack.frontend.scope import describe_type, tensors_in
+from kernelpack.frontend.visitor import bind
+from kernelpack.language import core
+from kernelpack.language import math as tl_math
+from kernelpack.language.builtin import BoundMethod, builtin_signature
+from kernelpack.language.types import dtype
+from kernelpack.language.values import constexpr, tensor
+
+# Python's functions whose run-time form is a builtin
+_RUN_TIME: dict[Any, Callable[..., Any]] = {abs: tl_math.abs, min: core.minimum, max: core.maximum}
+# Python's functions that look at values without computing with them
+_INSPECTORS = (isinstance, hasattr, len, type, tuple)
+_RANGE = inspect.signature(core.range)
+_POSITIONAL_RANGE = inspect.Signature(
+    [parameter.replace(kind=parameter.POSITIONAL_ONLY) for parameter in list(_RANGE.parameters.values())[:3]]
+)
+_CASTS = {float: "x.to(tl.float32)", int: "x.to(tl.int32)", bool: "x != 0"}
+
+
+class Calls(Expressions):
+    """Visits calls."""
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        function = self.visit(node.func)
+        if function is core.static_assert:
+            return self.static_assert(node)
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise CompilationError("** is not part of the kernel language", cure="name the arguments one by one")
+        args = list(self.elements(node.args))
+        kwargs = {str(keyword.arg): self.visit(keyword.value) for keyword in node.keywords}
+        if isinstance(function, BoundMethod):
+            args.insert(0, function.self)
+            function = function.function
+        return self.call(node, function, args, kwargs)
+
+    def call(self, node: ast.Call, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Returns what a call gives. Raises CompilationError for what kernels cannot call."""
+        if isinstance(function, JITFunction):
+            return self.module.call(self, function, bind(function.signature, function.__name__, args, kwargs))
+        signature = builtin_signature(function)
+        if signature is not None:
+            bind(signature, function.__name__, args, kwargs)
+            return function(*args, **kwargs, _generator=self)
+        if function is constexpr:
+            return self.fold(node, lambda value: value, *args, **kwargs)
+        if function is print:
+            raise CompilationError("kernels cannot print", cure="tl.static_print prints while the kernel is compiled")
+        if function in (range, core.range):  # Python's range has no keywords; its bounds may be run-time values
+            bind(_RANGE if function is core.range else _POSITIONAL_RANGE, "range", args, kwargs)
+            return core.range(*args, **kwargs)
+        if function in (min, max):
+            return self.extremum(node, function, args, kwargs)
+        if function is abs and isinstance(args[0] if args else None, tensor):
+            return tl_math.abs(*args, **kwargs, _generator=self)
+        if function in _INSPECTORS:
+            return self.query(node, function, args)
+        if function is getattr:
+            raise CompilationError("getattr is not part of the kernel language", cure="write the attribute: x.name")
+        if function in _CASTS and any(isinstance(value, tensor) for value in args):
+            raise CompilationError(f"{function.__name__}() does not take run-time values", cure=f"use {_CASTS[function]}")
+        if _runs_at_compile_time(function):
+            return self.fold(node, function, *args, **kwargs)
+        raise CompilationError(f"`{ast.unparse(node.func)}` is {describe_type(function)}, which cannot be called")
+
+    def extremum(self, node: ast.Call, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """min() and max(): Python's for compile-time values, elementwise minimum and maximum for run-time values."""
+        if not any(isinstance(value, tensor) for value in args):
+            if any(
+                isinstance(value, float) and (value != value or (value == 0 and math.copysign(1, value) < 0)) for value in args
+            ):
+                raise CompilationError(
+                    f"{function.__name__}() of NaN or -0.0 depends on the order of its arguments",
+                    cure=f"use tl.{_RUN_TIME[function].__name__}",
+                )
+            return self.fold(node, function, *args, **kwargs)
+        if len(args) < 2 or kwargs:
+            raise CompilationError(
+                f"{function.__name__}() takes two or more values", cure=f"to reduce a tile use tl.{function.__name__}"
+            )
+        return functools.reduce(lambda x, y: _RUN_TIME[function](x, y, _generator=self), args)
+
+    def query(self, node: ast.Call, function: Any, args: Sequence[Any]) -> Any:
+        if function is len and isinstance(args[0] if args else None, tensor):
+            if not args[0].shape:
+                raise CompilationError("len() of a scalar")
+            return args[0].shape[0]
+        try:
+            return function(*args)
+        except TypeError as problem:
+            raise CompilationError(f"`{ast.unparse(node)}`: {problem}") from None
+
+    def static_assert(self, node: ast.Call) -> None:
+        """The message is evaluated only where the assertion fails."""
+        texts = {"cond": None, "msg": None} | {str(keyword.arg): keyword.value for keyword in node.keywords}
+        texts |= dict(zip(("cond", "msg"), node.args, strict=False))
+        if texts["cond"] is None or len(texts) != 2 or len(node.args) + len(node.keywords) > 2:
+            raise CompilationError("tl.static_assert takes a condition and a message")
+        self.check(texts["cond"], texts["msg"])
+
+    def check(self, condition: ast.expr, message: ast.expr | None) -> None:
+        value = self.visit(condition)
+        failed = not isinstance(value, tensor) and not value
+        text = self.visit(message) if failed and message is not None else ""
+        if failed and not text:
+            text = ast.unparse(condition)
+        core.static_assert(value, text, _generator=self)
+
+    def inline(self, function: Any, args: Sequence[Any]) -> Any:
+        """Generates the body of a @jit function at this place and returns what it returns."""
+        if not isinstance(function, JITFunction):
+            raise CompilationError(
+                f"a @jit function is needed, got {describe_type(function)}", cure="decorate it with @kernelpack.jit"
+            )
+        return self.module.inline(self, function, bind(function.signature, function.__name__, args, {}))
+
+
+def _runs_at_compile_time(function: Any) -> bool:
+    """Whether a Python callable may be called on compile-time values: it is pure, and so are its arguments."""
+    owner = getattr(function, "__self__", None)
+    return (
+        is_constexpr_function(function)
+        or function in (abs, bool, float, int, str, core.static_range)
+        or (isinstance(function, type) and issubclass(function, dtype))
+        or (owner is not None and (isinstance(owner, (dtype, str, tuple)) or semantic.is_number(owner)))
+        or getattr(function, "__module__", None) == math.__name__
+    )
+
+
+def has_run_time_part(value: Any) -> bool:
+    return next(tensors_in(value), None) is not None

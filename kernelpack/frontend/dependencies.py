@@ -1,0 +1,80 @@
+"""What a kernel's meaning depends on besides its own text, and the cache key that covers all of it."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import hashlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from kernelpack.frontend.source import innermost, source_of
+from kernelpack.language.types import dtype
+from kernelpack.language.values import unwrap
+
+if TYPE_CHECKING:
+    from kernelpack.frontend.jit import JITFunction
+
+
+def cache_key_of(function: JITFunction) -> str:
+    """Returns the SHA-256, in hexadecimal, over a function's text, those of the functions it can reach, and the constants
+    they read. Equal text in another file has the same key."""
+    digest = hashlib.sha256()
+    for line in sorted(_describe(function, {})):
+        digest.update(line.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _describe(function: Any, done: dict[int, str]) -> Iterator[str]:
+    """Yields one text for each function reached, with the names through which it sees others and constants."""
+    from kernelpack.frontend.jit import JITFunction, is_constexpr_function
+
+    plain = innermost(function)
+    if id(plain) in done:
+        return
+    source = source_of(plain)
+    done[id(plain)] = source.text
+    if isinstance(function, JITFunction):
+        scope = function.scope()
+        options = f"noinline={function.noinline}"
+        defaults = {param.name: param.default for param in function.params if param.has_default}
+    else:
+        scope, options, defaults = dict(plain.__globals__), "compile time", {}
+    seen: list[str] = []
+    for name, value in [*references(source.tree, scope), *defaults.items()]:
+        value = unwrap(value)
+        if isinstance(value, JITFunction) or is_constexpr_function(value):
+            seen.append(f"{name} is {innermost(value).__qualname__}: {_text_hash(value)}")
+            yield from _describe(value, done)
+        elif isinstance(value, (dtype, bool, int, float, str, tuple, enum.Enum, type(None))):
+            seen.append(f"{name} is {value!r}")
+    yield "\n".join([plain.__qualname__, options, source.text, *sorted(set(seen))])
+
+
+def _text_hash(function: Any) -> str:
+    return hashlib.sha256(source_of(innermost(function)).text.encode()).hexdigest()
+
+
+def references(tree: ast.FunctionDef, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields (dotted name, value) for every name and module attribute from `scope` that the function's text mentions."""
+    local = {argument.arg for argument in ast.walk(tree.args) if isinstance(argument, ast.arg)}
+    local |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    outside = {name: value for name, value in scope.items() if name not in local}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            found = _resolve(node, outside)
+            if found is not None and not isinstance(found[1], ModuleType):
+                yield found
+
+
+def _resolve(node: ast.expr, scope: dict[str, Any]) -> tuple[str, Any] | None:
+    """Returns what a name, or an attribute of a module, stands for outside the function."""
+    if isinstance(node, ast.Name):
+        return (node.id, scope[node.id]) if node.id in scope else None
+    if isinstance(node, ast.Attribute):
+        outer = _resolve(node.value, scope)
+        if outer is not None and isinstance(outer[1], ModuleType) and hasattr(outer[1], node.attr):
+            return f"{outer[0]}.{node.attr}", getattr(outer[1], node.attr)
+    return None

@@ -1,0 +1,286 @@
+"""Expressions: names, constants, operators, attributes, indexing. Compile-time operands are Python's, run-time ones semantic.py's."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import math
+import operator
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from kernelpack.errors import CompilationError
+from kernelpack.frontend import semantic, tiles
+from kernelpack.frontend.jit import JITFunction, is_constexpr_function
+from kernelpack.frontend.scope import Undefined, describe_type, tensors_in
+from kernelpack.frontend.visitor import Visitor
+from kernelpack.language.builtin import METHODS, BoundMethod, builtin_signature
+from kernelpack.language.types import dtype
+from kernelpack.language.unsupported import UNSUPPORTED
+from kernelpack.language.values import constexpr, tensor, unwrap
+
+# operator: (its symbol in semantic.py, Python's function)
+BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv),
+    ast.FloorDiv: ("//", operator.floordiv),
+    ast.Mod: ("%", operator.mod),
+    ast.BitAnd: ("&", operator.and_),
+    ast.BitOr: ("|", operator.or_),
+    ast.BitXor: ("^", operator.xor),
+    ast.LShift: ("<<", operator.lshift),
+    ast.RShift: (">>", operator.rshift),
+    ast.Pow: ("**", operator.pow),
+    ast.MatMult: ("@", operator.matmul),
+}
+_ONLY_COMPILE_TIME = {"**": "write x * x, or tl.exp2(y * tl.log2(x))", "@": "use tl.dot(x, y)"}
+
+UNARY: dict[type[ast.unaryop], tuple[Callable[..., tensor], Callable[[Any], Any]]] = {
+    ast.USub: (semantic.negative, operator.neg),
+    ast.UAdd: (lambda builder, value: value, operator.pos),
+    ast.Invert: (semantic.invert, operator.invert),
+    ast.Not: (semantic.logical_not, operator.not_),
+}
+
+COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Is: ("is", operator.is_),
+    ast.IsNot: ("is not", operator.is_not),
+    ast.In: ("in", lambda value, container: value in container),
+    ast.NotIn: ("not in", lambda value, container: value not in container),
+}
+
+PYTHON_FUNCTIONS: dict[str, Any] = {
+    function.__name__: function
+    for function in (abs, bool, float, getattr, hasattr, int, isinstance, len, max, min, print, range, str, tuple, type)
+}
+
+
+_CONVERSIONS: dict[int, Callable[[Any], Any]] = {-1: lambda value: value, ord("s"): str, ord("r"): repr, ord("a"): ascii}
+
+
+class Expressions(Visitor):
+    """Visits expressions without calls and branches."""
+
+    # ---- names and constants ----
+
+    def visit_Constant(self, node: ast.Constant) -> Any:
+        if node.value is not None and not isinstance(node.value, (bool, int, float, str)):
+            raise CompilationError(f"constants of type {type(node.value).__name__} are not part of the kernel language")
+        return node.value
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        name = node.id
+        if name in self.scope:
+            value = self.scope[name]
+            if isinstance(value, Undefined):
+                raise CompilationError(f"{name} has no value here: {value.reason}", cure=value.cure)
+            self.read.add((name, id(value)))
+            return value
+        if name in self.outer:
+            value = unwrap(self.outer[name])
+            if isinstance(self.outer[name], constexpr) or _readable(value):
+                return _frozen(value)
+            if name not in PYTHON_FUNCTIONS:
+                raise _not_readable(name, value)
+        if name in PYTHON_FUNCTIONS:
+            return PYTHON_FUNCTIONS[name]
+        raise CompilationError(f"{name} is not defined")
+
+    def visit_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
+        return self.elements(node.elts)
+
+    def visit_List(self, node: ast.List) -> tuple[Any, ...]:
+        return self.elements(node.elts)
+
+    def elements(self, nodes: Sequence[ast.expr]) -> tuple[Any, ...]:
+        """Returns the values of expressions, those behind a * spread out."""
+        values: list[Any] = []
+        for node in nodes:
+            if not isinstance(node, ast.Starred):
+                values.append(self.visit(node))
+                continue
+            spread = self.visit(node.value)
+            if not isinstance(spread, tuple):
+                raise CompilationError(f"* spreads tuples, not {describe_type(spread)}")
+            values += spread
+        return tuple(values)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> str:
+        return "".join(self.visit(part) for part in node.values)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> str:
+        value = self.visit(node.value)
+        convert = _CONVERSIONS[node.conversion]
+        specification = self.visit(node.format_spec) if node.format_spec is not None else ""
+        return str(self.fold(node.value, lambda entry: format(convert(entry), specification), value))
+
+    # ---- operators ----
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        left, right = self.visit(node.left), self.visit(node.right)
+        symbol, python = BINARY[type(node.op)]
+        if isinstance(left, tensor) or isinstance(right, tensor):
+            if symbol in _ONLY_COMPILE_TIME:
+                raise CompilationError(f"{symbol} does not take run-time values", cure=_ONLY_COMPILE_TIME[symbol])
+            return semantic.arithmetic(self.builder, symbol, left, right)
+        if isinstance(left, tuple) or isinstance(right, tuple):  # concatenation and repetition; elements do not matter
+            return self.sequence_operator(node, symbol, left, right)
+        return self.fold(node, python, left, right)
+
+    def sequence_operator(self, node: ast.BinOp, symbol: str, left: Any, right: Any) -> Any:
+        if symbol == "+" and isinstance(left, tuple) and isinstance(right, tuple):
+            return tuple(left) + tuple(right)
+        if symbol == "*" and isinstance(left, tuple) and isinstance(right, int):
+            return left * right
+        if symbol == "*" and isinstance(left, int) and isinstance(right, tuple):
+            return left * right
+        raise CompilationError(f"{symbol} does not take {describe_type(left)} and {describe_type(right)}")
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        value = self.visit(node.operand)
+        run_time, python = UNARY[type(node.op)]
+        return run_time(self.builder, value) if isinstance(value, tensor) else self.fold(node, python, value)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        """Compile-time operands decide as early as in Python; run-time operands are all evaluated and combined."""
+        conjunction = isinstance(node.op, ast.And)
+        result: Any = None
+        for entry in node.values:
+            value = self.visit(entry)
+            if isinstance(value, tensor):
+                symbol = "&" if conjunction else "|"
+                result = semantic.logical(self.builder, symbol, result, value) if isinstance(result, tensor) else value
+            elif bool(value) != conjunction:
+                return value
+            elif not isinstance(result, tensor):
+                result = value
+        return result
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        if len(node.ops) != 1:
+            raise CompilationError(
+                f"chained comparisons such as `{ast.unparse(node)}` are not part of the kernel language",
+                cure="write them apart: (a < b) & (b < c)",
+            )
+        left, right = self.visit(node.left), self.visit(node.comparators[0])
+        symbol, python = COMPARISONS[type(node.ops[0])]
+        if symbol in ("is", "is not"):
+            return python(left, right)
+        if isinstance(left, tensor) or isinstance(right, tensor):
+            if symbol in ("in", "not in"):
+                raise CompilationError(f"`{symbol}` does not take run-time values", cure="compare with == and |")
+            if left is None or right is None:
+                raise CompilationError("a run-time value is never None", cure="write `is None`, decided at compile time")
+            return semantic.compare(self.builder, symbol, left, right)
+        return self.fold(node, python, left, right)
+
+    # ---- attributes and indexing ----
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        value = self.visit(node.value)
+        name = node.attr
+        if isinstance(value, tensor):
+            return self.tensor_attribute(value, name)
+        if isinstance(value, ModuleType):
+            return self.module_attribute(node, value, name)
+        if semantic.is_number(value):
+            return self.number_attribute(value, name)
+        if name == "value" and (value is None or isinstance(value, (str, dtype, tuple))):
+            return value  # what is a constexpr elsewhere is its value here
+        if isinstance(value, JITFunction):
+            raise CompilationError(f"kernels cannot look into {value.__name__}: it has no attribute {name!r} for them")
+        found = self.fold(node, getattr, value, name) if not isinstance(value, tuple) else getattr(value, name, None)
+        if found is None and isinstance(value, tuple):
+            raise CompilationError(f"a tuple has no attribute {name!r}")
+        return found
+
+    def tensor_attribute(self, value: tensor, name: str) -> Any:
+        if name in ("dtype", "type", "shape", "numel"):
+            return getattr(value, name)
+        if name == "T":
+            return tiles.transpose(self.builder, value)
+        if name in METHODS:
+            return BoundMethod(METHODS[name], value)
+        raise CompilationError(f"run-time values have no attribute {name!r}", cure=UNSUPPORTED.get(name))
+
+    def number_attribute(self, value: Any, name: str) -> Any:
+        """Numbers known at compile time answer as the tensors that they would be."""
+        if name == "value":
+            return value
+        if name in ("dtype", "type"):
+            return semantic.type_of_number(value)
+        if name in METHODS:
+            return BoundMethod(METHODS[name], semantic.to_tensor(self.builder, value))
+        raise CompilationError(f"the number {value} has no attribute {name!r}")
+
+    def module_attribute(self, node: ast.Attribute, module: ModuleType, name: str) -> Any:
+        if not hasattr(module, name):
+            known = module.__name__.startswith("kernelpack.")
+            raise CompilationError(
+                f"{ast.unparse(node)} is not supported"
+                if known and name in UNSUPPORTED
+                else f"{module.__name__} has no {name!r}",
+                cure=UNSUPPORTED.get(name) if known else None,
+            )
+        value = unwrap(getattr(module, name))
+        if _readable(value) or isinstance(value, (bool, int, float, str)) or getattr(value, "__module__", "") == math.__name__:
+            return _frozen(value)
+        raise _not_readable(ast.unparse(node), value)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        value, key = self.visit(node.value), self.visit(node.slice)
+        if isinstance(value, tensor):
+            return tiles.index(self.builder, value, key if isinstance(key, tuple) else (key,))
+        if isinstance(value, (tuple, str)):
+            if next(tensors_in(key), None) is not None:
+                raise CompilationError(
+                    "a tuple is indexed with a compile-time integer", cure="unroll the loop: `for i in tl.static_range(n):`"
+                )
+            try:
+                return value[key]
+            except (IndexError, TypeError) as problem:
+                raise CompilationError(f"`{ast.unparse(node)}`: {problem}") from None
+        raise CompilationError(
+            f"{describe_type(value)} cannot be indexed",
+            cure="load through a pointer: tl.load(ptr + i)" if value is None else None,
+        )
+
+    def visit_Slice(self, node: ast.Slice) -> slice:
+        return slice(*(None if part is None else self.visit(part) for part in (node.lower, node.upper, node.step)))
+
+
+def _readable(value: Any) -> bool:
+    """Whether kernels may read a global: what cannot change between compilations, or is part of the language."""
+    return (
+        value is None
+        or isinstance(value, (ModuleType, JITFunction, dtype, enum.Enum))
+        or builtin_signature(value) is not None
+        or is_constexpr_function(value)
+        or (isinstance(value, type) and value.__module__.startswith("kernelpack.language"))
+    )
+
+
+def _not_readable(name: str, value: Any) -> CompilationError:
+    if callable(value):
+        return CompilationError(
+            f"{name} is a plain Python function, which kernels cannot call",
+            cure="decorate it with @kernelpack.jit, or with @kernelpack.constexpr_function if it computes compile-time values",
+        )
+    return CompilationError(
+        f"{name} is a plain Python global ({type(value).__name__}), which may change after the kernel was compiled",
+        cure=f"make it a compile-time constant, {name} = tl.constexpr(...), or pass it as an argument",
+    )
+
+
+def _frozen(value: Any) -> Any:
+    """Returns a global's value as a value of the language: lists are tuples."""
+    return tuple(_frozen(unwrap(entry)) for entry in value) if isinstance(value, (list, tuple)) else value

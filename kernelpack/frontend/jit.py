@@ -1,0 +1,199 @@
+"""@jit makes a Python function a kernel, or a function that kernels call; @constexpr_function one that compiling calls."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+from kernelpack.errors import CompilationError, SourceLocation
+from kernelpack.frontend.dependencies import cache_key_of
+from kernelpack.frontend.source import FunctionSource, innermost, source_of
+from kernelpack.language.values import constexpr, unwrap
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class KernelParam:
+    """A parameter of a @jit function. `annotation` is its text, "" without one."""
+
+    num: int
+    name: str
+    annotation: str
+    is_constexpr: bool
+    has_default: bool
+    default: Any
+    do_not_specialize: bool
+    do_not_specialize_on_alignment: bool
+
+
+class JITFunction:
+    """A function in the kernel language.
+
+    `kernel[grid](*args)` launches it; other @jit functions call it. Its source is read when it is first compiled.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        *,
+        noinline: bool = False,
+        do_not_specialize: Iterable[str | int] = (),
+        do_not_specialize_on_alignment: Iterable[str | int] = (),
+        debug: bool = False,
+    ) -> None:
+        self.fn = innermost(fn)
+        functools.update_wrapper(self, self.fn)
+        self.__name__ = self.fn.__name__
+        self.module = self.fn.__module__
+        self.noinline = bool(noinline)
+        self.debug = bool(debug)
+        self.signature = inspect.signature(self.fn)
+        self.arg_names = list(self.signature.parameters)
+        excluded = [self._names(names) for names in (do_not_specialize, do_not_specialize_on_alignment)]
+        self.params = [
+            _param(number, parameter, parameter.name in excluded[0], parameter.name in excluded[1])
+            for number, parameter in enumerate(self.signature.parameters.values())
+        ]
+
+    def _names(self, names: Iterable[str | int]) -> set[str]:
+        """Parameters are excluded by name or by position."""
+        found = {self.arg_names[name] if isinstance(name, int) and name < len(self.arg_names) else name for name in names}
+        unknown = sorted(str(name) for name in found if name not in self.arg_names)
+        if unknown:
+            raise CompilationError(
+                f"{self.fn.__name__} has no parameter {', '.join(unknown)} (named in do_not_specialize)", location=self.location
+            )
+        return {str(name) for name in found}
+
+    @property
+    def location(self) -> SourceLocation:
+        code = self.fn.__code__
+        return SourceLocation(code.co_filename, code.co_firstlineno)
+
+    @functools.cached_property
+    def source(self) -> FunctionSource:
+        return source_of(self.fn)
+
+    @property
+    def src(self) -> str:
+        """The source text from `def` on, not indented."""
+        return self.source.text
+
+    @property
+    def file(self) -> str:
+        return self.fn.__code__.co_filename
+
+    @property
+    def starting_line_number(self) -> int:
+        """The line of `def`, in the file."""
+        return self.source.line
+
+    def parse(self) -> ast.FunctionDef:
+        """Returns the syntax tree, with the file's line and column numbers."""
+        return self.source.tree
+
+    @property
+    def cache_key(self) -> str:
+        """SHA-256 over what the function means: its source, the functions it calls, the constants it reads. No paths."""
+        return cache_key_of(self)
+
+    def scope(self) -> dict[str, Any]:
+        """Returns the names that the function sees from outside: module globals, and the enclosing functions' variables."""
+        names = dict(self.fn.__globals__)
+        for name, cell in zip(self.fn.__code__.co_freevars, self.fn.__closure__ or (), strict=True):
+            try:
+                names[name] = cell.cell_contents
+            except ValueError:  # not assigned yet
+                names.pop(name, None)
+        return names
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """Returns a launcher: `kernel[grid](*args, **kwargs)`."""
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            launcher = importlib.import_module("kernelpack.runtime.launcher")  # late: compiling offline launches nothing
+            return launcher.launch(self, grid, args, kwargs)
+
+        return launch
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise CompilationError(
+            f"{self.__name__} is a kernel function: Python cannot call it",
+            cure=f"launch it with a grid, {self.__name__}[(blocks,)](...), or call it inside another @jit function",
+        )
+
+    def __reduce__(self) -> str:  # by name, as functions are: compile workers import the module
+        return self.fn.__qualname__
+
+    def __repr__(self) -> str:
+        return f"JITFunction({self.module}:{self.fn.__qualname__})"
+
+
+def _param(number: int, parameter: inspect.Parameter, unspecialized: bool, unaligned: bool) -> KernelParam:
+    annotation = "" if parameter.annotation is inspect.Parameter.empty else parameter.annotation
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    has_default = parameter.default is not inspect.Parameter.empty
+    default = unwrap(parameter.default) if has_default else None
+    is_constexpr = annotation is constexpr or text.split(".")[-1] == "constexpr"
+    return KernelParam(number, parameter.name, text, is_constexpr, has_default, default, unspecialized, unaligned)
+
+
+@overload
+def jit(fn: Callable[..., Any]) -> JITFunction: ...
+
+
+@overload
+def jit(
+    *,
+    noinline: bool | None = None,
+    do_not_specialize: Iterable[str | int] | None = None,
+    do_not_specialize_on_alignment: Iterable[str | int] | None = None,
+    debug: bool | None = None,
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
+
+
+def jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    noinline: bool | None = None,
+    do_not_specialize: Iterable[str | int] | None = None,
+    do_not_specialize_on_alignment: Iterable[str | int] | None = None,
+    debug: bool | None = None,
+) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
+    """Decorator: makes a Python function a kernel, or a function for kernels to call.
+
+    Parameters annotated `tl.constexpr` are known at compile time. `noinline` keeps a called function a function.
+    `do_not_specialize` names parameters of which compiled code assumes nothing.
+    """
+
+    def decorate(function: Callable[..., Any]) -> JITFunction:
+        return JITFunction(
+            function,
+            noinline=bool(noinline),
+            do_not_specialize=do_not_specialize or (),
+            do_not_specialize_on_alignment=do_not_specialize_on_alignment or (),
+            debug=bool(debug),
+        )
+
+    return decorate if fn is None else decorate(fn)
+
+
+def constexpr_function(fn: F) -> F:
+    """Decorator: lets kernels call a Python function on compile-time values. Python calls it as ever."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return unwrap(fn(*(unwrap(value) for value in args), **{name: unwrap(value) for name, value in kwargs.items()}))
+
+    wrapper.__kernelpack_constexpr__ = True  # type: ignore[attr-defined]
+    return wrapper  # type: ignore[return-value]
+
+
+def is_constexpr_function(value: object) -> bool:
+    return getattr(value, "__kernelpack_constexpr__", False) is True

@@ -1,0 +1,84 @@
+"""Finds the source of a Python function: its syntax tree, with the file's own line and column numbers, and its text."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from kernelpack.errors import CompilationError, SourceLocation
+
+
+@dataclass(frozen=True)
+class FunctionSource:
+    """Where a function stands. `text` starts at its `def`, without decorators, and is not indented."""
+
+    file: str
+    line: int
+    tree: ast.FunctionDef
+    text: str
+
+
+def innermost(function: Any) -> FunctionType:
+    """Returns the plain function behind decorators that keep `__wrapped__` or `fn`. Raises CompilationError."""
+    while not isinstance(function, FunctionType):
+        inner = getattr(function, "fn", None) or getattr(function, "__wrapped__", None) or getattr(function, "__func__", None)
+        if inner is None:
+            raise CompilationError(f"{function!r} is not a Python function", cure="put @kernelpack.jit on a `def`")
+        function = inner
+    plain: FunctionType = inspect.unwrap(function)
+    return plain
+
+
+def source_of(function: FunctionType) -> FunctionSource:
+    """Returns a function's source. Raises CompilationError where there is none (exec, interactive input) or it has changed."""
+    code = function.__code__
+    here = SourceLocation(code.co_filename, code.co_firstlineno)
+    lines = tuple(linecache.getlines(code.co_filename, function.__globals__))
+    if not lines:
+        raise CompilationError(
+            f"the source of {function.__name__} cannot be read", location=here, cure="define kernels in a file"
+        )
+    tree = _find(lines, code, here)
+    text = [
+        line[tree.col_offset :] if line[: tree.col_offset].isspace() else line for line in lines[tree.lineno : tree.end_lineno]
+    ]
+    first = lines[tree.lineno - 1][tree.col_offset :]
+    return FunctionSource(code.co_filename, tree.lineno, tree, first + "".join(text))
+
+
+def _find(lines: tuple[str, ...], code: CodeType, here: SourceLocation) -> ast.FunctionDef:
+    for node in _functions(lines, here.file):
+        # a code object's first line is that of the first decorator
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        if node.name == code.co_name and first == code.co_firstlineno:
+            return node
+    raise CompilationError(
+        f"{code.co_name} was not found where it was defined: the file has changed since it was imported, or it is a lambda",
+        location=here,
+        cure="restart Python; kernels are written with `def`",
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _functions(lines: tuple[str, ...], file: str) -> tuple[ast.FunctionDef, ...]:
+    """Returns every function definition of a file, nested ones too."""
+    try:
+        tree = ast.parse("".join(lines), file)
+    except SyntaxError as problem:
+        raise CompilationError(
+            f"the file no longer parses: {problem.msg}", location=SourceLocation(file, problem.lineno or 1)
+        ) from None
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def location_of(node: ast.AST, file: str) -> SourceLocation:
+    """Returns where a syntax node starts. Columns count characters, from 1; the tree counts bytes."""
+    line = getattr(node, "lineno", 1)
+    offset = getattr(node, "col_offset", 0)
+    text = linecache.getline(file, line)
+    return SourceLocation(file, line, len(text.encode()[:offset].decode(errors="ignore")) + 1 if text else offset + 1)

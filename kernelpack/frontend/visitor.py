@@ -1,0 +1,142 @@
+"""The base of the visitors that turn a function's syntax into operations: dispatch, locations, refusals."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kernelpack.errors import CompilationError
+from kernelpack.frontend.scope import Scope, describe_type, tensors_in
+from kernelpack.frontend.source import location_of
+from kernelpack.ir.core import Builder, Location
+from kernelpack.language.values import unwrap
+
+if TYPE_CHECKING:
+    from kernelpack.frontend.ast_to_ttir import ModuleGenerator
+    from kernelpack.frontend.jit import JITFunction
+
+# syntax outside the language: what it is called, and what to write instead
+_REFUSED: dict[type[ast.AST], tuple[str, str | None]] = {
+    ast.AsyncFor: ("async for", None),
+    ast.AsyncFunctionDef: ("async def", None),
+    ast.AsyncWith: ("async with", None),
+    ast.Await: ("await", None),
+    ast.Break: ("break", "put the condition into the loop: `while i < n and not done:`, or mask what comes after"),
+    ast.ClassDef: ("class", None),
+    ast.Continue: ("continue", "put the rest of the loop's body under an `if`"),
+    ast.Delete: ("del", "leave it out: values have no lifetime"),
+    ast.Dict: ("a dict", "use separate tl.constexpr variables"),
+    ast.DictComp: ("a comprehension", "use tl.static_range"),
+    ast.FunctionDef: ("a nested function", "define it outside with @kernelpack.jit"),
+    ast.GeneratorExp: ("a generator", "use tl.static_range"),
+    ast.Global: ("global", "kernels cannot change globals: store through a pointer"),
+    ast.Import: ("import", "import at the top of the file"),
+    ast.ImportFrom: ("import", "import at the top of the file"),
+    ast.Lambda: ("lambda", "define a function with @kernelpack.jit"),
+    ast.ListComp: ("a comprehension", "use tl.static_range"),
+    ast.Match: ("match", "use if and elif"),
+    ast.NamedExpr: (":=", "assign on a line of its own"),
+    ast.Nonlocal: ("nonlocal", None),
+    ast.Raise: ("raise", "use tl.static_assert(False, message) for what is wrong at compile time"),
+    ast.Set: ("a set", "use a tuple"),
+    ast.SetComp: ("a comprehension", "use tl.static_range"),
+    ast.Starred: ("*", "name the elements one by one"),
+    ast.Try: ("try", "kernels cannot raise: test before, and mask"),
+    ast.With: ("with", None),
+    ast.Yield: ("yield", "return a tuple"),
+    ast.YieldFrom: ("yield", "return a tuple"),
+}
+
+
+class Visitor:
+    """Generates the body of one function into `builder`.
+
+    `scope` holds what names stand for at this point, `outer` what they stand for outside the function. `call_site` is where
+    the function is called from when its body is generated in place.
+    """
+
+    def __init__(
+        self, module: ModuleGenerator, function: JITFunction, builder: Builder, scope: Scope, call_site: Location | None = None
+    ) -> None:
+        self.module = module
+        self.function = function
+        self.builder = builder
+        self.scope = scope
+        self.outer = function.scope()
+        self.call_site = call_site
+        self.loop_depth = 0
+        self.assigned_at: dict[str, ast.AST] = {}
+        self.read: set[tuple[str, int]] = set()  # (name, identity of its value)
+
+    def visit(self, node: ast.AST) -> Any:
+        """Returns the value of an expression, or carries out a statement. Operations get the node's location."""
+        handler: Callable[[Any], Any] | None = getattr(self, f"visit_{type(node).__name__}", None)
+        with self.at(node):
+            if handler is None:
+                self.refuse(node)
+            return handler(node)
+
+    @contextmanager
+    def at(self, node: ast.AST) -> Iterator[None]:
+        """Gives operations, and errors that have none, the location of a node."""
+        outer = self.builder.location
+        self.builder.location = self.location(node)
+        try:
+            yield
+        except CompilationError as problem:
+            if problem.location is None:
+                problem.location = self.location(node).source
+            raise
+        finally:
+            self.builder.location = outer
+
+    def location(self, node: ast.AST) -> Location:
+        return Location(location_of(node, self.function.file), self.call_site)
+
+    @property
+    def line(self) -> int:
+        """The line of the file that is being compiled."""
+        source = self.builder.location.source
+        return 0 if source is None else source.line
+
+    def refuse(self, node: ast.AST) -> NoReturn:
+        """Refuses syntax that the language does not have."""
+        name, cure = _REFUSED.get(type(node), (f"this syntax ({type(node).__name__})", None))
+        raise CompilationError(f"{name} is not part of the kernel language", cure=cure)
+
+    def fold(self, node: ast.AST, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Returns what Python makes of compile-time values."""
+        for value in (*args, *kwargs.values()):
+            if next(tensors_in(value), None) is not None:
+                raise CompilationError(
+                    f"`{ast.unparse(node)}` needs compile-time values, got {describe_type(value)}",
+                    cure="only operators, tl functions and @jit functions take run-time values",
+                )
+        try:
+            return _as_value(function(*args, **kwargs))
+        except CompilationError:
+            raise
+        except Exception as problem:
+            raise CompilationError(
+                f"`{ast.unparse(node)}` fails at compile time: {type(problem).__name__}: {problem}"
+            ) from problem
+
+
+def _as_value(value: Any) -> Any:
+    """Returns what a Python function gave as a value of the language: no constexpr, no lists."""
+    value = unwrap(value)
+    if isinstance(value, list) or type(value) is tuple:
+        return tuple(_as_value(entry) for entry in value)
+    return value
+
+
+def bind(signature: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns arguments by parameter, defaults included. Raises CompilationError where they do not fit."""
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as problem:
+        raise CompilationError(f"{name}(): {problem}", cure=f"its signature is {name}{signature}") from None
+    bound.apply_defaults()
+    return {parameter: unwrap(value) for parameter, value in bound.arguments.items()}

@@ -1,0 +1,8 @@
+"""What kernels are written in: `import kernelpack.language as tl`. Names and meaning are those of triton.language."""
+
+from kernelpack.language import core as core
+from kernelpack.language import math as math
+from kernelpack.language import standard as standard
+from kernelpack.language.core import *  # noqa: F403
+from kernelpack.language.math import *  # noqa: F403
+from kernelpack.language.standard import *  # noqa: F403

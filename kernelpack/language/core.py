@@ -1,0 +1,551 @@
+"""The functions that kernels are made of: programs, tiles, memory, matrix products, reductions. Names as in triton.language."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kernelpack.errors import CompilationError
+from kernelpack.frontend import memory, semantic, tiles
+from kernelpack.language.builtin import METHODS, Generator, builtin, member
+from kernelpack.language.types import (
+    bfloat16,
+    block_type,
+    describe,
+    dtype,
+    float8e4b8,
+    float8e4b15,
+    float8e4nv,
+    float8e5,
+    float8e5b16,
+    float16,
+    float32,
+    float64,
+    int1,
+    int8,
+    int16,
+    int32,
+    int64,
+    pointer_type,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    void,
+)
+from kernelpack.language.values import constexpr, tensor
+
+__all__ = [
+    "PropagateNan",
+    "arange",
+    "associative_scan",
+    "assume",
+    "atomic_add",
+    "bfloat16",
+    "block_type",
+    "broadcast",
+    "broadcast_to",
+    "cast",
+    "cat",
+    "clamp",
+    "constexpr",
+    "debug_barrier",
+    "dot",
+    "dtype",
+    "expand_dims",
+    "float8e4b8",
+    "float8e4b15",
+    "float8e4nv",
+    "float8e5",
+    "float8e5b16",
+    "float16",
+    "float32",
+    "float64",
+    "full",
+    "int1",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "join",
+    "load",
+    "max_constancy",
+    "max_contiguous",
+    "maximum",
+    "minimum",
+    "multiple_of",
+    "num_programs",
+    "permute",
+    "pointer_type",
+    "program_id",
+    "range",
+    "reduce",
+    "reshape",
+    "split",
+    "static_assert",
+    "static_print",
+    "static_range",
+    "store",
+    "tensor",
+    "to_tensor",
+    "trans",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "view",
+    "void",
+    "where",
+    "zeros",
+    "zeros_like",
+]
+
+
+class PropagateNan(enum.Enum):
+    """Whether maximum, minimum and clamp give NaN when any operand is NaN (ALL), or only when both are (NONE)."""
+
+    NONE = 0
+    ALL = 0xFFFF
+
+
+# ---- programs ----
+
+
+@builtin
+def program_id(axis: int, *, _generator: Generator) -> tensor:
+    """Returns the index of this program along grid axis 0, 1 or 2, an int32."""
+    return tiles.program(_generator.builder, "tt.get_program_id", axis)
+
+
+@builtin
+def num_programs(axis: int, *, _generator: Generator) -> tensor:
+    """Returns the number of programs along grid axis 0, 1 or 2, an int32."""
+    return tiles.program(_generator.builder, "tt.get_num_programs", axis)
+
+
+# ---- making tiles ----
+
+
+@builtin
+def arange(start: int, end: int, *, _generator: Generator) -> tensor:
+    """Returns [start, end) as int32, end excluded. Both are compile-time, their difference a power of two."""
+    return tiles.arange(_generator.builder, start, end)
+
+
+@builtin
+def full(shape: Any, value: Any, dtype: dtype, *, _generator: Generator) -> tensor:
+    """Returns a tile of `shape` and `dtype` filled with a number or a scalar."""
+    return tiles.full(_generator.builder, _dims((shape,)), value, dtype)
+
+
+@builtin
+def zeros(shape: Any, dtype: dtype, *, _generator: Generator) -> tensor:
+    """Returns a tile of zeros."""
+    return tiles.full(_generator.builder, _dims((shape,)), 0, dtype)
+
+
+@builtin
+def zeros_like(input: tensor, *, _generator: Generator) -> tensor:
+    """Returns zeros of the shape and type of `input`."""
+    return tiles.full(_generator.builder, input.shape, 0, input.dtype)
+
+
+@builtin
+def to_tensor(x: Any, *, _generator: Generator) -> tensor:
+    """Returns a number as a scalar: int32 (or what it needs), float32, int1."""
+    return semantic.to_tensor(_generator.builder, x)
+
+
+# ---- types ----
+
+_dtype = dtype  # the class, where a parameter of the same name hides it
+
+
+@builtin
+@member
+def cast(
+    input: Any, dtype: dtype, fp_downcast_rounding: str | None = None, bitcast: bool = False, *, _generator: Generator
+) -> tensor:
+    """Converts to a dtype, or with `bitcast` reinterprets the bits. Float to int truncates toward zero.
+
+    `fp_downcast_rounding` is "rtne" (to nearest even, the default) or "rtz" (toward zero) where a float gets narrower.
+    """
+    b = _generator.builder
+    value = semantic.to_tensor(b, input)
+    if not isinstance(dtype, _dtype):
+        raise CompilationError(f"a cast needs a dtype such as tl.float32, got {describe(dtype)}")
+    if bitcast:
+        return semantic.bitcast(b, value, dtype)
+    return semantic.cast(b, value, dtype, fp_downcast_rounding)
+
+
+METHODS["to"] = cast
+
+# ---- shapes ----
+
+
+def _dims(dims: tuple[Any, ...]) -> Sequence[Any]:
+    """Dimensions are given as one sequence or one by one."""
+    return dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
+
+
+@builtin
+@member
+def expand_dims(input: Any, axis: int | Sequence[int], *, _generator: Generator) -> tensor:
+    """Inserts axes of size 1 at `axis` (positions in the result)."""
+    value = semantic.to_tensor(_generator.builder, input)
+    axes: list[Any] = list(axis) if isinstance(axis, (tuple, list)) else [axis]
+    rank = len(value.shape) + len(axes)
+    if any(isinstance(entry, bool) or not isinstance(entry, int) for entry in axes):
+        raise CompilationError(f"axis must be a compile-time integer or several, is {describe(axis)}")
+    places = [entry + rank if entry < 0 else entry for entry in axes]
+    if len(set(places)) != len(places):
+        raise CompilationError(f"expand_dims got an axis twice: {axes}")
+    for place in sorted(places):
+        value = semantic.expand_dims(_generator.builder, value, place)
+    return value
+
+
+@builtin
+@member
+def broadcast_to(input: Any, *shape: Any, _generator: Generator) -> tensor:
+    """Repeats axes of size 1 to `shape`."""
+    return semantic.broadcast_to(_generator.builder, semantic.to_tensor(_generator.builder, input), _dims(shape))
+
+
+@builtin
+def broadcast(input: Any, other: Any, *, _generator: Generator) -> tuple[tensor, tensor]:
+    """Returns both values in their common shape."""
+    b = _generator.builder
+    x, y = semantic.broadcast(b, semantic.to_tensor(b, input), semantic.to_tensor(b, other))
+    return x, y
+
+
+@builtin
+@member
+def reshape(input: Any, *shape: Any, can_reorder: bool = False, _generator: Generator) -> tensor:
+    """Returns the elements, in row-major order, in another shape of the same size."""
+    b = _generator.builder
+    return tiles.reshape(b, semantic.to_tensor(b, input), _dims(shape), can_reorder)
+
+
+@builtin
+@member
+def view(input: Any, *shape: Any, _generator: Generator) -> tensor:
+    """Returns the elements in another shape of the same size; their order may change."""
+    b = _generator.builder
+    return tiles.reshape(b, semantic.to_tensor(b, input), _dims(shape), True)
+
+
+@builtin
+@member
+def permute(input: tensor, *dims: Any, _generator: Generator) -> tensor:
+    """Reorders the axes."""
+    return tiles.permute(_generator.builder, semantic.to_tensor(_generator.builder, input), _dims(dims))
+
+
+@builtin
+@member
+def trans(input: tensor, *dims: Any, _generator: Generator) -> tensor:
+    """Swaps the last two axes, or reorders them all as `dims` says."""
+    value = semantic.to_tensor(_generator.builder, input)
+    if dims:
+        return tiles.permute(_generator.builder, value, _dims(dims))
+    return tiles.transpose(_generator.builder, value)
+
+
+@builtin
+def join(a: Any, b: Any, *, _generator: Generator) -> tensor:
+    """Joins two tiles in a new last axis of size 2."""
+    builder = _generator.builder
+    return tiles.join(builder, semantic.to_tensor(builder, a), semantic.to_tensor(builder, b))
+
+
+@builtin
+@member
+def split(a: tensor, *, _generator: Generator) -> tuple[tensor, tensor]:
+    """Splits a tile along its last axis, which has size 2, into two."""
+    return tiles.split(_generator.builder, semantic.to_tensor(_generator.builder, a))
+
+
+@builtin
+def cat(input: tensor, other: tensor, can_reorder: bool = False, *, _generator: Generator) -> tensor:
+    """Concatenates two tiles of one axis; the order of elements is not kept, which `can_reorder` must allow."""
+    if not can_reorder:
+        raise CompilationError(
+            "tl.cat reorders elements, so it needs can_reorder=True", cure="to keep the order use tl.join, permute and reshape"
+        )
+    return tiles.cat(_generator.builder, input, other)
+
+
+# ---- memory ----
+
+
+@builtin
+def load(
+    pointer: tensor,
+    mask: Any = None,
+    other: Any = None,
+    boundary_check: Any = (),
+    padding_option: str = "",
+    cache_modifier: str = "",
+    eviction_policy: str = "",
+    volatile: bool = False,
+    *,
+    _generator: Generator,
+) -> tensor:
+    """Loads through a pointer or a tile of pointers; where `mask` is false nothing is read and `other` is the value."""
+    _refuse_block_pointers("tl.load", boundary_check, padding_option)
+    return memory.load(_generator.builder, pointer, mask, other, cache_modifier, eviction_policy, volatile)
+
+
+@builtin
+def store(
+    pointer: tensor,
+    value: Any,
+    mask: Any = None,
+    boundary_check: Any = (),
+    cache_modifier: str = "",
+    eviction_policy: str = "",
+    *,
+    _generator: Generator,
+) -> None:
+    """Stores a value, converted to the element type, through a pointer or a tile of pointers, where `mask` is true."""
+    _refuse_block_pointers("tl.store", boundary_check, "")
+    memory.store(_generator.builder, pointer, value, mask, cache_modifier, eviction_policy)
+
+
+def _refuse_block_pointers(name: str, boundary_check: Any, padding_option: str) -> None:
+    if boundary_check or padding_option:
+        raise CompilationError(
+            f"{name} has boundary_check and padding_option for block pointers only, which are not supported yet",
+            cure="use a tile of pointers with mask= and other=",
+        )
+
+
+@builtin
+def atomic_add(
+    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None, *, _generator: Generator
+) -> tensor:
+    """Adds to memory atomically where `mask` is true; returns the values from before."""
+    return memory.atomic_add(_generator.builder, pointer, val, mask, sem, scope)
+
+
+@builtin
+def debug_barrier(*, _generator: Generator) -> None:
+    """Waits until all threads of the program are here and sees what they wrote."""
+    _generator.builder.create("gpu.barrier")
+
+
+# ---- choosing, comparing ----
+
+
+@builtin
+def where(condition: Any, x: Any, y: Any, *, _generator: Generator) -> tensor:
+    """Returns `x` where the condition holds, `y` elsewhere. Both are always computed."""
+    return semantic.where(_generator.builder, condition, x, y)
+
+
+def _extremum(generator: Generator, symbol: str, x: Any, y: Any, propagate_nan: PropagateNan) -> tensor:
+    b = generator.builder
+    values = [semantic.promote_bfloat16(b, semantic.to_tensor(b, value)) for value in (x, y)]
+    return semantic.arithmetic(b, symbol + (" of all" if propagate_nan is PropagateNan.ALL else ""), *values)
+
+
+@builtin
+def maximum(x: Any, y: Any, propagate_nan: PropagateNan = PropagateNan.NONE, *, _generator: Generator) -> tensor:
+    """Returns the larger of each pair; bfloat16 as float32."""
+    return _extremum(_generator, "maximum", x, y, propagate_nan)
+
+
+@builtin
+def minimum(x: Any, y: Any, propagate_nan: PropagateNan = PropagateNan.NONE, *, _generator: Generator) -> tensor:
+    """Returns the smaller of each pair; bfloat16 as float32."""
+    return _extremum(_generator, "minimum", x, y, propagate_nan)
+
+
+@builtin
+def clamp(x: Any, min: Any, max: Any, propagate_nan: PropagateNan = PropagateNan.NONE, *, _generator: Generator) -> tensor:
+    """Limits floats to [min, max]; bfloat16 as float32."""
+    b = _generator.builder
+    value, low, high = (semantic.promote_bfloat16(b, semantic.to_tensor(b, entry)) for entry in (x, min, max))
+    low, high = semantic.operands(b, "tl.clamp", low, high)
+    value, low = semantic.operands(b, "tl.clamp", value, low)
+    value, high = semantic.operands(b, "tl.clamp", value, high)
+    if not value.dtype.is_floating():
+        raise CompilationError(f"tl.clamp takes floats, not {value.dtype}", cure="use tl.minimum(tl.maximum(x, low), high)")
+    value, low, high = semantic.broadcast(b, value, low, high)
+    word = "all" if propagate_nan is PropagateNan.ALL else "none"
+    return tensor(b.value("tt.clampf", [value.handle, low.handle, high.handle], {"propagate_nan": word}), value.type)
+
+
+# ---- matrix products, reductions ----
+
+
+@builtin
+def dot(
+    input: tensor,
+    other: tensor,
+    acc: tensor | None = None,
+    input_precision: str | None = None,
+    allow_tf32: bool | None = None,
+    max_num_imprecise_acc: int | None = None,
+    out_dtype: dtype = float32,
+    *,
+    _generator: Generator,
+) -> tensor:
+    """Returns input @ other (+ acc) of [M, K] and [K, N] tiles or [B, M, K] and [B, K, N] batches.
+
+    float32 operands are rounded to TF32 unless input_precision="ieee". See frontend/tiles.py for types and least sizes.
+    """
+    return tiles.dot(_generator.builder, input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype)
+
+
+@builtin
+@member
+def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = False, *, _generator: Generator) -> Any:
+    """Reduces a tile, or a tuple of tiles of one shape, along `axis` (None: all) with a @jit function of two elements.
+
+    For n tiles the function takes n elements of the left side, then n of the right, and returns n.
+    """
+    inputs = input if isinstance(input, tuple) else (input,)
+    reduced = tiles.reduce(
+        _generator.builder, inputs, axis, lambda elements: _as_tuple(_generator.inline(combine_fn, elements)), keep_dims
+    )
+    return tuple(reduced) if isinstance(input, tuple) else reduced[0]
+
+
+@builtin
+@member
+def associative_scan(input: Any, axis: int, combine_fn: Any, reverse: bool = False, *, _generator: Generator) -> Any:
+    """Returns the running combination of a tile, or of a tuple of tiles, along `axis`; see `reduce` for the function."""
+    inputs = input if isinstance(input, tuple) else (input,)
+    scanned = tiles.scan(
+        _generator.builder, inputs, axis, lambda elements: _as_tuple(_generator.inline(combine_fn, elements)), reverse
+    )
+    return tuple(scanned) if isinstance(input, tuple) else scanned[0]
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+# ---- hints ----
+
+
+def _hint(generator: Generator, x: Any, values: Any, name: str, attribute: str) -> Any:
+    """Notes a promise about a value on the operation that makes it; block arguments and numbers have none."""
+    if not isinstance(x, tensor):
+        return x
+    promised = tuple(values) if isinstance(values, (tuple, list)) else (values,)
+    if any(isinstance(entry, bool) or not isinstance(entry, int) for entry in promised):
+        raise CompilationError(f"{name} takes compile-time integers, got {describe(values)}")
+    if len(promised) != max(1, len(x.shape)):
+        raise CompilationError(f"{name} takes one number for each of the {max(1, len(x.shape))} axes, got {len(promised)}")
+    if x.handle.defining_op is not None:
+        x.handle.defining_op.attributes[attribute] = promised
+    return x
+
+
+@builtin
+def multiple_of(input: Any, values: Any, *, _generator: Generator) -> Any:
+    """Promises that the first of every contiguous group of elements is a multiple of `values` (one a dimension)."""
+    return _hint(_generator, input, values, "tl.multiple_of", "tt.divisibility")
+
+
+@builtin
+def max_contiguous(input: Any, values: Any, *, _generator: Generator) -> Any:
+    """Promises that groups of `values` elements (one a dimension) are contiguous."""
+    return _hint(_generator, input, values, "tl.max_contiguous", "tt.contiguity")
+
+
+@builtin
+def max_constancy(input: Any, values: Any, *, _generator: Generator) -> Any:
+    """Promises that groups of `values` elements (one a dimension) are equal."""
+    return _hint(_generator, input, values, "tl.max_constancy", "tt.constancy")
+
+
+@builtin
+def assume(cond: Any, *, _generator: Generator) -> None:
+    """Promises that a condition holds. No use is made of it yet."""
+    semantic.to_tensor(_generator.builder, cond)
+
+
+# ---- compile time ----
+
+
+@builtin
+def static_assert(cond: Any, msg: str = "", *, _generator: Generator) -> None:
+    """Refuses to compile unless a compile-time condition holds."""
+    if isinstance(cond, tensor):
+        raise CompilationError(
+            "the condition of an assertion must be known at compile time", cure="make what it depends on tl.constexpr"
+        )
+    if not cond:
+        raise CompilationError(f"assertion failed: {msg}" if msg else "assertion failed")
+
+
+@builtin
+def static_print(*values: Any, sep: str = " ", end: str = "\n", _generator: Generator) -> None:
+    """Prints while the kernel is compiled: compile-time values as they are, run-time values as their type."""
+    print(*values, sep=sep, end=end)
+
+
+_range = range
+
+
+class range:
+    """The range of a `for` loop, with hints: num_stages, loop_unroll_factor, flatten, warp_specialize ..."""
+
+    def __init__(
+        self,
+        arg1: Any,
+        arg2: Any = None,
+        step: Any = None,
+        num_stages: int | None = None,
+        loop_unroll_factor: int | None = None,
+        disallow_acc_multi_buffer: bool = False,
+        flatten: bool = False,
+        warp_specialize: bool = False,
+        disable_licm: bool = False,
+    ) -> None:
+        self.start: Any = 0 if arg2 is None else arg1
+        self.end: Any = arg1 if arg2 is None else arg2
+        self.step: Any = 1 if step is None else step
+        self.hints: dict[str, int | bool] = {}
+        for name, number in (("num_stages", num_stages), ("loop_unroll_factor", loop_unroll_factor)):
+            if number is not None:
+                if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                    raise CompilationError(f"{name} must be a compile-time number, is {describe(number)}")
+                self.hints[f"tt.{name}"] = number
+        for name, flag in (
+            ("disallow_acc_multi_buffer", disallow_acc_multi_buffer),
+            ("flatten", flatten),
+            ("warp_specialize", warp_specialize),
+            ("disable_licm", disable_licm),
+        ):
+            if flag:
+                self.hints[f"tt.{name}"] = True
+
+    def __iter__(self) -> Iterator[int]:
+        raise CompilationError("tl.range exists inside kernels only", cure="use Python's range")
+
+
+class static_range:
+    """A compile-time range: its `for` loop is unrolled, and the variable is a compile-time integer."""
+
+    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None) -> None:
+        self.start: Any = 0 if arg2 is None else arg1
+        self.end: Any = arg1 if arg2 is None else arg2
+        self.step: Any = 1 if step is None else step
+        for value in (self.start, self.end, self.step):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise CompilationError(
+                    f"tl.static_range takes compile-time integers, got {describe(value)}", cure="use range or tl.range"
+                )
+        if self.step == 0:
+            raise CompilationError("the step of tl.static_range is 0")
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(_range(self.start, self.end, self.step))
