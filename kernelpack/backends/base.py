@@ -8,11 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelpack.errors import TargetError
 from kernelpack.ir.core import Operation
 from kernelpack.target import Target
+
+if TYPE_CHECKING:
+    from kernelpack.compiler import CompiledKernel
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,10 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def properties(self) -> Sequence[ArgumentProperty]:
         """Returns the argument facts that this backend's code may assume."""
+
+    def load(self, kernel: CompiledKernel) -> Any:
+        """Returns a compiled kernel loaded for launches from Python: an object with `launch(grid, values)`."""
+        raise TargetError(f"kernels for {kernel.target} cannot be launched from Python")
 
     def supports(self, op: Operation, target: Target) -> str | None:
         """Returns why an operation cannot be lowered, or None. Asked for every ttir operation before lowering."""

@@ -27,14 +27,15 @@ def version() -> str:
 
 
 @functools.cache
-def _initialise() -> None:
+def initialise() -> None:
+    """Prepares LLVM for all its targets, once a process."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
 
 
 @functools.cache
 def _target_machine(machine: Machine) -> Any:
-    _initialise()
+    initialise()
     target = llvm.Target.from_triple(machine.triple)
     return target.create_target_machine(cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="small")
 

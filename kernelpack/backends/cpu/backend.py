@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernelpack.backends.base import ArgumentProperty, Backend, Lowered, Options, Stage
 from kernelpack.backends.cpu.carry_scalars import carry_scalars
 from kernelpack.backends.cpu.elementwise import is_elementwise
 from kernelpack.backends.cpu.estimate import program_nanoseconds
+from kernelpack.backends.cpu.jit import LoadedObject
 from kernelpack.backends.cpu.levels import level_of, resolve
 from kernelpack.backends.cpu.tile_program import TileProgram
 from kernelpack.backends.cpu.tiles_to_llir import tiles_to_llir
@@ -19,6 +21,9 @@ from kernelpack.ir.types import FLOATS, FloatType, element_of
 from kernelpack.llvm import codegen
 from kernelpack.passes import TTIR_PASSES
 from kernelpack.target import Target
+
+if TYPE_CHECKING:
+    from kernelpack.compiler import CompiledKernel
 
 _CSRC = Path(__file__).parents[3] / "csrc"
 
@@ -57,6 +62,9 @@ class CPUBackend(Backend):
             supported = ", ".join(name for name, kind in FLOATS.items() if kind.width > 8)
             return f"8-bit floats are not supported on CPUs yet; use one of {supported}"
         return None
+
+    def load(self, kernel: CompiledKernel) -> LoadedObject:
+        return LoadedObject(kernel)
 
     def tool_versions(self) -> Mapping[str, str]:
         return {"llvm": codegen.version()}

@@ -1,0 +1,1 @@
+"""Launches from Python: argument specialization, compilation on first use, launch."""
