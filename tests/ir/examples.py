@@ -124,6 +124,7 @@ EXAMPLES: dict[str, str] = {
         %1 = tt.get_num_programs z : i32
         """
     ),
+    "barrier": function("gpu.barrier"),
     "tiles": function(
         """
         %0 = tt.make_range {end = 16 : i32, start = 8 : i32} : tensor<8xi32>

@@ -199,6 +199,7 @@ _OTHERS: dict[str, Callable[[_Machine, Operation, Sequence[Any], Environment], l
     "tt.split": _Machine.split,
     "tt.reduce": _Machine.reduce,
     "tt.scan": _Machine.scan,
+    "gpu.barrier": lambda machine, op, operands, env: [],  # a program has one thread here
     "scf.if": _Machine.if_,
     "scf.for": _Machine.for_,
     "scf.while": _Machine.while_,
