@@ -1,0 +1,1 @@
+"""Facts about IR, computed without changing it."""

@@ -1,0 +1,47 @@
+"""The GPU architectures that code is generated for, and what each offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelpack.errors import TargetError
+from kernelpack.target import Target
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One GPU architecture.
+
+    `features` pins the PTX ISA version that LLVM emits: the lowest that knows the architecture's instructions, so that older
+    drivers accept it. `shared_bytes` is what one block may use (CUDA C Programming Guide, "Technical Specifications per
+    Compute Capability").
+    """
+
+    name: str
+    capability: int
+    features: str
+    shared_bytes: int
+
+
+ARCHITECTURES = {
+    row.name: row
+    for row in (
+        Architecture("sm_80", 80, "+ptx80", 163 * 1024),
+        Architecture("sm_86", 86, "+ptx80", 99 * 1024),
+        Architecture("sm_87", 87, "+ptx80", 163 * 1024),
+        Architecture("sm_89", 89, "+ptx80", 99 * 1024),
+        Architecture("sm_90", 90, "+ptx80", 227 * 1024),
+        Architecture("sm_90a", 90, "+ptx86", 227 * 1024),
+    )
+}
+
+
+def architecture_of(target: Target) -> Architecture:
+    """Returns the architecture of a resolved target. Raises TargetError for one that is not built for."""
+    found = ARCHITECTURES.get(target.arch)
+    if found is None:
+        raise TargetError(
+            f"target {target}: architecture {target.arch!r} is not supported",
+            cure=f"use one of {', '.join('cuda:' + name for name in ARCHITECTURES)}, or cuda:native",
+        )
+    return found

@@ -1,0 +1,130 @@
+"""The CUDA backend: its stages, targets and argument facts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kernelpack.backends.base import ArgumentProperty, Backend, Options, Stage
+from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
+from kernelpack.backends.cuda.architectures import ARCHITECTURES, architecture_of
+from kernelpack.backends.cuda.driver import device_capability
+from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx
+from kernelpack.backends.cuda.lowering import LOWERINGS
+from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
+from kernelpack.backends.cuda.toolchain import find_ptxas, nvjitlink_version, ptxas_version
+from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
+from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
+from kernelpack.errors import TargetError, UnsupportedError
+from kernelpack.ir.core import Operation
+from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, element_of
+from kernelpack.llvm.codegen import version as llvm_version
+from kernelpack.target import Target
+
+_CSRC = Path(__file__).resolve().parents[3] / "csrc"
+_INTEGERS = (1, 8, 16, 32, 64)
+_STRUCTURE = frozenset(
+    {"builtin.module", "tt.func", "tt.return", "scf.yield", "scf.condition", "tt.reduce.return", "tt.scan.return"}
+)
+
+
+class CUDABackend(Backend):
+    """Compiles for NVIDIA GPUs from sm_80 to sm_90a, without a GPU or a driver."""
+
+    name = "cuda"
+    image_kind = "cubin"
+    dispatch_key = "CUDA"
+    launcher = "kernelpack::CudaLauncher"
+    launcher_header = _CSRC / "cuda_launcher.h"
+    launcher_sources = (_CSRC / "cuda_launcher.cpp",)
+
+    def resolve_target(self, target: Target) -> Target:
+        if target.arch == "native":
+            target = Target(self.name, _native(), target.features)
+        architecture_of(target)
+        if target.features:
+            raise TargetError(
+                f"target {target}: cuda targets have no features",
+                cure=f"write {self.name}:{target.arch}",
+            )
+        return target
+
+    def stages(self, target: Target, options: Options) -> dict[str, Stage]:
+        _check(options)
+        return {
+            "ttgir": ttir_to_ttgir,
+            "llir": ttgir_to_llir,
+            "ptx": llir_to_ptx,
+            "cubin": ptx_to_cubin,
+        }
+
+    def properties(self) -> Sequence[ArgumentProperty]:
+        return (
+            ArgumentProperty(
+                name="tt.divisibility",
+                value=16,
+                guard="{arg} % {value} == 0",
+                holds=lambda value: value % 16 == 0,
+                applies=lambda kind: kind.startswith("!tt.ptr") or kind in ("i32", "i64"),
+            ),
+        )
+
+    def supports(self, op: Operation, target: Target) -> str | None:
+        if op.name not in LOWERINGS and op.name not in _STRUCTURE:
+            return "the CUDA backend has no lowering for it"
+        for value in (*op.operands, *op.results):
+            reason = _unsupported_type(element_of(value.type))
+            if reason is not None:
+                return reason
+        return None
+
+    def tool_versions(self) -> Mapping[str, str]:
+        ptxas = find_ptxas()
+        if ptxas is not None:
+            assembler = f"ptxas {ptxas_version(ptxas)}"
+        else:
+            assembler = f"nvJitLink {nvjitlink_version()}"
+        return {"llvm": llvm_version(), "assembler": assembler}
+
+
+@functools.cache
+def _native() -> str:
+    """Returns the architecture of the first GPU. Raises TargetError where there is none, or one that is not built for."""
+    capability = device_capability()
+    if capability is None:
+        raise TargetError(
+            "target cuda:native: this machine has no CUDA driver or no GPU",
+            cure=f"name an architecture: {', '.join('cuda:' + name for name in ARCHITECTURES)}",
+        )
+    major, minor = capability
+    for name in (f"sm_{major}{minor}a", f"sm_{major}{minor}"):
+        if name in ARCHITECTURES:
+            return name
+    raise TargetError(
+        f"target cuda:native: the GPU has compute capability {major}.{minor}, which is not supported",
+        cure=f"supported are {', '.join(ARCHITECTURES)}",
+    )
+
+
+def _check(options: Options) -> None:
+    if options.num_ctas != 1:
+        raise UnsupportedError(f"num_ctas={options.num_ctas}: clusters are not supported", cure="use num_ctas=1")
+    if options.num_warps not in (1, 2, 4, 8, 16, 32):
+        raise UnsupportedError(f"num_warps={options.num_warps} is not a power of two from 1 to 32", cure="use 4 or 8")
+    if options.num_stages < 1:
+        raise UnsupportedError(
+            f"num_stages={options.num_stages} is below 1", cure="use 1 to load nothing ahead, 2 to 4 otherwise"
+        )
+    if options.maxnreg is not None and not 16 <= options.maxnreg <= 255:
+        raise UnsupportedError(f"maxnreg={options.maxnreg} is outside 16 ... 255", cure="leave it out, or choose 64 to 255")
+
+
+def _unsupported_type(kind: Type) -> str | None:
+    if isinstance(kind, PointerType):
+        return _unsupported_type(kind.pointee)
+    if isinstance(kind, FloatType) and kind.width < 16:
+        return f"{kind} has no arithmetic on this backend yet"
+    if isinstance(kind, IntegerType) and kind.width not in _INTEGERS:
+        return f"integers have 1, 8, 16, 32 or 64 bits, not {kind.width}"
+    return None

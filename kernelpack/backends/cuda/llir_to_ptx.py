@@ -1,0 +1,69 @@
+"""LLVM IR -> PTX: links libdevice where the kernel calls it, optimises, and prints PTX of the pinned ISA version."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from kernelpack.backends.base import Lowered
+from kernelpack.backends.cuda.architectures import Architecture, architecture_of
+from kernelpack.backends.cuda.lowering.math import LIBDEVICE_PREFIX
+from kernelpack.backends.cuda.toolchain import find_libdevice
+from kernelpack.errors import CompilationError
+
+TRIPLE = "nvptx64-nvidia-cuda"
+
+
+def llir_to_ptx(text: str, lowered: Lowered) -> str:
+    """Returns the PTX of a kernel. Raises CompilationError where LLVM refuses the code or libdevice is missing."""
+    return emit_ptx(text, architecture_of(lowered.target))
+
+
+@functools.cache
+def target_machine(cpu: str, features: str) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=cpu, features=features, opt=3)
+
+
+def emit_ptx(text: str, architecture: Architecture) -> str:
+    machine = target_machine(architecture.name, architecture.features)
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as problem:
+        raise CompilationError(f"LLVM refuses the generated code: {problem}", cure="this is a defect of kernelpack") from None
+    module.triple = TRIPLE
+    module.data_layout = str(machine.target_data)
+    if f"@{LIBDEVICE_PREFIX}" in text:
+        _link_libdevice(module)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    # loops stay as written: ptxas unrolls the small ones, and unrolled loops of dots would only spill
+    options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return str(machine.emit_assembly(module))
+
+
+def _link_libdevice(module: Any) -> None:
+    library = llvm.parse_bitcode(_libdevice())
+    library.triple, library.data_layout = module.triple, module.data_layout
+    kernels = {function.name for function in module.functions if not function.is_declaration}
+    module.link_in(library)
+    for function in module.functions:
+        if not function.is_declaration and function.name not in kernels:
+            function.linkage = llvm.Linkage.internal
+
+
+@functools.cache
+def _libdevice() -> bytes:
+    path = find_libdevice()
+    if path is None:
+        raise CompilationError(
+            "the kernel uses a function of NVIDIA's libdevice, and libdevice.10.bc was not found",
+            cure="pip install nvidia-nvvm (it comes with nvidia-cuda-nvcc), or install the CUDA toolkit",
+        )
+    return Path(path).read_bytes()

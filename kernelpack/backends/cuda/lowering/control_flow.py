@@ -1,0 +1,130 @@
+"""Structured control flow, program indices and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernelpack.backends.cuda.lowering.state import Lowering
+from kernelpack.ir.core import Block, Operation, Value
+from kernelpack.llvm.text import Val
+
+
+class _Phis:
+    """Values that meet at the head of a block, written before all of their sources are known."""
+
+    def __init__(self, state: Lowering, values: Sequence[Value], like: Sequence[Value]) -> None:
+        """Defines `values` here; they have as many registers as `like`, of the same types."""
+        self.state = state
+        self.phis: list[Val] = []
+        self.slots: list[int] = []
+        self.sources: list[tuple[str, list[Val]]] = []
+        for value, source in zip(values, like, strict=True):
+            registers = []
+            for register in state[source]:
+                name = Val(register.type, state.emit.fresh("phi"))
+                self.slots.append(len(state.emit.lines))
+                state.emit.lines.append("")
+                registers.append(name)
+            state[value] = registers
+            self.phis += registers
+
+    def add(self, block: str, values: Sequence[Value]) -> None:
+        """States what comes from a block that jumps here."""
+        self.sources.append((block, [register for value in values for register in self.state[value]]))
+
+    def write(self) -> None:
+        for number, (phi, slot) in enumerate(zip(self.phis, self.slots, strict=True)):
+            pairs = ", ".join(f"[ {registers[number].name}, %{block} ]" for block, registers in self.sources)
+            self.state.emit.lines[slot] = f"  {phi.name} = phi {phi.type} {pairs}"
+
+
+def _for(state: Lowering, op: Operation) -> None:
+    emit = state.emit
+    lower, upper, step, *initial = op.operands
+    head, body, end = (emit.new_label(name) for name in ("for", "body", "end"))
+    before = emit.block
+    emit.jump(head)
+    emit.label(head)
+    phis = _Phis(state, op.body.arguments, [lower, *initial])
+    phis.add(before, [lower, *initial])
+    for result, argument in zip(op.results, op.body.arguments[1:], strict=True):
+        state[result] = state[argument]
+    induction = state.scalar(op.body.arguments[0])
+    emit.branch(emit.compare("icmp", "slt", induction, state.scalar(upper)), body, end)
+    emit.label(body)
+    state.block(op.body)
+    following = emit.op(induction.type, f"add nsw {induction}, {state.scalar(step).name}")
+    yielded = [register for value in op.body.terminator.operands for register in state[value]]
+    phis.sources.append((emit.block, [following, *yielded]))
+    phis.write()
+    hint = ", !llvm.loop !0" if op.attributes.get("nounroll") else ""
+    emit.line(f"br label %{head}{hint}")
+    emit.label(end)
+
+
+def _if(state: Lowering, op: Operation) -> None:
+    emit = state.emit
+    branches = [region.block for region in op.regions if region.blocks]
+    labels = [emit.new_label(name) for name in ("then", "else")][: len(branches)]
+    end = emit.new_label("endif")
+    condition = state.scalar(op.operands[0])
+    emit.branch(condition, labels[0], labels[1] if len(labels) > 1 else end)
+    sources: list[tuple[str, Block]] = []
+    for label, block in zip(labels, branches, strict=True):
+        emit.label(label)
+        state.block(block)
+        sources.append((emit.block, block))
+        emit.jump(end)
+    emit.label(end)
+    if op.results:
+        phis = _Phis(state, op.results, branches[0].terminator.operands)
+        for label, block in sources:
+            phis.add(label, block.terminator.operands)
+        phis.write()
+
+
+def _while(state: Lowering, op: Operation) -> None:
+    emit = state.emit
+    before, after = (region.block for region in op.regions)
+    head, body, end = (emit.new_label(name) for name in ("while", "do", "end"))
+    entry = emit.block
+    emit.jump(head)
+    emit.label(head)
+    phis = _Phis(state, before.arguments, op.operands)
+    phis.add(entry, op.operands)
+    state.block(before)
+    condition, *passed = before.terminator.operands
+    for argument, result, value in zip(after.arguments, op.results, passed, strict=True):
+        state[argument] = state[result] = state[value]
+    emit.branch(state.scalar(condition), body, end)
+    emit.label(body)
+    state.block(after)
+    phis.add(emit.block, after.terminator.operands)
+    phis.write()
+    emit.jump(head)
+    emit.label(end)
+
+
+def inline(state: Lowering, block: Block, arguments: Sequence[Val]) -> list[Val]:
+    """Lowers a combine region for scalars and returns what it gives."""
+    for argument, value in zip(block.arguments, arguments, strict=True):
+        state[argument] = [value]
+    state.block(block)
+    return [state.scalar(value) for value in block.terminator.operands]
+
+
+def _special(register: str) -> Callable[[Lowering, Operation], None]:
+    def lower(state: Lowering, op: Operation) -> None:
+        name = f"llvm.nvvm.read.ptx.sreg.{register}.{op.attributes['axis']}"
+        state[op.result] = [state.emit.call("i32", name, [])]
+
+    return lower
+
+
+CONTROL_FLOW: dict[str, Callable[[Lowering, Operation], None]] = {
+    "scf.for": _for,
+    "scf.if": _if,
+    "scf.while": _while,
+    "tt.get_program_id": _special("ctaid"),
+    "tt.get_num_programs": _special("nctaid"),
+}

@@ -1,0 +1,214 @@
+"""Matrix products: mma.sync on fragments in registers, and fused multiply-adds over operands in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernelpack.backends.cuda.lowering.linear_code import I32, i32, thread_bases
+from kernelpack.backends.cuda.lowering.shared_memory import Addresses, read_registers
+from kernelpack.backends.cuda.lowering.state import Lowering
+from kernelpack.backends.cuda.memory_layouts import memory_bits
+from kernelpack.backends.cuda.tensor_core import MmaInstruction, mma_instruction
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.types import F32, element_of, shape_of
+from kernelpack.layout.convert import access_shared
+from kernelpack.layout.encoding import layout_of
+from kernelpack.layout.families import HARDWARE, dim
+from kernelpack.layout.linear import Basis, LinearLayout, log2
+from kernelpack.llvm.text import Val, suffix
+
+
+class _Fragments:
+    """The registers of an operand by the coordinates they hold in the first thread."""
+
+    def __init__(self, state: Lowering, value: Value) -> None:
+        self.shape = shape_of(value.type)
+        self.places = {place: index for index, place in enumerate(layout_of(value).images("register"))}
+        self.registers = state[value]
+
+    def __getitem__(self, place: Sequence[int]) -> Val:
+        """Returns an element; a tile smaller than the fragment repeats."""
+        return self.registers[self.places[tuple(x % size for x, size in zip(place, self.shape, strict=True))]]
+
+
+def _steps(places: set[int], tile: int) -> list[int]:
+    """Returns where the tiles of a dimension start, given the coordinates that a thread's registers hold."""
+    return sorted({place - place % tile for place in places})
+
+
+def _mma(state: Lowering, op: Operation) -> None:
+    instruction = mma_instruction(op)
+    assert instruction is not None
+    a, b = (_Words(state, operand, instruction) for operand in op.operands[:2])
+    c = _Fragments(state, op.operands[2])
+    layout = layout_of(op.result)
+    places = layout.images("register")
+    registers: dict[Basis, Val] = {}
+    batches = sorted({place[:-2] for place in places})
+    rows = _steps({place[-2] for place in places}, 16)
+    columns = _steps({place[-1] for place in places}, 8)
+    depth = shape_of(op.operands[0].type)[-1]
+    for batch in batches:
+        for m in rows:
+            for n in columns:
+                corners = [(*batch, m + i, n + j) for i in (0, 8) for j in (0, 1)]
+                total = [c[corner] for corner in corners]
+                for k in range(0, depth, instruction.k):
+                    total = _issue(state, instruction, a.a(batch, m, k), b.b(batch, k, n), total)
+                registers.update(zip(corners, total, strict=True))
+    state[op.result] = [registers[place] for place in places]
+
+
+def _issue(state: Lowering, instruction: MmaInstruction, a: list[Val], b: list[Val], c: list[Val]) -> list[Val]:
+    kinds = [value.type for value in c]
+    result = state.emit.call("{" + ", ".join(kinds) + "}", instruction.intrinsic, [*a, *b, *c])
+    return state.fields(result, kinds)
+
+
+class _Words:
+    """The 32-bit registers of operand a or b of an mma, packed from elements along K; each is made once."""
+
+    def __init__(self, state: Lowering, value: Value, instruction: MmaInstruction) -> None:
+        self.state = state
+        self.fragments = _Fragments(state, value)
+        self.instruction = instruction
+        self.tf32 = element_of(value.type) == F32
+        self.known: dict[tuple[Basis, bool], Val] = {}
+
+    def a(self, batch: Basis, m: int, k: int) -> list[Val]:
+        half = self.instruction.k // 2
+        return [self.word((*batch, m + i, k + j), -1) for j in (0, half) for i in (0, 8)]
+
+    def b(self, batch: Basis, k: int, n: int) -> list[Val]:
+        return [self.word((*batch, k + j, n), -2) for j in (0, self.instruction.k // 2)]
+
+    def word(self, place: Basis, axis: int) -> Val:
+        place = tuple(x % size for x, size in zip(place, self.fragments.shape, strict=True))
+        key = place, axis == -1
+        if key not in self.known:
+            position = len(place) + axis
+            elements = []
+            for step in range(32 // self.instruction.bits):
+                elements.append(self.fragments[(*place[:position], place[position] + step, *place[position + 1 :])])
+            self.known[key] = self.tensor_float(elements[0]) if self.tf32 else self.state.pack(elements, self.instruction.word)
+        return self.known[key]
+
+    def tensor_float(self, value: Val) -> Val:
+        """Rounds to tf32; without it the tensor core would cut the low bits off."""
+        return self.state.asm(I32, "cvt.rna.tf32.f32 $0, $1;", "=r,f", [value], pure=True)
+
+
+# ---- ordinary cores ----
+
+_CHUNK = 8
+"""How many steps along the summed dimension one round of the loop of an ordinary dot takes."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Operand a or b of an ordinary dot: its buffer, and the layout of one chunk of what a thread reads of it."""
+
+    address: Val
+    memory: LinearLayout
+    chunk: LinearLayout
+
+
+def _fma_dot(state: Lowering, op: Operation) -> None:
+    """A loop over the summed dimension; each round reads a chunk of the thread's rows of A and columns of B."""
+    emit = state.emit
+    layout = layout_of(op.result)
+    rank = len(layout.shape)
+    depth = shape_of(op.operands[0].type)[-1]
+    step = min(_CHUNK, depth)
+    sides = [
+        _side(state, operand, layout, skip, step) for operand, skip in zip(op.operands[:2], (rank - 1, rank - 2), strict=True)
+    ]
+    places = layout.images("register")
+    initial = state[op.operands[2]]
+    if depth == step:
+        state[op.result] = _round(state, op, sides, places, initial, None)
+        return
+    head, body, end = (emit.new_label(name) for name in ("dot", "step", "enddot"))
+    before = emit.block
+    emit.jump(head)
+    emit.label(head)
+    start = len(emit.lines)
+    emit.lines += [""] * (len(initial) + 1)
+    k = Val(I32, emit.fresh("k"))
+    totals = [Val(value.type, emit.fresh("sum")) for value in initial]
+    emit.branch(emit.compare("icmp", "slt", k, i32(depth)), body, end)
+    emit.label(body)
+    advanced = _round(state, op, sides, places, totals, k)
+    following = emit.binary("add", k, i32(step))
+    emit.lines[start] = f"  {k.name} = phi i32 [ 0, %{before} ], [ {following.name}, %{emit.block} ]"
+    for index, (total, first, again) in enumerate(zip(totals, initial, advanced, strict=True), start + 1):
+        emit.lines[index] = f"  {total.name} = phi {total.type} [ {first.name}, %{before} ], [ {again.name}, %{emit.block} ]"
+    emit.jump(head)
+    emit.label(end)
+    state[op.result] = totals
+
+
+def _side(state: Lowering, operand: Value, result: LinearLayout, skip: int, step: int) -> _Side:
+    """Returns an operand as the threads that own the result read it: `skip` is its summed dimension."""
+    shape = list(shape_of(operand.type))
+    rank = len(shape)
+
+    def along_k(basis: Basis) -> Basis:
+        return tuple(0 if axis == skip else x for axis, x in enumerate(basis))
+
+    ins = {name: [along_k(basis) for basis in result.bases(name)] for name in HARDWARE}
+    ks = [tuple(1 << bit if axis == skip else 0 for axis in range(rank)) for bit in range(log2(step))]
+    ins["register"] = [*ks, *(basis for basis in ins["register"] if any(basis))]
+    memory = layout_of(operand)
+    chunk = LinearLayout.make(ins, {dim(axis): size for axis, size in enumerate(shape)})
+    return _Side(state.addresses[operand], memory, chunk)
+
+
+def _round(
+    state: Lowering, op: Operation, sides: list[_Side], places: list[Basis], totals: list[Val], k: Val | None
+) -> list[Val]:
+    """Adds one chunk's products to the totals; `k` is where the chunk starts, None for the only one."""
+    kind = op.operands[0].type
+    bits = memory_bits(kind)
+    rank = len(places[0])
+    read: list[dict[Basis, Val]] = []
+    for side, skip in zip(sides, (rank - 1, rank - 2), strict=True):
+        access = access_shared(side.chunk, side.memory, bits)
+        more = [] if k is None else [(k, _offsets_along(side.memory, skip, bits // 8))]
+        addresses = Addresses(state, side.address, thread_bases(access.offsets, 0, bits // 8), *more)
+        wanted = range(side.chunk.in_size("register"))
+        registers = read_registers(state, side.address, access, kind, wanted, addresses)
+        read.append(dict(zip(side.chunk.images("register"), registers, strict=True)))
+    a, b = read
+    depth = 1 + max(place[-1] for place in a)
+    result = []
+    for place, total in zip(places, totals, strict=True):
+        for inner in range(depth):
+            left = _widen(state, a[(*place[:-1], inner)], total.type)
+            right = _widen(state, b[(*place[:-2], inner, place[-1])], total.type)
+            total = _multiply_add(state, left, right, total)
+        result.append(total)
+    return result
+
+
+def _offsets_along(memory: LinearLayout, axis: int, scale: int) -> list[int]:
+    """Returns what each bit of a coordinate adds to an offset in bytes."""
+    inverse = memory.invert()
+    return [basis[0] * scale for basis in inverse.bases(dim(axis))]
+
+
+def _widen(state: Lowering, value: Val, kind: str) -> Val:
+    if value.type == kind:
+        return value
+    return state.emit.cast("sext" if kind.startswith("i") else "fpext", value, kind)
+
+
+def _multiply_add(state: Lowering, a: Val, b: Val, c: Val) -> Val:
+    emit = state.emit
+    if c.type.startswith("i"):
+        return emit.binary("add", emit.binary("mul", a, b), c)
+    return emit.call(c.type, f"llvm.fma.{suffix(c.type)}", [a, b, c])
+
+
+DOT: dict[str, Callable[[Lowering, Operation], None]] = {"tt.dot": _mma, "ttg.fma_dot": _fma_dot}

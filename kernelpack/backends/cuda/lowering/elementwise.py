@@ -1,0 +1,204 @@
+"""Elementwise operations: one table from ttir to LLVM, applied to every register of a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelpack.backends.cuda.lowering.math import MATH
+from kernelpack.backends.cuda.lowering.state import Lowering, memory_type, register_type
+from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import attribute, pointee_of
+from kernelpack.ir.types import Type, bit_width
+from kernelpack.llvm.text import Val, literal, suffix
+
+Element = Callable[[Lowering, Operation, list[Val]], Val]
+"""Lowers one element: takes the operands' registers, returns the result's."""
+
+
+def _opcode(opcode: str, *, float: bool = False) -> Element:
+    def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
+        flags = " contract" if float and state.options.enable_fp_fusion else ""
+        return state.emit.binary(opcode + flags, *values)
+
+    return lower
+
+
+def _intrinsic(name: str) -> Element:
+    """An LLVM intrinsic overloaded on its type."""
+
+    def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
+        return state.emit.call(values[0].type, f"llvm.{name}.{suffix(values[0].type)}", values)
+
+    return lower
+
+
+def _cast(opcode: str) -> Element:
+    return lambda state, op, values: state.emit.cast(opcode, values[0], register_type(op.result.type))
+
+
+def _compare_int(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    return state.emit.compare("icmp", op.attributes["predicate"], *values)
+
+
+def _compare_float(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    return state.emit.compare("fcmp", op.attributes["predicate"], *values)
+
+
+def convert_float(state: Lowering, value: Val, target: str) -> Val:
+    """Converts between floating-point types with round to nearest even."""
+    widths = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+    before, after = widths[value.type], widths[target]
+    if before == after == 16 and value.type != target:
+        return convert_float(state, convert_float(state, value, "float"), target)
+    if before == after:
+        return value
+    if before == 64 and after == 16:  # one rounding only: LLVM has the double to half conversion, bfloat goes through float
+        if target == "half":
+            return state.emit.cast("fptrunc", value, target)
+        return _double_to_bfloat(state, value)
+    return state.emit.cast("fpext" if after > before else "fptrunc", value, target)
+
+
+def _double_to_bfloat(state: Lowering, value: Val) -> Val:
+    """Rounds to odd in float first, so that the second rounding sees whether anything was cut off (Boldo and Melquiond, 2008)."""
+    emit = state.emit
+    near = emit.cast("fptrunc", value, "float")
+    back = emit.cast("fpext", near, "double")
+    bits = emit.cast("bitcast", near, "i32")
+    magnitude_near = emit.call("double", "llvm.fabs.f64", [back])
+    magnitude = emit.call("double", "llvm.fabs.f64", [value])
+    above = emit.compare("fcmp", "ogt", magnitude_near, magnitude)
+    truncated = emit.select(above, emit.binary("sub", bits, literal(1, "i32")), bits)
+    inexact = emit.compare("fcmp", "one", back, value)
+    odd = emit.select(inexact, emit.binary("or", truncated, literal(1, "i32")), bits)
+    return emit.cast("fptrunc", emit.cast("bitcast", odd, "float"), "bfloat")
+
+
+def _float_cast(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    target = register_type(op.result.type)
+    if op.name == "tt.fp_to_fp" and attribute(op, "rounding") == "rtz":
+        return _round_to_zero(state, values[0], target)
+    return convert_float(state, values[0], target)
+
+
+def _round_to_zero(state: Lowering, value: Val, target: str) -> Val:
+    value = convert_float(state, value, "float") if value.type in ("half", "bfloat") else value
+    if value.type == "float" and target == "bfloat":
+        return state.emit.call("bfloat", "llvm.nvvm.f2bf16.rz", [value])
+    if value.type == "float" and target == "half":
+        bits = state.asm("i16", "cvt.rz.f16.f32 $0, $1;", "=h,f", [value], pure=True)
+        return state.emit.cast("bitcast", bits, "half")
+    if value.type == "double" and target == "float":
+        return state.emit.call("float", "llvm.nvvm.d2f.rz", [value])
+    if value.type == "double":
+        return _round_to_zero(state, state.emit.call("float", "llvm.nvvm.d2f.rz", [value]), target)
+    return convert_float(state, value, target)
+
+
+def _int_to_float(opcode: str) -> Element:
+    def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
+        target = register_type(op.result.type)
+        if target != "bfloat":
+            return state.emit.cast(opcode, values[0], target)
+        wide = (
+            "double" if bit_width(op.operands[0].type) > 24 else "float"
+        )  # exact (below 2^53), so that only one rounding happens
+        return convert_float(state, state.emit.cast(opcode, values[0], wide), target)
+
+    return lower
+
+
+def _float_to_int(opcode: str) -> Element:
+    def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
+        value = convert_float(state, values[0], "float") if values[0].type == "bfloat" else values[0]
+        return state.emit.cast(opcode, value, register_type(op.result.type))
+
+    return lower
+
+
+def _negate(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    return state.emit.op(values[0].type, f"fneg {values[0]}")
+
+
+def _select(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    return state.emit.select(*values)
+
+
+def _bitcast(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    return state.from_integer(state.as_integer(values[0]), register_type(op.result.type))
+
+
+def _addptr(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    pointer, offset = values
+    return state.emit.op(pointer.type, f"getelementptr {memory_pointee(op.result.type)}, {pointer}, {offset}")
+
+
+def memory_pointee(kind: Type) -> str:
+    """Returns the LLVM type that a pointer's offsets count."""
+    return memory_type(pointee_of(kind))
+
+
+def _clamp(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    x, low, high = values
+    upper, lower = ("minimum", "maximum") if attribute(op, "propagate_nan") == "all" else ("minnum", "maxnum")
+    bounded = _intrinsic(lower)(state, op, [x, low])
+    return _intrinsic(upper)(state, op, [bounded, high])
+
+
+def _multiply_high(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    emit, width = state.emit, bit_width(op.result.type)
+    wide = f"i{2 * width}"
+    product = emit.binary("mul", *(emit.cast("zext", value, wide) for value in values))
+    return emit.cast("trunc", emit.binary("lshr", product, Val(wide, str(width))), values[0].type)
+
+
+def _divide_precisely(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    return state.emit.binary("fdiv", *values)
+
+
+ELEMENTWISE: dict[str, Element] = {
+    **{f"arith.{name}": _opcode(opcode) for name, opcode in {
+        "addi": "add", "subi": "sub", "muli": "mul", "divsi": "sdiv", "divui": "udiv", "remsi": "srem", "remui": "urem",
+        "andi": "and", "ori": "or", "xori": "xor", "shli": "shl", "shrsi": "ashr", "shrui": "lshr",
+    }.items()},
+    **{f"arith.{name}": _opcode(opcode, float=True) for name, opcode in {
+        "addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv",
+    }.items()},
+    **{f"arith.{name}": _intrinsic(intrinsic) for name, intrinsic in {
+        "maxsi": "smax", "maxui": "umax", "minsi": "smin", "minui": "umin",
+        "maximumf": "maximum", "minimumf": "minimum", "maxnumf": "maxnum", "minnumf": "minnum",
+    }.items()},
+    "arith.negf": _negate,
+    "arith.cmpi": _compare_int,
+    "arith.cmpf": _compare_float,
+    "arith.select": _select,
+    "arith.extsi": _cast("sext"),
+    "arith.extui": _cast("zext"),
+    "arith.trunci": _cast("trunc"),
+    "arith.extf": _float_cast,
+    "arith.truncf": _float_cast,
+    "arith.sitofp": _int_to_float("sitofp"),
+    "arith.uitofp": _int_to_float("uitofp"),
+    "arith.fptosi": _float_to_int("fptosi"),
+    "arith.fptoui": _float_to_int("fptoui"),
+    "arith.bitcast": _bitcast,
+    "tt.bitcast": _bitcast,
+    "tt.int_to_ptr": _cast("inttoptr"),
+    "tt.ptr_to_int": _cast("ptrtoint"),
+    "tt.addptr": _addptr,
+    "tt.fp_to_fp": _float_cast,
+    "tt.clampf": _clamp,
+    "tt.mulhiui": _multiply_high,
+    "tt.precise_divf": _divide_precisely,
+    **MATH,
+}  # fmt: skip
+
+
+def lower_elementwise(state: Lowering, op: Operation) -> None:
+    """Applies the table's row to every register; scalar operands (the condition of a select) serve all of them."""
+    lower = ELEMENTWISE[op.name]
+    operands = [state[operand] for operand in op.operands]
+    count = max(map(len, operands))
+    state[op.result] = [
+        lower(state, op, [registers[index if len(registers) > 1 else 0] for registers in operands]) for index in range(count)
+    ]

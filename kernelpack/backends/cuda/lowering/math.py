@@ -1,0 +1,109 @@
+"""Elementary functions: hardware instructions where they are accurate, NVIDIA's libdevice elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelpack.backends.cuda.lowering.state import Lowering
+from kernelpack.ir.core import Operation
+from kernelpack.llvm.text import Val, literal, suffix
+
+Element = Callable[[Lowering, Operation, list[Val]], Val]
+
+LIBDEVICE_PREFIX = "__nv_"
+"""Functions so called are linked from libdevice before optimisation."""
+
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH = 0.693145751953125  # ln 2 with its low bits cut off, so that n * _LN2_HIGH is exact for |n| < 2^10
+_LN2_LOW = 1.428606765330187e-06
+_EXP_LIMIT = 104.0  # beyond it float32 exp is 0 or infinite
+
+
+def _through_float(lower: Element) -> Element:
+    """Computes 16-bit floats in float32."""
+
+    def wrapped(state: Lowering, op: Operation, values: list[Val]) -> Val:
+        kind = values[0].type
+        if kind not in ("half", "bfloat"):
+            return lower(state, op, values)
+        wide = [state.emit.cast("fpext", value, "float") for value in values]
+        return state.emit.cast("fptrunc", lower(state, op, wide), kind)
+
+    return wrapped
+
+
+def _libdevice(name: str) -> Element:
+    """A function of libdevice: `name` for double, `namef` for float."""
+
+    def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
+        function = LIBDEVICE_PREFIX + name + ("f" if values[0].type == "float" else "")
+        return state.emit.call(values[0].type, function, values)
+
+    return _through_float(lower)
+
+
+def _intrinsic(name: str) -> Element:
+    def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
+        return state.emit.call(values[0].type, f"llvm.{name}.{suffix(values[0].type)}", values)
+
+    return lower
+
+
+def _exp2(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    """ex2.approx: 2 ulp; results below 2^-126 become 0."""
+    if values[0].type == "double":
+        return _libdevice("exp2")(state, op, values)
+    return state.emit.call("float", "llvm.nvvm.ex2.approx.ftz.f", values)
+
+
+def _exp(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    """exp(x) = 2^n 2^(r / ln 2) with n = floor(x / ln 2), r = x - n ln 2 in two steps (Cody and Waite); about 2 ulp.
+
+    The product x / ln 2 alone, rounded, would be wrong by a relative |x| 2^-24.
+    """
+    if values[0].type == "double":
+        return _libdevice("exp")(state, op, values)
+    emit, x = state.emit, values[0]
+
+    def number(value: float) -> Val:
+        return literal(value, "float")
+
+    for predicate, limit in (("ogt", _EXP_LIMIT), ("olt", -_EXP_LIMIT)):  # ordered compares let NaN pass
+        x = emit.select(emit.compare("fcmp", predicate, x, number(limit)), number(limit), x)
+    n = emit.call("float", "llvm.floor.f32", [emit.binary("fmul", x, number(_LOG2_E))])
+    minus_n = emit.op("float", f"fneg {n}")
+    r = emit.call("float", "llvm.fma.f32", [minus_n, number(_LN2_HIGH), x])
+    r = emit.call("float", "llvm.fma.f32", [minus_n, number(_LN2_LOW), r])
+    fraction = emit.call("float", "llvm.nvvm.ex2.approx.ftz.f", [emit.binary("fmul", r, number(_LOG2_E))])
+    power = emit.call("float", "llvm.nvvm.ex2.approx.ftz.f", [n])
+    return emit.binary("fmul", fraction, power)
+
+
+def _rsqrt(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    if values[0].type == "double":
+        return _libdevice("rsqrt")(state, op, values)
+    return state.emit.call("float", "llvm.nvvm.rsqrt.approx.f", values)
+
+
+def _remainder(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    return _libdevice("fmod")(state, op, values)
+
+
+def _absolute_int(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    return state.emit.call(values[0].type, f"llvm.abs.{values[0].type}", [values[0], Val("i1", "false")])
+
+
+MATH: dict[str, Element] = {
+    "math.absf": _intrinsic("fabs"),
+    "math.absi": _absolute_int,
+    "math.ceil": _intrinsic("ceil"),
+    "math.floor": _intrinsic("floor"),
+    "math.fma": _intrinsic("fma"),
+    "math.sqrt": _through_float(_intrinsic("sqrt")),
+    "tt.precise_sqrt": _through_float(_intrinsic("sqrt")),
+    "math.rsqrt": _through_float(_rsqrt),
+    "math.exp": _through_float(_exp),
+    "math.exp2": _through_float(_exp2),
+    **{f"math.{name}": _libdevice(name) for name in ("cos", "erf", "log", "log1p", "log2", "sin", "tanh")},
+    "arith.remf": _remainder,
+}

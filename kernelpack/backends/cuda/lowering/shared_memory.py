@@ -1,0 +1,261 @@
+"""Tiles in shared memory: buffers, vector and ldmatrix reads, swizzled writes, asynchronous copies, barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from kernelpack.backends.cuda.async_copy import async_copy_bits
+from kernelpack.backends.cuda.dialect import OFFSET
+from kernelpack.backends.cuda.lowering.global_memory import elements_of, from_memory, to_memory, word_of, words_of
+from kernelpack.backends.cuda.lowering.linear_code import LinearOffsets, i32, thread_bases
+from kernelpack.backends.cuda.lowering.state import Lowering, memory_type, register_type
+from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
+from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import optional_operand
+from kernelpack.ir.types import I1, MemDescType, Type, element_of, shape_of
+from kernelpack.layout.convert import MatrixLoad, SharedAccess, access_shared, match_ldmatrix
+from kernelpack.layout.encoding import layout_of
+from kernelpack.layout.linear import LinearLayout
+from kernelpack.llvm.text import Val
+
+
+class Addresses:
+    """Addresses in a buffer: base plus an offset that is linear in the thread's index, other indices and a register's number."""
+
+    def __init__(self, state: Lowering, base: Val, bases: Sequence[int], *more: tuple[Val, Sequence[int]]) -> None:
+        self.state = state
+        self.base = base
+        self.offsets = LinearOffsets(state.emit, [(state.tid, bases), *more])
+        self._moved: dict[Val, Val] = {}
+
+    def __getitem__(self, constant: int) -> Val:
+        """Returns the address whose offset is the thread's xor a constant number of bytes."""
+        emit = self.state.emit
+        varying, added = self.offsets.split(constant)
+        if varying not in self._moved:
+            self._moved[varying] = emit.offset(self.base, varying)
+        return emit.offset(self._moved[varying], added)
+
+
+def subsets(bits: Sequence[int]) -> list[int]:
+    """Returns every combination of the given bits, the first bit changing fastest."""
+    found = [0]
+    for bit in bits:
+        found += [member | 1 << bit for member in found]
+    return found
+
+
+def _firsts(access: SharedAccess, inside: Sequence[int]) -> list[int]:
+    """Returns the registers in which none of the bits `inside` is set."""
+    mask = sum(1 << bit for bit in inside)
+    return [register for register in range(access.offsets.in_size("register")) if not register & mask]
+
+
+@contextmanager
+def only_if(state: Lowering, condition: Val | None) -> Iterator[None]:
+    """Emits what stands in the context under a condition; None stands for true. No value may leave the context."""
+    if condition is None:
+        yield
+        return
+    emit = state.emit
+    then, end = emit.new_label("if"), emit.new_label("endif")
+    emit.branch(condition, then, end)
+    emit.label(then)
+    yield
+    emit.jump(end)
+    emit.label(end)
+
+
+def write_tile(state: Lowering, base: Val, memory: LinearLayout, layout: LinearLayout, registers: Sequence[Val]) -> None:
+    """Writes a tile to the buffer at `base`; of threads that hold copies, one writes."""
+    values = [to_memory(state, register) for register in registers]
+    bits = _register_bits(values[0])
+    access = access_shared(layout, memory, bits)
+    words = words_of(access.width, bits)
+    with only_if(state, state.owner(layout)):
+        addresses = Addresses(state, base, thread_bases(access.offsets, 0, bits // 8))
+        for first in _firsts(access, access.vector):
+            members = [values[first | member] for member in subsets(access.vector)]
+            per = words.per_word
+            packed = [word_of(state, members[at : at + per], words.kind) for at in range(0, len(members), per)]
+            address = addresses[_register_offset(access, first) * bits // 8]
+            _store_words(state, address, words.kind, packed, access.width * bits // 8)
+
+
+def _register_bits(value: Val) -> int:
+    widths = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+    if value.type.startswith("ptr"):
+        return 64
+    return widths.get(value.type) or int(value.type[1:])
+
+
+def _register_offset(access: SharedAccess, register: int) -> int:
+    return access.offsets(register=register)[0]
+
+
+def _store_words(state: Lowering, address: Val, kind: str, packed: Sequence[Val], align: int) -> None:
+    emit = state.emit
+    if len(packed) == 1:
+        emit.store(packed[0], address, align)
+        return
+    vector_kind = f"<{len(packed)} x {kind}>"
+    vector = Val(vector_kind, "poison")
+    for index, word in enumerate(packed):
+        vector = emit.op(vector_kind, f"insertelement {vector}, {word}, i64 {index}")
+    emit.store(vector, address, align)
+
+
+def read_tile(state: Lowering, base: Val, memory: LinearLayout, layout: LinearLayout, kind: Type) -> list[Val]:
+    """Returns the registers of a tile read from the buffer at `base`, by ldmatrix where that fits."""
+    bits = memory_bits(kind)
+    access = access_shared(layout, memory, bits)
+    matrix = match_ldmatrix(access, bits)
+    if matrix is not None:
+        return _read_matrices(state, base, access, matrix, register_type(kind))
+    return read_registers(state, base, access, kind, range(access.offsets.in_size("register")))
+
+
+def read_registers(
+    state: Lowering, base: Val, access: SharedAccess, kind: Type, wanted: Sequence[int], addresses: Addresses | None = None
+) -> list[Val]:
+    """Returns the wanted registers of a tile, in order; those of one vector must be wanted together."""
+    bits = memory_bits(kind)
+    words = words_of(access.width, bits)
+    addresses = addresses or Addresses(state, base, thread_bases(access.offsets, 0, bits // 8))
+    found: dict[int, Val] = {}
+    members = subsets(access.vector)
+    for first in _firsts(access, access.vector):
+        if first not in wanted:
+            continue
+        address = addresses[_register_offset(access, first) * bits // 8]
+        loaded = _load_words(state, address, words.count, words.kind, access.width * bits // 8)
+        elements = [element for word in loaded for element in elements_of(state, word, memory_type(kind), words.per_word)]
+        for member, element in zip(members, elements, strict=True):
+            found[first | member] = from_memory(state, element, element_of(kind) == I1)
+    return [found[register] for register in wanted]
+
+
+def _load_words(state: Lowering, address: Val, count: int, kind: str, align: int) -> list[Val]:
+    emit = state.emit
+    if count == 1:
+        return [emit.load(kind, address, align)]
+    vector = emit.load(f"<{count} x {kind}>", address, align)
+    return [emit.extract(vector, index) for index in range(count)]
+
+
+def _read_matrices(state: Lowering, base: Val, access: SharedAccess, matrix: MatrixLoad, kind: str) -> list[Val]:
+    """Reads 8x8 matrices; lane 8 j + i gives the address of row i of matrix j (PTX ISA, ldmatrix)."""
+    registers = [basis[0] for basis in access.offsets.bases("register")]
+    lanes = [basis[0] for basis in access.offsets.bases("lane")]
+    rows = [registers[matrix.pair], *lanes[:2]] if matrix.transposed else lanes[2:]
+    numbers = [registers[bit] for bit in matrix.matrices]
+    per_lane = [*rows, *numbers, *[0] * (2 - len(numbers))]
+    warps = [basis[0] for basis in access.offsets.bases("warp")]
+    addresses = Addresses(state, base, [offset * 2 for offset in (*per_lane, *warps)])
+    name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{matrix.count}{'.trans' if matrix.transposed else ''}.b16.p3"
+    found: dict[int, Val] = {}
+    for first in _firsts(access, (matrix.pair, *matrix.matrices)):
+        address = addresses[_register_offset(access, first) * 2]
+        kinds = ["i32"] * matrix.count
+        if matrix.count == 1:
+            words = [state.emit.call("i32", name, [address])]
+        else:
+            words = state.fields(state.emit.call("{" + ", ".join(kinds) + "}", name, [address]), kinds)
+        for member, word in zip(subsets(matrix.matrices), words, strict=True):
+            low, high = state.unpack(word, kind, 2)
+            found[first | member] = low
+            found[first | member | 1 << matrix.pair] = high
+    return [found[register] for register in range(1 << len(registers))]
+
+
+# ---- operations ----
+
+
+def buffer_address(state: Lowering, op: Operation) -> Val:
+    """Returns the address that allocation gave to an operation's buffer or scratch space."""
+    return state.emit.offset(state.memory, op.attributes[OFFSET])
+
+
+def _memory_layout(kind: Type) -> LinearLayout:
+    assert isinstance(kind, MemDescType)
+    return layout_of(kind)
+
+
+def _local_alloc(state: Lowering, op: Operation) -> None:
+    address = buffer_address(state, op)
+    state.addresses[op.result] = address
+    if op.operands:
+        (source,) = op.operands
+        write_tile(state, address, _memory_layout(op.result.type), layout_of(source), state[source])
+
+
+def _local_store(state: Lowering, op: Operation) -> None:
+    source, buffer = op.operands
+    write_tile(state, state.addresses[buffer], _memory_layout(buffer.type), layout_of(source), state[source])
+
+
+def _local_load(state: Lowering, op: Operation) -> None:
+    buffer = op.operands[0]
+    memory = _memory_layout(buffer.type)
+    state[op.result] = read_tile(state, state.addresses[buffer], memory, layout_of(op.result), op.result.type)
+
+
+def _memdesc_index(state: Lowering, op: Operation) -> None:
+    buffer, index = op.operands
+    size = 1
+    for extent in shape_of(op.result.type):
+        size *= extent
+    offset = state.emit.binary("mul", state.scalar(index), i32(size * memory_bits(op.result.type) // 8))
+    state.addresses[op.result] = state.emit.offset(state.addresses[buffer], offset)
+
+
+def _memdesc_trans(state: Lowering, op: Operation) -> None:
+    state.addresses[op.result] = state.addresses[op.operands[0]]
+
+
+def _async_copy(state: Lowering, op: Operation) -> None:
+    pointer, buffer = op.operands[:2]
+    mask = optional_operand(op, "mask")
+    layout, memory = layout_of(pointer), _memory_layout(buffer.type)
+    bits = element_bits(op)
+    vector = async_copy_bits(pointer, mask, memory, bits, state.facts)
+    size = bits << len(vector) >> 3
+    access = access_shared(layout, memory, bits)
+    # 16-byte copies can pass by the L1 cache, smaller ones cannot (PTX ISA, cp.async)
+    name = f"llvm.nvvm.cp.async.{'cg' if size == 16 else 'ca'}.shared.global.{size}"
+    with only_if(state, state.owner(layout)):
+        addresses = Addresses(state, state.addresses[buffer], thread_bases(access.offsets, 0, bits // 8))
+        for first in _firsts(access, vector):
+            target = addresses[_register_offset(access, first) * bits // 8]
+            source = state[pointer][first]
+            if mask is None:
+                state.emit.call("void", name, [target, source])
+            else:
+                amount = state.emit.select(state[mask][first], i32(size), i32(0))
+                state.emit.call("void", name + ".s", [target, source, amount])
+
+
+def _commit(state: Lowering, op: Operation) -> None:
+    state.emit.call("void", "llvm.nvvm.cp.async.commit.group", [])
+
+
+def _wait(state: Lowering, op: Operation) -> None:
+    state.emit.call("void", "llvm.nvvm.cp.async.wait.group", [i32(op.attributes["num"])])
+
+
+def _barrier(state: Lowering, op: Operation) -> None:
+    state.barrier()
+
+
+SHARED_MEMORY: dict[str, Callable[[Lowering, Operation], None]] = {
+    "ttg.local_alloc": _local_alloc,
+    "ttg.local_store": _local_store,
+    "ttg.local_load": _local_load,
+    "ttg.memdesc_index": _memdesc_index,
+    "ttg.memdesc_trans": _memdesc_trans,
+    "ttg.async_copy_global_to_local": _async_copy,
+    "ttg.async_commit_group": _commit,
+    "ttg.async_wait": _wait,
+    "ttg.barrier": _barrier,
+}

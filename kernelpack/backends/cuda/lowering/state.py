@@ -1,0 +1,190 @@
+"""What the lowering of one kernel carries: the emitter, the threads' indices, and each ttgir value as LLVM values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.base import Options
+from kernelpack.backends.cuda.architectures import Architecture
+from kernelpack.backends.cuda.lowering.linear_code import I32, apply_linear, i32, thread_bases
+from kernelpack.ir.core import Block, Operation, Value
+from kernelpack.ir.types import IntegerType, PointerType, TensorType, Type, element_of
+from kernelpack.layout.encoding import layout_of
+from kernelpack.layout.linear import LinearLayout
+from kernelpack.llvm.text import Emitter, Val, llvm_type
+
+GLOBAL = "ptr addrspace(1)"
+SHARED = "ptr addrspace(3)"
+
+
+def register_type(kind: Type) -> str:
+    """Returns the LLVM type of one element of a value in a register."""
+    element = element_of(kind)
+    if isinstance(element, PointerType):
+        return GLOBAL if element.address_space == 1 else SHARED
+    return llvm_type(element)
+
+
+def memory_type(kind: Type) -> str:
+    """Returns the LLVM type of one element in memory, where a boolean takes a byte."""
+    return "i8" if element_of(kind) == IntegerType(1) else register_type(kind)
+
+
+class Lowering:
+    """The state of lowering one function.
+
+    A tile is a list of LLVM values, one a register of its layout; a scalar a list of one. A buffer in shared memory is its
+    address.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        options: Options,
+        facts: AxisInfoAnalysis,
+        table: dict[str, Callable[[Lowering, Operation], None]],
+    ) -> None:
+        self.emit = Emitter()
+        self.architecture = architecture
+        self.options = options
+        self.facts = facts
+        self.table = table
+        self.values: dict[Value, list[Val]] = {}
+        self.addresses: dict[Value, Val] = {}
+        self.words: dict[tuple[Val, ...], Val] = {}
+        """32-bit words by the elements that were taken out of them: packing those again needs no code."""
+        self.tid = self.emit.call(I32, "llvm.nvvm.read.ptx.sreg.tid.x", [])
+        self.memory = Val(SHARED, "@shared_memory")
+
+    # ---- operations ----
+
+    def block(self, block: Block) -> None:
+        """Lowers the operations of a block up to its terminator."""
+        for op in block.operations[:-1]:
+            self.operation(op)
+
+    def operation(self, op: Operation) -> None:
+        self.table[op.name](self, op)
+
+    def __getitem__(self, value: Value) -> list[Val]:
+        return self.values[value]
+
+    def __setitem__(self, value: Value, registers: Sequence[Val]) -> None:
+        self.values[value] = list(registers)
+
+    def scalar(self, value: Value) -> Val:
+        (register,) = self.values[value]
+        return register
+
+    # ---- threads ----
+
+    @property
+    def num_warps(self) -> int:
+        return self.options.num_warps
+
+    def lane(self) -> Val:
+        return self.emit.binary("and", self.tid, i32(31))
+
+    def coordinate(self, layout: LinearLayout, axis: int) -> Val:
+        """Returns where the thread's first register lies along a dimension."""
+        return apply_linear(self.emit, self.tid, thread_bases(layout, axis))
+
+    def owner(self, layout: LinearLayout) -> Val | None:
+        """Returns whether the thread is the one, of all that hold copies of its elements, that writes them; None if all are."""
+        copies = layout.free_bits("lane") | layout.free_bits("warp") << len(layout.bases("lane"))
+        if not copies:
+            return None
+        return self.emit.compare("icmp", "eq", self.emit.binary("and", self.tid, i32(copies)), i32(0))
+
+    def owner_of(self, kind: Type) -> Val | None:
+        """As `owner`, for a value's type; one thread owns a scalar."""
+        if isinstance(kind, TensorType):
+            return self.owner(layout_of(kind))
+        return self.emit.compare("icmp", "eq", self.tid, i32(0)) if self.num_warps * 32 > 1 else None
+
+    def both(self, a: Val | None, b: Val | None) -> Val | None:
+        """Returns the conjunction of two conditions; None stands for true."""
+        if a is None or b is None:
+            return a if b is None else b
+        return self.emit.binary("and", a, b)
+
+    def barrier(self) -> None:
+        """Waits for all threads of the block; what they wrote to shared memory before is visible behind it."""
+        if self.num_warps == 1:
+            self.emit.call("void", "llvm.nvvm.bar.warp.sync", [i32(-1)])
+        else:
+            self.emit.call("void", "llvm.nvvm.barrier.cta.sync.aligned.all", [i32(0)])
+
+    def shuffle(self, mode: str, value: Val, lane: Val) -> Val:
+        """Returns another lane's value. `mode` is bfly, up, down or idx; `lane` the mask, distance or index (PTX shfl.sync)."""
+        emit = self.emit
+        clamp = i32(0 if mode == "up" else 31)
+        bits = self.as_integer(value)
+        width = int(bits.type[1:])
+        if width == 64:
+            halves = [emit.cast("trunc", half, I32) for half in (bits, emit.binary("lshr", bits, Val("i64", "32")))]
+            low, high = (self._shuffle_word(mode, half, lane, clamp) for half in halves)
+            wide = emit.binary("shl", emit.cast("zext", high, "i64"), Val("i64", "32"))
+            moved = emit.binary("or", wide, emit.cast("zext", low, "i64"))
+        else:
+            word = bits if width == 32 else emit.cast("zext", bits, I32)
+            moved = emit.cast("trunc", self._shuffle_word(mode, word, lane, clamp), bits.type)
+        return self.from_integer(moved, value.type)
+
+    def _shuffle_word(self, mode: str, word: Val, lane: Val, clamp: Val) -> Val:
+        return self.emit.call(I32, f"llvm.nvvm.shfl.sync.{mode}.i32", [i32(-1), word, lane, clamp])
+
+    # ---- words ----
+
+    def as_integer(self, value: Val) -> Val:
+        """Returns the bits of a value as an integer of its width."""
+        if value.type.startswith("i"):
+            return value
+        if value.type.startswith("ptr"):
+            return self.emit.cast("ptrtoint", value, "i64")
+        return self.emit.cast("bitcast", value, {"half": "i16", "bfloat": "i16", "float": "i32", "double": "i64"}[value.type])
+
+    def from_integer(self, bits: Val, kind: str) -> Val:
+        if kind.startswith("i"):
+            return bits
+        return self.emit.cast("inttoptr" if kind.startswith("ptr") else "bitcast", bits, kind)
+
+    def pack(self, elements: Sequence[Val], word: str = I32) -> Val:
+        """Returns neighbouring elements as one word; the first takes the low bits."""
+        if len(elements) == 1:
+            return self.emit.cast("bitcast", elements[0], word) if elements[0].type != word else elements[0]
+        key = tuple(elements)
+        known = self.words.get(key)
+        if known is not None and known.type == word:
+            return known
+        kind = f"<{len(elements)} x {elements[0].type}>"
+        vector = Val(kind, "poison")
+        for index, element in enumerate(elements):
+            vector = self.emit.op(kind, f"insertelement {vector}, {element}, i64 {index}")
+        return self.emit.cast("bitcast", vector, word)
+
+    def unpack(self, word: Val, kind: str, count: int) -> list[Val]:
+        """Returns the `count` elements of type `kind` in a word."""
+        if count == 1:
+            return [word if word.type == kind else self.emit.cast("bitcast", word, kind)]
+        vector = self.emit.cast("bitcast", word, f"<{count} x {kind}>")
+        elements = [self.emit.extract(vector, index) for index in range(count)]
+        self.words[tuple(elements)] = word
+        return elements
+
+    # ---- inline assembly ----
+
+    def asm(self, kind: str, text: str, constraints: str, arguments: Sequence[Val], *, pure: bool = False) -> Val:
+        """Emits PTX as inline assembly. `pure` is for code without effects; `.sync` instructions must not be pure."""
+        effect = "" if pure else "sideeffect "
+        body = text.replace("\n", "\\0A\\09")
+        call = f'call {kind} asm {effect}"{body}", "{constraints}"({", ".join(map(str, arguments))})'
+        if kind == "void":
+            self.emit.line(call)
+            return Val("void", "")
+        return self.emit.op(kind, call)
+
+    def fields(self, aggregate: Val, kinds: Sequence[str]) -> list[Val]:
+        """Returns the members of a structure that an instruction gave."""
+        return [self.emit.op(kind, f"extractvalue {aggregate}, {index}") for index, kind in enumerate(kinds)]

@@ -1,0 +1,140 @@
+"""Layouts for global memory: which one makes accesses wide and coalesced, and what an access costs in a given layout."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import optional_operand, pointee_of
+from kernelpack.ir.types import TensorType, Type, bit_width, shape_of
+from kernelpack.layout.families import LANES, spread
+from kernelpack.layout.linear import LinearLayout
+
+ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw")
+VECTOR_BITS = 128
+LINE_BYTES = 128
+"""What the L1 cache looks up at once."""
+
+
+def accesses(function: Operation) -> list[Operation]:
+    """Returns the loads, stores and atomics of tiles in a function."""
+    return [op for op in function.walk() if op.name in ACCESSES and isinstance(op.operands[0].type, TensorType)]
+
+
+def memory_bits(kind: Type) -> int:
+    """Returns the width of a scalar or of a tile's element in memory, where a boolean takes a byte."""
+    return max(8, bit_width(kind))
+
+
+def element_bits(op: Operation) -> int:
+    """Returns the width in memory of what an access moves."""
+    return memory_bits(pointee_of(op.operands[0].type))
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What one access would like: the dimensions from the fastest to the slowest, and how many elements a thread."""
+
+    order: tuple[int, ...]
+    vector: int
+
+
+def _wish(op: Operation, facts: AxisInfoAnalysis, threads: int) -> Wish:
+    pointer = op.operands[0]
+    shape = shape_of(pointer.type)
+    widths = [facts.access_width(pointer, axis) for axis in range(len(shape))]
+    # the widest dimension is the fastest; among equals the last, as in row-major memory
+    order = tuple(sorted(range(len(shape)), key=lambda axis: (widths[axis], axis), reverse=True))
+    if op.name == "tt.atomic_rmw":
+        return Wish(order, 1)
+    share = max(1, math.prod(shape) // threads)
+    return Wish(order, min(widths[order[0]], VECTOR_BITS // element_bits(op), share))
+
+
+def choose_memory_layouts(function: Operation, facts: AxisInfoAnalysis, num_warps: int) -> dict[Operation, LinearLayout]:
+    """Returns a coalesced layout for every access of a tile.
+
+    Accesses of one shape and order share a layout, so that what is loaded can be combined and stored without conversions: the
+    widest vector that any of them can use and that fits 16 bytes of the widest element.
+    """
+    threads = num_warps * LANES
+    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[tuple[Operation, int]]] = {}
+    for op in accesses(function):
+        wish = _wish(op, facts, threads)
+        groups.setdefault((shape_of(op.operands[0].type), wish.order), []).append((op, wish.vector))
+    reduced = _reduced_axes(function)
+    chosen: dict[Operation, LinearLayout] = {}
+    for (shape, order), members in groups.items():
+        limit = VECTOR_BITS // max(element_bits(op) for op, _ in members)
+        vector = min(limit, max(vector for _, vector in members))
+        layout = spread(shape, vector, order, num_warps, reduced.get(shape, frozenset()))
+        chosen.update((op, layout) for op, _ in members)
+    return chosen
+
+
+def _reduced_axes(function: Operation) -> dict[tuple[int, ...], frozenset[int]]:
+    """Returns which axes reductions and scans run along, by shape."""
+    found: dict[tuple[int, ...], frozenset[int]] = {}
+    for op in function.walk():
+        if op.name in ("tt.reduce", "tt.scan"):
+            shape = shape_of(op.operands[0].type)
+            found[shape] = found.get(shape, frozenset()) | {op.attributes["axis"]}
+    return found
+
+
+def default_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
+    """Returns the layout of a tile that nothing else decides."""
+    return spread(shape, 1, tuple(reversed(range(len(shape)))), num_warps)
+
+
+@dataclass(frozen=True)
+class Vector:
+    """How a thread's elements group into accesses: the register bits of one access, lowest first."""
+
+    bits: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return 1 << len(self.bits)
+
+
+def vectorise(layout: LinearLayout, pointer: Value, mask: Value | None, bits: int, facts: AxisInfoAnalysis) -> Vector:
+    """Returns the widest access that a layout allows through a tile of pointers to elements of `bits` bits."""
+    best: tuple[int, ...] = ()
+    registers = layout.bases("register")
+    for axis in range(len(layout.shape)):
+        limit = min(facts.access_width(pointer, axis, mask), VECTOR_BITS // bits)
+        found: list[int] = []
+        while 1 << len(found) < limit:
+            wanted = tuple(1 << len(found) if other == axis else 0 for other in range(len(layout.shape)))
+            if wanted not in registers:
+                break
+            found.append(registers.index(wanted))
+        if len(found) > len(best):
+            best = tuple(found)
+    return Vector(best)
+
+
+def global_cost(layout: LinearLayout, op: Operation, facts: AxisInfoAnalysis) -> int:
+    """Returns about how many cache lines the warps look up for one access of a tile in a layout, copies included for loads.
+
+    Only the fastest dimension is taken to be contiguous in memory; steps along any other are taken to leave the line.
+    """
+    pointer, bits = op.operands[0], element_bits(op)
+    mask = optional_operand(op, "mask")
+    vector = vectorise(layout, pointer, mask, bits, facts)
+    shape = shape_of(pointer.type)
+    widths = [facts.access_width(pointer, axis) for axis in range(len(shape))]
+    fastest = max(range(len(shape)), key=lambda axis: (widths[axis], axis))
+    places = [basis for basis in layout.bases("lane") if any(basis)]
+    along = math.prod(2 for basis in places if basis[fastest])
+    across = (1 << len(places)) // along
+    bytes_along = vector.width * bits // 8 * along
+    lines = max(1, bytes_along // LINE_BYTES) * across
+    instructions = layout.in_size("register") // vector.width
+    warps = layout.in_size("warp")
+    if op.name != "tt.load":
+        warps >>= bin(layout.free_bits("warp")).count("1")
+    return instructions * lines * warps

@@ -1,0 +1,1 @@
+"""Passes from ttir to ttgir and over ttgir, one a file."""

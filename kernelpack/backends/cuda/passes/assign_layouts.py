@@ -1,0 +1,222 @@
+"""Gives every tile an encoding: memory accesses and dots choose, the rest follows, conversions join what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.cuda.memory_layouts import choose_memory_layouts, default_layout
+from kernelpack.backends.cuda.passes.materialize import Materializer, free_values
+from kernelpack.backends.cuda.tensor_core import accumulator_layout, operand_layouts
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import Trait, definition
+from kernelpack.ir.types import TensorType, shape_of
+from kernelpack.layout.encoding import layout_of, with_layout
+from kernelpack.layout.families import scan
+from kernelpack.layout.linear import LinearLayout
+from kernelpack.layout.transfer import REARRANGING, operand_layout, remove_dim, result_layout
+
+WEAK, MEMORY, DOT = range(3)
+"""How strongly a layout is wanted: by nobody in particular, by an access to memory, by a tensor core."""
+
+
+def assign_layouts(function: Operation, num_warps: int) -> None:
+    """Turns a ttir function into ttgir in place."""
+    _Assigner(function, num_warps).run()
+
+
+class _Assigner:
+    def __init__(self, function: Operation, num_warps: int) -> None:
+        self.function = function
+        self.num_warps = num_warps
+        self.memory = choose_memory_layouts(function, AxisInfoAnalysis(function), num_warps)
+        self.dots = {op: accumulator_layout(op, num_warps) for op in function.walk() if op.name == "tt.dot"}
+        self.operands = {op: operand_layouts(op, num_warps) for op in self.dots}
+        self.homes: dict[Value, tuple[LinearLayout, int]] = {}
+        self.free = free_values(function)
+        self.changed = False
+
+    def run(self) -> None:
+        self._propagate()
+        self._ask_users()
+        self._propagate()
+        self._fill()
+        operations = [op for op in self.function.walk() if op is not self.function]
+        for value in list(_values(self.function)):
+            if isinstance(value.type, TensorType):
+                value.type = with_layout(value.type, self.homes[value][0])
+        convert = Materializer(self.free)
+        for op in operations:
+            for index, wanted in enumerate(self._requirements(op)):
+                if wanted is not None and layout_of(op.operands[index]) != wanted:
+                    op.set_operand(index, convert(op.operands[index], wanted))
+
+    # ---- where layouts come from ----
+
+    def _wish(self, value: Value, layout: LinearLayout | None, strength: int) -> None:
+        if layout is None or not isinstance(value.type, TensorType) or value in self.free:
+            return
+        known = self.homes.get(value)
+        if known is None or strength > known[1]:
+            self.homes[value] = layout, strength
+            self.changed = True
+
+    def _propagate(self) -> None:
+        """Carries layouts forward until nothing changes; stronger wishes replace weaker ones."""
+        self.changed = True
+        while self.changed:
+            self.changed = False
+            for op in self.function.walk():
+                self._forward(op)
+
+    def _forward(self, op: Operation) -> None:
+        if op.name in ("tt.load", "tt.atomic_rmw"):
+            self._wish(op.result, self.memory.get(op), MEMORY)
+        elif op.name == "tt.dot":
+            self._wish(op.result, self.dots[op], DOT)
+        elif op.name == "scf.for":
+            self._join(op, op.body.arguments[1:], op.operands[3:], op.body.terminator.operands)
+        elif op.name == "scf.while":
+            before, after = (region.block for region in op.regions)
+            self._join(op, before.arguments, op.operands, after.terminator.operands)
+            for argument, value in zip(after.arguments, before.terminator.operands[1:], strict=True):
+                self._copy(value, argument)
+                self._copy(value, op.results[argument.index])
+        elif op.name == "scf.if":
+            for region in op.regions:
+                for result, value in zip(op.results, region.block.terminator.operands if region.blocks else (), strict=False):
+                    self._copy(value, result)
+        elif op.name == "tt.scan":
+            for value, result in zip(op.operands, op.results, strict=True):
+                home = self.homes.get(value)
+                self._wish(result, scan(shape_of(value.type), op.attributes["axis"], self.num_warps), home[1] if home else WEAK)
+        elif op.name == "tt.reduce":
+            home = self._strongest(op.operands)
+            for result in op.results if home else ():
+                assert home is not None
+                self._wish(result, remove_dim(home[0], op.attributes["axis"]), home[1])
+        elif op.name in REARRANGING:
+            home = self._strongest(op.operands)
+            for result in op.results if home else ():
+                assert home is not None
+                self._wish(result, result_layout(op, home[0]), home[1])
+        elif Trait.ELEMENTWISE in definition(op.name).traits:
+            home = self._strongest(op.operands)
+            if home is not None:
+                self._wish(op.result, *home)
+
+    def _strongest(self, values: list[Value]) -> tuple[LinearLayout, int] | None:
+        homes = [self.homes[value] for value in values if value in self.homes]
+        return max(homes, key=lambda home: home[1], default=None)
+
+    def _copy(self, source: Value, target: Value) -> None:
+        if source in self.homes:
+            self._wish(target, *self.homes[source])
+
+    def _join(self, op: Operation, arguments: Sequence[Value], initial: list[Value], yielded: list[Value]) -> None:
+        """Joins what goes around a loop: the first value, the value of every next iteration, the result."""
+        for index, (argument, first, again) in enumerate(zip(arguments, initial, yielded, strict=True)):
+            self._copy(again, argument)
+            self._copy(first, argument)
+            if op.name == "scf.for":
+                self._copy(argument, op.results[index])
+
+    def _ask_users(self) -> None:
+        """Gives loop-carried values that nothing decides (pointers, counters) the layout of the access they are for."""
+        for value in _values(self.function):
+            if isinstance(value.type, TensorType) and value not in self.homes and value not in self.free:
+                self._wish(value, self._wanted_by_users(value), WEAK)
+
+    def _wanted_by_users(self, value: Value) -> LinearLayout | None:
+        seen: set[Value] = set()
+        pending = [value]
+        while pending:
+            current = pending.pop(0)
+            if current in seen:
+                continue
+            seen.add(current)
+            for user in current.users():
+                if user in self.memory and shape_of(user.operands[0].type) == shape_of(value.type):
+                    return self.memory[user]
+                if Trait.ELEMENTWISE in definition(user.name).traits:
+                    pending += user.results
+        return None
+
+    def _fill(self) -> None:
+        """Gives every tile that is left a default, and lets it spread."""
+        for value in _values(self.function):
+            if isinstance(value.type, TensorType) and value not in self.homes:
+                self.homes[value] = self._default(value), WEAK
+                if value not in self.free:
+                    self._propagate()
+
+    def _default(self, value: Value) -> LinearLayout:
+        """Returns the layout of a value that nothing decides; where the operation ties it to its operand, what follows from that."""
+        op = value.defining_op
+        if op is not None and (op.name in REARRANGING or op.name == "tt.reduce"):
+            operand = default_layout(shape_of(op.operands[0].type), self.num_warps)
+            tied = result_layout(op, operand) if op.name in REARRANGING else remove_dim(operand, op.attributes["axis"])
+            if tied is not None:
+                return tied
+        return default_layout(shape_of(value.type), self.num_warps)
+
+    # ---- what operations require ----
+
+    def _requirements(self, op: Operation) -> list[LinearLayout | None]:
+        """Returns the layout that each operand must have; None where any will do."""
+        tiles = [isinstance(operand.type, TensorType) for operand in op.operands]
+
+        def all_of(layout: LinearLayout) -> list[LinearLayout | None]:
+            return [layout if tile else None for tile in tiles]
+
+        if not any(tiles):
+            return [None] * len(tiles)
+        if op in self.memory:
+            return all_of(self.memory[op])
+        if op.name == "tt.dot":
+            a, b = self.operands[op] or (None, None)
+            return [a, b, layout_of(op.result)]
+        if op.name == "tt.reduce":
+            home = self._strongest(op.operands)
+            return all_of(home[0] if home is not None else layout_of(op.operands[0]))
+        if op.name in ("scf.for", "scf.while"):
+            targets: Sequence[Value] = op.body.arguments[1:] if op.name == "scf.for" else op.body.arguments
+            return [None] * (len(op.operands) - len(targets)) + [_layout(target) for target in targets]
+        if op.name in ("scf.yield", "scf.condition"):
+            return self._yield_requirements(op)
+        if op.name in REARRANGING:
+            return all_of(_rearranged_from(op))
+        if op.name == "tt.scan" or Trait.ELEMENTWISE in definition(op.name).traits:
+            return all_of(layout_of(op.results[0]))
+        return [None] * len(tiles)
+
+    @staticmethod
+    def _yield_requirements(op: Operation) -> list[LinearLayout | None]:
+        parent = op.parent_op
+        assert parent is not None
+        if op.name == "scf.condition":
+            return [None, *(_layout(result) for result in parent.results)]
+        targets: list[Value] = list(parent.results)
+        if parent.name == "scf.while":
+            targets = list(parent.body.arguments)
+        return [_layout(target) for target in targets]
+
+
+def _rearranged_from(op: Operation) -> LinearLayout:
+    wanted = operand_layout(op, layout_of(op.results[0]))
+    assert wanted is not None, f"{op.name} was given a layout that it cannot produce"
+    return wanted
+
+
+def _layout(value: Value) -> LinearLayout | None:
+    return layout_of(value) if isinstance(value.type, TensorType) else None
+
+
+def _values(function: Operation) -> Iterator[Value]:
+    """Yields every value of a function in order."""
+    for op in function.walk():
+        if op is not function:
+            yield from op.results
+        for region in op.regions:
+            for block in region.blocks:
+                yield from block.arguments

@@ -1,0 +1,74 @@
+"""Rewrites dots that no instruction computes as they stand into ones that do: 16-bit accumulators, and float32 in three tf32 steps."""
+
+from __future__ import annotations
+
+from kernelpack.ir.core import Builder, Operation, Value
+from kernelpack.ir.dialect import attribute
+from kernelpack.ir.types import BF16, F16, F32, I32, element_of, with_element
+
+_TF32_BITS = -8192
+"""Sign, exponent and the ten upper bits of the fraction: 0xFFFFE000."""
+_PARTS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 3}
+
+
+def decompose_dots(function: Operation) -> None:
+    """Rewrites a ttir function in place."""
+    for op in list(function.walk()):
+        if op.name == "tt.dot" and element_of(op.result.type) in (F16, BF16):
+            op = _widen_accumulator(op)
+        if op.name == "tt.dot" and attribute(op, "input_precision") in _PARTS:
+            _split(op)
+
+
+def _widen_accumulator(op: Operation) -> Operation:
+    """Sums in float32 and rounds once, which is more accurate than a 16-bit accumulator."""
+    build = Builder.before(op)
+    kind = op.result.type
+    wide = build.value("arith.extf", [op.operands[2]], None, with_element(kind, F32))
+    dot = build.create("tt.dot", [*op.operands[:2], wide], op.attributes)
+    op.replace_with(build.value("arith.truncf", [dot.result], None, kind))
+    return dot
+
+
+def _split(op: Operation) -> None:
+    """Cuts each operand into parts that a tensor core multiplies exactly, and adds the products from the smallest to the largest.
+
+    The product of the two smallest parts is left out: it is below the rounding of the sum.
+    """
+    precision = attribute(op, "input_precision")
+    a, b, total = op.operands
+    build = Builder.before(op)
+    attributes = {**op.attributes, "input_precision": "tf32" if precision == "tf32x3" else "ieee"}
+    if element_of(a.type) != F32:
+        op.attributes["input_precision"] = "ieee"
+        return
+    count = _PARTS[precision]
+    cut = _tf32_parts if precision == "tf32x3" else _bf16_parts
+    left, right = cut(build, a, count), cut(build, b, count)
+    pairs = [(i, j) for i in range(count) for j in range(count) if i + j < count]
+    for i, j in sorted(pairs, key=lambda pair: -sum(pair)):
+        total = build.value("tt.dot", [left[i], right[j], total], attributes)
+    op.replace_with(total)
+
+
+def _tf32_parts(build: Builder, value: Value, count: int) -> list[Value]:
+    """Returns the value's upper bits, which tf32 holds exactly, and what is left."""
+    bits = build.value("arith.bitcast", [value], None, with_element(value.type, I32))
+    mask = build.constant(_TF32_BITS, with_element(value.type, I32))
+    upper = build.value("arith.bitcast", [build.value("arith.andi", [bits, mask])], None, value.type)
+    return [upper, _finite(build, build.value("arith.subf", [value, upper]))]
+
+
+def _finite(build: Builder, rest: Value) -> Value:
+    """Infinity minus infinity would spoil the product: the upper part alone says it."""
+    unordered = build.value("arith.cmpf", [rest, rest], {"predicate": "uno"})
+    return build.value("arith.select", [unordered, build.constant(0.0, rest.type), rest])
+
+
+def _bf16_parts(build: Builder, value: Value, count: int) -> list[Value]:
+    parts = []
+    for _ in range(count):
+        part = build.value("arith.truncf", [value], None, with_element(value.type, BF16))
+        parts.append(part)
+        value = _finite(build, build.value("arith.subf", [value, build.value("arith.extf", [part], None, value.type)]))
+    return parts

@@ -1,0 +1,95 @@
+"""Gives every buffer its place in shared memory and inserts the barriers that sharing needs: the last passes over ttgir."""
+
+from __future__ import annotations
+
+import math
+
+from kernelpack.analysis.alias import Aliases, buffer_aliases
+from kernelpack.analysis.allocation import Allocation, Buffer, allocate
+from kernelpack.analysis.membar import Accesses, Interval
+from kernelpack.analysis.membar import insert_barriers as insert
+from kernelpack.backends.cuda.dialect import OFFSET
+from kernelpack.backends.cuda.memory_layouts import memory_bits
+from kernelpack.backends.cuda.scratch import scratch_bytes
+from kernelpack.errors import OutOfResources
+from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import Effect, definition
+from kernelpack.ir.types import MemDescType
+
+
+def bytes_of(op: Operation) -> int:
+    """Returns the bytes of shared memory that belong to an operation: its buffer, or its scratch space."""
+    if op.name == "ttg.local_alloc":
+        kind = op.result.type
+        assert isinstance(kind, MemDescType)
+        return math.prod(kind.shape) * memory_bits(kind) // 8
+    return scratch_bytes(op)
+
+
+def place_shared(function: Operation, limit: int) -> int:
+    """Writes `allocation.offset` to every operation that uses shared memory, inserts barriers, and returns the bytes needed.
+
+    Raises OutOfResources where that is more than `limit`.
+    """
+    allocation = allocate(function, bytes_of)
+    if allocation.size > limit:
+        raise _too_much(allocation, limit)
+    for op, offset in allocation.offsets.items():
+        op.attributes[OFFSET] = offset
+    _insert_barriers(function, allocation)
+    return allocation.size
+
+
+def _too_much(allocation: Allocation, limit: int) -> OutOfResources:
+    def describe(buffer: Buffer) -> str:
+        source = buffer.op.location.source
+        what = buffer.op.result.type if buffer.op.name == "ttg.local_alloc" else buffer.op.name
+        text = str(what).split(", #")[0].replace("!ttg.memdesc<", "a tile of ").replace("tensor<", "a tile of ")
+        return f"{buffer.size} bytes for {text}" + (f" at {source}" if source is not None else "")
+
+    largest = sorted(allocation.buffers, key=lambda buffer: -buffer.size)[:3]
+    return OutOfResources(
+        f"the kernel needs {allocation.size} bytes of shared memory, the target has {limit}; the largest users are "
+        + "; ".join(map(describe, largest)),
+        location=largest[0].op.location.source,
+        cure="make the blocks smaller, or lower num_stages (each stage keeps a copy of every tile that is loaded ahead)",
+    )
+
+
+def _insert_barriers(function: Operation, allocation: Allocation) -> None:
+    aliases = buffer_aliases(function)
+    copied = sorted(
+        {
+            interval
+            for op in function.walk()
+            if op.name == "ttg.async_copy_global_to_local"
+            for interval in _of(op, allocation, aliases)
+        }
+    )
+
+    def accesses_of(op: Operation) -> Accesses:
+        if op.name == "ttg.barrier":
+            return Accesses(is_barrier=True)
+        if op.name == "ttg.async_wait":
+            return Accesses(arrivals=tuple(copied))
+        if op.name == "ttg.async_copy_global_to_local":
+            return Accesses(async_writes=_of(op, allocation, aliases))
+        if op.name == "ttg.local_alloc":
+            return Accesses(writes=(allocation.interval(op),)) if op.operands else Accesses()
+        if op in allocation.offsets:  # scratch: written, then read behind a barrier
+            scratch = (allocation.interval(op),)
+            return Accesses(writes=scratch, then_reads=scratch)
+        effects = definition(op.name).effects
+        intervals = _of(op, allocation, aliases)
+        return Accesses(
+            reads=intervals if Effect.READ_SHARED in effects else (),
+            writes=intervals if Effect.WRITE_SHARED in effects else (),
+        )
+
+    insert(function, accesses_of, "ttg.barrier")
+
+
+def _of(op: Operation, allocation: Allocation, aliases: Aliases) -> tuple[Interval, ...]:
+    """Returns the bytes that the buffers among an operation's operands lie in."""
+    sources = {source for operand in op.operands for source in aliases.get(operand, frozenset())}
+    return tuple(sorted(allocation.interval(source) for source in sources))

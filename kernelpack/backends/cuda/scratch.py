@@ -1,0 +1,46 @@
+"""How much shared memory operations need for themselves, besides the buffers that ttgir names."""
+
+from __future__ import annotations
+
+import math
+
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.types import TensorType, bit_width, shape_of
+from kernelpack.layout.encoding import layout_of
+from kernelpack.layout.families import swizzled
+from kernelpack.layout.linear import LinearLayout
+
+
+def atomic_exchange_layout(shape: tuple[int, ...]) -> LinearLayout:
+    """Returns where the results of an atomic lie while threads exchange them."""
+    return swizzled(shape, tuple(reversed(range(len(shape)))))
+
+
+def scan_warps(op: Operation) -> int:
+    """Returns over how many warps a scan's axis is spread."""
+    axis = op.attributes["axis"]
+    return 1 << sum(1 for basis in layout_of(op.operands[0]).bases("warp") if basis[axis])
+
+
+def scratch_bytes(op: Operation) -> int:
+    """Returns the bytes of shared memory that lowering an operation uses on its own; 0 for most."""
+    if op.name == "tt.atomic_rmw" and op.result.uses:
+        kind = op.result.type
+        if not isinstance(kind, TensorType):
+            return max(4, bit_width(kind) // 8)
+        layout = layout_of(kind)
+        copies = layout.free_bits("lane") | layout.free_bits("warp")
+        return math.prod(kind.shape) * bit_width(kind) // 8 if copies else 0
+    if op.name == "tt.scan":
+        warps = scan_warps(op)
+        if warps == 1:
+            return 0
+        return sum(scan_exchange_bytes(op, value) for value in op.operands)
+    return 0
+
+
+def scan_exchange_bytes(op: Operation, operand: Value) -> int:
+    """Returns the bytes in which warps exchange their totals of one operand of a scan, rounded up to keep the next one aligned."""
+    shape = shape_of(operand.type)
+    rows = math.prod(shape) // shape[op.attributes["axis"]]
+    return -(-rows * scan_warps(op) * max(8, bit_width(operand.type)) // 8 // 16) * 16

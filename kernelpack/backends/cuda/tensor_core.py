@@ -1,0 +1,155 @@
+"""Which instruction computes a tt.dot, and how its operands and result are spread over the threads."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import attribute
+from kernelpack.ir.types import BF16, F16, F32, I8, I32, Type, element_of, shape_of
+from kernelpack.layout.families import LANES, blocked, mma_accumulator, mma_operand
+from kernelpack.layout.linear import LinearLayout
+
+
+@dataclass(frozen=True)
+class MmaInstruction:
+    """A row of the table of mma.sync shapes (PTX ISA 9.7.15.5): D[16, 8] = A[16, k] B[k, 8] + C.
+
+    `intrinsic` is LLVM's name; `word` the LLVM type of a register of A and B.
+    """
+
+    intrinsic: str
+    k: int
+    bits: int
+    word: str
+    accumulator: Type
+
+
+_MMA: dict[Type, MmaInstruction] = {
+    F16: MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", 16, 16, "<2 x half>", F32),
+    BF16: MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.bf16", 16, 16, "i32", F32),
+    F32: MmaInstruction("llvm.nvvm.mma.m16n8k8.row.col.tf32", 8, 32, "i32", F32),
+    I8: MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.s8", 32, 8, "i32", I32),
+}
+
+
+def mma_instruction(dot: Operation) -> MmaInstruction | None:
+    """Returns the tensor-core instruction for a dot; None where ordinary arithmetic must do it.
+
+    float32 operands go to the tensor cores only when the kernel allows tf32. A summed dimension shorter than one instruction
+    has no fragment layout (the unused part would have to be zero), so it is left to ordinary arithmetic too.
+    """
+    a, _, c = (value.type for value in dot.operands)
+    instruction = _MMA.get(element_of(a))
+    if instruction is None or instruction.accumulator != element_of(c):
+        return None
+    if element_of(a) == F32 and attribute(dot, "input_precision") == "ieee":
+        return None
+    return instruction if shape_of(a)[-1] >= instruction.k else None
+
+
+def feeds_dot(value: Value) -> bool:
+    """Whether a value reaches an operand a or b of a dot."""
+    seen: set[Value] = set()
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for user, index in current.uses:
+            if user.name == "tt.dot" and index < 2:
+                return True
+            if user.name == "scf.yield" and user.parent_op is not None:
+                pending += user.parent_op.results[index : index + 1]
+                if user.parent_op.name == "scf.for":
+                    pending.append(user.parent_op.body.arguments[index + 1])
+            elif user.name == "scf.for" and index >= 3:
+                pending.append(user.body.arguments[index - 2])
+            elif user.name != "scf.for":
+                pending += user.results
+    return False
+
+
+def is_chained(dot: Operation) -> bool:
+    """Whether a dot's result feeds another dot, or another dot's result feeds it: both then share their rows over the warps."""
+    function = next(op for op in dot.ancestors() if op.name == "tt.func")
+    if feeds_dot(dot.result):
+        return True
+    others = [op for op in function.walk() if op.name == "tt.dot" and op is not dot]
+    return any(_reaches(other.result, dot) for other in others)
+
+
+def _reaches(value: Value, dot: Operation) -> bool:
+    """Whether operand a or b of `dot` is computed from `value` in the same iteration."""
+    seen: set[Value] = set()
+    pending = list(dot.operands[:2])
+    while pending:
+        current = pending.pop()
+        if current is value:
+            return True
+        if current in seen:
+            continue
+        seen.add(current)
+        if current.defining_op is not None:
+            pending += current.defining_op.operands
+    return False
+
+
+def warps_over_dot(shape: tuple[int, ...], num_warps: int, chained: bool) -> tuple[int, ...]:
+    """Returns how many warps lie along each dimension of an accumulator.
+
+    Batches first. Then a chained dot puts all warps along M, so that its rows stay within a warp; any other keeps the part of
+    a warp as square as it can, which loads the least of A and B.
+    """
+    *batch, m, n = shape
+    warps = [1] * len(shape)
+    left = num_warps
+    for axis, size in enumerate(batch):
+        warps[axis] = min(left, size)
+        left //= warps[axis]
+    rows, columns = 1, 1
+    while rows * columns < left:
+        room_m, room_n = m // (16 * rows), n // (8 * columns)
+        if room_m > 1 and (chained or room_n <= 1 or m // rows >= n // columns):
+            rows *= 2
+        elif room_n > 1:
+            columns *= 2
+        else:
+            rows *= 2  # more warps than tiles: copies
+    return (*warps[:-2], rows, columns)
+
+
+@functools.lru_cache(maxsize=1024)
+def fma_accumulator(shape: tuple[int, ...], num_warps: int, chained: bool) -> LinearLayout:
+    """Returns the layout of a dot's result on the ordinary cores: 8 x 4 lanes, a block of up to 4 x 4 elements in a thread."""
+    m, n = shape[-2:]
+    rank = len(shape)
+    warps = warps_over_dot(shape, num_warps, chained)
+    lanes = [1] * rank
+    lanes[-2] = min(8, max(1, m // warps[-2]))
+    lanes[-1] = LANES // lanes[-2]
+    per = [1] * rank
+    per[-2] = min(4, max(1, m // (warps[-2] * lanes[-2])))
+    per[-1] = min(4, max(1, n // (warps[-1] * lanes[-1])))
+    order = tuple(reversed(range(rank)))
+    return blocked(shape, tuple(per), tuple(lanes), warps, order)
+
+
+def accumulator_layout(dot: Operation, num_warps: int) -> LinearLayout:
+    """Returns the layout of a dot's result."""
+    shape, chained = shape_of(dot.result.type), is_chained(dot)
+    if mma_instruction(dot) is None:
+        return fma_accumulator(shape, num_warps, chained)
+    return mma_accumulator(shape, warps_over_dot(shape, num_warps, chained))
+
+
+def operand_layouts(dot: Operation, num_warps: int) -> tuple[LinearLayout, LinearLayout] | None:
+    """Returns the layouts of operands a and b in registers; None where they are read from shared memory."""
+    instruction = mma_instruction(dot)
+    if instruction is None:
+        return None
+    warps = warps_over_dot(shape_of(dot.result.type), num_warps, is_chained(dot))
+    a, b = (shape_of(value.type) for value in dot.operands[:2])
+    return mma_operand(a, 0, instruction.bits, warps), mma_operand(b, 1, instruction.bits, warps)

@@ -1,0 +1,65 @@
+"""Where NVIDIA's tools are: ptxas and libdevice from their wheels or a CUDA toolkit, nvJitLink through cuda-python."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+
+def _wheels() -> list[Path]:
+    """Returns the folders in which NVIDIA's wheels lie (the namespace package `nvidia`)."""
+    spec = importlib.util.find_spec("nvidia")
+    return [Path(entry) for entry in spec.submodule_search_locations or ()] if spec is not None else []
+
+
+def _in_wheels(pattern: str) -> Path | None:
+    return next((path for folder in _wheels() for path in sorted(folder.glob(pattern))), None)
+
+
+@functools.cache
+def find_ptxas() -> Path | None:
+    """Returns ptxas of the nvidia-cuda-nvcc wheel, else the one on PATH, else None."""
+    wheel = _in_wheels("cu*/bin/ptxas") or _in_wheels("cuda_nvcc/bin/ptxas")
+    if wheel is not None:
+        return wheel
+    found = shutil.which("ptxas")
+    return Path(found) if found is not None else None
+
+
+@functools.cache
+def find_libdevice() -> Path | None:
+    """Returns libdevice.10.bc of a wheel, else that of the toolkit whose ptxas or nvcc is on PATH, else None."""
+    wheel = _in_wheels("cu*/nvvm/libdevice/libdevice.10.bc") or _in_wheels("cuda_nvcc/nvvm/libdevice/libdevice.10.bc")
+    if wheel is not None:
+        return wheel
+    for tool in ("ptxas", "nvcc"):
+        found = shutil.which(tool)
+        if found is not None:
+            path = Path(found).resolve().parent.parent / "nvvm" / "libdevice" / "libdevice.10.bc"
+            if path.exists():
+                return path
+    return None
+
+
+@functools.cache
+def ptxas_version(ptxas: Path) -> str:
+    """Returns the version that ptxas prints, e.g. 13.5.37."""
+    text = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=True).stdout
+    match = re.search(r"V(\d[\d.]*)", text)
+    return match[1] if match is not None else "unknown"
+
+
+@functools.cache
+def nvjitlink_version() -> str | None:
+    """Returns the version of nvJitLink, or None where cuda-python or the library is missing."""
+    try:
+        from cuda.bindings import nvjitlink
+
+        major, minor = nvjitlink.version()
+    except Exception:  # cuda-python raises its own kinds for a library that is not there
+        return None
+    return f"{major}.{minor}"

@@ -1,0 +1,44 @@
+"""ttir -> ttgir: which thread holds what, what goes through shared memory, where threads wait for each other."""
+
+from __future__ import annotations
+
+from kernelpack.backends.base import Lowered
+from kernelpack.backends.cuda.architectures import architecture_of
+from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
+from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots
+from kernelpack.backends.cuda.passes.erase_dead import erase_dead
+from kernelpack.backends.cuda.passes.place_shared import place_shared
+from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
+from kernelpack.backends.cuda.passes.split_reductions import split_reductions
+from kernelpack.backends.cuda.passes.stage_shared import stage_shared
+from kernelpack.ir.core import Operation, entry_function
+from kernelpack.layout.families import LANES
+
+
+def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
+    """Returns the ttgir module of a ttir module. Raises OutOfResources where the target has too little shared memory."""
+    module = module.clone()
+    architecture, options = architecture_of(lowered.target), lowered.options
+    function = entry_function(module)
+    decompose_dots(function)
+    assign_layouts(function, options.num_warps)
+    erase_dead(function)
+    remove_conversions(function)
+    split_reductions(function)
+    stage_shared(function)
+    erase_dead(function)
+    shared = place_shared(function, architecture.shared_bytes)
+    module.attributes.update(
+        {
+            "ttg.num-warps": options.num_warps,
+            "ttg.threads-per-warp": LANES,
+            "ttg.shared": shared,
+            "ttg.target": str(lowered.target),
+        }
+    )
+    lowered.metadata.update(
+        shared=shared,
+        num_warps=options.num_warps,
+        threads=options.num_warps * LANES,
+    )
+    return module
