@@ -145,6 +145,13 @@ class Operation:
         for index, new in enumerate(self.operands):
             new.uses.append((self, index))
 
+    def erase_result(self, index: int) -> None:
+        if self.results[index].uses:
+            raise ValueError("cannot erase a result that is still used")
+        del self.results[index]
+        for position, result in enumerate(self.results):
+            result.index = position
+
     def detach(self) -> None:
         """Takes the operation out of its block without dropping its uses."""
         if self.parent is not None:

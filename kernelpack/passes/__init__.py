@@ -5,5 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelpack.ir.core import Operation
+from kernelpack.passes.canonicalize import canonicalize
+from kernelpack.passes.cse import cse
+from kernelpack.passes.dce import dce
+from kernelpack.passes.inline import inline
+from kernelpack.passes.licm import licm
 
-TTIR_PASSES: tuple[Callable[[Operation], None], ...] = ()
+TTIR_PASSES: tuple[Callable[[Operation], None], ...] = (inline, canonicalize, cse, licm, canonicalize, cse, dce)

@@ -1,0 +1,127 @@
+"""Patterns of structured control flow: branches that are known, loops of no or one trip, values that loops only pass on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.rewrite import Pattern, Rewriter
+from kernelpack.ir.types import I1, TensorType
+from kernelpack.passes.canonicalize.arithmetic import constant_of
+from kernelpack.passes.structured import erase_slots, is_inside, slots
+
+# ---- scf.if ----
+
+
+def known_branch(op: Operation, rewriter: Rewriter) -> bool:
+    known = constant_of(op.operands[0])
+    if known is None:
+        return False
+    region = op.regions[0 if known else 1]
+    rewriter.replace(op, *(rewriter.splice(region.block) if region.blocks else ()))
+    return True
+
+
+def condition_inside_branch(op: Operation, rewriter: Rewriter) -> bool:
+    """In the branches of an if, its condition is known."""
+    condition, changed = op.operands[0], False
+    for region, known in zip(op.regions, (True, False), strict=True):
+        inside = [(user, index) for user, index in condition.uses if region.blocks and is_inside(user, region)]
+        if inside:
+            value = rewriter.constant(known, I1)
+            for user, index in inside:
+                user.set_operand(index, value)
+                rewriter.touch(user)
+            changed = True
+    return changed
+
+
+def same_in_both_branches(op: Operation, rewriter: Rewriter) -> bool:
+    """A result that both branches yield from outside is that value, or a choice between two scalars."""
+    if not op.results:
+        return False
+    yields = [region.block.terminator for region in op.regions]
+    changed = False
+    for index, result in enumerate(op.results):
+        yes, no = (terminator.operands[index] for terminator in yields)
+        if not result.uses or any(is_inside_of(value, op) for value in (yes, no)):
+            continue
+        if yes is no:
+            rewriter.replace_uses(result, yes)
+            changed = True
+        elif not isinstance(result.type, TensorType) and all(len(region.block.operations) == 1 for region in op.regions):
+            rewriter.replace_uses(result, rewriter.value("arith.select", [op.operands[0], yes, no]))
+            changed = True
+    return changed
+
+
+def empty_else(op: Operation, rewriter: Rewriter) -> bool:
+    """An else that does nothing is left out."""
+    region = op.regions[1]
+    if op.results or not region.blocks or len(region.block.operations) > 1:
+        return False
+    region.block.terminator.erase()
+    region.blocks.clear()
+    return True
+
+
+def is_inside_of(value: Value, op: Operation) -> bool:
+    """Whether a value is defined inside an operation's regions."""
+    definer = value.defining_op
+    return definer is not None and any(is_inside(definer, region) for region in op.regions)
+
+
+# ---- scf.for ----
+
+
+def trips(op: Operation) -> int | None:
+    """Returns how often a loop with constant bounds runs."""
+    lower, upper, step = (constant_of(value) for value in op.operands[:3])
+    if lower is None or upper is None:
+        return None
+    if upper <= lower:
+        return 0
+    return None if step is None or step <= 0 else len(range(int(lower), int(upper), int(step)))
+
+
+def few_trips(op: Operation, rewriter: Rewriter) -> bool:
+    """A loop that never runs gives its initial values; one that runs once is its body."""
+    count = trips(op)
+    if count is None or count > 1:
+        return False
+    initial = op.operands[3:]
+    rewriter.replace(op, *(initial if count == 0 else rewriter.splice(op.body, [op.operands[0], *initial])))
+    return True
+
+
+def unchanging_values(op: Operation, rewriter: Rewriter) -> bool:
+    """A value that a loop yields as it came is the initial value, inside and behind the loop."""
+    for slot in slots(op):
+        result, argument = slot.values
+        initial, yielded = slot.source_values()
+        if yielded is argument or yielded is initial:
+            rewriter.replace_uses(argument, initial)
+            rewriter.replace_uses(result, initial)
+            erase_slots([slot])
+            return True
+    return False
+
+
+# ---- scf.while ----
+
+
+def while_never(op: Operation, rewriter: Rewriter) -> bool:
+    """A condition that is false from the start leaves what comes before it."""
+    before = op.regions[0].block
+    if constant_of(before.terminator.operands[0]) is not False:
+        return False
+    _, *passed = rewriter.splice(before, op.operands)
+    rewriter.replace(op, *passed)
+    return True
+
+
+PATTERNS: dict[str, Sequence[Pattern]] = {
+    "scf.if": (known_branch, condition_inside_branch, same_in_both_branches, empty_else),
+    "scf.for": (few_trips, unchanging_values),
+    "scf.while": (while_never,),
+}

@@ -1,0 +1,71 @@
+"""Folds of memory accesses: masks that are known, and pointers with constant offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import operand, optional_operand
+from kernelpack.ir.rewrite import Fold, Pattern, Rewriter
+from kernelpack.ir.types import FloatType, IntegerType, bit_width, element_of
+from kernelpack.passes.canonicalize.arithmetic import constant_of, made_by
+
+
+def _known_mask(op: Operation) -> bool | None:
+    mask = optional_operand(op, "mask")
+    known = None if mask is None else constant_of(mask)
+    return None if known is None else bool(known)
+
+
+def load_with_known_mask(op: Operation, build: Rewriter) -> Value | None:
+    """A mask that is on goes, one that is off leaves `other` or zero."""
+    known = _known_mask(op)
+    if known is None:
+        return None
+    if known:
+        return build.value(op.name, [operand(op, "ptr")], op.attributes)
+    other = optional_operand(op, "other")
+    if other is None and isinstance(element_of(op.result.type), (IntegerType, FloatType)):
+        other = build.constant(0, op.result.type)
+    return other
+
+
+def store_with_known_mask(op: Operation, rewriter: Rewriter) -> bool:
+    known = _known_mask(op)
+    if known is None:
+        return False
+    if known:
+        rewriter.create(op.name, op.operands[:2], op.attributes)
+    rewriter.erase(op)
+    return True
+
+
+def atomic_with_known_mask(op: Operation, build: Rewriter) -> Value | None:
+    known = _known_mask(op)
+    if known is None:
+        return None
+    return build.value(op.name, op.operands[:2], op.attributes) if known else build.constant(0, op.result.type)
+
+
+def gather_offsets(op: Operation, build: Rewriter) -> Value | None:
+    """(p + c) + d is p + (c + d) where the sum of the constants fits the wider of their types."""
+    inner = made_by(op.operands[0], "tt.addptr")
+    if inner is None:
+        return None
+    first, second = constant_of(inner.operands[1]), constant_of(op.operands[1])
+    if first is None or second is None:
+        return None
+    kind = max(inner.operands[1].type, op.operands[1].type, key=bit_width)
+    total, width = int(first) + int(second), bit_width(kind)
+    if width == 1 or not -(1 << width - 1) <= total < 1 << width - 1:
+        return None
+    return build.value(op.name, [inner.operands[0], build.constant(total, kind)])
+
+
+FOLDS: dict[str, Sequence[Fold]] = {
+    "tt.load": (load_with_known_mask,),
+    "tt.atomic_rmw": (atomic_with_known_mask,),
+    "tt.addptr": (gather_offsets,),
+}
+
+PATTERNS: dict[str, Sequence[Pattern]] = {"tt.store": (store_with_known_mask,)}

@@ -1,0 +1,71 @@
+"""cse: of pure operations that compute the same, only the first that dominates the others stays."""
+
+from __future__ import annotations
+
+import struct
+from collections import ChainMap
+from collections.abc import Hashable
+
+from kernelpack.ir.core import Attribute, Block, Operation, Value
+from kernelpack.ir.dialect import Trait, definition, is_pure
+
+Known = ChainMap[Hashable, Operation]
+"""Operations by what they compute; inner blocks see those of the blocks around them."""
+
+
+def cse(module: Operation) -> None:
+    """Merges equal computations in place."""
+    for region in module.regions:
+        for block in region.blocks:
+            _merge(block, ChainMap())
+
+
+def _merge(block: Block, known: Known) -> None:
+    for op in list(block.operations):
+        inner = ChainMap() if Trait.ISOLATED in definition(op.name).traits else known
+        for region in op.regions:
+            for nested in region.blocks:
+                _merge(nested, inner.new_child())
+        if not op.results or not is_pure(op):
+            continue
+        key = _key(op, {})
+        first = known.setdefault(key, op)
+        if first is not op:
+            op.replace_with(*first.results)
+
+
+def _key(op: Operation, numbers: dict[Value, int]) -> Hashable:
+    """Returns what an operation computes: equal keys mean equal results. `numbers` names the values inside its regions."""
+    operands: list[Hashable] = [numbers.get(value, value) for value in op.operands]
+    if Trait.COMMUTATIVE in definition(op.name).traits:
+        operands[:2] = sorted(operands[:2], key=_order)
+    regions = tuple(_block_key(block, numbers) for region in op.regions for block in region.blocks)
+    attributes = tuple((name, _attribute_key(op.attributes[name])) for name in sorted(op.attributes))
+    return op.name, tuple(operands), tuple(result.type for result in op.results), attributes, regions
+
+
+def _block_key(block: Block, numbers: dict[Value, int]) -> Hashable:
+    for argument in block.arguments:
+        numbers[argument] = len(numbers)
+    keys: list[Hashable] = [tuple(argument.type for argument in block.arguments)]
+    for op in block.operations:
+        keys.append(_key(op, numbers))
+        for result in op.results:
+            numbers[result] = len(numbers)
+    return tuple(keys)
+
+
+def _order(operand: Hashable) -> int:
+    """Any order will do, as long as it is the same for both operands of one run."""
+    return operand if isinstance(operand, int) else id(operand)
+
+
+def _attribute_key(value: Attribute) -> Hashable:
+    """Tells apart what Python calls equal: True and 1, 0.0 and -0.0; and finds a NaN equal to itself."""
+    if isinstance(value, float):
+        return "float", struct.pack("<d", value)
+    if isinstance(value, tuple):
+        return tuple(map(_attribute_key, value))
+    if isinstance(value, dict):
+        return tuple((key, _attribute_key(value[key])) for key in sorted(value))
+    return type(value), value
