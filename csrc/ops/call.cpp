@@ -1,9 +1,6 @@
 // Checks, allocation and launches of a call.
 #include "ops/call.h"
 
-#include <dlfcn.h>
-
-#include "kernels/cpu.h"
 #include "ops/shim.h"
 #include "ops/stream.h"
 
@@ -46,6 +43,12 @@ int Call::dtype_axis(const Tensor& x, std::initializer_list<DType> built) const 
   if (!x.defined()) fail(x.name(), " is None, built are: ", names, "\n  to fix: pass a tensor");
   fail(x.name(), " has dtype ", x.dtype_name(), ", built are: ", names, "\n  to fix: convert it with ", x.name(),
        ".to(...), or add torch.", x.dtype_name(), " to variants[\"", x.name(), "\"] at ", op_.place, " and run: ", op_.build);
+}
+
+void Call::check_same_dtype(const Tensor& x, const Tensor& other) const {
+  if (x.defined() && x.dtype() == other.dtype()) return;
+  fail(x.name(), " has dtype ", x.dtype_name(), ", ", other.name(), " has ", other.dtype_name(), "\n  to fix: convert one of them with ",
+       x.name(), ".to(...)");
 }
 
 int Call::value_axis(const char* kernel, const char* name, int64_t value, const int64_t* built, int count) const {
@@ -142,12 +145,8 @@ void Call::launch(const Variant& variant, const Grid& grid, void* slots) const {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   void* params[kMaxTensors * 2];
   for (int i = 0; i < variant.parameter_count; ++i) params[i] = static_cast<char*>(slots) + 8 * variant.parameters[i];
-  try {
-    const DeviceScope device(device_);
-    backend_.launcher->launch(*variant.kernel, device_.index, current_stream(device_), grid, params);
-  } catch (const Error& error) {
-    fail_with(error);
-  }
+  const DeviceScope device(device_);
+  backend_.launcher->launch(*variant.kernel, device_.index, current_stream(device_), grid, params);
 }
 
 }  // namespace kernelpack

@@ -41,6 +41,12 @@ struct LaunchSite {
   const TargetVariants* const* variants;  // by backend, then target
 };
 
+// An error that names its op already.
+class OpError : public Error {
+ public:
+  using Error::Error;
+};
+
 class Call {
  public:
   Call(const OpInfo& op, Backend& backend, int backend_index) : op_(op), backend_(backend), backend_index_(backend_index) {}
@@ -48,21 +54,32 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // -- arguments: these take what torch put on the stack, and free it when the call ends. None throws.
-  void own(AtenTensorHandle handle) { owned_[owned_count_++] = handle; }
+  // Runs the op's functor, with the op's name in front of what it throws.
+  template <class Body>
+  void run(const Body& body) const {
+    try {
+      body();
+    } catch (const OpError&) {
+      throw;
+    } catch (const Error& error) {
+      fail(error.what());
+    }
+  }
+
+  // Takes over a tensor that torch put on the stack: it is freed when the call ends.
+  AtenTensorHandle own(AtenTensorHandle handle) { return owned_[owned_count_++] = handle; }
   // The tensor that result `index` is written to, for calls of the .out overload.
   void give_output(int index, const Tensor& tensor) { given_[index] = tensor; }
 
   // -- checks
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
-    throw Error(std::string(op_.name) + ": " + (text(parts) + ...));
+    throw OpError(std::string(op_.name) + ": " + (text(parts) + ...));
   }
-  // Raises what host code threw, with the op's name in front.
-  [[noreturn]] void fail_with(const Error& error) const { throw Error(std::string(op_.name) + ": " + error.what()); }
 
   // Returns which of the dtypes that were built a tensor has; DType::none stands for an absent one. Throws Error.
   int dtype_axis(const Tensor& x, std::initializer_list<DType> built) const;
+  void check_same_dtype(const Tensor& x, const Tensor& other) const;
   // Returns which of the built values a constexpr has. Throws Error.
   int value_axis(const char* kernel, const char* name, int64_t value, const int64_t* built, int count) const;
   // All tensors that are there must be on one device, which the call then runs on. Throws Error.
@@ -106,6 +123,7 @@ class Slots {
   void i32(int slot, const char* name, int64_t value) { set(slot, static_cast<int32_t>(narrow(name, value, INT32_MIN, INT32_MAX, 32))); }
   void i16(int slot, const char* name, int64_t value) { set(slot, static_cast<int16_t>(narrow(name, value, INT16_MIN, INT16_MAX, 16))); }
   void i8(int slot, const char* name, int64_t value) { set(slot, static_cast<int8_t>(narrow(name, value, INT8_MIN, INT8_MAX, 8))); }
+  void u32(int slot, const char* name, int64_t value) { set(slot, static_cast<uint32_t>(narrow(name, value, 0, UINT32_MAX, 32))); }
   void i1(int slot, const char* /*name*/, bool value) { set(slot, static_cast<int8_t>(value)); }
   void f32(int slot, const char* /*name*/, double value) { set(slot, static_cast<float>(value)); }
   void f64(int slot, const char* /*name*/, double value) { set(slot, value); }

@@ -131,6 +131,7 @@ Ints contiguous_strides(const Ints& shape) {
 }
 
 Tensor::Tensor(AtenTensorHandle handle, const char* name) : handle_(handle), name_(name) {
+  if (handle == nullptr) return;
   int32_t layout = 0;
   shim(aoti_torch_get_layout(handle, &layout), "reading a tensor's layout");
   static const int32_t strided = aoti_torch_layout_strided();

@@ -86,7 +86,7 @@ Ints contiguous_strides(const Ints& shape);  // row-major; a dimension of size 0
 class Tensor {
  public:
   Tensor() = default;
-  // Reads a torch tensor. Throws Error for one that has no strides (sparse, ...).
+  // Reads a torch tensor; a null handle makes an absent one. Throws Error for one that has no strides (sparse, ...).
   Tensor(AtenTensorHandle handle, const char* name);
 
   bool defined() const { return handle_ != nullptr; }

@@ -63,6 +63,12 @@ class Lowered:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
+CSRC = next(
+    (folder for folder in (Path(__file__).parents[1] / "csrc", Path(__file__).parents[2] / "csrc") if folder.is_dir()),
+    Path(__file__).parents[2] / "csrc",
+)
+"""The C++ runtime: inside the package when installed, beside it in a checkout."""
+
 Stage = Callable[[Any, Lowered], Any]
 """Takes the value of the stage before (ttir first) and returns its own; `str()` of it, or the bytes, is what inspect shows."""
 
@@ -92,7 +98,8 @@ class Backend(abc.ABC):
     dispatch_key: str
     """The torch dispatch key that ops register under: `CUDA`, `CPU`, ..."""
     launcher: str
-    """The C++ class that loads and launches images (declared in `launcher_header`, implemented in `launcher_sources`)."""
+    """The C++ variable of type `kernelpack::Launcher` (csrc/kernels/kernel.h) that loads and launches images. It is declared in
+    `launcher_header`, which generated code includes, and defined in `launcher_sources`, which are compiled into op libraries."""
     launcher_header: Path
     launcher_sources: Sequence[Path]
 
@@ -128,16 +135,13 @@ class Backend(abc.ABC):
 @functools.cache
 def backends() -> dict[str, Backend]:
     """Returns every installed backend by name, the built-in ones first."""
-    found: dict[str, Backend] = {}
+    from kernelpack.backends.cpu import CPUBackend
+    from kernelpack.backends.cuda import CUDABackend
+
+    found: dict[str, Backend] = {builtin.name: builtin for builtin in (CPUBackend(), CUDABackend())}
     for entry in entry_points(group="kernelpack.backends"):
         backend = entry.load()()
         found[backend.name] = backend
-    if not found:  # running from a checkout that is not installed
-        from kernelpack.backends.cpu import CPUBackend
-        from kernelpack.backends.cuda import CUDABackend
-
-        for builtin in (CPUBackend(), CUDABackend()):
-            found[builtin.name] = builtin
     return found
 
 

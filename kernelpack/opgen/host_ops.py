@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,10 @@ ATOM, UNARY, PRODUCT, SUM, SHIFT, BITS, COMPARE, AND, OR, CONDITIONAL = 100, 80,
 
 @dataclass(frozen=True)
 class HostOp:
-    """A row. `cpp` and `python` are the forms with `{0}`, `{1}`, ... for operands and `{*}` for all of them.
+    """A row. `cpp` and `python` are the forms: `{0}`, `{1}`, ... are operands, `{*}` all of them, `{*1}` all from the first on.
 
-    `size_dependent`: the result depends on sizes, strides or numbers of the call, which are symbols while exporting.
+    `binds` counts where the form is infix; forms that enclose their operands bind like atoms.
+    `size_dependent`: the result is a symbol while exporting with dynamic shapes.
     """
 
     cpp: str
@@ -50,8 +52,8 @@ OPS: dict[str, HostOp] = {
     "bit_xor": _infix("^", BITS, operator.xor),
     "lshift": _infix("<<", SHIFT, operator.lshift),
     "rshift": _infix(">>", SHIFT, operator.rshift),
-    "min": HostOp("std::min({0}, {1})", "torch.sym_min({0}, {1})", min),
-    "max": HostOp("std::max({0}, {1})", "torch.sym_max({0}, {1})", max),
+    "min": HostOp("kp::min({0}, {1})", "torch.sym_min({0}, {1})", min),
+    "max": HostOp("kp::max({0}, {1})", "torch.sym_max({0}, {1})", max),
     "abs": HostOp("std::abs({0})", "abs({0})", abs),
     "to_float": HostOp("static_cast<double>({0})", "torch.sym_float({0})", float),
     "to_int": HostOp("static_cast<int64_t>({0})", "torch.sym_int({0})", int),
@@ -107,13 +109,13 @@ OPS: dict[str, HostOp] = {
     "meta": HostOp("variant.meta[{0}]", 'meta["{0}"]'),
 }
 
-_ARITHMETIC_RESULT: dict[str, HostType] = {
-    name: BOOL for name in ("eq", "ne", "lt", "le", "gt", "ge", "same_ints", "and", "or", "not", "is_none", "to_bool")
-}
-_ARITHMETIC_RESULT |= {name: INT for name in ("size", "stride", "numel", "dim", "element_size", "to_int", "floor", "ceil")}
-_ARITHMETIC_RESULT |= {name: INT for name in ("cdiv", "next_power_of_2", "len", "prod", "meta", "rows_size", "rows_stride")}
-_ARITHMETIC_RESULT |= {name: FLOAT for name in ("truediv", "to_float", "sqrt", "exp", "log", "log2", "pow_float")}
-_ARITHMETIC_RESULT |= {name: INTS for name in ("shape", "strides", "ints", "concat", "slice", "broadcast_strides")}
+_ARITHMETIC_RESULT: dict[str, HostType] = dict.fromkeys(
+    ("eq", "ne", "lt", "le", "gt", "ge", "same_ints", "and", "or", "not", "is_none", "to_bool"), BOOL
+)
+_ARITHMETIC_RESULT |= dict.fromkeys(("size", "stride", "numel", "dim", "element_size", "to_int", "floor", "ceil"), INT)
+_ARITHMETIC_RESULT |= dict.fromkeys(("cdiv", "next_power_of_2", "len", "prod", "meta", "rows_size", "rows_stride"), INT)
+_ARITHMETIC_RESULT |= dict.fromkeys(("truediv", "to_float", "sqrt", "exp", "log", "log2", "pow_float"), FLOAT)
+_ARITHMETIC_RESULT |= dict.fromkeys(("shape", "strides", "ints", "concat", "slice", "broadcast_strides"), INTS)
 _ARITHMETIC_RESULT |= {"is_contiguous": BOOL, "is_cuda": BOOL, "dtype": DTYPE, "device": DEVICE, "pow_int": INT}
 
 
@@ -132,10 +134,54 @@ def apply(op: str, *operands: Expr, type: HostType | None = None) -> Expr:
     return Apply(op, operands, result)
 
 
-def form(template: str, operands: list[str]) -> str:
-    """Fills a row's form. `{*}` and `{*1}` join all operands, or those from the first on."""
-    if "{*" in template:
-        for start in range(2):
-            mark = f"{{*{start or ''}}}"
-            template = template.replace(mark, ", ".join(operands[start:]).replace("{", "{{").replace("}", "}}"))
-    return template.format(*operands)
+_PLACEHOLDER = re.compile(r"\{(\*?)(\d*)\}")
+
+
+def render(expr: Expr, leaf: Callable[[Expr], str], language: str) -> str:
+    """Returns an expression as text. `leaf` prints constants and variables, `language` is `cpp` or `python`."""
+    return _render(expr, leaf, language)[0]
+
+
+def _render(expr: Expr, leaf: Callable[[Expr], str], language: str) -> tuple[str, int]:
+    """Returns the text and how tightly it binds."""
+    if not isinstance(expr, Apply):
+        text = leaf(expr)
+        return text, UNARY if text.startswith("-") else ATOM
+    special = leaf(expr)  # a language's own form for this operation, or ""
+    if special:
+        return special, ATOM
+    row = OPS[expr.op]
+    template = row.cpp if language == "cpp" else row.python
+    parts = [_render(operand, leaf, language) for operand in expr.operands]
+    binds = row.binds if _is_infix(template) else ATOM
+
+    def operand(match: re.Match[str]) -> str:
+        star, digits = match.groups()
+        if star:
+            return ", ".join(text for text, _ in parts[int(digits or 0) :])
+        index = int(digits)
+        text, own = parts[index]
+        if template.startswith(match[0]) and template[match.end() :].startswith((".", "[")):
+            return text if own == ATOM else f"({text})"
+        if binds == ATOM:
+            return text
+        loose = own < binds or (own == binds and (index > 0 or binds in (COMPARE, UNARY)))
+        mixed = own != ATOM and own in (BITS, SHIFT, AND, OR) and own != binds
+        return f"({text})" if loose or mixed else text
+
+    return _PLACEHOLDER.sub(operand, template.replace("{{", "\0").replace("}}", "\1")).replace("\0", "{").replace(
+        "\1", "}"
+    ), binds
+
+
+def _is_infix(template: str) -> bool:
+    """Whether operands stand in the open, not inside parentheses, brackets or braces."""
+    depth = 0
+    for index, character in enumerate(template):
+        if character == "{" and depth == 0 and _PLACEHOLDER.match(template, index):
+            follows = template[index + 3 : index + 4]
+            if follows not in (".", "["):
+                return True
+        depth += character in "([" or template[index : index + 2] == "{{"
+        depth -= character in ")]"
+    return False

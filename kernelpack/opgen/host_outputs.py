@@ -33,7 +33,8 @@ def assign_outputs(body: tuple[Statement, ...], arguments: Sequence[Variable], f
     def mark(value: Expr, index: int) -> bool:
         """Notes that a tensor becomes a result; returns whether that is new."""
         if isinstance(value, Apply) and value.op == "select":
-            return any([mark(operand, index) for operand in value.operands[1:]])
+            then, orelse = (mark(operand, index) for operand in value.operands[1:])
+            return then or orelse
         if not isinstance(value, Ref):
             raise fail("a result is a tensor that kp.empty, kp.empty_like or kp.empty_strided made", None)
         variable = value.variable
@@ -66,9 +67,7 @@ def assign_outputs(body: tuple[Statement, ...], arguments: Sequence[Variable], f
         done: list[Statement] = []
         for statement in statements:
             if isinstance(statement, If):
-                statement = replace(
-                    statement, then=rewrite(statement.then, in_loop), orelse=rewrite(statement.orelse, in_loop)
-                )
+                statement = replace(statement, then=rewrite(statement.then, in_loop), orelse=rewrite(statement.orelse, in_loop))
             elif isinstance(statement, For):
                 statement = replace(statement, body=rewrite(statement.body, True))
             elif isinstance(statement, Allocate):

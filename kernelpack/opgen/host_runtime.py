@@ -182,3 +182,34 @@ def collapse_rows(*tensors: Any, ndims: int) -> tuple[tuple[Any, ...], ...]:
         )
     fill = ndims - len(sizes)
     return ((1,) * fill + tuple(sizes), *((0,) * fill + tuple(steps) for steps in strides))
+
+
+def check_dtype(name: str, x: Any, dtypes: Sequence[Any]) -> None:
+    """Raises RuntimeError unless a tensor has one of the dtypes; None among them stands for an absent tensor."""
+    found = None if x is None else x.dtype
+    if found not in dtypes:
+        built = ", ".join(dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        raise error(f"{name} has dtype {found}, expected {built}\n  to fix: convert it with {name}.to(...)")
+
+
+def check_same_device(**tensors: Any) -> None:
+    """Raises RuntimeError unless all tensors that are there are on one device."""
+    present = {name: x for name, x in tensors.items() if x is not None}
+    first = next(iter(present))
+    for name, x in present.items():
+        if x.device != present[first].device:
+            raise error(
+                f"{name} is on {x.device}, {first} is on {present[first].device}\n  to fix: move all tensors to one device"
+            )
+
+
+def check_output(name: str, x: Any, expected: Any) -> None:
+    """Raises RuntimeError unless a tensor given as result has the result's shape, dtype and device."""
+    if x.dtype != expected.dtype:
+        raise error(f"{name} has dtype {x.dtype}, the result has {expected.dtype}")
+    if x.device != expected.device:
+        raise error(f"{name} is on {x.device}, the result is on {expected.device}")
+    message = f"{name} has shape {tuple(x.shape)}, the result has {tuple(expected.shape)}"
+    check(len(x.shape) == len(expected.shape), message)
+    for a, b in zip(x.shape, expected.shape, strict=True):
+        check(a == b, message)

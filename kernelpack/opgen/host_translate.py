@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from kernelpack.errors import HostFunctionError
@@ -51,11 +50,94 @@ from kernelpack.opgen.schema import Argument, Schema
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "debug")
 """Keywords of a launch that are compile options, not kernel arguments."""
 
-_RESERVED = """alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default delete do
-double else enum explicit export extern false float for friend goto if inline int int64_t long mutable namespace new noexcept not
-nullptr operator or private protected public register return short signed sizeof static struct switch template this throw true
-try typedef typename union unsigned using virtual void volatile while xor call facts kp op_ point slots std torch variant""".split()
-_ARGUMENT_TYPES = {"Tensor": TENSOR, "int": INT, "SymInt": INT, "float": FLOAT, "bool": BOOL, "ScalarType": DTYPE, "Device": DEVICE}
+_RESERVED = [
+    "alignas",
+    "alignof",
+    "and",
+    "asm",
+    "auto",
+    "bool",
+    "break",
+    "case",
+    "catch",
+    "char",
+    "class",
+    "const",
+    "constexpr",
+    "continue",
+    "decltype",
+    "default",
+    "delete",
+    "do",
+    "double",
+    "else",
+    "enum",
+    "explicit",
+    "export",
+    "extern",
+    "false",
+    "float",
+    "for",
+    "friend",
+    "goto",
+    "if",
+    "inline",
+    "int",
+    "int64_t",
+    "long",
+    "mutable",
+    "namespace",
+    "new",
+    "noexcept",
+    "not",
+    "nullptr",
+    "operator",
+    "or",
+    "private",
+    "protected",
+    "public",
+    "register",
+    "return",
+    "short",
+    "signed",
+    "sizeof",
+    "static",
+    "struct",
+    "switch",
+    "template",
+    "this",
+    "throw",
+    "true",
+    "try",
+    "typedef",
+    "typename",
+    "union",
+    "unsigned",
+    "using",
+    "virtual",
+    "void",
+    "volatile",
+    "while",
+    "xor",
+    "call",
+    "facts",
+    "kp",
+    "op_",
+    "point",
+    "slots",
+    "std",
+    "torch",
+    "variant",
+]
+_ARGUMENT_TYPES = {
+    "Tensor": TENSOR,
+    "int": INT,
+    "SymInt": INT,
+    "float": FLOAT,
+    "bool": BOOL,
+    "ScalarType": DTYPE,
+    "Device": DEVICE,
+}
 
 
 def translate(function: Callable[..., Any], schema: Schema) -> HostFunction:
@@ -207,7 +289,13 @@ class _Translator(Expressions):
     def visit_For(self, node: ast.For) -> None:
         bounds = node.iter
         called = isinstance(bounds, ast.Call) and self.value(bounds.func) == Object(range)
-        if not called or not isinstance(bounds, ast.Call) or bounds.keywords or not isinstance(node.target, ast.Name) or node.orelse:
+        if (
+            not called
+            or not isinstance(bounds, ast.Call)
+            or bounds.keywords
+            or not isinstance(node.target, ast.Name)
+            or node.orelse
+        ):
             raise self.fail(node, "a for loop goes over range(...)", "write for i in range(n): ...")
         numbers = [self.number(self.value(argument), argument) for argument in bounds.args]
         if not 1 <= len(numbers) <= 3:
@@ -240,7 +328,9 @@ class _Translator(Expressions):
             self.block.append(Assign(carried[name], self.as_expr(value, node)))
         body, self.block, self.names, self.in_loop = self.block, block, before, in_loop
         for name in (_assigned(node.body) | {node.target.id}) - before.keys():
-            self.names[name] = self.poison(f"{name!r} is assigned inside the loop at line {node.lineno} only", "assign it before")
+            self.names[name] = self.poison(
+                f"{name!r} is assigned inside the loop at line {node.lineno} only", "assign it before"
+            )
         self.block.append(For(counter, start, stop, step, tuple(body)))
 
     def visit_Return(self, node: ast.Return) -> None:
@@ -264,7 +354,9 @@ class _Translator(Expressions):
         self.block.append(Check(Const(False, BOOL), message))
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        self.check(self.condition(node.test), self.message(node.msg) if node.msg else (f"{ast.unparse(node.test)} does not hold",))
+        self.check(
+            self.condition(node.test), self.message(node.msg) if node.msg else (f"{ast.unparse(node.test)} does not hold",)
+        )
 
     def visit_Expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Constant):
@@ -285,7 +377,9 @@ class _Translator(Expressions):
             kernel = self.value(node.func.value)
             if isinstance(kernel, Object) and is_kernel(kernel.value):
                 return self.launch(kernel.value, node.func.slice, node)
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
+        name = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
+        )
         if name == "check" and self.is_ours(self.value(node.func)):
             return self.call_check(node)  # before its message is taken for a value
         return super().visit_Call(node)
@@ -480,9 +574,7 @@ class _Translator(Expressions):
             elif not parameter.is_constexpr:
                 if not parameter.has_default:
                     raise self.fail(node, f"{kernel.__name__} gets no {parameter.name!r}")
-                arguments[parameter.name] = self.argument(
-                    parameter.name, False, self.constant(parameter.default, node), node
-                )
+                arguments[parameter.name] = self.argument(parameter.name, False, self.constant(parameter.default, node), node)
         return arguments, options
 
     def argument(self, name: str, is_constexpr: bool, value: Value, node: ast.AST) -> Expr:
@@ -503,8 +595,5 @@ class _Translator(Expressions):
 def _assigned(nodes: Sequence[ast.stmt]) -> set[str]:
     """Returns the names that statements assign."""
     return {
-        part.id
-        for node in nodes
-        for part in ast.walk(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }

@@ -220,7 +220,9 @@ class _Parser:
             if base not in LIST_ELEMENTS or optional:
                 raise self.fail(
                     f"{what} cannot be a list of {base}{'?' if optional else ''}",
-                    "give every tensor an argument of its own" if base == "Tensor" else f"lists hold {', '.join(LIST_ELEMENTS)}",
+                    "give every tensor an argument of its own"
+                    if base == "Tensor"
+                    else f"lists hold {', '.join(LIST_ELEMENTS)}",
                     at,
                 )
             is_list = True
@@ -369,11 +371,15 @@ def parse_schema(text: str, location: SourceLocation | None = None) -> Schema:
             f"{name!r} takes no Tensor: torch could not choose between its CPU and CUDA kernels", "take at least one Tensor"
         )
     if all(argument.type.optional for argument in schema.tensors):
-        raise parser.fail(f"every Tensor of {name!r} is optional: a call without one has no device", "make one of them required")
+        raise parser.fail(
+            f"every Tensor of {name!r} is optional: a call without one has no device", "make one of them required"
+        )
     return schema
 
 
 def check_unique(schemas: Mapping[str, SourceLocation | None], name: str, location: SourceLocation | None) -> None:
     """Raises SchemaError if an op called `name` exists: torch aborts the process when a name is defined twice."""
     if name in schemas:
-        raise SchemaError(f"op {name!r} is defined twice; the other is at {schemas[name]}", location=location, cure="rename one")
+        raise SchemaError(
+            f"op {name!r} is defined twice; the other is at {schemas[name]}", location=location, cure="rename one"
+        )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpack.backends.base import ArgumentProperty, Backend, Lowered, Options, Stage
+from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Lowered, Options, Stage
 from kernelpack.backends.cpu.carry_scalars import carry_scalars
 from kernelpack.backends.cpu.elementwise import is_elementwise
 from kernelpack.backends.cpu.estimate import program_nanoseconds
@@ -25,8 +25,6 @@ from kernelpack.target import Target
 if TYPE_CHECKING:
     from kernelpack.compiler import CompiledKernel
 
-_CSRC = Path(__file__).parents[3] / "csrc"
-
 _STRUCTURE = {
     "builtin.module", "tt.func", "tt.return", "tt.get_program_id", "tt.get_num_programs", "tt.make_range", "tt.splat",
     "tt.unsplat", "tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.join", "tt.split", "tt.addptr", "tt.load",
@@ -41,9 +39,9 @@ class CPUBackend(Backend):
     name = "cpu"
     image_kind = "object"
     dispatch_key = "CPU"
-    launcher = "kernelpack::CpuLauncher"
-    launcher_header = _CSRC / "cpu_launcher.h"
-    launcher_sources: Sequence[Path] = (_CSRC / "cpu_launcher.cpp",)
+    launcher = "kernelpack::cpu_launcher"
+    launcher_header = CSRC / "kernels" / "cpu.h"
+    launcher_sources: Sequence[Path] = (CSRC / "kernels" / "cpu.cpp",)
 
     def resolve_target(self, target: Target) -> Target:
         return resolve(target)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from kernelpack.backends.base import ArgumentProperty, Backend, Options, Stage
+from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Options, Stage
 from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
 from kernelpack.backends.cuda.architectures import ARCHITECTURES, architecture_of
 from kernelpack.backends.cuda.driver import device_capability
@@ -22,7 +21,6 @@ from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, eleme
 from kernelpack.llvm.codegen import version as llvm_version
 from kernelpack.target import Target
 
-_CSRC = Path(__file__).resolve().parents[3] / "csrc"
 _INTEGERS = (1, 8, 16, 32, 64)
 _STRUCTURE = frozenset(
     {"builtin.module", "tt.func", "tt.return", "scf.yield", "scf.condition", "tt.reduce.return", "tt.scan.return"}
@@ -35,9 +33,9 @@ class CUDABackend(Backend):
     name = "cuda"
     image_kind = "cubin"
     dispatch_key = "CUDA"
-    launcher = "kernelpack::CudaLauncher"
-    launcher_header = _CSRC / "cuda_launcher.h"
-    launcher_sources = (_CSRC / "cuda_launcher.cpp",)
+    launcher = "kernelpack::cuda_launcher"
+    launcher_header = CSRC / "kernels" / "cuda.h"
+    launcher_sources = tuple(CSRC / "kernels" / f"{name}.cpp" for name in ("cuda", "cuda_driver", "base64"))
 
     def resolve_target(self, target: Target) -> Target:
         if target.arch == "native":

@@ -1,0 +1,51 @@
+"""Every environment variable that kernelpack reads: name, meaning, default. C++ reads those marked so under the same names."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Knob:
+    """An environment variable. `used_by` is `build`, `run` (Python) or `library` (read by the built C++ library)."""
+
+    name: str
+    default: str
+    used_by: str
+    meaning: str
+
+    def get(self) -> str:
+        """Returns the variable's value, or the default where it is not set or empty."""
+        return os.environ.get(self.name, "") or self.default
+
+
+CACHE_DIR = Knob("KERNELPACK_CACHE_DIR", "~/.cache/kernelpack", "build, run", "where compiled kernels are kept between builds")
+CACHE = Knob("KERNELPACK_CACHE", "1", "build, run", "0 compiles everything anew and keeps nothing")
+JOBS = Knob("KERNELPACK_JOBS", "", "build", "how many processes compile; default: one for each CPU")
+CXX = Knob("KERNELPACK_CXX", "g++", "build", "the C++ compiler that links op libraries")
+OP_TARGETS = Knob(
+    "KERNELPACK_OP_TARGETS",
+    "cpu:x86-64-v3,cpu:x86-64-v4,cpu:x86-64-v4+avx512bf16,cuda:sm_80,cuda:sm_90a",
+    "build",
+    "the targets of the op library in the wheel, separated by commas; `none` leaves it out",
+)
+LOAD_LIBRARY = Knob("KERNELPACK_LOAD_LIBRARY", "1", "run", "0: import kernelpack does not load its own op library")
+CPU_TARGET = Knob(
+    "KERNELPACK_CPU_TARGET", "", "library, run", "forces the CPU level, e.g. cpu:x86-64-v3; default: the best this CPU has"
+)
+LIBCUDA = Knob("KERNELPACK_LIBCUDA", "libcuda.so.1", "library, run", "the CUDA driver library to open")
+
+KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, LOAD_LIBRARY, CPU_TARGET, LIBCUDA)
+
+
+def cache_dir() -> Path | None:
+    """Returns where compiled kernels are kept, or None if nothing is."""
+    return None if CACHE.get() == "0" else Path(CACHE_DIR.get()).expanduser()
+
+
+def jobs() -> int:
+    """Returns how many processes compile."""
+    text = JOBS.get()
+    return max(1, int(text)) if text.isdigit() else len(os.sched_getaffinity(0))

@@ -1,0 +1,1 @@
+"""opgen: @kp.op host functions become C++ ops, fake kernels and dispatch tables."""

@@ -1,0 +1,136 @@
+"""Which kernel parameters a specialised variant may assume something of, found by where a launch's arguments come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kernelpack.backends.base import ArgumentProperty, Fact
+from kernelpack.opgen.config import Specialization
+from kernelpack.opgen.host_ir import (
+    TENSOR,
+    Allocate,
+    Apply,
+    Check,
+    Const,
+    Expr,
+    HostFunction,
+    Launch,
+    Let,
+    Ref,
+    Variable,
+    walk_statements,
+)
+
+EQUAL_TO = "equal_to"
+"""The property of a parameter that a variant makes a constant. Needs no backend: the constant is not a parameter any more."""
+
+
+class Provenance:
+    """Where the values of a host function come from."""
+
+    def __init__(self, host: HostFunction) -> None:
+        self.definitions: dict[Variable, Expr] = {}
+        self.allocations: set[Variable] = set()
+        self.ranks: dict[Variable, int] = {}
+        self.arguments = {
+            variable: argument.name for argument, variable in zip(host.schema.arguments, host.arguments, strict=True)
+        }
+        for statement in walk_statements(host.body):
+            if isinstance(statement, Let):
+                self.definitions[statement.variable] = statement.value
+            elif isinstance(statement, Allocate):
+                self.allocations.add(statement.variable)
+                if isinstance(statement.shape, Apply) and statement.shape.op == "ints":
+                    self.ranks[statement.variable] = len(statement.shape.operands)
+            elif isinstance(statement, Check):
+                self.note_rank(statement.condition)
+
+    def note_rank(self, condition: Expr) -> None:
+        """`x.dim() == 4` holds after a check of it."""
+        match condition:
+            case Apply("eq", (Apply("dim", (tensor,)), Const(rank))):
+                variable = self.tensor(tensor)
+                if variable is not None:
+                    self.ranks[variable] = rank
+
+    def definition(self, expr: Expr) -> Expr:
+        """Returns what a variable was defined as, and other expressions themselves."""
+        while isinstance(expr, Ref) and expr.variable in self.definitions:
+            expr = self.definitions[expr.variable]
+        return expr
+
+    def tensor(self, expr: Expr) -> Variable | None:
+        """Returns the argument or allocation that an expression is."""
+        expr = self.definition(expr)
+        if isinstance(expr, Apply) and expr.op == "value":
+            return self.tensor(expr.operands[0])
+        if isinstance(expr, Ref) and expr.type.required == TENSOR:
+            known = expr.variable in self.arguments or expr.variable in self.allocations
+            return expr.variable if known else None
+        return None
+
+    def named(self, variable: Variable | None, tensors: tuple[str, ...] | None) -> bool:
+        """Whether a specialization that names `tensors` covers a tensor. It always covers what the op allocates."""
+        if variable is None:
+            return False
+        return tensors is None or variable in self.allocations or self.arguments.get(variable) in tensors
+
+    def inner_of(self, expr: Expr) -> Variable | None:
+        """Returns the tensor whose last size, or whose stride other than the last, an integer is."""
+        expr = self.definition(expr)
+        match expr:
+            case Apply("numel", (tensor,)):
+                return self.tensor(tensor)
+            case Apply("size" | "stride" as op, (tensor, Const(index))):
+                variable = self.tensor(tensor)
+                rank = self.ranks.get(variable) if variable is not None else None
+                last = index == -1 or (rank is not None and index == rank - 1)
+                return variable if last == (op == "size") else None
+            case Apply("rows_stride", (rows, Const(number), _)):
+                collapsed = self.definition(rows)
+                assert isinstance(collapsed, Apply)
+                return self.tensor(collapsed.operands[1 + number])
+            case Apply("at", (strides, Const(index))):
+                spread = self.definition(strides)
+                match spread:
+                    case Apply("broadcast_strides", (tensor, Apply("ints", shape))) if index != len(shape) - 1:
+                        return self.tensor(tensor)
+        return None
+
+
+def assumptions(
+    launch: Launch,
+    signature: Mapping[str, str],
+    specialization: Specialization,
+    provenance: Provenance,
+    properties: Sequence[ArgumentProperty],
+    unspecialized: frozenset[str],
+) -> tuple[tuple[Fact, ...], frozenset[str]]:
+    """Returns the facts a variant asks its backend to assume, and the parameters that it makes the constant 1.
+
+    `signature` holds the run-time parameters' types (`*fp32`, `i32`); `unspecialized` those the kernel excludes.
+    """
+    facts: list[Fact] = []
+    ones = frozenset(name for name in specialization.ones if name in signature and not signature[name].startswith("*"))
+    for name, kind in signature.items():
+        if name in unspecialized or name in ones:
+            continue
+        value = launch.arguments[name]
+        if kind.startswith("*"):
+            limit = specialization.pointer if provenance.named(provenance.tensor(value), specialization.tensors) else 0
+        else:
+            asked = name in specialization.divisible
+            limit = specialization.inner if asked or provenance.named(provenance.inner_of(value), specialization.tensors) else 0
+        for prop in properties:
+            if prop.name == "tt.divisibility" and limit and limit % prop.value == 0 and prop.applies(ttir_type(kind)):
+                facts.append(Fact(name, prop.name, prop.value))
+    return tuple(facts), ones
+
+
+def ttir_type(kind: str) -> str:
+    """Returns a signature's type as ttir text: `*fp32` is `!tt.ptr<f32>`, `fp32` is `f32`."""
+    names = {"fp16": "f16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8E4M3FN", "fp8e5": "f8E5M2", "u8": "i8", "u16": "i16"}
+    names |= {"u32": "i32", "u64": "i64"}
+    if kind.startswith("*"):
+        return f"!tt.ptr<{names.get(kind[1:], kind[1:])}>"
+    return names.get(kind, kind)

@@ -1,0 +1,182 @@
+"""What an op's author states about its variants: dtypes and constexprs, configs by target, and what fast variants assume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernelpack.backends.base import Options
+from kernelpack.errors import HostFunctionError, SourceLocation
+from kernelpack.opgen.dtypes import DType, dtype_of
+from kernelpack.opgen.schema import Argument, Schema
+from kernelpack.target import Target
+
+
+@dataclass(frozen=True)
+class SameAs:
+    """In `variants`: the dtype that another tensor argument has in the call."""
+
+    argument: str
+
+
+def same_as(argument: str) -> SameAs:
+    """In `variants`: the dtype of another argument, `"attn_mask": [None, tl.int1, kp.same_as("query")]`."""
+    return SameAs(argument)
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """What a specialised variant assumes. `tensors` None means all tensors of a launch."""
+
+    tensors: tuple[str, ...] | None = None
+    pointer: int = 16
+    inner: int = 16
+    ones: tuple[str, ...] = ()
+    divisible: tuple[str, ...] = ()
+
+
+def aligned(
+    *tensors: str, pointer: int = 16, inner: int = 16, ones: Sequence[str] = (), divisible: Sequence[str] = ()
+) -> Specialization:
+    """In `specialize`: one more variant that assumes aligned tensors.
+
+    The addresses of the named tensor arguments (of all tensors, if none is named) are divisible by `pointer` bytes; their
+    last sizes, and all strides but the last, by `inner`. `divisible` names kernel parameters that are divisible by `inner`,
+    `ones` those that equal 1 and become constants.
+    """
+    return Specialization(tensors or None, pointer, inner, tuple(ones), tuple(divisible))
+
+
+@dataclass(frozen=True)
+class VariantPoint:
+    """What a config function is told: `point["HEAD_DIM"]`, `point["query"]` (as listed in `variants`), target and kernel."""
+
+    known: Mapping[str, Any]
+    target: Target
+    kernel: str
+
+    def __getitem__(self, name: str) -> Any:
+        return self.known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.known
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.known.get(name, default)
+
+
+ConfigLike = Any
+"""A kp.Config, or a function that gives one for a VariantPoint."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """The checked `variants` of an op. Every tensor argument has its dtypes; constexpr axes are by parameter name."""
+
+    dtypes: Mapping[str, tuple[DType | SameAs | None, ...]]
+    constexprs: Mapping[str, tuple[int | bool, ...]]
+    listed: Mapping[tuple[str, Any], Any]
+    """What the author wrote for an axis value, for config functions."""
+
+
+def check_space(schema: Schema, variants: Mapping[str, Iterable[Any]], location: SourceLocation) -> Space:
+    """Returns the space of `variants`. A tensor without an axis has the dtype of the first tensor with one."""
+    tensors = {argument.name: argument for argument in schema.tensors}
+    dtypes: dict[str, tuple[DType | SameAs | None, ...]] = {}
+    constexprs: dict[str, tuple[int | bool, ...]] = {}
+    listed: dict[tuple[str, Any], Any] = {}
+
+    def fail(message: str, cure: str | None = None) -> HostFunctionError:
+        return HostFunctionError(f"variants of {schema.name}: {message}", location=location, cure=cure)
+
+    for name, given in variants.items():
+        values = list(given) if isinstance(given, (list, tuple, range)) else [given]
+        if not values:
+            raise fail(f"{name!r} lists nothing")
+        if name in tensors:
+            found: list[DType | SameAs | None] = []
+            for value in values:
+                entry = _dtype_entry(tensors[name], value, tensors, fail)
+                if entry in found:
+                    raise fail(f"{name!r} lists {value} twice")
+                found.append(entry)
+                listed[name, entry] = value
+            dtypes[name] = tuple(found)
+            continue
+        if any(argument.name == name for argument in schema.arguments):
+            raise fail(
+                f"{name!r} is a {schema.argument(name).type} argument of the op",
+                "axes are tensor arguments (dtypes) and constexpr parameters of kernels (values)",
+            )
+        if not all(isinstance(value, int) for value in values):
+            raise fail(f"{name!r} lists {values}: a constexpr axis holds ints or bools", "use an enum.IntEnum for names")
+        if len(set(values)) != len(values):
+            raise fail(f"{name!r} lists a value twice")
+        constexprs[name] = tuple(value if isinstance(value, bool) else int(value) for value in values)
+        listed |= {(name, value): value for value in values}
+    anchors = [argument for argument in schema.tensors if any(isinstance(v, DType) for v in dtypes.get(argument.name, ()))]
+    if not anchors:
+        first = schema.tensors[0].name
+        raise fail("no tensor argument has dtypes", f'write variants={{"{first}": [tl.float32, ...]}}')
+    anchor = next((argument for argument in anchors if not argument.type.optional), anchors[0])
+    for argument in schema.tensors:
+        if argument.name not in dtypes:
+            dtypes[argument.name] = (None, SameAs(anchor.name)) if argument.type.optional else (SameAs(anchor.name),)
+    ordered = {argument.name: dtypes[argument.name] for argument in schema.tensors}
+    return Space(ordered, constexprs, listed)
+
+
+def _dtype_entry(
+    argument: Argument, value: Any, tensors: Mapping[str, Argument], fail: Callable[..., HostFunctionError]
+) -> DType | SameAs | None:
+    if value is None:
+        if not argument.type.optional:
+            raise fail(f"{argument.name!r} lists None but is not optional", f"declare it Tensor? {argument.name}")
+        return None
+    if isinstance(value, SameAs):
+        if value.argument not in tensors or value.argument == argument.name:
+            raise fail(f"{argument.name!r} has the dtype of {value.argument!r}, which is no other tensor argument")
+        if tensors[value.argument].type.optional:
+            raise fail(f"{argument.name!r} has the dtype of {value.argument!r}, which may be None")
+        return value
+    dtype = dtype_of(value)
+    if dtype is None:
+        raise fail(f"{argument.name!r} lists {value!r}, which is no dtype that kernels read", "write for example tl.float16")
+    return dtype
+
+
+def resolve(space: Space) -> list[dict[str, DType | None]]:
+    """Returns every combination of dtypes of the tensor arguments; None for an absent one."""
+    points: list[dict[str, DType | None]] = [{}]
+    fixed_first = sorted(space.dtypes, key=lambda name: any(isinstance(v, SameAs) for v in space.dtypes[name]))
+    for name in fixed_first:
+        grown: list[dict[str, DType | None]] = []
+        for point in points:
+            for entry in space.dtypes[name]:
+                dtype = point[entry.argument] if isinstance(entry, SameAs) else entry
+                candidate = {**point, name: dtype}
+                if candidate not in grown:
+                    grown.append(candidate)
+        points = grown
+    return points
+
+
+def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Any | None:
+    """Returns the config for a point: of the longest key that the target starts with; None if no key fits."""
+    target = str(point.target)
+    keys = [key for key in configs if target.startswith(key)]
+    if not keys:
+        return None
+    found = configs[max(keys, key=len)]
+    return found(point) if callable(found) and not hasattr(found, "kwargs") else found
+
+
+def options_of(config: Any | None, given: Mapping[str, Any]) -> Options:
+    """Returns compile options: a launch's own, then the config's, then the defaults."""
+    fields = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+    options = Options()
+    if config is not None:
+        known = {name: getattr(config, name) for name in fields if getattr(config, name, None) is not None}
+        options = replace(options, **known)
+    return replace(options, **given)

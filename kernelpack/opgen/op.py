@@ -1,0 +1,222 @@
+"""@kp.op: makes a host function an op. Called from Python it runs for real, over the JIT; built, it is C++ and a fake kernel."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kernelpack.backends.base import backends
+from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
+from kernelpack.frontend.source import source_of
+from kernelpack.opgen import host_runtime
+from kernelpack.opgen.config import ConfigLike, SameAs, Space, Specialization, VariantPoint, aligned, check_space, config_for
+from kernelpack.opgen.dtypes import DType
+from kernelpack.opgen.host_ir import HostFunction
+from kernelpack.opgen.host_translate import translate
+from kernelpack.opgen.kernels import is_kernel, jit_function, kernel_parameters
+from kernelpack.opgen.schema import Schema, parse_schema
+from kernelpack.target import Target
+
+
+class Op:
+    """An op: schema, host function and the space of its variants.
+
+    Calling it checks the arguments as the built op does, then runs the host function over the JIT. `out` is the overload
+    that writes into given tensors.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        schema: Schema,
+        variants: Mapping[str, Iterable[Any]],
+        configs: Mapping[str, ConfigLike],
+        specialize: Sequence[Specialization],
+        location: SourceLocation,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.schema = schema
+        self.configs = dict(configs)
+        self.specialize = tuple(specialize)
+        self.location = location
+        self.space: Space = check_space(schema, variants, location)
+
+    @property
+    def name(self) -> str:
+        return self.schema.name
+
+    @functools.cached_property
+    def host(self) -> HostFunction:
+        """The host function as host IR. Raises HostFunctionError for Python that has no translation."""
+        return translate(self.function, self.schema)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        values = self._bind(args, kwargs)
+        with host_runtime.running(self.name):
+            self._check(values)
+            return self._runnable(*values.values())
+
+    def out(self, *args: Any, **kwargs: Any) -> None:
+        """Runs the op and writes its results into the tensors given by keyword (`out=`)."""
+        overload = self.schema.out_variant()
+        if overload is None:
+            raise TypeError(f"{self.name} has no .out overload: {self.schema}")
+        names = [argument.name for argument in overload.arguments[len(self.schema.arguments) :]]
+        missing = [name for name in names if name not in kwargs]
+        if missing:
+            raise TypeError(f"{self.name}.out misses {', '.join(missing)}: {overload}")
+        given = [kwargs.pop(name) for name in names]
+        results = self(*args, **kwargs)
+        for name, target, result in zip(names, given, results if len(names) > 1 else (results,), strict=True):
+            with host_runtime.running(self.name):
+                host_runtime.check_output(name, target, result)
+            target.copy_(result)
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments in order of the schema, with its defaults."""
+        kinds = inspect.Parameter
+        parameters = [
+            kinds(
+                argument.name,
+                kinds.KEYWORD_ONLY if argument.keyword_only else kinds.POSITIONAL_OR_KEYWORD,
+                default=argument.default if argument.has_default else kinds.empty,
+            )
+            for argument in self.schema.arguments
+        ]
+        try:
+            bound = inspect.Signature(parameters).bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}; the schema is {self.schema}") from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        """The checks that the built op makes before its host function runs."""
+        tensors = {argument.name: values[argument.name] for argument in self.schema.tensors}
+        host_runtime.check_same_device(**tensors)
+        for name, x in tensors.items():
+            expected = [_torch_dtype(values, entry) for entry in self.space.dtypes[name]]
+            host_runtime.check_dtype(name, x, expected)
+
+    @functools.cached_property
+    def _runnable(self) -> Callable[..., Any]:
+        """The host function with its kernels bound to the op's configs."""
+        function = self.function
+        names = dict(function.__globals__)
+        names |= {name: BoundKernel(self, value) for name, value in names.items() if is_kernel(value)}
+        cells = tuple(
+            types.CellType(BoundKernel(self, cell.cell_contents)) if is_kernel(cell.cell_contents) else cell
+            for cell in function.__closure__ or ()
+        )
+        return types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
+
+    def __repr__(self) -> str:
+        return f"Op({self.schema})"
+
+
+class BoundKernel:
+    """A kernel inside a host function that Python runs: a launch takes what it leaves open from the op's configs."""
+
+    def __init__(self, op: Op, kernel: Any) -> None:
+        self.op = op
+        self.kernel = kernel
+        self.fn = jit_function(kernel)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            return self.kernel[grid](*args, **kwargs, **self._bound(args, kwargs))
+
+        return launch
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the constexprs and options that the launch leaves open."""
+        if self.fn is not self.kernel:  # autotuned or with heuristics: it binds them itself
+            return {}
+        parameters = kernel_parameters(self.kernel)
+        given = {**dict(zip((parameter.name for parameter in parameters), args, strict=False)), **kwargs}
+        tensors = [value for value in given.values() if hasattr(value, "device") and hasattr(value, "dtype")]
+        if not tensors:
+            return {}
+        target = device_target(tensors[0].device)
+        values = {
+            parameter.name: given[parameter.name]
+            for parameter in parameters
+            if parameter.is_constexpr and parameter.name in given
+        }
+        config = config_for(self.op.configs, VariantPoint(values, target, self.fn.__name__))
+        if config is None:
+            return {}
+        names = {parameter.name for parameter in parameters if parameter.is_constexpr}
+        bound = {name: value for name, value in config.kwargs.items() if name in names and name not in given}
+        options = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+        bound |= {
+            name: getattr(config, name) for name in options if getattr(config, name, None) is not None and name not in given
+        }
+        return bound
+
+
+def device_target(device: Any) -> Target:
+    """Returns the target of a torch device of this machine."""
+    for name, backend in backends().items():
+        if backend.dispatch_key.lower() == device.type:
+            return backend.resolve_target(Target(name, "native"))
+    raise HostFunctionError(f"no backend runs on device {device}")
+
+
+def _torch_dtype(values: Mapping[str, Any], entry: DType | SameAs | None) -> Any:
+    if isinstance(entry, SameAs):
+        return values[entry.argument].dtype
+    if entry is None:
+        return None
+    import torch
+
+    return getattr(torch, entry.name)
+
+
+def op(
+    schema: str,
+    *,
+    variants: Mapping[str, Iterable[Any]],
+    configs: Mapping[str, ConfigLike] | None = None,
+    specialize: Sequence[Specialization] | None = None,
+) -> Callable[[Callable[..., Any]], Op]:
+    """Decorator: makes a host function the op `schema`.
+
+    `variants` lists the dtypes of tensor arguments and the values of constexpr parameters to build; tensors it leaves out
+    have the dtype of the first it names. `configs` binds the other constexprs and the compile options, by target: the
+    longest key that a target starts with counts; a value is a kp.Config, or a function that gives one for a variant
+    (None: do not build it). `specialize` lists what further variants assume (default: one, `kp.aligned()`).
+    Raises SchemaError and HostFunctionError with the place in the source.
+    """
+    caller = sys._getframe(1)
+    location = SourceLocation(caller.f_code.co_filename, caller.f_lineno)
+
+    def decorate(function: Callable[..., Any]) -> Op:
+        parsed = parse_schema(schema, _schema_location(function, location))
+        if parsed.name != getattr(function, "__name__", parsed.name):
+            raise SchemaError(
+                f"the schema names {parsed.name!r}, the host function is called {function.__name__!r}",
+                location=location,
+                cure="give both the same name",
+            )
+        return Op(function, parsed, variants, configs or {}, (aligned(),) if specialize is None else specialize, location)
+
+    return decorate
+
+
+def _schema_location(function: Callable[..., Any], fallback: SourceLocation) -> SourceLocation:
+    """Returns where the schema's text starts."""
+    try:
+        found = source_of(function)  # type: ignore[arg-type]
+    except Exception:
+        return fallback
+    for decorator in found.tree.decorator_list:
+        arguments = getattr(decorator, "args", [])
+        if arguments and decorator.lineno == fallback.line:
+            return SourceLocation(found.file, arguments[0].lineno, arguments[0].col_offset + 1)
+    return fallback

@@ -1,0 +1,275 @@
+"""Prints the host IR as C++: the body of an op's functor, with its checks, allocations and launches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from kernelpack.backends.base import Fact
+from kernelpack.opgen.config import SameAs, Space
+from kernelpack.opgen.dtypes import DType
+from kernelpack.opgen.host_ir import (
+    BOOL,
+    DTYPE,
+    FLOAT,
+    INT,
+    NONE,
+    TENSOR,
+    TEXT,
+    Allocate,
+    Apply,
+    Assign,
+    Check,
+    Const,
+    Declare,
+    Expr,
+    For,
+    HostFunction,
+    HostType,
+    If,
+    Launch,
+    Let,
+    Ref,
+    Return,
+    Statement,
+)
+from kernelpack.opgen.host_ops import apply, render
+from kernelpack.opgen.variants import LaunchPlan, OpPlan
+
+_TYPES = {
+    "int": "int64_t",
+    "float": "double",
+    "bool": "bool",
+    "Tensor": "kp::Tensor",
+    "dtype": "kp::DType",
+    "device": "kp::Device",
+    "ints": "kp::Ints",
+    "floats": "kp::Floats",
+    "rows": "auto",
+}
+
+
+def cpp_type(kind: HostType) -> str:
+    """Returns the C++ type of a host value. A Tensor may be undefined, so an optional one is no other type."""
+    base = _TYPES[kind.name]
+    return f"std::optional<{base}>" if kind.optional and kind.required != TENSOR else base
+
+
+def quoted(text: str) -> str:
+    """Returns a C++ string literal."""
+    escaped = "".join(
+        {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}.get(character, character)
+        if character.isprintable() or character in "\n\t"
+        else "".join(f"\\{byte:03o}" for byte in character.encode())
+        for character in text
+    )
+    return f'"{escaped}"'
+
+
+def cpp_dtype(dtype: DType | None) -> str:
+    """Returns a constant of the C++ enum."""
+    name = "none" if dtype is None else {"bool": "boolean"}.get(dtype.name, dtype.name)
+    return f"kp::DType::{name}"
+
+
+class CppPrinter:
+    """Prints one op's functor body. `facts` are the bits of each launch's facts with their C++ guards."""
+
+    def __init__(self, plan: OpPlan, facts: Mapping[int, Sequence[tuple[Fact, str]]]) -> None:
+        self.host: HostFunction = plan.host
+        self.plan = plan
+        self.facts = facts
+        self.lines: list[str] = []
+        self.depth = 2
+        self.meta: dict[str, int] = {}
+
+    def body(self) -> str:
+        """Returns the statements of the functor."""
+        self.argument_checks(self.plan.space)
+        self.statements(self.host.body)
+        return "\n".join(self.lines)
+
+    def emit(self, line: str) -> None:
+        self.lines.append("  " * self.depth + line if line else "")
+
+    def block(self, head: str, statements: Sequence[Statement]) -> None:
+        self.emit(head)
+        self.depth += 1
+        self.statements(statements)
+        self.depth -= 1
+
+    # -- expressions --------------------------------------------------------------------------------------------------
+
+    def expr(self, expr: Expr, kind: HostType | None = None) -> str:
+        """Returns an expression; `kind` is the type it is wanted as, where that is an optional number."""
+        if isinstance(expr, Const) and expr.type == NONE:
+            return "kp::Tensor()" if kind is None or kind.required == TENSOR else "std::nullopt"
+        return render(expr, self.leaf, "cpp")
+
+    def leaf(self, expr: Expr) -> str:
+        if isinstance(expr, Ref):
+            return expr.variable.name
+        if isinstance(expr, Const):
+            return self.constant(expr)
+        if expr.op == "meta":
+            assert isinstance(expr.operands[0], Const)
+            return f"variant.meta[{self.meta[expr.operands[0].value]}]"
+        if expr.op == "select" and expr.type.optional:
+            condition, then, orelse = expr.operands
+            kind = cpp_type(expr.type)
+            sides = [f"{kind}()" if side.type == NONE else f"{kind}({self.expr(side)})" for side in (then, orelse)]
+            return f"({self.expr(condition)} ? {sides[0]} : {sides[1]})"
+        return ""
+
+    def constant(self, expr: Const) -> str:
+        if expr.type == NONE:
+            return "kp::Tensor()"
+        if expr.type == BOOL:
+            return "true" if expr.value else "false"
+        if expr.type == INT:
+            return str(expr.value) if abs(expr.value) < 2**31 else f"int64_t{{{expr.value}}}"
+        if expr.type == FLOAT:
+            if math.isnan(expr.value):
+                return "std::numeric_limits<double>::quiet_NaN()"
+            if math.isinf(expr.value):
+                return f"{'-' if expr.value < 0 else ''}std::numeric_limits<double>::infinity()"
+            return repr(float(expr.value))
+        if expr.type == DTYPE:
+            return cpp_dtype(expr.value)
+        assert expr.type == TEXT, expr
+        return quoted(expr.value)
+
+    def message(self, parts: Sequence[str | Expr]) -> str:
+        return ", ".join(quoted(part) if isinstance(part, str) else self.message_value(part) for part in parts) or '""'
+
+    def message_value(self, part: Expr) -> str:
+        return f"int64_t{{{self.expr(part)}}}" if isinstance(part, Const) and part.type == INT else self.expr(part)
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def statements(self, statements: Sequence[Statement]) -> None:
+        for statement in statements:
+            match statement:
+                case Let(variable, value):
+                    self.emit(f"const {cpp_type(variable.type)} {variable.name} = {self.expr(value, variable.type)};")
+                case Declare(variable, None):
+                    self.emit(f"{cpp_type(variable.type)} {variable.name};")
+                case Declare(variable, Const() | Ref() | Apply() as initial):
+                    self.emit(f"{cpp_type(variable.type)} {variable.name} = {self.expr(initial, variable.type)};")
+                case Assign(variable, value):
+                    self.emit(f"{variable.name} = {self.expr(value, variable.type)};")
+                case Check(condition, message):
+                    if condition == Const(False, BOOL):
+                        self.emit(f"call.fail({self.message(message)});")
+                    else:
+                        self.emit(f"if ({self.expr(apply('not', condition))}) call.fail({self.message(message)});")
+                case Allocate():
+                    self.allocate(statement)
+                case If(condition, then, orelse):
+                    self.block(f"if ({self.expr(condition)}) {{", then)
+                    if orelse:
+                        self.block("} else {", orelse)
+                    self.emit("}")
+                case For(counter, start, stop, step, body):
+                    assert isinstance(step, Const)
+                    name, limit = counter.name, self.expr(stop)
+                    compare = "<" if step.value > 0 else ">"
+                    head = f"for (int64_t {name} = {self.expr(start)}; {name} {compare} {limit}; {name} += {step.value}) {{"
+                    self.block(head, body)
+                    self.emit("}")
+                case Launch():
+                    self.launch(self.plan.launches[statement.index])
+                case Return(values):
+                    results = [self.expr(value) for value in values]
+                    single = results[0] if len(results) == 1 else f"{{{', '.join(results)}}}"
+                    self.emit(f"return {single};" if results else "return;")
+
+    def allocate(self, statement: Allocate) -> None:
+        name = statement.variable.name
+        shape, dtype, device = self.expr(statement.shape), self.expr(statement.dtype), self.expr(statement.device)
+        output = -1 if statement.output is None else statement.output
+        function = "empty" if statement.strides is None else "empty_strided"
+        strides = "" if statement.strides is None else f"{self.expr(statement.strides)}, "
+        self.emit(f'const kp::Tensor {name} = call.{function}("{name}", {output}, {shape}, {strides}{dtype}, {device});')
+
+    def argument_checks(self, space: Space) -> None:
+        """The generated checks: dtypes that were built, one device, no writing to repeated elements."""
+        names = {
+            argument.name: variable.name
+            for argument, variable in zip(self.host.schema.arguments, self.host.arguments, strict=True)
+        }
+        tensors = [names[argument.name] for argument in self.host.schema.tensors]
+        self.emit(f"call.check_devices({{{', '.join(tensors)}}});")
+        for argument in self.host.schema.tensors:
+            name, entries = names[argument.name], space.dtypes[argument.name]
+            if len(entries) == 1 and isinstance(entries[0], SameAs):
+                self.emit(f"call.check_same_dtype({name}, {names[entries[0].argument]});")
+                continue
+            dtypes = [
+                f"{names[entry.argument]}.dtype()" if isinstance(entry, SameAs) else cpp_dtype(entry) for entry in entries
+            ]
+            result = f"const int {name}_axis = " if len(entries) > 1 else ""
+            self.emit(f"{result}call.dtype_axis({name}, {{{', '.join(dtypes)}}});")
+        for argument in self.host.schema.arguments:
+            if argument.mutated:
+                self.emit(f"call.check_writable({names[argument.name]});")
+        self.emit("")
+
+    # -- launches -----------------------------------------------------------------------------------------------------
+
+    def launch(self, plan: LaunchPlan) -> None:
+        launch = plan.launch
+        kernel = launch.kernel_name
+        self.meta = {name: index for index, name in enumerate(launch.meta_names)}
+        self.emit(f"{{  // line {launch.location.line}: {kernel}[...](...)")
+        self.depth += 1
+        self.emit(f'kp::Slots<{len(plan.slots)}> slots(call, "{kernel}");')
+        for index, slot in enumerate(plan.slots):
+            value = self.expr(slot.value)
+            if slot.kind == "pointer":
+                self.emit(f"slots.pointer({index}, {value});  // {slot.parameter}")
+            else:
+                setter = {"fp32": "f32", "fp64": "f64", "u32": "u32", "u64": "i64"}.get(slot.kind, slot.kind)
+                self.emit(f'slots.{setter}({index}, "{slot.parameter}", {value});')
+        self.emit("uint64_t facts = 0;")
+        for bit, (fact, guard) in enumerate(self.facts[launch.index]):
+            self.emit(f"facts |= uint64_t{{{guard}}} << {bit};  // {fact.parameter}: {fact.property} = {fact.value}")
+        point = "0"
+        for axis in plan.axes:
+            index_text = self.axis(plan, axis.name)
+            point = index_text if point == "0" else f"({point}) * {axis.size} + {index_text}"
+        self.emit(f"const int point = {point};")
+        self.emit(f"const kp::Variant& variant = call.choose(kLaunch{launch.index}, point, facts);")
+        grid = [self.expr(dimension) for dimension in launch.grid]
+        self.emit(f"call.launch(variant, {{{', '.join(grid)}}}, slots.data());")
+        self.depth -= 1
+        self.emit("}")
+
+    def axis(self, plan: LaunchPlan, name: str) -> str:
+        axis = next(axis for axis in plan.axes if axis.name == name)
+        if axis.value is None:
+            variable = next(v for a, v in zip(self.host.schema.arguments, self.host.arguments, strict=True) if a.name == name)
+            return f"{variable.name}_axis"
+        if axis.values == (False, True) and axis.value.type == BOOL:
+            value = self.expr(axis.value)
+            return f"int{{{value}}}"
+        array = f"kLaunch{plan.launch.index}_{name}"
+        value = self.expr(axis.value)
+        self.emit(
+            f'const int {name}_axis = call.value_axis("{plan.launch.kernel_name}", "{name}", {value}, {array}, {axis.size});'
+        )
+        return f"{name}_axis"
+
+
+def guard_texts(
+    plan: LaunchPlan, facts: Sequence[Fact], guards: Mapping[tuple[str, int], str], printer: CppPrinter
+) -> list[str]:
+    """Returns the C++ conditions of facts; `guards` are the backends' texts by property and value."""
+    slots = {slot.parameter: slot for slot in plan.slots}
+    texts: list[str] = []
+    for fact in facts:
+        slot = slots[fact.parameter]
+        value = printer.expr(slot.value)
+        argument = f"kp::address({value})" if slot.kind == "pointer" else f"({value})"
+        texts.append(guards[fact.property, fact.value].replace("{arg}", argument).replace("{value}", str(fact.value)))
+    return texts

@@ -1,0 +1,74 @@
+"""Imports the files of op authors and finds the ops in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernelpack.errors import BuildError, SourceLocation
+from kernelpack.opgen.op import Op
+from kernelpack.opgen.schema import check_unique
+
+
+def find_ops(sources: Sequence[Path], namespace: str) -> list[Op]:
+    """Returns the ops of files and folders, in order of file and line.
+
+    A folder stands for its *.py files that do not start with `_`; files can import their neighbours (`from . import x`).
+    Raises BuildError for a source that is missing or has no ops, SchemaError for two ops of one name.
+    """
+    files: list[Path] = []
+    for source in sources:
+        if source.is_dir():
+            found = sorted(path for path in source.glob("*.py") if not path.name.startswith("_"))
+            if not found:
+                raise BuildError(f"{source} holds no *.py files")
+            files += found
+        elif source.is_file():
+            files.append(source)
+        else:
+            raise BuildError(f"{source} does not exist")
+    ops: list[Op] = []
+    places: dict[str, SourceLocation | None] = {}
+    for file in dict.fromkeys(path.resolve() for path in files):
+        module = _load(file, namespace)
+        own = [
+            value for value in vars(module).values() if isinstance(value, Op) and value.function.__module__ == module.__name__
+        ]
+        for op in sorted(dict.fromkeys(own), key=lambda op: op.location.line):
+            check_unique(places, op.name, op.location)
+            places[op.name] = op.location
+            ops.append(op)
+    if not ops:
+        raise BuildError(
+            f"no ops in {', '.join(map(str, sources))}",
+            cure='mark a host function: @kp.op("name(Tensor x) -> Tensor", variants=...)',
+        )
+    return ops
+
+
+def _load(file: Path, namespace: str) -> types.ModuleType:
+    """Imports a file as a module of its own, anew each time, inside a package that is its folder."""
+    package_name = f"kernelpack_ops_{namespace}"
+    package = sys.modules.get(package_name)
+    if package is None or list(package.__path__) != [str(file.parent)]:
+        for name in [name for name in sys.modules if name == package_name or name.startswith(package_name + ".")]:
+            del sys.modules[name]
+        package = types.ModuleType(package_name)
+        package.__path__ = [str(file.parent)]
+        sys.modules[package_name] = package
+    name = f"{package_name}.{file.stem}"
+    linecache.checkcache(str(file))
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise BuildError(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise BuildError(error.msg, location=SourceLocation(str(file), error.lineno or 0, error.offset or 0)) from None
+    return module

@@ -1,0 +1,395 @@
+"""Plans the variants of an op: every point of its space, for every target, becomes kernels to compile and a dispatch table."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelpack.backends.base import Backend, Fact, Options
+from kernelpack.errors import HostFunctionError, SourceLocation
+from kernelpack.frontend.jit import JITFunction
+from kernelpack.opgen.assumptions import EQUAL_TO, Provenance, assumptions
+from kernelpack.opgen.config import (
+    ConfigLike,
+    SameAs,
+    Space,
+    Specialization,
+    VariantPoint,
+    config_for,
+    options_of,
+)
+from kernelpack.opgen.dtypes import DType
+from kernelpack.opgen.host_ir import BOOL, FLOAT, INT, NONE, Expr, HostFunction, Launch
+from kernelpack.opgen.host_static import UNKNOWN, ReachedLaunch, TensorFact, is_tensor_like, reached_launches
+from kernelpack.opgen.kernels import kernel_parameters, number_type
+from kernelpack.target import Target
+
+
+@dataclass(frozen=True)
+class KernelVariant:
+    """A kernel to compile. `signature` holds the run-time parameters in order, `constexprs` the rest (None: absent tensor)."""
+
+    name: str
+    op: str
+    kernel: JITFunction
+    target: Target
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, Any]
+    options: Options
+    facts: tuple[Fact, ...]
+    entry: str
+
+    @property
+    def ones(self) -> tuple[Fact, ...]:
+        """The facts that made a parameter a constant: they guard the variant, but the backend never sees them."""
+        return tuple(fact for fact in self.facts if fact.property == EQUAL_TO)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A run-time parameter of a launch: the union over its variants. `kind` is `pointer` or a number type (`i32`, `fp32`)."""
+
+    parameter: str
+    kind: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a launch's dispatch table: the dtypes of a tensor argument, or the values of a constexpr."""
+
+    name: str
+    size: int
+    values: tuple[int | bool, ...] = ()
+    value: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A variant in a dispatch table. `meta` are the constexprs that the grid asks for."""
+
+    variant: KernelVariant
+    meta: tuple[int, ...]
+
+
+@dataclass
+class LaunchPlan:
+    """A launch with its table: `points[target][p]` are the rows of point p, in the order of the axes, last axis fastest."""
+
+    launch: Launch
+    axes: tuple[Axis, ...]
+    slots: tuple[Slot, ...]
+    points: dict[Target, list[list[Row]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpPlan:
+    """An op ready to be compiled and printed."""
+
+    host: HostFunction
+    space: Space
+    location: SourceLocation
+    launches: tuple[LaunchPlan, ...]
+
+
+class Planner:
+    """Plans the ops of a library. Equal kernels of several launches are compiled once; names are unique in the library."""
+
+    def __init__(self, namespace: str, targets: Sequence[tuple[Target, Backend]]) -> None:
+        self.namespace = namespace
+        self.targets = targets
+        self.variants: dict[tuple[Any, ...], KernelVariant] = {}
+        self.names: set[tuple[str, Target]] = set()
+
+    def plan(
+        self,
+        host: HostFunction,
+        space: Space,
+        configs: Mapping[str, ConfigLike],
+        specialize: Sequence[Specialization],
+        location: SourceLocation,
+    ) -> OpPlan:
+        """Plans one op. Raises HostFunctionError for constexprs that nothing binds."""
+        _check_names(host, space, configs, specialize, location)
+        plans = tuple(LaunchPlan(launch, _axes(host, launch, space), _slots(launch)) for launch in host.launches)
+        provenance = Provenance(host)
+        names = [name for name, entries in space.dtypes.items() if len(entries) > 1]
+        combinations = list(itertools.product(*(range(len(space.dtypes[name])) for name in names)))
+        for target, _ in self.targets:
+            for plan in plans:
+                plan.points[target] = [[] for _ in range(_product(axis.size for axis in plan.axes))]
+        for combination in combinations:
+            dtypes, listed = _resolve(space, dict(zip(names, combination, strict=True)))
+            for reached in reached_launches(host, dtypes):
+                plan = plans[reached.launch.index]
+                for target, backend in self.targets:
+                    self._fill(plan, reached, combination, listed, target, backend, configs, specialize, provenance, host.name)
+        for plan in plans:
+            if not any(rows for points in plan.points.values() for rows in points):
+                raise HostFunctionError(
+                    f"no combination of variants reaches this launch of {plan.launch.kernel_name}",
+                    location=plan.launch.location,
+                )
+        return OpPlan(host, space, location, plans)
+
+    def _fill(
+        self,
+        plan: LaunchPlan,
+        reached: ReachedLaunch,
+        combination: tuple[int, ...],
+        listed: Mapping[str, Any],
+        target: Target,
+        backend: Backend,
+        configs: Mapping[str, ConfigLike],
+        specialize: Sequence[Specialization],
+        provenance: Provenance,
+        op: str,
+    ) -> None:
+        value_axes = [axis for axis in plan.axes if axis.value is not None]
+        for choice in itertools.product(*(range(axis.size) for axis in value_axes)):
+            chosen = {axis.name: axis.values[i] for axis, i in zip(value_axes, choice, strict=True)}
+            if any(
+                reached.arguments[name] is not UNKNOWN and reached.arguments[name] != value for name, value in chosen.items()
+            ):
+                continue  # the host function decides this constexpr for these dtypes
+            point = VariantPoint({**listed, **chosen}, target, plan.launch.kernel_name)
+            bound = _bind(plan.launch, reached, chosen, configs, point)
+            if bound is None:
+                continue
+            signature, constexprs, options = bound
+            label = "-".join([*_labels(listed, plan.axes), *(f"{name}{int(value)}" for name, value in chosen.items())])
+            rows: list[Row] = []
+            unspecialized = frozenset(p.name for p in kernel_parameters(plan.launch.kernel) if p.do_not_specialize)
+            for number, specialization in enumerate([None, *specialize]):
+                facts: tuple[Fact, ...] = ()
+                ones: frozenset[str] = frozenset()
+                if specialization is not None:
+                    facts, ones = assumptions(
+                        plan.launch, signature, specialization, provenance, backend.properties(), unspecialized
+                    )
+                    if not facts and not ones:
+                        continue
+                suffix = "any" if number == 0 else "aligned" if number == 1 else f"aligned{number}"
+                variant = self._variant(
+                    f"{plan.launch.kernel_name}{'-' if label else ''}{label}.{suffix}",
+                    op,
+                    plan.launch.kernel,
+                    target,
+                    {name: kind for name, kind in signature.items() if name not in ones},
+                    constexprs | dict.fromkeys(sorted(ones), 1),
+                    options,
+                    tuple(sorted([*facts, *(Fact(name, EQUAL_TO, 1) for name in ones)])),
+                )
+                meta = tuple(int(constexprs[name]) for name in plan.launch.meta_names)
+                if not any(row.variant is variant for row in rows):
+                    rows.append(Row(variant, meta))
+            index = 0
+            for axis, i in zip(plan.axes, (*combination, *choice), strict=True):
+                index = index * axis.size + i
+            plan.points[target][index] = rows
+
+    def _variant(
+        self,
+        name: str,
+        op: str,
+        kernel: JITFunction,
+        target: Target,
+        signature: dict[str, str],
+        constexprs: dict[str, Any],
+        options: Options,
+        facts: tuple[Fact, ...],
+    ) -> KernelVariant:
+        values = tuple((key, repr(value)) for key, value in sorted(constexprs.items()))
+        key = (id(kernel), target, tuple(signature.items()), values, options, facts)
+        found = self.variants.get(key)
+        if found is None:
+            unique, count = name, 1
+            while (unique, target) in self.names:
+                count += 1
+                stem, _, suffix = name.rpartition(".")
+                unique = f"{stem}-{count}.{suffix}"
+            self.names.add((unique, target))
+            entry = re.sub(r"\W", "_", f"{self.namespace}_{unique}_{target.slug}")
+            found = KernelVariant(unique, op, kernel, target, signature, constexprs, options, facts, entry)
+            self.variants[key] = found
+        return found
+
+
+def _product(sizes: Any) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
+
+
+def _labels(listed: Mapping[str, Any], axes: Sequence[Axis]) -> list[str]:
+    labels = []
+    for axis in axes:
+        if axis.value is None:
+            dtype = listed[f"{axis.name}:dtype"]
+            labels.append("none" if dtype is None else dtype.short)
+    return labels
+
+
+def _resolve(space: Space, chosen: Mapping[str, int]) -> tuple[dict[str, DType | None], dict[str, Any]]:
+    """Returns the dtypes for a choice of entries, and what the author listed for each (`name:dtype` has our row)."""
+    dtypes: dict[str, DType | None] = {}
+    listed: dict[str, Any] = {}
+    entries = {name: entries[chosen.get(name, 0)] for name, entries in space.dtypes.items()}
+    for name in sorted(entries, key=lambda name: isinstance(entries[name], SameAs)):
+        entry = entries[name]
+        source = name
+        hops = 0
+        while isinstance(entry, SameAs):
+            source = entry.argument
+            entry = entries[source]
+            hops += 1
+            if hops > len(entries):
+                raise HostFunctionError(f"variants: the dtype of {name!r} is that of {source!r}, and so on in a circle")
+        dtypes[name] = entry
+        listed[name] = space.listed.get((source, entry))
+        listed[f"{name}:dtype"] = entry
+    return dtypes, listed
+
+
+def _axes(host: HostFunction, launch: Launch, space: Space) -> tuple[Axis, ...]:
+    axes = [Axis(name, len(entries)) for name, entries in space.dtypes.items() if len(entries) > 1]
+    for parameter in kernel_parameters(launch.kernel):
+        if parameter.name in space.constexprs and parameter.name in launch.arguments:
+            values = space.constexprs[parameter.name]
+            axes.append(Axis(parameter.name, len(values), values, launch.arguments[parameter.name]))
+    return tuple(axes)
+
+
+def _slots(launch: Launch) -> tuple[Slot, ...]:
+    slots: list[Slot] = []
+    for parameter in kernel_parameters(launch.kernel):
+        if parameter.is_constexpr:
+            continue
+        value = launch.arguments[parameter.name]
+        if value.type == NONE:
+            continue
+        if is_tensor_like(value):
+            slots.append(Slot(parameter.name, "pointer", value))
+        else:
+            default = {INT: "i32", FLOAT: "fp32", BOOL: "i1"}[value.type]
+            slots.append(Slot(parameter.name, number_type(parameter, default), value))
+    return tuple(slots)
+
+
+def _bind(
+    launch: Launch, reached: ReachedLaunch, chosen: Mapping[str, Any], configs: Mapping[str, ConfigLike], point: VariantPoint
+) -> tuple[dict[str, str], dict[str, Any], Options] | None:
+    """Returns signature, constexprs and options of a point; None where the author's config function declines it."""
+    signature: dict[str, str] = {}
+    constexprs: dict[str, Any] = {}
+    open_names: list[str] = []
+    for parameter in kernel_parameters(launch.kernel):
+        name = parameter.name
+        if not parameter.is_constexpr:
+            known = reached.arguments[name]
+            value = launch.arguments[name]
+            if isinstance(known, TensorFact):
+                if known.dtype is None:
+                    constexprs[name] = None
+                else:
+                    signature[name] = f"*{known.dtype.language}"
+            elif is_tensor_like(value):
+                raise HostFunctionError(
+                    f"the dtype of {name!r} is not known when building: it depends on a branch that only the call decides",
+                    location=launch.location,
+                    cure="launch inside the branches",
+                )
+            else:
+                default = {INT: "i32", FLOAT: "fp32", BOOL: "i1"}[value.type]
+                signature[name] = number_type(parameter, default)
+        elif name in chosen:
+            constexprs[name] = chosen[name]
+        elif name in launch.arguments:
+            known = reached.arguments[name]
+            if known is UNKNOWN:
+                values = "[False, True]" if launch.arguments[name].type == BOOL else "[...]"
+                raise HostFunctionError(
+                    f"constexpr {name!r} of {launch.kernel_name} is known only when the op is called",
+                    location=launch.location,
+                    cure=f'list the values to build: variants={{..., "{name}": {values}}}',
+                )
+            constexprs[name] = None if isinstance(known, TensorFact) else known
+        else:
+            open_names.append(name)
+    full = VariantPoint(
+        {**point.known, **{k: v for k, v in constexprs.items() if k not in signature}}, point.target, point.kernel
+    )
+    config = config_for(configs, full)
+    if config is None and any(callable(value) and str(point.target).startswith(key) for key, value in configs.items()):
+        return None
+    kwargs = dict(getattr(config, "kwargs", {}) or {})
+    for parameter in kernel_parameters(launch.kernel):
+        if parameter.name in open_names:
+            if parameter.name in kwargs:
+                constexprs[parameter.name] = kwargs[parameter.name]
+            elif parameter.has_default:
+                constexprs[parameter.name] = parameter.default
+            else:
+                given = ", ".join(configs) or "none"
+                raise HostFunctionError(
+                    f"nothing binds constexpr {parameter.name!r} of {launch.kernel_name} for {point.target} (configs: {given})",
+                    location=launch.location,
+                    cure=f'pass it in the launch, or write configs={{"{point.target.backend}": '
+                    f'kp.Config({{"{parameter.name}": ...}})}}',
+                )
+    for name in launch.meta_names:
+        if not isinstance(constexprs.get(name), int):
+            raise HostFunctionError(
+                f'the grid asks for meta["{name}"], which is no integer constexpr of {launch.kernel_name}',
+                location=launch.location,
+            )
+    order = {parameter.name: i for i, parameter in enumerate(kernel_parameters(launch.kernel))}
+    return signature, dict(sorted(constexprs.items(), key=lambda item: order[item[0]])), options_of(config, launch.options)
+
+
+def _check_names(
+    host: HostFunction,
+    space: Space,
+    configs: Mapping[str, ConfigLike],
+    specialize: Sequence[Specialization],
+    location: SourceLocation,
+) -> None:
+    """Raises HostFunctionError for names in variants, configs and specialize that no kernel or argument has."""
+    parameters = {p.name: p.is_constexpr for launch in host.launches for p in kernel_parameters(launch.kernel)}
+    passed = {name for launch in host.launches for name in launch.arguments}
+    constexprs = sorted(name for name, is_constexpr in parameters.items() if is_constexpr)
+    for name in space.constexprs:
+        if not parameters.get(name, False):
+            raise HostFunctionError(
+                f"variants of {host.name}: {name!r} is neither a Tensor argument nor a constexpr parameter of a kernel",
+                location=location,
+                cure=f"constexpr parameters are {', '.join(constexprs) or 'none'}",
+            )
+        if name not in passed:
+            raise HostFunctionError(
+                f"variants of {host.name}: no launch passes {name!r}, so a call could not choose its value",
+                location=location,
+                cure=f"pass {name}=... in the launch, or bind it in configs",
+            )
+    for key, config in configs.items():
+        for name in getattr(config, "kwargs", None) or {}:
+            if not parameters.get(name, False):
+                raise HostFunctionError(
+                    f"configs[{key!r}] of {host.name}: no kernel has a constexpr {name!r}",
+                    location=location,
+                    cure=f"constexpr parameters are {', '.join(constexprs) or 'none'}",
+                )
+    tensors = {argument.name for argument in host.schema.tensors}
+    for specialization in specialize:
+        for name in specialization.tensors or ():
+            if name not in tensors:
+                raise HostFunctionError(f"specialize of {host.name}: {name!r} is no Tensor argument", location=location)
+        for name in (*specialization.ones, *specialization.divisible):
+            if parameters.get(name, True):
+                raise HostFunctionError(
+                    f"specialize of {host.name}: {name!r} is no run-time parameter of a kernel", location=location
+                )

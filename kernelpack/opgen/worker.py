@@ -1,0 +1,152 @@
+"""A process that compiles ttir text to images: LLVM holds a lock, and may kill the process it runs in."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import IO, Any
+
+from kernelpack.backends.base import Fact, Options
+from kernelpack.errors import BuildError
+from kernelpack.target import Target
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """One kernel to compile: its ttir as the front end made it, under its final symbol."""
+
+    name: str
+    ttir: str
+    target: Target
+    options: Options
+    facts: tuple[Fact, ...]
+
+
+def compile_job(job: CompileJob) -> Any:
+    """Compiles a job in this process and returns the CompiledKernel without its stages."""
+    from dataclasses import replace
+
+    from kernelpack.compiler import compile_ttir, optimise_ttir
+    from kernelpack.ir.text import parse_module
+
+    module = optimise_ttir(parse_module(job.ttir))
+    return replace(compile_ttir(module, job.target, job.options, job.facts), stages={})
+
+
+def compile_all(jobs: Sequence[CompileJob], processes: int, done: Callable[[CompileJob], None]) -> list[Any]:
+    """Compiles jobs in parallel processes and returns a CompiledKernel, or the exception, for each, in order.
+
+    `done` is called after each, one at a time, from any thread. A process that dies gives a BuildError that names its job.
+    """
+    results: list[Any] = [None] * len(jobs)
+    queue: SimpleQueue[int] = SimpleQueue()
+    for index in sorted(range(len(jobs)), key=lambda index: -len(jobs[index].ttir)):  # the longest first, to end together
+        queue.put(index)
+    lock = threading.Lock()
+
+    def serve() -> None:
+        worker: _Worker | None = None
+        while True:
+            try:
+                index = queue.get_nowait()
+            except Empty:
+                break
+            worker = worker or _Worker()
+            results[index] = worker.run(jobs[index])
+            if worker.dead:
+                worker = None
+            with lock:
+                done(jobs[index])
+        if worker is not None:
+            worker.close()
+
+    threads = [threading.Thread(target=serve) for _ in range(max(1, min(processes, len(jobs))))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+class _Worker:
+    """The parent's end of a compile process."""
+
+    def __init__(self) -> None:
+        self.dead = False
+        environment = {**os.environ, "KERNELPACK_LOAD_LIBRARY": "0"}
+        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kernelpack.opgen.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+
+    def run(self, job: CompileJob) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            _send(self.process.stdin, job)
+            return _receive(self.process.stdout)
+        except (EOFError, BrokenPipeError):
+            self.dead = True
+            assert self.process.stderr is not None
+            said = self.process.stderr.read().decode(errors="replace").strip()
+            code = self.process.wait()
+            return BuildError(
+                f"the compiler process died (exit status {code}) while it compiled {job.name} for {job.target}\n{said[-2000:]}",
+                cure="this is a defect of the compiler; please report it with the text of kernelpack inspect",
+            )
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def _send(stream: IO[bytes], value: Any) -> None:
+    data = pickle.dumps(value)
+    stream.write(struct.pack("<Q", len(data)) + data)
+    stream.flush()
+
+
+def _receive(stream: IO[bytes]) -> Any:
+    head = stream.read(8)
+    if len(head) < 8:
+        raise EOFError
+    (size,) = struct.unpack("<Q", head)
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return pickle.loads(data)
+
+
+def main() -> None:
+    """Serves jobs from stdin until it ends. What compilers print goes to stderr."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            job = _receive(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            result = compile_job(job)
+        except Exception as error:  # everything is the parent's to judge
+            result = error
+        _send(replies, result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Writes compiled kernels as C++: a row for each, images as base64 string literals or as symbols of linked objects."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+from kernelpack.pack.format import KernelPack
+
+_CHUNK = 4096
+"""Characters of a string literal: C++ compilers are fastest with these, and some refuse more than 64 KB."""
+
+
+def kernel_row(pack: KernelPack, image: str) -> str:
+    """Returns the initialiser of a `kernelpack::Kernel`."""
+    figures = pack.metadata
+    numbers = [int(figures.get("num_warps", pack.options.num_warps)), int(figures.get("num_ctas", pack.options.num_ctas))]
+    numbers += [int(figures.get("shared", 0))]
+    program_ns = float(figures.get("program_ns", 0))
+    return (
+        f'    {{"{pack.variant}", "{pack.entry}", "{pack.target}", {image},\n'
+        f"     {numbers[0]}, {numbers[1]}, {numbers[2]}, {program_ns!r}}},"
+    )
+
+
+def object_kernels(namespace: str, backend: str, packs: Sequence[KernelPack]) -> str:
+    """Returns the array of kernels whose images are objects, linked into the library."""
+    declarations = "\n".join(f'extern "C" void {pack.entry}();' for pack in packs)
+    rows = "\n".join(kernel_row(pack, f"reinterpret_cast<const void*>(&{pack.entry})") for pack in packs)
+    return (
+        f"{declarations}\n\nnamespace {namespace}_kernels {{\n\n"
+        f"kernelpack::Kernel {backend}[] = {{\n{rows}\n}};\n\n}}  // namespace {namespace}_kernels\n"
+    )
+
+
+def base64_kernels(namespace: str, backend: str, packs: Sequence[KernelPack]) -> str:
+    """Returns the array of kernels whose images are loaded when first used."""
+    parts = ["namespace {", ""]
+    for index, pack in enumerate(packs):
+        text = base64.b64encode(pack.image).decode()
+        chunks = [f'    "{text[start : start + _CHUNK]}",' for start in range(0, len(text), _CHUNK)]
+        parts.append(f"const char* const kChunks{index}[] = {{\n" + "\n".join(chunks) + "\n};")
+        parts.append(f"const kernelpack::Base64Image kImage{index} = {{kChunks{index}, {len(chunks)}, {len(pack.image)}}};")
+    rows = "\n".join(kernel_row(pack, f"&kImage{index}") for index, pack in enumerate(packs))
+    parts += [
+        "",
+        "}  // namespace",
+        "",
+        f"namespace {namespace}_kernels {{",
+        "",
+        f"kernelpack::Kernel {backend}[] = {{",
+        rows,
+        "};",
+    ]
+    return "\n".join([*parts, "", f"}}  // namespace {namespace}_kernels", ""])

@@ -1,0 +1,193 @@
+"""Kernel packs: one compiled kernel as text, a header that a person reads and the image in base64."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kernelpack.backends.base import Fact, Options, Parameter
+from kernelpack.errors import PackError, TargetError
+from kernelpack.target import Target
+
+_FIRST_LINE = "kernelpack kernel pack, version 1"
+_IMAGE_LINE = "image:"
+_WIDTH = 120
+"""Characters of base64 in a line; a multiple of four."""
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class KernelPack:
+    """A compiled kernel with everything a launcher, a guard and a reader need. `str()` and `parse_pack` are inverse.
+
+    `metadata` holds the backend's figures (shared, num_warps, registers, spills, program_ns, ...), `tools` the versions of
+    what made the image, `constexprs` what the kernel was compiled for, as text.
+    """
+
+    op: str
+    variant: str
+    target: Target
+    image_kind: str
+    entry: str
+    parameters: tuple[Parameter, ...]
+    constexprs: Mapping[str, str]
+    options: Options
+    facts: tuple[Fact, ...]
+    metadata: Mapping[str, Number]
+    tools: Mapping[str, str]
+    image: bytes = field(repr=False)
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.variant}.{self.target.slug}.kpack"
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the image."""
+        return hashlib.sha256(self.image).hexdigest()
+
+    def header(self) -> list[str]:
+        """Returns the lines before the image, without the hash over them."""
+        lines = [
+            f"op: {self.op}",
+            f"variant: {self.variant}",
+            f"target: {self.target}",
+            f"image kind: {self.image_kind}",
+            f"entry: {self.entry}",
+        ]
+        lines += [f"parameter: {parameter.name} {parameter.type}" for parameter in self.parameters]
+        lines += [f"constexpr: {name} = {value}" for name, value in self.constexprs.items()]
+        options = vars(self.options)
+        lines += [f"option: {name} = {options[name]}" for name in options]
+        lines += [f"fact: {fact}" for fact in self.facts]
+        lines += [f"figure: {name} = {self.metadata[name]!r}" for name in sorted(self.metadata)]
+        lines += [f"tool: {name} = {self.tools[name]}" for name in sorted(self.tools)]
+        lines += [f"image bytes: {len(self.image)}", f"image sha256: {self.sha256}"]
+        return lines
+
+    def __str__(self) -> str:
+        header = self.header()
+        text = base64.b64encode(self.image).decode()
+        rows = [text[start : start + _WIDTH] for start in range(0, len(text), _WIDTH)]
+        return "\n".join([_FIRST_LINE, *header, f"header sha256: {_hash(header)}", _IMAGE_LINE, *rows]) + "\n"
+
+
+def _hash(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def parse_pack(text: str, name: str = "pack") -> KernelPack:
+    """Parses the text of a pack. Raises PackError, with the line, for anything that a build did not write."""
+    reader = _Reader(text, name)
+    reader.exactly(_FIRST_LINE, "it is no kernel pack, or one of another version")
+    start = reader.line
+    one = {key: reader.field(key) for key in ("op", "variant", "target", "image kind", "entry")}
+    try:
+        target = Target.parse(one["target"])
+    except TargetError as error:
+        raise reader.fail(error.message) from None
+    parameters = []
+    for value in reader.fields("parameter"):
+        parameter, _, kind = value.partition(" ")
+        parameters.append(Parameter(parameter, kind))
+    constexprs = dict(_pair(reader, value) for value in reader.fields("constexpr"))
+    given = dict(_pair(reader, value) for value in reader.fields("option"))
+    facts = tuple(_fact(reader, value) for value in reader.fields("fact"))
+    figures = {key: _number(reader, value) for key, value in (_pair(reader, v) for v in reader.fields("figure"))}
+    tools = dict(_pair(reader, value) for value in reader.fields("tool"))
+    size, image_hash = reader.field("image bytes"), reader.field("image sha256")
+    header = reader.lines[start : reader.line]
+    if reader.field("header sha256") != _hash(header):
+        raise reader.fail("the header was altered: its SHA-256 does not fit")
+    reader.exactly(_IMAGE_LINE, "the image is missing")
+    body = reader.lines[reader.line :]
+    try:
+        image = base64.b64decode("".join(body), validate=True)
+    except (binascii.Error, ValueError):
+        raise reader.fail("the image is not base64") from None
+    if str(len(image)) != size or hashlib.sha256(image).hexdigest() != image_hash:
+        raise reader.fail("the image was altered: its size or SHA-256 does not fit")
+    pack = KernelPack(
+        op=one["op"],
+        variant=one["variant"],
+        target=target,
+        image_kind=one["image kind"],
+        entry=one["entry"],
+        parameters=tuple(parameters),
+        constexprs=constexprs,
+        options=_options(reader, given),
+        facts=facts,
+        metadata=figures,
+        tools=tools,
+        image=image,
+    )
+    if str(pack) != text:  # e.g. another order, other line breaks, base64 with other padding bits
+        raise reader.fail("the text is not in the one form that a build writes")
+    return pack
+
+
+class _Reader:
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        self.lines = text.split("\n")
+        if self.lines[-1] == "":
+            self.lines.pop()
+        self.line = 0
+
+    def fail(self, message: str) -> PackError:
+        return PackError(f"{self.name}:{self.line}: {message}", cure="build it again: kernelpack build")
+
+    def take(self) -> str:
+        if self.line >= len(self.lines):
+            raise self.fail("the pack ends early")
+        self.line += 1
+        return self.lines[self.line - 1]
+
+    def exactly(self, expected: str, message: str) -> None:
+        if self.take() != expected:
+            raise self.fail(message)
+
+    def field(self, key: str) -> str:
+        text = self.take()
+        if not text.startswith(f"{key}: "):
+            raise self.fail(f"expected {key!r}, found {text[:40]!r}")
+        return text[len(key) + 2 :]
+
+    def fields(self, key: str) -> Iterator[str]:
+        while self.line < len(self.lines) and self.lines[self.line].startswith(f"{key}: "):
+            yield self.field(key)
+
+
+def _pair(reader: _Reader, text: str) -> tuple[str, str]:
+    name, separator, value = text.partition(" = ")
+    if not separator:
+        raise reader.fail(f"expected name = value, found {text!r}")
+    return name, value
+
+
+def _fact(reader: _Reader, text: str) -> Fact:
+    match = re.fullmatch(r"(\w+):([\w.]+)=(-?\d+)", text)
+    if match is None:
+        raise reader.fail(f"expected parameter:property=value, found {text!r}")
+    return Fact(match[1], match[2], int(match[3]))
+
+
+def _number(reader: _Reader, text: str) -> Number:
+    try:
+        return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+    except ValueError:
+        raise reader.fail(f"expected a number, found {text!r}") from None
+
+
+def _options(reader: _Reader, given: Mapping[str, str]) -> Options:
+    words = {"None": None, "True": True, "False": False}
+    values = {name: words[text] if text in words else _number(reader, text) for name, text in given.items()}
+    try:
+        return Options(**values)  # type: ignore[arg-type]
+    except TypeError:
+        raise reader.fail(f"unknown options among {', '.join(given)}") from None

@@ -1,0 +1,62 @@
+"""ops.lock: one line for each variant of a library, by which a rebuild is compared bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kernelpack.errors import PackError
+from kernelpack.pack.format import KernelPack
+
+_FIRST_LINE = "# kernelpack lock, version 1: target, variant, SHA-256 of the pack"
+
+
+@dataclass(frozen=True, order=True)
+class LockLine:
+    """A variant and the SHA-256 of its pack's text."""
+
+    target: str
+    variant: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.target} {self.variant} {self.sha256}"
+
+
+def lock_text(packs: Iterable[KernelPack]) -> str:
+    """Returns the text of the lock file for a library's packs."""
+    return "\n".join([_FIRST_LINE, *map(str, sorted(lock_line(pack) for pack in packs))]) + "\n"
+
+
+def lock_line(pack: KernelPack) -> LockLine:
+    return LockLine(str(pack.target), pack.variant, hashlib.sha256(str(pack).encode()).hexdigest())
+
+
+def parse_lock(text: str, name: str = "ops.lock") -> dict[tuple[str, str], str]:
+    """Returns the hashes by (target, variant). Raises PackError for a line that a build did not write."""
+    lines = text.split("\n")
+    if lines[0] != _FIRST_LINE or lines[-1] != "":
+        raise PackError(f"{name}:1: it is no lock file, or one of another version", cure="build it again: kernelpack build")
+    found: dict[tuple[str, str], str] = {}
+    for number, line in enumerate(lines[1:-1], start=2):
+        parts = line.split(" ")
+        hexadecimal = len(parts) == 3 and len(parts[2]) == 64 and set(parts[2]) <= set("0123456789abcdef")
+        if not hexadecimal or (parts[0], parts[1]) in found:
+            raise PackError(f"{name}:{number}: expected target, variant and SHA-256, found {line!r}", cure="build it again")
+        found[parts[0], parts[1]] = parts[2]
+    return found
+
+
+def differences(locked: Mapping[tuple[str, str], str], built: Mapping[tuple[str, str], str]) -> list[str]:
+    """Returns what differs between a lock file and a rebuild, one sentence for each variant; empty if nothing does."""
+    found: list[str] = []
+    for target, variant in sorted({*locked, *built}):
+        old, new = locked.get((target, variant)), built.get((target, variant))
+        if old is None:
+            found.append(f"{variant} for {target} is not in the lock file")
+        elif new is None:
+            found.append(f"{variant} for {target} is in the lock file, but the sources do not make it")
+        elif old != new:
+            found.append(f"{variant} for {target} differs: the lock file has {old[:12]}, the sources make {new[:12]}")
+    return found
