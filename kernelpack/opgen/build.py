@@ -27,7 +27,7 @@ from kernelpack.opgen.variants import KernelVariant, OpPlan, Planner
 from kernelpack.opgen.worker import CompileJob, compile_all, compile_job
 from kernelpack.pack.format import KernelPack, parse_pack
 from kernelpack.pack.lock import differences, lock_line, lock_text, parse_lock
-from kernelpack.pack.ninja import TORCH_TARGET_VERSION, NinjaFile, run_ninja, torch_dir, write_if_changed
+from kernelpack.pack.ninja import TORCH_TARGET_VERSION, NinjaFile, run_ninja, torch_dir, version_script, write_if_changed
 from kernelpack.target import Target
 
 
@@ -354,6 +354,14 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     ops += [file.compile(generated / f"op_{plan.host.name}.cpp", f"op_{plan.host.name}") for plan in library.ops]
     ops.append(file.compile(generated / "library.cpp", "library"))
     c_entries = file.compile(generated / "kernels_c.cpp", "kernels_c")
-    file.link(built.library, [*ops, *kernels, *objects], f"-L{torch / 'lib'} -ltorch_cpu -ldl")
-    file.link(built.kernels_library, [c_entries, *kernels, *objects], "-ldl")
+    name = built.namespace
+    exports = {
+        "ops": [f"kernelpack_namespace_{name}", f"{name}_load_error", f"{name}_warmup", f"{name}_last_error"],
+        "kernels": [f"{name}_find_kernel", f"{name}_launch_kernel", f"{name}_kernels_error"],
+    }
+    scripts = {key: folder / f"{key}.exports" for key in exports}
+    for key, script in scripts.items():
+        write_if_changed(script, version_script(exports[key]))
+    file.link(built.library, [*ops, *kernels, *objects], scripts["ops"], f"-L{torch / 'lib'} -ltorch_cpu -ldl")
+    file.link(built.kernels_library, [c_entries, *kernels, *objects], scripts["kernels"], "-ldl")
     run_ninja(file, folder, jobs)

@@ -9,7 +9,7 @@ from string import Template
 
 from kernelpack.backends.base import Backend, Fact
 from kernelpack.opgen.assumptions import EQUAL_TO
-from kernelpack.opgen.print_cpp import CppPrinter, cpp_type, guard_texts, quoted
+from kernelpack.opgen.print_cpp import CppPrinter, cpp_type, guard_texts, is_flag, quoted
 from kernelpack.opgen.schema import Argument, Schema
 from kernelpack.opgen.variants import KernelVariant, LaunchPlan, OpPlan
 from kernelpack.pack.embed import base64_kernels, object_kernels
@@ -220,7 +220,7 @@ class _Tables:
             parts += [
                 f"const int64_t kLaunch{index}_{axis.name}[] = {{{', '.join(str(int(value)) for value in axis.values)}}};"
                 for axis in plan.axes
-                if axis.value is not None
+                if axis.value is not None and not is_flag(axis)
             ]
             parts += self.launch(plan)
         sites = ", ".join(f"&kLaunch{plan.launch.index}" for plan in self.plan.launches)

@@ -34,7 +34,7 @@ from kernelpack.opgen.host_ir import (
     Statement,
 )
 from kernelpack.opgen.host_ops import apply, render
-from kernelpack.opgen.variants import LaunchPlan, OpPlan
+from kernelpack.opgen.variants import Axis, LaunchPlan, OpPlan
 
 _TYPES = {
     "int": "int64_t",
@@ -114,6 +114,8 @@ class CppPrinter:
         if expr.op == "meta":
             assert isinstance(expr.operands[0], Const)
             return f"variant.meta[{self.meta[expr.operands[0].value]}]"
+        if expr.op == "value" and expr.type == TENSOR:
+            return self.expr(expr.operands[0])
         if expr.op == "select" and expr.type.optional:
             condition, then, orelse = expr.operands
             kind = cpp_type(expr.type)
@@ -231,15 +233,21 @@ class CppPrinter:
             else:
                 setter = {"fp32": "f32", "fp64": "f64", "u32": "u32", "u64": "i64"}.get(slot.kind, slot.kind)
                 self.emit(f'slots.{setter}({index}, "{slot.parameter}", {value});')
-        self.emit("uint64_t facts = 0;")
-        for bit, (fact, guard) in enumerate(self.facts[launch.index]):
+        known = self.facts[launch.index]
+        if known:
+            self.emit("uint64_t facts = 0;")
+        for bit, (fact, guard) in enumerate(known):
             self.emit(f"facts |= uint64_t{{{guard}}} << {bit};  // {fact.parameter}: {fact.property} = {fact.value}")
         point = "0"
         for axis in plan.axes:
             index_text = self.axis(plan, axis.name)
-            point = index_text if point == "0" else f"({point}) * {axis.size} + {index_text}"
+            point = (
+                index_text
+                if point == "0"
+                else f"{point if point.isidentifier() else f'({point})'} * {axis.size} + {index_text}"
+            )
         self.emit(f"const int point = {point};")
-        self.emit(f"const kp::Variant& variant = call.choose(kLaunch{launch.index}, point, facts);")
+        self.emit(f"const kp::Variant& variant = call.choose(kLaunch{launch.index}, point, {'facts' if known else 0});")
         grid = [self.expr(dimension) for dimension in launch.grid]
         self.emit(f"call.launch(variant, {{{', '.join(grid)}}}, slots.data());")
         self.depth -= 1
@@ -250,7 +258,7 @@ class CppPrinter:
         if axis.value is None:
             variable = next(v for a, v in zip(self.host.schema.arguments, self.host.arguments, strict=True) if a.name == name)
             return f"{variable.name}_axis"
-        if axis.values == (False, True) and axis.value.type == BOOL:
+        if is_flag(axis):
             value = self.expr(axis.value)
             return f"int{{{value}}}"
         array = f"kLaunch{plan.launch.index}_{name}"
@@ -259,6 +267,11 @@ class CppPrinter:
             f'const int {name}_axis = call.value_axis("{plan.launch.kernel_name}", "{name}", {value}, {array}, {axis.size});'
         )
         return f"{name}_axis"
+
+
+def is_flag(axis: Axis) -> bool:
+    """Whether an axis is a bool whose value is its position."""
+    return axis.value is not None and axis.value.type == BOOL and axis.values == (False, True)
 
 
 def guard_texts(

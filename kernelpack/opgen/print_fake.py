@@ -14,6 +14,7 @@ from kernelpack.opgen.host_ir import (
     FLOAT,
     NONE,
     Allocate,
+    Apply,
     Assign,
     Check,
     Const,
@@ -27,6 +28,7 @@ from kernelpack.opgen.host_ir import (
     Statement,
 )
 from kernelpack.opgen.host_ops import OPS, render
+from kernelpack.opgen.schema import Schema
 from kernelpack.opgen.slice_fake import Symbols, slice_fake
 from kernelpack.opgen.variants import OpPlan
 
@@ -49,7 +51,8 @@ def _fake(plan: OpPlan, namespace: str) -> list[str]:
     schema = plan.host.schema
     printer = FakePrinter(plan)
     names = [variable.name for variable in plan.host.arguments]
-    lines = [f"def {schema.name}({', '.join(names)}):", f'    """{namespace}::{schema}"""']
+    passed = ", ".join(f"{name}={name}" if a.keyword_only else name for name, a in zip(names, schema.arguments, strict=True))
+    lines = [f"def {schema.name}({', '.join(_parameters(schema, names))}):", f'    """{namespace}::{schema}"""']
     lines += [f'    with running("{namespace}::{schema.name}"):', *printer.body()]
     functions = ["\n".join(lines)]
     out = schema.out_variant()
@@ -57,11 +60,21 @@ def _fake(plan: OpPlan, namespace: str) -> list[str]:
         outs = [argument.name for argument in out.arguments[len(schema.arguments) :]]
         results = outs[0] + "_expected" if len(outs) == 1 else ", ".join(f"{name}_expected" for name in outs)
         checks = [f'        check_output("{name}", {name}, {name}_expected)' for name in outs]
-        lines = [f"def {schema.name}_out({', '.join(names)}, *, {', '.join(outs)}):", f'    """{namespace}::{out}"""']
-        lines += [f"    {results} = {schema.name}({', '.join(names)})"]
+        lines = [f"def {schema.name}_out({', '.join(_parameters(out, [*names, *outs]))}):", f'    """{namespace}::{out}"""']
+        lines += [f"    {results} = {schema.name}({passed})"]
         lines += [f'    with running("{namespace}::{schema.name}.out"):', *checks]
         functions.append("\n".join(lines))
     return functions
+
+
+def _parameters(schema: Schema, names: Sequence[str]) -> list[str]:
+    """Returns the parameters of a Python function for a schema, with its defaults."""
+    found: list[str] = []
+    for argument, name in zip(schema.arguments, names, strict=True):
+        if argument.keyword_only and "*" not in found:
+            found.append("*")
+        found.append(f"{name}={argument.default!r}" if argument.has_default else name)
+    return found
 
 
 class FakePrinter:
@@ -85,7 +98,7 @@ class FakePrinter:
             dtypes = ", ".join(
                 f"{names[entry.argument]}.dtype" if isinstance(entry, SameAs) else _dtype(entry) for entry in entries
             )
-            self.emit(f'check_dtype("{argument.name}", {names[argument.name]}, ({dtypes},))')
+            self.emit(f'check_dtype("{argument.name}", {names[argument.name]}, ({dtypes}{"," if len(entries) == 1 else ""}))')
         self.statements(slice_fake(host))
         return self.lines
 
@@ -155,6 +168,8 @@ class FakePrinter:
         if expr.op in ("and", "or") and self.symbols.depends(expr.operands[0]):
             symbol = "&" if expr.op == "and" else "|"  # `and` would ask a symbolic condition for its value
             return f"(({self.expr(expr.operands[0])}) {symbol} ({self.expr(expr.operands[1])}))"
+        if expr.op == "not" and isinstance(expr.operands[0], Apply) and expr.operands[0].op == "is_none":
+            return f"{self.expr(expr.operands[0].operands[0])} is not None"
         if expr.op == "not" and self.symbols.depends(expr.operands[0]):
             return f"torch.sym_not({self.expr(expr.operands[0])})"
         return ""

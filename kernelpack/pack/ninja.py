@@ -49,10 +49,11 @@ class NinjaFile:
         self.edges.append(f"build {_escape(output)}: cxx {_escape(str(source))}")
         return output
 
-    def link(self, output: Path, objects: Iterable[str], flags: str) -> None:
-        """Adds a shared library."""
+    def link(self, output: Path, objects: Iterable[str], exports: Path, flags: str) -> None:
+        """Adds a shared library that exports what the version script `exports` names and hides all else."""
         inputs = " ".join(map(_escape, objects))
-        self.edges.append(f"build {_escape(str(output))}: link {inputs}\n  flags = {flags}\n  name = {output.name}")
+        self.edges.append(f"build {_escape(str(output))}: link {inputs} | {_escape(str(exports))}")
+        self.edges.append(f"  flags = -Wl,--version-script={_shell(exports)} {flags}\n  name = {output.name}")
 
     def text(self, compiler: str) -> str:
         include = " ".join(f"-I{_shell(path)}" for path in self.include)
@@ -77,6 +78,11 @@ class NinjaFile:
                 "",
             ]
         )
+
+
+def version_script(symbols: Iterable[str]) -> str:
+    """Returns the linker script that exports these symbols alone: nothing of two op libraries can clash."""
+    return f"{{ global: {' '.join(f'{symbol};' for symbol in symbols)} local: *; }};\n"
 
 
 def run_ninja(file: NinjaFile, directory: Path, jobs: int) -> None:
