@@ -3,7 +3,8 @@
 $name            an operand, or an attribute's word or number
 type($name)      the type of an operand or of the result(s)
 type-if-shaped($name)   the same with a comma, only where it is a tensor
-attr-dict        the attributes that the rest of the form does not mention, in braces
+attr-dict        the attributes that the rest of the form does not mention, in braces, if there are any; a form that does not
+                 say where they stand has them before the first colon, or at the end
 functional-type  (operand types) -> result type
 ( ... )?         present only if its first $name is
 anything else    itself
@@ -64,8 +65,11 @@ _TOKEN = re.compile(
 @functools.cache
 def parse_format(text: str) -> tuple[Element, ...]:
     """Reads a form. Raises ValueError where it is malformed."""
-    tokens = _TOKEN.finditer(text)
-    return tuple(_elements(tokens, nested=False))
+    elements = list(_elements(_TOKEN.finditer(text), nested=False))
+    if AttrDict() not in elements:
+        colon = Literal(":")
+        elements.insert(elements.index(colon) if colon in elements else len(elements), AttrDict())
+    return tuple(elements)
 
 
 def _elements(tokens: Iterator[re.Match[str]], nested: bool) -> Iterator[Element]:

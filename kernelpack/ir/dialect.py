@@ -233,6 +233,11 @@ def attribute(op: Operation, name: str) -> Attribute:
     return row_attribute.default
 
 
+def facts(op: Operation) -> dict[str, Attribute]:
+    """Returns the attributes that other dialects, or promises about the result, left on an operation: those with a dot."""
+    return {name: value for name, value in op.attributes.items() if "." in name}
+
+
 def effects_of(op: Operation) -> frozenset[Effect]:
     """Returns the effects of an operation and of everything nested in it."""
     found = set(definition(op.name).effects)

@@ -312,11 +312,12 @@ class Parser(AttributeParser):
         self.expect("(")
         operands = [self.value()]
         self.expect(")")
+        attributes = self.optional_dictionary(None)
         values = self.value_list()
         if values:
             self.expect(":")
             self.listed_types(values)
-        return Operation("scf.condition", operands + values)
+        return Operation("scf.condition", operands + values, attributes=attributes)
 
 
 class _Declarative:

@@ -165,7 +165,7 @@ class _Printer:
         """Prints the operations of a block one level deeper; an empty scf.yield may be left out."""
         self.depth += 1
         for op in block.operations:
-            if not (implicit_yield and op.name == "scf.yield" and not op.operands):
+            if not (implicit_yield and op.name == "scf.yield" and not op.operands and not op.attributes):
                 self.op(op)
         self.depth -= 1
 
@@ -296,7 +296,9 @@ class _Printer:
         self.names, self.taken, self.counter = saved
 
     def constant(self, op: Operation) -> None:
-        self.emit(f"{self.results(op)}arith.constant {constant_text(op.attributes['value'], op.result.type)}{self.loc(op)}")
+        dictionary = self.dictionary(op, frozenset({"value"}))
+        text = constant_text(op.attributes["value"], op.result.type)
+        self.emit(f"{self.results(op)}arith.constant {dictionary + ' ' if dictionary else ''}{text}{self.loc(op)}")
 
     def call(self, op: Operation) -> None:
         arguments = ", ".join(self.name(value) for value in op.operands)
@@ -345,8 +347,9 @@ class _Printer:
 
     def condition(self, op: Operation) -> None:
         condition, *values = (self.name(value) for value in op.operands)
+        dictionary = self.dictionary(op)
         passed = f" {', '.join(values)} : {self.types(op.operands[1:])}" if values else ""
-        self.emit(f"scf.condition({condition}){passed}{self.loc(op)}")
+        self.emit(f"scf.condition({condition}){' ' + dictionary if dictionary else ''}{passed}{self.loc(op)}")
 
 
 _STRUCTURED: dict[str, Callable[[_Printer, Operation], None]] = {

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from kernelpack.ir.core import Block, Builder, Operation, Value
-from kernelpack.ir.dialect import Effect, Trait, attribute, definition
+from kernelpack.ir.dialect import Effect, Trait, attribute, definition, facts
 
 Pattern = Callable[[Operation, "Rewriter"], bool]
 """Changes the IR around an operation through the Rewriter and returns whether it did."""
@@ -18,13 +18,20 @@ _READS = frozenset({Effect.READ_GLOBAL, Effect.READ_SHARED})
 
 
 def folds(fold: Fold) -> Pattern:
-    """Makes a pattern of a function that only finds another value for the result."""
+    """Makes a pattern of a function that only finds another value for the result.
+
+    What is promised of the old value (`tt.divisibility` and the like) then holds for a new operation's result too.
+    """
 
     def pattern(op: Operation, rewriter: Rewriter) -> bool:
         value = fold(op, rewriter)
-        if value is not None:
-            rewriter.replace(op, value)
-        return value is not None
+        if value is None:
+            return False
+        made = value.defining_op
+        if made is not None and made in rewriter.created:
+            made.attributes.update({name: fact for name, fact in facts(op).items() if name not in made.attributes})
+        rewriter.replace(op, value)
+        return True
 
     return pattern
 
@@ -58,6 +65,8 @@ class Rewriter(Builder):
     def __init__(self, root: Operation) -> None:
         super().__init__(root.regions[0].block)
         self.anchor = root
+        self.created: list[Operation] = []
+        """The operations inserted by the pattern at work."""
         self._queue: deque[Operation] = deque()
         self._queued: set[Operation] = set()
 
@@ -65,6 +74,7 @@ class Rewriter(Builder):
         block = self.anchor.parent
         assert block is not None
         block.insert(block.operations.index(self.anchor), op)
+        self.created.append(op)
         self.touch(op)
         return op
 
@@ -117,6 +127,7 @@ class Rewriter(Builder):
                 continue
             self.anchor, self.location = op, op.location
             for pattern in patterns.get(op.name, ()):
+                self.created.clear()
                 if pattern(op, self):
                     changed = True
                     budget -= 1

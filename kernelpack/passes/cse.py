@@ -7,7 +7,7 @@ from collections import ChainMap
 from collections.abc import Hashable
 
 from kernelpack.ir.core import Attribute, Block, Operation, Value
-from kernelpack.ir.dialect import Trait, definition, is_pure
+from kernelpack.ir.dialect import Trait, definition, facts, is_pure
 
 Known = ChainMap[Hashable, Operation]
 """Operations by what they compute; inner blocks see those of the blocks around them."""
@@ -28,10 +28,20 @@ def _merge(block: Block, known: Known) -> None:
                 _merge(nested, inner.new_child())
         if not op.results or not is_pure(op):
             continue
-        key = _key(op, {})
-        first = known.setdefault(key, op)
-        if first is not op:
+        first = known.setdefault(_key(op, {}), op)
+        if first is not op and _takes_facts(first, op):
             op.replace_with(*first.results)
+
+
+def _takes_facts(first: Operation, op: Operation) -> bool:
+    """Whether `first` can stand for `op` without losing what is promised of its results.
+
+    In the same block both run or none does: a promise about one is a promise about the other, and `first` takes it over.
+    """
+    if first.parent is op.parent:
+        for name, fact in facts(op).items():
+            first.attributes.setdefault(name, fact)
+    return facts(op).items() <= facts(first).items()
 
 
 def _key(op: Operation, numbers: dict[Value, int]) -> Hashable:
@@ -40,7 +50,7 @@ def _key(op: Operation, numbers: dict[Value, int]) -> Hashable:
     if Trait.COMMUTATIVE in definition(op.name).traits:
         operands[:2] = sorted(operands[:2], key=_order)
     regions = tuple(_block_key(block, numbers) for region in op.regions for block in region.blocks)
-    attributes = tuple((name, _attribute_key(op.attributes[name])) for name in sorted(op.attributes))
+    attributes = tuple((name, _attribute_key(op.attributes[name])) for name in sorted(op.attributes) if "." not in name)
     return op.name, tuple(operands), tuple(result.type for result in op.results), attributes, regions
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.errors import SourceLocation
+from kernelpack.ir import dialects
 from kernelpack.ir.core import Builder, Operation, module
-from kernelpack.ir.dialects.arith import ARITH
-from kernelpack.ir.dialects.builtin import BUILTIN
-from kernelpack.ir.dialects.math import MATH
-from kernelpack.ir.dialects.scf import SCF
-from kernelpack.ir.dialects.tt import TT
+from kernelpack.ir.dialect import Dialect
 from kernelpack.ir.printer import print_op
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.types import F32
@@ -23,7 +20,10 @@ def test_prints_what_it_parsed(name: str) -> None:
 
 
 def test_every_table_row_has_an_example() -> None:
-    rows = {name for dialect in (ARITH, BUILTIN, MATH, SCF, TT) for name in dialect.rows}
+    modules = [getattr(dialects, name) for name in dialects.__all__]
+    tables = [table for module in modules for table in vars(module).values() if isinstance(table, Dialect)]
+    assert len(tables) == len(modules)
+    rows = {name for table in tables for name in table.rows}
     shown = {op.name for text in EXAMPLES.values() for op in parse_module(text).walk()}
     assert rows - shown == set()
 
@@ -114,6 +114,16 @@ def test_user_names_that_look_like_ours_stay() -> None:
 def test_fragment_prints() -> None:
     op = parse_module(EXAMPLES["for"]).body.operations[0].body.operations[1]
     assert str(op).startswith("%0:2 = scf.for %j = %a to %b step %b iter_args(%x = %v, %y = %t)")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_operation_keeps_attributes_of_other_dialects(name: str) -> None:
+    parsed = parse_module(EXAMPLES[name])
+    for number, op in enumerate(parsed.walk()):
+        op.attributes["tt.divisibility"] = (16, number)
+    again = parse_module(str(parsed))
+    assert [op.attributes["tt.divisibility"] for op in again.walk()] == [(16, number) for number in range(number + 1)]
+    assert str(again) == str(parsed)
 
 
 def test_attributes_of_every_kind_survive() -> None:

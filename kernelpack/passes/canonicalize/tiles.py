@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import attribute
+from kernelpack.ir.dialect import attribute, facts
 from kernelpack.ir.rewrite import Fold, Pattern, Rewriter
 from kernelpack.ir.types import TensorType, element_of
 from kernelpack.passes.canonicalize.arithmetic import constant_of, made_by
@@ -19,9 +19,9 @@ def lift_splats(op: Operation, build: Rewriter) -> Value | None:
     if not all(made_by(value, "tt.splat") or constant_of(value) is not None for value in tensors):
         return None
     scalars = [_scalar(value, build) for value in op.operands]
-    return build.value(
-        "tt.splat", [build.value(op.name, scalars, op.attributes, element_of(op.result.type))], None, op.result.type
-    )
+    attributes = {name: value for name, value in op.attributes.items() if name not in facts(op)}  # they speak of the tensor
+    scalar = build.value(op.name, scalars, attributes, element_of(op.result.type))
+    return build.value("tt.splat", [scalar], None, op.result.type)
 
 
 def _scalar(value: Value, build: Rewriter) -> Value:
