@@ -98,9 +98,14 @@ def access_shared(registers: LinearLayout, memory: LinearLayout, bits: int) -> S
     """Returns how a tile distributed as `registers` is read from or written to `memory`; elements have `bits` bits."""
     offsets = registers.with_ins(HARDWARE).invert_and_compose(memory)
     entries = [basis[0] for basis in offsets.bases("register")]
+    everywhere = [basis[0] for name in HARDWARE for basis in offsets.bases(name)]
     vector: list[int] = []
-    while 1 << len(vector) in entries and bits << len(vector) < VECTOR_BYTES * 8:
-        vector.append(entries.index(1 << len(vector)))
+    while bits << len(vector) < VECTOR_BYTES * 8:
+        step = 1 << len(vector)
+        # nothing else may move within the vector: it starts at a multiple of its size
+        if step not in entries or any(offset & step and offset != step for offset in everywhere):
+            break
+        vector.append(entries.index(step))
     return SharedAccess(offsets, tuple(vector))
 
 

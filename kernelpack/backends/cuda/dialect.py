@@ -1,4 +1,4 @@
-"""ttg: what ttgir adds to ttir: layout conversions, tiles in shared memory, asynchronous copies, barriers."""
+"""ttg: what ttgir adds to ttir: layout conversions, tiles in shared memory, asynchronous copies."""
 
 from __future__ import annotations
 
@@ -114,7 +114,6 @@ TTG = Dialect(
             format="($tokens)? attr-dict",
             infer=_token,
         ),
-        row("ttg.barrier", results=0, effects=[Effect.SYNCHRONISE], format="attr-dict"),
         # a product on the ordinary cores: exact float32, operands read from shared memory step by step
         row(
             "ttg.fma_dot",

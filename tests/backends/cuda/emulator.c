@@ -120,12 +120,11 @@ static float half_(uint32_t bits) {
     float magnitude = exponent ? ldexpf(1024 + fraction, (int)exponent - 25) : ldexpf(fraction, -24);
     return sign ? -magnitude : magnitude;
 }
-uint16_t __truncsfbf2(float x) {
+/* what the host compiler calls to round to bfloat16: the 16 bits come back in a floating-point register */
+float __truncsfbf2(float x) {
     uint32_t bits = to_bits(x);
-    if (x != x) return (uint16_t)(bits >> 16 | 64);
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    return from_bits(x != x ? bits >> 16 | 64 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
-uint16_t __truncdfbf2(double x) { return __truncsfbf2((float)x); }
 
 /* ---- mma.sync.m16n8k*: fragments as in the figures of PTX ISA 9.7.15.5 ---- */
 

@@ -39,27 +39,31 @@ class _Phis:
 
 
 def _for(state: Lowering, op: Operation) -> None:
+    """Tests once before the first iteration and then behind each, on what is left: the counter itself never overflows."""
     emit = state.emit
     lower, upper, step, *initial = op.operands
-    head, body, end = (emit.new_label(name) for name in ("for", "body", "end"))
+    body, end = (emit.new_label(name) for name in ("for", "endfor"))
     before = emit.block
-    emit.jump(head)
-    emit.label(head)
+    emit.branch(emit.compare("icmp", "slt", state.scalar(lower), state.scalar(upper)), body, end)
+    emit.label(body)
     phis = _Phis(state, op.body.arguments, [lower, *initial])
     phis.add(before, [lower, *initial])
-    for result, argument in zip(op.results, op.body.arguments[1:], strict=True):
-        state[result] = state[argument]
-    induction = state.scalar(op.body.arguments[0])
-    emit.branch(emit.compare("icmp", "slt", induction, state.scalar(upper)), body, end)
-    emit.label(body)
     state.block(op.body)
-    following = emit.op(induction.type, f"add nsw {induction}, {state.scalar(step).name}")
-    yielded = [register for value in op.body.terminator.operands for register in state[value]]
-    phis.sources.append((emit.block, [following, *yielded]))
+    induction = state.scalar(op.body.arguments[0])
+    left = emit.binary("sub", state.scalar(upper), induction)
+    following = emit.binary("add", induction, state.scalar(step))
+    yielded = op.body.terminator.operands
+    phis.sources.append((emit.block, [following, *(register for value in yielded for register in state[value])]))
     phis.write()
+    latch = emit.block
+    again = emit.compare("icmp", "ugt", left, state.scalar(step))
     hint = ", !llvm.loop !0" if op.attributes.get("nounroll") else ""
-    emit.line(f"br label %{head}{hint}")
+    emit.line(f"br {again}, label %{body}, label %{end}{hint}")
     emit.label(end)
+    results = _Phis(state, op.results, initial)
+    results.add(before, initial)
+    results.add(latch, yielded)
+    results.write()
 
 
 def _if(state: Lowering, op: Operation) -> None:

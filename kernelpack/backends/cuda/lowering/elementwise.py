@@ -23,6 +23,28 @@ def _opcode(opcode: str, *, float: bool = False) -> Element:
     return lower
 
 
+def _divide(opcode: str) -> Element:
+    """Integer division that is defined for every divisor, as hardware has it: LLVM may assume that what it divides by is not
+    zero, and would drop the kernel's own tests for that.
+    """
+    signed = opcode.startswith("s")
+
+    def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
+        emit, (x, divisor) = state.emit, values
+        if not divisor.name.startswith("%") and int(divisor.name) not in (0, -1):
+            return emit.binary(opcode, x, divisor)
+        one, zero = literal(1, x.type), literal(0, x.type)
+        safe = emit.select(emit.compare("icmp", "eq", divisor, zero), one, divisor)
+        if not signed:
+            return emit.binary(opcode, x, safe)
+        # the smallest integer divided by -1 overflows: x / -1 is -x, the remainder 0
+        negates = emit.compare("icmp", "eq", divisor, literal(-1, x.type))
+        result = emit.binary(opcode, x, emit.select(negates, one, safe))
+        return emit.select(negates, emit.binary("sub", zero, x), result) if opcode == "sdiv" else result
+
+    return lower
+
+
 def _intrinsic(name: str) -> Element:
     """An LLVM intrinsic overloaded on its type."""
 
@@ -108,10 +130,17 @@ def _int_to_float(opcode: str) -> Element:
     return lower
 
 
-def _float_to_int(opcode: str) -> Element:
+def _float_to_int(name: str) -> Element:
+    """Conversions towards zero that saturate and take NaN to 0."""
+
     def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
         value = convert_float(state, values[0], "float") if values[0].type == "bfloat" else values[0]
-        return state.emit.cast(opcode, value, register_type(op.result.type))
+        target = register_type(op.result.type)
+        through = "i8" if target == "i1" else target  # LLVM's NVPTX back end turns booleans round
+        number = state.emit.call(through, f"llvm.{name}.sat.{through}.{suffix(value.type)}", [value])
+        if target != "i1":
+            return number
+        return state.emit.compare("icmp", "slt" if name == "fptosi" else "ne", number, literal(0, "i8"))
 
     return lower
 
@@ -158,8 +187,11 @@ def _divide_precisely(state: Lowering, op: Operation, values: list[Val]) -> Val:
 
 ELEMENTWISE: dict[str, Element] = {
     **{f"arith.{name}": _opcode(opcode) for name, opcode in {
-        "addi": "add", "subi": "sub", "muli": "mul", "divsi": "sdiv", "divui": "udiv", "remsi": "srem", "remui": "urem",
+        "addi": "add", "subi": "sub", "muli": "mul",
         "andi": "and", "ori": "or", "xori": "xor", "shli": "shl", "shrsi": "ashr", "shrui": "lshr",
+    }.items()},
+    **{f"arith.{name}": _divide(opcode) for name, opcode in {
+        "divsi": "sdiv", "divui": "udiv", "remsi": "srem", "remui": "urem",
     }.items()},
     **{f"arith.{name}": _opcode(opcode, float=True) for name, opcode in {
         "addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv",

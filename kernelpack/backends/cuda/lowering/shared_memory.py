@@ -257,5 +257,5 @@ SHARED_MEMORY: dict[str, Callable[[Lowering, Operation], None]] = {
     "ttg.async_copy_global_to_local": _async_copy,
     "ttg.async_commit_group": _commit,
     "ttg.async_wait": _wait,
-    "ttg.barrier": _barrier,
+    "gpu.barrier": _barrier,
 }

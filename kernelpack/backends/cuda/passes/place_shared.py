@@ -68,7 +68,7 @@ def _insert_barriers(function: Operation, allocation: Allocation) -> None:
     )
 
     def accesses_of(op: Operation) -> Accesses:
-        if op.name == "ttg.barrier":
+        if op.name == "gpu.barrier":
             return Accesses(is_barrier=True)
         if op.name == "ttg.async_wait":
             return Accesses(arrivals=tuple(copied))
@@ -86,7 +86,7 @@ def _insert_barriers(function: Operation, allocation: Allocation) -> None:
             writes=intervals if Effect.WRITE_SHARED in effects else (),
         )
 
-    insert(function, accesses_of, "ttg.barrier")
+    insert(function, accesses_of, "gpu.barrier")
 
 
 def _of(op: Operation, allocation: Allocation, aliases: Aliases) -> tuple[Interval, ...]:
