@@ -14,6 +14,18 @@ from kernelpack.target import Target
 
 
 @dataclass(frozen=True)
+class Config:
+    """Constexprs and compile options of a kernel: `Config({"BLOCK_M": 128}, num_warps=8)`. None leaves an option's default."""
+
+    kwargs: Mapping[str, Any]
+    num_warps: int | None = None
+    num_stages: int | None = None
+    num_ctas: int | None = None
+    maxnreg: int | None = None
+    pre_hook: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
 class SameAs:
     """In `variants`: the dtype that another tensor argument has in the call."""
 
@@ -66,8 +78,8 @@ class VariantPoint:
         return self.known.get(name, default)
 
 
-ConfigLike = Any
-"""A kp.Config, or a function that gives one for a VariantPoint."""
+ConfigLike = Config | Callable[[VariantPoint], Config | None]
+"""A config, or a function that gives one for a variant; None: do not build it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,7 @@ def check_space(schema: Schema, variants: Mapping[str, Iterable[Any]], location:
         return HostFunctionError(f"variants of {schema.name}: {message}", location=location, cure=cure)
 
     for name, given in variants.items():
-        values = list(given) if isinstance(given, (list, tuple, range)) else [given]
+        values: list[Any] = list(given) if isinstance(given, (list, tuple, range)) else [given]
         if not values:
             raise fail(f"{name!r} lists nothing")
         if name in tensors:
@@ -162,21 +174,21 @@ def resolve(space: Space) -> list[dict[str, DType | None]]:
     return points
 
 
-def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Any | None:
-    """Returns the config for a point: of the longest key that the target starts with; None if no key fits."""
+def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Config | None:
+    """Returns the config for a point: of the longest key that the target starts with, an empty one if none does.
+
+    None means that the author's function declines to build the variant.
+    """
     target = str(point.target)
     keys = [key for key in configs if target.startswith(key)]
     if not keys:
-        return None
+        return Config({})
     found = configs[max(keys, key=len)]
-    return found(point) if callable(found) and not hasattr(found, "kwargs") else found
+    return found if isinstance(found, Config) else found(point)
 
 
-def options_of(config: Any | None, given: Mapping[str, Any]) -> Options:
+def options_of(config: Config, given: Mapping[str, Any]) -> Options:
     """Returns compile options: a launch's own, then the config's, then the defaults."""
     fields = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-    options = Options()
-    if config is not None:
-        known = {name: getattr(config, name) for name in fields if getattr(config, name, None) is not None}
-        options = replace(options, **known)
-    return replace(options, **given)
+    known = {name: getattr(config, name) for name in fields if getattr(config, name) is not None}
+    return replace(Options(), **{**known, **given})

@@ -211,13 +211,13 @@ class Expressions:
             dim = apply("dim", owner)
             name = owner.variable.name if isinstance(owner, Ref) else "the tensor"
             plural = "" if count == 1 else "s"
-            message = (f"{name} must have {count} dimension{plural}, it has shape ", expr)
-            self.block.append(Check(apply("eq", dim, Const(count, INT)), message))
+            wanted = apply("eq", dim, Const(count, INT))
+            self.block.append(Check(wanted, (f"{name} must have {count} dimension{plural}, it has shape ", expr)))
             return [apply("size", owner, Const(index, INT)) for index in range(count)]
         if expr.type in (INTS, FLOATS):
             held = self.let("values", expr) if isinstance(expr, Apply) else expr
-            message = (f"expected {count} values, got ", apply("len", held))
-            self.block.append(Check(apply("eq", apply("len", held), Const(count, INT)), message))
+            found = apply("len", held)
+            self.block.append(Check(apply("eq", found, Const(count, INT)), (f"expected {count} values, got ", found)))
             element = INT if expr.type == INTS else FLOAT
             return [apply("at", held, Const(index, INT), type=element) for index in range(count)]
         raise self.fail(node, f"{expr.type} cannot be unpacked")
@@ -236,6 +236,8 @@ class Expressions:
         for python, kind in ((bool, BOOL), (int, INT), (float, FLOAT), (str, TEXT)):
             if type(value) is python:
                 if kind == INT and not -(2**63) <= value < 2**63:
+                    raise self.fail(node, f"{value} does not fit 64 bits")
+                if isinstance(value, int) and not -(2**63) <= value < 2**63:
                     raise self.fail(node, f"{value} does not fit 64 bits")
                 return Const(value, kind)
         dtype = dtype_of(value)
@@ -315,9 +317,10 @@ class Expressions:
         if isinstance(owner, Tuple):
             if not isinstance(index, Const):
                 raise self.fail(node, "a tuple is indexed with a number that is known when building")
-            if not -len(owner.items) <= index.value < len(owner.items):
-                raise self.fail(node, f"index {index.value} is out of range for a tuple of {len(owner.items)}")
-            return owner.items[index.value]
+            position = int(index.value)
+            if not -len(owner.items) <= position < len(owner.items):
+                raise self.fail(node, f"index {position} is out of range for a tuple of {len(owner.items)}")
+            return owner.items[position]
         expr = self.as_expr(owner, node)
         if isinstance(expr, Apply) and expr.op in ("shape", "strides"):
             return apply("size" if expr.op == "shape" else "stride", expr.operands[0], index)

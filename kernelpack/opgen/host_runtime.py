@@ -41,7 +41,7 @@ def check(condition: Any, message: str | Callable[[], str] = "a check of the hos
 
     text = message if callable(message) else (lambda: message)
     if isinstance(condition, torch.SymBool):
-        torch._check(condition, lambda: str(error(text())))
+        torch._check(condition, lambda: str(error(text())))  # type: ignore[no-untyped-call, unused-ignore]
     elif not condition:
         raise error(text())
 
@@ -89,7 +89,7 @@ def _at_least_one(extent: Any) -> Any:
         return max(extent, 1)
     import torch
 
-    return torch.sym_max(extent, 1)
+    return torch.sym_max(extent, 1)  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def empty(shape: Sequence[Any], dtype: Any, device: Any) -> Any:

@@ -150,7 +150,9 @@ class BoundKernel:
         }
         config = config_for(self.op.configs, VariantPoint(values, target, self.fn.__name__))
         if config is None:
-            return {}
+            raise HostFunctionError(
+                f"configs of {self.op.name} declines {self.fn.__name__} with {values} for {target}", location=self.op.location
+            )
         names = {parameter.name for parameter in parameters if parameter.is_constexpr}
         bound = {name: value for name, value in config.kwargs.items() if name in names and name not in given}
         options = ("num_warps", "num_stages", "num_ctas", "maxnreg")

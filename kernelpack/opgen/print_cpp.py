@@ -283,6 +283,6 @@ def guard_texts(
     for fact in facts:
         slot = slots[fact.parameter]
         value = printer.expr(slot.value)
-        argument = f"kp::address({value})" if slot.kind == "pointer" else f"({value})"
+        argument = f"kp::address({value})" if slot.kind == "pointer" else value if value.isidentifier() else f"({value})"
         texts.append(guards[fact.property, fact.value].replace("{arg}", argument).replace("{value}", str(fact.value)))
     return texts

@@ -32,8 +32,10 @@ from kernelpack.opgen.schema import Schema
 from kernelpack.opgen.slice_fake import Symbols, slice_fake
 from kernelpack.opgen.variants import OpPlan
 
-RUNTIME = ("broadcast_strides", "cdiv", "check", "check_dtype", "check_output", "check_same_device", "collapse_rows", "empty")
-RUNTIME += ("empty_strided", "next_power_of_2", "product", "running", "same_shape")
+RUNTIME = (
+    *("broadcast_strides", "cdiv", "check", "check_dtype", "check_output", "check_same_device", "collapse_rows", "empty"),
+    *("empty_strided", "next_power_of_2", "product", "running", "same_shape"),
+)
 """The functions of host_runtime.py that fakes may call."""
 
 

@@ -13,6 +13,7 @@ from kernelpack.errors import HostFunctionError, SourceLocation
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.opgen.assumptions import EQUAL_TO, Provenance, assumptions
 from kernelpack.opgen.config import (
+    Config,
     ConfigLike,
     SameAs,
     Space,
@@ -324,13 +325,12 @@ def _bind(
         {**point.known, **{k: v for k, v in constexprs.items() if k not in signature}}, point.target, point.kernel
     )
     config = config_for(configs, full)
-    if config is None and any(callable(value) and str(point.target).startswith(key) for key, value in configs.items()):
+    if config is None:
         return None
-    kwargs = dict(getattr(config, "kwargs", {}) or {})
     for parameter in kernel_parameters(launch.kernel):
         if parameter.name in open_names:
-            if parameter.name in kwargs:
-                constexprs[parameter.name] = kwargs[parameter.name]
+            if parameter.name in config.kwargs:
+                constexprs[parameter.name] = config.kwargs[parameter.name]
             elif parameter.has_default:
                 constexprs[parameter.name] = parameter.default
             else:
@@ -376,7 +376,7 @@ def _check_names(
                 cure=f"pass {name}=... in the launch, or bind it in configs",
             )
     for key, config in configs.items():
-        for name in getattr(config, "kwargs", None) or {}:
+        for name in config.kwargs if isinstance(config, Config) else ():
             if not parameters.get(name, False):
                 raise HostFunctionError(
                     f"configs[{key!r}] of {host.name}: no kernel has a constexpr {name!r}",
