@@ -60,6 +60,14 @@ TTG = Dialect(
             format="($src)? attr-dict : functional-type",
             check=_check_same_tile,
         ),
+        # ends the life of a buffer: its bytes may be used again
+        row(
+            "ttg.local_dealloc",
+            "src: memdesc",
+            results=0,
+            effects=[Effect.ALLOCATE_SHARED],
+            format="$src attr-dict : type($src)",
+        ),
         row(
             "ttg.local_store",
             "src: tensor, dst: memdesc",

@@ -7,6 +7,7 @@ from kernelpack.backends.cuda.architectures import architecture_of
 from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
 from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots
 from kernelpack.backends.cuda.passes.erase_dead import erase_dead
+from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
 from kernelpack.backends.cuda.passes.place_shared import place_shared
 from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
 from kernelpack.backends.cuda.passes.split_reductions import split_reductions
@@ -26,6 +27,7 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     remove_conversions(function)
     split_reductions(function)
     stage_shared(function)
+    pipeline_loops(function, options.num_stages)
     erase_dead(function)
     shared = place_shared(function, architecture.shared_bytes)
     module.attributes.update(

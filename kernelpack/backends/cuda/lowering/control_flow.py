@@ -57,7 +57,8 @@ def _for(state: Lowering, op: Operation) -> None:
     phis.write()
     latch = emit.block
     again = emit.compare("icmp", "ugt", left, state.scalar(step))
-    hint = ", !llvm.loop !0" if op.attributes.get("nounroll") else ""
+    # ptxas would unroll a loop whose loads run ahead, and spill
+    hint = ", !llvm.loop !0" if any(inner.name == "ttg.async_wait" for inner in op.body.operations) else ""
     emit.line(f"br {again}, label %{body}, label %{end}{hint}")
     emit.label(end)
     results = _Phis(state, op.results, initial)

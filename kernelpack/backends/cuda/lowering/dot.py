@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelpack.backends.cuda.lowering.linear_code import I32, i32, thread_bases
-from kernelpack.backends.cuda.lowering.shared_memory import Addresses, read_registers
+from kernelpack.backends.cuda.lowering.linear_code import I32, i32
+from kernelpack.backends.cuda.lowering.shared_memory import TileReader
 from kernelpack.backends.cuda.lowering.state import Lowering
 from kernelpack.backends.cuda.memory_layouts import memory_bits
 from kernelpack.backends.cuda.tensor_core import MmaInstruction, mma_instruction
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.types import F32, element_of, shape_of
-from kernelpack.layout.convert import access_shared
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import HARDWARE, dim
 from kernelpack.layout.linear import Basis, LinearLayout, log2
@@ -25,7 +25,7 @@ class _Fragments:
     def __init__(self, state: Lowering, value: Value) -> None:
         self.shape = shape_of(value.type)
         self.places = {place: index for index, place in enumerate(layout_of(value).images("register"))}
-        self.registers = state[value]
+        self.registers = state.source(value)
 
     def __getitem__(self, place: Sequence[int]) -> Val:
         """Returns an element; a tile smaller than the fragment repeats."""
@@ -49,14 +49,11 @@ def _mma(state: Lowering, op: Operation) -> None:
     rows = _steps({place[-2] for place in places}, 16)
     columns = _steps({place[-1] for place in places}, 8)
     depth = shape_of(op.operands[0].type)[-1]
-    for batch in batches:
-        for m in rows:
-            for n in columns:
-                corners = [(*batch, m + i, n + j) for i in (0, 8) for j in (0, 1)]
-                total = [c[corner] for corner in corners]
-                for k in range(0, depth, instruction.k):
-                    total = _issue(state, instruction, a.a(batch, m, k), b.b(batch, k, n), total)
-                registers.update(zip(corners, total, strict=True))
+    for batch, k, n, m in itertools.product(batches, range(0, depth, instruction.k), columns, rows):
+        corners = [(*batch, m + i, n + j) for i in (0, 8) for j in (0, 1)]
+        total = [registers[corner] if k else c[corner] for corner in corners]
+        total = _issue(state, instruction, a.a(batch, m, k), b.b(batch, k, n), total)
+        registers.update(zip(corners, total, strict=True))
     state[op.result] = [registers[place] for place in places]
 
 
@@ -174,12 +171,9 @@ def _round(
     rank = len(places[0])
     read: list[dict[Basis, Val]] = []
     for side, skip in zip(sides, (rank - 1, rank - 2), strict=True):
-        access = access_shared(side.chunk, side.memory, bits)
         more = [] if k is None else [(k, _offsets_along(side.memory, skip, bits // 8))]
-        addresses = Addresses(state, side.address, thread_bases(access.offsets, 0, bits // 8), *more)
-        wanted = range(side.chunk.in_size("register"))
-        registers = read_registers(state, side.address, access, kind, wanted, addresses)
-        read.append(dict(zip(side.chunk.images("register"), registers, strict=True)))
+        reader = TileReader(state, side.address, side.memory, side.chunk, kind, *more)
+        read.append(dict(zip(side.chunk.images("register"), reader.all(), strict=True)))
     a, b = read
     depth = 1 + max(place[-1] for place in a)
     result = []

@@ -12,7 +12,7 @@ from kernelpack.backends.cuda.lowering.linear_code import LinearOffsets, i32, th
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type, register_type
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
 from kernelpack.ir.core import Operation
-from kernelpack.ir.dialect import optional_operand
+from kernelpack.ir.dialect import Effect, effects_of, optional_operand
 from kernelpack.ir.types import I1, MemDescType, Type, element_of, shape_of
 from kernelpack.layout.convert import MatrixLoad, SharedAccess, access_shared, match_ldmatrix
 from kernelpack.layout.encoding import layout_of
@@ -106,34 +106,78 @@ def _store_words(state: Lowering, address: Val, kind: str, packed: Sequence[Val]
     emit.store(vector, address, align)
 
 
-def read_tile(state: Lowering, base: Val, memory: LinearLayout, layout: LinearLayout, kind: Type) -> list[Val]:
-    """Returns the registers of a tile read from the buffer at `base`, by ldmatrix where that fits."""
-    bits = memory_bits(kind)
-    access = access_shared(layout, memory, bits)
-    matrix = match_ldmatrix(access, bits)
-    if matrix is not None:
-        return _read_matrices(state, base, access, matrix, register_type(kind))
-    return read_registers(state, base, access, kind, range(access.offsets.in_size("register")))
+class TileReader:
+    """A tile in shared memory whose registers are read when they are first asked for, a vector or a group of matrices at a time.
+
+    The product of a dot reads its operands in the order in which it needs them: few registers are then in use at once.
+    """
+
+    def __init__(
+        self,
+        state: Lowering,
+        base: Val,
+        memory: LinearLayout,
+        layout: LinearLayout,
+        kind: Type,
+        *more: tuple[Val, Sequence[int]],
+    ) -> None:
+        """`more` are run-time indices besides the thread's that move the whole tile, with what their bits add in bytes."""
+        self.state = state
+        self.kind = kind
+        self.bits = memory_bits(kind)
+        self.access = access_shared(layout, memory, self.bits)
+        self.matrix = match_ldmatrix(self.access, self.bits)
+        self.members = subsets(self.access.vector) if self.matrix is None else subsets(self.matrix.matrices)
+        self.found: dict[int, Val] = {}
+        offsets = self.access.offsets if self.matrix is None else _matrix_rows(self.access, self.matrix)
+        self.addresses = Addresses(state, base, thread_bases(offsets, 0, self.bits // 8), *more)
+
+    def __getitem__(self, register: int) -> Val:
+        if register not in self.found:
+            if self.matrix is None:
+                self._read_vector(register)
+            else:
+                self._read_matrices(register, self.matrix)
+        return self.found[register]
+
+    def all(self) -> list[Val]:
+        return [self[register] for register in range(self.access.offsets.in_size("register"))]
+
+    def _address(self, register: int) -> Val:
+        return self.addresses[self.access.offsets(register=register)[0] * self.bits // 8]
+
+    def _read_vector(self, register: int) -> None:
+        state, access = self.state, self.access
+        first = register & ~sum(1 << bit for bit in access.vector)
+        words = words_of(access.width, self.bits)
+        loaded = _load_words(state, self._address(first), words.count, words.kind, access.width * self.bits // 8)
+        kind = memory_type(self.kind)
+        elements = [element for word in loaded for element in elements_of(state, word, kind, words.per_word)]
+        for member, element in zip(self.members, elements, strict=True):
+            self.found[first | member] = from_memory(state, element, element_of(self.kind) == I1)
+
+    def _read_matrices(self, register: int, matrix: MatrixLoad) -> None:
+        state = self.state
+        first = register & ~sum(1 << bit for bit in (matrix.pair, *matrix.matrices))
+        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{matrix.count}{'.trans' if matrix.transposed else ''}.b16.p3"
+        kinds = ["i32"] * matrix.count
+        address = self._address(first)
+        if matrix.count == 1:
+            words = [state.emit.call("i32", name, [address])]
+        else:
+            words = state.fields(state.emit.call("{" + ", ".join(kinds) + "}", name, [address]), kinds)
+        for member, word in zip(self.members, words, strict=True):
+            low, high = state.unpack(word, register_type(self.kind), 2)
+            self.found[first | member] = low
+            self.found[first | member | 1 << matrix.pair] = high
 
 
-def read_registers(
-    state: Lowering, base: Val, access: SharedAccess, kind: Type, wanted: Sequence[int], addresses: Addresses | None = None
-) -> list[Val]:
-    """Returns the wanted registers of a tile, in order; those of one vector must be wanted together."""
-    bits = memory_bits(kind)
-    words = words_of(access.width, bits)
-    addresses = addresses or Addresses(state, base, thread_bases(access.offsets, 0, bits // 8))
-    found: dict[int, Val] = {}
-    members = subsets(access.vector)
-    for first in _firsts(access, access.vector):
-        if first not in wanted:
-            continue
-        address = addresses[_register_offset(access, first) * bits // 8]
-        loaded = _load_words(state, address, words.count, words.kind, access.width * bits // 8)
-        elements = [element for word in loaded for element in elements_of(state, word, memory_type(kind), words.per_word)]
-        for member, element in zip(members, elements, strict=True):
-            found[first | member] = from_memory(state, element, element_of(kind) == I1)
-    return [found[register] for register in wanted]
+def _matrix_rows(access: SharedAccess, matrix: MatrixLoad) -> LinearLayout:
+    """Returns which offset each lane gives to ldmatrix: lane 8 j + i that of row i of matrix j (PTX ISA, ldmatrix)."""
+    registers, lanes = access.offsets.bases("register"), access.offsets.bases("lane")
+    rows = (registers[matrix.pair], *lanes[:2]) if matrix.transposed else lanes[2:]
+    numbers = [registers[bit] for bit in matrix.matrices]
+    return access.offsets.with_bases("lane", (*rows, *numbers, *[(0,)] * (2 - len(numbers))))
 
 
 def _load_words(state: Lowering, address: Val, count: int, kind: str, align: int) -> list[Val]:
@@ -144,29 +188,9 @@ def _load_words(state: Lowering, address: Val, count: int, kind: str, align: int
     return [emit.extract(vector, index) for index in range(count)]
 
 
-def _read_matrices(state: Lowering, base: Val, access: SharedAccess, matrix: MatrixLoad, kind: str) -> list[Val]:
-    """Reads 8x8 matrices; lane 8 j + i gives the address of row i of matrix j (PTX ISA, ldmatrix)."""
-    registers = [basis[0] for basis in access.offsets.bases("register")]
-    lanes = [basis[0] for basis in access.offsets.bases("lane")]
-    rows = [registers[matrix.pair], *lanes[:2]] if matrix.transposed else lanes[2:]
-    numbers = [registers[bit] for bit in matrix.matrices]
-    per_lane = [*rows, *numbers, *[0] * (2 - len(numbers))]
-    warps = [basis[0] for basis in access.offsets.bases("warp")]
-    addresses = Addresses(state, base, [offset * 2 for offset in (*per_lane, *warps)])
-    name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{matrix.count}{'.trans' if matrix.transposed else ''}.b16.p3"
-    found: dict[int, Val] = {}
-    for first in _firsts(access, (matrix.pair, *matrix.matrices)):
-        address = addresses[_register_offset(access, first) * 2]
-        kinds = ["i32"] * matrix.count
-        if matrix.count == 1:
-            words = [state.emit.call("i32", name, [address])]
-        else:
-            words = state.fields(state.emit.call("{" + ", ".join(kinds) + "}", name, [address]), kinds)
-        for member, word in zip(subsets(matrix.matrices), words, strict=True):
-            low, high = state.unpack(word, kind, 2)
-            found[first | member] = low
-            found[first | member | 1 << matrix.pair] = high
-    return [found[register] for register in range(1 << len(registers))]
+def read_tile(state: Lowering, base: Val, memory: LinearLayout, layout: LinearLayout, kind: Type) -> list[Val]:
+    """Returns the registers of a tile read from the buffer at `base`, by ldmatrix where that fits."""
+    return TileReader(state, base, memory, layout, kind).all()
 
 
 # ---- operations ----
@@ -190,6 +214,10 @@ def _local_alloc(state: Lowering, op: Operation) -> None:
         write_tile(state, address, _memory_layout(op.result.type), layout_of(source), state[source])
 
 
+def _local_dealloc(state: Lowering, op: Operation) -> None:
+    """Allocation has already used it."""
+
+
 def _local_store(state: Lowering, op: Operation) -> None:
     source, buffer = op.operands
     write_tile(state, state.addresses[buffer], _memory_layout(buffer.type), layout_of(source), state[source])
@@ -198,7 +226,21 @@ def _local_store(state: Lowering, op: Operation) -> None:
 def _local_load(state: Lowering, op: Operation) -> None:
     buffer = op.operands[0]
     memory = _memory_layout(buffer.type)
-    state[op.result] = read_tile(state, state.addresses[buffer], memory, layout_of(op.result), op.result.type)
+    reader = TileReader(state, state.addresses[buffer], memory, layout_of(op.result), op.result.type)
+    if _can_wait(op):
+        state.readers[op.result] = reader
+    else:
+        state[op.result] = reader.all()
+
+
+def _can_wait(op: Operation) -> bool:
+    """Whether a tile may be read when its only user, a dot, asks for it: nothing in between may change it."""
+    users = op.result.users()
+    if len(users) != 1 or users[0].name != "tt.dot" or users[0].parent is not op.parent or op.parent is None:
+        return False
+    operations = op.parent.operations
+    between = operations[operations.index(op) + 1 : operations.index(users[0])]
+    return not any({Effect.SYNCHRONISE, Effect.WRITE_SHARED} & effects_of(other) for other in between)
 
 
 def _memdesc_index(state: Lowering, op: Operation) -> None:
@@ -250,6 +292,7 @@ def _barrier(state: Lowering, op: Operation) -> None:
 
 SHARED_MEMORY: dict[str, Callable[[Lowering, Operation], None]] = {
     "ttg.local_alloc": _local_alloc,
+    "ttg.local_dealloc": _local_dealloc,
     "ttg.local_store": _local_store,
     "ttg.local_load": _local_load,
     "ttg.memdesc_index": _memdesc_index,

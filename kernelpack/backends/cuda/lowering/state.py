@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.base import Options
@@ -13,6 +14,13 @@ from kernelpack.ir.types import IntegerType, PointerType, TensorType, Type, elem
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.llvm.text import Emitter, Val, llvm_type
+
+
+class RegisterSource(Protocol):
+    """Gives the registers of a tile one by one."""
+
+    def __getitem__(self, register: int, /) -> Val: ...
+
 
 GLOBAL = "ptr addrspace(1)"
 SHARED = "ptr addrspace(3)"
@@ -52,6 +60,8 @@ class Lowering:
         self.table = table
         self.values: dict[Value, list[Val]] = {}
         self.addresses: dict[Value, Val] = {}
+        self.readers: dict[Value, RegisterSource] = {}
+        """Tiles that are read from shared memory only where they are used."""
         self.words: dict[tuple[Val, ...], Val] = {}
         """32-bit words by the elements that were taken out of them: packing those again needs no code."""
         self.tid = self.emit.call(I32, "llvm.nvvm.read.ptx.sreg.tid.x", [])
@@ -76,6 +86,10 @@ class Lowering:
     def scalar(self, value: Value) -> Val:
         (register,) = self.values[value]
         return register
+
+    def source(self, value: Value) -> RegisterSource:
+        """Returns a tile register by register, whether it has been read yet or not."""
+        return self.readers.get(value) or self.values[value]
 
     # ---- threads ----
 

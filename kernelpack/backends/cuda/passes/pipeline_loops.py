@@ -1,0 +1,277 @@
+"""Loads tiles for dots ahead of time: asynchronous copies fill buffers for later iterations while the current one computes.
+
+    for i:                              for s in 0 .. S-2:  copy tile s to buffer s; commit
+        a = load pa            =>       for i:  wait until at most S-2 groups are in flight
+        c = dot a, ...                          copy tile i+S-1 to its buffer; commit
+        pa = pa + step                          c = dot (buffer i), ...
+
+What the addresses of a load depend on runs ahead of the loop: it is computed S-1 iterations early, from copies of the loop's
+carried values. Copies beyond the last iteration are masked off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.cuda.async_copy import can_copy_async
+from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
+from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
+from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure, optional_operand
+from kernelpack.ir.types import I1, I32, MemDescType, TensorType, with_element
+from kernelpack.layout.convert import best_shared
+from kernelpack.layout.encoding import SharedEncoding, layout_of
+
+DOTS = ("tt.dot", "ttg.fma_dot")
+NUM_STAGES = "tt.num_stages"
+"""The attribute of a loop that asks for its own number of stages."""
+
+
+def pipeline_loops(function: Operation, num_stages: int) -> None:
+    """Rewrites a ttgir function in place."""
+    facts = AxisInfoAnalysis(function)
+    for op in reversed(list(function.walk())):  # inner loops first: only they are pipelined
+        if op.name == "scf.for":
+            stages = op.attributes.get(NUM_STAGES, num_stages)
+            loads = _candidates(op, facts) if stages > 1 else []
+            if loads:
+                _Pipeline(op, loads, stages).run()
+
+
+@dataclass(frozen=True)
+class _Load:
+    """A load to run ahead, and the layout of its buffers."""
+
+    op: Operation
+    memory: SharedEncoding
+
+    @property
+    def tile(self) -> TensorType:
+        kind = self.op.result.type
+        assert isinstance(kind, TensorType)
+        return kind
+
+
+def _candidates(loop: Operation, facts: AxisInfoAnalysis) -> list[_Load]:
+    """Returns the loads of a loop that feed its dots and can run ahead."""
+    if {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects_of(loop):
+        return []  # a later iteration might read what this one writes
+    found = []
+    for op in loop.body.operations:
+        if op.name == "tt.load" and isinstance(op.result.type, TensorType) and _feeds_dot(op, loop):
+            load = _as_async(op, facts)
+            if load is not None and _slice(loop, [op]) is not None:
+                found.append(load)
+    # a load that another one's address depends on runs ahead with that address, without a buffer
+    addresses = {op for load in found for op in (_slice(loop, [load.op]) or _Slice([], [])).operations}
+    return [load for load in found if load.op not in addresses]
+
+
+def _feeds_dot(load: Operation, loop: Operation) -> bool:
+    """Whether a load reaches a dot within the iteration."""
+    seen: set[Operation] = set()
+    pending = [load]
+    while pending:
+        op = pending.pop()
+        for result in op.results:
+            for user in result.users():
+                if user.name in DOTS:
+                    return True
+                if user not in seen and user.parent is loop.body and user.name != "scf.yield":
+                    seen.add(user)
+                    pending.append(user)
+    return False
+
+
+def _as_async(op: Operation, facts: AxisInfoAnalysis) -> _Load | None:
+    """Returns how a load can be an asynchronous copy, which fills with zeros and moves at least four bytes; None if it cannot."""
+    other = optional_operand(op, "other")
+    if attribute(op, "is_volatile") or (other is not None and not _is_zero(other)):
+        return None
+    kind = op.result.type
+    assert isinstance(kind, TensorType)
+    if kind.element == I1:
+        return None
+    buffers = [user for user in op.result.users() if user.name == "ttg.local_alloc"]
+    if buffers:
+        memory = SharedEncoding(layout_of(buffers[0].result))
+    else:
+        memory = SharedEncoding(best_shared((layout_of(op.result),), (layout_of(op.result),), memory_bits(kind)))
+    pointer, mask = op.operands[0], optional_operand(op, "mask")
+    return _Load(op, memory) if can_copy_async(pointer, mask, memory.layout, element_bits(op), facts) else None
+
+
+def _is_zero(value: Value) -> bool:
+    op = value.defining_op
+    return op is not None and op.name == "arith.constant" and not op.attributes["value"]
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """What addresses are computed from: operations of a loop's body, in order, and the values that the loop carries for them."""
+
+    operations: list[Operation]
+    carried: list[BlockArgument]
+
+
+def _slice(loop: Operation, loads: list[Operation]) -> _Slice | None:
+    """Returns what the loads' pointers and masks need, in this iteration or an earlier one; None where that takes more than
+    address arithmetic."""
+    body = loop.body
+    needed: set[Operation] = set()
+    seen: set[Value] = set()
+    pending = [operand for load in loads for operand in load.operands[:2]]
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if isinstance(value, BlockArgument) and value.owner is body and value.index > 0:
+            pending.append(body.terminator.operands[value.index - 1])
+            continue
+        op = value.defining_op
+        if op is None or op.parent is not body:
+            continue
+        if op.regions or op.name in DOTS or not (is_pure(op) or op.name == "tt.load"):
+            return None
+        needed.add(op)
+        pending += op.operands
+    carried = [argument for argument in body.arguments[1:] if argument in seen]
+    return _Slice([op for op in body.operations if op in needed], carried)
+
+
+class _Pipeline:
+    """Replaces one loop. The new one carries what the old one did, the values that run ahead, and two slots of the buffers."""
+
+    def __init__(self, loop: Operation, loads: list[_Load], stages: int) -> None:
+        self.loop = loop
+        self.loads = loads
+        self.stages = stages
+        self.lower, self.upper, self.step = loop.operands[:3]
+        slice_ = _slice(loop, [load.op for load in loads])
+        assert slice_ is not None
+        self.slice = slice_
+        self.build = Builder.before(loop)
+        self.buffers = [self._buffer(load) for load in loads]
+
+    def run(self) -> None:
+        ahead = self._prologue()
+        block = self._block(ahead)
+        first, last = self.build.constant(0, I32), self.build.constant(self.stages - 1, I32)
+        operands = [*self.loop.operands, *ahead, first, last]
+        types = [value.type for value in operands[3:]]
+        loop = self.build.create("scf.for", operands, self.loop.attributes, types, [Region([block])])
+        self.build.create("ttg.async_wait", (), {"num": 0})
+        for buffer in self.buffers:
+            self.build.create("ttg.local_dealloc", [buffer])
+        for old, result in zip(self.loop.results, loop.results, strict=False):
+            result.name = old.name
+            old.replace_all_uses_with(result)
+        self.loop.drop()
+
+    def _buffer(self, load: _Load) -> Value:
+        kind = MemDescType((self.stages, *load.tile.shape), load.tile.element, load.memory, True)
+        return self.build.value("ttg.local_alloc", (), None, kind)
+
+    @staticmethod
+    def _view(build: Builder, load: _Load, buffer: Value, slot: Value) -> Value:
+        kind = MemDescType(load.tile.shape, load.tile.element, load.memory, True)
+        return build.value("ttg.memdesc_index", [buffer, slot], None, kind)
+
+    def _prologue(self) -> list[Value]:
+        """Starts the copies for the first iterations; returns the carried values of the one behind them."""
+        build = self.build
+        within = build.value("arith.cmpi", [self.lower, self.upper], {"predicate": "slt"})
+        length = build.value("arith.subi", [self.upper, self.lower])
+        values: list[Value] = [self.loop.operands[2 + argument.index] for argument in self.slice.carried]
+        induction = self.lower
+        for stage in range(self.stages - 1):
+            inside = within
+            if stage:
+                induction = build.value("arith.addi", [induction, self.step])
+                inside = build.value("arith.andi", [within, self._is_longer(build, length, stage)])
+            values = self._copy_tiles(build, build.constant(stage, I32), induction, inside, values)
+        return values
+
+    def _is_longer(self, build: Builder, length: Value, steps: int) -> Value:
+        """Returns whether a positive length is more than some steps; unsigned, so that no range is too long."""
+        distance = build.value("arith.muli", [self.step, build.constant(steps, self.step.type)])
+        return build.value("arith.cmpi", [length, distance], {"predicate": "ugt"})
+
+    def _copy_tiles(self, build: Builder, slot: Value, induction: Value, within: Value, values: list[Value]) -> list[Value]:
+        """Starts the copies of one iteration, given its carried values, and returns those of the next."""
+        mapping: dict[Value, Value] = {self.loop.body.arguments[0]: induction}
+        mapping.update(zip(self.slice.carried, values, strict=True))
+        for op in self.slice.operations:
+            clone = build.insert(op.clone(mapping))
+            if clone.name == "tt.load":  # an address that is itself loaded
+                pointer, *rest = clone.operands
+                mask = self._and(Builder.before(clone), pointer, rest[0] if rest else None, within)
+                clone.set_operands([pointer, mask, *rest[1:]])
+        for load, buffer in zip(self.loads, self.buffers, strict=True):
+            pointer, *rest = (mapping.get(operand, operand) for operand in load.op.operands[:2])
+            mask = self._and(build, pointer, rest[0] if rest else None, within)
+            build.create("ttg.async_copy_global_to_local", [pointer, self._view(build, load, buffer, slot), mask])
+        build.create("ttg.async_commit_group")
+        terminator = self.loop.body.terminator
+        following = [terminator.operands[argument.index - 1] for argument in self.slice.carried]
+        return [mapping.get(value, value) for value in following]
+
+    @staticmethod
+    def _and(build: Builder, pointer: Value, mask: Value | None, within: Value) -> Value:
+        """Returns a load's mask, off altogether unless the scalar `within` holds."""
+        if isinstance(pointer.type, TensorType):
+            within = build.value("tt.splat", [within], None, with_element(pointer.type, I1))
+        return within if mask is None else build.value("arith.andi", [mask, within])
+
+    def _block(self, ahead: list[Value]) -> Block:
+        old = self.loop.body
+        block = Block([argument.type for argument in old.arguments], [argument.name for argument in old.arguments])
+        mapping: dict[Value, Value] = dict(zip(old.arguments, block.arguments, strict=True))
+        early = [
+            block.add_argument(value.type, argument.name and f"{argument.name}_ahead")
+            for argument, value in zip(self.slice.carried, ahead, strict=True)
+        ]
+        slot, slot_ahead = block.add_argument(I32, "slot"), block.add_argument(I32, "slot_ahead")
+        build = Builder(block, location=self.loop.location)
+        induction = block.arguments[0]
+        build.create("ttg.async_wait", (), {"num": self.stages - 2})
+        left = build.value("arith.subi", [self.upper, induction])
+        within = self._is_longer(build, left, self.stages - 1)
+        distance = build.value("arith.muli", [self.step, build.constant(self.stages - 1, self.step.type)])
+        later = build.value("arith.addi", [induction, distance])
+        following = self._copy_tiles(build, slot_ahead, later, within, list(early))
+        views = {load.op: self._view(build, load, buffer, slot) for load, buffer in zip(self.loads, self.buffers, strict=True)}
+        for op in old.operations[:-1]:
+            self._clone(build, op, views, mapping)
+        yielded = [mapping.get(value, value) for value in old.terminator.operands]
+        slots = [self._next(build, place) for place in (slot, slot_ahead)]
+        build.create("scf.yield", [*yielded, *following, *slots])
+        return block
+
+    def _clone(self, build: Builder, op: Operation, views: dict[Operation, Value], mapping: dict[Value, Value]) -> None:
+        """Copies an operation of the old loop; loads that run ahead are read from their buffers, or are the buffers."""
+        source = op.operands[0].defining_op if op.operands else None
+        if op in views:
+            if not all(self._is_buffer(user, views[op]) for user in op.result.users()):
+                mapping[op.result] = build.value("ttg.local_load", [views[op]], None, op.result.type)
+        elif source is not None and source in views and self._is_buffer(op, views[source]):
+            mapping[op.result] = views[source]
+        else:
+            build.insert(op.clone(mapping))
+
+    @staticmethod
+    def _is_buffer(op: Operation, view: Value) -> bool:
+        """Whether an operation only copies a tile to where the buffer already has it."""
+        if op.name != "ttg.local_alloc":
+            return False
+        kind = op.result.type
+        assert isinstance(kind, MemDescType)
+        assert isinstance(view.type, MemDescType)
+        return kind.encoding == view.type.encoding
+
+    def _next(self, build: Builder, slot: Value) -> Value:
+        """Returns the slot behind `slot`, round the ring."""
+        more = build.value("arith.addi", [slot, build.constant(1, I32)])
+        wraps = build.value("arith.cmpi", [more, build.constant(self.stages, I32)], {"predicate": "eq"})
+        return build.value("arith.select", [wraps, build.constant(0, I32), more])
