@@ -235,8 +235,6 @@ class Expressions:
             value = int(value)
         for python, kind in ((bool, BOOL), (int, INT), (float, FLOAT), (str, TEXT)):
             if type(value) is python:
-                if kind == INT and not -(2**63) <= value < 2**63:
-                    raise self.fail(node, f"{value} does not fit 64 bits")
                 if isinstance(value, int) and not -(2**63) <= value < 2**63:
                     raise self.fail(node, f"{value} does not fit 64 bits")
                 return Const(value, kind)

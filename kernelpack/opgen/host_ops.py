@@ -93,8 +93,8 @@ OPS: dict[str, HostOp] = {
     "is_cuda": HostOp("{0}.is_cuda()", "{0}.is_cuda"),
     "element_size": HostOp("{0}.element_size()", "{0}.element_size()"),
     # lists of integers: shapes and strides
-    "ints": HostOp("kp::Ints{{{*}}}", "({*},)"),
-    "floats": HostOp("kp::Floats{{{*}}}", "({*},)"),
+    "ints": HostOp("kp::Ints{{*}}", "({*},)"),
+    "floats": HostOp("kp::Floats{{*}}", "({*},)"),
     "concat": HostOp("kp::concat({0}, {1})", "(*{0}, *{1})"),
     "slice": HostOp("kp::slice({0}, {1}, {2})", "{0}[{1}:{2}]"),
     "at": HostOp("{0}.at({1})", "{0}[{1}]"),
@@ -169,9 +169,7 @@ def _render(expr: Expr, leaf: Callable[[Expr], str], language: str) -> tuple[str
         mixed = own != ATOM and own in (BITS, SHIFT, AND, OR) and own != binds
         return f"({text})" if loose or mixed else text
 
-    return _PLACEHOLDER.sub(operand, template.replace("{{", "\0").replace("}}", "\1")).replace("\0", "{").replace(
-        "\1", "}"
-    ), binds
+    return _PLACEHOLDER.sub(operand, template), binds
 
 
 def _is_infix(template: str) -> bool:
@@ -183,5 +181,5 @@ def _is_infix(template: str) -> bool:
             if follows not in (".", "["):
                 return True
         depth += character in "([" or template[index : index + 2] == "{{"
-        depth -= character in ")]"
+        depth -= character in ")]" or template[index : index + 2] == "}}"
     return False

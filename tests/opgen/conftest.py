@@ -1,0 +1,48 @@
+"""Builds the sample library once for all tests of this folder, and for all processes of a parallel run."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kernelpack.opgen.build import Built, build
+from kernelpack.opgen.load import load
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def sample_built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Built:
+    """The sample ops built for this machine's CPU, a lower CPU level and a GPU."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+    with open(shared / "sample.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return build(
+            [HERE / "sample_ops.py"],
+            namespace="sample",
+            targets=["cpu:native", "cpu:x86-64-v3", "cuda:sm_90a"],
+            out=shared / "sample",
+            jobs=2,
+        )
+
+
+@pytest.fixture(scope="session")
+def sample(sample_built: Built) -> ModuleType:
+    """The package of the sample library; torch.ops.sample.* exist from here on."""
+    return load(sample_built.directory)
+
+
+@pytest.fixture(scope="session")
+def development() -> ModuleType:
+    """The same ops as Python runs them in development."""
+    sys.path.insert(0, str(HERE))
+    try:
+        import sample_ops
+    finally:
+        sys.path.remove(str(HERE))
+    return sample_ops

@@ -1,0 +1,194 @@
+"""Ops that the tests build: each exercises one part of what a host function can say."""
+
+import enum
+import math
+
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+
+class Rounding(enum.IntEnum):
+    NONE = 0
+    UP = 1
+
+
+@kp.jit
+def scale_kernel(x, bias, out, n, factor, BLOCK: tl.constexpr, NEGATE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    value = tl.load(x + offsets, mask=mask).to(tl.float32) * factor
+    if bias is not None:
+        value += tl.load(bias + offsets, mask=mask).to(tl.float32)
+    if NEGATE:
+        value = -value
+    tl.store(out + offsets, value, mask=mask)
+
+
+@kp.op(
+    "scale(Tensor x, Tensor? bias=None, *, float? factor=None, bool negate=False) -> Tensor",
+    variants={"x": [tl.float32, tl.float16], "NEGATE": [False, True]},
+    configs={"cpu": kp.Config({"BLOCK": 1024}), "cuda": kp.Config({"BLOCK": 512}, num_warps=2)},
+)
+def scale(x, bias, factor, negate):
+    kp.check(x.is_contiguous(), f"x must be contiguous, its strides are {x.stride()}")
+    if bias is not None:
+        kp.check(bias.shape == x.shape, f"bias has shape {bias.shape}, x has {x.shape}")
+        kp.check(bias.is_contiguous(), "bias must be contiguous")
+    if factor is None:
+        factor = 2.0
+    out = kp.empty_like(x)
+    n = x.numel()
+    scale_kernel[lambda meta: (kp.cdiv(n, meta["BLOCK"]),)](x, bias, out, n, factor, NEGATE=negate)
+    return out
+
+
+@kp.jit
+def row_sum_kernel(x, out, outer_stride, row_stride, rows, columns, BLOCK: tl.constexpr):
+    base = x + tl.program_id(1).to(tl.int64) * outer_stride + tl.program_id(0).to(tl.int64) * row_stride
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, columns, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        total += tl.load(base + offsets, mask=offsets < columns, other=0.0).to(tl.float32)
+    tl.store(out + tl.program_id(1) * rows + tl.program_id(0), tl.sum(total, axis=0))
+
+
+@kp.jit
+def small_row_sum_kernel(x, out, outer_stride, row_stride, rows, columns, WIDTH: tl.constexpr):
+    base = x + tl.program_id(1).to(tl.int64) * outer_stride + tl.program_id(0).to(tl.int64) * row_stride
+    offsets = tl.arange(0, WIDTH)
+    value = tl.load(base + offsets, mask=offsets < columns, other=0.0).to(tl.float32)
+    tl.store(out + tl.program_id(1) * rows + tl.program_id(0), tl.sum(value, axis=0))
+
+
+@kp.op(
+    "row_sum(Tensor x) -> Tensor",
+    variants={"x": [tl.float32, tl.bfloat16], "WIDTH": [16, 64]},
+    configs={"cpu": kp.Config({"BLOCK": 256}), "cuda": kp.Config({"BLOCK": 256})},
+)
+def row_sum(x):
+    """Any rank; two kernels, of which the size chooses one, and a scratch tensor that only one branch has."""
+    kp.check(x.dim() >= 1, "x must have at least one dimension")
+    kp.check(x.stride(-1) == 1 or x.shape[-1] <= 1, f"the last dimension of x must be contiguous, its stride is {x.stride(-1)}")
+    out = kp.empty(x.shape[:-1], torch.float32, x.device)
+    (outer, rows), (outer_stride, row_stride) = kp.collapse_rows(x, ndims=2)
+    columns = x.shape[-1]
+    if columns <= 64:
+        scratch = kp.empty((columns + 1,), torch.float32, x.device)
+        kp.check(scratch.numel() == columns + 1, "scratch")
+        small_row_sum_kernel[(rows, outer)](x, out, outer_stride, row_stride, rows, columns, WIDTH=16 if columns <= 16 else 64)
+    else:
+        row_sum_kernel[(rows, outer)](x, out, outer_stride, row_stride, rows, columns)
+    return out
+
+
+@kp.jit
+def add_kernel(x, y, out, n, m, sx0, sx1, sy0, sy1, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n * m
+    row, column = offsets // m, offsets % m
+    value = tl.load(x + row * sx0 + column * sx1, mask=mask) + tl.load(y + row * sy0 + column * sy1, mask=mask)
+    tl.store(out + offsets, value, mask=mask)
+
+
+@kp.op(
+    "broadcast_add(Tensor x, Tensor y) -> Tensor",
+    variants={"x": [tl.float32, tl.int32]},
+    configs={"": kp.Config({"BLOCK": 128})},
+)
+def broadcast_add(x, y):
+    n, m = x.shape
+    out = kp.empty_like(x)
+    sx0, sx1 = x.stride()
+    sy0, sy1 = kp.broadcast_strides(y, (n, m))
+    add_kernel[(kp.cdiv(n * m, 128),)](x, y, out, n, m, sx0, sx1, sy0, sy1)
+    return out
+
+
+@kp.jit
+def minmax_kernel(x, low, high, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    value = tl.load(x + tl.program_id(0) * n + offsets, mask=offsets < n)
+    tl.store(low + tl.program_id(0), tl.min(tl.where(offsets < n, value, float("inf")), axis=0))
+    tl.store(high + tl.program_id(0), tl.max(tl.where(offsets < n, value, -float("inf")), axis=0))
+
+
+@kp.op("minmax(Tensor x) -> (Tensor low, Tensor high)", variants={"x": [tl.float32], "BLOCK": [64, 1024]})
+def minmax(x):
+    m, n = x.shape
+    kp.check(x.is_contiguous(), "x must be contiguous")
+    low = kp.empty((m,), x.dtype, x.device)
+    high = kp.empty((m,), x.dtype, x.device)
+    minmax_kernel[(m,)](x, low, high, n, BLOCK=64 if n <= 64 else kp.next_power_of_2(n))
+    return low, high
+
+
+@kp.jit
+def increment_kernel(x, n, amount, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + amount, mask=offsets < n)
+
+
+@kp.op("increment(Tensor(a!) x, int amount=1) -> ()", variants={"x": [tl.int32, tl.int64]})
+def increment(x, amount):
+    kp.check(x.is_contiguous(), "x must be contiguous")
+    increment_kernel[(kp.cdiv(x.numel(), 64),)](x, x.numel(), amount, BLOCK=64)
+
+
+@kp.op(
+    "fresh(Tensor like, SymInt[] shape, ScalarType? dtype=None, float[] values=[]) -> (Tensor, SymInt, float)",
+    variants={"like": [tl.float32]},
+)
+def fresh(like, shape, dtype, values):
+    """Arguments that are no tensors: lists, a dtype, results that are numbers."""
+    kind = like.dtype if dtype is None else dtype
+    kp.check(kind == torch.float32 or kind == torch.int64, f"no {kind} here")
+    total = 0.5
+    for i in range(len(values)):
+        total += values[i]
+    out = kp.empty((*shape, 2), kind, like.device)
+    count = math.prod(shape)
+    if dtype is None:
+        increment_kernel[(1,)](like, 0, 0, BLOCK=16)
+    else:
+        increment_kernel[(1,)](like, 0, 0, BLOCK=16)
+    return out, count * 2, total
+
+
+def twice(value):
+    """A plain Python function that a host function calls."""
+    doubled = value * 2
+    return doubled
+
+
+@kp.op(
+    "arithmetic(Tensor x, int a, int b, float f, int mode=0) -> (int, int, int, int, float, float, float, int, int, bool)",
+    variants={"x": [tl.float32]},
+)
+def arithmetic(x, a, b, f, mode):
+    """Every operator whose meaning differs between Python and C++."""
+    increment_kernel[(1,)](x, 0, 0, BLOCK=16)
+    kp.check(b != 0, f"b is {b}, f is {f}, mode is {mode}")
+    largest = a
+    if mode == Rounding.UP:
+        largest = kp.cdiv(a, b)
+    elif mode in (2, 3):
+        largest = max(a, b, 7)
+    steps = 0
+    for i in range(10, 0, -3):
+        steps = steps + i * (a % 3)
+    quotient = a // b
+    quotient -= 1
+    return (
+        a // b,
+        a % b,
+        largest,
+        kp.next_power_of_2(abs(a)) + (a & 6 | 1) ^ 3,
+        f // b,
+        f % b,
+        a / b - 2.0**f if 0.0 <= f < 8.0 else math.sqrt(abs(f)),
+        twice(steps) + min(a, b) + int(f),
+        quotient * -1 - (~a) - 2**3,
+        not (a < b < 10) and (a == 3 or f > 0.5),
+    )

@@ -1,0 +1,162 @@
+"""Built ops compute what their host functions say, and refuse what does not fit, in every life of a host function."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+import torch
+
+CASES = {
+    "scale": [
+        ((torch.arange(1000.0),), {}),
+        ((torch.randn(7, 30), torch.randn(7, 30)), {"factor": -1.5, "negate": True}),
+        ((torch.randn(64).half(),), {"negate": True}),
+        ((torch.empty(0),), {}),
+    ],
+    "row_sum": [
+        ((torch.randn(5, 10),), {}),
+        ((torch.randn(5, 17),), {}),
+        ((torch.randn(4, 3, 2, 300),), {}),
+        ((torch.randn(4, 6, 600).bfloat16()[:, ::2, :300],), {}),
+        ((torch.randn(33),), {}),
+        ((torch.randn(3, 0, 65),), {}),
+    ],
+    "broadcast_add": [
+        ((torch.randn(5, 9), torch.randn(9)), {}),
+        ((torch.randn(9, 5).t(), torch.randn(5, 1)), {}),
+        ((torch.arange(12, dtype=torch.int32).reshape(3, 4), torch.ones((), dtype=torch.int32)), {}),
+    ],
+    "minmax": [((torch.randn(6, 40),), {}), ((torch.randn(3, 700),), {})],
+}
+REFERENCE = {
+    "scale": lambda x, bias=None, factor=2.0, negate=False: (
+        (x.float() * factor + (0 if bias is None else bias)) * (-1 if negate else 1)
+    ).to(x.dtype),
+    "row_sum": lambda x: x.float().sum(-1),
+    "broadcast_add": lambda x, y: x + y,
+    "minmax": lambda x: (x.amin(-1), x.amax(-1)),
+}
+PAIRS = [(name, index) for name, cases in CASES.items() for index in range(len(cases))]
+
+
+def as_tuple(value: object) -> tuple[torch.Tensor, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+@pytest.mark.parametrize(("name", "index"), PAIRS)
+def test_built_op_agrees_with_torch(sample: ModuleType, name: str, index: int) -> None:
+    args, kwargs = CASES[name][index]
+    got = as_tuple(getattr(torch.ops.sample, name)(*args, **kwargs))
+    for value, expected in zip(got, as_tuple(REFERENCE[name](*args, **kwargs)), strict=True):
+        torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize(("name", "index"), PAIRS)
+def test_development_run_agrees_with_torch(development: ModuleType, name: str, index: int) -> None:
+    args, kwargs = CASES[name][index]
+    got = as_tuple(getattr(development, name)(*args, **kwargs))
+    for value, expected in zip(got, as_tuple(REFERENCE[name](*args, **kwargs)), strict=True):
+        torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize(("name", "index"), PAIRS)
+def test_out_overload_writes_in_place(sample: ModuleType, name: str, index: int) -> None:
+    args, kwargs = CASES[name][index]
+    expected = as_tuple(REFERENCE[name](*args, **kwargs))
+    names = ["low", "high"] if name == "minmax" else ["out"]
+    outs = {
+        key: torch.full_like(value, 77, memory_format=torch.contiguous_format)
+        for key, value in zip(names, expected, strict=True)
+    }
+    addresses = [value.data_ptr() for value in outs.values()]
+    assert getattr(torch.ops.sample, name).out(*args, **kwargs, **outs) is None
+    for value, reference, address in zip(outs.values(), expected, addresses, strict=True):
+        torch.testing.assert_close(value, reference)
+        assert value.data_ptr() == address
+
+
+def test_mutating_op_writes_its_argument(sample: ModuleType) -> None:
+    for dtype in (torch.int32, torch.int64):
+        x = torch.arange(100, dtype=dtype)
+        assert torch.ops.sample.increment(x, 5) is None
+        assert torch.equal(x, torch.arange(5, 105, dtype=dtype))
+
+
+def test_lists_dtypes_and_number_results(sample: ModuleType) -> None:
+    like = torch.empty(1)
+    out, count, total = torch.ops.sample.fresh(like, [2, 3], torch.int64, [0.25, 1.0])
+    assert out.shape == (2, 3, 2)
+    assert out.dtype == torch.int64
+    assert (count, total) == (12, 1.75)
+    out, count, total = torch.ops.sample.fresh(like, [])
+    assert (out.shape, out.dtype, count, total) == ((2,), torch.float32, 2, 0.5)
+    with pytest.raises(RuntimeError, match=r"sample::fresh: no torch.float16 here"):
+        torch.ops.sample.fresh(like, [1], torch.float16)
+
+
+@pytest.mark.parametrize("a", [-17, -3, -1, 0, 3, 16, 1 << 40])
+@pytest.mark.parametrize("b", [-5, -1, 1, 4])
+@pytest.mark.parametrize(("f", "mode"), [(-7.25, 0), (0.75, 1), (6.5, 2)])
+def test_arithmetic_means_what_python_means(
+    sample: ModuleType, development: ModuleType, a: int, b: int, f: float, mode: int
+) -> None:
+    x = torch.empty(16)
+    expected = development.arithmetic(x, a, b, f, mode)
+    got = torch.ops.sample.arithmetic(x, a, b, f, mode)
+    assert list(got) == list(expected)
+    assert [type(value) for value in got] == [type(value) for value in expected]
+
+
+# -- bad input: an exception that names op, argument, what came and what to do; the next call works -------------------------
+
+BAD = [
+    (lambda ops: ops.scale(torch.ones(4, dtype=torch.float64)), r"scale: x has dtype float64.*float32, float16.*to fix: .*\.to\("),
+    (lambda ops: ops.scale(torch.ones(4, dtype=torch.complex64)), r"scale: x has dtype complex64"),
+    (lambda ops: ops.scale(torch.ones(4), torch.ones(4).half()), r"scale: bias has dtype float16.*None, float32"),
+    (lambda ops: ops.scale(torch.ones(4), torch.ones(5)), r"scale: bias has shape \(5,\), x has \(4,\)"),
+    (lambda ops: ops.scale(torch.ones(4, 4).t()), r"scale: x must be contiguous, its strides are \(1, 4\)"),
+    (lambda ops: ops.broadcast_add(torch.ones(4, 4), torch.ones(4, 4, dtype=torch.int32)), r"y has dtype int32, x has float32"),
+    (lambda ops: ops.broadcast_add(torch.ones(4), torch.ones(4)), r"x must have 2 dimensions, it has shape \(4,\)"),
+    (lambda ops: ops.broadcast_add(torch.ones(4, 4), torch.ones(3)), r"y of shape \(3,\) does not broadcast to \(4, 4\)"),
+    (lambda ops: ops.broadcast_add(torch.ones(4, 4), torch.ones(1, 4, 4)), r"y of shape \(1, 4, 4\) does not broadcast"),
+    (lambda ops: ops.row_sum(torch.ones(())), r"row_sum: .*dimension"),
+    (lambda ops: ops.row_sum(torch.ones(4, 4, 2, 70).permute(2, 0, 1, 3)[:, :, :3]), r"need more than 2 strides.*contiguous\(\)"),
+    (lambda ops: ops.minmax(torch.ones(2, 4000)), r"BLOCK of kernel minmax_kernel is 4096, built are: 64, 1024 \(nearest: 1024\).*"
+     r'to fix: add 4096 to variants\["BLOCK"\] at sample_ops.py:\d+ and run: kernelpack build sample_ops.py --namespace sample'),
+    (lambda ops: ops.increment(torch.ones(4, dtype=torch.int32), 2**31), r"amount of kernel increment_kernel is 2147483648, which does "
+     r"not fit its 32 bits\n  to fix: annotate the kernel's parameter amount: tl.int64"),
+    (lambda ops: ops.increment(torch.ones(1, dtype=torch.int32).expand(4)), r"x (is written to|must be contiguous)"),
+    (lambda ops: ops.fresh(torch.ones(1), [-2]), r"fresh: out would have the negative size -2"),
+    (lambda ops: ops.arithmetic(torch.ones(16), 1, 0, 0.5), r"arithmetic: b is 0, f is 0.5, mode is 0"),
+    (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(3)), r"out has shape \(3,\), the result has \(4,\)"),
+    (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(4).half()), r"out has dtype torch.float16, the result has torch.float32"),
+    (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(8)[::2]), r"out has strides \(2,\), the result has \(1,\)"),
+    (lambda ops: ops.scale(torch.ones(4), torch.ones(4, device="meta")), r"bias is on meta, x is on cpu|device"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", range(len(BAD)))
+def test_bad_input_is_refused_by_name(sample: ModuleType, index: int) -> None:
+    call, pattern = BAD[index]
+    with pytest.raises(RuntimeError, match=f"(?s){pattern}"):
+        call(torch.ops.sample)
+    torch.testing.assert_close(torch.ops.sample.scale(torch.ones(4)), torch.full((4,), 2.0))
+
+
+def test_no_memory_leaks_from_calls_that_fail_or_succeed(sample: ModuleType) -> None:
+    import gc
+    import resource
+
+    big = torch.ones(1 << 20)
+    for _ in range(20):
+        torch.ops.sample.scale(big, big)
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(100):
+        torch.ops.sample.scale(big, big, factor=3.0)
+        torch.ops.sample.fresh(big, [2, 3], torch.int64, [0.25])
+        with pytest.raises(RuntimeError):
+            torch.ops.sample.scale(big, torch.ones(1 << 19))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 40_000, f"{grown} KB more after 200 calls with 4 MB tensors"
