@@ -18,6 +18,7 @@ from kernelpack.frontend.scope import describe_type, mangle, replace_tensors, te
 from kernelpack.frontend.source import location_of
 from kernelpack.frontend.visitor import Visitor
 from kernelpack.ir.core import Attribute, Block, Builder, Location, Operation, Region, Value, module
+from kernelpack.ir.dialect import is_pure
 from kernelpack.ir.types import FunctionType
 from kernelpack.ir.verify import verify
 from kernelpack.language.types import parse_type
@@ -103,8 +104,10 @@ class CompiledFunction:
 
     @property
     def does_nothing(self) -> bool:
-        """Whether it only computes compile-time values, so that calls leave no trace."""
-        return self.op is not None and len(self.op.body.operations) == 1 and not any(True for _ in tensors_in(self.value))
+        """Whether it has no effect and gives compile-time values only, so that calls leave no trace."""
+        if self.op is None or any(True for _ in tensors_in(self.value)):
+            return False
+        return all(is_pure(op) for op in self.op.body.operations[:-1])
 
 
 class ModuleGenerator:

@@ -25,9 +25,10 @@ from kernelpack.language.values import constexpr, tensor
 _RUN_TIME: dict[Any, Callable[..., Any]] = {abs: tl_math.abs, min: core.minimum, max: core.maximum}
 # Python's functions that look at values without computing with them
 _INSPECTORS = (isinstance, hasattr, len, type, tuple)
-_RANGE = inspect.signature(core.range)
-_POSITIONAL_RANGE = inspect.Signature(
-    [parameter.replace(kind=parameter.POSITIONAL_ONLY) for parameter in list(_RANGE.parameters.values())[:3]]
+# what a loop runs over; Python's range has the first three parameters of tl.range, without their names
+_RANGES: dict[Any, inspect.Signature] = {function: inspect.signature(function) for function in (core.range, core.static_range)}
+_RANGES[range] = inspect.Signature(
+    [parameter.replace(kind=parameter.POSITIONAL_ONLY) for parameter in list(_RANGES[core.range].parameters.values())[:3]]
 )
 _CASTS = {float: "x.to(tl.float32)", int: "x.to(tl.int32)", bool: "x != 0"}
 
@@ -60,9 +61,9 @@ class Calls(Expressions):
             return self.fold(node, lambda value: value, *args, **kwargs)
         if function is print:
             raise CompilationError("kernels cannot print", cure="tl.static_print prints while the kernel is compiled")
-        if function in (range, core.range):  # Python's range has no keywords; its bounds may be run-time values
-            bind(_RANGE if function is core.range else _POSITIONAL_RANGE, "range", args, kwargs)
-            return core.range(*args, **kwargs)
+        if function in _RANGES:
+            bind(_RANGES[function], function.__name__, args, kwargs)
+            return (core.range if function is range else function)(*args, **kwargs)
         if function in (min, max):
             return self.extremum(node, function, args, kwargs)
         if function is abs and isinstance(args[0] if args else None, tensor):
@@ -134,7 +135,7 @@ def _runs_at_compile_time(function: Any) -> bool:
     owner = getattr(function, "__self__", None)
     return (
         is_constexpr_function(function)
-        or function in (abs, bool, float, int, str, core.static_range)
+        or function in (abs, bool, float, int, str)
         or (isinstance(function, type) and issubclass(function, dtype))
         or (owner is not None and (isinstance(owner, (dtype, str, tuple)) or semantic.is_number(owner)))
         or getattr(function, "__module__", None) == math.__name__

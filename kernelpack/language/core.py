@@ -162,8 +162,8 @@ def to_tensor(x: Any, *, _generator: Generator) -> tensor:
 _dtype = dtype  # the class, where a parameter of the same name hides it
 
 
-@builtin
 @member
+@builtin
 def cast(
     input: Any, dtype: dtype, fp_downcast_rounding: str | None = None, bitcast: bool = False, *, _generator: Generator
 ) -> tensor:
@@ -190,8 +190,8 @@ def _dims(dims: tuple[Any, ...]) -> Sequence[Any]:
     return dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
 
 
-@builtin
 @member
+@builtin
 def expand_dims(input: Any, axis: int | Sequence[int], *, _generator: Generator) -> tensor:
     """Inserts axes of size 1 at `axis` (positions in the result)."""
     value = semantic.to_tensor(_generator.builder, input)
@@ -207,8 +207,8 @@ def expand_dims(input: Any, axis: int | Sequence[int], *, _generator: Generator)
     return value
 
 
-@builtin
 @member
+@builtin
 def broadcast_to(input: Any, *shape: Any, _generator: Generator) -> tensor:
     """Repeats axes of size 1 to `shape`."""
     return semantic.broadcast_to(_generator.builder, semantic.to_tensor(_generator.builder, input), _dims(shape))
@@ -222,31 +222,31 @@ def broadcast(input: Any, other: Any, *, _generator: Generator) -> tuple[tensor,
     return x, y
 
 
-@builtin
 @member
+@builtin
 def reshape(input: Any, *shape: Any, can_reorder: bool = False, _generator: Generator) -> tensor:
     """Returns the elements, in row-major order, in another shape of the same size."""
     b = _generator.builder
     return tiles.reshape(b, semantic.to_tensor(b, input), _dims(shape), can_reorder)
 
 
-@builtin
 @member
+@builtin
 def view(input: Any, *shape: Any, _generator: Generator) -> tensor:
     """Returns the elements in another shape of the same size; their order may change."""
     b = _generator.builder
     return tiles.reshape(b, semantic.to_tensor(b, input), _dims(shape), True)
 
 
-@builtin
 @member
+@builtin
 def permute(input: tensor, *dims: Any, _generator: Generator) -> tensor:
     """Reorders the axes."""
     return tiles.permute(_generator.builder, semantic.to_tensor(_generator.builder, input), _dims(dims))
 
 
-@builtin
 @member
+@builtin
 def trans(input: tensor, *dims: Any, _generator: Generator) -> tensor:
     """Swaps the last two axes, or reorders them all as `dims` says."""
     value = semantic.to_tensor(_generator.builder, input)
@@ -262,8 +262,8 @@ def join(a: Any, b: Any, *, _generator: Generator) -> tensor:
     return tiles.join(builder, semantic.to_tensor(builder, a), semantic.to_tensor(builder, b))
 
 
-@builtin
 @member
+@builtin
 def split(a: tensor, *, _generator: Generator) -> tuple[tensor, tensor]:
     """Splits a tile along its last axis, which has size 2, into two."""
     return tiles.split(_generator.builder, semantic.to_tensor(_generator.builder, a))
@@ -402,8 +402,8 @@ def dot(
     return tiles.dot(_generator.builder, input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype)
 
 
-@builtin
 @member
+@builtin
 def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = False, *, _generator: Generator) -> Any:
     """Reduces a tile, or a tuple of tiles of one shape, along `axis` (None: all) with a @jit function of two elements.
 
@@ -416,8 +416,8 @@ def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = Fals
     return tuple(reduced) if isinstance(input, tuple) else reduced[0]
 
 
-@builtin
 @member
+@builtin
 def associative_scan(input: Any, axis: int, combine_fn: Any, reverse: bool = False, *, _generator: Generator) -> Any:
     """Returns the running combination of a tile, or of a tuple of tiles, along `axis`; see `reduce` for the function."""
     inputs = input if isinstance(input, tuple) else (input,)

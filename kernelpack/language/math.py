@@ -70,8 +70,8 @@ ceil = _unary("ceil", "math.ceil", "the smallest whole number not below x")
 sqrt_rn = _unary("sqrt_rn", "tt.precise_sqrt", "the square root rounded to nearest even", (float32,))
 
 
-@builtin
 @member
+@builtin
 def abs(x: Any, *, _generator: Generator) -> tensor:
     """Returns the absolute value, elementwise."""
     b = _generator.builder

@@ -1,0 +1,492 @@
+"""Branches, loops and returns become structured control flow with the meaning that they have in Python."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+import kernelpack.language as tl
+from kernelpack.errors import CompilationError
+from kernelpack.frontend.jit import JITFunction
+from tests.frontend.compiling import body_of, compile_kernel, define, kernel, run
+
+# ---- random programs against Python ----
+
+
+class Programs:
+    """Makes random functions of three integers in the language's and Python's common part."""
+
+    def __init__(self, seed: int, early_returns: bool) -> None:
+        self.random = random.Random(seed)
+        self.early_returns = early_returns
+        self.counter = 0
+
+    def source(self) -> str:
+        body = self.block(0, in_loop=False, size=5)
+        return "\n".join(["def f(a, b, c):", "    d = a + b", *body, f"    return {self.value()}"]) + "\n"
+
+    def value(self) -> str:
+        atoms = ["a", "b", "c", "d", str(self.random.randint(-9, 9))]
+        x, y, z = (self.random.choice(atoms) for _ in range(3))
+        return self.random.choice(
+            [f"({x} + {y} * 3) & 1023", f"{x} - {y}", f"({x} ^ {y}) + {z} & 255", f"{x} if {y} > {z} else {y}"]
+        )
+
+    def condition(self) -> str:
+        x, y, z = (self.random.choice("abcd") for _ in range(3))
+        number = self.random.randint(-9, 30)
+        return self.random.choice(
+            [f"{x} > {number}", f"{x} & 3 == 0", f"{x} < {y} and {z} != {number}", f"not {x} > {y} or {z} == 1"]
+        )
+
+    def block(self, depth: int, *, in_loop: bool, size: int) -> list[str]:
+        indent = "    " * (depth + 1)
+        lines: list[str] = []
+        for _ in range(self.random.randint(1, size)):
+            choice = self.random.random()
+            if choice < 0.4 or depth > 3:
+                lines.append(f"{indent}{self.random.choice('abcd')} = {self.value()}")
+            elif choice < 0.75:
+                lines.append(f"{indent}if {self.condition()}:")
+                lines += self.block(depth + 1, in_loop=in_loop, size=3)
+                if self.random.random() < 0.5:
+                    lines.append(f"{indent}else:")
+                    lines += self.block(depth + 1, in_loop=in_loop, size=3)
+            elif choice < 0.9 and depth < 3:
+                lines += self.loop(indent, depth)
+            elif self.early_returns and not in_loop and depth:
+                lines.append(f"{indent}return {self.value()}")
+                break
+        return lines or [f"{indent}pass"]
+
+    def loop(self, indent: str, depth: int) -> list[str]:
+        self.counter += 1
+        name, start, step = f"i{self.counter}", self.random.randint(-3, 3), self.random.choice([1, 2, -1, -3])
+        inner = "    " * (depth + 2)
+        if self.random.random() < 0.6:
+            end = self.random.choice(["a & 7", "5", "-4", "c & 3"])
+            head, tail = [f"{indent}for {name} in range({start}, {end}, {step}):"], [f"{inner}d = d + {name}"]
+        else:
+            head, tail = [f"{indent}{name} = {start}", f"{indent}while {name} < (b & 7):"], [f"{inner}{name} = {name} + 2"]
+        return head + self.block(depth + 1, in_loop=True, size=2) + tail
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_compute_what_python_does(seed: int) -> None:
+    source = Programs(seed, early_returns=True).source()
+    names = define(
+        f"@kp.jit\n{source}\n\n@kp.jit\ndef kernel(out, a, b, c):\n    tl.store(out, f(a, b, c))\n\n{source.replace('def f', 'def g')}"
+    )
+    for inputs in ((1, 2, 3), (-7, 30, 5), (0, 0, 0), (12, -5, 8), (255, 6, -2)):
+        out = np.array([12345], np.int32)
+        run(names["kernel"], 1, out=out, a=inputs[0], b=inputs[1], c=inputs[2])
+        expected = int(np.int64(names["g"](*inputs)).astype(np.int32))
+        assert out[0] == expected, source
+
+
+# ---- early return ----
+
+
+def test_rest_of_the_function_goes_into_the_other_branch() -> None:
+    fn = kernel(
+        """
+        if n > 4:
+            return
+        tl.store(p, n)
+        """,
+        "p, n",
+    )
+    assert body_of(compile_kernel(fn, p="*i32", n="i32")) == (
+        "%c4_i32 = arith.constant 4 : i32\n"
+        "%0 = arith.cmpi sgt, %n, %c4_i32 : i32\n"
+        "scf.if %0 {\n"
+        "} else {\n"
+        "  tt.store %p, %n : !tt.ptr<i32>\n"
+        "}\n"
+        "tt.return\n"
+    )
+
+
+NESTED = """
+@kp.jit
+def f(a, b):
+    x = a
+    if a > 0:
+        if b > 0:
+            return 1
+        x = 10
+    x = x + 5
+    if b > 5:
+        return x
+    return x + b
+
+@kp.jit
+def kernel(out, a, b):
+    tl.store(out, f(a, b))
+"""
+
+
+def test_partial_return_gives_a_flag_and_every_statement_is_generated_once() -> None:
+    fn = define(NESTED)["kernel"]
+    text = body_of(compile_kernel(fn, out="*i32", a="i32", b="i32"), "f__i32_i32")
+    assert text.count("arith.addi") == 2  # x + 5, x + b
+    assert "%x:2 = scf.if %0 -> (i32, i1) {" in text  # x, and whether it has returned (what: 1, known at compile time)
+    for a, b, expected in ((1, 1, 1), (1, -1, 14), (0, 0, 5), (-1, 6, 4), (0, -3, 2)):
+        out = np.zeros(1, np.int32)
+        run(fn, 1, out=out, a=a, b=b)
+        assert out[0] == expected
+
+
+def test_many_partial_returns_do_not_multiply_the_code() -> None:
+    step = "    if a > {0}:\n        if b > {0}:\n            return\n        tl.store(p, {0})\n    tl.store(p + 1, {0})\n"
+    fn = define("@kp.jit\ndef kernel(p, a, b):\n" + "".join(step.format(n) for n in range(12)))["kernel"]
+    assert body_of(compile_kernel(fn, p="*i32", a="i32", b="i32")).count("tt.store") == 24
+
+
+def test_return_in_a_compile_time_branch_needs_no_flag() -> None:
+    fn = kernel(
+        """
+        if CHECK:
+            if n > 4:
+                return
+            n += 1
+        tl.store(p, n)
+        """,
+        "p, n, CHECK: tl.constexpr",
+    )
+    text = body_of(compile_kernel(fn, p="*i32", n="i32", CHECK=True))
+    assert "scf.if %0 {\n} else {\n" in text
+    assert text.count("scf.if") == 1
+    assert "scf.if" not in body_of(compile_kernel(fn, p="*i32", n="i32", CHECK=False))
+
+
+def test_statements_behind_a_return_are_dead() -> None:
+    fn = kernel("tl.store(p, 1)\nreturn\ntl.store(p, 2)", "p")
+    assert body_of(compile_kernel(fn, p="*i32")).count("tt.store") == 1
+
+
+def test_both_branches_return() -> None:
+    fn = define(
+        """
+        @kp.jit
+        def sign(x):
+            if x < 0:
+                return -1
+            elif x == 0:
+                return 0
+            else:
+                return 1
+
+        @kp.jit
+        def kernel(out, x):
+            tl.store(out, sign(x))
+        """
+    )["kernel"]
+    for x in (-5, 0, 7):
+        out = np.zeros(1, np.int32)
+        run(fn, 1, out=out, x=x)
+        assert out[0] == np.sign(x)
+
+
+def test_returned_numbers_stay_compile_time_values_unless_paths_differ() -> None:
+    names = define(
+        """
+        @kp.jit
+        def size(x, BIG: tl.constexpr):
+            if BIG:
+                return 64
+            return 16
+
+        @kp.jit
+        def same(x):
+            if x > 0:
+                return 8
+            return 8
+
+        @kp.jit
+        def kernel(out, x):
+            tl.static_assert(size(x, True) == 64)
+            tl.static_assert(same(x) == 8)
+            tl.store(out + tl.arange(0, size(x, False)), x)
+        """
+    )
+    module = compile_kernel(names["kernel"], out="*i32", x="i32")
+    assert "tensor<16x" in str(module)
+    assert "tt.call" not in body_of(module)  # compile-time calls leave no trace
+
+
+# ---- if ----
+
+
+def test_if_yields_changed_and_new_variables() -> None:
+    fn = kernel(
+        """
+        x = 1
+        if n > 4:
+            x = n
+            fresh = n * 2
+        else:
+            fresh = n * 3
+        tl.store(p, x + fresh)
+        """,
+        "p, n",
+    )
+    text = body_of(compile_kernel(fn, p="*i32", n="i32"))
+    assert "%x:2 = scf.if %0 -> (i32, i32) {" in text
+    for n, expected in ((5, 15), (2, 7)):
+        out = np.zeros(1, np.int32)
+        run(fn, 1, p=out, n=n)
+        assert out[0] == expected
+
+
+def test_if_without_changes_yields_nothing() -> None:
+    fn = kernel("y = n\nif n > 4:\n    z = n\n    tl.store(p, z + y)", "p, n")
+    assert "scf.if %0 {" in body_of(compile_kernel(fn, p="*i32", n="i32"))
+
+
+def test_tuples_pointers_and_tiles_go_through_if_and_loops() -> None:
+    fn = kernel(
+        """
+        pair = (n, 2.5)
+        q = p
+        tile = tl.zeros((4,), tl.int32)
+        for i in range(3):
+            if i == n:
+                pair = (i + 10, pair[1] * 2)
+                q = p + 4
+            tile += i
+        tl.store(q + tl.arange(0, 4), tile + pair[0] + pair[1].to(tl.int32))
+        """,
+        "p, n",
+    )
+    out = np.zeros(8, np.int32)
+    run(fn, 1, p=out, n=1)
+    assert list(out) == [0, 0, 0, 0, 19, 19, 19, 19]
+    run(fn, 1, p=out, n=7)
+    assert list(out[:4]) == [12] * 4
+
+
+def test_a_scalar_tile_is_a_condition() -> None:
+    fn = kernel("x = tl.full((1, 1), n, tl.int32)\nif x > 3:\n    tl.store(p, 1)", "p, n")
+    assert "tt.unsplat" in body_of(compile_kernel(fn, p="*i32", n="i32"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "taken"),
+    [
+        ("A is None", True),
+        ("A is not None", False),
+        ("B == 'relu'", True),
+        ("B != 'relu' or C", True),
+        ("C and not D", True),
+        ("A is not None and A.shape", False),
+        ("C if A is None else D", True),
+        ("N // 3 == 5 and N % 4", True),
+        ("B in ('relu', 'gelu')", True),
+        ("N not in (1, 2)", True),
+        ("T == tl.float16", True),
+        ("T.is_floating() and T.primitive_bitwidth < 32", True),
+        ("-N < 0", True),
+        ("~N == -18 and N << 1 == 34 and N >> 1 == 8", True),
+        ("len((1, 2)) == 2 and max(3, N, 4) == 17 and min(1, 2) == 1 and abs(-2) == 2", True),
+        ("float('inf') > 1 and int(2.5) == 2 and bool(1) and N / 2 == 8.5", True),
+        ("isinstance(N, int) and not isinstance(N, tl.tensor) and hasattr(T, 'name')", True),
+        ("f'{N:04d} {B!r}' == \"0017 'relu'\"", True),
+        ("(1, 2) + (3,) == [1, 2, 3] and (0,) * 2 == (0, 0) and [*(1, 2), 3][1:] == (2, 3)", True),
+        ("2 ** 5 == 32", True),
+        ("kp.next_power_of_2(N) == 32 and kp.cdiv(N, 4) == 5", True),
+    ],
+)
+def test_compile_time_conditions_leave_no_trace(condition: str, taken: bool) -> None:
+    fn = kernel(f"if {condition}:\n    tl.store(p, 1)", "p, A: tl.constexpr, B: tl.constexpr, C, D, N, T")
+    text = body_of(compile_kernel(fn, p="*i32", A=None, B="relu", C=True, D=False, N=17, T=tl.float16))
+    assert "scf.if" not in text
+    assert ("tt.store" in text) == taken
+
+
+def test_run_time_conditions_combine_without_short_circuit() -> None:
+    fn = kernel("if n > 1 and m or not n:\n    tl.store(p, 1)\nelse:\n    tl.store(p, 0)", "p, n, m")
+    for n, m in ((0, 0), (2, 0), (2, 3), (1, 1)):
+        out = np.full(1, -1, np.int32)
+        run(fn, 1, p=out, n=n, m=m)
+        assert out[0] == int(bool((n > 1 and m) or not n))
+
+
+def test_run_time_ternary_is_evaluated_on_one_side() -> None:
+    fn = kernel("x = tl.load(p + n) if n < 4 else -1\ntl.store(p, x)", "p, n")
+    out = np.array([9, 8, 7, 6], np.int32)
+    run(fn, 1, p=out, n=2)
+    assert out[0] == 7
+    run(fn, 1, p=out, n=1000)  # the load would be outside
+    assert out[0] == -1
+
+
+# ---- loops ----
+
+
+@pytest.mark.parametrize("bounds", ["5", "2, 9", "2, 9, 3", "9, 2, -3", "n, 0, -1", "n, n * 3, n", "0, n, 4", "5, 5", "7, 2"])
+def test_range_counts_as_in_python(bounds: str) -> None:
+    fn = kernel(f"k = 0\nfor i in range({bounds}):\n    tl.store(p + k, i)\n    k += 1\ntl.store(p + 20, k)", "p, n")
+    out = np.full(21, -1, np.int32)
+    run(fn, 1, p=out, n=6)
+    expected = list(eval(f"range({bounds})", {"n": 6}))
+    assert list(out[: len(expected)]) == expected
+    assert out[20] == len(expected)
+
+
+@pytest.mark.parametrize(("kind", "counts_in"), [("i32", "i32"), ("i64", "i64"), ("u32", "i64"), ("i8", "i32")])
+def test_loops_count_in_the_common_type_of_their_bounds(kind: str, counts_in: str) -> None:
+    fn = kernel("for i in range(0, n):\n    tl.store(p, i)", "p, n")
+    assert re.search(rf"scf\.for .* : {counts_in} {{", body_of(compile_kernel(fn, p="*i64", n=kind)))
+
+
+def test_unchanged_variables_are_not_carried() -> None:
+    fn = kernel(
+        """
+        x = n + 1
+        y = n + 2
+        for i in range(n):
+            if FLAG:
+                x = x + 1
+            y = y + x
+        tl.store(p, x + y)
+        """,
+        "p, n, FLAG: tl.constexpr",
+    )
+    assert "iter_args(%y_1 = %y) -> (i32)" in body_of(compile_kernel(fn, p="*i32", n="i32", FLAG=False))
+    assert "-> (i32, i32)" in body_of(compile_kernel(fn, p="*i32", n="i32", FLAG=True))
+
+
+def test_loop_hints_are_kept() -> None:
+    fn = kernel("for i in tl.range(0, n, 1, num_stages=3, loop_unroll_factor=2, flatten=True):\n    tl.store(p, i)", "p, n")
+    text = body_of(compile_kernel(fn, p="*i32", n="i32"))
+    assert "{tt.flatten = true, tt.loop_unroll_factor = 2 : i32, tt.num_stages = 3 : i32}" in text
+
+
+def test_loop_variable_may_be_changed_in_the_body() -> None:
+    fn = kernel("for i in range(3):\n    i += 10\n    tl.store(p + i - 10, i)", "p")
+    out = np.zeros(3, np.int32)
+    run(fn, 1, p=out)
+    assert list(out) == [10, 11, 12]
+
+
+def test_swapped_variables_are_carried_crosswise() -> None:
+    fn = kernel("a = 0\nb = 1\nfor i in range(n):\n    a, b = b, a + b\ntl.store(p, a)", "p, n")
+    out = np.zeros(1, np.int32)
+    run(fn, 1, p=out, n=10)
+    assert out[0] == 55
+
+
+def test_while_carries_what_the_condition_reads() -> None:
+    fn = kernel(
+        """
+        i = 0
+        total = 0
+        while (i < n) & (total < 20):
+            j = 0
+            while j < i:
+                total += j
+                j += 1
+            i += 1
+        tl.store(p, i)
+        tl.store(p + 1, total)
+        """,
+        "p, n",
+    )
+    out = np.zeros(2, np.int32)
+    run(fn, 1, p=out, n=100)
+    assert list(out) == [6, 20]
+    run(fn, 1, p=out, n=3)
+    assert list(out) == [3, 1]
+
+
+def test_static_range_is_unrolled_with_compile_time_indices() -> None:
+    fn = kernel(
+        """
+        total = 0
+        for i in tl.static_range(6, 0, -2):
+            STEP: tl.constexpr = i * 2
+            total += tl.sum(tl.arange(0, kp.next_power_of_2(i))) + STEP
+            for j in tl.static_range(i // 4):
+                total += 100
+        tl.store(p, total)
+        """,
+        "p",
+    )
+    out = np.zeros(1, np.int32)
+    run(fn, 1, p=out)
+    assert out[0] == sum(range(8)) + sum(range(4)) + sum(range(2)) + 2 * (6 + 4 + 2) + 200
+    assert "scf.for" not in body_of(compile_kernel(fn, p="*i32"))
+
+
+def test_variables_of_the_body_may_change_type_if_they_are_set_before_they_are_read() -> None:
+    fn = kernel(
+        """
+        x = tl.arange(0, 8)
+        for i in range(n):
+            x = tl.arange(0, 4) + i
+            tl.store(p + x, x)
+        """,
+        "p, n",
+    )
+    assert "iter_args" not in body_of(compile_kernel(fn, p="*i32", n="i32"))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("x = 0\nfor i in range(n):\n    x += 1.5", r"cannot carry x .* int32 before the loop and fp32 at its end"),
+        ("x = None\nfor i in range(n):\n    if x is None:\n        x = 1", r"cannot carry x .* compile-time value None"),
+        (
+            "for i in range(n):\n    y = i\ntl.store(p, y)",
+            r"y has no value here: it is assigned only inside the loop in line 3",
+        ),
+        ("for i in range(n):\n    pass\ntl.store(p, i)", r"i has no value here: it counts the loop in line 3"),
+        (
+            "if n > 1:\n    y = 1\ntl.store(p, y)",
+            r"y has no value here: .* only where the condition of the `if` in line 3 holds",
+        ),
+        ("if n > 1:\n    pass\nelse:\n    y = 1\ntl.store(p, y)", r"y has no value .* line 3 does not hold"),
+        ("if n > 1:\n    y = 1\nelse:\n    y = 1.0\ntl.store(p, y)", r"after the `if` in line 3 it is int32 or fp32"),
+        ("while n:\n    return", r"a loop cannot be left with return"),
+        ("for i in range(3):\n    break", r"break is not part of the kernel language"),
+        ("for i in range(3):\n    if n:\n        continue", r"continue is not part"),
+        ("for i in range(3):\n    pass\nelse:\n    pass", r"a loop has no else"),
+        ("for i in (1, 2):\n    pass", r"a loop cannot run over"),
+        ("for i, j in range(3):\n    pass", r"a loop has one variable"),
+        ("for i in range(0, 3, 0):\n    pass", r"the step of a loop is 0"),
+        ("for i in range(n * 1.0):\n    pass", r"bounds of a loop are integers, got fp32"),
+        ("for i in range(n.to(tl.uint64)):\n    pass", r"cannot count in uint64"),
+        ("for i in range(end=3):\n    pass", r"range\(\): "),
+        ("for i in tl.static_range(n):\n    pass", r"tl.static_range takes compile-time integers"),
+        ("while True:\n    n += 1", r"this loop never ends"),
+        ("if tl.arange(0, 4) > 2:\n    pass", r"a condition must be a scalar, this is a tile of shape \[4\]"),
+        ("if tl.float32:\n    pass", r"is not a condition"),
+        ("x = 1 if n else 2.0", r"need one type, they are the compile-time value 1 and the compile-time value 2.0"),
+        ("return n", r"a kernel returns nothing"),
+        ("if 1 < n < 3:\n    pass", r"chained comparisons"),
+    ],
+)
+def test_refused(body: str, message: str) -> None:
+    fn = kernel(body, "p, n")
+    with pytest.raises(CompilationError, match=message) as caught:
+        compile_kernel(fn, p="*i32", n="i32")
+    assert caught.value.location is not None
+    assert caught.value.cure or "fix" not in str(caught.value)
+
+
+def test_paths_that_return_different_types_are_refused() -> None:
+    for last, message in (
+        ("return 1.0", "returns int32 on one path and the compile-time value 1.0"),
+        ("pass", "compile-time value None"),
+    ):
+        fn = define(
+            f"@kp.jit\ndef f(x):\n    if x > 0:\n        return x\n    {last}\n\n"
+            "@kp.jit\ndef kernel(p, x):\n    tl.store(p, f(x))"
+        )["kernel"]
+        assert isinstance(fn, JITFunction)
+        with pytest.raises(CompilationError, match=message):
+            compile_kernel(fn, p="*i32", x="i32")
