@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernelpack.backends.cpu.elements import constant, element_bytes, from_memory, memory_type, register_type, to_memory
 from kernelpack.backends.cpu.elementwise import Lowering
-from kernelpack.backends.cpu.tile_program import Buffer, TileProgram
+from kernelpack.backends.cpu.tile_program import Buffer, TileProgram, moves_unit_axes
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import optional_operand, pointee_of
 from kernelpack.ir.types import I1, TensorType, Type, element_of, shape_of
@@ -68,7 +68,10 @@ Lanes = Uniform | Affine | Vector
 
 
 class Evaluator:
-    """Evaluates tiles for one nest or product. `width` is the number of lanes; `fresh` are tiles not to be read from buffers."""
+    """Evaluates tiles for one nest or product.
+
+    `width` is the number of lanes; `fresh` says which buffers (by id) are only now being filled with a tile.
+    """
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class Evaluator:
         storage: dict[int, Val],
         base: list[str],
         width: int,
-        fresh: frozenset[Value] = frozenset(),
+        fresh: frozenset[tuple[Value, int]] = frozenset(),
     ) -> None:
         self.program = program
         self.lowering = lowering
@@ -90,6 +93,7 @@ class Evaluator:
         self.frames = [base]
         self.memo: dict[tuple[object, ...], Lanes] = {}
         self.addresses: dict[tuple[object, ...], Val] = {}
+        self.views: dict[tuple[int, tuple[int, ...]], Buffer] = {}
 
     # ---- places ----
 
@@ -158,8 +162,8 @@ class Evaluator:
         return self.vector(self.evaluate(value, index), element_of(value.type))
 
     def _compute(self, value: Value, index: Index) -> Lanes:
-        buffers = self.program.plain.get(value)
-        if buffers and value not in self.fresh:
+        buffers = self._filled(value)
+        if buffers:
             return self.read(self._best_buffer(buffers, index), index)
         op = value.defining_op
         assert op is not None, f"{value!r} is not in a buffer"
@@ -191,6 +195,15 @@ class Evaluator:
             return Vector(self.lowering.lower(op, vectors), depth)
 
     # ---- buffers ----
+
+    def _filled(self, value: Value) -> dict[int, Buffer]:
+        """Returns the buffers that hold a tile by now. They are filled in the order in which the plan lists them."""
+        filled: dict[int, Buffer] = {}
+        for axis, buffer in self.program.plain.get(value, {}).items():
+            if (value, id(buffer)) in self.fresh:
+                break
+            filled[axis] = buffer
+        return filled
 
     @staticmethod
     def _best_buffer(buffers: dict[int, Buffer], index: Index) -> Buffer:
@@ -240,6 +253,14 @@ class Evaluator:
             pointers = self.em.op(f"<{self.width} x ptr>", f"getelementptr i8, {address}, {steps}")
             loaded = self.gather(vector_type(kind, self.width), pointers, None, None)
             return Vector(from_memory(self.em, loaded, buffer.element), depth)
+
+    def view(self, buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
+        """Returns a row-major buffer seen in another shape."""
+        key = (id(buffer), shape)
+        if key not in self.views:
+            self.views[key] = Buffer(buffer.name, shape, len(shape) - 1, buffer.element)
+            self.storage[id(self.views[key])] = self.storage[id(buffer)]
+        return self.views[key]
 
     def write(self, buffer: Buffer, index: Index, value: Val) -> None:
         """Writes one element, or a vector along the buffer's innermost axis."""
@@ -390,44 +411,13 @@ def _trans(ev: Evaluator, op: Operation, index: Index) -> Lanes:
 
 
 def _reshape(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    """A reshape that moves axes of extent 1 only renames places; any other goes through the element's row-major number."""
+    """A reshape that only moves axes of extent 1 renames places; any other reads the source's row-major buffer in another shape."""
     source, result = shape_of(op.operands[0].type), shape_of(op.result.type)
-    if [extent for extent in source if extent > 1] == [extent for extent in result if extent > 1]:
+    if moves_unit_axes(op):
         places = iter(place for place, extent in zip(index, result, strict=True) if extent > 1)
         return ev.evaluate(op.operands[0], tuple(FIRST if extent == 1 else next(places) for extent in source))
-    return ev.evaluate(op.operands[0], _unflatten(ev, index, result, source))
-
-
-def _unflatten(ev: Evaluator, index: Index, shape: tuple[int, ...], source: tuple[int, ...]) -> Index:
-    """Returns the places in `source` of the element that `index` names in `shape`, both row-major."""
-    lanes = index[-1].lanes
-    assert not any(place.lanes for place in index[:-1]), "the lanes of a reshape run along its last axis"
-    if lanes:
-        assert source[-1] % ev.width == 0, "a vector of a reshape stays within a row"
-    depth = max((place.depth for place in index if place.base is not None), default=0)
-    with ev.em.into(ev.at(depth)):
-        flat = literal(0, "i64")
-        for place, extent in zip(index, shape, strict=True):
-            scaled = (
-                ev.em.binary("mul", flat, literal(extent, "i64"))
-                if flat.name.startswith("%")
-                else literal(int(flat.name) * extent, "i64")
-            )
-            position = ev.position(place.one())
-            constants = not scaled.name.startswith("%") and not position.name.startswith("%")
-            flat = literal(int(scaled.name) + int(position.name), "i64") if constants else ev.em.binary("add", scaled, position)
-        places: list[Place] = []
-        for axis in reversed(range(len(source))):
-            extent = source[axis]
-            own_lanes = lanes and axis == len(source) - 1
-            if not flat.name.startswith("%"):
-                places.append(Place(None, int(flat.name) % extent, 0, own_lanes))
-                flat = literal(int(flat.name) // extent, "i64")
-            else:
-                remainder = ev.em.binary("urem", flat, literal(extent, "i64"))
-                places.append(Place(remainder.name, 0, depth, own_lanes))
-                flat = ev.em.binary("udiv", flat, literal(extent, "i64"))
-    return tuple(reversed(places))
+    buffer = ev.program.plain[op.operands[0]][len(source) - 1]
+    return ev.read(ev.view(buffer, result), index)
 
 
 def _join(ev: Evaluator, op: Operation, index: Index) -> Lanes:

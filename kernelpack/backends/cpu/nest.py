@@ -72,7 +72,8 @@ class _NestEmitter:
         )
         self.width = self._width()
         self.tile = self._tile()
-        fresh = frozenset(root.value for root in nest.roots if isinstance(root, Materialize))
+        written = [root for root in nest.roots if isinstance(root, Materialize)]
+        fresh = frozenset((root.value, id(root.into)) for root in written)
         self.ev = Evaluator(program, lowering, scalars, storage, self.em.lines, self.width, fresh)
         self.accumulators: dict[tuple[Reduce, Index, int, int], Val] = {}
 
@@ -190,7 +191,8 @@ class _NestEmitter:
                         self._atomic(root, point)
                 case Store() | Materialize():
                     value = root.op.operands[1] if isinstance(root, Store) else root.value
-                    vectors = [self._evaluate(value, point) for point in points]
+                    source = root.source if isinstance(root, Materialize) else None
+                    vectors = [self._evaluate(value, point, source) for point in points]
                     if isinstance(root, Store):  # addresses and masks are evaluated before anything is written
                         for point in points:
                             if self.turned is None:
@@ -199,8 +201,10 @@ class _NestEmitter:
         for action in actions:
             action()
 
-    def _evaluate(self, value: Value, point: Index) -> Val:
+    def _evaluate(self, value: Value, point: Index, source: Buffer | None = None) -> Val:
         """Returns the elements at a point: a vector of the nest's width, or a scalar if that is 1."""
+        if source is not None:
+            return self.ev.vector(self.ev.read(source, point), value.type)
         return self.ev.vector_of(value, point)
 
     def _evaluate_access(self, root: Store, point: Index) -> None:
@@ -310,12 +314,14 @@ class _NestEmitter:
         width = self.width if self.reduced == self.lane else 1
         while width > 1:
             width //= 2
-            low = [self.em.shuffle(value, None, range(width)) for value in values]
-            high = [self.em.shuffle(value, None, range(width, 2 * width)) for value in values]
-            if width == 1:
-                low, high = ([self.em.extract(value, 0) for value in half_] for half_ in (low, high))
+            low, high = ([self._lanes(value, start, width) for value in values] for start in (0, width))
             values = self._combine(root.op, low, high)
         return values
+
+    def _lanes(self, value: Val, start: int, count: int) -> Val:
+        if count == 1:
+            return self.em.extract(value, start)
+        return self.em.shuffle(value, None, range(start, start + count))
 
     def _combine(self, op: Operation, a: Sequence[Val], b: Sequence[Val]) -> list[Val]:
         """Emits a reduction's region on two sets of values."""

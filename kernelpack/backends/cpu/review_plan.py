@@ -20,6 +20,7 @@ from kernelpack.backends.cpu.tile_program import (
     Statement,
     Store,
     TileProgram,
+    moves_unit_axes,
     values_of,
 )
 from kernelpack.backends.cpu.ttir_to_tiles import BUFFERED, Knowledge, Placement, Planner
@@ -61,11 +62,17 @@ class Step:
 
 @dataclass(eq=False)
 class Evaluation:
-    """A tile that a step evaluates: at the place being computed or elsewhere, and for which tiles."""
+    """A tile that a step evaluates.
+
+    `lanes`: the axes that run along the lanes where it is read (None: one element for all lanes). `elsewhere`: whether it is
+    read at another place than the one being computed. `parents`: the tiles it is evaluated for. `written`: the step writes
+    it to a buffer, so it is computed rather than read.
+    """
 
     lanes: set[int | None] = field(default_factory=set)
     elsewhere: bool = False
     parents: set[Value | None] = field(default_factory=set)
+    written: bool = False
 
 
 def review(plan: Planner, program: TileProgram, known: Knowledge) -> bool:
@@ -118,6 +125,7 @@ def _evaluate(step: Step, program: TileProgram) -> dict[Value, Evaluation]:
         entry.lanes.add(axis)
         entry.elsewhere |= elsewhere
         entry.parents.add(parent)
+        entry.written |= value in first and not elsewhere
         if (value, axis, elsewhere) in seen:
             continue
         seen.add((value, axis, elsewhere))
@@ -214,32 +222,33 @@ def _keep_crossing(
 
 def _keep_across(plan: Planner, program: TileProgram, value: Value, evaluation: Evaluation, known: Knowledge) -> bool:
     """Keeps a tile with another lane axis where lanes would gather: from memory that runs the other way, or a buffer."""
-    shape = shape_of(value.type)
+    shape, op = shape_of(value.type), value.defining_op
+    if op is not None and op.name == "tt.reshape" and _is_virtual(value, plan):
+        return _keep_reshaped(plan, program, op, known)
     if len(shape) < 2:
         return False
     learned = False
     for axis in evaluation.lanes:
         if axis is None:
             continue
-        if value in program.plain:
+        if value in program.plain and not evaluation.written:
             if axis not in program.plain[value] and min(shape[axis], shape[next(iter(program.plain[value]))]) > 1:
                 learned |= _keep(known, plan, value, axis)
             continue
-        op = value.defining_op
         if op is not None and op.name == "tt.load":
             memory = plan.axes.memory_axis(op.operands[0])
             if memory is not None and memory != axis and strides(op.operands[0])[axis] != 0:
                 learned |= _keep(known, plan, value, axis)
-        elif op is not None and op.name == "tt.reshape":
-            source = op.operands[0]
-            if _is_virtual(source, plan) and _cost(source, plan, listed_only=False) and not _moves_unit_axes(op):
-                learned |= _keep(known, plan, source, len(shape_of(source.type)) - 1)
     return learned
 
 
-def _moves_unit_axes(op: Operation) -> bool:
-    """Whether a reshape only adds or removes axes of extent 1."""
-    return [e for e in shape_of(op.operands[0].type) if e > 1] == [e for e in shape_of(op.result.type) if e > 1]
+def _keep_reshaped(plan: Planner, program: TileProgram, op: Operation, known: Knowledge) -> bool:
+    """Keeps the source of a reshape that moves elements: it is read from a row-major buffer."""
+    source = op.operands[0]
+    last = len(shape_of(source.type)) - 1
+    if moves_unit_axes(op) or last in program.plain.get(source, {}):
+        return False
+    return _keep(known, plan, source, last)
 
 
 def _keep_moved_loads(
@@ -366,7 +375,7 @@ def _written(statement: Statement) -> list[Buffer]:
     if isinstance(statement, Nest):
         for root in statement.roots:
             match root:
-                case Materialize(_, into) if isinstance(into, Buffer):
+                case Materialize(_, into, _, _) if isinstance(into, Buffer):
                     written.append(into)
                 case Reduce() | Scan():
                     written += [buffer for buffer in root.into if buffer is not None]

@@ -114,11 +114,12 @@ Storage = Buffer | OperandBuffer
 
 @dataclass(eq=False)
 class Materialize:
-    """Writes a tile into a buffer."""
+    """Writes a tile into a buffer; `source` is the buffer to copy it from, where that is not among the tile's own."""
 
     value: Value
     into: Storage
     position: int
+    source: Buffer | None = None
 
     def __str__(self) -> str:
         return f"{self.into} <- {_name(self.value)}"
@@ -307,9 +308,12 @@ def _name(value: Value) -> str:
     return f"<{op.name.split('.')[1]}>" if op is not None else "<argument>"
 
 
-def product_element(kind: Type, depth: int, level: Level) -> tuple[Type, int]:
-    """Returns what an operand element becomes for the product's inner loop, and how many share a 32-bit unit."""
-    if kind == BF16 and level.bf16_dot and depth % 2 == 0:
+def product_element(kind: Type, depth: int, lanes: int, level: Level) -> tuple[Type, int]:
+    """Returns what an operand element becomes for the product's inner loop, and how many share a 32-bit unit.
+
+    `depth` is the extent of k and `lanes` of the result's lane axis; the bf16 instruction takes pairs and 4, 8 or 16 lanes.
+    """
+    if kind == BF16 and level.bf16_dot and depth % 2 == 0 and lanes >= 4:
         return BF16, 2
     if kind in (BF16, F16):
         return F32, 1
@@ -323,6 +327,12 @@ def domain_of(root: Root) -> tuple[int, ...]:
     if isinstance(root, (Reduce, Scan)):
         return shape_of(root.op.operands[0].type)
     return shape_of(root.op.operands[0].type)
+
+
+def moves_unit_axes(op: Operation) -> bool:
+    """Whether a reshape only adds or removes axes of extent 1."""
+    before, after = shape_of(op.operands[0].type), shape_of(op.result.type)
+    return [extent for extent in before if extent > 1] == [extent for extent in after if extent > 1]
 
 
 def turned_axis(root: Root, lane_axis: int) -> int | None:

@@ -131,17 +131,19 @@ class Planner:
         value = dot.operands[index]
         shape = shape_of(value.type)
         rank = len(shape)
-        rows_in_lanes = self.axes.dot_axis(dot) == rank - 2
+        lane_axis = self.axes.dot_axis(dot)
+        rows_in_lanes = lane_axis == rank - 2
         k_axis = rank - 1 if index == 0 else rank - 2
         other = shape[rank - 2 if index == 0 else rank - 1]
-        element, pack = product_element(element_of(value.type), shape[k_axis], self.level)
+        lane_extent = shape_of(dot.result.type)[lane_axis]
+        element, pack = product_element(element_of(value.type), shape[k_axis], lane_extent, self.level)
         if rows_in_lanes == (index == 0):
             lanes = min(self.level.lanes(bit_width(element) * pack), other)
             panel, k_inner = min(lanes * self.level.vectors, other), False
         else:
             panel, k_inner = 0, self.axes.lane_axis(value) == k_axis
         for known in self.by_value[value]:
-            if (known.panel, known.k_inner, known.k_axis) == (panel, k_inner, k_axis):
+            if (known.panel, known.k_inner, known.k_axis, known.pack) == (panel, k_inner, k_axis, pack):
                 self.operands[dot, index] = known
                 return
         buffer = OperandBuffer(self.name(value), shape, k_axis, element, pack, k_inner, panel)
@@ -160,7 +162,7 @@ class Planner:
             if argument in self.known.snapshot:
                 carried = next(iter(self.plain[argument].values()))
                 copy = self.buffer(argument, carried.lane_axis)
-                sequence.add(Materialize(argument, copy, -1), carried.lane_axis)
+                sequence.add(Materialize(argument, copy, -1, carried), carried.lane_axis)
                 self.plain[argument] = {copy.lane_axis: copy}
             self.keep(sequence, argument, -1, None)
         for position, op in enumerate(block.operations):
@@ -305,7 +307,7 @@ class Sequence:
 
     def waits(self, root: Root, reach: Reach, nest: Nest) -> bool:
         """Whether a root needs something that a nest makes, or must stay behind its stores."""
-        if reach.values & {value for made in nest.roots for value in made_by(made)}:
+        if reach.needs & {value for made in nest.roots for value in made_by(made)}:
             return True
         stores = [made.position for made in nest.roots if isinstance(made, (Store, Atomic))]
         return any(store < root.position for store in stores) and bool(reach.loads)
@@ -319,7 +321,7 @@ class Sequence:
             if isinstance(made, (Scan, Atomic)) or turned_axis(made, lane_axis) is not None:
                 return False
             if isinstance(made, Reduce) and (
-                set(made.op.results) & reach.values or (isinstance(root, Reduce) and root.axis != made.axis)
+                set(made.op.results) & reach.needs or (isinstance(root, Reduce) and root.axis != made.axis)
             ):
                 return False
             if isinstance(made, Materialize) and made.value in reach.elsewhere:
@@ -342,7 +344,7 @@ def _position(load: Operation, root: Root) -> int:
 def made_by(root: Root) -> list[Value]:
     """Returns the tiles that can be read from a buffer once a root has run."""
     match root:
-        case Materialize(value, into):
+        case Materialize(value, into, _, _):
             return [value] if isinstance(into, Buffer) else []
         case Store():
             return []
@@ -361,6 +363,10 @@ class Reach:
     elsewhere: set[Value] = field(default_factory=set)
     scalars: set[Value] = field(default_factory=set)
     loads: list[Operation] = field(default_factory=list)
+
+    @property
+    def needs(self) -> set[Value]:
+        return self.values | self.scalars
 
 
 def reach_of(root: Root, plain: dict[Value, dict[int, Buffer]]) -> Reach:

@@ -1,0 +1,265 @@
+"""Loops, branches, layouts and memory hazards: kernels that make the planner work agree with the interpreter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from tests.backends.cpu.agreement import check
+
+
+@kp.jit
+def transpose(x, out, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    cols = tl.program_id(1) * BN + tl.arange(0, BN)
+    mask = (rows[:, None] < M) & (cols[None, :] < N)
+    tile = tl.load(x + rows[:, None] * N + cols[None, :], mask=mask)
+    tl.store(out + cols[:, None] * M + rows[None, :], tl.trans(tile) * 2, mask=tl.trans(mask))
+
+
+@kp.jit
+def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRANSPOSED: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    cols = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    left = a + rows[:, None] * K + k[None, :]
+    right = b + (cols[None, :] * K + k[:, None] if TRANSPOSED else k[:, None] * N + cols[None, :])
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        kept = start + k < K
+        x = tl.load(left, mask=(rows[:, None] < M) & kept[None, :], other=0.0)
+        y = tl.load(right, mask=(cols[None, :] < N) & kept[:, None], other=0.0)
+        total = tl.dot(x, y, total)
+        left += BK
+        right += BK if TRANSPOSED else BK * N
+    tl.store(c + rows[:, None] * N + cols[None, :], total, mask=(rows[:, None] < M) & (cols[None, :] < N))
+
+
+@kp.jit
+def attention(q, k, v, mask, out, M, N, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MODE: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    d = tl.arange(0, D)
+    queries = tl.load(q + rows[:, None] * D + d[None, :], mask=rows[:, None] < M, other=0.0)
+    top = tl.full((BM,), -float("inf"), tl.float32)
+    weight = tl.zeros((BM,), tl.float32)
+    total = tl.zeros((BM, D), tl.float32)
+    for start in range(0, N, BN):
+        cols = start + tl.arange(0, BN)
+        keys = tl.load(k + cols[:, None] * D + d[None, :], mask=cols[:, None] < N, other=0.0)
+        scores = tl.dot(queries, tl.trans(keys)) * scale
+        scores = tl.where(cols[None, :] < N, scores, -float("inf"))
+        if MODE == "causal":
+            scores = tl.where(rows[:, None] >= cols[None, :], scores, -float("inf"))
+        elif MODE == "bias":
+            scores += tl.load(
+                mask + rows[:, None] * N + cols[None, :], mask=(rows[:, None] < M) & (cols[None, :] < N), other=0.0
+            )
+        above = tl.maximum(top, tl.max(scores, 1))
+        p = tl.exp(scores - above[:, None])
+        shrink = tl.exp(top - above)
+        weight = weight * shrink + tl.sum(p, 1)
+        values = tl.load(v + cols[:, None] * D + d[None, :], mask=cols[:, None] < N, other=0.0)
+        total = tl.dot(p.to(values.dtype), values, total * shrink[:, None])
+        top = above
+    tl.store(out + rows[:, None] * D + d[None, :], total / weight[:, None], mask=rows[:, None] < M)
+
+
+@kp.jit
+def swap_in_a_loop(x, y, out, steps, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + i)
+    b = tl.load(y + i)
+    for _ in range(steps):
+        a, b = b, a + b
+    tl.store(out + i, a)
+    tl.store(out + BLOCK + i, b)
+
+
+@kp.jit
+def old_value_used_late(x, out, steps, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + i)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for _ in range(steps):
+        following = a * 0.5 + tl.sum(a) * 0.25
+        total += tl.exp(-tl.abs(following - tl.max(following))) * a
+        a = following
+    tl.store(out + i, total + a)
+
+
+@kp.jit
+def branches(x, out, flag, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + i)
+    b = tl.sum(a)
+    if flag > 1:
+        a = a * 2
+        b += 1
+    elif flag == 1:
+        a = tl.where(i < 3, a, b)
+    else:
+        b = b * 3
+    tl.store(out + i, a + b)
+
+
+@kp.jit
+def nested_loops(x, out, n, m, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for j in range(n):
+        row = tl.load(x + j * BLOCK + i)
+        for k in range(m):
+            total = total * 0.5 + row * (k + 1)
+        if j % 2 == 1:
+            total -= 1
+    tl.store(out + i, total)
+
+
+@kp.jit
+def rotate_in_place(x, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    low = tl.load(x + i)
+    high = tl.load(x + BLOCK + i)
+    tl.store(x + i, low - high)
+    tl.store(x + BLOCK + i, low + high)
+
+
+@kp.jit
+def load_before_store(x, y, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    before = tl.load(x + i)
+    tl.store(x + i, before + 1)
+    after = tl.load(x + i)
+    tl.store(out + i, before * 10 + after + tl.load(y + i))
+
+
+@kp.jit
+def gather_scatter(x, index, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    where = tl.load(index + i)
+    tl.store(out + where, tl.load(x + where * 2, mask=where % 3 != 0, other=-1.0))
+
+
+@kp.jit
+def reshape_and_join(x, out, A: tl.constexpr, B: tl.constexpr):
+    tile = tl.load(x + tl.arange(0, A)[:, None] * B + tl.arange(0, B)[None, :])
+    other = tl.reshape(tile * 2, (B, A))
+    tl.store(out + tl.arange(0, B)[:, None] * A + tl.arange(0, A)[None, :], other)
+
+
+@kp.jit
+def count(x, counts, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < n
+    value = tl.load(x + i, mask=mask, other=0)
+    tl.atomic_add(counts + value, 1, mask=mask)
+
+
+@kp.jit
+def early_return(x, out, n, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    if program * BLOCK >= n:
+        return
+    i = program * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n, other=0.0) + 1, mask=i < n)
+
+
+@kp.jit
+def layer_norm(x, w, b, out, N, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        total += tl.load(x + row * N + cols, mask=cols < N, other=0.0).to(tl.float32)
+    mean = tl.sum(total) / N
+    square = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        value = tl.load(x + row * N + cols, mask=cols < N, other=0.0).to(tl.float32)
+        value = tl.where(cols < N, value - mean, 0.0)
+        square += value * value
+    inverse = 1 / tl.sqrt(tl.sum(square) / N + eps)
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        kept = cols < N
+        value = (tl.load(x + row * N + cols, mask=kept, other=0.0).to(tl.float32) - mean) * inverse
+        tl.store(out + row * N + cols, value * tl.load(w + cols, mask=kept) + tl.load(b + cols, mask=kept), mask=kept)
+
+
+def test_transpose() -> None:
+    for m, n, dtype in [(70, 50, torch.float32), (33, 16, torch.bfloat16), (8, 100, torch.int8), (5, 5, torch.float64)]:
+        x = torch.randint(-40, 40, (m, n)).to(dtype)
+        check(transpose, (-(-m // 32), -(-n // 16)), x, torch.zeros(n, m, dtype=dtype), m, n, BM=32, BN=16)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_matmul_with_pointers_that_advance(dtype: torch.dtype, transposed: bool) -> None:
+    for m, n, k in [(64, 64, 64), (37, 50, 70), (16, 130, 33)]:
+        a, b = torch.randn(m, k).to(dtype), (torch.randn(n, k) if transposed else torch.randn(k, n)).to(dtype)
+        grid = (-(-m // 32), -(-n // 64))
+        check(matmul, grid, a, b, torch.zeros(m, n), m, n, k, BM=32, BN=64, BK=32, TRANSPOSED=transposed, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["full", "causal", "bias"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_attention(dtype: torch.dtype, mode: str) -> None:
+    tolerance = {torch.float32: 1e-5}.get(dtype, 2e-2)
+    for m, n, d in [(64, 64, 32), (50, 70, 64), (17, 40, 16)]:
+        q, k, v = (torch.randn(extent, d).to(dtype) for extent in (m, n, n))
+        check(
+            attention, (-(-m // 32),), q, k, v, torch.randn(m, n), torch.zeros(m, d), m, n, d**-0.5,
+            D=d, BM=32, BN=32, MODE=mode, rtol=tolerance, atol=tolerance,
+        )  # fmt: skip
+
+
+def test_carried_tiles_that_change_places() -> None:
+    for steps in (0, 1, 5):
+        x, y = torch.randint(-9, 9, (64,)).float(), torch.randint(-9, 9, (64,)).float()
+        check(swap_in_a_loop, (1,), x, y, torch.zeros(128), steps, BLOCK=64)
+
+
+def test_a_carried_tile_is_not_overwritten_before_its_last_use() -> None:
+    check(old_value_used_late, (1,), torch.randn(128), torch.zeros(128), 3, BLOCK=128, rtol=1e-5, atol=1e-5)
+
+
+def test_branches_give_tiles_and_scalars() -> None:
+    for flag in (0, 1, 2):
+        check(branches, (1,), torch.arange(32.0), torch.zeros(32), flag, BLOCK=32)
+
+
+def test_nested_loops() -> None:
+    check(nested_loops, (1,), torch.randn(4, 64), torch.zeros(64), 4, 3, BLOCK=64, rtol=1e-6, atol=1e-6)
+
+
+def test_loads_stay_before_the_stores_that_follow_them() -> None:
+    check(rotate_in_place, (1,), torch.randn(2048), BLOCK=1024)
+    check(load_before_store, (1,), torch.arange(256.0), torch.randn(256), torch.zeros(256), BLOCK=256)
+
+
+def test_gather_and_scatter() -> None:
+    index = torch.randperm(128).to(torch.int32)
+    check(gather_scatter, (1,), torch.randn(256), index, torch.zeros(128), BLOCK=128)
+
+
+def test_reshape() -> None:
+    for a, b in [(16, 32), (4, 64), (64, 2)]:
+        check(reshape_and_join, (1,), torch.randn(a, b), torch.zeros(b, a), A=a, B=b)
+
+
+def test_atomics_under_a_mask() -> None:
+    check(count, (3,), torch.randint(0, 7, (150,)).to(torch.int32), torch.zeros(8, dtype=torch.int32), 150, BLOCK=64)
+
+
+def test_early_return() -> None:
+    check(early_return, (4,), torch.randn(100), torch.zeros(100), 100, BLOCK=64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_layer_norm_in_blocks(dtype: torch.dtype) -> None:
+    for n in (64, 200, 37):
+        x, w, b = torch.randn(5, n).to(dtype), torch.randn(n).to(dtype), torch.randn(n).to(dtype)
+        tolerance = 1e-5 if dtype == torch.float32 else 1e-2
+        check(layer_norm, (5,), x, w, b, torch.zeros_like(x), n, 1e-5, BLOCK=64, rtol=tolerance, atol=tolerance)
