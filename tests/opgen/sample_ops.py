@@ -120,7 +120,7 @@ def minmax(x):
     kp.check(x.is_contiguous(), "x must be contiguous")
     low = kp.empty((m,), x.dtype, x.device)
     high = kp.empty((m,), x.dtype, x.device)
-    minmax_kernel[(m,)](x, low, high, n, BLOCK=64 if n <= 64 else kp.next_power_of_2(n))
+    minmax_kernel[(m,)](x, low, high, n, BLOCK=64 if n <= 64 else max(kp.next_power_of_2(n), 1024))
     return low, high
 
 
