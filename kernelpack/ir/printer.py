@@ -13,14 +13,32 @@ from kernelpack.ir import assembly_format as form
 from kernelpack.ir.core import Attribute, Block, Location, Operation, Value
 from kernelpack.ir.dialect import AttributeDef, definition
 from kernelpack.ir.formats import encode, normal, round_to
-from kernelpack.ir.types import F64, FloatType, FunctionType, IntegerType, TensorType, Type, element_of
+from kernelpack.ir.types import F64, Encoding, FloatType, FunctionType, IntegerType, TensorType, Type, element_of
 
 
 def print_op(op: Operation, *, locations: bool = False) -> str:
     """Returns the text of an operation with everything nested in it; `locations` adds source locations."""
     printer = _Printer(locations)
     printer.op(op)
-    return "\n".join(printer.lines) + "\n"
+    text = "\n".join(printer.lines) + "\n"
+    return _with_aliases(text, op) if op.name == "builtin.module" else text
+
+
+def _with_aliases(text: str, module: Operation) -> str:
+    """Names the encodings of a module once, in front of it: `#linear = #ttg.linear<...>`."""
+    encodings: dict[Encoding, str] = {}
+    counts: dict[str, int] = {}
+    for op in module.walk():
+        arguments = [argument for region in op.regions for block in region.blocks for argument in block.arguments]
+        for value in (*arguments, *op.results):
+            encoding = getattr(value.type, "encoding", None)
+            if encoding is not None and encoding not in encodings:
+                count = counts.get(encoding.alias, 0)
+                counts[encoding.alias] = count + 1
+                encodings[encoding] = f"#{encoding.alias}{count or ''}"
+    for encoding, alias in encodings.items():
+        text = text.replace(str(encoding), alias)
+    return "".join(f"{alias} = {encoding}\n" for encoding, alias in encodings.items()) + text
 
 
 def float_text(value: float, kind: FloatType) -> str:

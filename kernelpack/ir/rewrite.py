@@ -14,7 +14,7 @@ Pattern = Callable[[Operation, "Rewriter"], bool]
 Fold = Callable[[Operation, "Rewriter"], Value | None]
 """Returns the value to use in place of an operation's only result, or None."""
 
-_READS = frozenset({Effect.READ_GLOBAL, Effect.READ_SHARED})
+_UNNOTICED = frozenset({Effect.READ_GLOBAL, Effect.READ_SHARED, Effect.ALLOCATE_SHARED})
 
 
 def folds(fold: Fold) -> Pattern:
@@ -37,12 +37,12 @@ def folds(fold: Fold) -> Pattern:
 
 
 def is_removable(op: Operation) -> bool:
-    """Whether an operation may go if its results are unused: it computes, or reads memory that is not volatile."""
+    """Whether an operation may go if its results are unused: it computes, reads memory that is not volatile, or fills a new buffer."""
     row = definition(op.name)
     harmless = row.pure or Trait.TERMINATOR in row.traits
     reads = (
         bool(row.effects)
-        and row.effects <= _READS
+        and row.effects <= _UNNOTICED
         and not ("is_volatile" in row.attribute_defs and attribute(op, "is_volatile"))
     )
     return (harmless or reads) and all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 class Type:
@@ -10,7 +11,12 @@ class Type:
 
 
 class Encoding:
-    """How a tensor's elements are spread over hardware (ttgir). `str()` gives the attribute text, e.g. `#ttg.linear<...>`."""
+    """How a tensor's elements are spread over hardware (ttgir). `str()` gives the attribute text, e.g. `#ttg.linear<...>`.
+
+    Modules print each encoding once, under a name made of `alias`.
+    """
+
+    alias: ClassVar[str] = "encoding"
 
 
 @dataclass(frozen=True)
