@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kernelpack.ir.attribute_parser import ENCODINGS, AttributeParser
 from kernelpack.ir.core import Value
@@ -24,7 +25,7 @@ class LinearEncoding(Encoding):
     """Which thread holds which element of a tile: a surjective layout from register, lane, warp and block."""
 
     layout: LinearLayout
-    alias = "linear"
+    alias: ClassVar[str] = "linear"
 
     @functools.cached_property
     def _text(self) -> str:
@@ -40,7 +41,7 @@ class SharedEncoding(Encoding):
 
     layout: LinearLayout
     alignment: int = 16
-    alias = "shared"
+    alias: ClassVar[str] = "shared"
 
     @functools.cached_property
     def _text(self) -> str:

@@ -56,7 +56,7 @@ TTG = Dialect(
             "ttg.local_alloc",
             "src?: tensor",
             attributes=[attr(OFFSET, "i32", default=None)],
-            effects=[Effect.ALLOCATE_SHARED, Effect.WRITE_SHARED],
+            effects=[Effect.ALLOCATE_SHARED],
             format="($src)? attr-dict : functional-type",
             check=_check_same_tile,
         ),

@@ -6,7 +6,6 @@ from kernelpack.backends.base import Lowered
 from kernelpack.backends.cuda.architectures import architecture_of
 from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
 from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots
-from kernelpack.backends.cuda.passes.erase_dead import erase_dead
 from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
 from kernelpack.backends.cuda.passes.place_shared import place_shared
 from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
@@ -14,6 +13,8 @@ from kernelpack.backends.cuda.passes.split_reductions import split_reductions
 from kernelpack.backends.cuda.passes.stage_shared import stage_shared
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.layout.families import LANES
+from kernelpack.passes.cse import cse
+from kernelpack.passes.dce import dce
 
 
 def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
@@ -23,12 +24,12 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     function = entry_function(module)
     decompose_dots(function)
     assign_layouts(function, options.num_warps)
-    erase_dead(function)
+    _clean(module)
     remove_conversions(function)
     split_reductions(function)
     stage_shared(function)
     pipeline_loops(function, options.num_stages)
-    erase_dead(function)
+    _clean(module)
     shared = place_shared(function, architecture.shared_bytes)
     module.attributes.update(
         {
@@ -44,3 +45,9 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
         threads=options.num_warps * LANES,
     )
     return module
+
+
+def _clean(module: Operation) -> None:
+    """Merges and erases what passes leave behind: copies in layouts that nobody, or two, asked for."""
+    cse(module)
+    dce(module)

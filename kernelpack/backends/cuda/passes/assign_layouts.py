@@ -16,8 +16,8 @@ from kernelpack.layout.families import scan
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import REARRANGING, operand_layout, remove_dim, result_layout
 
-WEAK, MEMORY, DOT = range(3)
-"""How strongly a layout is wanted: by nobody in particular, by an access to memory, by a tensor core."""
+BROADCAST, WEAK, MEMORY, DOT = range(4)
+"""How strongly a layout is wanted: copies that a broadcast made up, nobody in particular, an access to memory, a tensor core."""
 
 
 def assign_layouts(function: Operation, num_warps: int) -> None:
@@ -99,7 +99,7 @@ class _Assigner:
             home = self._strongest(op.operands)
             for result in op.results if home else ():
                 assert home is not None
-                self._wish(result, result_layout(op, home[0]), home[1])
+                self._wish(result, result_layout(op, home[0]), BROADCAST if op.name == "tt.broadcast" else home[1])
         elif Trait.ELEMENTWISE in definition(op.name).traits:
             home = self._strongest(op.operands)
             if home is not None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.memory_layouts import global_cost
 from kernelpack.backends.cuda.passes.conversion_cost import conversion_cost
-from kernelpack.backends.cuda.passes.erase_dead import erase_dead
 from kernelpack.backends.cuda.passes.materialize import Materializer, behind, free_values, operand_requirement
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition, optional_operand
@@ -35,7 +34,6 @@ class _Remover:
                 self._convert(op)
             elif op.name == "tt.store":
                 self._store(op)
-        erase_dead(self.function)
 
     # ---- conversions of what can be computed or loaded in the wanted layout ----
 
