@@ -28,7 +28,7 @@ def buffer_aliases(function: Operation) -> Aliases:
     while changed:
         changed = False
         for op in function.walk():
-            if Effect.ALLOCATE_SHARED in definition(op.name).effects:
+            if Effect.ALLOCATE_SHARED in definition(op.name).effects and op.results:
                 changed |= join(op.result, frozenset([op]))
             elif op.name == "scf.for":
                 for index, argument in enumerate(op.body.arguments[1:]):

@@ -265,7 +265,7 @@ def _readable(value: Any) -> bool:
         or isinstance(value, (ModuleType, JITFunction, dtype, enum.Enum))
         or builtin_signature(value) is not None
         or is_constexpr_function(value)
-        or (isinstance(value, type) and value.__module__.startswith("kernelpack.language"))
+        or (isinstance(value, type) and (issubclass(value, enum.Enum) or value.__module__.startswith("kernelpack.language")))
     )
 
 

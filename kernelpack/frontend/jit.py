@@ -140,7 +140,7 @@ def _param(number: int, parameter: inspect.Parameter, unspecialized: bool, unali
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     has_default = parameter.default is not inspect.Parameter.empty
     default = unwrap(parameter.default) if has_default else None
-    is_constexpr = annotation is constexpr or text.split(".")[-1] == "constexpr"
+    is_constexpr = annotation is constexpr or text.strip("'\"").split(".")[-1] == "constexpr"
     return KernelParam(number, parameter.name, text, is_constexpr, has_default, default, unspecialized, unaligned)
 
 

@@ -6,7 +6,7 @@ of contiguous accesses cost a scalar instruction or two. Code is placed in the o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelpack.backends.cpu.elements import constant, element_bytes, from_memory, memory_type, register_type, to_memory
@@ -104,20 +104,19 @@ class Evaluator:
         """Returns a place's (first) position as an integer."""
         if place.base is None:
             return literal(place.offset, kind)
+        counter = Val("i64", place.base)
         with self.em.into(self.at(place.depth)):
-            base = Val("i64", place.base)
+            base = counter
             if kind != "i64":
-                base = self.remember(("narrow", place.base, kind), lambda: self.em.cast("trunc", Val("i64", place.base), kind))  # type: ignore[arg-type]
+                base = self.remember(("narrow", place.base, kind), lambda: self.em.cast("trunc", counter, kind))
             if place.offset == 0:
                 return base
-            return self.remember(
-                ("position", place.base, place.offset, kind),
-                lambda: self.em.op(kind, f"add nsw {base}, {place.offset}"),
-            )
+            key = ("position", place.base, place.offset, kind)
+            return self.remember(key, lambda: self.em.op(kind, f"add nsw {base}, {place.offset}"))
 
-    def remember(self, key: tuple[object, ...], make: object) -> Val:
+    def remember(self, key: tuple[object, ...], make: Callable[[], Val]) -> Val:
         if key not in self.addresses:
-            self.addresses[key] = make()  # type: ignore[operator]
+            self.addresses[key] = make()
         return self.addresses[key]
 
     def forget(self, depth: int) -> None:
@@ -168,7 +167,8 @@ class Evaluator:
         op = value.defining_op
         assert op is not None, f"{value!r} is not in a buffer"
         if op.name == "tt.split":
-            return self.evaluate(op.operands[0], (*index, Place(offset=op.results.index(value))))  # type: ignore[arg-type]
+            which = 0 if value is op.results[0] else 1
+            return self.evaluate(op.operands[0], (*index, Place(offset=which)))
         structural = _STRUCTURAL.get(op.name)
         if structural is not None:
             return structural(self, op, index)
@@ -433,7 +433,7 @@ def _join(ev: Evaluator, op: Operation, index: Index) -> Lanes:
         return Vector(ev.em.select(first, a, b), depth)
 
 
-_STRUCTURAL = {
+_STRUCTURAL: dict[str, Callable[[Evaluator, Operation, Index], Lanes]] = {
     "arith.constant": _constant,
     "tt.splat": _splat,
     "tt.make_range": _range,
@@ -468,7 +468,10 @@ def _combine_steps(ev: Evaluator, a: int | Val, b: int | Val, opcode: str, kind:
     return ev.em.binary(opcode, left, right)
 
 
-def _sum(opcode: str) -> object:
+Arithmetic = Callable[["Evaluator", Operation, Sequence[Lanes]], "Lanes | None"]
+
+
+def _sum(opcode: str) -> Arithmetic:
     def emit(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes | None:
         if any(isinstance(lanes, Vector) for lanes in operands) or all(isinstance(lanes, Uniform) for lanes in operands):
             return None
@@ -502,7 +505,7 @@ def _product(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes |
         return Affine(base, step, depth)
 
 
-def _resize(opcode: str) -> object:
+def _resize(opcode: str) -> Arithmetic:
     def emit(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes | None:
         (lanes,) = operands
         if not isinstance(lanes, Affine):
@@ -539,7 +542,7 @@ def _add_pointer(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lan
         return Affine(moved, _combine_steps(ev, own, scaled, "add", "i64"), depth)
 
 
-_INDEX_ARITHMETIC = {
+_INDEX_ARITHMETIC: dict[str, Arithmetic] = {
     "arith.addi": _sum("add"),
     "arith.subi": _sum("sub"),
     "arith.muli": _product,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernelpack.backends.cpu.elements import constant, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
-from kernelpack.backends.cpu.evaluate import Evaluator, Index, Lanes, Place, Uniform
+from kernelpack.backends.cpu.evaluate import Evaluator, Index, Place
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.operand import write_operand
 from kernelpack.backends.cpu.tile_program import (
@@ -28,7 +28,7 @@ from kernelpack.backends.cpu.tile_program import (
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, optional_operand
 from kernelpack.ir.dialects.tt import combine_name
-from kernelpack.ir.types import I1, FloatType, Type, bit_width, element_of
+from kernelpack.ir.types import I1, FloatType, bit_width, element_of
 from kernelpack.llvm.text import Emitter, Val, literal, vector_width
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _NestEmitter:
         written = [root for root in nest.roots if isinstance(root, Materialize)]
         fresh = frozenset((root.value, id(root.into)) for root in written)
         self.ev = Evaluator(program, lowering, scalars, storage, self.em.lines, self.width, fresh)
-        self.accumulators: dict[tuple[Reduce, Index, int, int], Val] = {}
+        self.accumulators: dict[tuple[Reduce | Scan, Index, int, int], Val] = {}
 
     def _width(self) -> int:
         """Returns the number of lanes; a block that is turned has as many rows as lanes."""
@@ -262,7 +262,7 @@ class _NestEmitter:
                         start = constant(identity if identity is not None else 0, element, self.width)
                         with self.em.into(self.ev.frames[-1]):
                             self.em.store(start, slot, _alignment(kind))
-                        self.accumulators[root, outer, partial, number] = slot  # type: ignore[index]
+                        self.accumulators[root, outer, partial, number] = slot
 
     def _accumulate(self, root: Reduce, bases: dict[int, Place], point: Index) -> None:
         axis = self.reduced
@@ -326,8 +326,8 @@ class _NestEmitter:
     def _combine(self, op: Operation, a: Sequence[Val], b: Sequence[Val]) -> list[Val]:
         """Emits a reduction's region on two sets of values."""
         width = vector_width(a[0].type)
-        mapped = dict(zip(op.body.arguments, (*a, *b), strict=True))
-        values: dict[Value, Val] = dict(mapped)
+        values: dict[Value, Val] = {}
+        values.update(zip(op.body.arguments, (*a, *b), strict=True))
         for inner in op.body.operations[:-1]:
             if inner.name == "arith.constant":
                 values[inner.result] = constant(inner.attributes["value"], inner.result.type, width)
@@ -345,7 +345,7 @@ class _NestEmitter:
         outer = tuple(place for position, place in enumerate(point) if position != axis)
         reverse = bool(attribute(root.op, "reverse"))
         values = [self._evaluate(operand, point) for operand in root.op.operands]
-        slots = [self.accumulators[root, outer, 0, number] for number in range(len(values))]  # type: ignore[index]
+        slots = [self.accumulators[root, outer, 0, number] for number in range(len(values))]
         with self.em.into(self.ev.frames[-1]):
             if axis == self.lane:
                 values = self._scan_lanes(root.op, values, reverse)
@@ -387,32 +387,24 @@ class _NestEmitter:
     def _atomic(self, root: Atomic, point: Index) -> None:
         """Updates memory lane by lane, where the mask allows."""
         op, ev, em = root.op, self.ev, self.em
-        operands = [ev.evaluate(operand, point) for operand in op.operands]
+        vectors = [self._evaluate(operand, point) for operand in op.operands]
         for lane in range(self.width):
+            place = tuple(one.one(lane) if one.lanes else one for one in point)
+
+            def keep(old: Val, place: Index = place) -> None:
+                if root.into is not None:
+                    ev.write(root.into, place, old)
+
             with em.into(ev.frames[-1]):
-                pointer, value, *mask = (
-                    self._lane(lanes, operand.type, lane) for lanes, operand in zip(operands, op.operands, strict=True)
-                )
-                single = tuple(place.one(lane) if place.lanes else place for place in point)
-                emit_atomic(
-                    em, op, pointer, value, mask[0] if mask else None,
-                    None if root.into is None else lambda old, single=single: ev.write(root.into, single, old),  # type: ignore[misc, arg-type]
-                )  # fmt: skip
-
-    def _lane(self, lanes: Lanes, kind: Type, lane: int) -> Val:
-        if isinstance(lanes, Uniform) or self.width == 1:
-            return self.ev.vector(lanes, kind) if self.width == 1 else lanes.val  # type: ignore[union-attr]
-        return self.em.extract(self.ev.vector(lanes, kind), lane)
+                pointer, value, *mask = (vector if self.width == 1 else em.extract(vector, lane) for vector in vectors)
+                emit_atomic(em, op, pointer, value, mask[0] if mask else None, keep)
 
 
-def emit_atomic(
-    em: Emitter, op: Operation, pointer: Val, value: Val, mask: Val | None, keep: Callable[[Val], None] | None
-) -> None:
+def emit_atomic(em: Emitter, op: Operation, pointer: Val, value: Val, mask: Val | None, keep: Callable[[Val], None]) -> None:
     """Writes one atomic update under a mask; `keep` receives the old value (zero where masked off)."""
     after = em.new_label("next")
     if mask is not None:
-        if keep is not None:
-            keep(literal(0, value.type))
+        keep(literal(0, value.type))
         inside = em.new_label("atomic")
         em.branch(mask, inside, after)
         em.label(inside)
@@ -423,8 +415,7 @@ def emit_atomic(
     ordering = {"relaxed": "monotonic"}.get(attribute(op, "sem"), attribute(op, "sem"))
     size = max(1, bit_width(op.operands[1].type) // 8)
     old = em.op(value.type, f"atomicrmw {operation} {pointer}, {value} {ordering}, align {size}")
-    if keep is not None:
-        keep(old)
+    keep(old)
     if mask is not None:
         em.jump(after)
         em.label(after)

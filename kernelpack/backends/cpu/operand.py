@@ -33,11 +33,11 @@ def write_operand(
             rows = [ev.em.cast("bitcast", row, vector_type("i32", units)) for row in rows]
         first = points[0]
         for row, vector in enumerate(transpose(ev.em, rows)):
-            point = list(first)
-            point[lane] = first[lane].one(row * into.pack)
+            places = list(first)
+            places[lane] = first[lane].one(row * into.pack)
             inner = first[into.inner_axis]
-            point[into.inner_axis] = Place(inner.base, inner.offset, inner.depth, True)
-            _put(ev, into, tuple(point), vector)
+            places[into.inner_axis] = Place(inner.base, inner.offset, inner.depth, True)
+            _put(ev, into, tuple(places), vector)
 
 
 def _converted(ev: Evaluator, vector: Val, source: Type, result: Type) -> Val:

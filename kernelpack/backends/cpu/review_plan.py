@@ -24,7 +24,7 @@ from kernelpack.backends.cpu.tile_program import (
     values_of,
 )
 from kernelpack.backends.cpu.ttir_to_tiles import BUFFERED, Knowledge, Placement, Planner
-from kernelpack.ir.core import Block, Operation, Value
+from kernelpack.ir.core import Block, BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, Trait, definition, effects_of
 from kernelpack.ir.types import I1, TensorType, element_of, is_float, is_pointer, shape_of
 
@@ -179,6 +179,10 @@ def _cost(value: Value, plan: Planner, listed_only: bool, seen: set[Value] | Non
     return own + sum(_cost(operand, plan, listed_only, seen) for operand in op.operands)
 
 
+def _defined_in(value: Value | None, block: Block | None) -> bool:
+    return value is not None and value.defining_op is not None and value.defining_op.parent is block
+
+
 def _block_path(block: Block | None) -> Iterator[Block]:
     """Yields a block and the blocks around it."""
     while block is not None:
@@ -208,12 +212,10 @@ def _keep_crossing(
         inner = {outer.op.body for outer in step.loops()}
         for value, evaluation in evaluated[step].items():
             op = value.defining_op
-            outside = op is not None and inner - set(_block_path(op.parent))
-            if outside and _is_virtual(value, plan) and not is_pointer(value.type):
-                covered = all(
-                    parent is not None and parent.defining_op is not None and parent.defining_op.parent is op.parent  # type: ignore[union-attr]
-                    for parent in evaluation.parents
-                )
+            if op is None or not inner - set(_block_path(op.parent)):
+                continue
+            if _is_virtual(value, plan) and not is_pointer(value.type):
+                covered = all(_defined_in(parent, op.parent) for parent in evaluation.parents)
                 if not covered and _cost(value, plan, listed_only=True) >= _COST["tt.load"]:
                     learned |= _keep(known, plan, value)
             learned |= _keep_across(plan, program, value, evaluation, known)
@@ -338,19 +340,19 @@ def _protect_carried(
         for buffer in _written(step.statement):
             writers[buffer].append(step)
     by_old: dict[Value, list[Placement]] = defaultdict(list)
-    carried: dict[Value, Buffer] = {}
+    carried: dict[BlockArgument, Buffer] = {}
     for loop in (outer for step in steps for outer in step.loops()):
-        for argument, buffer in zip(loop.op.body.arguments[1:], loop.carried, strict=True):
-            if buffer is not None and argument not in known.snapshot:
-                carried[argument] = buffer
+        for argument, held in zip(loop.op.body.arguments[1:], loop.carried, strict=True):
+            if held is not None and argument not in known.snapshot:
+                carried[argument] = held
     for placement in plan.placements:
         if placement.target.old is not None:
             by_old[placement.target.old].append(placement)
     learned = False
-    for old, held in carried.items():
-        body = old.owner  # type: ignore[attr-defined]
+    for old, own in carried.items():
+        body = old.owner
         inside = [step for step in steps if any(outer.op.body is body for outer in step.loops())]
-        writing = [step for step in writers[held] if step in inside]
+        writing = [step for step in writers[own] if step in inside]
         readers = [step for step in inside if old in evaluated[step]]
         broken = any(
             reader.after(writer) or (reader is writer and evaluated[reader][old].elsewhere)

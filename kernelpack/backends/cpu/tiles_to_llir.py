@@ -19,6 +19,7 @@ from kernelpack.backends.cpu.nest import emit_atomic, emit_nest
 from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import pointee_of
 from kernelpack.ir.types import shape_of
 from kernelpack.llvm.text import Emitter, Val, literal
 
@@ -137,7 +138,7 @@ class _FunctionEmitter:
                 axis = "xyz".index(op.attributes["axis"])
                 self.scalars[op.result] = (self.program_id if op.name == "tt.get_program_id" else self.grid)[axis]
             case "tt.addptr":
-                pointee = op.operands[0].type.pointee  # type: ignore[attr-defined]
+                pointee = pointee_of(op.operands[0].type)
                 base, offset = (self.scalars[operand] for operand in op.operands)
                 self.scalars[op.result] = em.op("ptr", f"getelementptr {memory_type(pointee)}, {base}, {offset}")
             case "tt.load":

@@ -1,0 +1,270 @@
+"""Calls of @jit functions: binding, specialisation, symbols, tuples, recursion, constants from outside."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+
+import numpy as np
+import pytest
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.errors import CompilationError
+from kernelpack.ir.core import functions
+from tests.frontend.compiling import body_of, compile_kernel, define, kernel, run
+
+ANSWER = tl.constexpr(42)
+TWICE = tl.constexpr(ANSWER * 2)
+SHAPE = tl.constexpr([4, 8])
+plain_number = 17
+plain_list = [1, 2]
+
+
+class Colour(Enum):
+    RED = 1
+
+
+@kp.jit
+def scaled(x, factor=2, *, offset: tl.constexpr = 0):
+    """Has defaults and a keyword."""
+    return x * factor + offset
+
+
+@kp.jit
+def stats(x):
+    return tl.sum(x, 0), (tl.max(x, 0), tl.min(x, 0))
+
+
+@kp.jit
+def halves(x):
+    """Recursion over shapes, down to one element."""
+    if x.shape[0] == 1:
+        return tl.reshape(x, [])
+    left, right = tl.split(tl.reshape(x, (x.shape[0] // 2, 2)))
+    return halves(left) * 3 + halves(right)
+
+
+@kp.constexpr_function
+def log2(n):
+    return n.bit_length() - 1
+
+
+def symbols(module: object) -> list[str]:
+    return [op.attributes["sym_name"] for op in functions(module)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [("scaled(n)", 10), ("scaled(n, 3)", 15), ("scaled(factor=4, x=n)", 20), ("scaled(n, offset=7)", 17), ("scaled(n, n)", 25),
+     ("scaled(x=2, factor=3)", 6), ("scaled(scaled(n))", 20), ("scaled(*(n, 3))", 15)],
+)  # fmt: skip
+def test_arguments_bind_as_in_python(call: str, expected: int) -> None:
+    fn = kernel(f"tl.store(p, {call})", "p, n", scaled=scaled)
+    out = np.zeros(1, np.int32)
+    run(fn, 1, p=out, n=5)
+    assert out[0] == expected
+
+
+def test_functions_are_compiled_once_for_each_combination_of_types_and_constants() -> None:
+    fn = kernel(
+        "tl.store(p, scaled(n) + scaled(n + 1) + scaled(n, 3) + scaled(n, 3.0).to(tl.int32) + scaled(n, 1) + scaled(n, True))",
+        "p, n",
+        scaled=scaled,
+    )
+    module = compile_kernel(fn, p="*i32", n="i32")
+    assert symbols(module) == [
+        "kernel",
+        "scaled__i32_c2_c0",
+        "scaled__i32_c3_c0",
+        "scaled__i32_c3_0_c0",
+        "scaled__i32_c1_c0",
+        "scaled__i32_cTrue_c0",
+    ]
+    assert body_of(module).count("tt.call @scaled__i32_c2_c0") == 2
+
+
+def test_signs_are_told_apart() -> None:
+    fn = kernel("tl.store(p, tl.cdiv(n, 2) + tl.cdiv(u, 2).to(tl.int32))", "p, n, u")
+    text = str(compile_kernel(fn, p="*i32", n="i32", u="u32"))
+    assert "arith.divsi" in text
+    assert "arith.divui" in text
+
+
+def test_functions_of_one_name_get_different_symbols() -> None:
+    names = define("@kp.jit\ndef f(x):\n    return x + 1\n\ng = f\n\n@kp.jit\ndef f(x):\n    return x + 2\n")
+    fn = kernel("tl.store(p, f(n) * g(n))", "p, n", f=names["f"], g=names["g"])
+    assert symbols(compile_kernel(fn, p="*i32", n="i32")) == ["kernel", "f__i32", "f__i32_1"]
+    out = np.zeros(1, np.int32)
+    run(fn, 1, p=out, n=5)
+    assert out[0] == 6 * 7
+
+
+def test_long_symbols_are_cut_and_stay_distinct() -> None:
+    fn = kernel(
+        "tl.store(p, f(n, 'a' * 200) + f(n, 'a' * 201))", "p, n", f=define("@kp.jit\ndef f(x, s):\n    return x + len(s)")["f"]
+    )
+    _, first, second = symbols(compile_kernel(fn, p="*i32", n="i32"))
+    assert len(first) <= 100
+    assert first != second
+
+
+def test_nested_tuples_are_returned_and_passed() -> None:
+    fn = kernel(
+        """
+        total, extremes = stats(tl.load(p + tl.arange(0, 8)))
+        low = extremes[-1]
+        tl.store(p, total * 100 + extremes[0] * 10 + low)
+        tl.store(p + 1, first((total, (low,))))
+        """,
+        "p",
+        stats=stats,
+        first=define("@kp.jit\ndef first(pair):\n    a, (b,) = pair\n    return a - b")["first"],
+    )
+    x = np.array([3, 1, 4, 1, 5, 9, 2, 6], np.int32)
+    run(fn, 1, p=x)
+    assert list(x[:2]) == [31 * 100 + 90 + 1, 30]
+
+
+def test_recursion_over_shapes() -> None:
+    fn = kernel("tl.store(p, halves(tl.load(p + tl.arange(0, 4))))", "p", halves=halves)
+    x = np.array([1, 10, 100, 1000], np.int32)
+    run(fn, 1, p=x)
+    assert x[0] == (1 * 3 + 100) * 3 + (10 * 3 + 1000)
+
+
+def test_functions_are_values_at_compile_time() -> None:
+    fn = kernel(
+        "op = scaled if BIG else tl.abs\ntl.store(p, apply(op, n))",
+        "p, n, BIG: tl.constexpr",
+        scaled=scaled,
+        apply=define("@kp.jit\ndef apply(f: tl.constexpr, x):\n    return f(x)")["apply"],
+    )
+    for big, expected in ((True, -10), (False, 5)):
+        out = np.zeros(1, np.int32)
+        run(fn, 1, p=out, n=-5, BIG=big)
+        assert out[0] == expected
+
+
+def test_noinline_is_carried() -> None:
+    names = define("@kp.jit(noinline=True)\ndef f(x):\n    return x + 1")
+    fn = kernel("tl.store(p, f(n))", "p, n", f=names["f"])
+    assert "tt.func private @f__i32(%x: i32) -> i32 attributes {noinline = true}" in str(compile_kernel(fn, p="*i32", n="i32"))
+
+
+def test_constants_from_outside() -> None:
+    local = tl.constexpr(3)
+    factor_of_two = scaled
+
+    @kp.jit
+    def fn(p, F: tl.constexpr = ANSWER, C: tl.constexpr = Colour.RED):
+        tl.static_assert(TWICE == 84 and F == 42 and local + 1 == 4)
+        tl.static_assert(SHAPE == [4, 8] and math.pi > 3 and math.log2(8) == 3.0 and log2(64) == 6)
+        tl.static_assert(C == Colour.RED and C.value == 1)
+        tl.static_assert(tl.constexpr(5).value == 5 and ANSWER.value == 42)
+        tl.store(p, factor_of_two(tl.load(p), local))
+
+    x = np.array([5], np.int32)
+    run(fn, 1, p=x)
+    assert x[0] == 15
+
+
+def test_an_argument_left_out_takes_its_default() -> None:
+    fn = kernel("tl.static_assert(b == 3 and c is None)\ntl.store(p, b)", "p, b=3, c=None")
+    assert "arith.constant 3 : i32" in body_of(compile_kernel(fn, p="*i32"))
+
+
+def test_numbers_known_at_compile_time_answer_as_tensors_would() -> None:
+    fn = kernel("tl.static_assert(n.dtype == tl.int32)\ntl.store(p, n.to(tl.int64) + f(n.value))", "p, n", f=scaled)
+    assert "arith.extsi %c1_i32 : i32 to i64" in body_of(compile_kernel(fn, p="*i64", n=1))
+
+
+def test_bodies_that_are_inlined_into_reductions() -> None:
+    fn = kernel(
+        "tl.store(p, tl.reduce(tl.load(p + tl.arange(0, 4)), 0, f))",
+        "p",
+        f=define("@kp.jit\ndef f(a, b):\n    return a * 2 + b")["f"],
+    )
+    assert "tt.call" not in body_of(compile_kernel(fn, p="*i32"))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("scaled()", r"scaled\(\): missing a required argument: 'x'"),
+        ("scaled(n, 1, 2)", r"too many positional arguments"),
+        ("scaled(n, y=1)", r"unexpected keyword argument 'y'"),
+        ("scaled(n, offset=n)", r"argument offset of scaled is tl.constexpr, got int32"),
+        ("scaled(**n)", r"\*\* is not part of the kernel language"),
+        ("scaled(*n)", r"\* spreads tuples, not int32"),
+        ("forever(n)", r"forever calls itself with the same types"),
+        ("plain(n)", r"plain is a plain Python function, which kernels cannot call"),
+        ("print(n)", r"kernels cannot print"),
+        ("n(1)", r"`n` is int32, which cannot be called"),
+        ("(1)(2)", r"which cannot be called"),
+        ("number + 1", r"number is a plain Python global \(int\)"),
+        ("numbers[0]", r"numbers is a plain Python global \(list\)"),
+        ("nothing", r"nothing is not defined"),
+        ("tl.nothing", r"kernelpack.language has no 'nothing'"),
+        ("tl.sort(n)", r"tl.sort is not supported"),
+        ("n.nothing", r"run-time values have no attribute 'nothing'"),
+        ("(1).nothing", r"the number 1 has no attribute 'nothing'"),
+        ("scaled.fn", r"kernels cannot look into scaled"),
+        ("tl.float32.element_ty", r"fails at compile time: AttributeError"),
+        ("getattr(n, 'x')", r"getattr is not part"),
+        ("lg(n)", r"needs compile-time values, got int32"),
+        ("lg('a')", r"fails at compile time: AttributeError"),
+        ("1 // 0", r"fails at compile time: ZeroDivisionError"),
+        ("x: tl.constexpr = n", r"`x: constexpr` needs a compile-time value, got int32"),
+        ("x: tl.constexpr", r"an annotation without a value"),
+        ("a, b = n", r"int32 cannot be unpacked into 2 variables"),
+        ("a, b = (1, 2, 3)", r"3 values cannot be unpacked into 2 variables"),
+        ("p[0] = 1", r"elements cannot be assigned to"),
+        ("p[0] += 1", r"only variables can be assigned to"),
+        ("p.x = 1", r"`p.x` cannot be assigned to"),
+        ("(1, 2)[n]", r"a tuple is indexed with a compile-time integer"),
+        ("(1, 2)[5]", r"tuple index out of range"),
+        ("None[0]", r"None cannot be indexed"),
+        ("f'{n}'", r"needs compile-time values, got int32"),
+        ("assert n == 1", r"must be known at compile time"),
+        ("assert 1 == 2, f'{1 + 1} is wrong'", r"assertion failed: 2 is wrong"),
+        ("tl.static_assert(1 == 2)", r"assertion failed: 1 == 2"),
+        ("tl.static_assert(False, msg='text')", r"assertion failed: text"),
+        ("tl.static_assert(n > 1, 'text')", r"must be known at compile time"),
+        ("tl.static_assert()", r"takes a condition and a message"),
+        ("tl.static_print(n, oops=1)", r"unexpected keyword"),
+        ("lambda: 1", r"lambda is not part of the kernel language"),
+        ("def f():\n    pass", r"a nested function is not part"),
+        ("[x for x in (1, 2)]", r"a comprehension is not part"),
+        ("{1: 2}", r"a dict is not part"),
+        ("try:\n    pass\nfinally:\n    pass", r"try is not part"),
+        ("with n:\n    pass", r"with is not part"),
+        ("raise ValueError('x')", r"raise is not part"),
+        ("import os", r"import is not part"),
+        ("global m", r"global is not part"),
+        ("del n", r"del is not part"),
+        ("(y := 1)", r":= is not part"),
+        ("x = 1j", r"constants of type complex"),
+        ("x = b'x'", r"constants of type bytes"),
+        ("...[0]", r"constants of type ellipsis"),
+    ],
+)
+def test_refused(body: str, message: str) -> None:
+    names = define("@kp.jit\ndef forever(x):\n    return forever(x) + 1\n\ndef plain(x):\n    return x\n")
+    fn = kernel(
+        body, "p, n", scaled=scaled, forever=names["forever"], plain=names["plain"], number=plain_number, numbers=plain_list, lg=log2,
+    )  # fmt: skip
+    with pytest.raises(CompilationError, match=message) as caught:
+        compile_kernel(fn, p="*i32", n="i32")
+    assert caught.value.location is not None
+
+
+def test_static_print_shows_compile_time_values_and_types(capsys: pytest.CaptureFixture[str]) -> None:
+    fn = kernel("tl.static_print('n is', n, N, tl.arange(0, 4), sep='|')", "n, N: tl.constexpr")
+    compile_kernel(fn, n="i32", N=5)
+    assert capsys.readouterr().out == "n is|tensor[int32]|5|tensor[<[4], int32>]\n"
+
+
+def test_docstrings_and_annotations_mean_nothing() -> None:
+    fn = kernel('"""Text."""\nx: "a tile" = tl.arange(0, 4)\n"more"\n...\npass\ntl.store(p + x, x)', "p")
+    assert body_of(compile_kernel(fn, p="*i32")).count(" = tt.") == 3

@@ -1,0 +1,216 @@
+"""JITFunction: parameters, source, cache key, and what Python may do with it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.errors import CompilationError
+from tests.frontend.compiling import define, run
+
+
+def keep(fn: Any) -> Any:
+    return fn
+
+
+def wrapped(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def wrapper(*args: Any) -> Any:
+        return fn(*args)
+
+    return wrapper
+
+
+YES = tl.constexpr(True)
+
+
+@keep
+@kp.jit(
+    noinline=True,
+    do_not_specialize=["n", 0],
+    do_not_specialize_on_alignment=("q",),
+)
+@wrapped
+def decorated(p, q, n: "tl.int32", FLAG: tl.constexpr = YES, SIZE: "tl.constexpr" = 4):  # noqa: UP037
+    """The docstring.
+    Less indented than the code.
+    """
+    tl.store(p, tl.load(q) + n)
+
+
+def test_parameters() -> None:
+    assert decorated.arg_names == ["p", "q", "n", "FLAG", "SIZE"]
+    assert [param.name for param in decorated.params if param.is_constexpr] == ["FLAG", "SIZE"]
+    assert [param.name for param in decorated.params if param.do_not_specialize] == ["p", "n"]
+    assert [param.name for param in decorated.params if param.do_not_specialize_on_alignment] == ["q"]
+    assert [(param.has_default, param.default) for param in decorated.params[2:]] == [(False, None), (True, True), (True, 4)]
+    assert decorated.params[2].annotation.strip("'\"") == "tl.int32"
+    assert decorated.__name__ == "decorated"
+    assert decorated.module == __name__
+    assert decorated.__doc__.startswith("The docstring.")
+    assert decorated.noinline
+
+
+def test_source_starts_at_def_under_several_decorators() -> None:
+    lines = Path(__file__).read_text().split("\n")
+    assert decorated.file == __file__
+    assert lines[decorated.starting_line_number - 1].startswith("def decorated(")
+    assert decorated.src.startswith("def decorated(p, q, n")
+    assert decorated.src.rstrip().endswith("tl.store(p, tl.load(q) + n)")
+    assert decorated.parse().lineno == decorated.starting_line_number
+    x, y = np.zeros(1, np.int32), np.array([5], np.int32)
+    run(decorated, 1, p=x, q=y, n=2)
+    assert x[0] == 7
+
+
+def test_source_of_nested_and_like_named_functions() -> None:
+    def make(number: int) -> kp.JITFunction:
+        if number == 1:
+
+            @kp.jit
+            def fn(p):
+                tl.store(p, 1)
+        else:
+
+            @kp.jit
+            def fn(p):
+                tl.store(p, 2)
+
+        return fn
+
+    assert make(1).src == "def fn(p):\n    tl.store(p, 1)\n"
+    assert make(2).src == "def fn(p):\n    tl.store(p, 2)\n"
+
+
+def test_excluding_an_unknown_parameter_is_refused() -> None:
+    with pytest.raises(CompilationError, match=r"f has no parameter m \(named in do_not_specialize\)"):
+        define("@kp.jit(do_not_specialize=['m'])\ndef f(n):\n    pass")
+
+
+def test_python_cannot_call_kernels_or_builtins() -> None:
+    with pytest.raises(CompilationError, match=r"decorated is a kernel function: Python cannot call it"):
+        decorated(1, 2, 3)
+    with pytest.raises(
+        CompilationError, match=r"load is part of the kernel language and can only be called inside a @jit function"
+    ):
+        tl.load(None)
+    with pytest.raises(CompilationError, match=r"is a kernel function"):
+        tl.cdiv(4, 2)
+
+
+def test_kernels_without_source_are_refused() -> None:
+    scope: dict[str, Any] = {"kp": kp}
+    exec("@kp.jit\ndef f(n):\n    pass", scope)
+    with pytest.raises(CompilationError, match="the source of f cannot be read"):
+        scope["f"].parse()
+    with pytest.raises(CompilationError, match="or it is a lambda"):
+        kp.jit(lambda n: n).parse()
+    with pytest.raises(CompilationError, match="is not a Python function"):
+        kp.jit(print)
+
+
+def test_kernels_are_pickled_by_name_and_are_their_own_copies() -> None:
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+    assert copy.deepcopy(decorated) is decorated
+    assert repr(decorated) == f"JITFunction({__name__}:decorated)"
+
+
+# ---- cache key ----
+
+PROGRAM = """
+import kernelpack as kp
+import kernelpack.language as tl
+
+SCALE = tl.constexpr(3)
+unrelated = 5
+
+@kp.constexpr_function
+def size(n):
+    return n * 2
+
+@kp.jit
+def helper(x):
+    return x * SCALE
+
+@kp.jit
+def kernel(p, N: tl.constexpr = SCALE):
+    tl.store(p, helper(tl.load(p)) + size(2))
+"""
+
+
+def key(program: str, folder: Path, name: str = "program") -> str:
+    """Returns the cache key of a program's kernel, in a file of its own."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.py").write_text(program)
+    scope: dict[str, Any] = {"__name__": "program"}
+    exec(compile(program, str(folder / f"{name}.py"), "exec"), scope)
+    return str(scope["kernel"].cache_key)
+
+
+def test_cache_key_depends_on_meaning_not_on_place(tmp_path: Path) -> None:
+    base = key(PROGRAM, tmp_path)
+    assert len(base) == 64
+    assert key(PROGRAM, tmp_path / "elsewhere") == base
+    assert key("# moved\n\n" + PROGRAM, tmp_path, "moved") == base
+    assert key(PROGRAM.replace("unrelated = 5", "unrelated = 6"), tmp_path, "unrelated") == base
+    for number, (old, new) in enumerate(
+        [
+            ("x * SCALE", "x + SCALE"),
+            ("constexpr(3)", "constexpr(4)"),
+            ("constexpr(3)", "constexpr(3.0)"),
+            ("n * 2", "n * 3"),
+            ("size(2)", "size(3)"),
+            ("@kp.jit\ndef helper", "@kp.jit(noinline=True)\ndef helper"),
+        ]
+    ):
+        assert key(PROGRAM.replace(old, new), tmp_path, f"variant{number}") != base, (old, new)
+
+
+def test_cache_key_covers_the_language_and_is_the_same_in_every_process(tmp_path: Path) -> None:
+    program = PROGRAM.replace("tl.load(p)", "tl.sum(tl.load(p + tl.arange(0, 4)))")
+    script = tmp_path / "script.py"
+    script.write_text(program + "print(kernel.cache_key)\n")
+    keys = {
+        subprocess.run(
+            [sys.executable, str(script)], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, check=True,
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert keys != {key(PROGRAM, tmp_path)}
+    assert len(keys) == 1
+
+
+def test_functions_that_call_each_other_have_keys(tmp_path: Path) -> None:
+    program = """
+    import kernelpack as kp
+    import kernelpack.language as tl
+
+    @kp.jit
+    def kernel(p, N: tl.constexpr):
+        if N > 0:
+            other(p, N - 1)
+
+    @kp.jit
+    def other(p, N: tl.constexpr):
+        kernel(p, N)
+    """
+    base = key(textwrap.dedent(program), tmp_path)
+    assert key(textwrap.dedent(program).replace("kernel(p, N)\n", "kernel(p, N - 1)\n"), tmp_path, "changed") != base
+
+
+def test_constexpr_functions_work_in_python_too() -> None:
+    assert kp.cdiv(7, 2) == 4
+    assert kp.cdiv(tl.constexpr(8), 2) == 4
+    assert [kp.next_power_of_2(n) for n in (0, 1, 2, 3, 64, 65)] == [1, 1, 2, 4, 64, 128]

@@ -1,0 +1,39 @@
+"""Runs a pass over the body of a function and compares what comes out, as text."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable
+
+from kernelpack.ir.core import Operation
+from kernelpack.ir.verify import verify
+from tests.ir.examples import function, parse
+
+
+def wrap(body: str, arguments: str = "") -> str:
+    """Returns a module whose function has this body; its result types are those of the body's `tt.return`."""
+    returned = re.search(r"tt\.return .*? : (.*)$", body.strip().split("\n")[-1])
+    return function(body, arguments, f"({returned[1]})" if returned else "")
+
+
+def body_of(module: Operation) -> str:
+    """Returns the text between a function's braces, not indented."""
+    lines = str(module.body.operations[0]).rstrip().split("\n")[1:-1]
+    return textwrap.dedent("\n".join(lines))
+
+
+def check(run: Callable[[Operation], None], arguments: str, before: str, after: str) -> None:
+    """`before` becomes `after`, which nothing changes any more; both are verified, and compared as they print."""
+    module = parse(wrap(before, arguments))
+    run(module)
+    verify(module)
+    expected = body_of(parse(wrap(after, arguments)))
+    assert body_of(module) == expected, f"the pass gives\n{body_of(module)}\ninstead of\n{expected}"
+    run(module)
+    assert body_of(module) == expected, f"a second run gives\n{body_of(module)}"
+
+
+def stays(run: Callable[[Operation], None], arguments: str, body: str) -> None:
+    """A pass leaves this as it is."""
+    check(run, arguments, body, body)
