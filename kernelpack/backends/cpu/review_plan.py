@@ -212,9 +212,8 @@ def _keep_crossing(
         inner = {outer.op.body for outer in step.loops()}
         for value, evaluation in evaluated[step].items():
             op = value.defining_op
-            if op is None or not inner - set(_block_path(op.parent)):
-                continue
-            if _is_virtual(value, plan) and not is_pointer(value.type):
+            outside = op is not None and inner - set(_block_path(op.parent))
+            if op is not None and outside and _is_virtual(value, plan) and not is_pointer(value.type):
                 covered = all(_defined_in(parent, op.parent) for parent in evaluation.parents)
                 if not covered and _cost(value, plan, listed_only=True) >= _COST["tt.load"]:
                     learned |= _keep(known, plan, value)
