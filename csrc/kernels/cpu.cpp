@@ -16,41 +16,46 @@ constexpr double kPieceNs = 4'000;
 struct Feature {
   const char* name;
   bool (*present)();
+  bool (*pays)();  // where it is present but slower than without, no target that has it is preferred
 };
+
+bool always() {
+  return true;
+}
 
 #if defined(__x86_64__)
 constexpr const char* kBaseline = "cpu:x86-64";
 // The parts of a CPU target's name. __builtin_cpu_supports takes literals only.
 const Feature kFeatures[] = {
-    {"x86-64", [] { return true; }},
-    {"x86-64-v2", [] { return __builtin_cpu_supports("x86-64-v2") != 0; }},
-    {"x86-64-v3", [] { return __builtin_cpu_supports("x86-64-v3") != 0; }},
-    {"x86-64-v4", [] { return __builtin_cpu_supports("x86-64-v4") != 0; }},
-    {"avx512bf16", [] { return __builtin_cpu_supports("avx512bf16") != 0; }},
-    {"avx512vnni", [] { return __builtin_cpu_supports("avx512vnni") != 0; }},
+    {"x86-64", always, always},
+    {"x86-64-v2", [] { return __builtin_cpu_supports("x86-64-v2") != 0; }, always},
+    {"x86-64-v3", [] { return __builtin_cpu_supports("x86-64-v3") != 0; }, always},
+    {"x86-64-v4", [] { return __builtin_cpu_supports("x86-64-v4") != 0; }, always},
+    // dpbf16ps runs at full rate on AMD; on Intel without AMX at a quarter of it, slower than fp32 arithmetic
+    {"avx512bf16", [] { return __builtin_cpu_supports("avx512bf16") != 0; }, [] { return __builtin_cpu_is("amd") != 0; }},
+    {"avx512vnni", [] { return __builtin_cpu_supports("avx512vnni") != 0; }, always},
 };
 #else
 constexpr const char* kBaseline = "cpu:aarch64";
-const Feature kFeatures[] = {{"aarch64", [] { return true; }}};
+const Feature kFeatures[] = {{"aarch64", always, always}};
 #endif
 
-// Returns how many parts a target has if this CPU has them all (more means better), else -1. A part that is later in
-// the table is worth more.
+// Returns what a target is worth if this CPU has all its parts, else -1. A part that is later in the table is worth more.
 int score(const char* target) {
   const char* at = std::strchr(target, ':');
   int total = 0;
   while (at != nullptr && *at != '\0') {
     ++at;
     const size_t length = std::strcspn(at, "+");
-    int worth = -1;
+    bool found = false;
     for (size_t i = 0; i < std::size(kFeatures); ++i) {
       const Feature& feature = kFeatures[i];
       if (std::strlen(feature.name) == length && std::strncmp(feature.name, at, length) == 0 && feature.present()) {
-        worth = 1 << i;
+        total += feature.pays() ? 1 << i : -1;
+        found = true;
       }
     }
-    if (worth < 0) return -1;
-    total += worth;
+    if (!found) return -1;
     at += length;
   }
   return total;
@@ -129,8 +134,8 @@ void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, c
   int64_t count = 0;
   if (__builtin_mul_overflow(grid.x * grid.y, grid.z, &count)) throw Error("the grid has more than 2^63 programs");
   if (count == 0) return;
-  const CpuLaunch launch = {
-      params, {static_cast<uint32_t>(grid.x), static_cast<uint32_t>(grid.y), static_cast<uint32_t>(grid.z)}};
+  const CpuLaunch launch = {params,
+                            {static_cast<uint32_t>(grid.x), static_cast<uint32_t>(grid.y), static_cast<uint32_t>(grid.z)}};
   const double estimate = program_ns > 0 ? program_ns : 1'000;
   const bool is_short = count == 1 || static_cast<double>(count) * estimate < kSerialNs;
   const int thread_count = threads == nullptr || is_short ? 1 : threads->num_threads(threads->context);

@@ -115,7 +115,9 @@ int choose(const char* const* targets, int count, int device) {
   return best;
 }
 
-std::string describe(int device) { return "cuda:sm_" + std::to_string(compute_capability(device)); }
+std::string describe(int device) {
+  return "cuda:sm_" + std::to_string(compute_capability(device));
+}
 
 std::string text(const Grid& grid) {
   return "(" + std::to_string(grid.x) + ", " + std::to_string(grid.y) + ", " + std::to_string(grid.z) + ")";
@@ -133,16 +135,16 @@ void load(Kernel& kernel, int device) {
   if (handle == nullptr) {
     const auto image = decode(*static_cast<const Base64Image*>(kernel.image));
     cuda::Library library = nullptr;  // never unloaded: kernels may still run when the process ends
-    driver().check(driver().LibraryLoadData(&library, image.get(), nullptr, nullptr, 0, nullptr, nullptr, 0), "cuLibraryLoadData",
-                   doing);
+    driver().check(driver().LibraryLoadData(&library, image.get(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+                   "cuLibraryLoadData", doing);
     driver().check(driver().LibraryGetKernel(&handle, library, kernel.entry), "cuLibraryGetKernel", doing);
     kernel.loaded.store(handle, std::memory_order_relaxed);
   }
   if (kernel.shared_memory > kPlainSharedMemory) {
     const int limit = attribute(cuda::kMaxSharedMemoryPerBlockOptin, device);
     if (kernel.shared_memory > limit) {
-      throw Error(std::string(kernel.name) + " needs " + std::to_string(kernel.shared_memory) + " bytes of shared memory, CUDA device " +
-                  std::to_string(device) + " has " + std::to_string(limit) +
+      throw Error(std::string(kernel.name) + " needs " + std::to_string(kernel.shared_memory) +
+                  " bytes of shared memory, CUDA device " + std::to_string(device) + " has " + std::to_string(limit) +
                   "\n  to fix: build it for this GPU with smaller blocks or fewer stages");
     }
     driver().check(driver().KernelSetAttribute(cuda::kMaxDynamicSharedSizeBytes, static_cast<int>(kernel.shared_memory), handle,
@@ -175,8 +177,8 @@ void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* co
   if (result != 0) {
     driver().check(result, "cuLaunchKernelEx",
                    std::string("launching ") + kernel.name + " (" + kernel.target + ") with grid " + text(grid) + ", " +
-                       std::to_string(kernel.num_warps * kThreadsPerWarp) + " threads, " + std::to_string(kernel.shared_memory) +
-                       " bytes of shared memory");
+                       std::to_string(kernel.num_warps * kThreadsPerWarp) + " threads, " +
+                       std::to_string(kernel.shared_memory) + " bytes of shared memory");
   }
 }
 

@@ -78,7 +78,8 @@ void Driver::check(Result result, const char* function, const std::string& doing
   const char* text = nullptr;
   if (GetErrorName == nullptr || GetErrorName(result, &name) != 0 || name == nullptr) name = "an unknown CUresult";
   if (GetErrorString == nullptr || GetErrorString(result, &text) != 0 || text == nullptr) text = "no description";
-  std::string message = std::string(function) + " failed with " + name + " (" + std::to_string(result) + ", " + text + ") while " + doing;
+  std::string message =
+      std::string(function) + " failed with " + name + " (" + std::to_string(result) + ", " + text + ") while " + doing;
   if (const char* what = cure(result)) message += std::string("\n  to fix: ") + what;
   throw Error(message);
 }

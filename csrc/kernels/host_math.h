@@ -39,12 +39,22 @@ inline double true_div(double a, double b) {
   return a / b;
 }
 
-inline int64_t min(int64_t a, int64_t b) { return b < a ? b : a; }
-inline int64_t max(int64_t a, int64_t b) { return b > a ? b : a; }
-inline double min(double a, double b) { return b < a ? b : a; }  // of NaN, as Python: the first
-inline double max(double a, double b) { return b > a ? b : a; }
+inline int64_t min(int64_t a, int64_t b) {
+  return b < a ? b : a;
+}
+inline int64_t max(int64_t a, int64_t b) {
+  return b > a ? b : a;
+}
+inline double min(double a, double b) {
+  return b < a ? b : a;
+}  // of NaN, as Python: the first
+inline double max(double a, double b) {
+  return b > a ? b : a;
+}
 
-inline int64_t cdiv(int64_t a, int64_t b) { return -floor_div(-a, b); }
+inline int64_t cdiv(int64_t a, int64_t b) {
+  return -floor_div(-a, b);
+}
 
 inline int64_t next_power_of_2(int64_t n) {
   int64_t power = 1;

@@ -28,9 +28,13 @@ std::optional<Value> take_optional(StableIValue word) {
   return take<Value>(inner);
 }
 
-inline AtenTensorHandle take_optional_tensor(StableIValue word) { return take_optional<AtenTensorHandle>(word).value_or(nullptr); }
+inline AtenTensorHandle take_optional_tensor(StableIValue word) {
+  return take_optional<AtenTensorHandle>(word).value_or(nullptr);
+}
 
-inline DType take_dtype(StableIValue word) { return dtype_from_torch(take<int32_t>(word)); }
+inline DType take_dtype(StableIValue word) {
+  return dtype_from_torch(take<int32_t>(word));
+}
 
 inline std::optional<DType> take_optional_dtype(StableIValue word) {
   const std::optional<int32_t> code = take_optional<int32_t>(word);
@@ -38,8 +42,12 @@ inline std::optional<DType> take_optional_dtype(StableIValue word) {
 }
 
 // The device's type is in the upper half, its index in the lower.
-inline Device to_device(StableIValue word) { return {static_cast<int32_t>(word >> 32), static_cast<int32_t>(word & 0xFFFFFFFF)}; }
-inline Device take_device(StableIValue word) { return to_device(word); }
+inline Device to_device(StableIValue word) {
+  return {static_cast<int32_t>(word >> 32), static_cast<int32_t>(word & 0xFFFFFFFF)};
+}
+inline Device take_device(StableIValue word) {
+  return to_device(word);
+}
 inline std::optional<Device> take_optional_device(StableIValue word) {
   const std::optional<StableIValue> inner = take_optional<StableIValue>(word);
   return inner.has_value() ? std::optional<Device>(to_device(*inner)) : std::nullopt;
@@ -55,7 +63,8 @@ class Floats {
   int64_t size() const { return size_; }
   double at(int64_t index) const {
     const int64_t i = index < 0 ? index + size_ : index;
-    if (i < 0 || i >= size_) throw Error("index " + std::to_string(index) + " is out of range for " + std::to_string(size_) + " values");
+    if (i < 0 || i >= size_)
+      throw Error("index " + std::to_string(index) + " is out of range for " + std::to_string(size_) + " values");
     return values_[i];
   }
 
@@ -81,8 +90,12 @@ List take_list(StableIValue word) {
   return values;
 }
 
-inline Ints take_ints(StableIValue word) { return take_list<Ints, int64_t>(word); }
-inline Floats take_floats(StableIValue word) { return take_list<Floats, double>(word); }
+inline Ints take_ints(StableIValue word) {
+  return take_list<Ints, int64_t>(word);
+}
+inline Floats take_floats(StableIValue word) {
+  return take_list<Floats, double>(word);
+}
 
 // Puts a number that an op returns on the stack.
 template <class Value>

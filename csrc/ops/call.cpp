@@ -6,7 +6,9 @@
 
 namespace kernelpack {
 
-void shim_failed(const char* doing) { throw Error(std::string("torch failed while ") + doing); }
+void shim_failed(const char* doing) {
+  throw Error(std::string("torch failed while ") + doing);
+}
 
 int Backend::target(const OpInfo& op, int device) {
   std::atomic<int>* known = device >= 0 && device < kMaxTensors ? &chosen[device] : nullptr;
@@ -47,8 +49,8 @@ int Call::dtype_axis(const Tensor& x, std::initializer_list<DType> built) const 
 
 void Call::check_same_dtype(const Tensor& x, const Tensor& other) const {
   if (x.defined() && x.dtype() == other.dtype()) return;
-  fail(x.name(), " has dtype ", x.dtype_name(), ", ", other.name(), " has ", other.dtype_name(), "\n  to fix: convert one of them with ",
-       x.name(), ".to(...)");
+  fail(x.name(), " has dtype ", x.dtype_name(), ", ", other.name(), " has ", other.dtype_name(),
+       "\n  to fix: convert one of them with ", x.name(), ".to(...)");
 }
 
 int Call::value_axis(const char* kernel, const char* name, int64_t value, const int64_t* built, int count) const {
@@ -63,8 +65,8 @@ int Call::value_axis(const char* kernel, const char* name, int64_t value, const 
     if (distance(built[i]) < distance(built[nearest])) nearest = i;
     names += (i ? ", " : "") + std::to_string(built[i]);
   }
-  fail(name, " of kernel ", kernel, " is ", value, ", built are: ", names, " (nearest: ", built[nearest],
-       ")\n  to fix: add ", value, " to variants[\"", name, "\"] at ", op_.place, " and run: ", op_.build);
+  fail(name, " of kernel ", kernel, " is ", value, ", built are: ", names, " (nearest: ", built[nearest], ")\n  to fix: add ",
+       value, " to variants[\"", name, "\"] at ", op_.place, " and run: ", op_.build);
 }
 
 void Call::check_devices(std::initializer_list<Tensor> tensors) {
@@ -89,8 +91,8 @@ void Call::check_devices(std::initializer_list<Tensor> tensors) {
 void Call::check_writable(const Tensor& x) const {
   for (int64_t i = 0; x.defined() && i < x.dim(); ++i) {
     if (x.size(i) > 1 && x.stride(i) == 0) {
-      fail(x.name(), " is written to, but its dimension ", i, " repeats the same elements (stride 0)\n  to fix: pass ", x.name(),
-           ".contiguous()");
+      fail(x.name(), " is written to, but its dimension ", i, " repeats the same elements (stride 0)\n  to fix: pass ",
+           x.name(), ".contiguous()");
     }
   }
 }
@@ -107,7 +109,8 @@ void Call::check_given(const Tensor& given, const Ints& shape, const Ints& strid
   }
 }
 
-Tensor Call::empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype, const Device& device) {
+Tensor Call::empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype,
+                           const Device& device) {
   for (int64_t extent : shape) {
     if (extent < 0) fail(name, " would have the negative size ", extent);
   }
@@ -117,8 +120,8 @@ Tensor Call::empty_strided(const char* name, int output, const Ints& shape, cons
   }
   if (owned_count_ == kMaxTensors) fail("a call uses more than ", int64_t{kMaxTensors}, " tensors");
   AtenTensorHandle handle = nullptr;
-  const AOTITorchError code = aoti_torch_empty_strided(shape.size(), shape.data(), strides.data(), dtype_to_torch(dtype), device.type,
-                                                       device.index, &handle);
+  const AOTITorchError code = aoti_torch_empty_strided(shape.size(), shape.data(), strides.data(), dtype_to_torch(dtype),
+                                                       device.type, device.index, &handle);
   if (code != 0) fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device);
   own(handle);
   return Tensor(handle, name);

@@ -120,10 +120,18 @@ class Slots {
   Slots(const Call& call, const char* kernel) : call_(call), kernel_(kernel) {}
   void pointer(int slot, const Tensor& x) { set(slot, x.data()); }
   void i64(int slot, const char* /*name*/, int64_t value) { set(slot, value); }
-  void i32(int slot, const char* name, int64_t value) { set(slot, static_cast<int32_t>(narrow(name, value, INT32_MIN, INT32_MAX, 32))); }
-  void i16(int slot, const char* name, int64_t value) { set(slot, static_cast<int16_t>(narrow(name, value, INT16_MIN, INT16_MAX, 16))); }
-  void i8(int slot, const char* name, int64_t value) { set(slot, static_cast<int8_t>(narrow(name, value, INT8_MIN, INT8_MAX, 8))); }
-  void u32(int slot, const char* name, int64_t value) { set(slot, static_cast<uint32_t>(narrow(name, value, 0, UINT32_MAX, 32))); }
+  void i32(int slot, const char* name, int64_t value) {
+    set(slot, static_cast<int32_t>(narrow(name, value, INT32_MIN, INT32_MAX, 32)));
+  }
+  void i16(int slot, const char* name, int64_t value) {
+    set(slot, static_cast<int16_t>(narrow(name, value, INT16_MIN, INT16_MAX, 16)));
+  }
+  void i8(int slot, const char* name, int64_t value) {
+    set(slot, static_cast<int8_t>(narrow(name, value, INT8_MIN, INT8_MAX, 8)));
+  }
+  void u32(int slot, const char* name, int64_t value) {
+    set(slot, static_cast<uint32_t>(narrow(name, value, 0, UINT32_MAX, 32)));
+  }
   void i1(int slot, const char* /*name*/, bool value) { set(slot, static_cast<int8_t>(value)); }
   void f32(int slot, const char* /*name*/, double value) { set(slot, static_cast<float>(value)); }
   void f64(int slot, const char* /*name*/, double value) { set(slot, value); }
@@ -149,15 +157,21 @@ class Slots {
 };
 
 // The address of a tensor's first element, as guards see it.
-inline uint64_t address(const Tensor& x) { return reinterpret_cast<uint64_t>(x.data()); }
+inline uint64_t address(const Tensor& x) {
+  return reinterpret_cast<uint64_t>(x.data());
+}
 
 // None of host functions.
-inline bool is_none(const Tensor& x) { return !x.defined(); }
+inline bool is_none(const Tensor& x) {
+  return !x.defined();
+}
 template <class Value>
 bool is_none(const std::optional<Value>& value) {
   return !value.has_value();
 }
-inline const Tensor& unwrap(const Tensor& x) { return x; }
+inline const Tensor& unwrap(const Tensor& x) {
+  return x;
+}
 template <class Value>
 const Value& unwrap(const std::optional<Value>& value) {
   return *value;

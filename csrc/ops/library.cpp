@@ -100,7 +100,8 @@ void Library::warmup(const char* op, const char* backend, int device) const {
     }
   }
   if (!found) {
-    throw Error(std::string("torch.ops.") + info_.name_space + " has no op " + (op ? op : "") + " for backend " + (backend ? backend : "any"));
+    throw Error(std::string("torch.ops.") + info_.name_space + " has no op " + (op ? op : "") + " for backend " +
+                (backend ? backend : "any"));
   }
 }
 

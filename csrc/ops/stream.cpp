@@ -35,7 +35,9 @@ void* current_stream(const Device& device) {
   if (!device.is_cuda()) return const_cast<ParallelFor*>(&kTorchThreads);
   static const CurrentStream find = find_current_stream();
   if (find == nullptr) {
-    throw Error("this torch has no CUDA support, so its current stream cannot be found\n  to fix: install a torch that was built for CUDA");
+    throw Error(
+        "this torch has no CUDA support, so its current stream cannot be found\n  to fix: install a torch that was built for "
+        "CUDA");
   }
   void* stream = nullptr;
   shim(find(device.index, &stream), "looking for the current CUDA stream");

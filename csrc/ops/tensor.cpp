@@ -37,10 +37,14 @@ struct OtherDType {
   int32_t (*code)();
 };
 const OtherDType kOtherDTypes[] = {
-    {"uint16", aoti_torch_dtype_uint16},         {"uint32", aoti_torch_dtype_uint32},
-    {"uint64", aoti_torch_dtype_uint64},         {"complex32", aoti_torch_dtype_complex32},
-    {"complex64", aoti_torch_dtype_complex64},   {"complex128", aoti_torch_dtype_complex128},
-    {"float8_e4m3fnuz", aoti_torch_dtype_float8_e4m3fnuz}, {"float8_e5m2fnuz", aoti_torch_dtype_float8_e5m2fnuz},
+    {"uint16", aoti_torch_dtype_uint16},
+    {"uint32", aoti_torch_dtype_uint32},
+    {"uint64", aoti_torch_dtype_uint64},
+    {"complex32", aoti_torch_dtype_complex32},
+    {"complex64", aoti_torch_dtype_complex64},
+    {"complex128", aoti_torch_dtype_complex128},
+    {"float8_e4m3fnuz", aoti_torch_dtype_float8_e4m3fnuz},
+    {"float8_e5m2fnuz", aoti_torch_dtype_float8_e5m2fnuz},
 };
 
 // libtorch's numbers, asked for once.
@@ -76,7 +80,9 @@ const char* name_of(DType dtype) {
   return row != nullptr ? row->name : dtype == DType::none ? "None" : "a dtype that kernels do not read";
 }
 
-DType dtype_from_torch(int32_t code) { return code >= 0 && code < 128 ? codes().from_torch[code] : DType::other; }
+DType dtype_from_torch(int32_t code) {
+  return code >= 0 && code < 128 ? codes().from_torch[code] : DType::other;
+}
 
 int32_t dtype_to_torch(DType dtype) {
   if (row_of(dtype) == nullptr) throw Error(std::string("a tensor cannot have ") + name_of(dtype));
@@ -236,11 +242,11 @@ void collapse_rows(const Tensor* const* tensors, int count, int ndims, int64_t* 
   if (used > ndims) {
     std::string layouts;
     for (int t = 0; t < count; ++t) {
-      layouts += std::string(t ? " and " : "") + tensors[t]->name() + " of shape " + text(tensors[t]->shape()) + " with strides " +
-                 text(tensors[t]->strides());
+      layouts += std::string(t ? " and " : "") + tensors[t]->name() + " of shape " + text(tensors[t]->shape()) +
+                 " with strides " + text(tensors[t]->strides());
     }
-    throw Error("the rows of " + layouts + " need more than " + std::to_string(ndims) +
-                (ndims == 1 ? " stride" : " strides") + ", which is what the kernel takes\n  to fix: call .contiguous() on the tensor before the op");
+    throw Error("the rows of " + layouts + " need more than " + std::to_string(ndims) + (ndims == 1 ? " stride" : " strides") +
+                ", which is what the kernel takes\n  to fix: call .contiguous() on the tensor before the op");
   }
 }
 

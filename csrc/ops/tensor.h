@@ -65,7 +65,8 @@ class Ints {
   // A negative index counts from the end.
   int64_t at(int64_t index) const {
     const int64_t i = index < 0 ? index + size_ : index;
-    if (i < 0 || i >= size_) throw Error("index " + std::to_string(index) + " is out of range for " + std::to_string(size_) + " values");
+    if (i < 0 || i >= size_)
+      throw Error("index " + std::to_string(index) + " is out of range for " + std::to_string(size_) + " values");
     return values_[i];
   }
   const int64_t* begin() const { return values_; }
@@ -152,13 +153,25 @@ Rows<ndims, sizeof...(Tensors)> collapse_rows(const Tensors&... tensors) {
 }
 
 // Values as they stand in error messages.
-inline std::string text(const char* value) { return value; }
-inline std::string text(const std::string& value) { return value; }
-inline std::string text(bool value) { return value ? "True" : "False"; }
-inline std::string text(int64_t value) { return std::to_string(value); }
+inline std::string text(const char* value) {
+  return value;
+}
+inline std::string text(const std::string& value) {
+  return value;
+}
+inline std::string text(bool value) {
+  return value ? "True" : "False";
+}
+inline std::string text(int64_t value) {
+  return std::to_string(value);
+}
 std::string text(double value);
-inline std::string text(DType value) { return std::string("torch.") + name_of(value); }
-inline std::string text(const Device& value) { return name_of(value); }
+inline std::string text(DType value) {
+  return std::string("torch.") + name_of(value);
+}
+inline std::string text(const Device& value) {
+  return name_of(value);
+}
 std::string text(const Ints& value);  // (2, 3)
 
 }  // namespace kernelpack
