@@ -136,30 +136,37 @@ def increment(x, amount):
     increment_kernel[(kp.cdiv(x.numel(), 64),)](x, x.numel(), amount, BLOCK=64)
 
 
+@kp.jit
+def fill_kernel(out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, 7, mask=offsets < n)
+
+
 @kp.op(
     "fresh(Tensor like, SymInt[] shape, ScalarType? dtype=None, float[] values=[]) -> (Tensor, SymInt, float)",
     variants={"like": [tl.float32]},
 )
 def fresh(like, shape, dtype, values):
-    """Arguments that are no tensors: lists, a dtype, results that are numbers."""
+    """Arguments that are no tensors: lists, a dtype that a branch decides, results that are numbers."""
     kind = like.dtype if dtype is None else dtype
     kp.check(kind == torch.float32 or kind == torch.int64, f"no {kind} here")
     total = 0.5
     for i in range(len(values)):
         total += values[i]
-    out = kp.empty((*shape, 2), kind, like.device)
-    count = math.prod(shape)
-    if dtype is None:
-        increment_kernel[(1,)](like, 0, 0, BLOCK=16)
+    count = math.prod(shape) * 2
+    if kind == torch.float32:
+        out = kp.empty((*shape, 2), torch.float32, like.device)
+        fill_kernel[(kp.cdiv(count, 64),)](out, count, BLOCK=64)
     else:
-        increment_kernel[(1,)](like, 0, 0, BLOCK=16)
-    return out, count * 2, total
+        out = kp.empty((*shape, 2), torch.int64, like.device)
+        fill_kernel[(kp.cdiv(count, 64),)](out, count, BLOCK=64)
+    return out, count, total
 
 
 def twice(value):
     """A plain Python function that a host function calls."""
-    doubled = value * 2
-    return doubled
+    other = value
+    return value + other
 
 
 @kp.op(

@@ -88,6 +88,7 @@ def test_lists_dtypes_and_number_results(sample: ModuleType) -> None:
     out, count, total = torch.ops.sample.fresh(like, [2, 3], torch.int64, [0.25, 1.0])
     assert out.shape == (2, 3, 2)
     assert out.dtype == torch.int64
+    assert torch.equal(out, torch.full((2, 3, 2), 7))
     assert (count, total) == (12, 1.75)
     out, count, total = torch.ops.sample.fresh(like, [])
     assert (out.shape, out.dtype, count, total) == ((2,), torch.float32, 2, 0.5)
