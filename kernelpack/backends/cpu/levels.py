@@ -72,7 +72,9 @@ def _native() -> Target:
         return Target("cpu", "aarch64")
     have = llvm.get_host_cpu_features()
     if all(have.get(name) for name in ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")):
-        return Target("cpu", "x86-64-v4", ("avx512bf16",) if have.get("avx512bf16") else ())
+        # dpbf16ps runs at full rate on AMD alone; on Intel it is slower than converting to fp32 (csrc/kernels/cpu.cpp agrees)
+        pays = have.get("avx512bf16") and llvm.get_host_cpu_name().startswith("znver")
+        return Target("cpu", "x86-64-v4", ("avx512bf16",) if pays else ())
     if all(have.get(name) for name in ("avx2", "fma", "bmi2", "f16c")):
         return Target("cpu", "x86-64-v3")
     raise TargetError("this machine's CPU has neither AVX2 nor AVX-512", cure="build for another machine by naming its target")

@@ -222,7 +222,8 @@ def test_carried_tiles_that_change_places() -> None:
 
 
 def test_a_carried_tile_is_not_overwritten_before_its_last_use() -> None:
-    check(old_value_used_late, (1,), torch.randn(128), torch.zeros(128), 3, BLOCK=128, rtol=1e-5, atol=1e-5)
+    # sums of 128 numbers in another order, amplified by exp
+    check(old_value_used_late, (1,), torch.randn(128), torch.zeros(128), 3, BLOCK=128, rtol=1e-4, atol=1e-4)
 
 
 def test_branches_give_tiles_and_scalars() -> None:
