@@ -1,0 +1,70 @@
+# One command for each thing a developer does. Each sets up what it needs first: .venv from the pinned requirements, once.
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+CXX_FILES = $(shell find csrc serving_examples tests \( -name '*.cpp' -o -name '*.h' \) -print)
+
+# everything runs from the checkout; nothing is installed
+export PYTHONPATH := $(CURDIR)
+
+# the targets of the op library: KERNELPACK_OP_TARGETS, or its default
+OP_TARGETS = $$($(PY) -c "from kernelpack import knobs; print(knobs.OP_TARGETS.get())")
+LIBRARY := kernelpack/library
+BENCHMARKS := attention rowwise matmul build
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build lock test test-full lint typecheck format verify demo bench clean
+
+help: ## what there is
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(READY) ## .venv with the pinned requirements
+
+$(READY): requirements.txt requirements-dev.txt requirements-demo.txt
+	@command -v g++ >/dev/null || { echo "g++ was not found; to fix: apt-get install g++" >&2; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-demo.txt
+	@touch $@
+
+build: $(READY) ## the op library, from ops/ into kernelpack/library; only what changed is compiled
+	@$(PY) -m kernelpack build ops --namespace kernelpack --target "$(OP_TARGETS)" --out $(LIBRARY) -j $(JOBS)
+
+lock: build ## ops/ops.lock anew: what `make verify` compares with
+	cp $(LIBRARY)/ops.lock ops/ops.lock
+
+test: build ## the whole test suite; what needs a GPU is skipped where there is none
+	$(PY) -m pytest -n $(JOBS) -m "not slow"
+
+test-full: build ## the same with the tests marked slow
+	$(PY) -m pytest -n $(JOBS)
+
+lint: typecheck ## format, ruff, types, clang-format, rules about files
+	$(PY) -m ruff format --check --quiet . || { echo "to fix: make format" >&2; exit 1; }
+	$(PY) -m ruff check --quiet .
+	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES) || { echo "to fix: make format" >&2; exit 1; }
+	$(PY) -m pytest tests/house
+
+typecheck: $(READY) ## mypy --strict on kernelpack/
+	$(PY) -m mypy --strict kernelpack
+
+format: $(READY) ## ruff and clang-format, in place
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+	$(VENV)/bin/clang-format -i $(CXX_FILES)
+
+verify: $(READY) ## compiles every op anew, without caches, and compares with ops/ops.lock
+	@$(PY) -m kernelpack verify ops --namespace kernelpack --lock ops/ops.lock -j $(JOBS)
+
+demo: build ## serves a real model with the op library: Python, TorchScript and AOTInductor in C++
+	@$(PY) serving_examples/demo.py
+
+bench: build ## every benchmark on this machine's CPU
+	@set -e; for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name; done
+
+clean: ## removes what was built; .venv stays
+	rm -rf build dist *.egg-info $(LIBRARY) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs rm -rf
