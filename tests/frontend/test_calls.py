@@ -201,7 +201,7 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         ("plain(n)", r"plain is a plain Python function, which kernels cannot call"),
         ("print(n)", r"kernels cannot print"),
         ("n(1)", r"`n` is int32, which cannot be called"),
-        ("(1)(2)", r"which cannot be called"),
+        ("x = 1\nx(2)", r"which cannot be called"),
         ("number + 1", r"number is a plain Python global \(int\)"),
         ("numbers[0]", r"numbers is a plain Python global \(list\)"),
         ("nothing", r"nothing is not defined"),
@@ -224,7 +224,7 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         ("p.x = 1", r"`p.x` cannot be assigned to"),
         ("(1, 2)[n]", r"a tuple is indexed with a compile-time integer"),
         ("(1, 2)[5]", r"tuple index out of range"),
-        ("None[0]", r"None cannot be indexed"),
+        ("x = None\nx[0]", r"None cannot be indexed"),
         ("f'{n}'", r"needs compile-time values, got int32"),
         ("assert n == 1", r"must be known at compile time"),
         ("assert 1 == 2, f'{1 + 1} is wrong'", r"assertion failed: 2 is wrong"),
@@ -246,7 +246,7 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         ("(y := 1)", r":= is not part"),
         ("x = 1j", r"constants of type complex"),
         ("x = b'x'", r"constants of type bytes"),
-        ("...[0]", r"constants of type ellipsis"),
+        ("x = ...", r"constants of type ellipsis"),
     ],
 )
 def test_refused(body: str, message: str) -> None:

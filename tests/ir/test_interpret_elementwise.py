@@ -363,11 +363,10 @@ def test_clamp(kind: FloatType, propagate: str) -> None:
 def test_float_conversions(source: FloatType, target: FloatType) -> None:
     values = float_values(source)
     edges = float_values(target) + [max_finite(target) * factor for factor in (1.01, 1.04, 2.0)]
-    values += (
-        [float(value) for value in decode(encode(np.array(edges, np.float64).astype(carrier(source)), source), source)]
-        if source in (F32, F64)
-        else []
-    )
+    if source in (F32, F64):
+        with np.errstate(over="ignore"):  # an edge of a wide target is infinite in a narrow source
+            edges_here = np.array(edges, np.float64).astype(carrier(source))
+        values += [float(value) for value in decode(encode(edges_here, source), source)]
     for rounding in ("rtne", "rtz"):
         got = run(make("tt.fp_to_fp", [source], target, rounding=rounding), values)
         for x, value in zip(values, got, strict=True):
