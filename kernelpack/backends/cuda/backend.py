@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Options, Stage
 from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
 from kernelpack.backends.cuda.architectures import ARCHITECTURES, architecture_of
 from kernelpack.backends.cuda.driver import device_capability
+from kernelpack.backends.cuda.jit import LoadedImage
 from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx
 from kernelpack.backends.cuda.lowering import LOWERINGS
 from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
@@ -20,6 +22,9 @@ from kernelpack.ir.core import Operation
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, element_of
 from kernelpack.llvm.codegen import version as llvm_version
 from kernelpack.target import Target
+
+if TYPE_CHECKING:
+    from kernelpack.compiler import CompiledKernel
 
 _INTEGERS = (1, 8, 16, 32, 64)
 _STRUCTURE = frozenset(
@@ -67,6 +72,9 @@ class CUDABackend(Backend):
                 applies=lambda kind: kind.startswith("!tt.ptr") or kind in ("i32", "i64"),
             ),
         )
+
+    def load(self, kernel: CompiledKernel) -> LoadedImage:
+        return LoadedImage(kernel)
 
     def supports(self, op: Operation, target: Target) -> str | None:
         if op.name not in LOWERINGS and op.name not in _STRUCTURE:

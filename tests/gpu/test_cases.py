@@ -1,0 +1,53 @@
+"""Every launch of the CUDA backend's table computes on a GPU what torch does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelpack.backends.cuda import CUDABackend
+from kernelpack.target import Target
+from tests.backends.cuda.cases import Case, cases
+from tests.gpu.launcher import LoadedCubin
+from tests.gpu.packs import read_pack
+
+GUARD = 64
+"""Elements before and behind every tensor that the kernel must leave alone."""
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_computes_what_torch_does(case: Case, packs: Path | None) -> None:
+    launch = case.launch()
+    target = str(CUDABackend().resolve_target(Target("cuda", "native")))
+    kernel = launch.compile(target) if packs is None else read_pack(packs, case)
+    loaded = LoadedCubin(kernel)
+    for _ in range(2):  # what differs between runs is a race
+        guarded = {name: _Guarded(value) for name, value in launch.arguments.items() if isinstance(value, torch.Tensor)}
+        arguments = {name: guarded[name].inner if name in guarded else value for name, value in launch.arguments.items()}
+        names = [parameter.name for parameter in kernel.parameters]
+        loaded.launch((*launch.grid, 1, 1)[:3], [arguments[name] for name in names])
+        torch.cuda.synchronize()
+        launch.check(arguments)
+        for name, tensor in guarded.items():
+            assert tensor.is_intact(), f"the kernel wrote outside {name}"
+
+
+class _Guarded:
+    """A copy of a tensor on the GPU, of the same strides and alignment, between two guards."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        size = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        shift = tensor.data_ptr() % 64 // tensor.element_size()
+        self.start, self.end = GUARD + shift, GUARD + shift + size
+        bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+        raw = torch.full((self.end + GUARD,), 0x5A, dtype=bits)
+        flat = torch.as_strided(raw.view(tensor.dtype), tensor.shape, tensor.stride(), self.start)
+        flat.copy_(tensor)
+        self.raw = raw.cuda()
+        self.inner = torch.as_strided(self.raw.view(tensor.dtype), tensor.shape, tensor.stride(), self.start)
+
+    def is_intact(self) -> bool:
+        outside = torch.cat([self.raw[: self.start], self.raw[self.end :]]).cpu()
+        return bool((outside == 0x5A).all())
