@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,16 @@ class Built:
     kernels_library: Path
     packs: tuple[KernelPack, ...]
     compiled: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` found: the packs it compiled anew, and what differs from the lock file, a sentence each."""
+
+    lock: Path
+    packs: tuple[KernelPack, ...]
+    differences: tuple[str, ...]
     seconds: float
 
 
@@ -132,28 +142,35 @@ def verify(
     sources: Sequence[Path | str],
     *,
     namespace: str,
-    targets: Iterable[Target | str],
+    targets: Iterable[Target | str] | None = None,
     out: Path | str | None = None,
+    lock: Path | str | None = None,
     jobs: int | None = None,
     progress: ProgressCallback | None = None,
-) -> list[str]:
-    """Compiles every kernel anew, without caches, and returns what differs from the lock file and packs in `out`."""
+) -> Verified:
+    """Compiles every kernel anew, without caches, and says what differs from a lock file.
+
+    `targets` are those of the lock file if not given. `lock` names a lock file that is kept with the sources; without it, it is
+    that of the library in `out` (default: ./<namespace>), whose packs are compared too. Raises KernelpackError.
+    """
+    started = time.monotonic()
     directory = Path(out if out is not None else namespace).resolve()
-    lock = directory / "ops.lock"
-    if not lock.is_file():
-        raise PackError(f"{lock} does not exist", cure="build the library first: kernelpack build")
-    locked = parse_lock(lock.read_text(), str(lock))
-    plan = plan_library(sources, namespace=namespace, targets=targets)
+    file = directory / "ops.lock" if lock is None else Path(lock)
+    if not file.is_file():
+        raise PackError(f"{file} does not exist", cure="build the library first: kernelpack build")
+    locked = parse_lock(file.read_text(), str(file))
+    asked = list(targets) if targets is not None else sorted({target for target, _ in locked})
+    plan = plan_library(sources, namespace=namespace, targets=asked)
     packs, _ = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=False)
     made = {(line.target, line.variant): line.sha256 for line in map(lock_line, packs.values())}
     found = differences(locked, made)
-    for pack in packs.values():
-        file = directory / "packs" / pack.file_name
-        if not file.is_file():
-            found.append(f"{file} does not exist")
-        elif file.read_text() != str(pack) and locked.get((str(pack.target), pack.variant)) == lock_line(pack).sha256:
-            found.append(f"{file} was altered: it is not what the lock file states")
-    return found
+    for pack in packs.values() if lock is None else ():
+        path = directory / "packs" / pack.file_name
+        if not path.is_file():
+            found.append(f"{path} does not exist")
+        elif path.read_text() != str(pack) and locked.get((str(pack.target), pack.variant)) == lock_line(pack).sha256:
+            found.append(f"{path} was altered: it is not what the lock file states")
+    return Verified(file, tuple(packs.values()), tuple(found), time.monotonic() - started)
 
 
 # -- compiling --------------------------------------------------------------------------------------------------------------
@@ -192,6 +209,27 @@ def compile_variants(
         store.save(keys[variant.entry], packs[variant.entry])
     ordered = {variant.entry: packs[variant.entry] for variant in variants}
     return ordered, tuple(f"{variant.name} for {variant.target}" for variant in missing)
+
+
+def compile_stages(
+    variants: Sequence[KernelVariant], *, jobs: int | None = None, progress: ProgressCallback | None = None
+) -> dict[str, CompiledKernel]:
+    """Returns the kernels by entry, each with the value of every stage. Raises the first error, by name."""
+    started = time.monotonic()
+    finished = 0
+
+    def done(job: CompileJob) -> None:
+        nonlocal finished
+        finished += 1
+        if progress is not None:
+            progress(Progress(finished, len(variants), f"{job.name} for {job.target}", time.monotonic() - started))
+
+    compile_jobs = [replace(_job(variant), keep_stages=True) for variant in variants]
+    results = compile_all(compile_jobs, jobs or knobs.jobs(), done)
+    for variant, result in zip(variants, results, strict=True):
+        if isinstance(result, BaseException):
+            raise _located(variant, result)
+    return {variant.entry: result for variant, result in zip(variants, results, strict=True)}
 
 
 def _module(variant: KernelVariant) -> Any:

@@ -27,17 +27,19 @@ class CompileJob:
     target: Target
     options: Options
     facts: tuple[Fact, ...]
+    keep_stages: bool = False
 
 
 def compile_job(job: CompileJob) -> Any:
-    """Compiles a job in this process and returns the CompiledKernel without its stages."""
+    """Compiles a job in this process and returns the CompiledKernel, without its stages unless they are asked for."""
     from dataclasses import replace
 
     from kernelpack.compiler import compile_ttir, optimise_ttir
     from kernelpack.ir.text import parse_module
 
     module = optimise_ttir(parse_module(job.ttir))
-    return replace(compile_ttir(module, job.target, job.options, job.facts), stages={})
+    kernel = compile_ttir(module, job.target, job.options, job.facts)
+    return kernel if job.keep_stages else replace(kernel, stages={})
 
 
 def compile_all(jobs: Sequence[CompileJob], processes: int, done: Callable[[CompileJob], None]) -> list[Any]:
