@@ -5,6 +5,7 @@ JOBS ?= $(shell nproc)
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+NATIVE := build/.native
 CXX_FILES = $(shell find csrc serving_examples tests \( -name '*.cpp' -o -name '*.h' \) -print)
 
 # everything runs from the checkout; nothing is installed
@@ -30,7 +31,11 @@ $(READY): requirements.txt requirements-dev.txt requirements-demo.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-demo.txt
 	@touch $@
 
-build: $(READY) ## the op library, from ops/ into kernelpack/library; only what changed is compiled
+$(NATIVE): $(READY) setup.py $(wildcard csrc/python/* csrc/kernels/*)
+	$(PY) setup.py --quiet build_ext --inplace
+	@mkdir -p $(@D) && touch $@
+
+build: $(NATIVE) ## kernelpack._C, and the op library, from ops/ into kernelpack/library; only what changed is compiled
 	@$(PY) -m kernelpack build ops --namespace kernelpack --target "$(OP_TARGETS)" --out $(LIBRARY) -j $(JOBS)
 
 lock: build ## ops/ops.lock anew: what `make verify` compares with
@@ -66,5 +71,5 @@ bench: build ## every benchmark on this machine's CPU
 	@set -e; for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name; done
 
 clean: ## removes what was built; .venv stays
-	rm -rf build dist *.egg-info $(LIBRARY) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist *.egg-info kernelpack/_C*.so $(LIBRARY) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs rm -rf
