@@ -1,0 +1,222 @@
+"""Multi-head attention: softmax(query key^T * scale + mask) value, in one pass over the keys.
+
+The algorithm is FlashAttention-2 (Dao, 2023): each program owns BLOCK_M queries of one head and walks the keys in blocks,
+rescaling what it has summed whenever a row's maximum grows (Milakov & Gimelshein, 2018). Scores never reach memory.
+"""
+
+import math
+
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+RANGES = {
+    "dtypes": ("float32", "float16", "bfloat16"),
+    "head_dim": (1, 256),
+    "mask": (None, "bool", "query"),
+    "ranks": (3, 4),
+}
+
+
+@kp.jit
+def attend(
+    acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d,
+    stride_kn, stride_vn, stride_mm, stride_mn,
+    start, stop, queries, keys, head_dim, value_dim, scale,
+    CAUSAL: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Adds the keys from `start` to `stop` to a block of queries. EDGE: some of them do not count for some queries."""
+    k_tile = key + offs_n[None, :] * stride_kn + offs_d[:, None]
+    v_tile = value + offs_n[:, None] * stride_vn + offs_d[None, :]
+    for n in range(start, stop, BLOCK_N):
+        columns = n + offs_n
+        inside = columns < keys
+        if EDGE:
+            k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=inside[None, :] & (offs_d[:, None] < head_dim), other=0.0)
+        else:
+            k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=offs_d[:, None] < head_dim, other=0.0)
+        scores = tl.dot(q, k, input_precision="ieee") * scale
+        if mask is not None:
+            m_tile = mask + offs_m[:, None] * stride_mm + columns[None, :] * stride_mn
+            if EDGE:
+                bias = tl.load(m_tile, mask=(offs_m[:, None] < queries) & inside[None, :])
+            else:
+                bias = tl.load(m_tile, mask=offs_m[:, None] < queries)
+            if mask.dtype.element_ty == tl.int1:
+                scores = tl.where(bias, scores, -float("inf"))
+            else:
+                scores += bias.to(tl.float32) * 1.4426950408889634
+        if EDGE:
+            counts = inside[None, :]
+            if CAUSAL:
+                counts = counts & (offs_m[:, None] >= columns[None, :])
+            scores = tl.where(counts, scores, -float("inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+        # a row that has met masked keys only has the maximum -inf; its exponentials must be 0, not NaN
+        finite_max = tl.where(new_max == -float("inf"), 0.0, new_max) if EDGE or mask is not None else new_max
+        p = tl.exp2(scores - finite_max[:, None])
+        rescale = tl.exp2(row_max - finite_max)
+        row_sum = row_sum * rescale + tl.sum(p, axis=1)
+        row_max = new_max
+        if EDGE:
+            v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=inside[:, None] & (offs_d[None, :] < value_dim), other=0.0)
+        else:
+            v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=offs_d[None, :] < value_dim, other=0.0)
+        acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None], input_precision="ieee")
+    return acc, row_sum, row_max
+
+
+@kp.jit
+def mha_fwd(
+    query, key, value, mask, out,
+    stride_qb: tl.int64, stride_qh: tl.int64, stride_qm: tl.int64,
+    stride_kb: tl.int64, stride_kh: tl.int64, stride_kn: tl.int64,
+    stride_vb: tl.int64, stride_vh: tl.int64, stride_vn: tl.int64,
+    stride_mb: tl.int64, stride_mh: tl.int64, stride_mm: tl.int64, stride_mn: tl.int64,
+    heads, group, queries, keys, head_dim, value_dim, scale,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, SHORT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    """One block of queries of one head. `group` query heads share a key head; scale includes log2(e).
+
+    SPLIT walks the key blocks in which every key counts in a loop of their own, without masks (the CPU backend splits loops
+    by itself). SHORT names the variants for few queries: their blocks are smaller.
+    """
+    batch = (tl.program_id(1) // heads).to(tl.int64)
+    head = (tl.program_id(1) % heads).to(tl.int64)
+    first = tl.program_id(0) * BLOCK_M
+    offs_m = first + tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    offs_d = tl.arange(0, HEAD_DIM)
+    query += batch * stride_qb + head * stride_qh
+    key += batch * stride_kb + head // group * stride_kh
+    value += batch * stride_vb + head // group * stride_vh
+    if mask is not None:
+        mask += batch * stride_mb + head * stride_mh
+    in_query = (offs_m[:, None] < queries) & (offs_d[None, :] < head_dim)
+    q = tl.load(query + offs_m[:, None] * stride_qm + offs_d[None, :], mask=in_query, other=0.0)
+    acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+    row_sum = tl.zeros([BLOCK_M], tl.float32)
+    row_max = tl.full([BLOCK_M], -float("inf"), tl.float32)
+    stop = tl.minimum(keys, first + BLOCK_M) if CAUSAL else keys
+    whole = 0
+    if SPLIT:
+        whole = (tl.minimum(keys, first + 1) if CAUSAL else keys) // BLOCK_N * BLOCK_N
+        acc, row_sum, row_max = attend(
+            acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d, stride_kn, stride_vn, stride_mm, stride_mn,
+            0, whole, queries, keys, head_dim, value_dim, scale, CAUSAL, False, BLOCK_N,
+        )  # fmt: skip
+    acc, row_sum, row_max = attend(
+        acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d, stride_kn, stride_vn, stride_mm, stride_mn,
+        whole, stop, queries, keys, head_dim, value_dim, scale, CAUSAL, True, BLOCK_N,
+    )  # fmt: skip
+    acc = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
+    rows = (tl.program_id(1).to(tl.int64) * queries + offs_m) * value_dim
+    in_out = (offs_m[:, None] < queries) & (offs_d[None, :] < value_dim)
+    tl.store(out + rows[:, None] + offs_d[None, :], acc.to(out.dtype.element_ty), mask=in_out)
+
+
+def cpu_config(point):
+    if point["SHORT"]:
+        return kp.Config({"BLOCK_M": 16, "BLOCK_N": 16, "SPLIT": False})
+    return kp.Config({"BLOCK_M": 64 if point["CAUSAL"] else 128, "BLOCK_N": 64, "SPLIT": False})
+
+
+def cuda_config(point):
+    if point["SHORT"]:
+        return kp.Config({"BLOCK_M": 32, "BLOCK_N": 64, "SPLIT": True}, num_warps=2, num_stages=2)
+    wide = point["HEAD_DIM"] == 256 or point["query"] == tl.float32
+    return kp.Config({"BLOCK_M": 64 if wide else 128, "BLOCK_N": 32 if wide else 64, "SPLIT": True}, num_warps=4, num_stages=2)
+
+
+def built(config):
+    """A causal call has no other mask, so its variants with one are not built."""
+    return lambda point: None if point["CAUSAL"] and point["attn_mask"] is not None else config(point)
+
+
+@kp.op(
+    "mha(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, *, bool is_causal=False, float? scale=None, "
+    "bool enable_gqa=False) -> Tensor",
+    variants={
+        "query": [tl.float32, tl.float16, tl.bfloat16],
+        "attn_mask": [None, tl.int1, kp.same_as("query")],
+        "HEAD_DIM": [32, 64, 128, 256],
+        "CAUSAL": [False, True],
+        "SHORT": [False, True],
+    },
+    configs={"cpu": built(cpu_config), "cuda": built(cuda_config)},
+)
+def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
+    """Scaled dot-product attention with the meaning of torch.nn.functional.scaled_dot_product_attention.
+
+    query [B, H, M, D], key [B, H_kv, N, D], value [B, H_kv, N, D_v], all of one dtype; or without B. attn_mask broadcasts to
+    [B, H, M, N]: bool (True counts) or the query's dtype (added). is_causal: query i sees keys up to i. With enable_gqa, H is a
+    multiple of H_kv; otherwise both are equal. A query that no key counts for gives 0. Returns [B, H, M, D_v], contiguous.
+    """
+    rank = query.dim()
+    kp.check(
+        rank == 3 or rank == 4,
+        f"query must have 3 or 4 dimensions ([batch,] heads, length, head size), its shape is {query.shape}",
+    )
+    kp.check(key.dim() == rank, f"key has {key.dim()} dimensions, query has {rank}")
+    kp.check(value.dim() == rank, f"value has {value.dim()} dimensions, query has {rank}")
+    batches = query.shape[0] if rank == 4 else 1
+    heads, queries, head_dim = query.shape[-3], query.shape[-2], query.shape[-1]
+    kv_heads, keys, value_dim = key.shape[-3], key.shape[-2], value.shape[-1]
+    if rank == 4:
+        kp.check(key.shape[0] == batches, f"key has batch size {key.shape[0]}, query has {batches}")
+        kp.check(value.shape[0] == batches, f"value has batch size {value.shape[0]}, query has {batches}")
+    kp.check(key.shape[-1] == head_dim, f"key has head size {key.shape[-1]}, query has {head_dim}")
+    kp.check(value.shape[-3] == kv_heads, f"value has {value.shape[-3]} heads, key has {kv_heads}")
+    kp.check(value.shape[-2] == keys, f"value has length {value.shape[-2]}, key has {keys}")
+    kp.check(head_dim <= 256, f"query has head size {head_dim}, at most 256 is supported")
+    kp.check(value_dim <= 256, f"value has head size {value_dim}, at most 256 is supported")
+    if enable_gqa:
+        kp.check(
+            heads == 0 or (kv_heads > 0 and heads % kv_heads == 0),
+            f"query has {heads} heads, which is no multiple of key's {kv_heads}",
+        )
+    else:
+        kp.check(
+            kv_heads == heads,
+            f"key has {kv_heads} heads, query has {heads}\n  to fix: pass enable_gqa=True if query heads share key heads",
+        )
+    kp.check(
+        attn_mask is None or not is_causal,
+        "attn_mask and is_causal=True exclude each other\n  to fix: put the causal part into attn_mask",
+    )
+    kp.check(
+        query.stride(-1) == 1 or head_dim <= 1,
+        f"the last dimension of query must be contiguous, its stride is {query.stride(-1)}",
+    )
+    kp.check(
+        key.stride(-1) == 1 or head_dim <= 1, f"the last dimension of key must be contiguous, its stride is {key.stride(-1)}"
+    )
+    kp.check(
+        value.stride(-1) == 1 or value_dim <= 1,
+        f"the last dimension of value must be contiguous, its stride is {value.stride(-1)}",
+    )
+    out = kp.empty((*query.shape[:-1], value_dim), query.dtype, query.device)
+    stride_mb, stride_mh, stride_mm, stride_mn = kp.broadcast_strides(attn_mask, (batches, heads, queries, keys))
+    if scale is None:
+        scale = 1.0 / math.sqrt(max(head_dim, 1))
+    # blocks of 64 queries would waste more than a quarter of their work
+    short = kp.cdiv(queries, 64) * 256 > queries * 5
+    mha_fwd[lambda meta: (kp.cdiv(queries, meta["BLOCK_M"]), batches * heads)](
+        query, key, value, attn_mask, out,
+        query.stride(0) if rank == 4 else 0, query.stride(-3), query.stride(-2),
+        key.stride(0) if rank == 4 else 0, key.stride(-3), key.stride(-2),
+        value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
+        stride_mb, stride_mh, stride_mm, stride_mn,
+        heads, heads // max(kv_heads, 1), queries, keys, head_dim, value_dim, scale * 1.4426950408889634,
+        HEAD_DIM=max(kp.next_power_of_2(max(head_dim, value_dim)), 32), CAUSAL=is_causal, SHORT=short,
+    )  # fmt: skip
+    return out
+
+
+def reference(query, key, value, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
+    """The same in plain torch, in the dtype of its arguments."""
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+    )
