@@ -1,0 +1,232 @@
+"""Times contenders in turns: each in a process that suits it, one at a time, over and over; what counts is the median."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Protocol
+from unittest import mock
+
+import torch
+
+import kernelpack
+from kernelpack.errors import BuildError
+
+OURS = "kernelpack"
+FAST_MKL = "fast-mkl torch"
+"""Stock torch in a process whose MKL takes its fast path also on CPUs of other makers (on Intel's it always does)."""
+
+_TURN = 0.04  # seconds that a turn of short calls lasts: far above the clock's and the pipe's granularity
+_PAUSE = {"cpu": 0.005, "cuda": 0.05}  # idle threads of the last turn stop spinning; the GPU's clocks recover
+_ROTATE = 256 << 20  # bytes of input sets on a GPU: several times its L2 cache
+_TOLERANCE = {torch.float32: 2e-3, torch.float16: 1e-2, torch.bfloat16: 2e-2}  # of the largest element: a sanity check, no more
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to time: what `prepare` makes of `arguments`. One call does `work`, in units of `unit` times seconds.
+
+    `op` is the name in torch.ops.kernelpack that it needs.
+    """
+
+    name: str
+    unit: str
+    work: float
+    device: str
+    peers: tuple[str, ...]
+    op: str = ""
+    threads: int = 1
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a process calls: `inputs` makes one set of arguments, `contenders` take it and return their result.
+
+    A contender that computes something else than kernelpack (a copy) returns None.
+    """
+
+    inputs: Callable[[], tuple[Any, ...]]
+    contenders: Mapping[str, Callable[..., torch.Tensor | None]]
+
+
+class Subject(Protocol):
+    """What a file of benchmarks holds."""
+
+    def cases(self, device: str, quick: bool) -> Sequence[Case]: ...
+
+    def prepare(self, case: Case) -> Prepared: ...
+
+
+# ---- the process that measures ----
+
+
+class Stopwatch:
+    """The inputs and contenders of one case, in this process."""
+
+    def __init__(self, subject: Subject, case: Case) -> None:
+        torch.set_num_threads(case.threads)
+        torch.manual_seed(0)
+        prepared = subject.prepare(case)
+        self.case, self.contenders = case, prepared.contenders
+        self.sets = [prepared.inputs()]
+        if case.device == "cuda":  # calls in a row would find a small input in the L2 cache
+            size = sum(value.nbytes for value in self.sets[0] if isinstance(value, torch.Tensor))
+            self.sets += [prepared.inputs() for _ in range(min(15, _ROTATE // max(size, 1)))]
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raises AssertionError if contenders do not compute the same."""
+        expected: torch.Tensor | None = None
+        for name in names:
+            result = self.contenders[name](*self.sets[0])
+            if result is None:
+                continue
+            if expected is None:
+                expected = result.clone()  # two contenders may write to the same output
+                continue
+            error = (result.float() - expected.float()).abs().max().item()
+            most = _TOLERANCE[expected.dtype] * expected.abs().max().item()
+            if not error <= most:
+                raise AssertionError(f"{self.case.name}: {name} differs from {names[0]} by {error:.3g}, allowed is {most:.3g}")
+
+    def seconds(self, name: str, calls: int) -> float:
+        """Returns the time of one of `calls` calls in a row, after one that wakes threads and fills caches."""
+        time.sleep(_PAUSE[self.case.device])
+        call = self.contenders[name]
+        call(*self.sets[-1])
+        turns = [self.sets[index % len(self.sets)] for index in range(calls)]
+        if self.case.device == "cuda":
+            return _device_seconds(call, turns)
+        start = time.perf_counter()
+        for inputs in turns:
+            call(*inputs)
+        return (time.perf_counter() - start) / calls
+
+
+def _device_seconds(call: Callable[..., Any], turns: Sequence[tuple[Any, ...]]) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000)  # about a millisecond: the calls are queued behind it, so that no gap of the host is timed
+    start.record()
+    for inputs in turns:
+        call(*inputs)
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3 / len(turns)
+
+
+def serve(connection: Connection, subject_name: str, library: str | None) -> None:
+    """Answers method calls of a Process until its pipe closes."""
+    stopwatch: Stopwatch | None = None
+    while True:
+        try:
+            method, *arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            if method == "prepare":
+                stopwatch = None  # frees the last case's memory first
+                load_library(library, arguments[0].op)
+                stopwatch = Stopwatch(importlib.import_module(subject_name), *arguments)
+                answer: Any = None
+            else:
+                answer = getattr(stopwatch, method)(*arguments)
+        except BuildError as error:
+            answer = error
+        except Exception:
+            answer = RuntimeError(traceback.format_exc())
+        connection.send(answer)
+
+
+def load_library(library: str | None, op: str) -> None:
+    """Loads an op library from a folder instead of kernelpack's own. Raises BuildError if torch.ops.kernelpack lacks `op`."""
+    if library is not None:
+        kernelpack.load(library)
+    if op and not hasattr(torch.ops.kernelpack, op):
+        raise BuildError(f"torch.ops.kernelpack.{op} does not exist", cure="build the op library: make build")
+
+
+# ---- the process that directs ----
+
+
+class Process:
+    """A measuring process, with a library loaded in front of all others or not."""
+
+    def __init__(self, subject_name: str, library: str | None, preload: Path | None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, subject_name, library), daemon=True)
+        changes = {} if library is None else {"KERNELPACK_LOAD_LIBRARY": "0"}
+        if preload is not None:
+            changes["LD_PRELOAD"] = " ".join([str(preload), *os.environ.get("LD_PRELOAD", "").split()])
+        with mock.patch.dict(os.environ, changes):
+            self._process.start()
+        theirs.close()
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Runs a method of the process's Stopwatch. Raises BuildError, or RuntimeError with the other process's traceback."""
+        self._connection.send((method, *arguments))
+        try:
+            answer = self._connection.recv()
+        except EOFError:
+            self._process.join()
+            raise RuntimeError(f"the measuring process died with exit status {self._process.exitcode}") from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.join()
+
+
+@contextmanager
+def processes(subject_name: str, library: str | None, peers: Sequence[str]) -> Iterator[Callable[[str], Process]]:
+    """Starts a process for kernelpack and stock peers, and one for fast-mkl torch if it is among them; gives the one for a name."""
+    with ExitStack() as stack:
+        plain = Process(subject_name, library, None)
+        stack.callback(plain.close)
+        fast = plain
+        if FAST_MKL in peers:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            fast = Process(subject_name, library, _fast_mkl_library(Path(folder)))
+            stack.callback(fast.close)
+        yield lambda name: fast if name == FAST_MKL else plain
+
+
+def _fast_mkl_library(folder: Path) -> Path:
+    """Compiles the answer that MKL's dispatcher wants to hear before it takes its fast path, whatever the CPU's maker."""
+    source, library = folder / "fast_mkl.c", folder / "libfast_mkl.so"
+    source.write_text("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
+    subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", "-O2", "-o", str(library), str(source)], check=True)
+    return library
+
+
+def measure(case: Case, process_of: Callable[[str], Process], rounds: int) -> dict[str, float]:
+    """Returns the median seconds of a call of kernelpack and of each peer.
+
+    They take turns: each round times everybody, and each starts with another one.
+    """
+    names = [OURS, *case.peers]
+    used = {name: process_of(name) for name in names}
+    for process in dict.fromkeys(used.values()):
+        process.call("prepare", case)
+        process.call("check", [name for name in names if used[name] is process])
+    calls = {name: max(1, round(_TURN / max(used[name].call("seconds", name, 3), 1e-7))) for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        first = number % len(names)
+        for name in (*names[first:], *names[:first]):
+            times[name].append(used[name].call("seconds", name, min(calls[name], 2000)))
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
