@@ -1,0 +1,149 @@
+"""Matrix product with optional bias and activation: activation(a b + bias)."""
+
+import enum
+
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+RANGES = {
+    "dtypes": ("float32", "float16", "bfloat16"),
+    "bias": (None, "a"),
+    "activation": (0, 1, 2, 3, 4),
+    "ranks": (2, 3, 4),
+}
+
+
+class Activation(enum.IntEnum):
+    NONE = 0
+    RELU = 1
+    GELU = 2
+    GELU_TANH = 3
+    SILU = 4
+
+
+@kp.jit
+def activate(x, activation):
+    """Applies one of Activation, in float32; the branch is the same for a whole program."""
+    if activation == 1:
+        x = tl.where(x < 0.0, 0.0, x)
+    elif activation == 2:
+        x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+    elif activation == 3:
+        x = 0.5 * x * (1.0 + tl.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+    elif activation == 4:
+        x = x / (1.0 + tl.exp(-x))
+    return x
+
+
+@kp.jit
+def matmul_kernel(
+    a, b, bias, out,
+    stride_ab: tl.int64, stride_am: tl.int64, stride_bb: tl.int64, stride_bk: tl.int64, stride_bn: tl.int64,
+    rows, columns, depth, activation,
+    B_TRANSPOSED: tl.constexpr, FEW_ROWS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """One block of one product of a batch. Blocks that run at the same time share rows of a and columns of b: GROUP rows of
+    blocks are walked column by column. B_TRANSPOSED: b is contiguous along k, otherwise along n. FEW_ROWS names the variants
+    with low blocks."""
+    blocks_m, blocks_n = tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N)
+    group = tl.program_id(0) // (GROUP * blocks_n)
+    height = tl.minimum(blocks_m - group * GROUP, GROUP)
+    place = tl.program_id(0) % (GROUP * blocks_n)
+    offs_m = (group * GROUP + place % height) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = place // height * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K)
+    batch = tl.program_id(1).to(tl.int64)
+    a_tile = a + batch * stride_ab + offs_m[:, None] * stride_am + offs_k[None, :]
+    if B_TRANSPOSED:
+        b_tile = b + batch * stride_bb + offs_k[:, None] + offs_n[None, :] * stride_bn
+    else:
+        b_tile = b + batch * stride_bb + offs_k[:, None] * stride_bk + offs_n[None, :]
+    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for k in range(0, depth, BLOCK_K):
+        inside = k + offs_k < depth
+        x = tl.load(a_tile, mask=(offs_m[:, None] < rows) & inside[None, :], other=0.0)
+        y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < columns), other=0.0)
+        acc = tl.dot(x, y, acc, input_precision="ieee")
+        a_tile += BLOCK_K
+        b_tile += BLOCK_K if B_TRANSPOSED else BLOCK_K * stride_bk
+    if bias is not None:
+        acc += tl.load(bias + offs_n, mask=offs_n < columns, other=0.0).to(tl.float32)[None, :]
+    acc = activate(acc, activation)
+    base = out + (batch * rows + offs_m[:, None]) * columns + offs_n[None, :]
+    tl.store(base, acc.to(out.dtype.element_ty), mask=(offs_m[:, None] < rows) & (offs_n[None, :] < columns))
+
+
+def cpu_config(point):
+    if point["FEW_ROWS"]:
+        return kp.Config({"BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1})
+    return kp.Config({"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 32, "GROUP": 8})
+
+
+def cuda_config(point):
+    wide = point["a"] == tl.float32
+    if point["FEW_ROWS"]:
+        return kp.Config({"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 32 if wide else 64, "GROUP": 1}, num_warps=4, num_stages=3)
+    if wide:
+        return kp.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "GROUP": 8}, num_warps=4, num_stages=2)
+    return kp.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8}, num_warps=4, num_stages=3)
+
+
+@kp.op(
+    "matmul(Tensor a, Tensor b, Tensor? bias=None, *, int activation=0) -> Tensor",
+    variants={
+        "a": [tl.float32, tl.float16, tl.bfloat16],
+        "B_TRANSPOSED": [False, True],
+        "FEW_ROWS": [False, True],
+    },
+    configs={"cpu": cpu_config, "cuda": cuda_config},
+)
+def matmul(a, b, bias, activation):
+    """activation(a b + bias), summed in float32 (float32 products are exact, never tf32).
+
+    a [..., M, K] with a contiguous last dimension, b [K, N] or, for a [B, M, K], [B, K, N], contiguous along one of its last two
+    dimensions (b may be a transposed weight); bias [N]; all of one dtype. activation is one of Activation: 0 none, 1 relu,
+    2 gelu (erf), 3 gelu (tanh), 4 silu. Returns [..., M, N], contiguous.
+    """
+    kp.check(a.dim() >= 2, f"a must have at least 2 dimensions, its shape is {a.shape}")
+    kp.check(
+        b.dim() == 2 or (b.dim() == 3 and a.dim() == 3),
+        f"b must have 2 dimensions, or 3 where a has 3; b has {b.dim()}, a {a.dim()}",
+    )
+    depth, columns = a.shape[-1], b.shape[-1]
+    kp.check(b.shape[-2] == depth, f"b has {b.shape[-2]} rows, a has {depth} columns")
+    kp.check(a.stride(-1) == 1 or depth <= 1, f"the last dimension of a must be contiguous, its stride is {a.stride(-1)}")
+    kp.check(
+        b.stride(-1) == 1 or columns <= 1 or b.stride(-2) == 1 or depth <= 1,
+        f"one of the last two dimensions of b must be contiguous, its strides are {b.stride()}\n  to fix: call .contiguous() on it",
+    )
+    if bias is not None:
+        kp.check(bias.dim() == 1 and bias.shape[0] == columns, f"bias has shape {bias.shape}, expected ({columns},)")
+        kp.check(bias.stride(0) == 1 or columns <= 1, f"bias must be contiguous, its stride is {bias.stride(0)}")
+    kp.check(
+        0 <= activation <= 4,
+        f"activation is {activation}, expected 0 (none), 1 (relu), 2 (gelu), 3 (gelu_tanh) or 4 (silu)",
+    )
+    out = kp.empty((*a.shape[:-1], columns), a.dtype, a.device)
+    if b.dim() == 3:
+        kp.check(b.shape[0] == a.shape[0], f"b has batch size {b.shape[0]}, a has {a.shape[0]}")
+        batches, rows, stride_ab, stride_am, stride_bb = a.shape[0], a.shape[1], a.stride(0), a.stride(1), b.stride(0)
+    else:
+        (batches, rows), (stride_ab, stride_am) = kp.collapse_rows(a, ndims=2)
+        stride_bb = 0
+    transposed = b.stride(-1) != 1 and columns > 1
+    matmul_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), batches)](
+        a, b, bias, out, stride_ab, stride_am, stride_bb, b.stride(-2), b.stride(-1),
+        rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=rows <= 64,
+    )  # fmt: skip
+    return out
+
+
+def reference(a, b, bias=None, activation=0):
+    """The same in plain torch, in the dtype of its arguments."""
+    x = a @ b if bias is None else a @ b + bias
+    gelu = torch.nn.functional.gelu
+    functions = (lambda y: y, torch.relu, gelu, lambda y: gelu(y, approximate="tanh"), torch.nn.functional.silu)
+    return functions[activation](x)
