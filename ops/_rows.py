@@ -1,0 +1,43 @@
+"""What ops along the last dimension share: their dtypes, the checks of a tensor's rows, and where a row begins."""
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+DTYPES = [tl.float32, tl.float16, tl.bfloat16]
+
+ELEMENTS_PER_PROGRAM = 16384
+"""On a CPU a program takes as many rows as hold about this many elements: a few microseconds of work."""
+
+
+def check_rows(x, name):
+    """A host function's check that the last dimension is there and can be read without strides."""
+    kp.check(x.dim() >= 1, f"{name} has no dimensions, expected at least one")
+    kp.check(
+        x.stride(-1) == 1 or x.shape[-1] <= 1,
+        f"the last dimension of {name} must be contiguous, its stride is {x.stride(-1)}"
+        "\n  to fix: call .contiguous() on the tensor before the op",
+    )
+
+
+def check_columns(parameter, name, x):
+    """A host function's check that a parameter holds one value for each element of x's last dimension."""
+    kp.check(
+        parameter.dim() == 1 and parameter.shape[0] == x.shape[-1],
+        f"{name} has shape {parameter.shape}, expected one dimension of {x.shape[-1]}, the last of x",
+    )
+    kp.check(
+        parameter.stride(-1) == 1 or parameter.shape[0] <= 1,
+        f"{name} must be contiguous, its stride is {parameter.stride(-1)}\n  to fix: call .contiguous() on it before the op",
+    )
+
+
+def rows_per_program(x):
+    """Returns how many rows of x one program takes: one on a GPU, where programs run side by side."""
+    return 1 if x.is_cuda else max(1, ELEMENTS_PER_PROGRAM // max(x.shape[-1], 1))
+
+
+@kp.jit
+def row_offset(row, size1, size2, stride0, stride1, stride2):
+    """Returns where a row of three collapsed dimensions begins, in elements."""
+    outer = row // size2
+    return (outer // size1) * stride0 + (outer % size1) * stride1 + (row % size2) * stride2

@@ -1,0 +1,85 @@
+"""layer_norm over the last dimension, with the meaning of torch.nn.functional.layer_norm."""
+
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+from ._rows import DTYPES, check_columns, check_rows, row_offset, rows_per_program
+
+RANGES = {"dtypes": DTYPES, "columns": (0, 2**31 - 1), "row_dimensions": 3}
+
+
+@kp.jit
+def layer_norm_kernel(
+    x,
+    weight,
+    bias,
+    out,
+    eps,
+    stride0: tl.int64,
+    stride1: tl.int64,
+    stride2: tl.int64,
+    size1: tl.int64,
+    size2: tl.int64,
+    rows: tl.int64,
+    columns,
+    row_count,
+    BLOCK: tl.constexpr,
+):
+    """Walks `row_count` rows, each three times in blocks: mean, squares of what is left, result."""
+    first = tl.program_id(0).to(tl.int64) * row_count
+    for row in range(first, tl.minimum(first + row_count, rows)):
+        source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
+        target = out + row * columns
+        total = tl.zeros([BLOCK], tl.float32)
+        for begin in range(0, columns, BLOCK):
+            offsets = begin + tl.arange(0, BLOCK)
+            total += tl.load(source + offsets, mask=offsets < columns, other=0.0).to(tl.float32)
+        mean = tl.sum(total, axis=0) / columns
+        squares = tl.zeros([BLOCK], tl.float32)
+        for begin in range(0, columns, BLOCK):
+            offsets = begin + tl.arange(0, BLOCK)
+            inside = offsets < columns
+            value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+            centred = tl.where(inside, value - mean, 0.0)
+            squares = tl.fma(centred, centred, squares)
+        scale = tl.rsqrt(tl.sum(squares, axis=0) / columns + eps)
+        for begin in range(0, columns, BLOCK):
+            offsets = begin + tl.arange(0, BLOCK)
+            inside = offsets < columns
+            value = (tl.load(source + offsets, mask=inside).to(tl.float32) - mean) * scale
+            if weight is not None:
+                value *= tl.load(weight + offsets, mask=inside).to(tl.float32)
+            if bias is not None:
+                value += tl.load(bias + offsets, mask=inside).to(tl.float32)
+            tl.store(target + offsets, value, mask=inside)
+
+
+@kp.op(
+    "layer_norm(Tensor x, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor",
+    variants={"x": DTYPES},
+    configs={"cpu": kp.Config({"BLOCK": 128}), "cuda": kp.Config({"BLOCK": 1024}, num_warps=4)},
+)
+def layer_norm(x, weight, bias, eps):
+    """Returns (x - mean) / sqrt(variance + eps) * weight + bias along the last dimension, in x's shape and dtype.
+
+    `weight` and `bias` have x's dtype and one value for each element of a row.
+    """
+    check_rows(x, "x")
+    if weight is not None:
+        check_columns(weight, "weight", x)
+    if bias is not None:
+        check_columns(bias, "bias", x)
+    out = kp.empty_like(x)
+    (size0, size1, size2), (stride0, stride1, stride2) = kp.collapse_rows(x, ndims=3)
+    rows = size0 * size1 * size2
+    row_count = rows_per_program(x)
+    grid = (kp.cdiv(rows, row_count),)
+    layer_norm_kernel[grid](x, weight, bias, out, eps, stride0, stride1, stride2, size1, size2, rows, x.shape[-1], row_count)
+    return out
+
+
+def reference(x, weight=None, bias=None, eps=1e-05):
+    """The same with torch, in any float dtype."""
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias, eps)

@@ -1,0 +1,117 @@
+"""rope: rotary position embedding, each pair of elements turned by its position's angle."""
+
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+from ._rows import DTYPES, check_rows
+
+RANGES = {"dtypes": DTYPES, "head_size": (2, 2**31 - 1), "dimensions": 4}
+
+
+@kp.jit
+def rope_kernel(
+    x,
+    cos,
+    sin,
+    out,
+    batch_stride: tl.int64,
+    head_stride: tl.int64,
+    position_stride: tl.int64,
+    cos_batch_stride: tl.int64,
+    cos_head_stride: tl.int64,
+    cos_position_stride: tl.int64,
+    sin_batch_stride: tl.int64,
+    sin_head_stride: tl.int64,
+    sin_position_stride: tl.int64,
+    heads,
+    positions,
+    head_size,
+    pairs,
+    position_count,
+    INTERLEAVED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Turns `position_count` positions of one head. A pair is (x[i], x[i + pairs]), or (x[2i], x[2i + 1]) where INTERLEAVED."""
+    row = tl.program_id(1).to(tl.int64)
+    batch, head = row // heads, row % heads
+    first = tl.program_id(0).to(tl.int64) * position_count
+    for position in range(first, tl.minimum(first + position_count, positions)):
+        source = x + batch * batch_stride + head * head_stride + position * position_stride
+        target = out + (row * positions + position) * head_size
+        cos_row = cos + batch * cos_batch_stride + head * cos_head_stride + position * cos_position_stride
+        sin_row = sin + batch * sin_batch_stride + head * sin_head_stride + position * sin_position_stride
+        for begin in range(0, pairs, BLOCK):
+            index = begin + tl.arange(0, BLOCK)
+            inside = index < pairs
+            c = tl.load(cos_row + index, mask=inside).to(tl.float32)
+            s = tl.load(sin_row + index, mask=inside).to(tl.float32)
+            if INTERLEAVED:
+                left, right = 2 * index, 2 * index + 1
+            else:
+                left, right = index, index + pairs
+            a = tl.load(source + left, mask=inside).to(tl.float32)
+            b = tl.load(source + right, mask=inside).to(tl.float32)
+            tl.store(target + left, a * c - b * s, mask=inside)
+            tl.store(target + right, b * c + a * s, mask=inside)
+        for begin in range(2 * pairs, head_size, BLOCK):
+            index = begin + tl.arange(0, BLOCK)
+            inside = index < head_size
+            tl.store(target + index, tl.load(source + index, mask=inside), mask=inside)
+
+
+def config(point):
+    return kp.Config({"BLOCK": 32}) if point.target.backend == "cpu" else kp.Config({"BLOCK": 64}, num_warps=2)
+
+
+@kp.op(
+    "rope(Tensor x, Tensor cos, Tensor sin, *, bool interleaved=False) -> Tensor",
+    variants={
+        "x": DTYPES,
+        "cos": [tl.float32, kp.same_as("x")],
+        "sin": kp.same_as("cos"),
+        "INTERLEAVED": [False, True],
+    },
+    configs={"": config},
+)
+def rope(x, cos, sin, interleaved):
+    """Turns the pairs of x [batch, heads, positions, head size] by angles whose `cos` and `sin` are given.
+
+    cos and sin broadcast to [batch, heads, positions, pairs], in float32 or x's dtype. The first 2 * pairs elements are
+    turned, in pairs (i, i + pairs) or, where `interleaved`, (2i, 2i + 1); the others are copied. For [batch, positions,
+    heads, head size] pass x.transpose(1, 2): strides are free but for the last dimension.
+    """
+    batches, heads, positions, head_size = x.shape
+    check_rows(x, "x")
+    check_rows(cos, "cos")
+    check_rows(sin, "sin")
+    pairs = cos.shape[-1]
+    kp.check(cos.shape == sin.shape, f"sin has shape {sin.shape}, cos has {cos.shape}")
+    kp.check(
+        2 * pairs <= head_size,
+        f"cos has {pairs} columns, expected one for each pair: at most half of x's head size, which is {head_size}",
+    )
+    out = kp.empty_like(x)
+    angles = (batches, heads, positions, pairs)
+    cos0, cos1, cos2, _ = kp.broadcast_strides(cos, angles)
+    sin0, sin1, sin2, _ = kp.broadcast_strides(sin, angles)
+    position_count = 1 if x.is_cuda else max(1, 4096 // max(head_size, 1))
+    grid = (kp.cdiv(positions, position_count), batches * heads)
+    rope_kernel[grid](
+        x, cos, sin, out,
+        x.stride(0), x.stride(1), x.stride(2), cos0, cos1, cos2, sin0, sin1, sin2,
+        heads, positions, head_size, pairs, position_count, INTERLEAVED=interleaved,
+    )  # fmt: skip
+    return out
+
+
+def reference(x, cos, sin, interleaved=False):
+    """The same with torch, in any float dtype."""
+    pairs = cos.shape[-1]
+    turned, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
+    if interleaved:
+        a, b = turned[..., 0::2], turned[..., 1::2]
+        return torch.cat((torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2), rest), -1)
+    a, b = turned[..., :pairs], turned[..., pairs:]
+    return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), -1)
