@@ -88,6 +88,28 @@ class ArgumentProperty:
     applies: Callable[[str], bool]
 
 
+@dataclass(frozen=True)
+class Tool:
+    """A program or library that a backend compiles with. `found` is its version and place, None where it is missing.
+
+    `without` says what cannot be done then, and `cure` how to get it; with `needed`, no kernel compiles.
+    """
+
+    name: str
+    found: str | None
+    needed: bool
+    without: str
+    cure: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of this machine, and the targets whose code it runs, the best first."""
+
+    name: str
+    targets: tuple[Target, ...]
+
+
 class Backend(abc.ABC):
     """A backend. Subclasses are created once and hold no state of a compilation."""
 
@@ -102,6 +124,8 @@ class Backend(abc.ABC):
     `launcher_header`, which generated code includes, and defined in `launcher_sources`, which are compiled into op libraries."""
     launcher_header: Path
     launcher_sources: Sequence[Path]
+    machine_code: str
+    """What `kernelpack inspect` calls the image as text: `sass`, `asm`, ..."""
 
     @abc.abstractmethod
     def resolve_target(self, target: Target) -> Target:
@@ -114,6 +138,22 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def properties(self) -> Sequence[ArgumentProperty]:
         """Returns the argument facts that this backend's code may assume."""
+
+    @abc.abstractmethod
+    def targets(self) -> Sequence[Target]:
+        """Returns every target that `resolve_target` takes, but names such as `native`."""
+
+    @abc.abstractmethod
+    def tools(self) -> Sequence[Tool]:
+        """Returns what this backend compiles with, for `kernelpack doctor`."""
+
+    @abc.abstractmethod
+    def devices(self) -> Sequence[Device]:
+        """Returns the devices of this machine that this backend's code runs on."""
+
+    @abc.abstractmethod
+    def disassemble(self, kernel: CompiledKernel) -> str:
+        """Returns the image as text; `kernel.stages` may be empty. Raises BuildError where a tool for it is missing."""
 
     def load(self, kernel: CompiledKernel) -> Any:
         """Returns a compiled kernel loaded for launches from Python: an object with `launch(grid, values)`."""

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Lowered, Options, Stage
+from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Device, Lowered, Options, Stage, Tool
 from kernelpack.backends.cpu.carry_scalars import carry_scalars
 from kernelpack.backends.cpu.elementwise import is_elementwise
 from kernelpack.backends.cpu.estimate import program_nanoseconds
 from kernelpack.backends.cpu.jit import LoadedObject
-from kernelpack.backends.cpu.levels import level_of, resolve
+from kernelpack.backends.cpu.levels import level_of, resolve, runnable, targets
+from kernelpack.backends.cpu.machine_code import disassemble, model_name
 from kernelpack.backends.cpu.tile_program import TileProgram
 from kernelpack.backends.cpu.tiles_to_llir import tiles_to_llir
 from kernelpack.backends.cpu.ttir_to_tiles import ttir_to_tiles
@@ -42,6 +43,7 @@ class CPUBackend(Backend):
     launcher = "kernelpack::cpu_launcher"
     launcher_header = CSRC / "kernels" / "cpu.h"
     launcher_sources: Sequence[Path] = (CSRC / "kernels" / "cpu.cpp",)
+    machine_code = "asm"
 
     def resolve_target(self, target: Target) -> Target:
         return resolve(target)
@@ -51,6 +53,18 @@ class CPUBackend(Backend):
 
     def properties(self) -> Sequence[ArgumentProperty]:
         return ()
+
+    def targets(self) -> Sequence[Target]:
+        return targets()
+
+    def tools(self) -> Sequence[Tool]:
+        return (Tool("LLVM", codegen.version(), True, "no kernel compiles", "pip install llvmlite"),)
+
+    def devices(self) -> Sequence[Device]:
+        return (Device(model_name(), runnable()),)
+
+    def disassemble(self, kernel: CompiledKernel) -> str:
+        return disassemble(kernel, level_of(kernel.target))
 
     def supports(self, op: Operation, target: Target) -> str | None:
         if op.name not in _STRUCTURE and not is_elementwise(op.name):

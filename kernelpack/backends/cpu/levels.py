@@ -51,7 +51,7 @@ def level_of(target: Target) -> Level:
     """Returns the level of a resolved target. Raises TargetError for one that does not exist."""
     level = _LEVELS.get((target.arch, target.features))
     if level is None:
-        known = ", ".join(["cpu:native", *(str(Target("cpu", arch, features)) for arch, features in _LEVELS)])
+        known = ", ".join(["cpu:native", *map(str, targets())])
         raise TargetError(f"{target} is not a CPU target", cure=f"use one of {known}")
     return level
 
@@ -66,15 +66,32 @@ def resolve(target: Target) -> Target:
     return _native()
 
 
+def targets() -> tuple[Target, ...]:
+    """Returns the target of every level."""
+    return tuple(Target("cpu", arch, features) for arch, features in _LEVELS)
+
+
 @functools.cache
-def _native() -> Target:
+def runnable() -> tuple[Target, ...]:
+    """Returns the targets whose code this machine runs, the best first."""
     if platform.machine() in ("aarch64", "arm64"):
-        return Target("cpu", "aarch64")
+        return (Target("cpu", "aarch64"),)
     have = llvm.get_host_cpu_features()
-    if all(have.get(name) for name in ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")):
-        # dpbf16ps runs at full rate on AMD alone; on Intel it is slower than converting to fp32 (csrc/kernels/cpu.cpp agrees)
-        pays = have.get("avx512bf16") and llvm.get_host_cpu_name().startswith("znver")
-        return Target("cpu", "x86-64-v4", ("avx512bf16",) if pays else ())
+    found: list[Target] = []
     if all(have.get(name) for name in ("avx2", "fma", "bmi2", "f16c")):
-        return Target("cpu", "x86-64-v3")
-    raise TargetError("this machine's CPU has neither AVX2 nor AVX-512", cure="build for another machine by naming its target")
+        found.append(Target("cpu", "x86-64-v3"))
+    if found and all(have.get(name) for name in ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")):
+        found.insert(0, Target("cpu", "x86-64-v4"))
+        if have.get("avx512bf16"):
+            # dpbf16ps runs at full rate on AMD alone; on Intel it is slower than converting to fp32 (csrc/kernels/cpu.cpp agrees)
+            pays = llvm.get_host_cpu_name().startswith("znver")
+            found.insert(0 if pays else 1, Target("cpu", "x86-64-v4", ("avx512bf16",)))
+    return tuple(found)
+
+
+def _native() -> Target:
+    if not runnable():
+        raise TargetError(
+            "this machine's CPU has neither AVX2 nor AVX-512", cure="build for another machine by naming its target"
+        )
+    return runnable()[0]

@@ -45,3 +45,18 @@ def architecture_of(target: Target) -> Architecture:
             cure=f"use one of {', '.join('cuda:' + name for name in ARCHITECTURES)}, or cuda:native",
         )
     return found
+
+
+def runnable(capability: tuple[int, int]) -> tuple[Architecture, ...]:
+    """Returns the architectures whose code a GPU runs, the best first: its own, then older ones of its major version.
+
+    (CUDA C Programming Guide, "Binary Compatibility"; architectures that end in `a` run on exactly that GPU.)
+    """
+    number = capability[0] * 10 + capability[1]
+    fits = [
+        row
+        for row in ARCHITECTURES.values()
+        if row.capability == number
+        or (row.name[-1] != "a" and row.capability // 10 == capability[0] and row.capability < number)
+    ]
+    return tuple(sorted(fits, key=lambda row: (row.capability, row.name[-1] == "a"), reverse=True))

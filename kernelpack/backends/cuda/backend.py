@@ -6,15 +6,22 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Options, Stage
+from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Device, Options, Stage, Tool
 from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
-from kernelpack.backends.cuda.architectures import ARCHITECTURES, architecture_of
-from kernelpack.backends.cuda.driver import device_capability
+from kernelpack.backends.cuda.architectures import ARCHITECTURES, architecture_of, runnable
+from kernelpack.backends.cuda.driver import device_capability, gpus
 from kernelpack.backends.cuda.jit import LoadedImage
 from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx
 from kernelpack.backends.cuda.lowering import LOWERINGS
 from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
-from kernelpack.backends.cuda.toolchain import find_ptxas, nvjitlink_version, ptxas_version
+from kernelpack.backends.cuda.toolchain import (
+    disassemble,
+    find_libdevice,
+    find_nvdisasm,
+    find_ptxas,
+    nvjitlink_version,
+    ptxas_version,
+)
 from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
 from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
 from kernelpack.errors import TargetError, UnsupportedError
@@ -41,6 +48,7 @@ class CUDABackend(Backend):
     launcher = "kernelpack::cuda_launcher"
     launcher_header = CSRC / "kernels" / "cuda.h"
     launcher_sources = tuple(CSRC / "kernels" / f"{name}.cpp" for name in ("cuda", "cuda_driver", "base64"))
+    machine_code = "sass"
 
     def resolve_target(self, target: Target) -> Target:
         if target.arch == "native":
@@ -73,6 +81,43 @@ class CUDABackend(Backend):
             ),
         )
 
+    def targets(self) -> Sequence[Target]:
+        return tuple(Target(self.name, name) for name in ARCHITECTURES)
+
+    def tools(self) -> Sequence[Tool]:
+        ptxas, linker, libdevice, nvdisasm = find_ptxas(), nvjitlink_version(), find_libdevice(), find_nvdisasm()
+        return (
+            Tool("LLVM", llvm_version(), True, "no kernel compiles", "pip install llvmlite"),
+            Tool(
+                "ptxas",
+                f"{ptxas_version(ptxas)}, {ptxas}" if ptxas else None,
+                linker is None,
+                "nvJitLink assembles PTX",
+                "pip install nvidia-cuda-nvcc",
+            ),
+            Tool("nvJitLink", linker, ptxas is None, "ptxas assembles PTX", "pip install cuda-python nvidia-nvjitlink"),
+            Tool(
+                "libdevice",
+                str(libdevice) if libdevice else None,
+                False,
+                "kernels that call sin, pow, erf, ... do not compile",
+                "pip install nvidia-cuda-nvcc",
+            ),
+            Tool(
+                "nvdisasm",
+                str(nvdisasm) if nvdisasm else None,
+                False,
+                "inspect prints no sass",
+                "pip install nvidia-cuda-nvdisasm",
+            ),
+        )
+
+    def devices(self) -> Sequence[Device]:
+        return tuple(Device(gpu.name, tuple(Target(self.name, row.name) for row in runnable(gpu.capability))) for gpu in gpus())
+
+    def disassemble(self, kernel: CompiledKernel) -> str:
+        return disassemble(kernel.image)
+
     def load(self, kernel: CompiledKernel) -> LoadedImage:
         return LoadedImage(kernel)
 
@@ -103,10 +148,9 @@ def _native() -> str:
             "target cuda:native: this machine has no CUDA driver or no GPU",
             cure=f"name an architecture: {', '.join('cuda:' + name for name in ARCHITECTURES)}",
         )
+    if runnable(capability):
+        return runnable(capability)[0].name
     major, minor = capability
-    for name in (f"sm_{major}{minor}a", f"sm_{major}{minor}"):
-        if name in ARCHITECTURES:
-            return name
     raise TargetError(
         f"target cuda:native: the GPU has compute capability {major}.{minor}, which is not supported",
         cure=f"supported are {', '.join(ARCHITECTURES)}",

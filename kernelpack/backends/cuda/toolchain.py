@@ -7,7 +7,10 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
+
+from kernelpack.errors import BuildError
 
 
 def _wheels() -> list[Path]:
@@ -27,6 +30,13 @@ def find_ptxas() -> Path | None:
     if wheel is not None:
         return wheel
     found = shutil.which("ptxas")
+    return Path(found) if found is not None else None
+
+
+@functools.cache
+def find_nvdisasm() -> Path | None:
+    """Returns nvdisasm of the nvidia-cuda-nvdisasm wheel, else the one on PATH, else None."""
+    found = _in_wheels("cu*/bin/nvdisasm") or shutil.which("nvdisasm")
     return Path(found) if found is not None else None
 
 
@@ -63,3 +73,17 @@ def nvjitlink_version() -> str | None:
     except Exception:  # cuda-python raises its own kinds for a library that is not there
         return None
     return f"{major}.{minor}"
+
+
+def disassemble(cubin: bytes) -> str:
+    """Returns the SASS of a cubin. Raises BuildError where there is no nvdisasm."""
+    tool = find_nvdisasm()
+    if tool is None:
+        raise BuildError("nvdisasm was not found", cure="pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit on PATH")
+    with tempfile.NamedTemporaryFile(prefix="kernelpack-", suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([tool, "--print-code", file.name], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"nvdisasm cannot read the cubin: {done.stderr.strip()}")
+    return done.stdout
