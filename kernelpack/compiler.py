@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,8 @@ class CompiledKernel:
     """An image with everything a pack header and a launcher need.
 
     `stages` holds every stage's value by name (`ttir`, then the backend's); `metadata` holds the backend's resource
-    figures (`shared`, `num_warps`, `registers`, `spills`, ...).
+    figures (`shared`, `num_warps`, `registers`, `spills`, ...). `code_sha256` is that of the last stage that is text, whatever
+    the entry is called: kernels with equal code do the same.
     """
 
     entry: str
@@ -31,6 +33,7 @@ class CompiledKernel:
     image: bytes
     metadata: dict[str, Any] = field(default_factory=dict)
     stages: dict[str, Any] = field(default_factory=dict)
+    code_sha256: str = ""
 
 
 def optimise_ttir(module: Operation, *, after_each: Callable[[str, Operation], None] | None = None) -> Operation:
@@ -64,6 +67,8 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
         value = stage(value, lowered)
         stages[name] = value if isinstance(value, bytes) else str(value)
     assert isinstance(value, bytes), f"the last stage of {backend.name} must give bytes"
+    code = [text for text in stages.values() if isinstance(text, str)][-1].replace(lowered.entry, "")
     return CompiledKernel(
-        lowered.entry, target, options, parameters, facts, backend.image_kind, value, lowered.metadata, stages
-    )
+        lowered.entry, target, options, parameters, facts, backend.image_kind, value, lowered.metadata, stages,
+        hashlib.sha256(code.encode()).hexdigest(),
+    )  # fmt: skip

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import kernelpack
 from kernelpack import knobs
-from kernelpack.backends.base import CSRC, Backend, Fact, backend_of
-from kernelpack.compiler import CompiledKernel
-from kernelpack.errors import BuildError, CompilationError, KernelpackError, PackError, SchemaError
-from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.ir.core import entry_function
-from kernelpack.ir.text import print_op
-from kernelpack.opgen.dtypes import DType
+from kernelpack.backends.base import CSRC, Backend, backend_of
+from kernelpack.errors import BuildError, PackError, SchemaError
+from kernelpack.opgen.compile import ProgressCallback, compile_variants
 from kernelpack.opgen.emit import LibraryPlan, library_files
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.package import package_files
 from kernelpack.opgen.sources import find_ops
-from kernelpack.opgen.variants import KernelVariant, OpPlan, Planner
-from kernelpack.opgen.worker import CompileJob, compile_all, compile_job
-from kernelpack.pack.format import KernelPack, parse_pack
-from kernelpack.pack.lock import differences, lock_line, lock_text, parse_lock
+from kernelpack.opgen.variants import KernelVariant, LaunchPlan, OpPlan, Planner
+from kernelpack.pack.format import KernelPack, read_pack
+from kernelpack.pack.lock import differences, lock_line, lock_text, read_lock
 from kernelpack.pack.ninja import TORCH_TARGET_VERSION, NinjaFile, run_ninja, torch_dir, version_script, write_if_changed
 from kernelpack.target import Target
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a build is: `done` of `total` kernels, `what` was finished last, `seconds` since the start."""
-
-    done: int
-    total: int
-    what: str
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -74,9 +56,6 @@ class Plan:
     targets: tuple[tuple[Target, Backend], ...]
     variants: tuple[KernelVariant, ...]
     build_command: str
-
-
-ProgressCallback = Callable[[Progress], None]
 
 
 def plan_library(sources: Sequence[Path | str], *, namespace: str, targets: Iterable[Target | str]) -> Plan:
@@ -150,7 +129,7 @@ def verify(
 ) -> Verified:
     """Compiles every kernel anew, without caches, and says what differs from a lock file.
 
-    `targets` are those of the lock file if not given. `lock` names a lock file that is kept with the sources; without it, it is
+    `targets` are those of the lock file if not given; variants for others are not compared. `lock` names a lock file that is kept with the sources; without it, it is
     that of the library in `out` (default: ./<namespace>), whose packs are compared too. Raises KernelpackError.
     """
     started = time.monotonic()
@@ -158,186 +137,24 @@ def verify(
     file = directory / "ops.lock" if lock is None else Path(lock)
     if not file.is_file():
         raise PackError(f"{file} does not exist", cure="build the library first: kernelpack build")
-    locked = parse_lock(file.read_text(), str(file))
+    locked = read_lock(file)
     asked = list(targets) if targets is not None else sorted({target for target, _ in locked})
     plan = plan_library(sources, namespace=namespace, targets=asked)
+    compared = {str(target) for target, _ in plan.targets}
+    locked = {key: sha256 for key, sha256 in locked.items() if key[0] in compared}
     packs, _ = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=False)
     made = {(line.target, line.variant): line.sha256 for line in map(lock_line, packs.values())}
     found = differences(locked, made)
     for pack in packs.values() if lock is None else ():
         path = directory / "packs" / pack.file_name
-        if not path.is_file():
-            found.append(f"{path} does not exist")
-        elif path.read_text() != str(pack) and locked.get((str(pack.target), pack.variant)) == lock_line(pack).sha256:
-            found.append(f"{path} was altered: it is not what the lock file states")
-    return Verified(file, tuple(packs.values()), tuple(found), time.monotonic() - started)
-
-
-# -- compiling --------------------------------------------------------------------------------------------------------------
-
-
-def compile_variants(
-    variants: Sequence[KernelVariant], *, jobs: int | None = None, progress: ProgressCallback | None = None, cache: bool = True
-) -> tuple[dict[str, KernelPack], tuple[str, ...]]:
-    """Returns the packs by entry, and the names of the kernels that were compiled now. Raises the first error, by name."""
-    started = time.monotonic()
-    store = _Store(knobs.cache_dir() if cache else None)
-    keys = {variant.entry: store.key(variant) for variant in variants}
-    packs: dict[str, KernelPack] = {}
-    missing: list[KernelVariant] = []
-    for variant in variants:
-        found = store.load(keys[variant.entry])
-        if found is None:
-            missing.append(variant)
-        else:
-            packs[variant.entry] = found
-    finished = len(packs)
-
-    def done(job: CompileJob) -> None:
-        nonlocal finished
-        finished += 1
-        if progress is not None:
-            progress(Progress(finished, len(variants), f"{job.name} for {job.target}", time.monotonic() - started))
-
-    if progress is not None and packs:
-        progress(Progress(finished, len(variants), "kernels from the cache", time.monotonic() - started))
-    results = compile_all([_job(variant) for variant in missing], jobs or knobs.jobs(), done)
-    for variant, result in zip(missing, results, strict=True):
-        if isinstance(result, BaseException):
-            raise _located(variant, result)
-        packs[variant.entry] = _pack(variant, result)
-        store.save(keys[variant.entry], packs[variant.entry])
-    ordered = {variant.entry: packs[variant.entry] for variant in variants}
-    return ordered, tuple(f"{variant.name} for {variant.target}" for variant in missing)
-
-
-def compile_stages(
-    variants: Sequence[KernelVariant], *, jobs: int | None = None, progress: ProgressCallback | None = None
-) -> dict[str, CompiledKernel]:
-    """Returns the kernels by entry, each with the value of every stage. Raises the first error, by name."""
-    started = time.monotonic()
-    finished = 0
-
-    def done(job: CompileJob) -> None:
-        nonlocal finished
-        finished += 1
-        if progress is not None:
-            progress(Progress(finished, len(variants), f"{job.name} for {job.target}", time.monotonic() - started))
-
-    compile_jobs = [replace(_job(variant), keep_stages=True) for variant in variants]
-    results = compile_all(compile_jobs, jobs or knobs.jobs(), done)
-    for variant, result in zip(variants, results, strict=True):
-        if isinstance(result, BaseException):
-            raise _located(variant, result)
-    return {variant.entry: result for variant, result in zip(variants, results, strict=True)}
-
-
-def _module(variant: KernelVariant) -> Any:
-    """Runs the front end and names the kernel's symbol."""
-    constexprs = {name: _language_value(value) for name, value in variant.constexprs.items()}
-    facts = tuple(fact for fact in variant.facts if fact not in variant.ones)
-    module = ast_to_ttir(variant.kernel, dict(variant.signature), constexprs, facts)
-    entry_function(module).attributes["sym_name"] = variant.entry
-    return module
-
-
-def _language_value(value: Any) -> Any:
-    if isinstance(value, DType):
-        from kernelpack.language.types import parse_type
-
-        return parse_type(value.language)
-    return value
-
-
-def _job(variant: KernelVariant) -> CompileJob:
-    """The ttir travels without source locations: equal kernels compile to equal bytes wherever their text stands."""
-    facts = tuple(fact for fact in variant.facts if fact not in variant.ones)
-    return CompileJob(variant.name, print_op(_module(variant)), variant.target, variant.options, facts)
-
-
-def _located(variant: KernelVariant, error: BaseException) -> BaseException:
-    """Returns an error of a worker with the user's line, found by compiling once more with locations in this process."""
-    if not isinstance(error, CompilationError) or error.location is not None:
-        return error
-    try:
-        facts = tuple(fact for fact in variant.facts if fact not in variant.ones)
-        compile_job(
-            CompileJob(variant.name, print_op(_module(variant), locations=True), variant.target, variant.options, facts)
-        )
-    except KernelpackError as located:
-        return located
-    return error
-
-
-def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
-    figures = {name: int(value) if isinstance(value, bool) else value for name, value in kernel.metadata.items()}
-    return KernelPack(
-        op=variant.op,
-        variant=variant.name,
-        target=kernel.target,
-        image_kind=kernel.image_kind,
-        entry=kernel.entry,
-        parameters=kernel.parameters,
-        constexprs={name: _constexpr_text(value) for name, value in variant.constexprs.items()},
-        options=kernel.options,
-        facts=tuple(sorted({*kernel.facts, *variant.ones})),
-        metadata={name: value for name, value in figures.items() if isinstance(value, (int, float))},
-        tools={"kernelpack": kernelpack.__version__, **backend_of(kernel.target).tool_versions()},
-        image=kernel.image,
-    )
-
-
-def _constexpr_text(value: Any) -> str:
-    return f"tl.{value.name}" if isinstance(value, DType) else repr(value)
-
-
-class _Store:
-    """Packs of earlier builds, by everything that decides their bytes."""
-
-    def __init__(self, directory: Path | None) -> None:
-        self.directory = directory / "packs" if directory is not None else None
-        self.compiler = _compiler_hash() if directory is not None else ""
-
-    def key(self, variant: KernelVariant) -> str:
-        facts: tuple[Fact, ...] = variant.facts
-        parts = [
-            self.compiler,
-            json.dumps(dict(backend_of(variant.target).tool_versions()), sort_keys=True),
-            variant.kernel.cache_key if self.directory is not None else "",
-            repr((variant.op, variant.name, variant.entry, str(variant.target), sorted(variant.signature.items()))),
-            repr((list(variant.constexprs.items()), variant.options, facts)),
-        ]
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-    def load(self, key: str) -> KernelPack | None:
-        if self.directory is None:
-            return None
-        path = self.directory / key[:2] / f"{key}.kpack"
         try:
-            return parse_pack(path.read_text(), str(path))
-        except (OSError, PackError, UnicodeDecodeError):  # missing, or cut short by a full disk: compile again
-            return None
-
-    def save(self, key: str, pack: KernelPack) -> None:
-        if self.directory is None:
-            return
-        path = self.directory / key[:2] / f"{key}.kpack"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{time.monotonic_ns()}")
-        partial.write_text(str(pack))
-        partial.replace(path)  # whole or not at all, also with several builds at once
-
-
-def _compiler_hash() -> str:
-    """Returns the hash of the compiler's own source: a changed compiler compiles everything anew."""
-    root = Path(kernelpack.__file__).parent
-    rooms = ("frontend", "language", "ir", "passes", "analysis", "layout", "llvm", "backends")
-    files = [path for room in rooms for path in sorted((root / room).rglob("*.py"))]
-    digest = hashlib.sha256()
-    for path in [*files, root / "compiler.py", root / "target.py", Path(__file__).parents[1] / "pack" / "format.py"]:
-        digest.update(path.relative_to(root).as_posix().encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+            if str(read_pack(path)) != str(pack) and locked.get((str(pack.target), pack.variant)) == lock_line(pack).sha256:
+                found.append(f"{path} is not the pack that the lock file states")
+        except FileNotFoundError:
+            found.append(f"{path} does not exist")
+        except PackError as problem:
+            found.append(problem.message)
+    return Verified(file, tuple(packs.values()), tuple(found), time.monotonic() - started)
 
 
 # -- writing and linking ----------------------------------------------------------------------------------------------------
@@ -348,7 +165,19 @@ def _library_plan(plan: Plan, packs: dict[str, KernelPack]) -> LibraryPlan:
     for target, backend in plan.targets:
         targets[backend.name] = (*targets.get(backend.name, ()), target)
     backends = tuple(dict.fromkeys(backend for _, backend in plan.targets))
-    return LibraryPlan(plan.namespace, kernelpack.__version__, plan.build_command, plan.op_plans, backends, targets, packs)
+    ops = tuple(
+        replace(op, launches=tuple(_without_repetitions(launch, packs) for launch in op.launches)) for op in plan.op_plans
+    )
+    return LibraryPlan(plan.namespace, kernelpack.__version__, plan.build_command, ops, backends, targets, packs)
+
+
+def _without_repetitions(launch: LaunchPlan, packs: dict[str, KernelPack]) -> LaunchPlan:
+    """Returns a launch without the rows of variants that were left out when compiling."""
+    points = {
+        target: [[row for row in point if row.variant.entry in packs] for point in points]
+        for target, points in launch.points.items()
+    }
+    return replace(launch, points=points)
 
 
 def _write(built: Built, library: LibraryPlan, plan: Plan) -> None:

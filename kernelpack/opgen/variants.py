@@ -31,7 +31,10 @@ from kernelpack.target import Target
 
 @dataclass(frozen=True)
 class KernelVariant:
-    """A kernel to compile. `signature` holds the run-time parameters in order, `constexprs` the rest (None: absent tensor)."""
+    """A kernel to compile. `signature` holds the run-time parameters in order, `constexprs` the rest (None: absent tensor).
+
+    `plain` is the entry of the variant that assumes nothing; None: this is it.
+    """
 
     name: str
     op: str
@@ -42,6 +45,12 @@ class KernelVariant:
     options: Options
     facts: tuple[Fact, ...]
     entry: str
+    plain: str | None = None
+
+    @property
+    def compiled_facts(self) -> tuple[Fact, ...]:
+        """The facts that the backend may use."""
+        return tuple(fact for fact in self.facts if fact.property != EQUAL_TO)
 
     @property
     def ones(self) -> tuple[Fact, ...]:
@@ -183,6 +192,7 @@ class Planner:
                     constexprs | dict.fromkeys(sorted(ones), 1),
                     options,
                     tuple(sorted([*facts, *(Fact(name, EQUAL_TO, 1) for name in ones)])),
+                    rows[0].variant.entry if rows else None,
                 )
                 meta = tuple(int(constexprs[name]) for name in plan.launch.meta_names)
                 if not any(row.variant is variant for row in rows):
@@ -202,6 +212,7 @@ class Planner:
         constexprs: dict[str, Any],
         options: Options,
         facts: tuple[Fact, ...],
+        plain: str | None,
     ) -> KernelVariant:
         values = tuple((key, repr(value)) for key, value in sorted(constexprs.items()))
         key = (id(kernel), target, tuple(signature.items()), values, options, facts)
@@ -214,7 +225,7 @@ class Planner:
                 unique = f"{stem}-{count}.{suffix}"
             self.names.add((unique, target))
             entry = re.sub(r"\W", "_", f"{self.namespace}_{unique}_{target.slug}")
-            found = KernelVariant(unique, op, kernel, target, signature, constexprs, options, facts, entry)
+            found = KernelVariant(unique, op, kernel, target, signature, constexprs, options, facts, entry, plain)
             self.variants[key] = found
         return found
 

@@ -23,6 +23,7 @@ class CompileJob:
     """One kernel to compile: its ttir as the front end made it, under its final symbol."""
 
     name: str
+    entry: str
     ttir: str
     target: Target
     options: Options
@@ -42,10 +43,10 @@ def compile_job(job: CompileJob) -> Any:
     return kernel if job.keep_stages else replace(kernel, stages={})
 
 
-def compile_all(jobs: Sequence[CompileJob], processes: int, done: Callable[[CompileJob], None]) -> list[Any]:
+def compile_all(jobs: Sequence[CompileJob], processes: int, done: Callable[[CompileJob, Any], None]) -> list[Any]:
     """Compiles jobs in parallel processes and returns a CompiledKernel, or the exception, for each, in order.
 
-    `done` is called after each, one at a time, from any thread. A process that dies gives a BuildError that names its job.
+    `done` is called with each result, one at a time, from any thread. A process that dies gives a BuildError that names its job.
     """
     results: list[Any] = [None] * len(jobs)
     queue: SimpleQueue[int] = SimpleQueue()
@@ -65,7 +66,7 @@ def compile_all(jobs: Sequence[CompileJob], processes: int, done: Callable[[Comp
             if worker.dead:
                 worker = None
             with lock:
-                done(jobs[index])
+                done(jobs[index], results[index])
         if worker is not None:
             worker.close()
 

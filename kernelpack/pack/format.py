@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kernelpack.backends.base import Fact, Options, Parameter
 from kernelpack.errors import PackError, TargetError
@@ -26,7 +27,8 @@ class KernelPack:
     """A compiled kernel with everything a launcher, a guard and a reader need. `str()` and `parse_pack` are inverse.
 
     `metadata` holds the backend's figures (shared, num_warps, registers, spills, program_ns, ...), `tools` the versions of
-    what made the image, `constexprs` what the kernel was compiled for, as text.
+    what made the image, `constexprs` what the kernel was compiled for, as text, `code_sha256` the hash of the image's assembly
+    whatever its entry is called ("" if there is none).
     """
 
     op: str
@@ -41,6 +43,7 @@ class KernelPack:
     metadata: Mapping[str, Number]
     tools: Mapping[str, str]
     image: bytes = field(repr=False)
+    code_sha256: str = ""
 
     @property
     def file_name(self) -> str:
@@ -67,7 +70,7 @@ class KernelPack:
         lines += [f"fact: {fact}" for fact in self.facts]
         lines += [f"figure: {name} = {self.metadata[name]!r}" for name in sorted(self.metadata)]
         lines += [f"tool: {name} = {self.tools[name]}" for name in sorted(self.tools)]
-        lines += [f"image bytes: {len(self.image)}", f"image sha256: {self.sha256}"]
+        lines += [f"code sha256: {self.code_sha256}", f"image bytes: {len(self.image)}", f"image sha256: {self.sha256}"]
         return lines
 
     def __str__(self) -> str:
@@ -79,6 +82,19 @@ class KernelPack:
 
 def _hash(lines: list[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def read_pack(path: Path) -> KernelPack:
+    """Reads a pack file. Raises OSError, and PackError with file and line."""
+    data = path.read_bytes()
+    try:
+        return parse_pack(data.decode(), str(path))
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise PackError(f"{path}:{line}: the pack is not text", cure=_CURE) from None
+
+
+_CURE = "build it again: kernelpack build"
 
 
 def parse_pack(text: str, name: str = "pack") -> KernelPack:
@@ -100,7 +116,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
     facts = tuple(_fact(reader, value) for value in reader.fields("fact"))
     figures = {key: _number(reader, value) for key, value in (_pair(reader, v) for v in reader.fields("figure"))}
     tools = dict(_pair(reader, value) for value in reader.fields("tool"))
-    size, image_hash = reader.field("image bytes"), reader.field("image sha256")
+    code_hash, size, image_hash = (reader.field(key) for key in ("code sha256", "image bytes", "image sha256"))
     header = reader.lines[start : reader.line]
     if reader.field("header sha256") != _hash(header):
         raise reader.fail("the header was altered: its SHA-256 does not fit")
@@ -125,6 +141,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
         metadata=figures,
         tools=tools,
         image=image,
+        code_sha256=code_hash,
     )
     if str(pack) != text:  # e.g. another order, other line breaks, base64 with other padding bits
         raise reader.fail("the text is not in the one form that a build writes")
@@ -140,7 +157,7 @@ class _Reader:
         self.line = 0
 
     def fail(self, message: str) -> PackError:
-        return PackError(f"{self.name}:{self.line}: {message}", cure="build it again: kernelpack build")
+        return PackError(f"{self.name}:{self.line}: {message}", cure=_CURE)
 
     def take(self) -> str:
         if self.line >= len(self.lines):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernelpack.errors import PackError
 from kernelpack.pack.format import KernelPack
@@ -31,6 +32,14 @@ def lock_text(packs: Iterable[KernelPack]) -> str:
 
 def lock_line(pack: KernelPack) -> LockLine:
     return LockLine(str(pack.target), pack.variant, hashlib.sha256(str(pack).encode()).hexdigest())
+
+
+def read_lock(path: Path) -> dict[tuple[str, str], str]:
+    """Reads a lock file; see `parse_lock`. Raises OSError and PackError."""
+    try:
+        return parse_lock(path.read_text(), str(path))
+    except UnicodeDecodeError:
+        raise PackError(f"{path}:1: the lock file is not text", cure="build it again: kernelpack build") from None
 
 
 def parse_lock(text: str, name: str = "ops.lock") -> dict[tuple[str, str], str]:

@@ -1,0 +1,220 @@
+"""Compiles the variants of a library in parallel processes, or takes them from earlier builds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import kernelpack
+from kernelpack import knobs
+from kernelpack.backends.base import Fact, backend_of
+from kernelpack.compiler import CompiledKernel
+from kernelpack.errors import CompilationError, KernelpackError, PackError
+from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.ir.core import entry_function
+from kernelpack.ir.text import print_op
+from kernelpack.opgen.dtypes import DType
+from kernelpack.opgen.variants import KernelVariant
+from kernelpack.opgen.worker import CompileJob, compile_all, compile_job
+from kernelpack.pack.format import KernelPack, read_pack
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a build is: `done` of `total` kernels, `what` was finished last, `seconds` since the start."""
+
+    done: int
+    total: int
+    what: str
+    seconds: float
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+def compile_variants(
+    variants: Sequence[KernelVariant], *, jobs: int | None = None, progress: ProgressCallback | None = None, cache: bool = True
+) -> tuple[dict[str, KernelPack], tuple[str, ...]]:
+    """Returns the packs by entry, and the names of the kernels that were compiled now. Raises the first error, by name.
+
+    A specialised variant whose code is that of the plain one is left out: its assumptions made no difference.
+    """
+    store = _Store(knobs.cache_dir() if cache else None)
+    keys = {variant.entry: store.key(variant) for variant in variants}
+    packs = {variant.entry: found for variant in variants if (found := store.load(keys[variant.entry])) is not None}
+    missing = [variant for variant in variants if variant.entry not in packs]
+    by_name = {variant.entry: variant for variant in missing}
+
+    def keep(entry: str, kernel: CompiledKernel) -> None:
+        packs[entry] = _pack(by_name[entry], kernel)
+        store.save(keys[entry], packs[entry])
+
+    _compile(missing, len(variants), keep, jobs, progress)
+    kept = {variant.entry: packs[variant.entry] for variant in variants if not _is_repetition(variant, packs)}
+    return kept, tuple(f"{variant.name} for {variant.target}" for variant in missing if variant.entry in kept)
+
+
+def compile_stages(
+    variants: Sequence[KernelVariant], *, jobs: int | None = None, progress: ProgressCallback | None = None
+) -> dict[str, CompiledKernel]:
+    """Returns the kernels by entry, each with the value of every stage. Raises the first error, by name."""
+    kernels: dict[str, CompiledKernel] = {}
+    _compile(variants, len(variants), kernels.__setitem__, jobs, progress, keep_stages=True)
+    return {variant.entry: kernels[variant.entry] for variant in variants}
+
+
+def _compile(
+    missing: Sequence[KernelVariant],
+    total: int,
+    keep: Callable[[str, CompiledKernel], None],
+    jobs: int | None,
+    progress: ProgressCallback | None,
+    keep_stages: bool = False,
+) -> None:
+    """Compiles variants and hands each kernel over as soon as it is there, so that a build that breaks off loses little."""
+    started = time.monotonic()
+    finished = total - len(missing)
+    if progress is not None and finished:
+        progress(Progress(finished, total, "kernels from the cache", 0.0))
+
+    def done(job: CompileJob, result: Any) -> None:
+        nonlocal finished
+        finished += 1
+        if not isinstance(result, BaseException):
+            keep(job.entry, result)
+        if progress is not None:
+            progress(Progress(finished, total, f"{job.name} for {job.target}", time.monotonic() - started))
+
+    texts: dict[Any, str] = {}
+    compile_jobs = [replace(_job(variant, texts), keep_stages=keep_stages) for variant in missing]
+    for variant, result in zip(missing, compile_all(compile_jobs, jobs or knobs.jobs(), done), strict=True):
+        if isinstance(result, BaseException):
+            raise _located(variant, result)
+
+
+def _is_repetition(variant: KernelVariant, packs: dict[str, KernelPack]) -> bool:
+    """Whether a specialised variant compiled to the code of the variant that assumes nothing."""
+    if variant.plain is None or variant.ones:
+        return False
+    code = packs[variant.entry].code_sha256
+    return code != "" and code == packs[variant.plain].code_sha256
+
+
+_ENTRY = "__entry__"
+
+
+def _job(variant: KernelVariant, texts: dict[Any, str]) -> CompileJob:
+    """Runs the front end, once for all targets that share its result in `texts`.
+
+    The ttir travels without source locations: equal kernels compile to equal bytes wherever their text stands.
+    """
+    key = (id(variant.kernel), tuple(variant.signature.items()), repr(list(variant.constexprs.items())), variant.compiled_facts)
+    if key not in texts:
+        texts[key] = print_op(_module(variant, _ENTRY))
+    ttir = texts[key].replace(_ENTRY, variant.entry)
+    return CompileJob(variant.name, variant.entry, ttir, variant.target, variant.options, variant.compiled_facts)
+
+
+def _module(variant: KernelVariant, entry: str) -> Any:
+    """Runs the front end and names the kernel's symbol."""
+    constexprs = {name: _language_value(value) for name, value in variant.constexprs.items()}
+    module = ast_to_ttir(variant.kernel, dict(variant.signature), constexprs, variant.compiled_facts)
+    entry_function(module).attributes["sym_name"] = entry
+    return module
+
+
+def _language_value(value: Any) -> Any:
+    if isinstance(value, DType):
+        from kernelpack.language.types import parse_type
+
+        return parse_type(value.language)
+    return value
+
+
+def _located(variant: KernelVariant, error: BaseException) -> BaseException:
+    """Returns an error of a worker with the user's line, found by compiling once more with locations in this process."""
+    if not isinstance(error, CompilationError) or error.location is not None:
+        return error
+    try:
+        ttir = print_op(_module(variant, variant.entry), locations=True)
+        compile_job(CompileJob(variant.name, variant.entry, ttir, variant.target, variant.options, variant.compiled_facts))
+    except KernelpackError as located:
+        return located
+    return error
+
+
+def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
+    figures = {name: int(value) if isinstance(value, bool) else value for name, value in kernel.metadata.items()}
+    return KernelPack(
+        op=variant.op,
+        variant=variant.name,
+        target=kernel.target,
+        image_kind=kernel.image_kind,
+        entry=kernel.entry,
+        parameters=kernel.parameters,
+        constexprs={name: _constexpr_text(value) for name, value in variant.constexprs.items()},
+        options=kernel.options,
+        facts=tuple(sorted({*kernel.facts, *variant.ones})),
+        metadata={name: value for name, value in figures.items() if isinstance(value, (int, float))},
+        tools={"kernelpack": kernelpack.__version__, **backend_of(kernel.target).tool_versions()},
+        code_sha256=kernel.code_sha256,
+        image=kernel.image,
+    )
+
+
+def _constexpr_text(value: Any) -> str:
+    return f"tl.{value.name}" if isinstance(value, DType) else repr(value)
+
+
+class _Store:
+    """Packs of earlier builds, by everything that decides their bytes."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self.directory = directory / "packs" if directory is not None else None
+        self.compiler = _compiler_hash() if directory is not None else ""
+
+    def key(self, variant: KernelVariant) -> str:
+        facts: tuple[Fact, ...] = variant.facts
+        parts = [
+            self.compiler,
+            json.dumps(dict(backend_of(variant.target).tool_versions()), sort_keys=True),
+            variant.kernel.cache_key if self.directory is not None else "",
+            repr((variant.op, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
+            repr((list(variant.constexprs.items()), variant.options, facts)),
+        ]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def load(self, key: str) -> KernelPack | None:
+        if self.directory is None:
+            return None
+        try:
+            return read_pack(self.directory / key[:2] / f"{key}.kpack")
+        except (OSError, PackError):  # missing, or cut short by a full disk: compile again
+            return None
+
+    def save(self, key: str, pack: KernelPack) -> None:
+        if self.directory is None:
+            return
+        path = self.directory / key[:2] / f"{key}.kpack"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{time.monotonic_ns()}")
+        partial.write_text(str(pack))
+        partial.replace(path)  # whole or not at all, also with several builds at once
+
+
+def _compiler_hash() -> str:
+    """Returns the hash of the compiler's own source: a changed compiler compiles everything anew."""
+    root = Path(kernelpack.__file__).parent
+    rooms = ("frontend", "language", "ir", "passes", "analysis", "layout", "llvm", "backends")
+    files = [path for room in rooms for path in sorted((root / room).rglob("*.py"))]
+    files += [root / name for name in ("compiler.py", "target.py", "pack/format.py", "opgen/compile.py", "opgen/worker.py")]
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
