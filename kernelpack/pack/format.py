@@ -102,11 +102,9 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
     reader = _Reader(text, name)
     reader.exactly(_FIRST_LINE, "it is no kernel pack, or one of another version")
     start = reader.line
-    one = {key: reader.field(key) for key in ("op", "variant", "target", "image kind", "entry")}
-    try:
-        target = Target.parse(one["target"])
-    except TargetError as error:
-        raise reader.fail(error.message) from None
+    op, variant = reader.field("op"), reader.field("variant")
+    target = _target(reader, reader.field("target"))
+    image_kind, entry = reader.field("image kind"), reader.field("entry")
     parameters = []
     for value in reader.fields("parameter"):
         parameter, _, kind = value.partition(" ")
@@ -129,11 +127,11 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
     if str(len(image)) != size or hashlib.sha256(image).hexdigest() != image_hash:
         raise reader.fail("the image was altered: its size or SHA-256 does not fit")
     pack = KernelPack(
-        op=one["op"],
-        variant=one["variant"],
+        op=op,
+        variant=variant,
         target=target,
-        image_kind=one["image kind"],
-        entry=one["entry"],
+        image_kind=image_kind,
+        entry=entry,
         parameters=tuple(parameters),
         constexprs=constexprs,
         options=_options(reader, given),
@@ -178,6 +176,13 @@ class _Reader:
     def fields(self, key: str) -> Iterator[str]:
         while self.line < len(self.lines) and self.lines[self.line].startswith(f"{key}: "):
             yield self.field(key)
+
+
+def _target(reader: _Reader, text: str) -> Target:
+    try:
+        return Target.parse(text)
+    except TargetError as error:
+        raise reader.fail(error.message) from None
 
 
 def _pair(reader: _Reader, text: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-OPS = '''
+OPS = """
 import kernelpack as kp
 import kernelpack.language as tl
 
@@ -31,7 +31,7 @@ def double(x):
     out = kp.empty_like(x)
     double_kernel[(kp.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
     return out
-'''
+"""
 
 
 def run(code: str, *arguments: object, cwd: Path, path: Path) -> str:
@@ -60,7 +60,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source / "ops").mkdir()
     (source / "ops" / "double.py").write_text(OPS)
     target = tmp_path_factory.mktemp("installed")
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--target",
+        str(target),
+    ]
     done = subprocess.run(
         [*command, "."],
         capture_output=True,

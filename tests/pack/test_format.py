@@ -1,0 +1,121 @@
+"""A pack's text and what it says agree; a pack or lock file that a build did not write is refused with file and line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernelpack.backends.base import Fact, Options, Parameter
+from kernelpack.errors import PackError
+from kernelpack.pack.format import KernelPack, parse_pack, read_pack
+from kernelpack.pack.lock import differences, lock_text, parse_lock, read_lock
+from kernelpack.target import Target
+
+PACK = KernelPack(
+    op="scale",
+    variant="scale_kernel-f32.aligned",
+    target=Target.parse("cuda:sm_90a"),
+    image_kind="cubin",
+    entry="my_scale_kernel",
+    parameters=(Parameter("x", "!tt.ptr<f32>"), Parameter("n", "i32")),
+    constexprs={"BLOCK": "1024", "bias": "None"},
+    options=Options(num_warps=8, maxnreg=128),
+    facts=(Fact("n", "tt.divisibility", 16), Fact("x", "tt.divisibility", 16)),
+    metadata={"registers": 32, "program_ns": 12.5},
+    tools={"llvm": "22.1", "assembler": "ptxas 13.5"},
+    image=bytes(range(200)),
+    code_sha256="ab" * 32,
+)
+
+
+def test_text_and_pack_are_inverse() -> None:
+    text = str(PACK)
+    assert parse_pack(text) == PACK
+    assert text.splitlines()[:9] == [
+        "kernelpack kernel pack, version 1",
+        "op: scale",
+        "variant: scale_kernel-f32.aligned",
+        "target: cuda:sm_90a",
+        "image kind: cubin",
+        "entry: my_scale_kernel",
+        "parameter: x !tt.ptr<f32>",
+        "parameter: n i32",
+        "constexpr: BLOCK = 1024",
+    ]
+    assert f"image sha256: {PACK.sha256}" in text.splitlines()
+
+
+@pytest.mark.parametrize("byte", ["0", "A", ":", " ", "\n", "é"])
+def test_every_altered_byte_is_refused_with_file_and_line(byte: str) -> None:
+    text = str(PACK)
+    lines = text.count("\n")
+    for position, old in enumerate(text):
+        if old == byte:
+            continue
+        with pytest.raises(PackError) as raised:
+            parse_pack(text[:position] + byte + text[position + 1 :], "a.kpack")
+        found = re.match(r"a\.kpack:(\d+): ", raised.value.message)
+        assert found is not None
+        assert 1 <= int(found[1]) <= lines + 1
+        assert "build it again" in str(raised.value)
+
+
+def test_every_truncation_is_refused() -> None:
+    text = str(PACK)
+    for length in range(len(text)):
+        with pytest.raises(PackError, match=r"^a\.kpack:\d+: "):
+            parse_pack(text[:length], "a.kpack")
+    with pytest.raises(PackError, match="one form"):
+        parse_pack(text + "\n", "a.kpack")
+
+
+def test_a_line_that_was_altered_is_named() -> None:
+    lines = str(PACK).split("\n")
+    for number, (old, new, message) in {
+        1: ("version 1", "version 2", "another version"),
+        4: ("cuda:", "cuda", "does not have the form"),
+        9: (" = ", " ", "expected name = value"),
+    }.items():
+        altered = [line.replace(old, new) if index + 1 == number else line for index, line in enumerate(lines)]
+        with pytest.raises(PackError, match=rf"a\.kpack:{number}: .*{message}"):
+            parse_pack("\n".join(altered), "a.kpack")
+
+
+def test_files_that_are_no_text_are_refused_with_their_line(tmp_path: Path) -> None:
+    file = tmp_path / "a.kpack"
+    data = bytearray(str(PACK).encode())
+    data[data.index(b"entry")] = 0xFF
+    file.write_bytes(data)
+    with pytest.raises(PackError, match=r"a\.kpack:6: the pack is not text"):
+        read_pack(file)
+    file.write_bytes(b"\xff")
+    with pytest.raises(PackError, match=r"not text"):
+        read_lock(file)
+
+
+def test_lock_holds_a_line_a_variant() -> None:
+    text = lock_text([PACK])
+    locked = parse_lock(text)
+    assert list(locked) == [("cuda:sm_90a", "scale_kernel-f32.aligned")]
+    assert differences(locked, locked) == []
+    assert differences(locked, {}) == [
+        "scale_kernel-f32.aligned for cuda:sm_90a is in the lock file, but the sources do not make it"
+    ]
+    assert differences({}, locked) == ["scale_kernel-f32.aligned for cuda:sm_90a is not in the lock file"]
+
+
+def test_lock_lines_that_no_build_writes_are_refused_with_their_number() -> None:
+    first, line = lock_text([PACK]).splitlines()
+    for text, number in (
+        (f"{line}\n", 1),
+        (f"{first}\n{line}", 1),
+        (f"{first}\n{line}\n{line}\n", 3),
+        (f"{first}\n{line[:-1]}\n", 2),
+        (f"{first}\n{line[:-1]}G\n", 2),
+        (f"{first}\n{line} x\n", 2),
+        (f"{first}\n\n{line}\n", 2),
+    ):
+        with pytest.raises(PackError, match=rf"ops\.lock:{number}: "):
+            parse_lock(text)
