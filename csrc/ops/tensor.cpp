@@ -28,6 +28,9 @@ const DTypeRow kDTypes[] = {
     {DType::int32, "int32", 4, aoti_torch_dtype_int32},
     {DType::int64, "int64", 8, aoti_torch_dtype_int64},
     {DType::uint8, "uint8", 1, aoti_torch_dtype_uint8},
+    {DType::uint16, "uint16", 2, aoti_torch_dtype_uint16},
+    {DType::uint32, "uint32", 4, aoti_torch_dtype_uint32},
+    {DType::uint64, "uint64", 8, aoti_torch_dtype_uint64},
     {DType::boolean, "bool", 1, aoti_torch_dtype_bool},
 };
 
@@ -37,9 +40,6 @@ struct OtherDType {
   int32_t (*code)();
 };
 const OtherDType kOtherDTypes[] = {
-    {"uint16", aoti_torch_dtype_uint16},
-    {"uint32", aoti_torch_dtype_uint32},
-    {"uint64", aoti_torch_dtype_uint64},
     {"complex32", aoti_torch_dtype_complex32},
     {"complex64", aoti_torch_dtype_complex64},
     {"complex128", aoti_torch_dtype_complex128},
@@ -50,7 +50,7 @@ const OtherDType kOtherDTypes[] = {
 // libtorch's numbers, asked for once.
 struct Codes {
   DType from_torch[128];
-  int32_t to_torch[16];
+  int32_t to_torch[static_cast<int>(DType::other) + 1];
   Codes() {
     for (DType& entry : from_torch) entry = DType::other;
     for (const DTypeRow& row : kDTypes) {

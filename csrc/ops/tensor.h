@@ -28,6 +28,9 @@ enum class DType : int8_t {
   int32,
   int64,
   uint8,
+  uint16,
+  uint32,
+  uint64,
   boolean,
   other,  // one that no kernel reads
 };

@@ -20,7 +20,9 @@ class DType:
     @property
     def short(self) -> str:
         """As part of a variant's name."""
-        return {"bool": "b8", "uint8": "u8"}.get(self.name, self.ttir.lower())
+        if self.name == "bool":
+            return "b8"
+        return self.language if self.name.startswith("uint") else self.ttir.lower()
 
     @property
     def shim(self) -> str:
@@ -42,11 +44,14 @@ DTYPES = {
         DType("int32", "i32", "i32", 4),
         DType("int64", "i64", "i64", 8),
         DType("uint8", "i8", "u8", 1),
+        DType("uint16", "i16", "u16", 2),
+        DType("uint32", "i32", "u32", 4),
+        DType("uint64", "i64", "u64", 8),
         DType("bool", "i1", "i1", 1),
     )
 }
 _BY_LANGUAGE = {row.language: row for row in DTYPES.values()} | {"int1": DTYPES["bool"]}
-_BY_LANGUAGE |= {name: DTYPES[name] for name in ("int8", "int16", "int32", "int64", "uint8")}
+_BY_LANGUAGE |= {name: row for name, row in DTYPES.items() if "int" in name}
 
 
 def dtype_of(value: object) -> DType | None:

@@ -1,0 +1,329 @@
+"""Random kernels as source text, from the language's common rows: small, well typed, free of undefined results.
+
+Integers, floats and booleans are told apart; their widths are the front end's business, since promotion is part of what is
+tested. Whatever a kernel computes it stores, widened to 64 bits without loss.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+SLOT = 256  # elements that one stored value takes in an output
+MEMORY = 64  # elements of an input
+PROGRAMS = 2
+INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "int64")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+POINTERS = {"int": INTEGERS, "float": FLOATS}
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+Shape = tuple[int, ...]
+VECTOR, WIDE, TALL, SQUARE, DOT = (8,), (4, 8), (8, 4), (8, 8), (16, 16)
+
+PRELUDE = """
+@kp.jit
+def scaled(x, by=3):
+    return x * by + 1
+
+
+@kp.jit
+def ordered(x, y):
+    if x.dtype.is_floating():
+        return x, y
+    return y, x
+
+
+@kp.jit
+def chosen(flag, x, y):
+    if flag > 2:
+        return x
+    return y
+
+
+@kp.jit
+def mixed(a, b):
+    return (a ^ b) * 3
+"""
+
+# x and y are operands of one kind that broadcast; y may be a number
+EXACT = {
+    "int": [
+        "x + y", "x - y", "y - x", "x * y", "x & y", "x | y", "x ^ y", "~x", "-x", "x << (y & 7)", "x >> (y & 7)",
+        "tl.maximum(x, y)", "tl.minimum(x, y)", "tl.abs(x.to(tl.int32))", "x.to(tl.int32) // ((x.to(tl.int32) & 15) - 17)",
+        "x.to(tl.int16) % ((y & 7) + 1).to(tl.int16)", "x.to(tl.uint32) // 7", "x.to(tl.int64) % 5", "x.to(tl.int8) // 3",
+        "tl.cdiv(x.to(tl.int32) & 255, 8)", "scaled(x)", "scaled(x, by=y)", "x.to(tl.int8)", "x.to(tl.uint8)", "x.to(tl.int16)",
+        "x.to(tl.int32)", "x.to(tl.uint32)", "x.to(tl.int64)", "tl.zeros_like(x) + y", "chosen(n, x, (x + y).to(x.dtype))",
+        "tl.where(x > y, x, y)", "tl.where(n > 2, x, y)", "x.to(tl.int32, bitcast=True) if x.dtype == tl.uint32 else x",
+    ],
+    "float": [
+        "x + y", "x - y", "y - x", "x * y", "x / (tl.abs(x) + 0.5)", "-x", "tl.abs(x)", "tl.maximum(x, y)", "tl.minimum(x, y)",
+        "tl.sqrt(tl.abs(x).to(tl.float32))", "tl.sqrt_rn(tl.abs(x).to(tl.float32))", "tl.clamp(x.to(tl.float32), -2.0, 3.0)",
+        "tl.floor(x.to(tl.float32))", "tl.ceil(x.to(tl.float32))", "scaled(x)", "tl.fma(x.to(tl.float32), 0.5, 1.0)",
+        "tl.div_rn(x.to(tl.float32), 3.0)", "x.to(tl.float16)", "x.to(tl.bfloat16)", "x.to(tl.float32)", "x.to(tl.float64)",
+        "tl.where(x <= y, x, y)", "tl.where(n > 2, x, y)", "chosen(n, x, (x - y).to(x.dtype))",
+    ],
+    "bool": ["x & y", "x | y", "x ^ y", "~x", "tl.where(n > 2, x, y)"],
+}  # fmt: skip
+ROUNDED = [
+    "tl.exp(tl.clamp(x, -3.0, 3.0))", "tl.exp2(tl.clamp(x, -3.0, 3.0))", "tl.log(tl.abs(x) + 0.5)", "tl.log2(tl.abs(x) + 0.5)",
+    "tl.sigmoid(x)", "tl.math.tanh(x)", "tl.erf(x)", "tl.rsqrt(tl.abs(x) + 0.5)", "tl.sin(tl.clamp(x, -3.0, 3.0))",
+    "tl.cos(tl.clamp(x, -3.0, 3.0))", "x * 0.5 + y", "tl.clamp(x, -2.0, 2.0) * tl.clamp(y, -2.0, 2.0)", "x / (tl.abs(x) + 1)",
+]  # fmt: skip
+CONVERSIONS = {
+    ("int", "float"): ["x.to(tl.float32)", "x.to(tl.float64)", "x.to(tl.float16)", "x.to(tl.bfloat16)", "x / 4", "x * 0.5"],
+    ("float", "int"): [f"tl.clamp(tl.where(x == x, x, 0).to(tl.float32), -100.0, 100.0).to(tl.{kind})" for kind in ("int8", "int32", "int64")],
+    ("int", "bool"): ["x < y", "x == y", "x >= y", "x != y", "x > y", "x <= y", "x.to(tl.int1)"],
+    ("float", "bool"): ["x < y", "x == y", "x >= y", "x != y", "x > y", "x <= y"],
+    ("bool", "int"): ["x.to(tl.int32)", "x.to(tl.uint8)", "x.to(tl.int64) + 1", "x + 1"],
+    ("bool", "float"): ["x.to(tl.float32)", "tl.where(x, 1.5, -0.25)"],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Value:
+    """A variable of a kernel: `kind` is "int", "float" or "bool"."""
+
+    name: str
+    kind: str
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class RandomKernel:
+    """Source of `kernel(p_TYPE for each type, whole, real, n, s)`, which stores up to `slots` values a program."""
+
+    source: str
+    slots: int
+
+    def __repr__(self) -> str:
+        return self.source
+
+
+class _Writer:
+    """Writes statements; `values` are the variables in sight."""
+
+    def __init__(self, draw: Draw, exact: bool) -> None:
+        self.draw = draw
+        self.exact = exact
+        self.lines: list[str] = []
+        self.indent = "    "
+        self.values = [Value("pid", "int", ()), Value("n", "int", ()), Value("s", "float", ())]
+        self.count = 0
+        self.depth = 0
+
+    # ---- choices ----
+
+    def one_of(self, *choices: Any) -> Any:
+        return self.draw(st.sampled_from(choices))
+
+    def chance(self, one_in: int) -> bool:
+        return self.draw(st.integers(1, one_in)) == 1
+
+    def kind(self) -> str:
+        return self.one_of("int", "float") if self.exact else "float"
+
+    def pick(self, kind: str, *shapes: Shape) -> Value:
+        """Returns a variable of a kind, and of one of these shapes; makes one where there is none."""
+        found = [value for value in self.values if value.kind == kind and (not shapes or value.shape in shapes)]
+        if found and not self.chance(4):
+            return self.one_of(*found)
+        shape = self.one_of(*(shapes or ((), VECTOR, WIDE, TALL)))
+        return self.convert("bool", shape) if kind == "bool" else self.load(kind, shape)
+
+    def operand(self, value: Value) -> str:
+        """Returns what a variable can be combined with: a variable of its shape or a scalar one, or a number."""
+        if value.kind != "bool" and self.chance(4):
+            return str(self.one_of(1, 2, 7, 100) if value.kind == "int" else self.one_of(0.5, 2, 3.0, -1.25))
+        return self.pick(value.kind, value.shape, ()).name
+
+    # ---- statements ----
+
+    def say(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+
+    def let(self, text: str, kind: str, shape: Shape) -> Value:
+        value = Value(f"v{self.count}", kind, shape)
+        self.count += 1
+        self.say(f"{value.name} = {text}")
+        self.values.append(value)
+        return value
+
+    def apply(self, text: str, value: Value, kind: str) -> Value:
+        """Fills x and y into an expression over elements."""
+        words = {"x": value.name, "y": self.operand(value)} if "y" in text else {"x": value.name}
+        return self.let(_substitute(text, words), kind, value.shape)
+
+    def offsets(self, shape: Shape) -> str:
+        """Returns where a tile lies in memory: in order, strided, reversed, overlapping."""
+        if not shape:
+            return f"{self.draw(st.integers(0, MEMORY - 1))} + pid - pid"
+        if len(shape) == 1:
+            return self.one_of(
+                "tl.arange(0, 8)", "tl.arange(0, 8) * 3 + pid", "63 - tl.arange(0, 8)", "(tl.arange(0, 8) + n) % 8"
+            )
+        rows, columns = f"tl.arange(0, {shape[0]})[:, None]", f"tl.arange(0, {shape[1]})[None, :]"
+        return self.one_of(
+            f"{rows} * {shape[1]} + {columns}", f"{rows} + {columns} * {shape[0]}", f"({rows} * 5 + {columns} * 3) % 64"
+        )
+
+    def load(self, kind: str, shape: Shape) -> Value:
+        pointer, at = f"p_{self.one_of(*POINTERS[kind])}", self.offsets(shape)
+        more = ""
+        if self.chance(2):
+            mask = f"{at} < {self.one_of('n', 20, 5)}" if not self.exact or self.chance(2) else f"({at}) % 3 != pid"
+            more = f", mask={mask}, other={self.one_of(0, 7 if kind == 'int' else 1.5)}"
+        return self.let(f"tl.load({pointer} + ({at}){more}){'' if self.exact else '.to(tl.float32)'}", kind, shape)
+
+    def gather(self) -> None:
+        index, kind = self.pick("int", VECTOR, WIDE), self.kind()
+        self.let(f"tl.load(p_{self.one_of(*POINTERS[kind])} + ({index.name} & {MEMORY - 1}))", kind, index.shape)
+
+    def compute(self) -> None:
+        kind = self.one_of("int", "int", "float", "float", "bool") if self.exact else "float"
+        self.apply(self.one_of(*(EXACT[kind] if self.exact else ROUNDED)), self.pick(kind), kind)
+
+    def convert(self, to: str | None = None, *shapes: Shape) -> Value:
+        source, target = self.one_of(*(pair for pair in CONVERSIONS if to in (None, pair[1])))
+        return self.apply(self.one_of(*CONVERSIONS[source, target]), self.pick(source, *shapes), target)
+
+    def reshape(self) -> None:
+        x = self.pick(self.kind(), VECTOR, WIDE, TALL)
+        if x.shape == VECTOR:
+            other = self.pick(x.kind, VECTOR)
+            self.let(
+                self.one_of(
+                    f"{x.name}[:, None] + {other.name}[None, :]",
+                    f"tl.expand_dims({x.name}, 1) * tl.expand_dims({other.name}, 0)",
+                    f"tl.broadcast_to({x.name}[None, :], [8, 8])",
+                ),
+                x.kind,
+                SQUARE,
+            )
+            return
+        flipped = x.shape[::-1]
+        text = self.one_of("{0}.T", "tl.trans({0})", "tl.permute({0}, (1, 0))", "tl.reshape({0}, {1})", "{0}.reshape({1})")
+        self.let(text.format(x.name, list(flipped)), x.kind, flipped)
+
+    def reduce(self) -> None:
+        x = self.pick(self.kind(), VECTOR, WIDE, TALL, SQUARE)
+        axis = self.draw(st.integers(0, len(x.shape) - 1))
+        left = x.shape[:axis] + x.shape[axis + 1 :]
+        sums = x.kind == "int" or not self.exact  # the order of a float sum is free
+        what = self.one_of(*(["sum", "cumsum", "all", "combine"] if sums else []), "max", "min", "keep")
+        if what == "cumsum":
+            self.let(f"tl.cumsum({x.name}, {axis}, reverse={self.chance(2)})", x.kind, x.shape)
+        elif what == "all":
+            self.let(f"tl.sum({x.name})", x.kind, ())
+        elif what == "combine" and x.kind == "int":
+            self.let(f"tl.reduce({x.name}.to(tl.int32), {axis}, mixed)", x.kind, left)
+        elif what == "keep":
+            self.let(f"{x.name} + tl.max({x.name}, {axis}, keep_dims=True)", x.kind, x.shape)
+        else:
+            self.let(f"tl.{what.replace('combine', 'sum')}({x.name}, axis={axis})", x.kind, left)
+
+    def dot(self) -> None:
+        """Small whole numbers: every product and sum is exact in every type."""
+        at = "tl.arange(0, 16)[:, None] * {} + tl.arange(0, 16)[None, :]"
+        kind = self.one_of("float16", "bfloat16", "float32")
+        sides = [
+            f"(tl.load(p_int8 + ({at.format(step)}) % 64) & 7).to(tl.{kind})"
+            for step in (self.one_of(1, 16), self.one_of(3, 5))
+        ]
+        more = self.one_of("", ", tl.full([16, 16], 2.0, tl.float32)", ", input_precision='ieee'")
+        self.let(f"tl.dot({sides[0]}, {sides[1]}{self.one_of('', '.T')}{more})", "float", DOT)
+
+    def tuples(self) -> None:
+        x = self.pick(self.kind())
+        y = self.pick(x.kind, x.shape)
+        names = f"v{self.count}", f"v{self.count + 1}"
+        self.count += 2
+        self.say(f"{', '.join(names)} = ordered({x.name}, {y.name})")
+        self.values += [Value(name, x.kind, x.shape) for name in names]
+
+    def loop(self) -> None:
+        """A variable that is carried around, with something happening in the body."""
+        x = self.pick(self.kind())
+        carried = self.let(x.name, x.kind, x.shape)
+        head = self.one_of(
+            "range(3)",
+            "range(0, n & 3)",
+            "range(n & 7, -3, -4)",
+            "tl.range(1, 4, num_stages=2)",
+            "tl.static_range(2)",
+            "range(pid, 2)",
+        )
+        self.nested(f"for i{self.depth} in {head}:", carried, f"i{self.depth}", x)
+
+    def branch(self) -> None:
+        x = self.pick(self.kind())
+        result = self.let(x.name, x.kind, x.shape)
+        condition = self.pick("bool", ()).name if self.chance(2) else self.one_of("n > 4", "pid == 0", "n % 2 == 0")
+        self.nested(f"if {condition}:", result, "n", x)
+        if self.chance(2):
+            self.nested("else:", result, "pid", x)
+
+    def nested(self, head: str, assigned: Value, number: str, like: Value) -> None:
+        """Writes a block whose own variables are gone after it; it assigns one variable, keeping its type."""
+        self.say(head)
+        outer, self.indent = list(self.values), self.indent + "    "
+        self.depth += 1
+        if "i" in number and number != "pid":
+            self.values.append(Value(number, "int", ()))
+        for _ in range(self.draw(st.integers(0, 2))):
+            self.step()
+        other = self.pick(like.kind, like.shape, ()).name
+        text = f"{assigned.name} * 0.5 + {other}" if not self.exact else f"{assigned.name} + {other} + {number}"
+        self.say(f"{assigned.name} = ({text}).to({like.name}.dtype)")
+        self.depth -= 1
+        self.values, self.indent = outer, self.indent[4:]
+
+    def step(self) -> None:
+        steps = [self.compute] * 6 + [self.reduce, self.reshape, self.tuples]
+        if self.exact:
+            steps += [self.convert, self.convert, self.gather, self.dot]
+        if self.depth < 2:
+            steps += [self.loop, self.branch]
+        self.one_of(*steps)()
+
+    def store_all(self) -> int:
+        """Stores every variable at its own place; returns how many."""
+        stored = [value for value in self.values if value.name.startswith("v")]
+        leave = self.draw(st.integers(0, 2 * len(stored)))
+        for slot, value in enumerate(stored):
+            if slot == leave:
+                self.say("if pid == n % 2:")
+                self.say("    return")
+            at = {
+                0: "0",
+                1: f"tl.arange(0, {value.shape[:1] and value.shape[0]})",
+                2: f"tl.arange(0, {value.shape[:1] and value.shape[0]})[:, None] * {value.shape[-1:] and value.shape[-1]}"
+                f" + tl.arange(0, {value.shape[-1:] and value.shape[-1]})[None, :]",
+            }[len(value.shape)]
+            pointer, kind = ("real", "tl.float64") if value.kind == "float" else ("whole", "tl.int64")
+            self.say(f"tl.store({pointer} + (pid * {len(stored)} + {slot}) * {SLOT} + {at}, {value.name}.to({kind}))")
+        return len(stored)
+
+
+def _substitute(text: str, words: dict[str, str]) -> str:
+    """Puts names in place of the lone letters x and y."""
+    return re.sub(r"\b[xy]\b", lambda match: words[match[0]], text)
+
+
+@st.composite
+def kernels(draw: Draw, exact: bool = True, steps: int = 10) -> RandomKernel:
+    """Returns a kernel of up to `steps` statements.
+
+    Exact: every backend must give the same bits. Otherwise: elementary functions and float sums, on float32 of moderate size,
+    in ways that do not amplify errors.
+    """
+    writer = _Writer(draw, exact)
+    for _ in range(draw(st.integers(3, steps))):
+        writer.step()
+    slots = writer.store_all()
+    pointers = ", ".join(f"p_{kind}" for kind in (*INTEGERS, *FLOATS))
+    body = "\n".join(["    pid = tl.program_id(0)", *writer.lines])
+    return RandomKernel(f"{PRELUDE}\n\n@kp.jit\ndef kernel({pointers}, whole, real, n, s):\n{body}\n", slots)
