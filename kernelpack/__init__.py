@@ -4,7 +4,9 @@ Importing it loads the op library that it ships (torch.ops.kernelpack.*). What o
 that serving needs torch alone.
 """
 
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -68,10 +70,17 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME_OF})
 
 
+def _is_command_line() -> bool:
+    """Whether this process runs `kernelpack` or `python -m kernelpack`: it must start when the op library is broken, too."""
+    script = Path(sys.argv[0]).name if sys.argv else ""
+    return script == "kernelpack" or ("-m", "kernelpack") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
+
+
 def _load_own_library() -> None:
     from kernelpack.opgen.load import load_own_library
 
-    load_own_library()
+    if not _is_command_line():
+        load_own_library()
 
 
 _load_own_library()

@@ -1,0 +1,101 @@
+"""kernelpack build: op files become a library that torch loads."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelpack.cli.targets import add_target_argument, parse_targets
+from kernelpack.cli.terminal import ProgressLine, Style, count, size
+
+if TYPE_CHECKING:
+    from kernelpack.opgen.build import Built
+
+PURPOSE = "compile op files and link them into a library of torch ops"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a file with ops, or a folder of such files")
+    parser.add_argument("--namespace", required=True, metavar="NAME", help="the ops become torch.ops.NAME.*")
+    add_target_argument(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the library goes (default: ./NAME)")
+    add_jobs_argument(parser)
+    parser.add_argument("--no-cache", action="store_true", help="take no kernel from earlier builds")
+
+
+def add_jobs_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-j", "--jobs", type=_positive, metavar="N", help="how many processes compile (default: one for each CPU)"
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; write -j 2")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kernelpack.opgen.build import build
+
+    targets = parse_targets(arguments.target)
+    with ProgressLine(last_step="C++: compiling and linking") as progress:
+        built = build(
+            arguments.sources,
+            namespace=arguments.namespace,
+            targets=targets,
+            out=arguments.out,
+            jobs=arguments.jobs,
+            progress=progress,
+            cache=not arguments.no_cache,
+        )
+    print(json.dumps(_record(built), indent=1) if arguments.json else _text(built))
+    return 0
+
+
+def _record(built: Built) -> dict[str, Any]:
+    return {
+        "namespace": built.namespace,
+        "directory": str(built.directory),
+        "library": str(built.library),
+        "kernels_library": str(built.kernels_library),
+        "ops": _ops(built),
+        "targets": _targets(built),
+        "kernels": len(built.packs),
+        "compiled": list(built.compiled),
+        "cached": len(built.packs) - len(built.compiled),
+        "seconds": round(built.seconds, 3),
+    }
+
+
+def _ops(built: Built) -> list[str]:
+    return list(dict.fromkeys(pack.op for pack in built.packs))
+
+
+def _targets(built: Built) -> list[str]:
+    return list(dict.fromkeys(str(pack.target) for pack in built.packs))
+
+
+def _text(built: Built) -> str:
+    style = Style(sys.stdout)
+    name, ops, compiled = built.namespace, _ops(built), len(built.compiled)
+    how = f"{compiled} compiled, {len(built.packs) - compiled} cached"
+    lines = [
+        f"{style.green('built')} {style.bold(name)}: {count(len(ops), 'op')}, {count(len(built.packs), 'kernel')} ({how})"
+        f" in {built.seconds:.1f} s",
+        f"  {built.library}  {size(built.library.stat().st_size)}",
+        *(f"  {target}" for target in _targets(built)),
+        "",
+        style.dim("from Python"),
+        "  import kernelpack",
+        f'  kernelpack.load("{built.directory}")',
+        f"  torch.ops.{name}.{ops[0]}(...)",
+        style.dim("from C++, or load a TorchScript or AOTInductor model that calls it"),
+        f'  dlopen("{built.library}", RTLD_NOW);',
+        f'  auto op = c10::Dispatcher::singleton().findSchemaOrThrow("{name}::{ops[0]}", "");',
+        "  op.callBoxed(stack);",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,255 @@
+"""kernelpack doctor: what is installed, what can be built, which devices the op libraries cover, and what to do about the rest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import kernelpack
+from kernelpack import knobs
+from kernelpack.backends.base import Backend, Device, Tool, backends
+from kernelpack.cli.terminal import Style, count, shorten, width
+from kernelpack.errors import PackError
+from kernelpack.opgen.load import own_library
+
+PURPOSE = "say what is installed, what can be built, what runs here, and what to do about what is missing"
+OLDEST_TORCH = (2, 10)
+PACKAGES = {
+    "numpy": "no kernel compiles",
+    "ninja": "no library is linked",
+    "cuda-python": "nvJitLink cannot stand in for ptxas",
+    "pybind11": "kernelpack._C is not built from source",
+}
+"""Packages that building needs, and what cannot be done without each. LLVM and NVIDIA's tools are the backends' to report."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """An op library on this machine. `error` says why it does not load; None if it does."""
+
+    path: str
+    targets: tuple[str, ...]
+    kernels: int
+    error: str | None
+    cure: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What doctor found. `coverage` says for each device which of each library's targets runs on it."""
+
+    installed: tuple[Tool, ...]
+    buildable: dict[str, tuple[str, ...]]
+    devices: tuple[Device, ...]
+    without_device: tuple[str, ...]
+    libraries: tuple[Library, ...]
+
+    @property
+    def serves(self) -> bool:
+        """Whether nothing that serving needs is broken."""
+        return all(tool.found for tool in self.installed if tool.name == "torch") and not any(
+            library.error for library in self.libraries
+        )
+
+    def best(self, device: Device, library: Library) -> str | None:
+        """Returns the library's target that runs on a device, as the library chooses it."""
+        return next((str(target) for target in device.targets if str(target) in library.targets), None)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "libraries", nargs="*", type=Path, metavar="DIR", help="op libraries to look at beside kernelpack's own"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    report = examine(arguments.libraries)
+    print(json.dumps(_record(report), indent=1) if arguments.json else _text(report))
+    return 0 if report.serves else 1
+
+
+def examine(folders: Sequence[Path]) -> Report:
+    """Looks at this machine, kernelpack's own op library and those in `folders`."""
+    known: dict[str, Backend] = {}
+    tools = [*_general_tools()]
+    try:
+        known = backends()
+    except ModuleNotFoundError as error:
+        tools.append(Tool(str(error.name), None, True, "no kernel compiles", "pip install 'kernelpack[build]'"))
+    for backend in known.values():
+        tools += [tool for tool in backend.tools() if tool not in tools]
+    own = [own_library()] if (own_library() / "libkernelpack_ops.so").exists() or not folders else []
+    devices = {name: tuple(backend.devices()) for name, backend in known.items()}
+    return Report(
+        tuple(tools),
+        {name: tuple(map(str, backend.targets())) for name, backend in known.items() if not _missing(backend)},
+        tuple(device for found in devices.values() for device in found),
+        tuple(name for name, found in devices.items() if not found),
+        tuple(_library(folder) for folder in [*own, *folders]),
+    )
+
+
+def _missing(backend: Backend) -> list[str]:
+    return [tool.name for tool in backend.tools() if tool.needed and not tool.found]
+
+
+# -- what is installed ------------------------------------------------------------------------------------------------------
+
+
+def _general_tools() -> list[Tool]:
+    compiler = knobs.CXX.get()
+    return [
+        Tool("kernelpack", f"{kernelpack.__version__}, {Path(kernelpack.__file__).parent}", True, "", ""),
+        Tool("Python", f"{platform.python_version()}, {sys.executable}", True, "", ""),
+        _torch(),
+        *(
+            Tool(name, _version(name), name != "pybind11", without, "pip install 'kernelpack[build]'")
+            for name, without in PACKAGES.items()
+        ),
+        Tool(compiler, _compiler(compiler), True, "no library is linked", "apt-get install g++, or set KERNELPACK_CXX"),
+        Tool(
+            "kernelpack._C",
+            "present" if find_spec("kernelpack._C") else None,
+            False,
+            "kernels cannot be launched from Python while they are written; built ops can",
+            "pip install kernelpack, or python setup.py build_ext --inplace in a checkout",
+        ),
+    ]
+
+
+def _torch() -> Tool:
+    found = _version("torch")
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    numbers = tuple(map(int, re.findall(r"\d+", found)[:2])) if found else ()
+    if found and numbers < OLDEST_TORCH:
+        return Tool("torch", None, True, f"torch {found} is too old, {oldest} is needed", f"pip install 'torch>={oldest}'")
+    return Tool("torch", found, True, "nothing loads", f"pip install 'torch>={oldest}'")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _compiler(name: str) -> str | None:
+    path = shutil.which(name)
+    if path is None:
+        return None
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return f"{done.stdout.partition(chr(10))[0]}, {path}" if done.returncode == 0 else None
+
+
+# -- libraries --------------------------------------------------------------------------------------------------------------
+
+
+def _library(folder: Path) -> Library:
+    from kernelpack.pack.lock import parse_lock
+
+    lock = folder / "ops.lock"
+    if not lock.is_file() or not list(folder.glob("lib*_ops.so")):
+        return Library(str(folder), (), 0, "holds no op library", "kernelpack build, or make build in a checkout")
+    try:
+        locked = parse_lock(lock.read_text(), str(lock))
+    except PackError as error:
+        return Library(str(folder), (), 0, error.message, error.cure or "")
+    targets = tuple(sorted({target for target, _ in locked}))
+    return Library(str(folder), targets, len(locked), _load_error(folder), "build it anew: kernelpack build")
+
+
+def _load_error(folder: Path) -> str | None:
+    """Returns why a library does not load, tried in a process of its own: a bad library can end it."""
+    code = f"import kernelpack; kernelpack.load({str(folder)!r})"
+    environment = {**os.environ, knobs.LOAD_LIBRARY.name: "0"}
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    if done.returncode == 0:
+        return None
+    said = done.stderr.strip().splitlines()
+    return said[-1] if said else f"the process that loads it ended with exit status {done.returncode}"
+
+
+# -- what is printed --------------------------------------------------------------------------------------------------------
+
+
+def _record(report: Report) -> dict[str, Any]:
+    return {
+        "installed": [asdict(tool) for tool in report.installed],
+        "buildable": report.buildable,
+        "devices": [
+            {
+                "name": device.name,
+                "targets": list(map(str, device.targets)),
+                "libraries": {library.path: report.best(device, library) for library in report.libraries},
+            }
+            for device in report.devices
+        ],
+        "libraries": [asdict(library) for library in report.libraries],
+    }
+
+
+def _text(report: Report) -> str:
+    style = Style(sys.stdout)
+    good, bad, absent = style.green("ok"), style.red("no"), style.yellow(" -")
+    lines = [style.bold("installed")]
+    names, limit = max(len(tool.name) for tool in report.installed), width(sys.stdout)
+    for tool in report.installed:
+        if tool.found:
+            lines.append(f"  {good} {tool.name:{names}}  {shorten(tool.found, limit - names - 7) if limit else tool.found}")
+        else:
+            lines += [
+                f"  {bad if tool.needed else absent} {tool.name:{names}}  missing: {tool.without}",
+                f"     {'':{names}}  to fix: {tool.cure}",
+            ]
+    lines += ["", style.bold("targets that can be built")]
+    for name, targets in report.buildable.items():
+        lines += _wrapped(f"  {name}: ", [target.partition(":")[2] for target in targets])
+    if not report.buildable:
+        lines.append("  none: see what is missing above")
+    lines += ["", style.bold("devices of this machine")]
+    for device in report.devices:
+        lines += _wrapped(f"  {device.name} runs ", list(map(str, device.targets)))
+    lines += [f"  no device for {name}" for name in report.without_device]
+    for library in report.libraries:
+        lines += ["", style.bold("op library ") + library.path]
+        if library.error:
+            lines += [f"  {bad} {library.error}", f"     to fix: {library.cure}"]
+            continue
+        lines.append(f"  {good} loads: {count(library.kernels, 'kernel')}")
+        lines += _wrapped("     built for ", list(library.targets))
+        for device in report.devices:
+            best = report.best(device, library)
+            if best:
+                lines.append(f"  {good} {device.name} uses {best}")
+            else:
+                cure = (
+                    f"build it with --target {device.targets[0]}" if device.targets else "no target of kernelpack's runs on it"
+                )
+                lines.append(f"  {bad} {device.name} is not covered; to fix: {cure}")
+    return "\n".join(lines)
+
+
+def _wrapped(start: str, words: Sequence[str]) -> list[str]:
+    """Returns `start` and the words behind it, separated by commas, in lines that fit a terminal."""
+    limit = width(sys.stdout)
+    lines, line = [], start
+    for index, word in enumerate(words):
+        text = word + (", " if index + 1 < len(words) else "")
+        if limit is not None and len(line) + len(text.rstrip()) > limit and line.strip():
+            lines.append(line.rstrip())
+            line = "    "
+        line += text
+    return [*lines, line.rstrip()]

@@ -1,0 +1,35 @@
+"""The --target argument: given several times or with commas, and misspelt targets that name the nearest."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from kernelpack.backends.base import backend_of, backends
+from kernelpack.cli.nearest import did_you_mean
+from kernelpack.errors import TargetError
+from kernelpack.target import Target
+
+
+def add_target_argument(parser: argparse.ArgumentParser, *, default: str = "", required: bool = True) -> None:
+    parser.add_argument(
+        "--target",
+        action="append",
+        required=required,
+        metavar="TARGET",
+        help="what to compile for, e.g. cpu:native or cuda:sm_90a; again, or with commas, for more" + default,
+    )
+
+
+def parse_targets(texts: Iterable[str]) -> list[Target]:
+    """Returns the targets, resolved. Raises TargetError with the nearest target that exists."""
+    return [_parse(text.strip()) for group in texts for text in group.split(",")]
+
+
+def _parse(text: str) -> Target:
+    try:
+        target = Target.parse(text)
+        return backend_of(target).resolve_target(target)
+    except TargetError as error:
+        known = [str(target) for backend in backends().values() for target in backend.targets()]
+        raise TargetError(f"{error.message}{did_you_mean(text, known)}", cure=error.cure) from None
