@@ -7,7 +7,7 @@ import kernelpack.language as tl
 
 from ._rows import DTYPES, check_rows
 
-RANGES = {"dtypes": DTYPES, "head_size": (2, 2**31 - 1), "dimensions": 4}
+RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "head_size": (1, 2**31 - 1), "ranks": (4,)}
 
 
 @kp.jit

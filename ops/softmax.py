@@ -7,7 +7,7 @@ import kernelpack.language as tl
 
 from ._rows import DTYPES, check_rows, row_offset, rows_per_program
 
-RANGES = {"dtypes": DTYPES, "columns": (0, 2**31 - 1), "row_dimensions": 3}
+RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1), "row_dimensions": (0, 3)}
 
 LOG2E = tl.constexpr(1.4426950408889634)
 

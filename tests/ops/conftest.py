@@ -1,0 +1,16 @@
+"""The tests of this folder call the op library that kernelpack ships."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import kernelpack
+
+
+@pytest.fixture(scope="session", autouse=True)
+def library() -> None:
+    """torch.ops.kernelpack.*; fails where the library was not built, so that nothing passes for want of it."""
+    assert kernelpack.__version__
+    if not hasattr(torch.ops.kernelpack, "mha"):
+        pytest.fail("the op library is not built; to fix: make build", pytrace=False)

@@ -1,0 +1,346 @@
+"""The accuracy grid: seeded cases for every op, and what counts as accurate. `python -m tests.ops.grid` runs it and says what failed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+
+OPS = ("gelu", "layer_norm", "matmul", "mha", "rms_norm", "rope", "silu_mul", "softmax")
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of an op. `make` gives its arguments in float32; tensors of floats are then converted to `dtype`."""
+
+    op: str
+    name: str
+    dtype: torch.dtype
+    seed: int
+    make: Callable[[], Arguments]
+
+    def __str__(self) -> str:
+        return f"{self.op} {str(self.dtype).removeprefix('torch.')} {self.name}"
+
+    def arguments(self, device: str = "cpu") -> Arguments:
+        torch.manual_seed(self.seed)
+        args, kwargs = self.make()
+        return tuple(self._place(value, device) for value in args), {k: self._place(v, device) for k, v in kwargs.items()}
+
+    def _place(self, value: Any, device: str) -> Any:
+        return _convert(value, self.dtype, device) if isinstance(value, torch.Tensor) else value
+
+
+def _convert(x: torch.Tensor, dtype: torch.dtype, device: str = "cpu") -> torch.Tensor:
+    """Converts floats to a dtype and moves a tensor, keeping its strides, also those of expanded and sliced ones."""
+    dtype = dtype if x.is_floating_point() else x.dtype
+    size = 1 + sum((extent - 1) * stride for extent, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
+    flat = x.as_strided((size,), (1,)).to(device=device, dtype=dtype)
+    return flat.as_strided(x.shape, x.stride())
+
+
+def module_of(op: str) -> ModuleType:
+    """Returns the op's file: kernels, host function, `reference`, `RANGES`."""
+    return importlib.import_module(f"ops.{op}")
+
+
+# -- how tensors lie in memory: views of one shape whose last dimension is contiguous -----------------------------------------
+
+
+def contiguous(*shape: int) -> torch.Tensor:
+    return torch.randn(shape)
+
+
+def padded(*shape: int) -> torch.Tensor:
+    """Rows apart: a slice of wider rows that begins behind their start."""
+    return torch.randn(*shape[:-1], shape[-1] + 5)[..., 3 : 3 + shape[-1]]
+
+
+def swapped(*shape: int) -> torch.Tensor:
+    """[B, H, S, D] out of [B, S, H, D], as projections leave it."""
+    order = (*range(len(shape) - 3), len(shape) - 2, len(shape) - 3, len(shape) - 1)
+    return torch.randn([shape[axis] for axis in order]).permute(order)
+
+
+def reversed_rows(*shape: int) -> torch.Tensor:
+    """All dimensions but the last in opposite order, every second one of the first left out: nothing merges."""
+    lead = len(shape) - 1
+    order = (*reversed(range(lead)), lead)
+    x = torch.randn([shape[axis] * (2 if axis == 0 else 1) for axis in order])
+    return x.permute(order)[::2]
+
+
+def repeated(*shape: int) -> torch.Tensor:
+    """One row, read for all."""
+    return torch.randn(shape[-1]).expand(shape)
+
+
+# -- cases, by op; what they cover follows the op's RANGES ---------------------------------------------------------------------
+
+ROWS: list[tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = [
+    *((contiguous, (3, columns)) for columns in (1, 2, 7, 16, 31, 63, 64, 65, 100, 127, 129, 768, 1000, 4097)),
+    (contiguous, (5,)),
+    (contiguous, (1, 70001)),
+    (contiguous, (2, 131072)),
+    (contiguous, (300, 24)),
+    (contiguous, (2, 3, 4, 40)),
+    (contiguous, (0, 8)),
+    (contiguous, (4, 0)),
+    (padded, (7, 130)),
+    (padded, (1, 33)),
+    (swapped, (2, 3, 5, 48)),
+    (swapped, (4, 3, 1, 200)),
+    (reversed_rows, (3, 4, 5, 72)),
+    (reversed_rows, (6, 77)),
+    (repeated, (4, 6, 90)),
+]
+
+
+def _layout(make: Callable[..., torch.Tensor], shape: tuple[int, ...]) -> str:
+    return f"{make.__name__} {'x'.join(map(str, shape))}"
+
+
+def softmax_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
+    for make, shape in ROWS:
+        yield _layout(make, shape), lambda make=make, shape=shape: ((make(*shape),), {})
+        if shape[-1] in (64, 65, 1000):
+            yield f"{_layout(make, shape)} wide", lambda make=make, shape=shape: ((make(*shape) * 30,), {"dim": len(shape) - 1})
+
+    def masked() -> Arguments:
+        x = torch.randn(4, 77)
+        x[:, 30:] = -float("inf")
+        return (x,), {}
+
+    yield "-inf", masked
+
+
+def rms_norm_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
+    for index, (make, shape) in enumerate(ROWS):
+        yield _layout(make, shape), lambda make=make, shape=shape: ((make(*shape), torch.randn(shape[-1])), {"eps": 1e-6})
+        if index % 3 == 0:
+            yield f"{_layout(make, shape)} plain", lambda make=make, shape=shape: ((make(*shape),), {})
+        if index % 5 == 0:
+            yield f"{_layout(make, shape)} small", lambda make=make, shape=shape: ((make(*shape) * 1e-3, None, 1e-5), {})
+
+
+def layer_norm_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
+    for index, (make, shape) in enumerate(ROWS):
+        n = shape[-1]
+        yield (
+            _layout(make, shape),
+            lambda make=make, shape=shape, n=n: ((make(*shape), torch.randn(n), torch.randn(n)), {"eps": 1e-6}),
+        )
+        if index % 3 == 0:
+            yield f"{_layout(make, shape)} plain", lambda make=make, shape=shape: ((make(*shape),), {})
+        if index % 4 == 0:
+            yield f"{_layout(make, shape)} bias", lambda make=make, shape=shape, n=n: ((make(*shape), None, torch.randn(n)), {})
+        if index % 4 == 1:
+            yield f"{_layout(make, shape)} far", lambda make=make, shape=shape, n=n: ((make(*shape) + 20, torch.randn(n)), {})
+
+
+def gelu_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
+    for make, shape in ROWS:
+        for approximate in (0, 1):
+            yield (
+                f"{_layout(make, shape)} {approximate}",
+                lambda make=make, shape=shape, a=approximate: ((make(*shape) * 3,), {"approximate": a}),
+            )
+    for approximate in (0, 1):
+        yield f"line {approximate}", lambda a=approximate: ((torch.linspace(-20, 20, 10001),), {"approximate": a})
+
+
+def silu_mul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
+    for make, shape in ROWS:
+        yield _layout(make, shape), lambda make=make, shape=shape: ((make(*shape) * 3, contiguous(*shape)), {})
+        yield f"{_layout(make, shape)} both", lambda make=make, shape=shape: ((contiguous(*shape), make(*shape)), {})
+
+    def halves() -> Arguments:
+        gate, up = torch.randn(9, 2 * 70).chunk(2, dim=-1)
+        return (gate, up), {}
+
+    yield "halves of one tensor", halves
+
+
+def rope_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
+    shapes = [(2, 3, 5, 64), (1, 4, 17, 128), (2, 2, 3, 10), (1, 1, 1, 2), (1, 2, 300, 96), (0, 2, 3, 8), (2, 2, 0, 8), (3, 2, 7, 7)]
+    for shape in shapes:
+        batches, heads, positions, size = shape
+        for make in (contiguous, swapped, padded):
+            for interleaved in (False, True):
+                pairs = size // 2 if make is not padded else max(1, size // 4)
+
+                def turned(
+                    make: Any = make, shape: Any = shape, interleaved: bool = interleaved, pairs: int = pairs
+                ) -> Arguments:
+                    angles = torch.rand(shape[2], pairs) * 6
+                    return (make(*shape), angles.cos(), angles.sin()), {"interleaved": interleaved}
+
+                yield f"{_layout(make, shape)} {pairs} {interleaved}", turned
+
+    def by_batch() -> Arguments:
+        angles = torch.rand(2, 1, 9, 16) * 6
+        return (swapped(2, 3, 9, 32), angles.cos(), angles.sin()), {}
+
+    yield "angles by batch", by_batch
+
+
+def mha_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
+    def call(
+        query: tuple[int, ...],
+        kv: tuple[int, int],
+        mask: Callable[[int, int, int, int], torch.Tensor] | None = None,
+        make: Callable[..., torch.Tensor] = contiguous,
+        value_size: int | None = None,
+        **kwargs: Any,
+    ) -> Callable[[], Arguments]:
+        def arguments() -> Arguments:
+            batch = query[:-3]
+            kv_heads, length = kv
+            k = make(*batch, kv_heads, length, query[-1])
+            v = make(*batch, kv_heads, length, value_size or query[-1])
+            b = batch[0] if batch else 1
+            attn_mask = None if mask is None else mask(b, query[-3], query[-2], length)
+            return (make(*query), k, v, attn_mask), kwargs
+
+        return arguments
+
+    def bools(*shape: int) -> torch.Tensor:
+        kept = torch.rand(shape) > 0.4
+        kept[..., :1] = True
+        return kept
+
+    masks: dict[str, Callable[[int, int, int, int], torch.Tensor]] = {
+        "bool": lambda b, h, m, n: bools(b, h, m, n),
+        "bool row": lambda b, h, m, n: bools(1, 1, 1, n),
+        "padding": lambda b, h, m, n: (torch.arange(n) < torch.randint(1, n + 1, (b,))[:, None])[:, None, None, :],
+        "float": lambda b, h, m, n: torch.randn(m, n),
+        "float by head": lambda b, h, m, n: torch.randn(1, h, m, n),
+        "float column": lambda b, h, m, n: torch.randn(b, 1, m, 1),
+        "float transposed": lambda b, h, m, n: torch.randn(n, m).t(),
+        "some rows masked": lambda b, h, m, n: (torch.arange(m) % 2 == 0)[:, None].expand(m, n),
+        "all masked": lambda b, h, m, n: torch.zeros(m, n, dtype=torch.bool),
+        "-inf rows": lambda b, h, m, n: torch.where(torch.arange(m)[:, None] % 3 == 0, -float("inf"), torch.randn(m, n)),
+    }
+    for size in (1, 2, 8, 24, 32, 40, 64, 80, 96, 100, 128, 160, 192, 200, 255, 256):
+        yield f"head size {size}", call((1, 2, 33, size), (2, 37))
+    for m, n in ((1, 1), (1, 100), (7, 300), (64, 64), (65, 63), (128, 200), (200, 128), (3, 1), (129, 257)):
+        yield f"{m} queries {n} keys", call((2, 2, m, 64), (2, n))
+        yield f"{m} queries {n} keys causal", call((2, 2, m, 64), (2, n), is_causal=True)
+    for name, mask in masks.items():
+        for m, n in ((5, 9), (70, 131)):
+            yield f"mask {name} {m} {n}", call((2, 3, m, 48), (3, n), mask)
+    for heads, kv_heads in ((4, 1), (6, 2), (8, 8)):
+        yield f"gqa {heads}/{kv_heads}", call((2, heads, 19, 64), (kv_heads, 45), enable_gqa=True)
+        yield f"gqa {heads}/{kv_heads} mask", call((2, heads, 70, 32), (kv_heads, 45), masks["float by head"], enable_gqa=True)
+    for make in (swapped, padded, reversed_rows):
+        yield f"{make.__name__}", call((2, 3, 21, 40), (3, 50), make=make)
+        yield f"{make.__name__} causal", call((2, 3, 81, 72), (3, 81), make=make, is_causal=True)
+    yield "value size differs", call((1, 2, 17, 32), (2, 31), value_size=80)
+    yield "scale", call((1, 2, 17, 32), (2, 31), scale=0.3)
+    yield "scale 0", call((1, 2, 17, 32), (2, 31), scale=0.0)
+    yield "without batch", call((3, 17, 32), (3, 31))
+    yield "no batch at all", call((0, 2, 17, 32), (2, 31))
+    yield "no queries", call((2, 2, 0, 32), (2, 31))
+
+
+def matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
+    def call(
+        a: tuple[int, ...],
+        columns: int,
+        *,
+        make: Callable[..., torch.Tensor] = contiguous,
+        weight: str = "plain",
+        bias: bool = False,
+        activation: int = 0,
+    ) -> Callable[[], Arguments]:
+        def arguments() -> Arguments:
+            k = a[-1]
+            b = {
+                "plain": lambda: torch.randn(k, columns),
+                "transposed": lambda: torch.randn(columns, k).t(),
+                "padded": lambda: padded(k, columns),
+                "batched": lambda: torch.randn(a[0], k, columns),
+            }[weight]()
+            args = (make(*a), b * k**-0.5, torch.randn(columns)) if bias else (make(*a), b * k**-0.5)
+            return args, {"activation": activation}
+
+        return arguments
+
+    for m, n, k in (
+        (1, 1, 1), (2, 3, 5), (1, 300, 70), (17, 33, 65), (64, 64, 64), (65, 127, 33), (100, 100, 100), (128, 256, 96),
+        (33, 17, 513), (5, 7, 1000), (200, 72, 40), (1, 64, 1024), (70, 1, 19), (129, 130, 131),
+    ):  # fmt: skip
+        yield f"{m}x{n}x{k}", call((m, k), n)
+        yield f"{m}x{n}x{k} transposed, bias", call((m, k), n, weight="transposed", bias=True)
+    for activation in module_of("matmul").RANGES["activation"]:
+        yield f"activation {activation}", call((37, 50), 70, bias=True, activation=activation)
+    yield "leading dimensions", call((2, 3, 9, 48), 20)
+    yield "padded", call((9, 48), 20, make=padded, weight="padded")
+    yield "swapped", call((4, 9, 48), 20, make=swapped)
+    yield "batched", call((4, 9, 48), 20, weight="batched")
+    yield "repeated", call((4, 9, 48), 20, make=repeated)
+    yield "no rows", call((0, 48), 20)
+
+
+def cases() -> list[Case]:
+    """Returns the whole grid: every op's cases in every dtype that its RANGES name."""
+    made: list[Case] = []
+    for op in OPS:
+        for dtype in module_of(op).RANGES["dtypes"]:
+            for name, make in globals()[f"{op}_cases"]():
+                made.append(Case(op, name, getattr(torch, dtype), len(made), make))
+    return made
+
+
+# -- what is accurate ----------------------------------------------------------------------------------------------------------
+
+
+def _error(got: torch.Tensor, exact: torch.Tensor) -> float:
+    """Returns the largest absolute error; infinite where one is NaN or infinite and the other is not that."""
+    got = got.double()
+    same = (got == exact) | (got.isnan() & exact.isnan())
+    difference = torch.where(same, 0.0, (got - exact).abs())
+    return float(difference.nan_to_num(nan=float("inf")).max()) if difference.numel() else 0.0
+
+
+def check(case: Case, device: str = "cpu") -> str:
+    """Returns what is wrong with an op's result for a case, or "".
+
+    Its largest error may be twice that of torch's own op in the same dtype. torch's may be exact by luck, in small tensors,
+    where any correctly rounded result is off by half a unit in the last place: so much, of the largest element, is always
+    allowed. float32 gets two units, because its sums round as often as they add, while those of shorter types happen in
+    float32.
+    """
+    args, kwargs = case.arguments(device)
+    module = module_of(case.op)
+    got = getattr(torch.ops.kernelpack, case.op)(*args, **kwargs)
+    with torch.no_grad():
+        own = module.reference(*args, **kwargs)
+        wide = [_convert(x, torch.float64, device) if isinstance(x, torch.Tensor) else x for x in args]
+        exact = module.reference(*wide, **kwargs)
+    if got.shape != exact.shape or got.dtype != case.dtype or got.device.type != device:
+        return f"{case}: {tuple(got.shape)} {got.dtype} on {got.device}, expected {tuple(exact.shape)} {case.dtype} on {device}"
+    finite = exact[exact.isfinite()]
+    unit = torch.finfo(case.dtype).eps * (float(finite.abs().max()) if finite.numel() else 0.0)
+    ours, torchs = _error(got, exact), _error(own, exact)
+    allowed = 2 * torchs + unit * (2 if case.dtype == torch.float32 else 0.5)
+    return "" if ours <= allowed else f"{case}: error {ours:.3g}, torch's {torchs:.3g}, allowed {allowed:.3g}"
+
+
+def failures(device: str = "cpu", op: str = "") -> tuple[int, list[str]]:
+    """Runs the grid, or one op's part; returns how many cases there were and what is wrong."""
+    chosen = [case for case in cases() if case.op == (op or case.op)]
+    return len(chosen), [problem for problem in (check(case, device) for case in chosen) if problem]
+
+
+if __name__ == "__main__":
+    count, problems = failures(op=sys.argv[1] if len(sys.argv) > 1 else "")
+    print(*problems, f"{count} cases, {len(problems)} inaccurate", sep="\n")
+    sys.exit(bool(problems))

@@ -1,0 +1,39 @@
+"""Ops are as accurate as torch's own, at every CPU level that the library holds and this CPU has, in every dtype."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ops.grid import OPS, cases
+
+ROOT = Path(__file__).parents[2]
+LEVELS = ("cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16")
+
+
+def test_the_grid_is_large_and_covers_every_op_and_dtype() -> None:
+    grid = cases()
+    assert len(grid) >= 500
+    assert len({str(case) for case in grid}) == len(grid)
+    for op in OPS:
+        assert {str(case.dtype) for case in grid if case.op == op} == {"torch.float32", "torch.float16", "torch.bfloat16"}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_errors_are_at_most_twice_those_of_torch(level: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.ops.grid"],
+        cwd=ROOT,
+        env={**os.environ, "KERNELPACK_CPU_TARGET": level, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    if "which this CPU cannot run" in done.stderr:
+        pytest.skip(f"this CPU has no {level}")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert f"{len(cases())} cases, 0 inaccurate" in done.stdout
