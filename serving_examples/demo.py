@@ -104,8 +104,12 @@ def show_similarities(sentences: list[str], ours: torch.Tensor, theirs: torch.Te
     count = len(sentences)
     numbers = "".join(f"{i:>3}" for i in range(1, count + 1))
     print(f"\n      {'similarity, %: kernelpack':<{3 * count}}  plain torch ops\n      {numbers}  {numbers}")
-    for number, (left, right) in enumerate(zip((ours @ ours.T).tolist(), (theirs @ theirs.T).tolist(), strict=True), 1):
-        print(f"  {number:>2}  {''.join(map(percent, left))}  {''.join(map(percent, right))}")
+    for row in range(count):
+        left, right = (
+            "".join(percent(value) if column != row else "  ·" for column, value in enumerate((model[row] @ model.T).tolist()))
+            for model in (ours, theirs)
+        )
+        print(f"  {row + 1:>2}  {left}  {right}")
     largest = (ours - theirs).abs().max().item()
     said = f"largest difference between two embeddings {largest:.1e} (tolerance {TOLERANCE:.0e})"
     print()

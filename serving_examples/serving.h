@@ -25,7 +25,6 @@ using Model = std::function<at::Tensor(const at::Tensor& tokens)>;
 
 // Embeddings have length 1, and two float32 models that sum in another order differ in the seventh digit.
 constexpr double kTolerance = 1e-5;
-constexpr double kSecondsPerBatch = 0.5;
 
 // Makes torch.ops.kernelpack known to this process. A library that torch refused says why.
 inline void load_ops(const char* path) {
@@ -51,20 +50,20 @@ inline std::vector<Batch> read_batches(const char* path) {
     std::vector<float> expected(rows * hidden);
     for (int64_t& token : tokens) file >> token;
     for (float& value : expected) file >> value;
-    if (!file) break;
+    if (!file) throw std::runtime_error(std::string(path) + " is cut short");
     batches.push_back({at::from_blob(tokens.data(), {rows, columns}, at::kLong).clone(),
                        at::from_blob(expected.data(), {rows, hidden}, at::kFloat).clone()});
   }
-  if (batches.empty() || !file.eof()) throw std::runtime_error(std::string(path) + " holds no batches, or is cut short");
+  if (batches.empty() || !file.eof()) throw std::runtime_error(std::string(path) + " holds no batches, or something else");
   return batches;
 }
 
-// Returns the median time of a call in milliseconds, over half a second of calls.
-inline double median_time(const Model& model, const at::Tensor& tokens) {
+// Returns the median time of a call in milliseconds, over `seconds` of calls and at least three.
+inline double median_time(const Model& model, const at::Tensor& tokens, double seconds) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> times;
   const auto begin = Clock::now();
-  while (times.size() < 3 || std::chrono::duration<double>(Clock::now() - begin).count() < kSecondsPerBatch) {
+  while (times.size() < 3 || std::chrono::duration<double>(Clock::now() - begin).count() < seconds) {
     const auto start = Clock::now();
     model(tokens);
     times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
@@ -88,8 +87,8 @@ inline size_t check_no_python() {
   return std::unique(files.begin(), files.end()) - files.begin();
 }
 
-// Runs every batch. Returns whether all embeddings agree with Python's.
-inline bool serve(const Model& model, const std::vector<Batch>& batches) {
+// Runs every batch, and times it for about `seconds`. Returns whether all embeddings agree with Python's.
+inline bool serve(const Model& model, const std::vector<Batch>& batches, double seconds) {
   const c10::InferenceMode guard;
   bool agree = true;
   for (const Batch& batch : batches) {
@@ -98,7 +97,7 @@ inline bool serve(const Model& model, const std::vector<Batch>& batches) {
     const double difference = same_shape ? embeddings.sub(batch.expected).abs().max().item<double>() : HUGE_VAL;
     const bool good = difference <= kTolerance;  // false for NaN
     std::printf("  %3ld x %-3ld tokens  %9.2f ms   largest difference from Python %.1e%s\n", long(batch.tokens.size(0)),
-                long(batch.tokens.size(1)), median_time(model, batch.tokens), difference, good ? "" : "  DISAGREES");
+                long(batch.tokens.size(1)), median_time(model, batch.tokens, seconds), difference, good ? "" : "  DISAGREES");
     agree = agree && good;
   }
   std::printf("  %d threads; %zu files are mapped into the process, none is libpython\n", at::get_num_threads(),
@@ -106,15 +105,15 @@ inline bool serve(const Model& model, const std::vector<Batch>& batches) {
   return agree;
 }
 
-// The whole program: LIBRARY MODEL BATCHES. Returns its exit status.
+// The whole program. Returns its exit status.
 inline int run(int argc, char** argv, const std::function<Model(const char* path)>& load_model) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: %s libkernelpack_ops.so MODEL BATCHES\n", argv[0]);
+  if (argc != 4 && argc != 5) {
+    std::fprintf(stderr, "usage: %s libkernelpack_ops.so MODEL BATCHES [SECONDS_PER_BATCH]\n", argv[0]);
     return 2;
   }
   try {
     load_ops(argv[1]);
-    return serve(load_model(argv[2]), read_batches(argv[3])) ? 0 : 1;
+    return serve(load_model(argv[2]), read_batches(argv[3]), argc == 5 ? std::stod(argv[4]) : 0.5) ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
     return 1;

@@ -27,7 +27,9 @@ def export(model: SentenceEncoder, positions: int) -> torch.export.ExportedProgr
 
 def save_aoti(program: torch.export.ExportedProgram, path: Path) -> None:
     """Compiles an exported program ahead of time and writes the .pt2 package."""
-    torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch's, of its own code
+        torch._inductor.aoti_compile_and_package(program, package_path=str(path))
 
 
 def save_batches(batches: Iterable[tuple[Tensor, Tensor]], path: Path) -> None:

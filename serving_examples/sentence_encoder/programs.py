@@ -38,6 +38,12 @@ def build_program(name: str, folder: Path) -> Path:
     return program
 
 
-def run_program(program: Path, library: Path, model: Path, batches: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a program. Its exit status is 0 if every embedding agrees with Python's and no Python is in its process."""
-    return subprocess.run([program, library, model, batches], capture_output=True, text=True)
+def run_program(
+    program: Path, library: Path, model: Path, batches: Path, *, seconds: float = 0.5, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program, which times each batch for about `seconds`.
+
+    Its exit status is 0 if every embedding agrees with Python's and no Python is in its process.
+    """
+    command = [program, library, model, batches, str(seconds)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(environment or {})})
