@@ -72,9 +72,10 @@ def _run(verb: Any, arguments: argparse.Namespace) -> int:
     try:
         code: int = verb.run(arguments)
     except ModuleNotFoundError as error:
-        if error.name not in BUILD_PACKAGES:
+        package = (error.name or "").partition(".")[0]
+        if package not in BUILD_PACKAGES:
             raise
-        raise BuildError(f"{error.name} is not installed", cure="pip install 'kernelpack[build]'") from None
+        raise BuildError(f"{package} is not installed", cure="pip install 'kernelpack[build]'") from None
     return code
 
 

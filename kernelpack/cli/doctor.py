@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -87,7 +88,9 @@ def examine(folders: Sequence[Path]) -> Report:
     try:
         known = backends()
     except ModuleNotFoundError as error:
-        tools.append(Tool(str(error.name), None, True, "no kernel compiles", "pip install 'kernelpack[build]'"))
+        tools.append(
+            Tool(str(error.name).partition(".")[0], None, True, "no kernel compiles", "pip install 'kernelpack[build]'")
+        )
     for backend in known.values():
         tools += [tool for tool in backend.tools() if tool not in tools]
     own = [own_library()] if (own_library() / "libkernelpack_ops.so").exists() or not folders else []
@@ -178,8 +181,9 @@ def _load_error(folder: Path) -> str | None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     if done.returncode == 0:
         return None
-    said = done.stderr.strip().splitlines()
-    return said[-1] if said else f"the process that loads it ended with exit status {done.returncode}"
+    if done.returncode < 0:
+        return f"{signal.Signals(-done.returncode).name} ends the process that loads it"
+    return done.stderr.strip().splitlines()[-1]
 
 
 # -- what is printed --------------------------------------------------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import linecache
 import sys
+import traceback
 import types
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelpack.errors import BuildError, SourceLocation
+from kernelpack.errors import BuildError, KernelpackError, SourceLocation
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.schema import check_unique
 
@@ -70,5 +71,14 @@ def _load(file: Path, namespace: str) -> types.ModuleType:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise BuildError(error.msg, location=SourceLocation(str(file), error.lineno or 0, error.offset or 0)) from None
+        where = SourceLocation(error.filename or str(file), error.lineno or 0, error.offset or 0)
+        raise BuildError(error.msg, location=where) from None
+    except KernelpackError:
+        raise
+    except Exception as error:  # whatever an author's file may raise
+        lines = [frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        raise BuildError(
+            f"importing {file.name} failed: {type(error).__name__}: {error}",
+            location=SourceLocation(str(file), lines[-1] if lines else 0),
+        ) from error
     return module

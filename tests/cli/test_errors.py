@@ -1,0 +1,107 @@
+"""Whatever goes wrong, a person reads one block that says where and what to do; never a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernelpack.cli import VERBS, main
+
+BUILD = ["--namespace", "broken", "--target", "cpu:x86-64-v3"]
+
+
+def errors(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
+    """Runs a command that must fail, and returns what it says."""
+    assert main(words) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    ("target", "nearest", "cure"),
+    [
+        ("cdua:sm_90a", "cuda:sm_90a", "use one of cpu, cuda"),
+        ("cuda:sm_90b", "cuda:sm_90", "use one of cuda:sm_80"),
+        ("cpu:x86-64-v5", "cpu:x86-64-v", "use one of cpu:native"),
+        ("cpu:x86-64-v4+avx512bf61", "cpu:x86-64-v4+avx512bf16", "use one of cpu:native"),
+        ("sm_80", "cuda:sm_80", "write for example"),
+    ],
+)
+def test_unknown_target_names_the_nearest(
+    capsys: pytest.CaptureFixture[str], source: Path, target: str, nearest: str, cure: str
+) -> None:
+    said = errors(capsys, ["build", str(source), "--namespace", "my", "--target", target])
+    assert said.startswith("kernelpack build: error: ")
+    assert f"did you mean '{nearest}" in said
+    assert f"\n  to fix: {cure}" in said
+
+
+def test_unknown_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_code:
+        main(["biuld"])
+    assert exit_code.value.code == 2
+    assert "there is no verb 'biuld'; did you mean 'build'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["build", "x.py"], ["build", "--namespace", "a"], ["build", "x.py", "--namespace", "a", "-j", "0"], []]
+)
+def test_wrong_usage_exits_with_2_and_shows_where_help_is(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    with pytest.raises(SystemExit) as exit_code:
+        main([*words, "--target", "cpu:native"] if words else [])
+    assert exit_code.value.code == 2
+    assert "--help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    with pytest.raises(SystemExit) as exit_code:
+        main([verb, "--help"])
+    assert exit_code.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_missing_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nowhere.py does not exist" in errors(capsys, ["build", "nowhere.py", *BUILD])
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("x = 1\nimport no_such_module_anywhere\n", "broken.py:2: ", "No module named 'no_such_module_anywhere'"),
+        ("x = 1\n\nvalue = x / 0\n", "broken.py:3: ", "ZeroDivisionError: division by zero\n    value = x / 0"),
+        ("def f(:\n    pass\n", "broken.py:1:7: ", "invalid syntax"),
+        ("x = 1\n", "", "no ops in "),
+    ],
+)
+def test_op_file_that_does_not_import_names_its_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, place: str, message: str
+) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(text)
+    said = errors(capsys, ["build", str(file), *BUILD])
+    assert place in said
+    assert message in said
+
+
+def test_kernel_outside_the_language_shows_the_line_with_a_caret(capsys: pytest.CaptureFixture[str], source: Path) -> None:
+    source.write_text(source.read_text().replace("tl.where(value > level, value, 0.0)", "tl.wear(value)"))
+    said = errors(capsys, ["build", str(source), *BUILD])
+    line = "    tl.store(out + offsets, tl.wear(value), mask=mask)"
+    assert "my_ops.py:12:" in said
+    assert f"    {line}\n" in said
+    assert said.splitlines()[2].strip() == "^"
+
+
+def test_json_errors_have_kind_place_and_cure(capsys: pytest.CaptureFixture[str], source: Path) -> None:
+    source.write_text(source.read_text().replace("level) -> Tensor", "level) -> Tenser"))
+    assert main(["build", str(source), *BUILD, "--json"]) == 1
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["kind"] == "SchemaError"
+    assert error["location"]["file"] == str(source)
+    assert error["location"]["line"] == 15
+    assert "Tenser" in error["message"]

@@ -1,0 +1,132 @@
+"""kernelpack inspect shows variants with their figures, and every stage of their way through the compiler."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelpack.cli import main
+from tests.cli.terminal import environment, kernelpack, on_terminal
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["inspect", *words]) == 0
+    return capsys.readouterr().out
+
+
+def error(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["inspect", *words]) == 1
+    return capsys.readouterr().err
+
+
+STAGES = {
+    "cpu:x86-64-v4": {
+        "ttir": "tt.func public @",
+        "cpu_ttir": "tt.func public @",
+        "tiles": "threshold_kernel",
+        "llir": "define ",
+        "asm": "zmm",
+    },
+    "cpu:x86-64-v3": {"asm": "ymm"},
+    "cpu:aarch64": {"asm": "fcmgt"},
+    "cuda:sm_90a": {
+        "ttir": "tt.func public @",
+        "ttgir": "#ttg.linear",
+        "llir": "ptx_kernel",
+        "ptx": ".target sm_90a",
+        "sass": "EXIT",
+    },
+}
+
+
+@pytest.mark.parametrize(("target", "stage"), [(target, stage) for target, stages in STAGES.items() for stage in stages])
+def test_every_stage_of_an_op_file_prints(capsys: pytest.CaptureFixture[str], source: Path, target: str, stage: str) -> None:
+    text = shown(capsys, str(source), "--target", target, "--variant", "f32.any", "--stage", stage)
+    assert STAGES[target][stage] in text
+
+
+def test_every_stage_is_tested(capsys: pytest.CaptureFixture[str], source: Path) -> None:
+    text = shown(capsys, str(source), "--target", "cpu:x86-64-v4,cuda:sm_90a")
+    listed = {line.strip() for line in text.splitlines()[-2:]}
+    assert listed == {
+        f"cpu: {', '.join([*STAGES['cpu:x86-64-v4']][:-1])}, object, asm",
+        f"cuda: {', '.join([*STAGES['cuda:sm_90a']][:-1])}, cubin, sass",
+    }
+
+
+def test_images_are_written_as_bytes(source: Path, tmp_path: Path) -> None:
+    words = ["inspect", str(source), "--target", "cuda:sm_80", "--variant", "f32.any", "--stage", "cubin", "--json"]
+    record = json.loads(kernelpack(*words).stdout)
+    assert [entry["stage"] for entry in record] == ["cubin"]
+    image = tmp_path / "kernel.cubin"
+    with open(image, "wb") as file:
+        subprocess.run([sys.executable, "-m", "kernelpack", *words[:-1]], env=environment(), stdout=file, check=True)
+    assert image.read_bytes() == base64.b64decode(record[0]["base64"])
+    assert image.read_bytes().startswith(b"\x7fELF")
+
+
+def test_images_never_reach_a_terminal(source: Path) -> None:
+    code, said = on_terminal("inspect", str(source), "--variant", "f32.any", "--stage", "object", columns=80)
+    assert code == 1
+    assert "object is binary" in said
+    assert "ELF" not in said
+
+
+def test_table_of_a_built_library(capsys: pytest.CaptureFixture[str], built: dict[str, Any]) -> None:
+    lines = shown(capsys, built["directory"]).splitlines()
+    header = next(line.split() for line in lines if "regs" in line)
+    assert header == ["variant", "size", "regs", "spills", "shared", "warps"]
+    row = next(line.split() for line in lines if line.startswith("  threshold_kernel-f32.aligned"))
+    assert row[2] in ("B", "kB")
+    assert int(row[3]) > 0
+    assert row[4:] == ["0", "0", "4"]
+
+
+def test_json_of_a_library_and_of_its_source_agree(capsys: pytest.CaptureFixture[str], built: dict[str, Any]) -> None:
+    source = str(Path(built["directory"]).parent / "my_ops.py")
+    packs = json.loads(shown(capsys, built["directory"], "--json"))
+    made = json.loads(shown(capsys, source, "--namespace", "clitest", "--target", ",".join(built["targets"]), "--json"))
+    assert len(packs) == built["kernels"]
+    assert packs == made
+
+
+def test_packs_have_machine_code_and_nothing_before_it(capsys: pytest.CaptureFixture[str], built: dict[str, Any]) -> None:
+    folder = built["directory"]
+    assert "ret" in shown(capsys, folder, "--target", "cpu:native", "--variant", "f32.any", "--stage", "asm")
+    assert "EXIT" in shown(capsys, folder, "--variant", "f32.any", "--stage", "sass")
+    said = error(capsys, folder, "--stage", "ttgir")
+    assert "there is no stage 'ttgir'" in said
+    assert "need the op files" in said
+
+
+def test_one_variant_shows_all_that_its_pack_states(capsys: pytest.CaptureFixture[str], built: dict[str, Any]) -> None:
+    text = shown(capsys, built["directory"], "--variant", "f16.aligned")
+    assert "parameter: x !tt.ptr<f16>\n" in text
+    assert "constexpr: BLOCK = 256\n" in text
+    assert "fact: x:tt.divisibility=16\n" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--stage", "ttgri", "--target", "cuda:sm_80"], "there is no stage 'ttgri'; did you mean 'ttgir'?"),
+        (["--op", "treshold"], "there is no op 'treshold'; did you mean 'threshold'?"),
+        (["--variant", "f64"], "no variant has 'f64' in its name"),
+    ],
+)
+def test_names_that_do_not_exist_name_the_nearest(
+    capsys: pytest.CaptureFixture[str], source: Path, words: list[str], message: str
+) -> None:
+    assert message in error(capsys, str(source), *words)
+
+
+def test_library_lacks_a_target(capsys: pytest.CaptureFixture[str], built: dict[str, Any]) -> None:
+    said = error(capsys, built["directory"], "--target", "cuda:sm_90a")
+    assert "the library has nothing for cuda:sm_90a" in said
+    assert "it was built for cpu:" in said
