@@ -159,12 +159,13 @@ def mma_operand(shape: tuple[int, ...], index: int, bits: int, warps: tuple[int,
     for source, size, target in steps:
         tile = tile * LinearLayout.identity(size, source, target)
     skip = rank - 1 if index == 0 else rank - 2
-    depth = shape[skip]
-    # K first, so that one k-step's fragments are neighbours; then the warps and what else the shape needs
-    have = tile.shape[tile.out_names.index(k)]
-    if depth > have:
-        tile = tile * LinearLayout.identity(depth // have, "register", k)
-    return fit(_warps_over(tile, warps, rank, skip), shape)
+    tile = _warps_over(tile, warps, rank, skip)
+    # one ldmatrix then reads two neighbouring fragments of a k-step: the rows of A, the columns of B come before further k-steps
+    have = tile.shape[tile.out_names.index(other)]
+    wide = shape[rank - 2 if index == 0 else rank - 1]
+    if wide > have:
+        tile = tile * LinearLayout.identity(wide // have, "register", other)
+    return fit(tile, shape)
 
 
 # ---- shared memory ----

@@ -49,5 +49,6 @@ class _Guarded:
         self.inner = torch.as_strided(self.raw.view(tensor.dtype), tensor.shape, tensor.stride(), self.start)
 
     def is_intact(self) -> bool:
-        outside = torch.cat([self.raw[: self.start], self.raw[self.end :]]).cpu()
+        raw = self.raw.cpu()
+        outside = torch.cat([raw[: self.start], raw[self.end :]])
         return bool((outside == 0x5A).all())

@@ -8,6 +8,7 @@ from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
 from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots
 from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
 from kernelpack.backends.cuda.passes.place_shared import place_shared
+from kernelpack.backends.cuda.passes.reload_operands import reload_operands
 from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
 from kernelpack.backends.cuda.passes.split_reductions import split_reductions
 from kernelpack.backends.cuda.passes.stage_shared import stage_shared
@@ -28,6 +29,7 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     remove_conversions(function)
     split_reductions(function)
     stage_shared(function)
+    reload_operands(function)
     pipeline_loops(function, options.num_stages)
     _clean(module)
     shared = place_shared(function, architecture.shared_bytes)

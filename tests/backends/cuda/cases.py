@@ -42,7 +42,9 @@ class Launch:
     options: Options = field(default_factory=Options)
 
     def specialize(self) -> tuple[Specialization, list[Any]]:
-        return specialize(self.fn, {param.name: self.arguments[param.name] for param in self.fn.params}, CUDABackend())
+        return specialize(
+            self.fn, {param.name: self.arguments.get(param.name, param.default) for param in self.fn.params}, CUDABackend()
+        )
 
     def compile(self, target: str) -> CompiledKernel:
         special, _ = self.specialize()

@@ -150,13 +150,13 @@ def batched_dot(a, b, c, BATCH: tl.constexpr, M: tl.constexpr, N: tl.constexpr, 
     i, m, n, k = tl.arange(0, BATCH), tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     x = tl.load(a + i[:, None, None] * M * K + m[None, :, None] * K + k[None, None, :])
     y = tl.load(b + i[:, None, None] * K * N + k[None, :, None] * N + n[None, None, :])
-    tl.store(c + i[:, None, None] * M * N + m[None, :, None] * N + n[None, None, :], tl.dot(x, y))
+    tl.store(c + i[:, None, None] * M * N + m[None, :, None] * N + n[None, None, :], tl.dot(x, y, input_precision="ieee"))
 
 
 @kp.jit
 def attention(
     q, k, v, out, mask, M, N, D, scale, sqh, sqm, skh, skn, soh, som, smm,
-    BM: tl.constexpr, BN: tl.constexpr, HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr = "ieee",
 ):  # fmt: skip
     """Flash attention, forward: one block of queries of one head a program. D is the head size, HEAD_DIM what it is padded to."""
     head = tl.program_id(1).to(tl.int64)
@@ -178,7 +178,7 @@ def attention(
     for start in range(0, end, BN):
         here = start + cols
         keys = tl.load(kp_, mask=(here[None, :] < N) & inner[:, None], other=0.0)
-        scores = tl.dot(queries, keys) * scale
+        scores = tl.dot(queries, keys, input_precision=PRECISION) * scale
         if mask is not None:
             shown = tl.load(
                 mask + rows[:, None] * smm + here[None, :], mask=(rows[:, None] < M) & (here[None, :] < N), other=0.0
@@ -195,7 +195,7 @@ def attention(
         total = total * shrink + tl.sum(weights, 1)
         acc = acc * shrink[:, None]
         values = tl.load(vp, mask=(here[:, None] < N) & inner[None, :], other=0.0)
-        acc = tl.dot(weights.to(values.dtype), values, acc)
+        acc = tl.dot(weights.to(values.dtype), values, acc, input_precision=PRECISION)
         largest = larger
         kp_ += BN * skn
         vp += BN * skn
