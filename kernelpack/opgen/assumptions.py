@@ -86,6 +86,8 @@ class Provenance:
                 rank = self.ranks.get(variable) if variable is not None else None
                 last = index == -1 or (rank is not None and index == rank - 1)
                 return variable if last == (op == "size") else None
+            case Apply("select", (_, value, Const(0))) | Apply("select", (_, Const(0), value)):
+                return self.inner_of(value)  # a dimension that may be absent: its stride is 0, which everything divides
             case Apply("rows_stride", (rows, Const(number), _)):
                 collapsed = self.definition(rows)
                 assert isinstance(collapsed, Apply)

@@ -1,0 +1,35 @@
+"""Aligned variants assume what the host function's arguments come from, through conditions too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernelpack.opgen.build import plan_library
+
+SOURCE = '''
+import kernelpack as kp
+import kernelpack.language as tl
+
+
+@kp.jit
+def copy(x, out, batch_stride: tl.int64, row_stride: tl.int64, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    row = x + tl.program_id(1) * batch_stride + tl.program_id(0) * row_stride
+    tl.store(out + at, tl.load(row + at, mask=at < n), mask=at < n)
+
+
+@kp.op("last_row(Tensor x) -> Tensor", variants={"x": [tl.float32]}, configs={"cuda": kp.Config({"B": 16})})
+def last_row(x):
+    kp.check(x.dim() == 2 or x.dim() == 3, "x has 2 or 3 dimensions")
+    out = kp.empty((x.shape[-1],), x.dtype, x.device)
+    copy[lambda meta: (1,)](x, out, x.stride(0) if x.dim() == 3 else 0, x.stride(-2), x.shape[-1])
+    return out
+'''
+
+
+def test_strides_of_dimensions_that_may_be_absent_are_aligned(tmp_path: Path) -> None:
+    file = tmp_path / "last_row.py"
+    file.write_text(SOURCE)
+    plan = plan_library([file], namespace="some", targets=["cuda:sm_80"])
+    (aligned,) = (variant for variant in plan.variants if variant.plain is not None)
+    assert {fact.parameter for fact in aligned.facts} == {"x", "out", "batch_stride", "row_stride", "n"}
