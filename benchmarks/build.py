@@ -76,8 +76,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     asked = parser.parse_args(argv)
     targets = _TARGETS[1:2] if asked.quick else _TARGETS
-    files = sorted(_OPS.glob("*.py"), key=lambda path: path.stat().st_size)
-    changed, files = files[0], files[:1] if asked.quick else files
+    files = sorted(_OPS.glob("*.py"))
+    changed = min((file for file in files if not file.name.startswith("_")), key=lambda file: file.stat().st_size)
+    if asked.quick:
+        files = [file for file in files if file == changed or file.name.startswith("_")]
     names = [f"{what}, {len(targets)} targets" for what in ("cold", "nothing changed", f"{changed.stem} changed")]
     table = Table([*names, f"{changed.stem} changed: compiled"])
     with tempfile.TemporaryDirectory() as name:

@@ -166,7 +166,10 @@ class ControlFlow(Statements):
             self.for_loop(node, node.target.id, bounds)
         else:
             raise CompilationError(
-                f"a loop cannot run over {describe_type(bounds)}", cure="use range, tl.range or tl.static_range"
+                f"a loop cannot run over {describe_type(bounds)}",
+                cure="unroll it: `for i in tl.static_range(len(xs)):`, and index with xs[i]"
+                if isinstance(bounds, tuple)
+                else "use range, tl.range or tl.static_range",
             )
 
     def unroll(self, node: ast.For, indices: Iterable[int]) -> None:

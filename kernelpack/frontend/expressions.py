@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import semantic, tiles
+from kernelpack.frontend import semantic, suggestions, tiles
 from kernelpack.frontend.jit import JITFunction, is_constexpr_function
 from kernelpack.frontend.scope import Undefined, describe_type, tensors_in
 from kernelpack.frontend.visitor import Visitor
@@ -63,6 +63,7 @@ PYTHON_FUNCTIONS: dict[str, Any] = {
     for function in (abs, bool, float, getattr, hasattr, int, isinstance, len, max, min, print, range, str, tuple, type)
 }
 
+_TENSOR_ATTRIBUTES = ("T", "dtype", "numel", "shape", "type")
 
 _CONVERSIONS: dict[int, Callable[[Any], Any]] = {-1: lambda value: value, ord("s"): str, ord("r"): repr, ord("a"): ascii}
 
@@ -93,7 +94,9 @@ class Expressions(Visitor):
                 raise _not_readable(name, value)
         if name in PYTHON_FUNCTIONS:
             return PYTHON_FUNCTIONS[name]
-        raise CompilationError(f"{name} is not defined")
+        raise CompilationError(
+            f"{name} is not defined", cure=suggestions.for_name(name, [*self.scope, *self.outer, *PYTHON_FUNCTIONS])
+        )
 
     def visit_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
         return self.elements(node.elts)
@@ -174,6 +177,8 @@ class Expressions(Visitor):
         left, right = self.visit(node.left), self.visit(node.comparators[0])
         symbol, python = COMPARISONS[type(node.ops[0])]
         if symbol in ("is", "is not"):
+            if left is not None and right is not None and (isinstance(left, tensor) or isinstance(right, tensor)):
+                raise CompilationError(f"`{symbol}` compares with None only", cure=f"write {'==' if symbol == 'is' else '!='}")
             return python(left, right)
         if isinstance(left, tensor) or isinstance(right, tensor):
             if symbol in ("in", "not in"):
@@ -200,17 +205,19 @@ class Expressions(Visitor):
             raise CompilationError(f"kernels cannot look into {value.__name__}: it has no attribute {name!r} for them")
         found = self.fold(node, getattr, value, name) if not isinstance(value, tuple) else getattr(value, name, None)
         if found is None and isinstance(value, tuple):
-            raise CompilationError(f"a tuple has no attribute {name!r}")
+            raise CompilationError(f"a tuple has no attribute {name!r}", cure=suggestions.for_attribute(name, ()))
         return found
 
     def tensor_attribute(self, value: tensor, name: str) -> Any:
-        if name in ("dtype", "type", "shape", "numel"):
-            return getattr(value, name)
         if name == "T":
             return tiles.transpose(self.builder, value)
+        if name in _TENSOR_ATTRIBUTES:
+            return getattr(value, name)
         if name in METHODS:
             return BoundMethod(METHODS[name], value)
-        raise CompilationError(f"run-time values have no attribute {name!r}", cure=UNSUPPORTED.get(name))
+        raise CompilationError(
+            f"run-time values have no attribute {name!r}", cure=suggestions.for_attribute(name, [*METHODS, *_TENSOR_ATTRIBUTES])
+        )
 
     def number_attribute(self, value: Any, name: str) -> Any:
         """Numbers known at compile time answer as the tensors that they would be."""
@@ -220,7 +227,7 @@ class Expressions(Visitor):
             return semantic.type_of_number(value)
         if name in METHODS:
             return BoundMethod(METHODS[name], semantic.to_tensor(self.builder, value))
-        raise CompilationError(f"the number {value} has no attribute {name!r}")
+        raise CompilationError(f"the number {value} has no attribute {name!r}", cure=suggestions.for_attribute(name, METHODS))
 
     def module_attribute(self, node: ast.Attribute, module: ModuleType, name: str) -> Any:
         if not hasattr(module, name):
@@ -229,7 +236,7 @@ class Expressions(Visitor):
                 f"{ast.unparse(node)} is not supported"
                 if known and name in UNSUPPORTED
                 else f"{module.__name__} has no {name!r}",
-                cure=UNSUPPORTED.get(name) if known else None,
+                cure=suggestions.for_member(name, dir(module), f"{ast.unparse(node.value)}.") if known else None,
             )
         value = unwrap(getattr(module, name))
         if _readable(value) or isinstance(value, (bool, int, float, str)) or getattr(value, "__module__", "") == math.__name__:
@@ -238,6 +245,10 @@ class Expressions(Visitor):
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         value, key = self.visit(node.value), self.visit(node.slice)
+        if isinstance(value, JITFunction):
+            raise CompilationError(
+                f"{value.__name__} is launched with a grid from outside only", cure=f"call it: {value.__name__}(...)"
+            )
         if isinstance(value, tensor):
             return tiles.index(self.builder, value, key if isinstance(key, tuple) else (key,))
         if isinstance(value, (tuple, str)):
@@ -248,7 +259,11 @@ class Expressions(Visitor):
             try:
                 return value[key]
             except (IndexError, TypeError) as problem:
-                raise CompilationError(f"`{ast.unparse(node)}`: {problem}") from None
+                scalar = value == () and isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+                cure = (
+                    "a scalar has no shape; a pointer does not know its tensor's: pass sizes as arguments" if scalar else None
+                )
+                raise CompilationError(f"`{ast.unparse(node)}`: {problem}", cure=cure) from None
         raise CompilationError(
             f"{describe_type(value)} cannot be indexed",
             cure="load through a pointer: tl.load(ptr + i)" if value is None else None,
@@ -270,6 +285,9 @@ def _readable(value: Any) -> bool:
 
 
 def _not_readable(name: str, value: Any) -> CompilationError:
+    foreign = suggestions.for_foreign(value)
+    if foreign is not None:
+        return CompilationError(f"{name} is not part of the kernel language", cure=foreign)
     if callable(value):
         return CompilationError(
             f"{name} is a plain Python function, which kernels cannot call",

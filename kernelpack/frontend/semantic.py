@@ -164,14 +164,17 @@ def operands(
     kinds = []
     for value in (lhs, rhs):
         if not isinstance(value, tensor) and not is_number(value):
-            raise CompilationError(f"{symbol} does not take {describe(value)}")
+            cure = "guard it: `if x is not None:` (decided at compile time)" if value is None else None
+            raise CompilationError(f"{symbol} does not take {describe(value)}", cure=cure)
         kinds.append(value.dtype if isinstance(value, tensor) else type_of_number(value))
     left, right = kinds
     if left.is_ptr() or right.is_ptr():
         if not pointers or left.is_floating() or right.is_floating() or (left.is_ptr() and right.is_ptr() and left != right):
             raise CompilationError(
                 f"{symbol} does not take {left} and {right}",
-                cure="load the value first with tl.load, or cast the pointer: p.to(tl.int64)",
+                cure="cast the offset to an integer: x.to(tl.int64)"
+                if symbol in ("+", "-") and (left.is_floating() or right.is_floating())
+                else "load the value first with tl.load, or cast the pointer: p.to(tl.int64)",
             )
         x, y = broadcast(b, to_tensor(b, lhs), to_tensor(b, rhs))
         return x, y
@@ -368,7 +371,9 @@ _ARITHMETIC: dict[str, tuple[str | None, str, str]] = {
     "maximum of all": ("arith.maximumf", "arith.maxsi", "arith.maxui"),
     "minimum of all": ("arith.minimumf", "arith.minsi", "arith.minui"),
 }
-_NO_FLOATS = {"//": "use tl.floor(x / y)"}
+_NO_FLOATS = {"//": "use tl.floor(x / y)"} | dict.fromkeys(
+    ("&", "|", "^", "<<", ">>"), "cast to an integer: x.to(tl.int32), or its bits: x.to(tl.int32, bitcast=True)"
+)
 
 # operator: the predicate for floats, signed and unsigned integers
 _COMPARISONS = {

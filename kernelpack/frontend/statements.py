@@ -76,7 +76,9 @@ class Statements(Calls):
 
     def unpack(self, targets: list[ast.expr], value: Any) -> None:
         if not isinstance(value, tuple):
-            raise CompilationError(f"{describe_type(value)} cannot be unpacked into {len(targets)} variables")
+            raise CompilationError(
+                f"{describe_type(value)} cannot be unpacked into {len(targets)} variables", cure="only tuples can"
+            )
         if len(value) != len(targets):
             raise CompilationError(f"{len(value)} values cannot be unpacked into {len(targets)} variables")
         for target, entry in zip(targets, value, strict=True):

@@ -49,8 +49,13 @@ def arange(b: Builder, start: object, end: object) -> tensor:
     assert isinstance(end, int)
     if end <= start:
         raise CompilationError(f"tl.arange({start}, {end}) is empty")
-    (count,) = check_shape([end - start])
-    return tensor(b.value("tt.make_range", (), {"start": start, "end": end}), block_type(int32, [count]))
+    count = end - start
+    if count & (count - 1):
+        raise CompilationError(
+            f"tl.arange({start}, {end}) has {count} elements, which is no power of two",
+            cure=f"write tl.arange({start}, {start + (1 << count.bit_length())}), and mask what lies beyond",
+        )
+    return tensor(b.value("tt.make_range", (), {"start": start, "end": end}), block_type(int32, check_shape([count])))
 
 
 def full(b: Builder, shape: Sequence[Any], value: semantic.Operand, kind: dtype) -> tensor:
@@ -72,19 +77,26 @@ def full(b: Builder, shape: Sequence[Any], value: semantic.Operand, kind: dtype)
 
 def index(b: Builder, value: tensor, keys: Sequence[Any]) -> tensor:
     """Returns x[:, None]-like indexing: None inserts an axis, `:` keeps one."""
-    kept = 0
+    axes = sum(key is not None for key in keys)
+    if axes and not value.shape:
+        pointer = value.dtype.is_ptr()
+        raise CompilationError(
+            f"{'pointers' if pointer else 'scalars'} are not indexed",
+            cure="load through the pointer: tl.load(p + i)" if pointer else None,
+        )
+    if axes > len(value.shape):
+        raise CompilationError(
+            f"{axes} axes are indexed, but the shape {list(value.shape)} has {len(value.shape)}",
+            cure="insert each further axis with None: x[:, None]",
+        )
     for position, key in enumerate(keys):
         if key is None:
             value = semantic.expand_dims(b, value, position)
-        elif isinstance(key, slice) and key == slice(None):
-            kept += 1
-        else:
+        elif not (isinstance(key, slice) and key == slice(None)):
             raise CompilationError(
                 "tiles are indexed with `:` and None only",
                 cure="compute with masks (tl.where, tl.sum), or load what is needed through pointers",
             )
-    if kept > len(value.shape) - (len(keys) - kept):
-        raise CompilationError(f"{kept} axes are kept, but the tile has {len(value.shape) - (len(keys) - kept)}")
     return value
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernelpack.errors import CompilationError
+from kernelpack.frontend import suggestions
 from kernelpack.frontend.scope import Scope, describe_type, tensors_in
 from kernelpack.frontend.source import location_of
 from kernelpack.ir.core import Builder, Location
@@ -112,7 +113,8 @@ class Visitor:
             if next(tensors_in(value), None) is not None:
                 raise CompilationError(
                     f"`{ast.unparse(node)}` needs compile-time values, got {describe_type(value)}",
-                    cure="only operators, tl functions and @jit functions take run-time values",
+                    cure=suggestions.for_foreign(function)
+                    or "only operators, tl functions and @jit functions take run-time values",
                 )
         try:
             return _as_value(function(*args, **kwargs))
@@ -137,6 +139,10 @@ def bind(signature: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any])
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as problem:
-        raise CompilationError(f"{name}(): {problem}", cure=f"its signature is {name}{signature}") from None
+        bare = signature.replace(
+            parameters=[parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()],
+            return_annotation=signature.empty,
+        )
+        raise CompilationError(f"{name}(): {problem}", cure=f"its signature is {name}{bare}") from None
     bound.apply_defaults()
     return {parameter: unwrap(value) for parameter, value in bound.arguments.items()}

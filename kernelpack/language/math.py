@@ -39,6 +39,7 @@ FLOATS = (float32, float64)
 def _check(name: str, value: tensor, allowed: tuple[dtype, ...]) -> tensor:
     if value.dtype not in allowed:
         cure = "cast first: x.to(tl.float32)" if float32 in allowed else None
+        cure = "load what it points to first: tl.load(p)" if value.dtype.is_ptr() else cure
         raise CompilationError(f"tl.{name} takes {' or '.join(map(str, allowed))}, not {value.dtype}", cure=cure)
     return value
 

@@ -45,8 +45,8 @@ def chosen(flag, x, y):
 
 
 @kp.jit
-def mixed(a, b):
-    return (a ^ b) * 3
+def parity(a, b):
+    return a + b - (a & b) * 2
 """
 
 # x and y are operands of one kind that broadcast; y may be a number
@@ -219,7 +219,7 @@ class _Writer:
         elif what == "all":
             self.let(f"tl.sum({x.name})", x.kind, ())
         elif what == "combine" and x.kind == "int":
-            self.let(f"tl.reduce({x.name}.to(tl.int32), {axis}, mixed)", x.kind, left)
+            self.let(f"tl.reduce({x.name}.to(tl.int32), {axis}, parity)", x.kind, left)
         elif what == "keep":
             self.let(f"{x.name} + tl.max({x.name}, {axis}, keep_dims=True)", x.kind, x.shape)
         else:

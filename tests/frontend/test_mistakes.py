@@ -1,0 +1,89 @@
+"""What people write by habit from Python, NumPy, torch, or in haste: each mistake is told with its line, its column and a cure."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from kernelpack.errors import CompilationError
+from tests.frontend.compiling import compile_kernel, define, kernel
+
+HELPERS = define("@kp.jit\ndef helper(x):\n    return x + 1\n")
+
+# a statement behind `x = tl.arange(0, 8)`, what the message says, what the cure says
+MISTAKES = [
+    ("y = ofsets + 1", "ofsets is not defined", "did you mean offsets?"),
+    ("tl.laod(p)", "kernelpack.language has no 'laod'", "did you mean tl.load?"),
+    ("tl.math.expp(s)", "has no 'expp'", "did you mean tl.math.exp"),
+    ("x.to(tl.float)", "has no 'float'", "tl.float32"),
+    ("tl.empty([8], tl.float32)", "has no 'empty'", "use tl.zeros"),
+    ("tl.mean(x)", "has no 'mean'", "divide a sum: tl.sum(x, axis) / n"),
+    ("sum(x)", "sum is not defined", "use tl.sum"),
+    ("round(s)", "round is not defined", "use tl.floor(x + 0.5)"),
+    ("np.sqrt(s)", "np.sqrt is not part of the kernel language", "use tl.sqrt"),
+    ("torch.exp(s)", "torch.exp is not part of the kernel language", "use tl.exp"),
+    ("math.exp(s)", "`math.exp(s)` needs compile-time values, got fp32", "use tl.exp"),
+    ("x.to(torch.float32)", "torch.float32 is not part of the kernel language", "use tl.float32"),
+    ("x.float()", "no attribute 'float'", "write x.to(tl.float32)"),
+    ("x.stride(0)", "no attribute 'stride'", "pass sizes and strides as arguments of the kernel"),
+    ("x.item()", "no attribute 'item'", "reduced to a scalar with tl.sum or tl.max"),
+    ("x.summ()", "no attribute 'summ'", "did you mean sum"),
+    ("xs = []\nxs.append(s)", "a tuple has no attribute 'append'", "xs = xs + (x,)"),
+    ("p.shape[0]", "`p.shape[0]`: tuple index out of range", "pass sizes as arguments"),
+    ("p[0]", "pointers are not indexed", "tl.load(p + i)"),
+    ("n[0]", "scalars are not indexed", None),
+    ("x[0]", "tiles are indexed with `:` and None only", "compute with masks"),
+    ("x[:, :, None]", "2 axes are indexed, but the shape [8] has 1", "x[:, None]"),
+    ("tl.arange(0, 100)", "tl.arange(0, 100) has 100 elements, which is no power of two", "write tl.arange(0, 128), and mask"),
+    ("tl.arange(4, 10)", "tl.arange(4, 10) has 6 elements", "write tl.arange(4, 12), and mask"),
+    ("tl.arange(8)", "arange(): missing a required argument: 'end'", "its signature is arange(start, end)"),
+    ("tl.sum(x, dim=0)", "unexpected keyword argument 'dim'", "its signature is sum(input, axis=None, keep_dims=False, dtype=None)"),
+    ("tl.zeros([n], tl.float32)", "must be a compile-time integer", "take it from a tl.constexpr parameter"),
+    ("x + tl.arange(0, 16)", "shapes [8] and [16] do not broadcast", "rows[:, None], columns[None, :]"),
+    ("tl.load(p + s)", "+ does not take pointer<fp32> and fp32", "cast the offset to an integer: x.to(tl.int64)"),
+    ("tl.load(p * n)", "* does not take pointer<fp32> and int32", "load the value first with tl.load"),
+    ("tl.load(n)", "tl.load needs a pointer", "add the offset to a pointer parameter first"),
+    ("tl.load(p + x, other=0.0)", "tl.load with other= needs a mask", "give mask=..."),
+    ("tl.load(p, mask=x < n)", "a scalar pointer takes a scalar mask", "ptr + tl.arange(0, BLOCK)"),
+    ("tl.store(p, x)", "a scalar pointer takes a scalar value", "ptr + tl.arange(0, BLOCK)"),
+    ("tl.exp(p)", "tl.exp takes fp32 or fp64, not pointer<fp32>", "load what it points to first"),
+    ("tl.exp(n)", "tl.exp takes fp32 or fp64, not int32", "cast first: x.to(tl.float32)"),
+    ("s & 1", "& does not take floats", "cast to an integer: x.to(tl.int32)"),
+    ("s ** 2", "** does not take run-time values", "write x * x"),
+    ("n + None", "+ does not take None", "`if x is not None:`"),
+    ("if n is 3:\n    pass", "`is` compares with None only", "write =="),
+    ("if x > 3:\n    pass", "a condition must be a scalar", "use tl.where"),
+    ("if 0 < n < 8:\n    pass", "chained comparisons", "(a < b) & (b < c)"),
+    ("for v in (1, 2):\n    pass", "a loop cannot run over", "for i in tl.static_range(len(xs)):"),
+    ("for i in range(n):\n    if i > 3:\n        return", "a loop cannot be left with return", "return after the loop"),
+    ("acc = 0\nfor i in range(n):\n    acc += 1.5", "it is int32 before the loop and fp32 at its end", "start with the type that it has later"),
+    ("a, b = x", "cannot be unpacked into 2 variables", "only tuples can"),
+    ("helper[(1,)](n)", "helper is launched with a grid from outside only", "call it: helper(...)"),
+    ("print(n)", "kernels cannot print", "tl.static_print"),
+    ("return n", "a kernel returns nothing", "tl.store"),
+    ("y = [v for v in range(4)]", "a comprehension is not part of the kernel language", "use tl.static_range"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "message", "cure"), MISTAKES, ids=[row[0].split("\n")[0] for row in MISTAKES])
+@pytest.mark.filterwarnings("ignore:.is. with:SyntaxWarning")
+def test_mistakes_are_told_with_their_cure(statement: str, message: str, cure: str | None) -> None:
+    fn = kernel(
+        f"x = tl.arange(0, 8)\noffsets = x + 1\n{statement}",
+        "p, n, s",
+        np=np,
+        torch=torch,
+        math=math,
+        helper=HELPERS["helper"],
+    )
+    with pytest.raises(CompilationError) as caught:
+        compile_kernel(fn, p="*fp32", n="i32", s="fp32")
+    error = caught.value
+    assert message in error.message
+    assert (cure in (error.cure or "")) if cure else error.cure is None
+    assert error.location is not None
+    assert 5 <= error.location.line <= 5 + statement.count("\n")
+    assert error.location.column > 0
