@@ -67,7 +67,7 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
         value = stage(value, lowered)
         stages[name] = value if isinstance(value, bytes) else str(value)
     assert isinstance(value, bytes), f"the last stage of {backend.name} must give bytes"
-    code = [text for text in stages.values() if isinstance(text, str)][-1].replace(lowered.entry, "")
+    code = backend.code_of([text for text in stages.values() if isinstance(text, str)][-1]).replace(lowered.entry, "")
     return CompiledKernel(
         lowered.entry, target, options, parameters, facts, backend.image_kind, value, lowered.metadata, stages,
         hashlib.sha256(code.encode()).hexdigest(),

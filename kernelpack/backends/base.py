@@ -155,6 +155,13 @@ class Backend(abc.ABC):
     def disassemble(self, kernel: CompiledKernel) -> str:
         """Returns the image as text; `kernel.stages` may be empty. Raises BuildError where a tool for it is missing."""
 
+    def code_of(self, text: str) -> str:
+        """Returns the text of the last stage before the image without what makes no difference to the image's code.
+
+        A variant that assumes facts, and whose code is that of the variant without them, is left out of op libraries.
+        """
+        return text
+
     def load(self, kernel: CompiledKernel) -> Any:
         """Returns a compiled kernel loaded for launches from Python: an object with `launch(grid, values)`."""
         raise TargetError(f"kernels for {kernel.target} cannot be launched from Python")

@@ -102,7 +102,7 @@ def build(
     plan = plan_library(sources, namespace=namespace, targets=targets)
     directory = Path(out if out is not None else namespace).resolve()
     packs, compiled = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=cache)
-    library = _library_plan(plan, packs)
+    library = library_plan(plan, packs)
     built = Built(
         namespace,
         directory,
@@ -160,7 +160,8 @@ def verify(
 # -- writing and linking ----------------------------------------------------------------------------------------------------
 
 
-def _library_plan(plan: Plan, packs: dict[str, KernelPack]) -> LibraryPlan:
+def library_plan(plan: Plan, packs: dict[str, KernelPack]) -> LibraryPlan:
+    """Returns what the C++ and the Python of a library are printed from."""
     targets: dict[str, tuple[Target, ...]] = {}
     for target, backend in plan.targets:
         targets[backend.name] = (*targets.get(backend.name, ()), target)

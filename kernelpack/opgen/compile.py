@@ -12,10 +12,11 @@ from typing import Any
 
 import kernelpack
 from kernelpack import knobs
-from kernelpack.backends.base import Fact, backend_of
+from kernelpack.backends.base import backend_of
 from kernelpack.compiler import CompiledKernel
 from kernelpack.errors import CompilationError, KernelpackError, PackError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import entry_function
 from kernelpack.ir.text import print_op
 from kernelpack.opgen.dtypes import DType
@@ -91,8 +92,9 @@ def _compile(
             progress(Progress(finished, total, f"{job.name} for {job.target}", time.monotonic() - started))
 
     texts: dict[Any, str] = {}
-    compile_jobs = [replace(_job(variant, texts), keep_stages=keep_stages) for variant in missing]
-    for variant, result in zip(missing, compile_all(compile_jobs, jobs or knobs.jobs(), done), strict=True):
+    compile_jobs = (replace(_job(variant, texts), keep_stages=keep_stages) for variant in missing)
+    processes = min(jobs or knobs.jobs(), len(missing))
+    for variant, result in zip(missing, compile_all(compile_jobs, processes, done), strict=True):
         if isinstance(result, BaseException):
             raise _located(variant, result)
 
@@ -177,15 +179,20 @@ class _Store:
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory / "packs" if directory is not None else None
         self.compiler = _compiler_hash() if directory is not None else ""
+        self.sources: dict[JITFunction, str] = {}
 
     def key(self, variant: KernelVariant) -> str:
-        facts: tuple[Fact, ...] = variant.facts
+        """Returns the name under which a variant's pack is kept."""
+        if self.directory is None:
+            return ""
+        if variant.kernel not in self.sources:
+            self.sources[variant.kernel] = variant.kernel.cache_key
         parts = [
             self.compiler,
             json.dumps(dict(backend_of(variant.target).tool_versions()), sort_keys=True),
-            variant.kernel.cache_key if self.directory is not None else "",
+            self.sources[variant.kernel],
             repr((variant.op, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
-            repr((list(variant.constexprs.items()), variant.options, facts)),
+            repr((list(variant.constexprs.items()), variant.options, variant.facts)),
         ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

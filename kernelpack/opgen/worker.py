@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import IO, Any
@@ -43,39 +44,50 @@ def compile_job(job: CompileJob) -> Any:
     return kernel if job.keep_stages else replace(kernel, stages={})
 
 
-def compile_all(jobs: Sequence[CompileJob], processes: int, done: Callable[[CompileJob, Any], None]) -> list[Any]:
+def compile_all(jobs: Iterable[CompileJob], processes: int, done: Callable[[CompileJob, Any], None]) -> list[Any]:
     """Compiles jobs in parallel processes and returns a CompiledKernel, or the exception, for each, in order.
 
-    `done` is called with each result, one at a time, from any thread. A process that dies gives a BuildError that names its job.
+    The processes start with the first job, while the iterable makes the others. `done` is called with each result, one at a
+    time, from any thread. A process that dies gives a BuildError that names its job.
     """
-    results: list[Any] = [None] * len(jobs)
-    queue: SimpleQueue[int] = SimpleQueue()
-    for index in sorted(range(len(jobs)), key=lambda index: -len(jobs[index].ttir)):  # the longest first, to end together
-        queue.put(index)
+    results: dict[int, Any] = {}
+    queue: SimpleQueue[tuple[int, CompileJob] | None] = SimpleQueue()
     lock = threading.Lock()
 
     def serve() -> None:
         worker: _Worker | None = None
-        while True:
-            try:
-                index = queue.get_nowait()
-            except Empty:
-                break
+        while (item := queue.get()) is not None:
+            index, job = item
             worker = worker or _Worker()
-            results[index] = worker.run(jobs[index])
+            result = worker.run(job)
             if worker.dead:
                 worker = None
             with lock:
-                done(jobs[index], results[index])
+                results[index] = result
+                try:
+                    done(job, result)
+                except Exception as error:  # e.g. a full disk: the caller's to judge, as what compiling raises
+                    results[index] = error
         if worker is not None:
             worker.close()
 
-    threads = [threading.Thread(target=serve) for _ in range(max(1, min(processes, len(jobs))))]
+    threads = [threading.Thread(target=serve) for _ in range(processes)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+    try:
+        for number in enumerate(jobs):
+            queue.put(number)
+    except BaseException:
+        while not queue.empty():  # what waits is not compiled any more
+            with contextlib.suppress(Empty):
+                queue.get_nowait()
+        raise
+    finally:
+        for _ in threads:
+            queue.put(None)
+        for thread in threads:
+            thread.join()
+    return [results[index] for index in range(len(results))]
 
 
 class _Worker:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kernelpack.opgen.build import plan_library
 
-SOURCE = '''
+SOURCE = """
 import kernelpack as kp
 import kernelpack.language as tl
 
@@ -24,7 +24,7 @@ def last_row(x):
     out = kp.empty((x.shape[-1],), x.dtype, x.device)
     copy[lambda meta: (1,)](x, out, x.stride(0) if x.dim() == 3 else 0, x.stride(-2), x.shape[-1])
     return out
-'''
+"""
 
 
 def test_strides_of_dimensions_that_may_be_absent_are_aligned(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -117,6 +118,9 @@ class CUDABackend(Backend):
 
     def disassemble(self, kernel: CompiledKernel) -> str:
         return disassemble(kernel.image)
+
+    def code_of(self, text: str) -> str:
+        return re.sub(r"\.align \d+ (\w+_param_)", r"\1", text)  # of what a parameter points to: a hint that PTX carries along
 
     def load(self, kernel: CompiledKernel) -> LoadedImage:
         return LoadedImage(kernel)

@@ -1,0 +1,221 @@
+"""Builds compile what changed and nothing else, each thing once, and say where an error is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelpack.backends.base import Options
+from kernelpack.errors import BuildError, CompilationError, KernelpackError
+from kernelpack.opgen import compile
+from kernelpack.opgen.build import Built, build, library_plan, plan_library
+from kernelpack.opgen.compile import Progress, compile_variants
+from kernelpack.opgen.emit import library_files
+from kernelpack.opgen.worker import CompileJob, _Worker, compile_all
+from kernelpack.target import Target
+
+HEAD = """
+import kernelpack as kp
+import kernelpack.language as tl
+"""
+SCALE = (
+    HEAD
+    + """
+
+@kp.jit
+def scale_kernel(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+@kp.op("scale(Tensor x) -> Tensor", variants={"x": [tl.float32, tl.float16]})
+def scale(x):
+    out = kp.empty_like(x)
+    scale_kernel[(kp.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+"""
+)
+TOTAL = (
+    HEAD
+    + """
+
+@kp.jit
+def add(a, b):
+    return a + b
+
+
+@kp.jit
+def total_kernel(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out, add(tl.sum(tl.load(x + offsets, mask=offsets < n, other=0.0), axis=0), 0.0))
+
+
+@kp.op("total(Tensor x) -> Tensor", variants={"x": [tl.float32]})
+def total(x):
+    out = kp.empty((), x.dtype, x.device)
+    total_kernel[(1,)](x, out, x.numel(), BLOCK=1024)
+    return out
+"""
+)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(compile, "_compiler_hash", lambda: "the compiler")  # its source may change while tests run
+
+
+def compiled(folder: Path, target: str = "cpu:x86-64-v3") -> list[str]:
+    """Returns the kernels that a build of a folder's ops compiles now."""
+    plan = plan_library([folder], namespace="mine", targets=[target])
+    return [name.partition(" ")[0] for name in compile_variants(plan.variants, jobs=2)[1]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "ops"
+    folder.mkdir()
+    (folder / "scale.py").write_text(SCALE)
+    (folder / "total.py").write_text(TOTAL)
+    return folder
+
+
+SCALES = ["scale_kernel-f16.any", "scale_kernel-f32.any"]
+
+
+def test_only_the_variants_of_a_changed_kernel_are_compiled(folder: Path) -> None:
+    assert compiled(folder) == [*SCALES, "total_kernel.any"]
+    assert compiled(folder) == []
+    (folder / "scale.py").write_text(SCALE.replace("* 2", "* 3"))
+    assert compiled(folder) == SCALES
+    (folder / "total.py").write_text(TOTAL.replace("return a + b", "return a + b + 1.0"))  # a kernel that a kernel calls
+    assert compiled(folder) == ["total_kernel.any"]
+    (folder / "scale.py").write_text("# a comment moves every line\n" + SCALE.replace("* 2", "* 3"))
+    assert compiled(folder) == []
+    (folder / "scale.py").write_text(SCALE.replace("256", "128").replace("* 2", "* 3"))  # another constexpr
+    assert compiled(folder) == SCALES
+    (folder / "scale.py").write_text(SCALE)  # back: still known
+    assert compiled(folder) == []
+
+
+def test_a_build_without_changes_touches_nothing(folder: Path, tmp_path: Path) -> None:
+    def run() -> tuple[Built, dict[Path, int]]:
+        built = build([folder], namespace="mine", targets=["cpu:x86-64-v3"], out=tmp_path / "mine", jobs=2)
+        outside = [path for path in built.directory.rglob("*") if path.is_file() and path.name != ".ninja_log"]
+        return built, {path: path.stat().st_mtime_ns for path in outside}
+
+    first, before = run()
+    second, after = run()
+    assert (len(first.compiled), second.compiled) == (3, ())
+    assert before == after
+    (folder / "total.py").unlink()
+    third, left = run()
+    assert third.compiled == ()
+    assert {path.name for path in before.keys() - left.keys()} >= {"total_kernel.any.cpu_x86_64_v3.kpack", "op_total.cpp"}
+    assert "total" not in third.library.read_bytes().decode("latin-1")
+
+
+def test_a_corrupt_cache_is_compiled_anew(folder: Path, tmp_path: Path) -> None:
+    compiled(folder)
+    for path in (tmp_path / "cache").rglob("*.kpack"):
+        os.truncate(path, path.stat().st_size // 2)
+    assert len(compiled(folder)) == 3
+    assert compiled(folder) == []
+
+
+# -- what specialised variants add ------------------------------------------------------------------------------------------
+
+
+def rows(folder: Path, target: str) -> list[str]:
+    plan = plan_library([folder], namespace="mine", targets=[target])
+    return [pack.variant for pack in compile_variants(plan.variants, jobs=2)[0].values()]
+
+
+def test_no_specialised_variant_where_a_backend_assumes_nothing(folder: Path) -> None:
+    plan = plan_library([folder], namespace="mine", targets=["cpu:x86-64-v3", "cuda:sm_80"])
+    assert [variant.name for variant in plan.variants if variant.target.backend == "cpu"] == [*SCALES, "total_kernel.any"]
+    assert [variant.name for variant in plan.variants if variant.target.backend == "cuda"] == [
+        "scale_kernel-f16.aligned", "scale_kernel-f16.any", "scale_kernel-f32.aligned", "scale_kernel-f32.any",
+        "total_kernel.aligned", "total_kernel.any",
+    ]  # fmt: skip
+
+
+def test_a_specialised_variant_whose_code_is_the_same_is_packed_once(folder: Path) -> None:
+    """What is known of an address that is not used, or used one element at a time, changes no code."""
+    (folder / "scale.py").write_text(SCALE.replace("BLOCK=256", "BLOCK=1").replace("256", "1"))
+    assert rows(folder, "cuda:sm_80") == [
+        "scale_kernel-f16.any",
+        "scale_kernel-f32.any",
+        "total_kernel.aligned",
+        "total_kernel.any",
+    ]
+    assert compiled(folder, "cuda:sm_80") == []  # the cache knows both
+    plan = plan_library([folder], namespace="mine", targets=["cuda:sm_80"])
+    code = library_files(library_plan(plan, compile_variants(plan.variants)[0]))["op_scale.cpp"]
+    assert "scale_kernel-f32.any" in code
+    assert "aligned" not in code
+    assert "facts" not in code.partition("class")[2]
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_of_a_backend_names_the_line(folder: Path) -> None:
+    bad = SCALE.replace("* 2, mask", "* 2 + tl.rand(0, offsets) * 0, mask").replace(
+        "tl.rand(0, offsets)", "tl.load(x + offsets).to(tl.float8e5).to(tl.float32)"
+    )
+    (folder / "scale.py").write_text(bad)
+    with pytest.raises(CompilationError, match=r"scale.py:9:\d+: .*8-bit floats are not supported"):
+        compiled(folder)
+
+
+def test_an_error_of_the_front_end_names_the_line_and_stops_the_build(folder: Path) -> None:
+    (folder / "total.py").write_text(TOTAL.replace("axis=0)", "axis=5)", 1))
+    with pytest.raises(KernelpackError, match=r"total.py:14:\d+: "):
+        compiled(folder)
+
+
+def test_progress_counts_every_kernel(folder: Path) -> None:
+    seen: list[Progress] = []
+    plan = plan_library([folder], namespace="mine", targets=["cpu:x86-64-v3"])
+    compile_variants(plan.variants, jobs=2, progress=seen.append)
+    assert [(progress.done, progress.total) for progress in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert all(" for cpu:x86-64-v3" in progress.what for progress in seen)
+    seen.clear()
+    compile_variants(plan.variants, jobs=2, progress=seen.append)
+    assert [(progress.done, progress.what) for progress in seen] == [(3, "kernels from the cache")]
+
+
+def job(name: str, ttir: str = "module {}") -> CompileJob:
+    return CompileJob(name, name, ttir, Target.parse("cpu:x86-64-v3"), Options(), ())
+
+
+def test_a_compiler_that_dies_is_named_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _Worker.run
+
+    def crash(self: _Worker, task: CompileJob) -> object:
+        if task.name == "fatal":
+            self.process.kill()  # as LLVM's fatal errors do
+            self.process.wait()
+        return run(self, task)
+
+    monkeypatch.setattr(_Worker, "run", crash)
+    results = compile_all([job("one"), job("fatal"), job("two")], 1, lambda task, result: None)
+    assert isinstance(results[1], BuildError)
+    assert "died (exit status -9) while it compiled fatal" in str(results[1])
+    assert [type(result) for result in (results[0], results[2])] == [type(results[0])] * 2
+    assert not isinstance(results[2], BuildError)
+
+
+def test_an_error_while_jobs_are_made_ends_the_processes() -> None:
+    def jobs() -> Iterator[CompileJob]:
+        yield job("one")
+        raise CompilationError("no second one")
+
+    done: list[str] = []
+    with pytest.raises(CompilationError, match="no second one"):
+        compile_all(jobs(), 2, lambda task, result: done.append(task.name))
+    assert done in ([], ["one"])
