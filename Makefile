@@ -17,7 +17,7 @@ LIBRARY := kernelpack/library
 BENCHMARKS := attention rowwise matmul build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lock test test-full lint typecheck format verify demo bench clean
+.PHONY: help setup build lock test test-full lint typecheck format verify demo bench readme clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -69,6 +69,9 @@ demo: build ## serves a real model with the op library: Python, TorchScript and 
 
 bench: build ## every benchmark on this machine's CPU
 	@set -e; for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name; done
+
+readme: $(READY) ## README's tables, from the code and the committed figures
+	@KERNELPACK_LOAD_LIBRARY=0 $(PY) -m docs.readme
 
 clean: ## removes what was built; .venv stays
 	rm -rf build dist *.egg-info kernelpack/_C*.so $(LIBRARY) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,174 @@
+"""Writes the parts of README that come from data: ops, what each backend lacks, figures, knobs, rooms. Run: make readme."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kernelpack.backends.base import Backend, backends
+from kernelpack.ir.core import Operation
+from kernelpack.ir.dialects import arith, gpu, scf, tt
+from kernelpack.ir.dialects import math as math_dialect
+from kernelpack.knobs import KNOBS, OP_TARGETS
+from kernelpack.language.unsupported import UNSUPPORTED
+from kernelpack.opgen.dtypes import DType
+from kernelpack.opgen.op import Op
+from kernelpack.opgen.sources import find_ops
+
+ROOT = Path(__file__).parents[1]
+WIDTH = 128
+INLINED = "tt.call"
+"""Never reaches a backend: every function is inlined before."""
+README = ROOT / "README.md"
+FIGURES = ROOT / "docs" / "benchmarks"
+
+Row = tuple[str, ...]
+
+
+def table(header: Row, rows: list[Row]) -> str:
+    lines = [header, tuple("-" for _ in header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+# -- ops --------------------------------------------------------------------------------------------------------------------
+
+
+def ops() -> str:
+    """The ops that kernelpack ships, with the dtypes and ranges from which the accuracy grid is made."""
+    rows: list[Row] = []
+    for op in find_ops([ROOT / "ops"], "kernelpack"):
+        ranges = dict(sys.modules[op.function.__module__].RANGES)
+        dtypes = ranges.pop("dtypes")
+        rows.append(
+            (f"`{op.name}`", ", ".join(dtypes), "; ".join(_range(*item) for item in ranges.items()), *_built(op, dtypes))
+        )
+    return table(("op", "dtypes", "supports", *(backend.dispatch_key for backend in backends().values())), rows)
+
+
+def _range(name: str, values: Any) -> str:
+    words = name.replace("_", " ")
+    if len(values) == 2 and all(type(value) is int for value in values) and values[1] > values[0] + 1:
+        return f"{words} {values[0]} to {'2^31 - 1' if values[1] == 2**31 - 1 else values[1]}"
+    return f"{words} {', '.join('none' if value is None else str(value) for value in values)}"
+
+
+def _built(op: Op, dtypes: tuple[str, ...]) -> list[str]:
+    """Returns for each backend whether the op library has the op there, in all dtypes that the grid runs."""
+    first = op.schema.tensors[0].name
+    compiled = {entry.name for entry in op.space.dtypes[first] if isinstance(entry, DType)}
+    assert set(dtypes) <= compiled, f"{op.name}: RANGES promise dtypes that are not built: {set(dtypes) - compiled}"
+    targets = OP_TARGETS.default.split(",")
+    return ["yes" if any(target.startswith(f"{name}:") for target in targets) else "-" for name in backends()]
+
+
+# -- what the backends compile ----------------------------------------------------------------------------------------------
+
+
+def operations() -> str:
+    """The operations of ttir, and which of them each backend refuses: asked of the backends themselves."""
+    dialects = (arith.ARITH, math_dialect.MATH, scf.SCF, tt.TT, gpu.GPU)
+    rows: list[Row] = []
+    for dialect in dialects:
+        names = [name for name in dialect.rows if name != INLINED]
+        missing = {key: [name for name in names if not _lowers(backend, name)] for key, backend in backends().items()}
+        rows.append((f"`{dialect.name}`", str(len(names)), *map(_all_but, missing.values())))
+    return table(("dialect", "operations", *(backend.dispatch_key for backend in backends().values())), rows)
+
+
+def _lowers(backend: Backend, name: str) -> bool:
+    return backend.supports(Operation(name), backend.targets()[0]) is None
+
+
+def _all_but(names: list[str]) -> str:
+    return "all but " + ", ".join(f"`{name.partition('.')[2]}`" for name in names) if names else "all"
+
+
+def language() -> str:
+    """Names of triton.language that are refused by name."""
+    return textwrap.fill(", ".join(f"`{name}`" for name in sorted(UNSUPPORTED)), WIDTH, break_on_hyphens=False)
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------------
+
+
+def performance() -> str:
+    """What the files of docs/benchmarks hold: for each subject and peer, how many cases, their geometric mean and the worst."""
+    parts = []
+    for file in sorted(FIGURES.glob("*.json")):
+        record = json.loads(file.read_text())
+        peers = dict.fromkeys(row["peer"] for row in record["rows"])
+        rows = [_summary(peer, [row for row in record["rows"] if row["peer"] == peer]) for peer in peers]
+        where = ", ".join(f"{key} {value}" for key, value in {**record["machine"], **record["versions"]}.items())
+        link = f"[{file.stem}](docs/benchmarks/{file.name})"
+        parts.append(f"**{link}**: {where}\n\n" + table(("peer", "cases", "geometric mean", "worst", "best"), rows))
+    return "\n\n".join(parts) or "No figures have been committed yet; `make bench` prints them for your machine."
+
+
+def _summary(peer: str, rows: list[dict[str, Any]]) -> Row:
+    ratios = [row["ratio"] for row in rows]
+    mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+    worst = min(rows, key=lambda row: row["ratio"])
+    best = max(rows, key=lambda row: row["ratio"])
+    return (
+        peer,
+        str(len(rows)),
+        f"{mean:.2f}x",
+        f"{worst['ratio']:.2f}x {worst['case']}",
+        f"{best['ratio']:.2f}x {best['case']}",
+    )
+
+
+# -- knobs, rooms -----------------------------------------------------------------------------------------------------------
+
+
+def knobs() -> str:
+    """The rows of kernelpack/knobs.py."""
+    rows = [
+        (f"`{knob.name}`", f"`{knob.default}`".replace(",", ", ") if knob.default else "", knob.used_by, knob.meaning)
+        for knob in KNOBS
+    ]
+    return table(("variable", "default", "read by", "meaning"), rows)
+
+
+def rooms() -> str:
+    """Every room of the package with the first line of what it says about itself."""
+    rows: list[Row] = []
+    package = ROOT / "kernelpack"
+    for file in sorted([*package.glob("*.py"), *package.glob("*/__init__.py"), *package.glob("backends/*/__init__.py")]):
+        purpose = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
+        name = file.parent if file.name == "__init__.py" else file
+        if file.parent.name != "library" and name != package:
+            rows.append((f"`{name.relative_to(package)}{'/' if name.is_dir() else ''}`", purpose))
+    return table(("room", "what it is for"), rows)
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------------
+
+PARTS: dict[str, Callable[[], str]] = {
+    "ops": ops,
+    "operations": operations,
+    "language": language,
+    "performance": performance,
+    "knobs": knobs,
+    "rooms": rooms,
+}
+
+
+def filled(text: str) -> str:
+    """Returns README's text with every part between `<!-- NAME -->` and `<!-- end -->` made anew."""
+
+    def part(match: re.Match[str]) -> str:
+        return f"<!-- {match[1]} -->\n{PARTS[match[1]]()}\n<!-- end -->"
+
+    return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", part, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    README.write_text(filled(README.read_text()))
