@@ -188,6 +188,8 @@ class Parser(AttributeParser):
         state.parse(form.parse_format(row.format))
         operands = [value for operand_row in row.operands for value in state.operands.get(operand_row.name, [])]
         types = state.result_types
+        if types is not None and row.results is not None:
+            types = types * row.results  # one type is written for results that are alike
         if types is None or len(types) != row.results:
             try:
                 types = row.infer_results(operands, state.attributes)
