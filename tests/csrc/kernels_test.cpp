@@ -1,0 +1,400 @@
+// Tests of the loaders and launchers, which know nothing of torch. `kernels_test NAME` runs one; test_kernels.py runs all.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "kernels/base64.h"
+#include "kernels/cpu.h"
+#include "kernels/cuda.h"
+#include "kernels/host_math.h"
+#include "kernels/table.h"
+
+using namespace kernelpack;
+
+namespace {
+
+#define EXPECT(condition)                                                             \
+  do {                                                                                \
+    if (!(condition)) {                                                               \
+      std::cerr << __FILE__ << ":" << __LINE__ << ": not so: " << #condition << "\n"; \
+      std::exit(1);                                                                   \
+    }                                                                                 \
+  } while (false)
+
+// Runs `body`, which must throw an Error whose text holds `part`.
+void expect_error(const std::string& part, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    if (std::string(error.what()).find(part) != std::string::npos) return;
+    std::cerr << "another error: " << error.what() << "\nexpected: " << part << "\n";
+    std::exit(1);
+  }
+  std::cerr << "no error; expected: " << part << "\n";
+  std::exit(1);
+}
+
+// -- CPU launches -----------------------------------------------------------------------------------------------------
+
+std::mutex mutex;
+std::vector<std::pair<int64_t, int64_t>> ranges;
+std::set<std::thread::id> threads_seen;
+uint32_t grid_seen[3];
+
+void record(int64_t begin, int64_t end, const CpuLaunch* launch) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  ranges.emplace_back(begin, end);
+  threads_seen.insert(std::this_thread::get_id());
+  std::memcpy(grid_seen, launch->grid, sizeof(grid_seen));
+}
+
+struct Threads {
+  int count;
+  int asked = 0;
+};
+
+int num_threads(void* context) {
+  auto* threads = static_cast<Threads*>(context);
+  ++threads->asked;
+  return threads->count;
+}
+
+void run_in_threads(void*, int64_t count, void (*body)(int64_t, int64_t, void*), void* argument) {
+  std::vector<std::thread> workers;
+  for (int64_t i = 0; i < count; ++i) workers.emplace_back(body, i, i + 1, argument);
+  for (std::thread& worker : workers) worker.join();
+}
+
+// Runs a grid and returns how many pieces it fell into, after checking that they hold every program once.
+int64_t pieces_of(const Grid& grid, double program_ns, Threads* threads) {
+  ranges.clear();
+  threads_seen.clear();
+  const ParallelFor parallel{num_threads, run_in_threads, threads};
+  run_on_cpu(record, program_ns, threads == nullptr ? nullptr : &parallel, grid, nullptr);
+  std::sort(ranges.begin(), ranges.end());
+  int64_t next = 0;
+  for (const auto& [begin, end] : ranges) {
+    EXPECT(begin == next && end > begin);
+    next = end;
+  }
+  EXPECT(next == grid.x * grid.y * grid.z);
+  if (next > 0) EXPECT(grid_seen[0] == grid.x && grid_seen[1] == grid.y && grid_seen[2] == grid.z);
+  return static_cast<int64_t>(ranges.size());
+}
+
+void every_program_runs_once() {
+  for (const Grid& grid : {Grid{1, 1, 1}, Grid{7, 1, 1}, Grid{3, 5, 2}, Grid{1000, 3, 1}, Grid{1, 1, 977}}) {
+    for (double program_ns : {0.0, 1.0, 900.0, 5e4, 1e9}) {
+      for (int count : {1, 2, 3, 16}) {
+        Threads threads{count};
+        pieces_of(grid, program_ns, &threads);
+        EXPECT(threads_seen.size() <= static_cast<size_t>(count));
+      }
+      pieces_of(grid, program_ns, nullptr);
+      EXPECT(threads_seen == std::set<std::thread::id>{std::this_thread::get_id()});
+    }
+  }
+}
+
+void small_launches_run_on_the_calling_thread() {
+  Threads threads{8};
+  EXPECT(pieces_of({99, 1, 1}, 100, &threads) == 1);  // 9.9 us
+  EXPECT(pieces_of({1, 1, 1}, 1e9, &threads) == 1);   // one program has nothing to share
+  EXPECT(threads.asked == 0);
+  EXPECT(pieces_of({101, 1, 1}, 100, &threads) > 1);  // 10.1 us
+  EXPECT(threads.asked == 1);
+}
+
+void pieces_are_long_enough_and_balance() {
+  Threads threads{4};
+  EXPECT(pieces_of({64, 1, 1}, 1e6, &threads) == 64);      // programs of a millisecond are taken one by one
+  EXPECT(pieces_of({100000, 1, 1}, 10, &threads) == 250);  // 4 us each
+  EXPECT(pieces_of({32, 1, 1}, 400, &threads) == 16);      // at least four for each thread
+}
+
+void empty_grids_run_nothing() {
+  Threads threads{4};
+  for (const Grid& grid : {Grid{0, 1, 1}, Grid{5, 0, 1}, Grid{5, 5, 0}, Grid{0, 0, 0}})
+    EXPECT(pieces_of(grid, 1e6, &threads) == 0);
+  EXPECT(threads.asked == 0);
+}
+
+void grids_out_of_range_are_refused() {
+  for (const Grid& grid : {Grid{-1, 1, 1}, Grid{1, -7, 1}, Grid{int64_t{1} << 31, 1, 1}, Grid{1, 1, int64_t{1} << 40}}) {
+    expect_error("is negative or larger than 2^31 - 1", [&] { pieces_of(grid, 1, nullptr); });
+  }
+  const int64_t most = INT32_MAX;
+  expect_error("more than 2^63 programs", [&] { run_on_cpu(record, 1, nullptr, {most, most, most}, nullptr); });
+}
+
+void launches_from_many_threads_do_not_mix() {
+  struct Sum {
+    std::atomic<int64_t> total{0};
+  };
+  const auto add = [](int64_t begin, int64_t end, const CpuLaunch* launch) {
+    auto* sum = *static_cast<Sum**>(launch->params[0]);
+    for (int64_t i = begin; i < end; ++i) sum->total += i;
+  };
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 8; ++caller) {
+    callers.emplace_back([&] {
+      for (int64_t count : {5, 100, 1000, 3000}) {
+        Sum sum;
+        Sum* address = &sum;
+        void* params[] = {&address};
+        Threads threads{3};
+        const ParallelFor parallel{num_threads, run_in_threads, &threads};
+        run_on_cpu(add, 1e5, &parallel, {count, 1, 1}, params);
+        EXPECT(sum.total == count * (count - 1) / 2);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+void a_forked_process_launches() {
+  Threads threads{4};
+  pieces_of({64, 1, 1}, 1e6, &threads);
+  const pid_t child = fork();
+  if (child == 0) {
+    Threads own{2};
+    pieces_of({64, 1, 1}, 1e6, &own);
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  pieces_of({64, 1, 1}, 1e6, &threads);
+}
+
+// -- CPU targets ------------------------------------------------------------------------------------------------------
+
+void the_best_level_that_the_cpu_has_is_chosen() {
+  unsetenv("KERNELPACK_CPU_TARGET");
+#if defined(__x86_64__)
+  const char* const two[] = {"cpu:x86-64-v2", "cpu:x86-64"};
+  EXPECT(cpu_launcher.choose(two, 2, 0) == (__builtin_cpu_supports("x86-64-v2") ? 0 : 1));
+  const char* const levels[] = {"cpu:x86-64", "cpu:x86-64-v3", "cpu:x86-64-v4"};
+  const int expected = __builtin_cpu_supports("x86-64-v4") ? 2 : __builtin_cpu_supports("x86-64-v3") ? 1 : 0;
+  EXPECT(cpu_launcher.choose(levels, 3, 0) == expected);
+  const char* const other[] = {"cpu:x86-64+no-such-feature", "cpu:aarch64"};
+  EXPECT(cpu_launcher.choose(other, 2, 0) == -1);
+  const std::string best = cpu_launcher.describe(0);
+  const char* const described[] = {best.c_str()};
+  EXPECT(cpu_launcher.choose(described, 1, 0) == 0);
+#endif
+}
+
+void the_knob_forces_a_level() {
+  const char* const levels[] = {"cpu:x86-64", "cpu:x86-64-v2", "cpu:x86-64+no-such-feature"};
+  setenv("KERNELPACK_CPU_TARGET", "cpu:x86-64", 1);
+  EXPECT(cpu_launcher.choose(levels, 3, 0) == 0);
+  setenv("KERNELPACK_CPU_TARGET", "", 1);
+  EXPECT(cpu_launcher.choose(levels, 2, 0) == 1);
+  setenv("KERNELPACK_CPU_TARGET", "cpu:x86-64-v9", 1);
+  expect_error("KERNELPACK_CPU_TARGET asks for cpu:x86-64-v9, the library holds cpu:x86-64, cpu:x86-64-v2",
+               [&] { cpu_launcher.choose(levels, 2, 0); });
+  setenv("KERNELPACK_CPU_TARGET", "cpu:x86-64+no-such-feature", 1);
+  expect_error("which this CPU cannot run", [&] { cpu_launcher.choose(levels, 3, 0); });
+}
+
+// -- tables, base64, arithmetic ---------------------------------------------------------------------------------------
+
+void the_variant_that_assumes_most_and_may_is_found() {
+  Kernel kernels[3] = {};
+  const Variant variants[] = {{&kernels[0], 0b11, nullptr, 0, nullptr},
+                              {&kernels[1], 0b01, nullptr, 0, nullptr},
+                              {&kernels[2], 0, nullptr, 0, nullptr},
+                              {&kernels[0], 0b10, nullptr, 0, nullptr}};
+  const uint16_t first[] = {0, 3, 3, 4};
+  const TargetVariants table{first, variants};
+  EXPECT(table.find(0, 0b111) == &variants[0]);
+  EXPECT(table.find(0, 0b101) == &variants[1]);
+  EXPECT(table.find(0, 0b110) == &variants[2]);
+  EXPECT(table.find(1, ~uint64_t{0}) == nullptr);
+  EXPECT(table.find(2, 0b01) == nullptr);
+  EXPECT(table.find(2, 0b10) == &variants[3]);
+}
+
+void base64_of_other_sizes_and_letters_is_refused() {
+  const auto decoded = [](std::vector<const char*> chunks, size_t size) {
+    const Base64Image image{chunks.data(), chunks.size(), size};
+    const auto bytes = decode(image);
+    EXPECT(bytes[size] == 0);
+    return std::string(reinterpret_cast<const char*>(bytes.get()), size);
+  };
+  EXPECT(decoded({"aW1hZ2U="}, 5) == "image");
+  EXPECT(decoded({"aW1h", "Z2U="}, 5) == "image");
+  EXPECT(decoded({"aW1hZ2Vz"}, 6) == "images");
+  EXPECT(decoded({"aQ=="}, 1) == "i");
+  EXPECT(decoded({}, 0).empty());
+  for (const auto& [text, size] : std::vector<std::pair<const char*, size_t>>{{"aW1hZ2U=", 4},
+                                                                              {"aW1hZ2U=", 6},
+                                                                              {"aW1hZ2U", 5},
+                                                                              {"aW1h!2U=", 5},
+                                                                              {"aW=hZ2U=", 5},
+                                                                              {"aW1hZ2U=aW1h", 8},
+                                                                              {"====", 1}}) {
+    expect_error("an embedded image is corrupt", [&, text = text, size = size] { decoded({text}, size); });
+  }
+}
+
+void arithmetic_has_pythons_meaning() {
+  EXPECT(floor_div(int64_t{-7}, int64_t{2}) == -4 && floor_mod(int64_t{-7}, int64_t{2}) == 1);
+  EXPECT(floor_div(int64_t{7}, int64_t{-2}) == -4 && floor_mod(int64_t{7}, int64_t{-2}) == -1);
+  EXPECT(floor_div(INT64_MIN, int64_t{-1}) == INT64_MIN && floor_mod(INT64_MIN, int64_t{-1}) == 0);
+  EXPECT(cdiv(7, 2) == 4 && cdiv(-7, 2) == -3 && cdiv(0, 5) == 0);
+  EXPECT(next_power_of_2(0) == 1 && next_power_of_2(5) == 8 && next_power_of_2(8) == 8);
+  expect_error("division or modulo by zero", [] { floor_div(int64_t{1}, int64_t{0}); });
+  expect_error("division by zero", [] { true_div(1, 0); });
+}
+
+// -- CUDA, with the driver that KERNELPACK_LIBCUDA names ---------------------------------------------------------------
+
+const char* const kImageText[] = {"aW1hZ2U="};
+const Base64Image kImage = {kImageText, 1, 5};
+
+int mock_count(const char* function) {
+  void* mock = dlopen(std::getenv("KERNELPACK_LIBCUDA"), RTLD_NOW | RTLD_NOLOAD);
+  EXPECT(mock != nullptr);
+  return reinterpret_cast<int (*)(const char*)>(dlsym(mock, "mock_count"))(function);
+}
+
+const unsigned* mock_last_launch() {
+  void* mock = dlopen(std::getenv("KERNELPACK_LIBCUDA"), RTLD_NOW | RTLD_NOLOAD);
+  return reinterpret_cast<const unsigned* (*)()>(dlsym(mock, "mock_last_launch"))();
+}
+
+void cuda_kernels_load_once_from_any_thread() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 8, 1, 100 * 1024, 0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&, i] {
+      for (int launch = 0; launch < 20; ++launch) cuda_launcher.launch(kernel, i % 2, nullptr, {3, 2, 1}, nullptr);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT(mock_count("cuInit") == 1);
+  EXPECT(mock_count("cuLibraryLoadData") == 1);     // for all devices
+  EXPECT(mock_count("cuKernelSetAttribute") == 2);  // shared memory above 48 KB, for each device
+  EXPECT(mock_count("cuLaunchKernelEx") == 160);
+  EXPECT(mock_count("cuCtxPushCurrent") == mock_count("cuCtxPopCurrent"));  // the thread's context is as it was
+  const unsigned* launched = mock_last_launch();
+  const unsigned expected[8] = {3, 2, 1, 8 * 32, 1, 1, 100 * 1024, 0};
+  EXPECT(std::memcmp(launched, expected, sizeof(expected)) == 0);
+}
+
+void cuda_clusters_multiply_the_grid() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 2, 0, 0};
+  cuda_launcher.launch(kernel, 0, nullptr, {3, 1, 1}, nullptr);
+  EXPECT(mock_last_launch()[0] == 6 && mock_last_launch()[7] == 1);
+  EXPECT(mock_count("cuKernelSetAttribute") == 0);
+}
+
+void cuda_refuses_what_a_device_cannot_do() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0};
+  cuda_launcher.launch(kernel, 0, nullptr, {0, 5, 5}, nullptr);
+  Kernel large{"large", "large", "cuda:sm_90a", &kImage, 4, 1, 300 * 1024, 0};
+  expect_error("large needs 307200 bytes of shared memory, CUDA device 0 has 204800", [&] { cuda_launcher.load(large, 0); });
+  for (const Grid& grid : {Grid{1, 65536, 1}, Grid{1, 1, 65536}, Grid{int64_t{1} << 31, 1, 1}, Grid{-1, 1, 1}}) {
+    expect_error("k: grid (", [&] { cuda_launcher.launch(kernel, 0, nullptr, grid, nullptr); });
+  }
+  expect_error("CUDA device number 64 is out of range", [&] { cuda_launcher.load(kernel, 64); });
+  EXPECT(mock_count("cuLaunchKernelEx") == 0);
+  cuda_launcher.launch(kernel, 3, nullptr, {1, 1, 1}, nullptr);  // the next launch works
+  EXPECT(mock_count("cuLaunchKernelEx") == 1);
+}
+
+void cuda_targets_fit_the_device() {
+  const auto chosen = [](std::vector<const char*> targets) {
+    const int index = cuda_launcher.choose(targets.data(), static_cast<int>(targets.size()), 0);
+    return std::string(index < 0 ? "none" : targets[index]);
+  };
+  const std::string device = cuda_launcher.describe(0);
+  if (device == "cuda:sm_90") {
+    EXPECT(chosen({"cuda:sm_80", "cuda:sm_90a", "cuda:sm_90"}) == "cuda:sm_90a");
+    EXPECT(chosen({"cuda:sm_80", "cuda:sm_90"}) == "cuda:sm_90");
+    EXPECT(chosen({"cuda:sm_80", "cuda:sm_100a"}) == "none");  // cubins run on their major version alone
+    EXPECT(chosen({"cuda:sm_80", "cuda:sm_80+ptx"}) == "cuda:sm_80+ptx");
+  } else {
+    EXPECT(device == "cuda:sm_86");
+    EXPECT(chosen({"cuda:sm_80", "cuda:sm_90a", "cuda:sm_89"}) == "cuda:sm_80");
+    EXPECT(chosen({"cuda:sm_90a", "cuda:sm_75"}) == "none");
+  }
+}
+
+void cuda_errors_name_result_and_cure() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0};
+  expect_error(
+      "cuLaunchKernelEx failed with CUDA_ERROR_ILLEGAL_ADDRESS (700, an illegal memory access was encountered) while launching "
+      "k "
+      "(cuda:sm_90a) with grid (2, 1, 1), 128 threads, 0 bytes of shared memory\n  to fix: the kernel accessed memory",
+      [&] { cuda_launcher.launch(kernel, 0, nullptr, {2, 1, 1}, nullptr); });
+}
+
+void cuda_driver_that_finds_no_gpu() {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    expect_error(
+        "cuInit failed with CUDA_ERROR_NO_DEVICE (100, no description) while starting the CUDA driver\n  to fix: no GPU is "
+        "visible",
+        [] { cuda_launcher.describe(0); });
+  }
+}
+
+void cuda_driver_that_is_too_old() {
+  expect_error("the CUDA driver has no cuLibraryLoadData: it is older than 12.0\n  to fix: update the driver",
+               [] { cuda_launcher.describe(0); });
+}
+
+void cuda_driver_that_is_missing() {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    expect_error("the CUDA driver cannot be opened: ", [] { cuda_launcher.describe(0); });
+    expect_error("to fix: install the NVIDIA driver on this machine, or set KERNELPACK_LIBCUDA",
+                 [] { cuda_launcher.describe(0); });
+  }
+}
+
+#define TEST(name) {#name, name}
+const std::map<std::string, void (*)()> kTests = {
+    TEST(every_program_runs_once),
+    TEST(small_launches_run_on_the_calling_thread),
+    TEST(pieces_are_long_enough_and_balance),
+    TEST(empty_grids_run_nothing),
+    TEST(grids_out_of_range_are_refused),
+    TEST(launches_from_many_threads_do_not_mix),
+    TEST(a_forked_process_launches),
+    TEST(the_best_level_that_the_cpu_has_is_chosen),
+    TEST(the_knob_forces_a_level),
+    TEST(the_variant_that_assumes_most_and_may_is_found),
+    TEST(base64_of_other_sizes_and_letters_is_refused),
+    TEST(arithmetic_has_pythons_meaning),
+    TEST(cuda_kernels_load_once_from_any_thread),
+    TEST(cuda_clusters_multiply_the_grid),
+    TEST(cuda_refuses_what_a_device_cannot_do),
+    TEST(cuda_targets_fit_the_device),
+    TEST(cuda_errors_name_result_and_cure),
+    TEST(cuda_driver_that_finds_no_gpu),
+    TEST(cuda_driver_that_is_too_old),
+    TEST(cuda_driver_that_is_missing),
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count < 2) {
+    for (const auto& [name, test] : kTests) std::cout << name << "\n";
+    return 0;
+  }
+  kTests.at(arguments[1])();
+  return 0;
+}
