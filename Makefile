@@ -51,7 +51,7 @@ lint: typecheck ## format, ruff, types, clang-format, rules about files
 	$(PY) -m ruff format --check --quiet . || { echo "to fix: make format" >&2; exit 1; }
 	$(PY) -m ruff check --quiet .
 	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES) || { echo "to fix: make format" >&2; exit 1; }
-	$(PY) -m pytest tests/house
+	$(PY) -m pytest tests/house/test_files.py
 
 typecheck: $(READY) ## mypy --strict on kernelpack/
 	$(PY) -m mypy --strict kernelpack
@@ -62,7 +62,7 @@ format: $(READY) ## ruff and clang-format, in place
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
 verify: $(READY) ## compiles every op anew, without caches, and compares with ops/ops.lock
-	@$(PY) -m kernelpack verify ops --namespace kernelpack --lock ops/ops.lock -j $(JOBS)
+	@$(PY) -m kernelpack verify ops --namespace kernelpack --target "$(OP_TARGETS)" --lock ops/ops.lock -j $(JOBS)
 
 demo: build ## serves a real model with the op library: Python, TorchScript and AOTInductor in C++
 	@$(PY) serving_examples/demo.py

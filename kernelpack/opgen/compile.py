@@ -43,11 +43,12 @@ def compile_variants(
 ) -> tuple[dict[str, KernelPack], tuple[str, ...]]:
     """Returns the packs by entry, and the names of the kernels that were compiled now. Raises the first error, by name.
 
-    A specialised variant whose code is that of the plain one is left out: its assumptions made no difference.
+    A specialised variant whose code is that of the plain one is left out: its assumptions made no difference. With `cache`
+    False every kernel is compiled; later builds may still take them from the cache.
     """
-    store = _Store(knobs.cache_dir() if cache else None)
+    store = _Store(knobs.cache_dir())
     keys = {variant.entry: store.key(variant) for variant in variants}
-    packs = {variant.entry: found for variant in variants if (found := store.load(keys[variant.entry])) is not None}
+    packs = {entry: found for entry, key in keys.items() if cache and (found := store.load(key)) is not None}
     missing = [variant for variant in variants if variant.entry not in packs]
     by_name = {variant.entry: variant for variant in missing}
 

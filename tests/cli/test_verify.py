@@ -50,6 +50,20 @@ def test_altered_kernel_line_fails_in_json(capsys: pytest.CaptureFixture[str], l
     assert len(record["differences"]) == record["kernels"]
 
 
+def test_verify_takes_nothing_from_the_cache_but_leaves_it_to_builds(
+    library: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = library / "cache"
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(cache))
+    assert main(words(library)) == 0
+    kept = {file: file.read_text() for file in cache.rglob("*.kpack")}
+    for file, text in kept.items():  # packs that parse, but hold another kernel's code
+        file.write_text(next(other for other in kept.values() if other != text))
+    assert main(words(library)) == 0
+    assert {file: file.read_text() for file in cache.rglob("*.kpack")} == kept
+    capsys.readouterr()
+
+
 def test_lock_file_beside_the_sources(capsys: pytest.CaptureFixture[str], library: Path, built: dict[str, Any]) -> None:
     lock = library / "ops.lock"
     shutil.move(library / "clitest" / "ops.lock", lock)
