@@ -3,36 +3,54 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
+import itertools
 import os
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from kernelpack.backends.cuda import CUDABackend
 from kernelpack.compiler import CompiledKernel
 from kernelpack.pack.format import KernelPack, parse_pack
+from kernelpack.target import Target
 from tests.backends.cuda.cases import Case, cases
+from tests.backends.cuda.elementwise import KINDS, Elementwise
 
 
-def pack_file(folder: Path, case: Case) -> Path:
-    return folder / f"{hashlib.sha256(case.name.encode()).hexdigest()[:16]}.kpack"
+def jobs() -> dict[str, Callable[[str], CompiledKernel]]:
+    """Returns what compiles each kernel for a target, by name."""
+    found: dict[str, Callable[[str], CompiledKernel]] = {case.name: functools.partial(_compile, case) for case in cases()}
+    return found | {f"elementwise-{kind}": Elementwise(kind).compile for kind in KINDS}
 
 
-def write_pack(folder: Path, case: Case, target: str) -> str:
-    """Compiles a case's kernel into the folder and returns what to say about it."""
-    kernel = case.launch().compile(target)
+def _compile(case: Case, target: str) -> CompiledKernel:
+    return case.launch().compile(target)
+
+
+def pack_file(folder: Path, name: str) -> Path:
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.kpack"
+
+
+def write_pack(folder: Path, name: str, target: str) -> str:
+    """Compiles a kernel into the folder and returns what to say about it."""
+    kernel = jobs()[name](target)
     figures = {name: value for name, value in kernel.metadata.items() if isinstance(value, int)}
     pack = KernelPack(
-        op=case.name, variant=case.name, target=kernel.target, image_kind=kernel.image_kind, entry=kernel.entry,
+        op=name, variant=name, target=kernel.target, image_kind=kernel.image_kind, entry=kernel.entry,
         parameters=kernel.parameters, constexprs={}, options=kernel.options, facts=kernel.facts, metadata=figures, tools={},
         image=kernel.image,
     )  # fmt: skip
-    pack_file(folder, case).write_text(str(pack))
-    return f"{case.name}: {figures}"
+    pack_file(folder, name).write_text(str(pack))
+    return f"{name}: {figures}"
 
 
-def read_pack(folder: Path, case: Case) -> CompiledKernel:
-    """Returns the kernel that `write_pack` wrote."""
-    file = pack_file(folder, case)
+def kernel_of(name: str, folder: Path | None) -> CompiledKernel:
+    """Returns the kernel that `write_pack` wrote; without a folder, one that is compiled now for this machine's GPU."""
+    if folder is None:
+        return jobs()[name](str(CUDABackend().resolve_target(Target("cuda", "native"))))
+    file = pack_file(folder, name)
     pack = parse_pack(file.read_text(), str(file))
     return CompiledKernel(
         pack.entry, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image, dict(pack.metadata)
@@ -45,9 +63,11 @@ def main() -> None:
     parser.add_argument("--target", default="cuda:sm_90a")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    every = cases()
+    names = list(jobs())
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for line in pool.map(write_pack, [arguments.folder] * len(every), every, [arguments.target] * len(every), chunksize=4):
+        for line in pool.map(
+            write_pack, itertools.repeat(arguments.folder), names, itertools.repeat(arguments.target), chunksize=4
+        ):
             print(line)
 
 

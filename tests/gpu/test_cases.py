@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpack.backends.cuda import CUDABackend
-from kernelpack.target import Target
 from tests.backends.cuda.cases import Case, cases
 from tests.gpu.launcher import LoadedCubin
-from tests.gpu.packs import read_pack
+from tests.gpu.packs import kernel_of
 
 GUARD = 64
 """Elements before and behind every tensor that the kernel must leave alone."""
@@ -20,8 +18,7 @@ GUARD = 64
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_computes_what_torch_does(case: Case, packs: Path | None) -> None:
     launch = case.launch()
-    target = str(CUDABackend().resolve_target(Target("cuda", "native")))
-    kernel = launch.compile(target) if packs is None else read_pack(packs, case)
+    kernel = kernel_of(case.name, packs)
     loaded = LoadedCubin(kernel)
     for _ in range(2):  # what differs between runs is a race
         guarded = {name: _Guarded(value) for name, value in launch.arguments.items() if isinstance(value, torch.Tensor)}
