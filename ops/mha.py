@@ -20,11 +20,28 @@ RANGES = {
 
 
 @kp.jit
+def load_mask(mask, rows, columns, in_rows, in_columns, stride_mm, stride_mn, BY_STRIDE: tl.constexpr):
+    """Loads a block of the mask. BY_STRIDE has code of its own for masks that are the same for all queries, and for those that
+    are contiguous along the keys: CPUs otherwise gather, element by element."""
+    inside = in_rows[:, None] & in_columns[None, :]
+    if BY_STRIDE:
+        if stride_mm == 0:
+            bias = tl.load(mask + columns[None, :] * stride_mn + rows[:, None] * 0, mask=in_columns[None, :])
+        elif stride_mn == 1:
+            bias = tl.load(mask + rows[:, None] * stride_mm + columns[None, :], mask=inside)
+        else:
+            bias = tl.load(mask + rows[:, None] * stride_mm + columns[None, :] * stride_mn, mask=inside)
+    else:
+        bias = tl.load(mask + rows[:, None] * stride_mm + columns[None, :] * stride_mn, mask=inside)
+    return bias
+
+
+@kp.jit
 def attend(
     acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d,
     stride_kn, stride_vn, stride_mm, stride_mn,
     start, stop, queries, keys, head_dim, value_dim, scale,
-    CAUSAL: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr, BY_STRIDE: tl.constexpr,
 ):  # fmt: skip
     """Adds the keys from `start` to `stop` to a block of queries. EDGE: some of them do not count for some queries."""
     k_tile = key + offs_n[None, :] * stride_kn + offs_d[:, None]
@@ -38,11 +55,7 @@ def attend(
             k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=offs_d[:, None] < head_dim, other=0.0)
         scores = tl.dot(q, k, input_precision="ieee") * scale
         if mask is not None:
-            m_tile = mask + offs_m[:, None] * stride_mm + columns[None, :] * stride_mn
-            if EDGE:
-                bias = tl.load(m_tile, mask=(offs_m[:, None] < queries) & inside[None, :])
-            else:
-                bias = tl.load(m_tile, mask=offs_m[:, None] < queries)
+            bias = load_mask(mask, offs_m, columns, offs_m < queries, inside, stride_mm, stride_mn, BY_STRIDE)
             if mask.dtype.element_ty == tl.int1:
                 scores = tl.where(bias, scores, -float("inf"))
             else:
@@ -76,7 +89,7 @@ def mha_fwd(
     stride_mb: tl.int64, stride_mh: tl.int64, stride_mm: tl.int64, stride_mn: tl.int64,
     heads, group, queries, keys, head_dim, value_dim, scale,
     HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, SHORT: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, BY_STRIDE: tl.constexpr,
 ):  # fmt: skip
     """One block of queries of one head. `group` query heads share a key head; scale includes log2(e).
 
@@ -105,11 +118,11 @@ def mha_fwd(
         whole = (tl.minimum(keys, first + 1) if CAUSAL else keys) // BLOCK_N * BLOCK_N
         acc, row_sum, row_max = attend(
             acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d, stride_kn, stride_vn, stride_mm, stride_mn,
-            0, whole, queries, keys, head_dim, value_dim, scale, CAUSAL, False, BLOCK_N,
+            0, whole, queries, keys, head_dim, value_dim, scale, CAUSAL, False, BLOCK_N, BY_STRIDE,
         )  # fmt: skip
     acc, row_sum, row_max = attend(
         acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d, stride_kn, stride_vn, stride_mm, stride_mn,
-        whole, stop, queries, keys, head_dim, value_dim, scale, CAUSAL, True, BLOCK_N,
+        whole, stop, queries, keys, head_dim, value_dim, scale, CAUSAL, True, BLOCK_N, BY_STRIDE,
     )  # fmt: skip
     acc = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
     rows = (tl.program_id(1).to(tl.int64) * queries + offs_m) * value_dim
@@ -119,15 +132,21 @@ def mha_fwd(
 
 def cpu_config(point):
     if point["SHORT"]:
-        return kp.Config({"BLOCK_M": 16, "BLOCK_N": 16, "SPLIT": False})
-    return kp.Config({"BLOCK_M": 64 if point["CAUSAL"] else 128, "BLOCK_N": 64, "SPLIT": False})
+        rows, columns = 16, 16
+    else:
+        rows, columns = 64 if point["CAUSAL"] else 128, 64
+    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": False, "BY_STRIDE": True})
 
 
 def cuda_config(point):
+    wide = point["query"] == tl.float32 or point["HEAD_DIM"] == 256
     if point["SHORT"]:
-        return kp.Config({"BLOCK_M": 32, "BLOCK_N": 64, "SPLIT": True}, num_warps=2, num_stages=2)
-    wide = point["HEAD_DIM"] == 256 or point["query"] == tl.float32
-    return kp.Config({"BLOCK_M": 64 if wide else 128, "BLOCK_N": 32 if wide else 64, "SPLIT": True}, num_warps=4, num_stages=2)
+        rows, columns, warps = 32, 32 if wide else 64, 4 if wide else 2
+    else:
+        rows, columns, warps = 64 if wide else 128, 32 if wide else 64, 8
+    split = not point["SHORT"] and point["attn_mask"] is None and point["query"] != tl.float32
+    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": split, "BY_STRIDE": False}
+    return kp.Config(blocks, num_warps=warps, num_stages=2)
 
 
 def built(config):
