@@ -1,0 +1,72 @@
+"""kernelpack._C launches through the C++ launchers, and gives Python their errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelpack import _C
+from kernelpack.errors import LaunchError
+
+
+def loaded(**changes: object) -> _C.LoadedKernel:
+    """Returns a kernel for a GPU; nothing of it is loaded before a launch."""
+    given = {
+        "backend": "cuda", "name": "k", "entry": "k", "target": "cuda:sm_90a", "image": "aW1hZ2U=", "image_size": 5,
+        "types": ["!tt.ptr<f32>", "i32", "f32", "i1"], "num_warps": 4, "num_ctas": 1, "shared_memory": 0, "program_ns": 0.0,
+    }  # fmt: skip
+    return _C.LoadedKernel(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    x = torch.ones(3)
+    with pytest.raises(LaunchError, match="k takes 4 run-time arguments, not 2"):
+        loaded().launch(0, 0, (1, 1, 1), (x, 3))
+    with pytest.raises(TypeError):
+        loaded().launch(0, 0, (1, 1, 1), (x, "three", 1.0, True))
+    with pytest.raises((TypeError, ValueError)):
+        loaded().launch(0, 0, (1, 1, 1), (x, 3, "one", True))
+    with pytest.raises(TypeError):
+        loaded().launch(0, 0, (1, 1), (x, 3, 1.0, True))  # type: ignore[arg-type]
+    with pytest.raises(LaunchError, match="parameter of type f8E5M2 cannot be passed"):
+        loaded(types=["f8E5M2"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ({}, "launched 3 x 4 x 5, 128 threads"),
+        ({"MOCK_FAIL": "cuLaunchKernelEx=700"}, "LaunchError: cuLaunchKernelEx failed with CUDA_ERROR_ILLEGAL_ADDRESS (700,"),
+        ({"KERNELPACK_LIBCUDA": "absent.so"}, "LaunchError: the CUDA driver cannot be opened: absent.so"),
+    ],
+)
+def test_cuda_kernels_are_launched_by_the_driver(program: Path, setting: dict[str, str], expected: str) -> None:
+    code = """
+        import ctypes, os, torch
+        from tests.csrc.test_module import loaded
+        from kernelpack.errors import LaunchError
+        try:
+            loaded().launch(0, 0, (3, 4, 5), (torch.ones(3), -1, 0.5, True))
+        except LaunchError as error:
+            print("LaunchError:", error)
+        else:
+            mock = ctypes.CDLL(os.environ["KERNELPACK_LIBCUDA"])
+            mock.mock_last_launch.restype = ctypes.POINTER(ctypes.c_uint)
+            last = mock.mock_last_launch()
+            print(f"launched {last[0]} x {last[1]} x {last[2]}, {last[3]} threads")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, "KERNELPACK_LIBCUDA": str(program / "mock.so"), "KERNELPACK_LOAD_LIBRARY": "0", **setting},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(expected)
