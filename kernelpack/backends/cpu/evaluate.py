@@ -14,7 +14,7 @@ from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.tile_program import Buffer, TileProgram, moves_unit_axes
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import optional_operand, pointee_of
-from kernelpack.ir.types import I1, TensorType, Type, element_of, shape_of
+from kernelpack.ir.types import I1, I32, TensorType, Type, element_of, shape_of
 from kernelpack.llvm.text import Emitter, Val, element_type, iota, literal, suffix, vector_type, vector_width
 
 
@@ -427,8 +427,10 @@ def _join(ev: Evaluator, op: Operation, index: Index) -> Lanes:
     left, right = (ev.evaluate(operand, index[:-1]) for operand in op.operands)
     depth = max(left.depth, right.depth, which.depth)
     with ev.em.into(ev.at(depth)):
-        position = ev.position(which)
-        first = ev.em.compare("icmp", "eq", position, literal(0, "i64"))
+        position = ev.position(which, "i32")
+        if which.lanes:  # neighbouring lanes take turns
+            position = ev.vector(Affine(position, 1, depth), I32)
+        first = ev.em.compare("icmp", "eq", position, literal(0, position.type))
         a, b = ev.vector(left, op.operands[0].type), ev.vector(right, op.operands[1].type)
         return Vector(ev.em.select(first, a, b), depth)
 

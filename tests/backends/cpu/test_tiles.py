@@ -150,6 +150,15 @@ def reshape_and_join(x, out, A: tl.constexpr, B: tl.constexpr):
 
 
 @kp.jit
+def join(x, y, out, woven, pair, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a, b = tl.load(x + i), tl.load(y + i)
+    tl.store(out + i[:, None] * 2 + tl.arange(0, 2)[None, :], tl.join(a, b))
+    tl.store(woven + tl.arange(0, 2 * N), tl.interleave(a, b))
+    tl.store(pair + tl.arange(0, 2), tl.join(tl.load(x), tl.load(y)))
+
+
+@kp.jit
 def count(x, counts, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = i < n
@@ -248,6 +257,12 @@ def test_gather_and_scatter() -> None:
 def test_reshape() -> None:
     for a, b in [(16, 32), (4, 64), (64, 2)]:
         check(reshape_and_join, (1,), torch.randn(a, b), torch.zeros(b, a), A=a, B=b)
+
+
+@pytest.mark.parametrize("size", [2, 16, 64])
+def test_joined_tiles_lie_element_by_element(size: int) -> None:
+    x, y = torch.arange(size), torch.arange(size) - 100
+    check(join, (1,), x, y, *(torch.zeros(extent, dtype=torch.int64) for extent in (2 * size, 2 * size, 2)), N=size)
 
 
 def test_atomics_under_a_mask() -> None:
