@@ -11,6 +11,8 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 
+LOG2_E = tl.constexpr(1.4426950408889634)
+
 RANGES = {
     "dtypes": ("float32", "float16", "bfloat16"),
     "head_dim": (1, 256),
@@ -20,19 +22,30 @@ RANGES = {
 
 
 @kp.jit
-def load_mask(mask, rows, columns, in_rows, in_columns, stride_mm, stride_mn, BY_STRIDE: tl.constexpr):
+def load_bias(pointers, counts):
+    """Loads what a mask adds to scores in units of log2(e): a bool mask's False is -inf."""
+    loaded = tl.load(pointers, mask=counts)
+    if pointers.dtype.element_ty == tl.int1:
+        bias = tl.where(loaded, 0.0, -float("inf"))
+    else:
+        bias = loaded.to(tl.float32) * LOG2_E
+    return bias
+
+
+@kp.jit
+def mask_bias(mask, rows, columns, in_rows, in_columns, stride_mm, stride_mn, BY_STRIDE: tl.constexpr):
     """Loads a block of the mask. BY_STRIDE has code of its own for masks that are the same for all queries, and for those that
     are contiguous along the keys: CPUs otherwise gather, element by element."""
     inside = in_rows[:, None] & in_columns[None, :]
     if BY_STRIDE:
         if stride_mm == 0:
-            bias = tl.load(mask + columns[None, :] * stride_mn + rows[:, None] * 0, mask=in_columns[None, :])
+            bias = load_bias(mask + columns * stride_mn, in_columns)[None, :] + tl.zeros_like(rows).to(tl.float32)[:, None]
         elif stride_mn == 1:
-            bias = tl.load(mask + rows[:, None] * stride_mm + columns[None, :], mask=inside)
+            bias = load_bias(mask + rows[:, None] * stride_mm + columns[None, :], inside)
         else:
-            bias = tl.load(mask + rows[:, None] * stride_mm + columns[None, :] * stride_mn, mask=inside)
+            bias = load_bias(mask + rows[:, None] * stride_mm + columns[None, :] * stride_mn, inside)
     else:
-        bias = tl.load(mask + rows[:, None] * stride_mm + columns[None, :] * stride_mn, mask=inside)
+        bias = load_bias(mask + rows[:, None] * stride_mm + columns[None, :] * stride_mn, inside)
     return bias
 
 
@@ -55,11 +68,7 @@ def attend(
             k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=offs_d[:, None] < head_dim, other=0.0)
         scores = tl.dot(q, k, input_precision="ieee") * scale
         if mask is not None:
-            bias = load_mask(mask, offs_m, columns, offs_m < queries, inside, stride_mm, stride_mn, BY_STRIDE)
-            if mask.dtype.element_ty == tl.int1:
-                scores = tl.where(bias, scores, -float("inf"))
-            else:
-                scores += bias.to(tl.float32) * 1.4426950408889634
+            scores += mask_bias(mask, offs_m, columns, offs_m < queries, inside, stride_mm, stride_mn, BY_STRIDE)
         if EDGE:
             counts = inside[None, :]
             if CAUSAL:
@@ -228,7 +237,7 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
         key.stride(0) if rank == 4 else 0, key.stride(-3), key.stride(-2),
         value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
         stride_mb, stride_mh, stride_mm, stride_mn,
-        heads, heads // max(kv_heads, 1), queries, keys, head_dim, value_dim, scale * 1.4426950408889634,
+        heads, heads // max(kv_heads, 1), queries, keys, head_dim, value_dim, scale * LOG2_E.value,
         HEAD_DIM=max(kp.next_power_of_2(max(head_dim, value_dim)), 32), CAUSAL=is_causal, SHORT=short,
     )  # fmt: skip
     return out
