@@ -47,10 +47,22 @@ def test_second_build_compiles_nothing_and_prints_python_that_works(built: dict[
     assert run.stdout.strip() == "tensor([1., 1., 1.])"
 
 
-def test_no_cache_compiles_again(built: dict[str, Any], tmp_path: Path, source: Path) -> None:
-    cache = {"KERNELPACK_CACHE_DIR": str(Path(built["directory"]).parent / "cache")}
-    words = ["build", str(source), "--namespace", "clitest", "--target", "cpu:native", "--out", str(tmp_path / "out"), "--json"]
-    done = kernelpack(*words, "--no-cache", "-j", "1", **cache)
+def test_no_cache_compiles_again_to_the_same_library(built: dict[str, Any]) -> None:
+    folder = Path(built["directory"]).parent
+    before = Path(built["library"]).read_bytes()
+    words = [
+        "build",
+        "my_ops.py",
+        "--namespace",
+        "clitest",
+        "--target",
+        ",".join(built["targets"]),
+        "--json",
+        "--no-cache",
+        "-j",
+        "1",
+    ]
+    done = kernelpack(*words, cwd=folder, KERNELPACK_CACHE_DIR=str(folder / "cache"))
     assert done.returncode == 0, done.stderr
-    record = json.loads(done.stdout)
-    assert len(record["compiled"]) == record["kernels"]
+    assert len(json.loads(done.stdout)["compiled"]) == built["kernels"]
+    assert Path(built["library"]).read_bytes() == before
