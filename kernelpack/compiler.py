@@ -12,6 +12,7 @@ from kernelpack.errors import UnsupportedError
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify
 from kernelpack.passes import TTIR_PASSES
+from kernelpack.passes.inline import inline
 from kernelpack.target import Target
 
 
@@ -54,6 +55,9 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
     backend = backend_of(target)
     target = backend.resolve_target(target)
     verify(module)
+    if any(op.name == "tt.call" and backend.supports(op, target) is not None for op in module.walk()):
+        inline(module, noinline_too=True)  # noinline is a wish, which this backend cannot grant
+        optimise_ttir(module)
     for op in module.walk():
         reason = backend.supports(op, target)
         if reason is not None:

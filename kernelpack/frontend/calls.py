@@ -40,6 +40,8 @@ class Calls(Expressions):
         function = self.visit(node.func)
         if function is core.static_assert:
             return self.static_assert(node)
+        if function is getattr:
+            return self.attribute_by_name(node)
         if any(keyword.arg is None for keyword in node.keywords):
             raise CompilationError("** is not part of the kernel language", cure="name the arguments one by one")
         args = list(self.elements(node.args))
@@ -70,8 +72,6 @@ class Calls(Expressions):
             return tl_math.abs(*args, **kwargs, _generator=self)
         if function in _INSPECTORS:
             return self.query(node, function, args)
-        if function is getattr:
-            raise CompilationError("getattr is not part of the kernel language", cure="write the attribute: x.name")
         if function in _CASTS and any(isinstance(value, tensor) for value in args):
             raise CompilationError(f"{function.__name__}() does not take run-time values", cure=f"use {_CASTS[function]}")
         if _runs_at_compile_time(function):
@@ -104,6 +104,13 @@ class Calls(Expressions):
             return function(*args)
         except TypeError as problem:
             raise CompilationError(f"`{ast.unparse(node)}`: {problem}") from None
+
+    def attribute_by_name(self, node: ast.Call) -> Any:
+        """getattr(x, name) is x.name for a name known at compile time."""
+        name = self.visit(node.args[1]) if len(node.args) == 2 and not node.keywords else None
+        if not isinstance(name, str):
+            raise CompilationError("getattr() takes a value and a compile-time name", cure="write the attribute: x.name")
+        return self.visit(ast.copy_location(ast.Attribute(node.args[0], name, ast.Load()), node))
 
     def static_assert(self, node: ast.Call) -> None:
         """The message is evaluated only where the assertion fails."""

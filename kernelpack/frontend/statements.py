@@ -8,8 +8,7 @@ from typing import Any
 from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
 from kernelpack.frontend.calls import Calls
-from kernelpack.frontend.scope import assign_name, describe_type
-from kernelpack.language.values import tensor
+from kernelpack.frontend.scope import assign_name, describe_type, tensors_in
 
 
 class Statements(Calls):
@@ -26,7 +25,12 @@ class Statements(Calls):
         self.check(node.test, node.msg)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        value = self.materialise(self.visit(node.value))
+        value = self.visit(node.value)
+        names = {name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+        if names and names <= self.declared:
+            self.require_constexpr(node.targets[0], value)
+        else:
+            value = self.materialise(value)
         for target in node.targets:
             self.assign(target, value)
 
@@ -38,19 +42,25 @@ class Statements(Calls):
         self.assign(node.target, self.materialise(value))
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """`x: tl.constexpr` without a value holds for the assignment that follows; other annotations mean nothing."""
+        is_constexpr = ast.unparse(node.annotation).split(".")[-1].strip("'\"") == "constexpr"
         if node.value is None:
-            raise CompilationError("an annotation without a value means nothing here", cure="leave it out")
-        value = self.visit(node.value)
-        if ast.unparse(node.annotation).split(".")[-1].strip("'\"") != "constexpr":
-            self.assign(node.target, self.materialise(value))
+            if is_constexpr and isinstance(node.target, ast.Name):
+                self.declared.add(node.target.id)
             return
-        for entry in value if isinstance(value, tuple) else (value,):
-            if isinstance(entry, tensor):
-                raise CompilationError(
-                    f"`{ast.unparse(node.target)}: constexpr` needs a compile-time value, got {describe_type(value)}",
-                    cure="leave the annotation out, or make what it depends on tl.constexpr",
-                )
+        value = self.visit(node.value)
+        if is_constexpr:
+            self.require_constexpr(node.target, value)
+        else:
+            value = self.materialise(value)
         self.assign(node.target, value)
+
+    def require_constexpr(self, target: ast.expr, value: Any) -> None:
+        if next(tensors_in(value), None) is not None:
+            raise CompilationError(
+                f"`{ast.unparse(target)}: constexpr` needs a compile-time value, got {describe_type(value)}",
+                cure="leave the annotation out, or make what it depends on tl.constexpr",
+            )
 
     def materialise(self, value: Any) -> Any:
         """A number assigned to a variable becomes a run-time value, so that it has a type and may change in loops."""

@@ -68,6 +68,7 @@ class Visitor:
         self.outer = function.scope()
         self.call_site = call_site
         self.loop_depth = 0
+        self.declared: set[str] = set()  # variables annotated as tl.constexpr before they are assigned
         self.assigned_at: dict[str, ast.AST] = {}
         self.read: set[tuple[str, int]] = set()  # (name, identity of its value)
 

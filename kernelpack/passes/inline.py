@@ -6,21 +6,23 @@ from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Location, Operation, Value, find_function, functions
 
 
-def inline(module: Operation) -> None:
-    """Inlines every call of a private function, except of those marked noinline, in place.
+def inline(module: Operation, *, noinline_too: bool = False) -> None:
+    """Inlines every call of a private function in place, except, unless `noinline_too`, of those marked noinline.
 
     Inlined operations remember the call in their location. Raises CompilationError with the call's line for recursion.
     """
     finished: set[Operation] = set()
     for function in functions(module):
-        _inline_into(function, module, finished, ())
+        _inline_into(function, module, finished, (), noinline_too)
     called = {op.attributes["callee"] for op in module.walk() if op.name == "tt.call"}
     for function in functions(module):
         if function.attributes.get("sym_visibility") != "public" and function.attributes["sym_name"] not in called:
             function.drop()
 
 
-def _inline_into(function: Operation, module: Operation, finished: set[Operation], callers: tuple[str, ...]) -> None:
+def _inline_into(
+    function: Operation, module: Operation, finished: set[Operation], callers: tuple[str, ...], noinline_too: bool
+) -> None:
     """Inlines the calls in a function after those in its callees; `callers` is the chain of calls that led here."""
     if function in finished:
         return
@@ -36,8 +38,9 @@ def _inline_into(function: Operation, module: Operation, finished: set[Operation
                 location=op.location.source,
                 cure="write a loop",
             )
-        _inline_into(callee, module, finished, chain)
-        if callee.attributes.get("sym_visibility") != "public" and not callee.attributes.get("noinline"):
+        _inline_into(callee, module, finished, chain, noinline_too)
+        stays = callee.attributes.get("noinline") and not noinline_too
+        if callee.attributes.get("sym_visibility") != "public" and not stays:
             _inline_call(op, callee)
     finished.add(function)
 

@@ -211,12 +211,14 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         ("(1).nothing", r"the number 1 has no attribute 'nothing'"),
         ("scaled.fn", r"kernels cannot look into scaled"),
         ("tl.float32.element_ty", r"fails at compile time: AttributeError"),
-        ("getattr(n, 'x')", r"getattr is not part"),
+        ("getattr(n, 'x')", r"run-time values have no attribute 'x'"),
+        ("getattr(n, 1)", r"getattr\(\) takes a value and a compile-time name"),
         ("lg(n)", r"needs compile-time values, got int32"),
         ("lg('a')", r"fails at compile time: AttributeError"),
         ("1 // 0", r"fails at compile time: ZeroDivisionError"),
         ("x: tl.constexpr = n", r"`x: constexpr` needs a compile-time value, got int32"),
-        ("x: tl.constexpr", r"an annotation without a value"),
+        ("x: tl.constexpr\nx = n", r"`x: constexpr` needs a compile-time value, got int32"),
+        ("x: tl.constexpr\ny: tl.constexpr\nx, y = 1, n", r"needs a compile-time value"),
         ("a, b = n", r"int32 cannot be unpacked into 2 variables"),
         ("a, b = (1, 2, 3)", r"3 values cannot be unpacked into 2 variables"),
         ("p[0] = 1", r"elements cannot be assigned to"),
@@ -263,6 +265,22 @@ def test_static_print_shows_compile_time_values_and_types(capsys: pytest.Capture
     fn = kernel("tl.static_print('n is', n, N, tl.arange(0, 4), sep='|')", "n, N: tl.constexpr")
     compile_kernel(fn, n="i32", N=5)
     assert capsys.readouterr().out == "n is|tensor[int32]|5|tensor[<[4], int32>]\n"
+
+
+def test_variables_declared_before_they_are_assigned_stay_compile_time_values() -> None:
+    fn = kernel(
+        "d0: tl.constexpr\nd1: tl.constexpr\n(d0, d1) = SHAPE\ntl.store(p + tl.arange(0, d0 * d1), 1)", "p, SHAPE: tl.constexpr"
+    )
+    x = np.zeros(8, np.int32)
+    run(fn, 1, p=x, SHAPE=(2, 4))
+    assert x.sum() == 8
+
+
+def test_getattr_is_an_attribute_by_its_name() -> None:
+    fn = kernel("tl.store(p, getattr(tl, 'max' + 'imum')(n, 3).to(getattr(n, 'dtype')))", "p, n")
+    x = np.zeros(1, np.int32)
+    run(fn, 1, p=x, n=-2)
+    assert x[0] == 3
 
 
 def test_docstrings_and_annotations_mean_nothing() -> None:

@@ -158,6 +158,19 @@ def join(x, y, out, woven, pair, N: tl.constexpr):
     tl.store(pair + tl.arange(0, 2), tl.join(tl.load(x), tl.load(y)))
 
 
+@kp.jit(noinline=True)
+def plus_and_minus(a, b):
+    return a + b, a - b
+
+
+@kp.jit
+def calls(x, y, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a, b = plus_and_minus(tl.load(x + i), tl.load(y + i))
+    tl.store(x + i, a)
+    tl.store(y + i, b)
+
+
 @kp.jit
 def count(x, counts, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -263,6 +276,10 @@ def test_reshape() -> None:
 def test_joined_tiles_lie_element_by_element(size: int) -> None:
     x, y = torch.arange(size), torch.arange(size) - 100
     check(join, (1,), x, y, *(torch.zeros(extent, dtype=torch.int64) for extent in (2 * size, 2 * size, 2)), N=size)
+
+
+def test_functions_marked_noinline_are_inlined_for_want_of_calls() -> None:
+    check(calls, (1,), torch.arange(16), torch.arange(16) * 5, N=16)
 
 
 def test_atomics_under_a_mask() -> None:
