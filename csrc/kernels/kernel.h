@@ -57,6 +57,8 @@ struct Launcher {
   void (*load)(Kernel& kernel, int device);
   // Launches a kernel; loads it if it is not. `stream` is the backend's: a CUstream, a ParallelFor*. Throws Error.
   void (*launch)(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params);
+  // Returns the stream that ops launch on. Null: torch's current CUDA stream, or its threads for CPU tensors.
+  void* (*current_stream)(int device) = nullptr;
 };
 
 }  // namespace kernelpack

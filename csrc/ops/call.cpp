@@ -149,7 +149,9 @@ void Call::launch(const Variant& variant, const Grid& grid, void* slots) const {
   void* params[kMaxTensors * 2];
   for (int i = 0; i < variant.parameter_count; ++i) params[i] = static_cast<char*>(slots) + 8 * variant.parameters[i];
   const DeviceScope device(device_);
-  backend_.launcher->launch(*variant.kernel, device_.index, current_stream(device_), grid, params);
+  const Launcher& launcher = *backend_.launcher;
+  void* stream = launcher.current_stream != nullptr ? launcher.current_stream(device_.index) : current_stream(device_);
+  launcher.launch(*variant.kernel, device_.index, stream, grid, params);
 }
 
 }  // namespace kernelpack

@@ -127,6 +127,11 @@ class Backend(abc.ABC):
     machine_code: str
     """What `kernelpack inspect` calls the image as text: `sass`, `asm`, ..."""
 
+    @property
+    def device_type(self) -> str:
+        """What torch calls the devices whose tensors have the dispatch key: `torch.device.type`."""
+        return self.dispatch_key.lower()
+
     @abc.abstractmethod
     def resolve_target(self, target: Target) -> Target:
         """Returns the target with names such as `native` resolved. Raises TargetError for what this backend cannot build."""
@@ -187,7 +192,14 @@ def backends() -> dict[str, Backend]:
 
     found: dict[str, Backend] = {builtin.name: builtin for builtin in (CPUBackend(), CUDABackend())}
     for entry in entry_points(group="kernelpack.backends"):
-        backend = entry.load()()
+        try:
+            backend = entry.load()()
+        except Exception as problem:  # of another's package
+            package = entry.dist.name if entry.dist is not None else entry.value
+            raise TargetError(
+                f"backend {entry.name!r} of the package {package} cannot be used: {problem}",
+                cure=f"update {package} to one for this version of kernelpack, or uninstall it",
+            ) from problem
         found[backend.name] = backend
     return found
 

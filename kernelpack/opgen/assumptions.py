@@ -110,7 +110,8 @@ def assumptions(
 ) -> tuple[tuple[Fact, ...], frozenset[str]]:
     """Returns the facts a variant asks its backend to assume, and the parameters that it makes the constant 1.
 
-    `signature` holds the run-time parameters' types (`*fp32`, `i32`); `unspecialized` those the kernel excludes.
+    `signature` holds the run-time parameters' types (`*fp32`, `i32`); `unspecialized` those the kernel excludes. What a
+    specialization covers is assumed to be as divisible as it says, and to have every other property that the backend knows.
     """
     facts: list[Fact] = []
     ones = frozenset(name for name in specialization.ones if name in signature and not signature[name].startswith("*"))
@@ -124,7 +125,8 @@ def assumptions(
             asked = name in specialization.divisible
             limit = specialization.inner if asked or provenance.named(provenance.inner_of(value), specialization.tensors) else 0
         for prop in properties:
-            if prop.name == "tt.divisibility" and limit and limit % prop.value == 0 and prop.applies(ttir_type(kind)):
+            holds = limit % prop.value == 0 if prop.name == "tt.divisibility" else True
+            if limit and holds and prop.applies(ttir_type(kind)):
                 facts.append(Fact(name, prop.name, prop.value))
     return tuple(facts), ones
 

@@ -165,7 +165,7 @@ class BoundKernel:
 def device_target(device: Any) -> Target:
     """Returns the target of a torch device of this machine."""
     for name, backend in backends().items():
-        if backend.dispatch_key.lower() == device.type:
+        if backend.device_type == device.type:
             return backend.resolve_target(Target(name, "native"))
     raise HostFunctionError(f"no backend runs on device {device}")
 

@@ -71,7 +71,7 @@ def _device(fn: JITFunction, arguments: Mapping[str, Any]) -> tuple[Backend, Tar
     device = next((value.device for value in arguments.values() if hasattr(value, "data_ptr")), None)
     kind = device.type if device is not None else "cpu"
     for backend in backends().values():
-        if backend.dispatch_key.lower() == kind:
+        if backend.device_type == kind:
             return backend, backend.resolve_target(Target(backend.name, "native"))
     raise LaunchError(f"{fn.__name__}: no backend runs on {kind} tensors", location=fn.location)
 

@@ -1,0 +1,120 @@
+"""A backend that another package brings is found, compiles, packs, guards and launches, without a change in kernelpack."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+OPS = '''
+import kernelpack as kp
+import kernelpack.language as tl
+
+
+@kp.jit
+def parity_kernel(x, out, n, BLOCK: tl.constexpr):
+    """Adds 1 to every element if their number is odd."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=mask) + (n % 2).to(tl.float32), mask=mask)
+
+
+@kp.op("parity(Tensor x) -> Tensor", variants={"x": [tl.float32]}, configs={"toy": kp.Config({"BLOCK": 16})})
+def parity(x):
+    kp.check(x.is_contiguous(), "x must be contiguous")
+    out = kp.empty_like(x)
+    n = x.numel()
+    parity_kernel[lambda meta: (kp.cdiv(n, meta["BLOCK"]),)](x, out, n)
+    return out
+'''
+
+USE = """
+    import sys, torch
+    from kernelpack.backends.base import backends
+    from kernelpack.opgen.build import build, verify
+    import kernelpack as kp
+
+    assert list(backends()) == ["cpu", "cuda", "toy"]
+    built = build(["toy_ops.py"], namespace="toys", targets=["toy:one"], jobs=2, cache=False)
+    for pack in built.packs:
+        print(pack.variant, pack.target, *map(str, pack.facts), pack.metadata["folded"], pack.tools["toy"])
+    assert verify(["toy_ops.py"], namespace="toys", targets=["toy:one"]).differences == ()
+    kp.load(built.directory)
+    for n in (40, 41, 1, 0, 6):
+        x = torch.randn(n)
+        torch.testing.assert_close(torch.ops.toys.parity(x), x + n % 2)
+    torch.testing.assert_close(torch.compile(torch.ops.toys.parity, fullgraph=True, dynamic=True, backend="aot_eager")(x), x)
+    try:
+        torch.ops.toys.parity(torch.ones(20000))
+    except RuntimeError as error:
+        print("refused", error)
+    kp.load(built.directory).warmup(backend="toy")
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """As if the backend's package were installed."""
+    path = os.pathsep.join([str(HERE / "third_party"), str(HERE.parents[1])])
+    return {**os.environ, "PYTHONPATH": path, "TOY_LOG": str(tmp_path / "log"), "KERNELPACK_LOAD_LIBRARY": "0"}
+
+
+def run(code: str, cwd: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_a_third_partys_backend_serves_torch_ops(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "toy_ops.py").write_text(OPS)
+    done = run(USE, tmp_path, environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == [
+        "parity_kernel.aligned toy:one n:toy.even=2 1 1.0",
+        "parity_kernel.any toy:one 0 1.0",
+        "refused toys::parity: toys have at most 1000 programs",
+    ]
+    names = (tmp_path / "log").read_text().split()
+    expected = {40: "aligned", 41: "any", 1: "any", 6: "aligned"}  # no launch for none; the last one is torch.compile's
+    assert names == [f"parity_kernel.{suffix}" for suffix in [*expected.values(), "aligned"]]
+    code = (tmp_path / "toys" / "cpp" / "op_parity.cpp").read_text()
+    assert "n % 2 == 0" in code
+
+
+def test_what_the_backend_refuses_is_an_error_at_the_users_line(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "toy_ops.py").write_text(
+        OPS.replace(
+            "tl.load(x + offsets, mask=mask) +",
+            "tl.sum(tl.dot(tl.zeros([16, 16], tl.float32), tl.zeros([16, 16], tl.float32))) +",
+        )
+    )
+    done = run(
+        'from kernelpack.opgen.build import build\nbuild(["toy_ops.py"], namespace="toys", targets=["toy:one"])',
+        tmp_path,
+        environment,
+    )
+    assert "toy_ops.py:11:" in done.stderr
+    assert "tt.dot cannot be compiled for toy:one: toys do not multiply matrices" in done.stderr
+
+
+def test_two_backends_for_one_dispatch_key_are_refused(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "toy_ops.py").write_text(OPS)
+    code = 'from kernelpack.opgen.build import build\nbuild(["toy_ops.py"], namespace="toys", targets=["toy:one", "cpu:x86-64-v3"])'
+    assert "backends cpu and toy both serve CPU tensors" in run(code, tmp_path, environment).stderr
+
+
+def test_a_backend_that_does_not_meet_the_contract_names_its_package(tmp_path: Path, environment: dict[str, str]) -> None:
+    other = tmp_path / "other_backend-2.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other-backend\nVersion: 2.0\n")
+    (other / "entry_points.txt").write_text("[kernelpack.backends]\nother = collections:Absent\n")
+    environment["PYTHONPATH"] += os.pathsep + str(tmp_path)
+    said = run("from kernelpack.backends.base import backends\nbackends()", tmp_path, environment).stderr
+    assert "TargetError: backend 'other' of the package other-backend cannot be used: " in said
+    assert "to fix: update other-backend" in said
