@@ -148,13 +148,15 @@ def _divide(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
         return a
     constancy = list(_elementwise_constancy(infos))
     every = 1
-    # signed division truncates towards zero, so a group around zero would not be constant; shifts floor
-    if divisor is not None and divisor > 0 and (a.nonnegative or op.name != "arith.divsi"):
+    if divisor is not None and divisor > 0:
         factor = power_of_two_factor(divisor)
-        for axis in range(rank):
-            if a.contiguity[axis] > 1:
-                constancy[axis] = max(constancy[axis], math.gcd(a.contiguity[axis], a.divisibility[axis], factor))
-        every = max(1, a.every() // factor) if factor == divisor else 1
+        if factor == divisor:
+            every = max(1, a.every() // factor)  # exact where there is anything to know, whatever the sign
+        # signed division truncates towards zero, so a group around zero would not be constant; shifts floor
+        if a.nonnegative or op.name != "arith.divsi":
+            for axis in range(rank):
+                if a.contiguity[axis] > 1:
+                    constancy[axis] = max(constancy[axis], math.gcd(a.contiguity[axis], a.divisibility[axis], factor))
     return AxisInfo((1,) * rank, (every,) * rank, tuple(constancy), None, a.nonnegative and b.nonnegative)
 
 

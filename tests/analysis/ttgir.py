@@ -1,0 +1,22 @@
+"""ttgir for the analyses: functions over tiles in shared memory, written short."""
+
+from __future__ import annotations
+
+from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes ttgir's operations known)
+from kernelpack.ir.core import Operation, entry_function
+from kernelpack.ir.text import parse_module
+from kernelpack.ir.verify import verify
+
+TILE = "tensor<256xf32, #ttg.linear<{register = [[128]], lane = [[1], [2], [4], [8], [16]], warp = [[32], [64]], block = []}>>"
+_OFFSETS = "[1], [2], [4], [8], [16], [32], [64], [128]"
+BUFFER = f"!ttg.memdesc<256xf32, #ttg.shared_linear<{{offset = [{_OFFSETS}]}}, alignment = 16>, #ttg.shared_memory>"
+MUTABLE = BUFFER.replace("shared_memory>", "shared_memory, mutable>")
+
+
+def function(body: str) -> Operation:
+    """Returns a function; T, B and M in the text stand for the types of a 1 KB tile, of its buffer and of a mutable buffer."""
+    for short, kind in (("$T", TILE), ("$B", BUFFER), ("$M", MUTABLE)):
+        body = body.replace(short, kind)
+    module = parse_module(f"tt.func public @f(%x: {TILE}, %n: i32, %c: i1) {{\n{body}\ntt.return\n}}")
+    verify(module)
+    return entry_function(module)
