@@ -14,3 +14,9 @@ def library() -> None:
     assert kernelpack.__version__
     if not hasattr(torch.ops.kernelpack, "mha"):
         pytest.fail("the op library is not built; to fix: make build", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def library_file(library: None) -> str:
+    """The shared object that holds the ops, for processes that load it without kernelpack."""
+    return next(path for path in torch.ops.loaded_libraries if path.endswith("libkernelpack_ops.so"))

@@ -169,9 +169,18 @@ def silu_mul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
 
 
 def rope_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
-    shapes = [(2, 3, 5, 64), (1, 4, 17, 128), (2, 2, 3, 10), (1, 1, 1, 2), (1, 2, 300, 96), (0, 2, 3, 8), (2, 2, 0, 8), (3, 2, 7, 7)]
+    shapes = [
+        (2, 3, 5, 64),
+        (1, 4, 17, 128),
+        (2, 2, 3, 10),
+        (1, 1, 1, 2),
+        (1, 2, 300, 96),
+        (0, 2, 3, 8),
+        (2, 2, 0, 8),
+        (3, 2, 7, 7),
+    ]
     for shape in shapes:
-        batches, heads, positions, size = shape
+        size = shape[-1]
         for make in (contiguous, swapped, padded):
             for interleaved in (False, True):
                 pairs = size // 2 if make is not padded else max(1, size // 4)

@@ -1,0 +1,26 @@
+"""Calling an op's host function in Python, over the JIT, gives what the built op gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.ops.grid import OPS, cases, module_of
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_development_run_agrees_with_the_built_op(op: str) -> None:
+    own = [case for case in cases() if case.op == op]
+    for case in (own[2], own[len(own) // 2], own[-1]):
+        args, kwargs = case.arguments()
+        built = getattr(torch.ops.kernelpack, op)(*args, **kwargs)
+        developed = getattr(module_of(op), op)(*args, **kwargs)
+        assert developed.stride() == built.stride()
+        torch.testing.assert_close(developed, built, msg=lambda text, case=case: f"{case}: {text}")
+
+
+def test_development_run_refuses_as_the_built_op_does() -> None:
+    x = torch.ones(3, 4, dtype=torch.float64)
+    for op in (module_of("softmax").softmax, torch.ops.kernelpack.softmax):
+        with pytest.raises(RuntimeError, match=r"softmax: x has dtype .*float64, .*float32, float16, bfloat16"):
+            op(x)
