@@ -221,7 +221,8 @@ def dot(
         )
     shape = _dot_shape(x, y)
     result = out_dtype if out_dtype is not None and out_dtype in allowed else allowed[0]
-    if out_dtype not in (None, float32, result):  # float32 is the default and gives way to the operands' own
+    ignored = x.dtype.is_int() and out_dtype is not None and out_dtype.is_int()  # as in Triton: int8 always gives int32
+    if out_dtype not in (None, float32, result) and not ignored:  # float32 is the default and gives way to the operands' own
         raise CompilationError(
             f"tl.dot of {x.dtype} cannot give {out_dtype}", cure=f"use out_dtype={allowed[0]!r} and cast the result"
         )

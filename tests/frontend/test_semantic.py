@@ -441,6 +441,7 @@ def test_tiles(expression: str, expected: str) -> None:
         (torch.float32, torch.float32, ", input_precision='ieee'"),
         (torch.float64, torch.float64, ""),
         (torch.int8, torch.int32, ", out_dtype=tl.int32"),
+        (torch.int8, torch.int32, ", out_dtype=tl.int8"),
     ],
 )
 def test_dot(dtype: torch.dtype, result: torch.dtype, options: str) -> None:
