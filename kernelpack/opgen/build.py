@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -60,8 +61,8 @@ class Plan:
 
 def plan_library(sources: Sequence[Path | str], *, namespace: str, targets: Iterable[Target | str]) -> Plan:
     """Imports op files and plans every variant for every target. Raises KernelpackError with file and line."""
-    if not namespace.isidentifier() or not namespace.isascii():
-        raise SchemaError(f"namespace {namespace!r} is no identifier", cure="write --namespace my_ops")
+    if not namespace.isidentifier() or not namespace.isascii() or keyword.iskeyword(namespace):
+        raise SchemaError(f"namespace {namespace!r} is no name that torch.ops can have", cure="write --namespace my_ops")
     asked = [Target.parse(target) if isinstance(target, str) else target for target in targets]
     resolved = dict.fromkeys(backend_of(target).resolve_target(target) for target in asked)
     if not resolved:

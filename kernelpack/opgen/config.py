@@ -121,6 +121,11 @@ def check_space(schema: Schema, variants: Mapping[str, Iterable[Any]], location:
                 f"{name!r} is a {schema.argument(name).type} argument of the op",
                 "axes are tensor arguments (dtypes) and constexpr parameters of kernels (values)",
             )
+        if any(dtype_of(value) is not None for value in values):
+            raise fail(
+                f"{name!r} lists dtypes, but the schema has no Tensor argument of that name",
+                f"its Tensor arguments are {', '.join(tensors)}",
+            )
         if not all(isinstance(value, int) for value in values):
             raise fail(f"{name!r} lists {values}: a constexpr axis holds ints or bools", "use an enum.IntEnum for names")
         if len(set(values)) != len(values):
