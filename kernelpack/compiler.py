@@ -66,6 +66,7 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
     parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in function.body.arguments)
     lowered = Lowered(target, options, function.attributes["sym_name"])
     value: Any = module
+    name = "ttir"
     stages: dict[str, Any] = {"ttir": str(module)}
     for name, stage in backend.stages(target, options).items():
         value = stage(value, lowered)
@@ -73,6 +74,6 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
     assert isinstance(value, bytes), f"the last stage of {backend.name} must give bytes"
     code = backend.code_of([text for text in stages.values() if isinstance(text, str)][-1]).replace(lowered.entry, "")
     return CompiledKernel(
-        lowered.entry, target, options, parameters, facts, backend.image_kind, value, lowered.metadata, stages,
+        lowered.entry, target, options, parameters, facts, name, value, lowered.metadata, stages,
         hashlib.sha256(code.encode()).hexdigest(),
     )  # fmt: skip

@@ -116,7 +116,7 @@ class Backend(abc.ABC):
     name: str
     """The first part of a target: `cuda`, `cpu`, ..."""
     image_kind: str
-    """What the last stage gives: `cubin`, `object`, ..."""
+    """The name of the last stage, whose value is packed: `cubin`, `object`, ... Targets may have others."""
     dispatch_key: str
     """The torch dispatch key that ops register under: `CUDA`, `CPU`, ..."""
     launcher: str

@@ -12,7 +12,7 @@ from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes t
 from kernelpack.backends.cuda.architectures import ARCHITECTURES, architecture_of, runnable
 from kernelpack.backends.cuda.driver import device_capability, gpus
 from kernelpack.backends.cuda.jit import LoadedImage
-from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx
+from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx, llir_to_ptx_image
 from kernelpack.backends.cuda.lowering import LOWERINGS
 from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
 from kernelpack.backends.cuda.toolchain import (
@@ -34,6 +34,8 @@ from kernelpack.target import Target
 if TYPE_CHECKING:
     from kernelpack.compiler import CompiledKernel
 
+PTX_FEATURE = "ptx"
+"""`cuda:sm_80+ptx`: the image is PTX of a low ISA version, which drivers compile for sm_80 and everything newer."""
 _INTEGERS = (1, 8, 16, 32, 64)
 _STRUCTURE = frozenset(
     {"builtin.module", "tt.func", "tt.return", "scf.yield", "scf.condition", "tt.reduce.return", "tt.scan.return"}
@@ -55,21 +57,24 @@ class CUDABackend(Backend):
         if target.arch == "native":
             target = Target(self.name, _native(), target.features)
         architecture_of(target)
-        if target.features:
+        if set(target.features) - {PTX_FEATURE}:
             raise TargetError(
-                f"target {target}: cuda targets have no features",
+                f"target {target}: the only feature of cuda targets is {PTX_FEATURE}, which the driver compiles for newer GPUs",
                 cure=f"write {self.name}:{target.arch}",
+            )
+        if target.features and target.arch.endswith("a"):
+            raise TargetError(
+                f"target {target}: code for {target.arch} runs on that architecture alone, PTX for it serves no other",
+                cure="write cuda:sm_80+ptx for a fallback, or cuda:sm_90a",
             )
         return target
 
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
         _check(options)
-        return {
-            "ttgir": ttir_to_ttgir,
-            "llir": ttgir_to_llir,
-            "ptx": llir_to_ptx,
-            "cubin": ptx_to_cubin,
-        }
+        first: dict[str, Stage] = {"ttgir": ttir_to_ttgir, "llir": ttgir_to_llir}
+        if PTX_FEATURE in target.features:
+            return {**first, "ptx": llir_to_ptx_image}
+        return {**first, "ptx": llir_to_ptx, "cubin": ptx_to_cubin}
 
     def properties(self) -> Sequence[ArgumentProperty]:
         return (

@@ -22,6 +22,11 @@ def llir_to_ptx(text: str, lowered: Lowered) -> str:
     return emit_ptx(text, architecture_of(lowered.target))
 
 
+def llir_to_ptx_image(text: str, lowered: Lowered) -> bytes:
+    """Returns the PTX of a kernel as the driver takes it: ended by a zero byte."""
+    return llir_to_ptx(text, lowered).encode() + b"\0"
+
+
 @functools.cache
 def target_machine(cpu: str, features: str) -> Any:
     llvm.initialize_all_targets()
