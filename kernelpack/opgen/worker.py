@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import struct
 import subprocess
 import sys
@@ -53,12 +54,15 @@ def compile_all(jobs: Iterable[CompileJob], processes: int, done: Callable[[Comp
     results: dict[int, Any] = {}
     queue: SimpleQueue[tuple[int, CompileJob] | None] = SimpleQueue()
     lock = threading.Lock()
+    alive: list[_Worker] = []
 
     def serve() -> None:
         worker: _Worker | None = None
         while (item := queue.get()) is not None:
             index, job = item
-            worker = worker or _Worker()
+            if worker is None:
+                worker = _Worker()
+                alive.append(worker)
             result = worker.run(job)
             if worker.dead:
                 worker = None
@@ -77,17 +81,23 @@ def compile_all(jobs: Iterable[CompileJob], processes: int, done: Callable[[Comp
     try:
         for number in enumerate(jobs):
             queue.put(number)
-    except BaseException:
-        while not queue.empty():  # what waits is not compiled any more
+        _finish(queue, threads)
+    except BaseException:  # also an interrupt: neither what waits nor what is being compiled is of use any more
+        while not queue.empty():
             with contextlib.suppress(Empty):
                 queue.get_nowait()
+        for process in alive:
+            process.kill()
+        _finish(queue, threads)
         raise
-    finally:
-        for _ in threads:
-            queue.put(None)
-        for thread in threads:
-            thread.join()
     return [results[index] for index in range(len(results))]
+
+
+def _finish(queue: SimpleQueue[Any], threads: Iterable[threading.Thread]) -> None:
+    for _ in threads:
+        queue.put(None)
+    for thread in threads:
+        thread.join()
 
 
 class _Worker:
@@ -121,6 +131,9 @@ class _Worker:
                 cure="this is a defect of the compiler; please report it with the text of kernelpack inspect",
             )
 
+    def kill(self) -> None:
+        self.process.kill()
+
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
@@ -149,6 +162,7 @@ def _receive(stream: IO[bytes]) -> Any:
 
 def main() -> None:
     """Serves jobs from stdin until it ends. What compilers print goes to stderr."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its processes
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:

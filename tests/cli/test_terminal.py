@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.terminal import kernelpack, on_terminal
+from tests.cli.conftest import SOURCE
+from tests.cli.terminal import environment, kernelpack, on_terminal
 
 COLOUR = re.compile(r"\x1b\[\d+m")
 
@@ -63,3 +69,34 @@ def test_doctor_fits_the_terminal() -> None:
     found = [line for line in visible(text) if line.startswith(("  ok", "  no", "   -")) and "library" not in line]
     assert found
     assert all(len(line) <= 80 for line in found)
+
+
+def test_interrupt_ends_a_build_at_once(tmp_path: Path) -> None:
+    many = SOURCE.replace('"x": [tl.float32, tl.float16]', '"x": [tl.float32], "BLOCK": [2**n for n in range(4, 12)]')
+    many = many.replace('meta["BLOCK"]', "256").replace("BLOCK=256", "BLOCK=x.shape[0]")
+    (tmp_path / "my_ops.py").write_text(many)
+    words = ["inspect", "my_ops.py", "--target", "cpu:x86-64-v3,cpu:x86-64-v4,cpu:aarch64,cuda:sm_80,cuda:sm_90a", "-j", "1"]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kernelpack", *words],
+        cwd=tmp_path,
+        env=environment(KERNELPACK_CACHE="0"),
+        stderr=theirs,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    text = ""
+    while " 2/" not in text:
+        text += os.read(ours, 4096).decode(errors="replace")
+    os.killpg(process.pid, signal.SIGINT)
+    while True:
+        try:
+            text += os.read(ours, 4096).decode(errors="replace")
+        except OSError:
+            break
+    os.close(ours)
+    assert process.wait(timeout=60) == 130
+    assert "Traceback" not in text
+    counts = [int(number) for number in re.findall(r" (\d+)/\d+ ", text)]
+    assert max(counts) < 20, "it compiled on after the interrupt"
