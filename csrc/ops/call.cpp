@@ -69,7 +69,7 @@ int Call::value_axis(const char* kernel, const char* name, int64_t value, const 
        value, " to variants[\"", name, "\"] at ", op_.place, " and run: ", op_.build);
 }
 
-void Call::check_devices(std::initializer_list<Tensor> tensors) {
+void Call::check_tensors(std::initializer_list<Tensor> tensors) {
   const Tensor* first = nullptr;
   for (const Tensor& x : tensors) {
     if (!x.defined()) continue;
@@ -85,6 +85,24 @@ void Call::check_devices(std::initializer_list<Tensor> tensors) {
       fail(x.name(), " is on ", x.device(), ", ", first->name(), " is on ", first->device(),
            "\n  to fix: move all tensors to one device");
     }
+  }
+  for (int i = 0; i < given_count_; ++i) {
+    for (const Tensor& x : tensors) check_apart(given_[i], x);
+    for (int j = 0; j < i; ++j) check_apart(given_[i], given_[j]);
+  }
+}
+
+void Call::check_apart(const Tensor& given, const Tensor& other) const {
+  if (!other.defined() || given.numel() == 0 || other.numel() == 0) return;
+  const auto bytes = [](const Tensor& x) {  // from the first element to the last; a view may skip some in between
+    int64_t last = 0;
+    for (int64_t i = 0; i < x.dim(); ++i) last += (x.size(i) - 1) * x.stride(i);
+    return (last + 1) * x.element_size();
+  };
+  const uint64_t a = address(given), b = address(other);
+  if (a < b + bytes(other) && b < a + bytes(given)) {
+    fail(given.name(), " lies in the memory of ", other.name(),
+         ", which the op may still read when it writes\n  to fix: pass another tensor as ", given.name());
   }
 }
 

@@ -69,7 +69,10 @@ class Call {
   // Takes over a tensor that torch put on the stack: it is freed when the call ends.
   AtenTensorHandle own(AtenTensorHandle handle) { return owned_[owned_count_++] = handle; }
   // The tensor that result `index` is written to, for calls of the .out overload.
-  void give_output(int index, const Tensor& tensor) { given_[index] = tensor; }
+  void give_output(int index, const Tensor& tensor) {
+    given_[index] = tensor;
+    given_count_ = index + 1;
+  }
 
   // -- checks
   template <class... Parts>
@@ -82,8 +85,9 @@ class Call {
   void check_same_dtype(const Tensor& x, const Tensor& other) const;
   // Returns which of the built values a constexpr has. Throws Error.
   int value_axis(const char* kernel, const char* name, int64_t value, const int64_t* built, int count) const;
-  // All tensors that are there must be on one device, which the call then runs on. Throws Error.
-  void check_devices(std::initializer_list<Tensor> tensors);
+  // All tensors that are there must be on one device, which the call then runs on, and the given outputs must lie apart
+  // from them and from each other: a kernel may read an argument after it has begun to write. Throws Error.
+  void check_tensors(std::initializer_list<Tensor> tensors);
   // A tensor that the op writes to must not repeat elements.
   void check_writable(const Tensor& x) const;
 
@@ -102,6 +106,7 @@ class Call {
   void launch(const Variant& variant, const Grid& grid, void* slots) const;
 
  private:
+  void check_apart(const Tensor& given, const Tensor& other) const;
   void check_given(const Tensor& given, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const;
 
   const OpInfo& op_;
@@ -111,6 +116,7 @@ class Call {
   AtenTensorHandle owned_[kMaxTensors];
   int owned_count_ = 0;
   Tensor given_[kMaxOutputs];
+  int given_count_ = 0;
 };
 
 // The values of a launch's run-time parameters, each in its natural C type in a slot of 8 bytes. Checks what is narrow.

@@ -158,21 +158,20 @@ def _call_and_give(schema: Schema, name: str, arguments: str) -> str:
 
 
 def _unpack(arguments: Sequence[Argument], names: Sequence[str]) -> str:
-    """Reads the stack: tensors first, so that nothing leaks if a list is too long."""
-    tensors, others = [], []
+    """Reads the stack: lists last, so that nothing leaks if one is too long."""
+    singles, lists = [], []
     for index, (argument, name) in enumerate(zip(arguments, names, strict=True)):
         word = f"stack[{index}]"
         if argument.is_tensor:
             take = "kp::take_optional_tensor" if argument.type.optional else "kp::take<AtenTensorHandle>"
-            tensors.append(f"  const AtenTensorHandle {name} = call.own({take}({word}));")
+            singles.append(f"    const AtenTensorHandle {name} = call.own({take}({word}));")
         elif argument.type.is_list:
-            others.append(
-                f"  const auto {name} = kp::{'take_floats' if argument.type.text == 'float' else 'take_ints'}({word});"
-            )
+            take = "take_floats" if argument.type.text == "float" else "take_ints"
+            lists.append(f"    const auto {name} = kp::{take}({word});")
         else:
             take = _TAKE[argument.type.text].format("_optional" if argument.type.optional else "")
-            others.append(f"  const auto {name} = kp::{take}({word});")
-    return "\n".join(tensors + others)
+            singles.append(f"    const auto {name} = kp::{take}({word});")
+    return "\n".join(singles + lists)
 
 
 def _view(argument: Argument, name: str) -> str:

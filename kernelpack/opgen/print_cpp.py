@@ -201,7 +201,7 @@ class CppPrinter:
             for argument, variable in zip(self.host.schema.arguments, self.host.arguments, strict=True)
         }
         tensors = [names[argument.name] for argument in self.host.schema.tensors]
-        self.emit(f"call.check_devices({{{', '.join(tensors)}}});")
+        self.emit(f"call.check_tensors({{{', '.join(tensors)}}});")
         for argument in self.host.schema.tensors:
             name, entries = names[argument.name], space.dtypes[argument.name]
             if len(entries) == 1 and isinstance(entries[0], SameAs):

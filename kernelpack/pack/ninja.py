@@ -50,7 +50,10 @@ class NinjaFile:
         return output
 
     def link(self, output: Path, objects: Iterable[str], exports: Path, flags: str) -> None:
-        """Adds a shared library that exports what the version script `exports` names and hides all else."""
+        """Adds a shared library that exports what the version script `exports` names and hides all else.
+
+        dlclose leaves it in the process: torch keeps pointers to its ops, and a GPU may still run its kernels.
+        """
         inputs = " ".join(map(_escape, objects))
         self.edges.append(f"build {_escape(str(output))}: link {inputs} | {_escape(str(exports))}")
         self.edges.append(f"  flags = -Wl,--version-script={_shell(exports)} {flags}\n  name = {output.name}")
@@ -70,7 +73,7 @@ class NinjaFile:
                 "  deps = gcc",
                 "  description = compiling $in",
                 "rule link",
-                "  command = $cxx -shared -Wl,-soname,$name -Wl,-z,defs -Wl,--as-needed -o $out @$out.rsp $flags",
+                "  command = $cxx -shared -Wl,-soname,$name -Wl,-z,defs -Wl,-z,nodelete -Wl,--as-needed -o $out @$out.rsp $flags",
                 "  rspfile = $out.rsp",
                 "  rspfile_content = $in",
                 "  description = linking $name",

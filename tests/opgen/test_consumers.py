@@ -266,6 +266,20 @@ def test_a_clash_with_another_definition_does_not_abort(sample_built: Built) -> 
     assert "alive False" in said
 
 
+def test_a_library_that_is_closed_stays_usable(sample_built: Built) -> None:
+    """torch keeps pointers to the ops of a library: dlclose must not take the code away."""
+    said = run(
+        """
+        import sys, _ctypes, torch
+        handle = _ctypes.dlopen(sys.argv[1], 2)
+        _ctypes.dlclose(handle)
+        print(torch.ops.sample.scale(torch.ones(3)))
+        """,
+        str(sample_built.library),
+    )
+    assert "tensor([2., 2., 2.])" in said
+
+
 def test_the_library_needs_libtorch_cpu_alone_and_exports_its_entry_points_alone(sample_built: Built) -> None:
     def tool(*command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout

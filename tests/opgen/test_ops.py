@@ -133,6 +133,8 @@ BAD = [
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(3)), r"out has shape \(3,\), the result has \(4,\)"),
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(4).half()), r"out has dtype torch.float16, the result has torch.float32"),
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(8)[::2]), r"out has strides \(2,\), the result has \(1,\)"),
+    (lambda ops: ops.fresh(torch.ones(1), [1] * 65, torch.int64), r"fresh: a shape has more than 64 dimensions"),
+    (lambda ops: ops.fresh(torch.ones(1), [1], values=[0.5] * 65), r"fresh: a list argument has more than 64 values"),
     (lambda ops: ops.scale(torch.ones(4), torch.ones(4, device="meta")), r"bias is on meta, x is on cpu|device"),
 ]  # fmt: skip
 
@@ -143,6 +145,25 @@ def test_bad_input_is_refused_by_name(sample: ModuleType, index: int) -> None:
     with pytest.raises(RuntimeError, match=f"(?s){pattern}"):
         call(torch.ops.sample)
     torch.testing.assert_close(torch.ops.sample.scale(torch.ones(4)), torch.full((4,), 2.0))
+
+
+def test_out_lies_apart_from_what_the_op_reads(sample: ModuleType) -> None:
+    """A kernel may read a row after it has written another: what shares memory is refused, what lies beside it is not."""
+    memory = torch.arange(48.0)
+    x, bias = memory[:16].view(4, 4), memory[16:32].view(4, 4)
+    for start in (0, 3, 15, 16, 20, 31):
+        out = memory[start : start + 16].view(4, 4)
+        with pytest.raises(
+            RuntimeError, match=r"sample::scale: out lies in the memory of (x|bias), .*\n  to fix: pass another"
+        ):
+            torch.ops.sample.scale.out(x, bias, out=out)
+    assert torch.equal(memory, torch.arange(48.0))
+    torch.ops.sample.scale.out(x, bias, out=memory[32:].view(4, 4))
+    assert torch.equal(memory[32:], torch.arange(16.0) * 3 + 16)
+    rows = torch.randn(2, 5)
+    with pytest.raises(RuntimeError, match="sample::minmax: high lies in the memory of low"):
+        torch.ops.sample.minmax.out(rows, low=memory[:2], high=memory[1:3])
+    torch.ops.sample.scale.out(torch.empty(0), out=torch.empty(0))
 
 
 def test_no_memory_leaks_from_calls_that_fail_or_succeed(sample: ModuleType) -> None:
