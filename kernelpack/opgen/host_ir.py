@@ -164,6 +164,7 @@ class Launch:
 @dataclass(frozen=True)
 class Return:
     values: tuple[Expr, ...]
+    location: SourceLocation
 
 
 Statement = Let | Declare | Assign | Check | Allocate | If | For | Launch | Return

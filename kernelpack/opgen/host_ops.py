@@ -130,6 +130,8 @@ def apply(op: str, *operands: Expr, type: HostType | None = None) -> Expr:
     numbers = (bool, int, float)
     if row.evaluate is not None and all(isinstance(x, Const) and isinstance(x.value, numbers) for x in operands):
         value = row.evaluate(*(x.value for x in operands if isinstance(x, Const)))
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise OverflowError(f"{value} does not fit 64 bits")
         return Const(float(value) if result == FLOAT else value, result)
     return Apply(op, operands, result)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from kernelpack.errors import HostFunctionError
+from kernelpack.errors import HostFunctionError, SourceLocation
 from kernelpack.opgen.host_ir import (
     TENSOR,
     Allocate,
@@ -13,7 +13,6 @@ from kernelpack.opgen.host_ir import (
     Assign,
     Declare,
     Expr,
-    For,
     If,
     Let,
     Ref,
@@ -23,20 +22,23 @@ from kernelpack.opgen.host_ir import (
     walk_statements,
 )
 
-Fail = Callable[[str, str | None], HostFunctionError]
 
-
-def assign_outputs(body: tuple[Statement, ...], arguments: Sequence[Variable], fail: Fail) -> tuple[Statement, ...]:
+def assign_outputs(body: tuple[Statement, ...], arguments: Sequence[Variable]) -> tuple[Statement, ...]:
     """Returns the body with `Allocate.output` set. Raises HostFunctionError for a result that is no fresh allocation."""
     output_of: dict[Variable, int] = {}
+    returned_at: dict[int, SourceLocation] = {}
 
     def mark(value: Expr, index: int) -> bool:
         """Notes that a tensor becomes a result; returns whether that is new."""
+
+        def fail(message: str, cure: str | None = None) -> HostFunctionError:
+            return HostFunctionError(message, location=returned_at[index], cure=cure)
+
         if isinstance(value, Apply) and value.op == "select":
             then, orelse = (mark(operand, index) for operand in value.operands[1:])
             return then or orelse
         if not isinstance(value, Ref):
-            raise fail("a result is a tensor that kp.empty, kp.empty_like or kp.empty_strided made", None)
+            raise fail("a result is a tensor that kp.empty, kp.empty_like or kp.empty_strided made")
         variable = value.variable
         if variable in arguments:
             raise fail(
@@ -52,6 +54,7 @@ def assign_outputs(body: tuple[Statement, ...], arguments: Sequence[Variable], f
     for statement in walk_statements(body):
         if isinstance(statement, Return):
             for index, value in enumerate(statement.values):
+                returned_at[index] = statement.location
                 if value.type == TENSOR:
                     mark(value, index)
     changed = True
@@ -63,18 +66,14 @@ def assign_outputs(body: tuple[Statement, ...], arguments: Sequence[Variable], f
             elif isinstance(statement, Declare) and statement.variable in output_of and statement.initial is not None:
                 changed |= mark(statement.initial, output_of[statement.variable])
 
-    def rewrite(statements: tuple[Statement, ...], in_loop: bool) -> tuple[Statement, ...]:
+    def rewrite(statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
         done: list[Statement] = []
         for statement in statements:
             if isinstance(statement, If):
-                statement = replace(statement, then=rewrite(statement.then, in_loop), orelse=rewrite(statement.orelse, in_loop))
-            elif isinstance(statement, For):
-                statement = replace(statement, body=rewrite(statement.body, True))
+                statement = replace(statement, then=rewrite(statement.then), orelse=rewrite(statement.orelse))
             elif isinstance(statement, Allocate):
-                if in_loop:
-                    raise fail(f"allocates {statement.variable.name!r} inside a loop", "allocate once, with another dimension")
                 statement = replace(statement, output=output_of.get(statement.variable))
             done.append(statement)
         return tuple(done)
 
-    return rewrite(body, False)
+    return rewrite(body)

@@ -160,7 +160,7 @@ def translate(function: Callable[..., Any], schema: Schema) -> HostFunction:
     body = tuple(translator.block)
     if schema.returns and not returns_always(body):
         raise source.fail(source.tree, f"{schema.name} can end without return, its schema promises a result")
-    body = assign_outputs(body, arguments, lambda message, cure: source.fail(source.tree, message, cure))
+    body = assign_outputs(body, arguments)
     launches = tuple(statement for statement in walk_statements(body) if isinstance(statement, Launch))
     if not launches:
         raise source.fail(source.tree, f"{schema.name} launches no kernel", "launch one: kernel[grid](...)")
@@ -345,7 +345,7 @@ class _Translator(Expressions):
         results: list[Expr] = []
         for item, kind in zip(values, self.returns, strict=True):
             results.append(self.tensor(item, node) if kind == TENSOR else self.number(item, node, kind))
-        self.block.append(Return(tuple(results)))
+        self.block.append(Return(tuple(results), self.source.at(node)))
 
     def visit_Raise(self, node: ast.Raise) -> None:
         if not isinstance(node.exc, ast.Call) or len(node.exc.args) > 1 or node.exc.keywords:
@@ -389,12 +389,12 @@ class _Translator(Expressions):
         return isinstance(value, Object) and str(getattr(value.value, "__module__", "")).startswith("kernelpack.")
 
     def call(self, function: Any, positional: Sequence[Value], keywords: dict[str, Value], node: ast.Call) -> Value:
+        if is_kernel(function):
+            raise self.fail(node, f"{function.__name__} is a kernel", "launch it: kernel[grid](...)")
         if self.is_ours(Object(function)):
             method = getattr(self, f"call_{getattr(function, '__name__', '')}", None)
             if method is not None:
                 return self.call_bound(method, positional, keywords, node)
-            if is_kernel(function):
-                raise self.fail(node, f"{function.__name__} is a kernel", "launch it: kernel[grid](...)")
         if inspect.isfunction(function) and not self.is_ours(Object(function)) and function.__module__ not in ("math", "torch"):
             return self.inline(function, positional, keywords, node)
         return super().call(function, positional, keywords, node)
@@ -496,6 +496,8 @@ class _Translator(Expressions):
         for value, expected in ((kind, DTYPE), (place, DEVICE)):
             if value.type != expected:
                 raise self.fail(node, f"expected a {expected}, found {value.type}", "write for example x.dtype, x.device")
+        if self.in_loop:
+            raise self.fail(node, "an allocation inside a loop has no translation", "allocate once, with another dimension")
         variable = self.variable(self.hint or "scratch", TENSOR)
         steps = None if strides is None else self.as_list(strides, node)
         self.block.append(Allocate(variable, self.as_list(shape, node), steps, kind, place, self.source.at(node)))
