@@ -223,7 +223,7 @@ def measure(case: Case, process_of: Callable[[str], Process], rounds: int) -> di
     for process in dict.fromkeys(used.values()):
         process.call("prepare", case)
         process.call("check", [name for name in names if used[name] is process])
-    calls = {name: max(1, round(_TURN / max(used[name].call("seconds", name, 3), 1e-7))) for name in names}
+    calls = {name: max(1, round(_TURN / max(used[name].call("seconds", name, 1), 1e-7))) for name in names}
     times: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
         first = number % len(names)
