@@ -45,8 +45,8 @@ def scale(x, bias, factor, negate):
 
 
 @kp.jit
-def row_sum_kernel(x, out, outer_stride, row_stride, rows, columns, BLOCK: tl.constexpr):
-    base = x + tl.program_id(1).to(tl.int64) * outer_stride + tl.program_id(0).to(tl.int64) * row_stride
+def row_sum_kernel(x, out, outer_stride: tl.int64, row_stride: tl.int64, rows, columns, BLOCK: tl.constexpr):
+    base = x + tl.program_id(1) * outer_stride + tl.program_id(0) * row_stride
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, columns, BLOCK):
         offsets = start + tl.arange(0, BLOCK)

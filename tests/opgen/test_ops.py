@@ -166,6 +166,44 @@ def test_out_lies_apart_from_what_the_op_reads(sample: ModuleType) -> None:
     torch.ops.sample.scale.out(torch.empty(0), out=torch.empty(0))
 
 
+# -- sizes beyond 32 bits ---------------------------------------------------------------------------------------------------
+
+
+def far_apart(columns: int) -> torch.Tensor:
+    """Two rows, 2^31 + 8 elements apart; the memory between them is never touched."""
+    x = torch.empty_strided((2, columns), ((1 << 31) + 8, 1), dtype=torch.bfloat16)
+    return x.copy_(torch.randn(2, columns))
+
+
+def test_strides_beyond_32_bits_widen_where_the_kernel_says_so(sample: ModuleType) -> None:
+    x = far_apart(300)
+    torch.testing.assert_close(torch.ops.sample.row_sum(x), x.float().sum(-1))
+
+
+def test_strides_beyond_32_bits_are_refused_where_it_does_not(sample: ModuleType) -> None:
+    message = r"(?s)sample::row_sum: row_stride of kernel small_row_sum_kernel is 2147483656, which does not fit its 32 bits.*row_stride: tl.int64"
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.sample.row_sum(far_apart(30))
+    x = torch.randn(2, 30)
+    torch.testing.assert_close(torch.ops.sample.row_sum(x), x.sum(-1))
+
+
+def test_more_rows_than_a_grid_has_are_refused(sample: ModuleType) -> None:
+    x = torch.ones(1, 70).expand(1 << 31, 70)
+    with pytest.raises(
+        RuntimeError, match=r"sample::row_sum: rows of kernel row_sum_kernel is 2147483648, which does not fit its 32 bits"
+    ):
+        torch.ops.sample.row_sum(x)
+
+
+def test_fakes_know_shapes_beyond_32_bits(sample: ModuleType) -> None:
+    x = torch.empty((1 << 33, 3, 70), device="meta")
+    assert torch.ops.sample.row_sum(x).shape == (1 << 33, 3)
+    assert torch.ops.sample.scale(x).shape == x.shape
+    with pytest.raises(RuntimeError, match="sample::scale: bias has shape"):
+        torch.ops.sample.scale(x, x[1:])
+
+
 def test_no_memory_leaks_from_calls_that_fail_or_succeed(sample: ModuleType) -> None:
     import gc
     import resource
