@@ -1,0 +1,205 @@
+"""The CUDA backend's contract: targets, refusals, limits, assemblers, and the same bytes every time."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.backends.base import Lowered, Options
+from kernelpack.backends.cuda import CUDABackend, ptx_to_cubin
+from kernelpack.errors import BuildError, CompilationError, OutOfResources, TargetError, UnsupportedError
+from kernelpack.ir.text import parse_module
+from kernelpack.target import Target
+from tests.backends.cuda.cases import Launch, Product, cases
+from tests.frontend.kernels import vector_add
+
+ELF = b"\x7fELF"
+
+
+def add(**options: object) -> Launch:
+    x = torch.zeros(512)
+    arguments = {"x_ptr": x, "y_ptr": x, "out_ptr": x, "n": 512, "BLOCK": 512}
+    return Launch(vector_add, (1,), arguments, {}, options=Options(**options))  # type: ignore[arg-type]
+
+
+# ---- targets ----
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a"])
+def test_every_architecture_gives_a_cubin(arch: str) -> None:
+    kernel = add().compile(f"cuda:{arch}")
+    assert kernel.image.startswith(ELF)
+    assert kernel.image_kind == "cubin"
+    assert f".target {arch}" in kernel.stages["ptx"]
+
+
+def test_ptx_is_an_image_that_drivers_compile() -> None:
+    kernel = add().compile("cuda:sm_80+ptx")
+    assert kernel.image_kind == "ptx"
+    assert kernel.image.endswith(b"\0")
+    text = kernel.image[:-1].decode()
+    assert ".version 8.0" in text  # drivers of CUDA 12.0 and later know it
+    assert ptx_to_cubin.assemble(text, "sm_90").image.startswith(ELF)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("cuda:sm_70", "'sm_70' is not supported"),
+        ("cuda:sm_80+fast", "the only feature of cuda targets is ptx"),
+        ("cuda:sm_90a+ptx", "PTX for it serves no other"),
+    ],
+)
+def test_unknown_targets_are_refused_with_a_cure(target: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message) as raised:
+        CUDABackend().resolve_target(Target.parse(target))
+    assert raised.value.cure
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_warps": 3}, "num_warps=3 is not a power of two"),
+        ({"num_stages": 0}, "num_stages=0 is below 1"),
+        ({"num_ctas": 2}, "clusters are not supported"),
+        ({"maxnreg": 300}, "maxnreg=300 is outside"),
+    ],
+)
+def test_options_that_cannot_be_honoured_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        add(**options).compile("cuda:sm_80")
+
+
+def test_registers_are_limited_where_asked() -> None:
+    wide = Product(num_warps=1)
+    assert wide.launch().compile("cuda:sm_80").metadata["registers"] > 64
+    launch = replace(wide.launch(), options=Options(num_warps=1, num_stages=2, maxnreg=64))
+    assert launch.compile("cuda:sm_80").metadata["registers"] <= 64
+
+
+def test_supports_refuses_before_lowering() -> None:
+    module = parse_module("tt.func public @f(%x: f32, %y: f8E4M3FN, %z: i32) {\n  tt.return\n}")
+    (function,) = module.body.operations
+    backend, target = CUDABackend(), Target.parse("cuda:sm_80")
+    assert backend.supports(function, target) is None
+    for text, message in (
+        ('%a = "tt.fp_to_fp"(%y) : (f8E4M3FN) -> f32', "f8E4M3FN has no arithmetic"),
+        ("%a = arith.extsi %z : i32 to i33", "1, 8, 16, 32 or 64 bits, not 33"),
+    ):
+        body = parse_module(f"tt.func public @f(%x: f32, %y: f8E4M3FN, %z: i32) {{\n  {text}\n  tt.return\n}}")
+        reasons = [backend.supports(op, target) for op in body.walk()]
+        assert any(message in reason for reason in reasons if reason is not None)
+
+
+@kp.jit
+def large(a, b, c, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    at = i[:, None] * BLOCK + i[None, :]
+    x = tl.load(a + at)
+    y = tl.load(b + at)
+    tl.store(c + at, tl.dot(x, y))
+
+
+def test_too_much_shared_memory_names_tile_line_and_cure() -> None:
+    x = torch.zeros(256 * 256, dtype=torch.float16)
+    launch = Launch(large, (1,), {"a": x, "b": x, "c": x.float(), "BLOCK": 256}, {}, options=Options(num_warps=8))
+    with pytest.raises(OutOfResources) as raised:
+        launch.compile("cuda:sm_86")
+    text = str(raised.value)
+    assert "needs 262144 bytes of shared memory, the target has 101376" in text
+    assert "131072 bytes for a tile of 256x256xf16" in text
+    assert "test_backend.py" in text
+    assert "num_stages" in text
+
+
+# ---- assemblers ----
+
+
+def test_nvjitlink_gives_cubins_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: None)
+    for target in ("cuda:sm_80", "cuda:sm_90a"):
+        kernel = Product().launch().compile(target)
+        assert kernel.image.startswith(ELF)
+        assert kernel.metadata["assembler"].startswith("nvJitLink")
+        assert kernel.metadata["registers"] > 32
+
+
+def test_without_an_assembler_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: None)
+    monkeypatch.setattr(ptx_to_cubin, "nvjitlink_version", lambda: None)
+    with pytest.raises(BuildError, match="no assembler") as raised:
+        add().compile("cuda:sm_80")
+    assert "pip install nvidia-cuda-nvcc" in str(raised.value)
+
+
+@pytest.mark.parametrize("code", ptx_to_cubin.FATAL)
+def test_messages_that_mean_other_code_fail_the_build(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ptx_to_cubin.Assembled(ELF, f"ptxas info    : ({code}) Potential Performance Loss", "ptxas 1.2")
+    monkeypatch.setattr(ptx_to_cubin, "assemble", lambda ptx, arch: said)
+    with pytest.raises(BuildError, match=f"ptxas 1.2 reports {code} for kernel"):
+        ptx_to_cubin.ptx_to_cubin("", Lowered(Target.parse("cuda:sm_90a"), Options(), "kernel"))
+
+
+SETMAXNREG = """
+.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry kernel() .maxntid 384 .minnctapersm 1 {
+  setmaxnreg.inc.sync.aligned.u32 232;
+  ret;
+}
+"""
+
+
+def test_nvjitlink_drops_setmaxnreg_and_says_so() -> None:
+    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(), "kernel")
+    assert ptx_to_cubin.ptx_to_cubin(SETMAXNREG, lowered).startswith(ELF)
+    assert "C7504" in ptx_to_cubin.assemble_with_nvjitlink(SETMAXNREG, "sm_90a").log
+
+
+def test_messages_of_the_assembler_show_the_line() -> None:
+    with pytest.raises(BuildError, match="6:   nonsense;"):
+        ptx_to_cubin.assemble(SETMAXNREG.replace("setmaxnreg.inc.sync.aligned.u32 232", "nonsense"), "sm_90a")
+
+
+def test_a_missing_libdevice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelpack.backends.cuda import llir_to_ptx
+
+    monkeypatch.setattr(llir_to_ptx, "find_libdevice", lambda: None)
+    llir_to_ptx._libdevice.cache_clear()
+    launch = next(case for case in cases() if case.name == "cross-entropy-0.0").launch()  # it calls log
+    with pytest.raises(CompilationError, match="libdevice") as raised:
+        launch.compile("cuda:sm_80")
+    assert "pip install" in str(raised.value)
+
+
+# ---- determinism ----
+
+PRINT_HASH = """
+import hashlib
+from tests.backends.cuda.cases import Attention
+kernel = Attention().launch().compile("cuda:sm_90a")
+print(hashlib.sha256(kernel.image + str(sorted(kernel.metadata.items())).encode()).hexdigest())
+"""
+
+
+def test_the_same_bytes_in_every_process() -> None:
+    root = Path(__file__).parents[3]
+    hashes = set()
+    for seed in ("0", "4711"):
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": str(root), "PATH": "/usr/bin:/bin", "KERNELPACK_LOAD_LIBRARY": "0"}
+        done = subprocess.run([sys.executable, "-c", PRINT_HASH], env=environment, capture_output=True, text=True, check=True)
+        hashes.add(done.stdout.strip())
+    assert len(hashes) == 1
+    assert len(hashes.pop()) == len(hashlib.sha256().hexdigest())
