@@ -153,6 +153,7 @@ def gelu_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
                 lambda make=make, shape=shape, a=approximate: ((make(*shape) * 3,), {"approximate": a}),
             )
     for approximate in (0, 1):
+        yield f"small {approximate}", lambda a=approximate: ((torch.randn(1000) * 1e-2,), {"approximate": a})
         yield f"line {approximate}", lambda a=approximate: ((torch.linspace(-20, 20, 10001),), {"approximate": a})
 
 
