@@ -42,7 +42,9 @@ class LoadedCubin:
         _check(driver.cuLibraryGetKernel(ctypes.byref(self.handle), library, kernel.entry.encode()), "finding the kernel")
         _check(driver.cuCtxGetDevice(ctypes.byref(device)), "cuCtxGetDevice")
         attribute, shared = _FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.metadata["shared"]
-        _check(driver.cuKernelSetAttribute(attribute, shared, self.handle, device), f"asking for {shared} bytes of shared memory")
+        _check(
+            driver.cuKernelSetAttribute(attribute, shared, self.handle, device), f"asking for {shared} bytes of shared memory"
+        )
 
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         """Starts a grid on the current stream; `values` are the run-time arguments in order."""
