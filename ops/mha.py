@@ -147,15 +147,24 @@ def cpu_config(point):
     return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": False, "BY_STRIDE": True})
 
 
+CUDA_BLOCKS = {32: (64, 64, 4, 3), 64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}
+"""By head size: BLOCK_M, BLOCK_N, warps and stages for 16-bit inputs without a mask, the fastest measured on an H100."""
+
+
 def cuda_config(point):
-    wide = point["query"] == tl.float32 or point["HEAD_DIM"] == 256
+    size, masked, exact = point["HEAD_DIM"], point["attn_mask"] is not None, point["query"] == tl.float32
+    wide = exact or size == 256
     if point["SHORT"]:
-        rows, columns, warps = 32, 32 if wide else 64, 4 if wide else 2
+        rows, columns, warps, stages = 32, 32 if wide else 64, 4 if wide else 2, 2
+    elif exact:
+        rows, columns, warps, stages = 32 if size == 256 else 64, 32, 4, 2
+    elif masked:  # the mask's tile takes registers too
+        rows, columns, warps, stages = 64 if wide else 128, 32 if wide else 64, 8, 2
     else:
-        rows, columns, warps = 64 if wide else 128, 32 if wide else 64, 8
-    split = not point["SHORT"] and point["attn_mask"] is None and point["query"] != tl.float32
+        rows, columns, warps, stages = CUDA_BLOCKS[size]
+    split = not point["SHORT"] and not masked and not exact
     blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": split, "BY_STRIDE": False}
-    return kp.Config(blocks, num_warps=warps, num_stages=2)
+    return kp.Config(blocks, num_warps=warps, num_stages=stages)
 
 
 def built(config):

@@ -15,7 +15,10 @@ from kernelpack.target import Target
 
 @dataclass(frozen=True)
 class Config:
-    """Constexprs and compile options of a kernel: `Config({"BLOCK_M": 128}, num_warps=8)`. None leaves an option's default."""
+    """Constexprs and compile options of a kernel: `Config({"BLOCK_M": 128}, num_warps=8)`. None leaves an option's default.
+
+    `specialize` False builds no variants that assume something: they would not be faster.
+    """
 
     kwargs: Mapping[str, Any]
     num_warps: int | None = None
@@ -23,6 +26,7 @@ class Config:
     num_ctas: int | None = None
     maxnreg: int | None = None
     pre_hook: Callable[..., Any] | None = None
+    specialize: bool = True
 
 
 @dataclass(frozen=True)

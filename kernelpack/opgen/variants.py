@@ -169,11 +169,11 @@ class Planner:
             bound = _bind(plan.launch, reached, chosen, configs, point)
             if bound is None:
                 continue
-            signature, constexprs, options = bound
+            signature, constexprs, options, specialized = bound
             label = "-".join([*_labels(listed, plan.axes), *(f"{name}{int(value)}" for name, value in chosen.items())])
             rows: list[Row] = []
             unspecialized = frozenset(p.name for p in kernel_parameters(plan.launch.kernel) if p.do_not_specialize)
-            for number, specialization in enumerate([None, *specialize]):
+            for number, specialization in enumerate([None, *specialize] if specialized else [None]):
                 facts: tuple[Fact, ...] = ()
                 ones: frozenset[str] = frozenset()
                 if specialization is not None:
@@ -294,8 +294,11 @@ def _slots(launch: Launch) -> tuple[Slot, ...]:
 
 def _bind(
     launch: Launch, reached: ReachedLaunch, chosen: Mapping[str, Any], configs: Mapping[str, ConfigLike], point: VariantPoint
-) -> tuple[dict[str, str], dict[str, Any], Options] | None:
-    """Returns signature, constexprs and options of a point; None where the author's config function declines it."""
+) -> tuple[dict[str, str], dict[str, Any], Options, bool] | None:
+    """Returns signature, constexprs and options of a point, and whether it gets specialised variants.
+
+    None where the author's config function declines it.
+    """
     signature: dict[str, str] = {}
     constexprs: dict[str, Any] = {}
     open_names: list[str] = []
@@ -359,7 +362,8 @@ def _bind(
                 location=launch.location,
             )
     order = {parameter.name: i for i, parameter in enumerate(kernel_parameters(launch.kernel))}
-    return signature, dict(sorted(constexprs.items(), key=lambda item: order[item[0]])), options_of(config, launch.options)
+    constexprs = dict(sorted(constexprs.items(), key=lambda item: order[item[0]]))
+    return signature, constexprs, options_of(config, launch.options), config.specialize
 
 
 def _check_names(

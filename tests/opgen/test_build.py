@@ -143,6 +143,13 @@ def test_no_specialised_variant_where_a_backend_assumes_nothing(folder: Path) ->
     ]  # fmt: skip
 
 
+def test_a_config_can_leave_out_specialised_variants(folder: Path) -> None:
+    config = 'configs={"cuda": lambda point: kp.Config({}, specialize=point["x"] == tl.float16)})'
+    (folder / "scale.py").write_text(SCALE.replace("tl.float16]})", f"tl.float16]}}, {config}"))
+    names = [variant.name for variant in plan_library([folder / "scale.py"], namespace="mine", targets=["cuda:sm_80"]).variants]
+    assert names == ["scale_kernel-f16.aligned", "scale_kernel-f16.any", "scale_kernel-f32.any"]
+
+
 def test_a_specialised_variant_whose_code_is_the_same_is_packed_once(folder: Path) -> None:
     """What is known of an address that is not used, or used one element at a time, changes no code."""
     (folder / "scale.py").write_text(SCALE.replace("BLOCK=256", "BLOCK=1").replace("256", "1"))
