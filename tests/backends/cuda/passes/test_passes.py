@@ -1,0 +1,317 @@
+"""Each pass over ttgir, before and after."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
+from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots
+from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
+from kernelpack.backends.cuda.passes.place_shared import place_shared
+from kernelpack.backends.cuda.passes.reload_operands import BUDGET, reload_operands
+from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
+from kernelpack.backends.cuda.passes.split_reductions import split_reductions
+from kernelpack.backends.cuda.passes.stage_shared import stage_shared
+from kernelpack.errors import OutOfResources
+from kernelpack.ir.core import Operation, entry_function
+from kernelpack.layout.convert import best_shared
+from kernelpack.layout.encoding import layout_of
+from kernelpack.layout.families import mma_accumulator, mma_operand, spread, swizzled
+from kernelpack.passes.dce import dce
+from tests.backends.cuda.passes.ttgir import check, parse
+
+ROWS = spread((16, 16), 1, (1, 0), 1)
+COLUMNS = spread((16, 16), 1, (0, 1), 1)
+
+
+# ---- decompose_dots ----
+
+
+def test_sixteen_bit_accumulators_sum_in_float32() -> None:
+    check(
+        decompose_dots,
+        "%a: tensor<16x16xf16>, %b: tensor<16x16xf16>, %c: tensor<16x16xf16>",
+        "%d = tt.dot %a, %b, %c : tensor<16x16xf16> * tensor<16x16xf16> -> tensor<16x16xf16>",
+        """
+        %0 = arith.extf %c : tensor<16x16xf16> to tensor<16x16xf32>
+        %1 = tt.dot %a, %b, %0 : tensor<16x16xf16> * tensor<16x16xf16> -> tensor<16x16xf32>
+        %d = arith.truncf %1 : tensor<16x16xf32> to tensor<16x16xf16>
+        """,
+        {},
+    )
+
+
+def test_three_tf32_products_add_the_small_ones_first() -> None:
+    module = parse(
+        "%d = tt.dot %a, %b, %c, inputPrecision = tf32x3 : tensor<16x16xf32> * tensor<16x16xf32> -> tensor<16x16xf32>",
+        "%a: tensor<16x16xf32>, %b: tensor<16x16xf32>, %c: tensor<16x16xf32>",
+        {},
+    )
+    decompose_dots(entry_function(module))
+    dots = [op for op in module.walk() if op.name == "tt.dot"]
+    assert [op.attributes["input_precision"] for op in dots] == ["tf32"] * 3
+    upper_a, upper_b = dots[2].operands[:2]
+    assert dots[0].operands[0] is not upper_a or dots[0].operands[1] is not upper_b
+    assert dots[2].operands[2] is dots[1].result
+    assert dots[1].operands[2] is dots[0].result
+
+
+# ---- assign_layouts ----
+
+
+def _assign_and_clean(function: Operation) -> None:
+    """What is free to compute gets a copy for each layout; those that nobody uses go."""
+    assign_layouts(function, 4)
+    assert function.parent_op is not None
+    dce(function.parent_op)
+
+
+def test_loads_decide_and_stores_follow() -> None:
+    wide = spread((512,), 4, (0,), 4)
+    check(
+        _assign_and_clean,
+        "%p: !tt.ptr<f32> {tt.divisibility = 16 : i32}",
+        """
+        %r = tt.make_range {end = 512 : i32, start = 0 : i32} : tensor<512xi32>
+        %s = tt.splat %p : !tt.ptr<f32> -> tensor<512x!tt.ptr<f32>>
+        %q = tt.addptr %s, %r : tensor<512x!tt.ptr<f32>>, tensor<512xi32>
+        %x = tt.load %q : tensor<512x!tt.ptr<f32>>
+        %y = arith.addf %x, %x : tensor<512xf32>
+        tt.store %q, %y : tensor<512x!tt.ptr<f32>>
+        """,
+        """
+        %r = tt.make_range {end = 512 : i32, start = 0 : i32} : tensor<512xi32, $wide>
+        %s = tt.splat %p : !tt.ptr<f32> -> tensor<512x!tt.ptr<f32>, $wide>
+        %q = tt.addptr %s, %r : tensor<512x!tt.ptr<f32>, $wide>, tensor<512xi32, $wide>
+        %x = tt.load %q : tensor<512x!tt.ptr<f32>, $wide>
+        %y = arith.addf %x, %x : tensor<512xf32, $wide>
+        tt.store %q, %y : tensor<512x!tt.ptr<f32>, $wide>
+        """,
+        {"wide": wide},
+    )
+
+
+def test_dots_ask_for_fragments() -> None:
+    module = parse(
+        "%d = tt.dot %a, %b, %c : tensor<32x16xf16> * tensor<16x16xf16> -> tensor<32x16xf32>",
+        "%a: tensor<32x16xf16>, %b: tensor<16x16xf16>, %c: tensor<32x16xf32>",
+        {},
+    )
+    assign_layouts(entry_function(module), 2)
+    dot = next(op for op in module.walk() if op.name == "tt.dot")
+    expected = [mma_operand((32, 16), 0, 16, (2, 1)), mma_operand((16, 16), 1, 16, (2, 1)), mma_accumulator((32, 16), (2, 1))]
+    assert [layout_of(value) for value in (*dot.operands[:2], dot.result)] == expected
+
+
+# ---- remove_conversions ----
+
+
+def test_a_store_takes_the_layout_at_hand_where_that_is_cheaper() -> None:
+    arguments = "%p: !tt.ptr<i64>, %x: tensor<16x16xi64, $there>"
+    before = """
+        %s = tt.splat %p : !tt.ptr<i64> -> tensor<16x16x!tt.ptr<i64>, $here>
+        %y = ttg.convert_layout %x : tensor<16x16xi64, $there> -> tensor<16x16xi64, $here>
+        tt.store %s, %y : tensor<16x16x!tt.ptr<i64>, $here>
+    """
+    after = """
+        %s = tt.splat %p : !tt.ptr<i64> -> tensor<16x16x!tt.ptr<i64>, $here>
+        %s_0 = tt.splat %p : !tt.ptr<i64> -> tensor<16x16x!tt.ptr<i64>, $there>
+        %y = ttg.convert_layout %x : tensor<16x16xi64, $there> -> tensor<16x16xi64, $here>
+        tt.store %s_0, %x : tensor<16x16x!tt.ptr<i64>, $there>
+    """
+    there = ROWS.with_bases("lane", ROWS.bases("lane")[::-1])
+    check(remove_conversions, arguments, before, after, {"here": ROWS, "there": there})
+    stays = {"here": ROWS, "there": COLUMNS}  # rows of 16 elements, column by column: a conversion costs less
+    check(remove_conversions, arguments, before, before, stays)
+
+
+def test_what_one_user_needs_is_computed_where_it_is_needed() -> None:
+    arguments = "%n: f32, %x: tensor<16x16xf32, $there>"
+    before = """
+        %s = tt.splat %n : f32 -> tensor<16x16xf32, $here>
+        %y = math.absf %s : tensor<16x16xf32, $here>
+        %z = ttg.convert_layout %y : tensor<16x16xf32, $here> -> tensor<16x16xf32, $there>
+        %w = arith.addf %z, %x : tensor<16x16xf32, $there>
+    """
+    module = parse(before, arguments, {"here": ROWS, "there": COLUMNS})
+    remove_conversions(entry_function(module))
+    add = next(op for op in module.walk() if op.name == "arith.addf")
+    assert add.operands[0].defining_op is not None
+    assert add.operands[0].defining_op.name == "math.absf"
+
+
+# ---- split_reductions ----
+
+
+def test_reductions_over_warps_become_two() -> None:
+    layout = spread((256,), 1, (0,), 4)
+    module = parse(
+        """
+        %s = "tt.reduce"(%x) <{axis = 0 : i32}> ({
+        ^bb0(%a: f32, %b: f32):
+          %c = arith.addf %a, %b : f32
+          tt.reduce.return %c : f32
+        }) : (tensor<256xf32, $x>) -> f32
+        """,
+        "%x: tensor<256xf32, $x>",
+        {"x": layout},
+    )
+    split_reductions(entry_function(module))
+    reductions = [op for op in module.walk() if op.name == "tt.reduce"]
+    shapes = [(op.operands[0].type.shape, op.attributes["axis"]) for op in reductions]  # type: ignore[union-attr]
+    assert shapes == [((4, 64), 1), ((4,), 0)]
+    assert [op.name for op in module.walk()].count("ttg.convert_layout") == 1
+
+
+def test_reductions_within_warps_stay() -> None:
+    before = """
+        %s = "tt.reduce"(%x) <{axis = 1 : i32}> ({
+        ^bb0(%a: f32, %b: f32):
+          %c = arith.addf %a, %b : f32
+          tt.reduce.return %c : f32
+        }) : (tensor<16x16xf32, $x>) -> tensor<16xf32, #ttg.linear<{register = [[2], [4], [8]], lane = [[0], [0], [0], [0], [1]]}>>
+    """
+    check(split_reductions, "%x: tensor<16x16xf32, $x>", before, before, {"x": ROWS})
+
+
+# ---- stage_shared ----
+
+
+def test_conversions_between_warps_go_through_a_buffer() -> None:
+    one, other = spread((64, 64), 1, (1, 0), 4), spread((64, 64), 1, (0, 1), 4)
+    memory = best_shared((one,), (other,), 32)
+    check(
+        stage_shared,
+        "%x: tensor<64x64xf32, $one>",
+        "%y = ttg.convert_layout %x : tensor<64x64xf32, $one> -> tensor<64x64xf32, $other>",
+        """
+        %0 = ttg.local_alloc %x : (tensor<64x64xf32, $one>) -> !ttg.memdesc<64x64xf32, $memory, #ttg.shared_memory>
+        %y = ttg.local_load %0 : !ttg.memdesc<64x64xf32, $memory, #ttg.shared_memory> -> tensor<64x64xf32, $other>
+        """,
+        {"one": one, "other": other, "memory": memory},
+    )
+
+
+def test_conversions_within_a_thread_stay() -> None:
+    reordered = ROWS.with_bases("register", ROWS.bases("register")[::-1])
+    text = "%y = ttg.convert_layout %x : tensor<16x16xf32, $one> -> tensor<16x16xf32, $other>"
+    check(stage_shared, "%x: tensor<16x16xf32, $one>", text, text, {"one": ROWS, "other": reordered})
+
+
+# ---- reload_operands ----
+
+_LOOP = """
+    %q = ttg.local_alloc %x : (tensor<{m}x{k}xbf16, $x>) -> !ttg.memdesc<{m}x{k}xbf16, $memory, #ttg.shared_memory>
+    %a = ttg.local_load %q : !ttg.memdesc<{m}x{k}xbf16, $memory, #ttg.shared_memory> -> tensor<{m}x{k}xbf16, $a>
+    %zero = arith.constant 0 : i32
+    scf.for %i = %zero to %n step %n  : i32 {{
+      %d = tt.dot %a, %b, %c : tensor<{m}x{k}xbf16, $a> * tensor<{k}x64xbf16, $b> -> tensor<{m}x64xf32, $acc>
+    }}
+"""
+
+
+@pytest.mark.parametrize(("rows", "depth", "moves"), [(64, 128, False), (128, 512, True)])
+def test_an_operand_is_read_again_only_where_registers_are_short(rows: int, depth: int, moves: bool) -> None:
+    x = spread((rows, depth), 8, (1, 0), 4)
+    a, b = mma_operand((rows, depth), 0, 16, (4, 1)), mma_operand((depth, 64), 1, 16, (4, 1))
+    acc = mma_accumulator((rows, 64), (4, 1))
+    assert (a.in_size("register") // 2 + acc.in_size("register") + b.in_size("register") // 2 > BUDGET) == moves
+    layouts = {"x": x, "acc": acc, "memory": best_shared((x,), (a,), 16), "a": a, "b": b}
+    arguments = (
+        f"%x: tensor<{rows}x{depth}xbf16, $x>, %b: tensor<{depth}x64xbf16, $b>, %c: tensor<{rows}x64xf32, $acc>, %n: i32"
+    )
+    module = parse(_LOOP.format(m=rows, k=depth), arguments, layouts)
+    reload_operands(entry_function(module))
+    loop = next(op for op in module.walk() if op.name == "scf.for")
+    assert [op.name for op in loop.body.operations[:-1]] == ["ttg.local_load"] * moves + ["tt.dot"]
+
+
+# ---- pipeline_loops ----
+
+_PIPELINED = """
+    %zero = arith.constant 0 : i32
+    %step = arith.constant 16 : i32
+    %r = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32, #ttg.linear<{register = [], lane = [[1], [2], [4], [8], [0]]}>>
+    %re = tt.expand_dims %r {axis = 0 : i32} : tensor<16xi32, #ttg.linear<{register = [], lane = [[1], [2], [4], [8], [0]]}>> -> tensor<1x16xi32, #ttg.linear<{register = [], lane = [[0, 1], [0, 2], [0, 4], [0, 8], [0, 0]]}>>
+    %rb = tt.broadcast %re : tensor<1x16xi32, #ttg.linear<{register = [], lane = [[0, 1], [0, 2], [0, 4], [0, 8], [0, 0]]}>> -> tensor<16x16xi32, $x>
+    %s = tt.splat %p : !tt.ptr<f32> -> tensor<16x16x!tt.ptr<f32>, $x>
+    %start = tt.addptr %s, %rb : tensor<16x16x!tt.ptr<f32>, $x>, tensor<16x16xi32, $x>
+    %by = tt.splat %step : i32 -> tensor<16x16xi32, $x>
+    %r0:2 = scf.for %i = %zero to %n step %step iter_args(%at = %start, %sum = %c) -> (tensor<16x16x!tt.ptr<f32>, $x>, tensor<16x16xf32, $x>)  : i32 {
+      %v = tt.load %at : tensor<16x16x!tt.ptr<f32>, $x>
+      %m = ttg.local_alloc %v : (tensor<16x16xf32, $x>) -> !ttg.memdesc<16x16xf32, $memory, #ttg.shared_memory>
+      %t = ttg.fma_dot %m, %m, %sum : !ttg.memdesc<16x16xf32, $memory, #ttg.shared_memory> * !ttg.memdesc<16x16xf32, $memory, #ttg.shared_memory> -> tensor<16x16xf32, $x>
+      %next = tt.addptr %at, %by : tensor<16x16x!tt.ptr<f32>, $x>, tensor<16x16xi32, $x>
+      scf.yield %next, %t : tensor<16x16x!tt.ptr<f32>, $x>, tensor<16x16xf32, $x>
+    }
+"""
+_LAYOUTS = {"x": ROWS, "memory": swizzled((16, 16), (1, 0))}
+_ARGUMENTS = "%p: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %n: i32, %c: tensor<16x16xf32, $x>"
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_loads_for_dots_run_ahead(stages: int) -> None:
+    module = parse(_PIPELINED, _ARGUMENTS, _LAYOUTS)
+    pipeline_loops(entry_function(module), stages)
+    loop = next(op for op in module.walk() if op.name == "scf.for")
+    copies = [op for op in module.walk() if op.name == "ttg.async_copy_global_to_local"]
+    inside = [op for op in copies if op.parent is loop.body]
+    assert (len(copies) - len(inside), len(inside)) == (stages - 1, 1)
+    assert all(len(op.operands) == 3 for op in copies)  # masked: nothing behind the last iteration is read
+    names = [op.name for op in loop.body.operations]
+    assert "tt.load" not in names
+    assert "ttg.local_alloc" not in names
+    assert loop.body.operations[0].attributes["num"] == stages - 2
+    buffer = next(op for op in module.walk() if op.name == "ttg.local_alloc")
+    assert buffer.result.type.shape == (stages, 16, 16)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("tt.load %at :", "tt.load %at {isVolatile = true} :"), "volatile"),
+        (
+            ("%t = ttg.fma_dot", "tt.store %at, %v : tensor<16x16x!tt.ptr<f32>, $x>\n      %t = ttg.fma_dot"),
+            "may read what it writes",
+        ),
+    ],
+)
+def test_loads_that_may_not_run_ahead_stay(change: tuple[str, str], why: str) -> None:
+    module = parse(_PIPELINED.replace(*change), _ARGUMENTS, _LAYOUTS)
+    before = str(module)
+    pipeline_loops(entry_function(module), 3)
+    assert str(module) == before, why
+
+
+def test_one_stage_loads_nothing_ahead() -> None:
+    module = parse(_PIPELINED, _ARGUMENTS, _LAYOUTS)
+    before = str(module)
+    pipeline_loops(entry_function(module), 1)
+    assert str(module) == before
+
+
+# ---- place_shared ----
+
+
+def test_buffers_get_offsets_and_barriers() -> None:
+    layouts = {"x": ROWS, "memory": swizzled((16, 16), (1, 0))}
+    memdesc = "!ttg.memdesc<16x16xf32, $memory, #ttg.shared_memory>"
+    check(
+        lambda function: place_shared(function, 1 << 16),
+        "%x: tensor<16x16xf32, $x>",
+        f"""
+        %a = ttg.local_alloc %x : (tensor<16x16xf32, $x>) -> {memdesc}
+        %y = ttg.local_load %a : {memdesc} -> tensor<16x16xf32, $x>
+        """,
+        f"""
+        %a = ttg.local_alloc %x {{allocation.offset = 0 : i32}} : (tensor<16x16xf32, $x>) -> {memdesc}
+        gpu.barrier
+        %y = ttg.local_load %a : {memdesc} -> tensor<16x16xf32, $x>
+        """,
+        layouts,
+    )
+    with pytest.raises(OutOfResources, match="needs 1024 bytes of shared memory, the target has 1000"):
+        place_shared(
+            entry_function(parse(f"%a = ttg.local_alloc %x : (tensor<16x16xf32, $x>) -> {memdesc}", "%x: tensor<16x16xf32, $x>", layouts)),
+            1000,
+        )  # fmt: skip
