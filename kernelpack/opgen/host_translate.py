@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernelpack.errors import HostFunctionError
@@ -38,6 +39,7 @@ from kernelpack.opgen.host_ir import (
     Return,
     Statement,
     Variable,
+    references,
     returns_always,
     walk_statements,
 )
@@ -173,6 +175,28 @@ def _type_of(argument: Argument) -> HostType:
     return HostType(_ARGUMENT_TYPES[argument.type.text].name, argument.type.optional)
 
 
+@dataclass(frozen=True)
+class Branch:
+    """A branch of an if: its statements, and what names stand for at its end."""
+
+    block: list[Statement]
+    names: dict[str, Value]
+
+    def names_of(self, variable: Variable) -> list[str]:
+        """Returns the names whose values need a variable."""
+        return [name for name, value in self.names.items() if variable in _variables(value)]
+
+
+def _variables(value: Value) -> set[Variable]:
+    if isinstance(value, Tuple):
+        return set().union(*map(_variables, value.items))
+    if isinstance(value, Grid):
+        return set().union(*map(_variables, value.names.values()))
+    if isinstance(value, Method):
+        return references(value.owner)
+    return references(value) if isinstance(value, (Const, Ref, Apply)) else set()
+
+
 class _Translator(Expressions):
     returns: list[HostType]
     hint = ""
@@ -191,13 +215,13 @@ class _Translator(Expressions):
                     raise self.fail(nodes[index + 1], "this is never reached")
                 break
 
-    def branch(self, nodes: Sequence[ast.stmt], test: ast.expr, holds: bool) -> tuple[list[Statement], dict[str, Value]]:
-        """Translates a branch in a scope of its own and returns its statements and names."""
+    def branch(self, nodes: Sequence[ast.stmt], test: ast.expr, holds: bool) -> Branch:
+        """Translates a branch in a scope of its own."""
         names, block = self.names, self.block
         self.names, self.block = dict(names), []
         self.assume(test, holds)
         self.statements(nodes)
-        done = self.block, self.names
+        done = Branch(self.block, self.names)
         self.names, self.block = names, block
         return done
 
@@ -238,24 +262,22 @@ class _Translator(Expressions):
             self.statements(node.body if condition.value else node.orelse)
             return
         before = self.names
-        then, then_names = self.branch(node.body, node.test, True)
-        orelse, else_names = self.branch(node.orelse, node.test, False)
-        if returns_always(tuple(then)):
-            self.names = else_names
-        elif returns_always(tuple(orelse)):
-            self.names = then_names
+        then = self.branch(node.body, node.test, True)
+        orelse = self.branch(node.orelse, node.test, False)
+        if returns_always(tuple(then.block)):
+            self.names = orelse.names
+        elif returns_always(tuple(orelse.block)):
+            self.names = then.names
         else:
             assigned = _assigned(node.body) | _assigned(node.orelse)
             merged = dict(before)
-            for name in dict.fromkeys([*then_names, *else_names]):
+            for name in dict.fromkeys([*then.names, *orelse.names]):
                 if name in assigned:
-                    merged[name] = self.merge(name, then_names.get(name), else_names.get(name), then, orelse, node)
+                    merged[name] = self.merge(name, then.names.get(name), orelse.names.get(name), then, orelse, node)
             self.names = merged
-        self.block.append(If(condition, tuple(then), tuple(orelse)))
+        self.block.append(If(condition, tuple(then.block), tuple(orelse.block)))
 
-    def merge(
-        self, name: str, a: Value | None, b: Value | None, then: list[Statement], orelse: list[Statement], node: ast.If
-    ) -> Value:
+    def merge(self, name: str, a: Value | None, b: Value | None, then: Branch, orelse: Branch, node: ast.If) -> Value:
         """Returns what a name stands for after an if: the same as before it, or a variable that each branch assigns."""
         if a is not None and a == b:
             return a
@@ -274,11 +296,11 @@ class _Translator(Expressions):
             variable = self.variable(name, kind)
             self.block.append(Declare(variable))
             for branch, value in ((then, a), (orelse, b)):
-                last = branch[-1] if branch else None
-                if isinstance(last, Let) and value == Ref(last.variable) and last.variable.name.startswith(name):
+                last = branch.block[-1] if branch.block else None
+                if isinstance(last, Let) and value == Ref(last.variable) and branch.names_of(last.variable) == [name]:
                     value = last.value  # the branch computed it for this name alone
-                    branch.pop()
-                branch.append(Assign(variable, self.convert(value, kind)))
+                    branch.block.pop()
+                branch.block.append(Assign(variable, self.convert(value, kind)))
             return Ref(variable)
         return self.poison(f"{name!r} is one thing or another after the if at line {node.lineno}", "launch inside the branches")
 

@@ -187,6 +187,11 @@ def arithmetic(x, a, b, f, mode):
         steps = steps + i * (a % 3)
     quotient = a // b
     quotient -= 1
+    if a > b:
+        gap = a - b
+        again = gap
+    else:
+        gap, again = 0, 1
     return (
         a // b,
         a % b,
@@ -196,6 +201,6 @@ def arithmetic(x, a, b, f, mode):
         f % b,
         a / b - 2.0**f if 0.0 <= f < 8.0 else math.sqrt(abs(f)),
         twice(steps) + min(a, b) + int(f),
-        quotient * -1 - (~a) - 2**3,
+        quotient * -1 - (~a) - 2**3 + gap * again,
         not (a < b < 10) and (a == 3 or f > 0.5),
     )
