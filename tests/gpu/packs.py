@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
-import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from kernelpack.backends.cuda import CUDABackend
+from kernelpack.backends.cuda.ptx_to_cubin import assemble
 from kernelpack.compiler import CompiledKernel
 from kernelpack.pack.format import KernelPack, parse_pack
 from kernelpack.target import Target
@@ -33,9 +34,11 @@ def pack_file(folder: Path, name: str) -> Path:
     return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.kpack"
 
 
-def write_pack(folder: Path, name: str, target: str) -> str:
-    """Compiles a kernel into the folder and returns what to say about it."""
+def write_pack(folder: Path, name: str, target: str, arch: str | None) -> str:
+    """Compiles a kernel into the folder and returns what to say about it. PTX images are assembled for `arch`, if given."""
     kernel = jobs()[name](target)
+    if arch is not None:
+        kernel = replace(kernel, image=assemble(kernel.image.decode().rstrip("\0"), arch).image, image_kind="cubin")
     figures = {name: value for name, value in kernel.metadata.items() if isinstance(value, int)}
     pack = KernelPack(
         op=name, variant=name, target=kernel.target, image_kind=kernel.image_kind, entry=kernel.entry,
@@ -61,13 +64,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", default="cuda:sm_90a")
+    parser.add_argument("--assemble", metavar="ARCH", help="with --target cuda:sm_80+ptx: run the code of sm_80 on another GPU")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     names = list(jobs())
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for line in pool.map(
-            write_pack, itertools.repeat(arguments.folder), names, itertools.repeat(arguments.target), chunksize=4
-        ):
+        write = functools.partial(write_pack, arguments.folder, target=arguments.target, arch=arguments.assemble)
+        for line in pool.map(write, names, chunksize=4):
             print(line)
 
 
