@@ -12,6 +12,9 @@ RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
+HEADS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+
+
 @kp.jit
 def softmax_kernel(
     x,
@@ -24,37 +27,50 @@ def softmax_kernel(
     rows: tl.int64,
     columns,
     row_count,
+    HEAD: tl.constexpr,
     BLOCK: tl.constexpr,
     KEEP: tl.constexpr,
 ):
     """Walks `row_count` rows, each three times in blocks: maximum, sum of exponentials, result.
 
-    With KEEP the exponentials wait in a float32 output instead of being computed twice.
+    Exponentials are the cost. Those of a row's first HEAD elements stay in a tile, those of the others wait in a float32 output
+    (KEEP), or else they are computed twice.
     """
+    keep: tl.constexpr = KEEP and out.dtype.element_ty == tl.float32
     first = tl.program_id(0).to(tl.int64) * row_count
     for row in range(first, tl.minimum(first + row_count, rows)):
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
         target = out + row * columns
         largest = tl.full([BLOCK], -float("inf"), tl.float32)
-        for begin in range(0, columns, BLOCK):
+        for begin in range(HEAD, columns, BLOCK):
             offsets = begin + tl.arange(0, BLOCK)
             value = tl.load(source + offsets, mask=offsets < columns, other=-float("inf")).to(tl.float32)
             largest = tl.where(value > largest, value, largest)  # skips NaN, which the sum brings back
-        peak = tl.max(largest, axis=0) * LOG2E
+        peak = tl.max(largest, axis=0)
+        if HEAD:
+            head = tl.load(source + tl.arange(0, HEAD)).to(tl.float32)
+            peak = tl.maximum(peak, tl.max(head, axis=0))
+        peak *= LOG2E
         total = tl.zeros([BLOCK], tl.float32)
-        for begin in range(0, columns, BLOCK):
+        for begin in range(HEAD, columns, BLOCK):
             offsets = begin + tl.arange(0, BLOCK)
             inside = offsets < columns
             value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
             power = tl.exp2(tl.fma(value, LOG2E, -peak))
             total += power
-            if KEEP and out.dtype.element_ty == tl.float32:
+            if keep:
                 tl.store(target + offsets, power, mask=inside)
-        scale = 1.0 / tl.sum(total, axis=0)
-        for begin in range(0, columns, BLOCK):
+        whole = tl.sum(total, axis=0)
+        if HEAD:
+            head = tl.exp2(tl.fma(head, LOG2E, -peak))
+            whole += tl.sum(head, axis=0)
+        scale = 1.0 / whole
+        if HEAD:
+            tl.store(target + tl.arange(0, HEAD), head * scale)
+        for begin in range(HEAD, columns, BLOCK):
             offsets = begin + tl.arange(0, BLOCK)
             inside = offsets < columns
-            if KEEP and out.dtype.element_ty == tl.float32:
+            if keep:
                 power = tl.load(target + offsets, mask=inside)
             else:
                 value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
@@ -62,11 +78,21 @@ def softmax_kernel(
             tl.store(target + offsets, power * scale, mask=inside)
 
 
-@kp.op(
-    "softmax(Tensor x, int dim=-1) -> Tensor",
-    variants={"x": DTYPES},
-    configs={"cpu": kp.Config({"BLOCK": 64, "KEEP": True}), "cuda": kp.Config({"BLOCK": 1024, "KEEP": False}, num_warps=4)},
-)
+def config(point):
+    if point.target.backend == "cpu":
+        return kp.Config({"BLOCK": 64, "KEEP": True}) if point["HEAD"] == 0 or point["x"] != tl.float32 else None
+    return kp.Config({"BLOCK": 1024, "KEEP": False}, num_warps=4) if point["HEAD"] == 0 else None
+
+
+def head_of(x):
+    """Returns how many elements of each row stay in a tile: the largest of HEADS that a row fills, where that pays."""
+    head = 0
+    if not x.is_cuda and x.element_size() < 4 and x.shape[-1] >= HEADS[0]:
+        head = min(kp.next_power_of_2(x.shape[-1] // 2 + 1), HEADS[-1])
+    return head
+
+
+@kp.op("softmax(Tensor x, int dim=-1) -> Tensor", variants={"x": DTYPES, "HEAD": (0, *HEADS)}, configs={"": config})
 def softmax(x, dim):
     """Returns exp(x) / sum(exp(x)) along `dim`, which must be the last dimension, in x's shape and dtype."""
     check_rows(x, "x")
@@ -76,7 +102,8 @@ def softmax(x, dim):
     rows = size0 * size1 * size2
     row_count = rows_per_program(x)
     grid = (kp.cdiv(rows, row_count),)
-    softmax_kernel[grid](x, out, stride0, stride1, stride2, size1, size2, rows, x.shape[-1], row_count)
+    columns = x.shape[-1]
+    softmax_kernel[grid](x, out, stride0, stride1, stride2, size1, size2, rows, columns, row_count, HEAD=head_of(x))
     return out
 
 
