@@ -44,7 +44,11 @@ def main() -> int:
         print(f"  {number:>6}  {target}")
 
     heading("2  Embed a page of sentences")
-    weights = model_folder() / "model.safetensors"
+    try:
+        weights = model_folder() / "model.safetensors"
+    except FileNotFoundError as error:
+        print(error, file=sys.stderr)
+        return 1
     ours, theirs = load_encoder(KERNELPACK, weights), load_encoder(TORCH, weights)
     sentences = (Path(__file__).parent / "page.txt").read_text().splitlines()
     page = tokenize(sentences, MINILM)
@@ -118,7 +122,7 @@ def show_similarities(sentences: list[str], ours: torch.Tensor, theirs: torch.Te
 
 def percent(similarity: float) -> str:
     """Returns a similarity in percent, three characters wide; in colour, what is alike stands out."""
-    text = f"{round(similarity * 100):>3}"
+    text = f"{similarity * 100:3.0f}"
     return STYLE.green(text) if similarity >= 0.3 else STYLE.dim(text)
 
 
