@@ -17,8 +17,8 @@ from serving_examples.sentence_encoder.programs import build_program, run_progra
 from serving_examples.sentence_encoder.tokens import model_folder, tokenize
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-TINY = Config(vocabulary=50, hidden=64, layers=2, heads=2, intermediate=96)
-SHAPES = ((1, 1), (3, 1), (1, 7), (4, 7), (2, 512), (17, 33))
+TINY = Config(vocabulary=50, positions=4096, hidden=64, layers=2, heads=2, intermediate=96)
+SHAPES = ((1, 1), (3, 1), (1, 7), (4, 7), (2, 512), (1, 4096), (17, 33))
 LIBRARY = own_library() / "libkernelpack_ops.so"
 
 
