@@ -13,8 +13,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-SLOT = 256  # elements that one stored value takes in an output
-MEMORY = 64  # elements of an input
+SLOT = 1024  # elements that one stored value takes in an output
+MEMORY = 1024  # elements of an input
+EXTENTS = (8, 32)  # of a kernel's tiles along an axis: a part of a vector register, and more than one
 PROGRAMS = 2
 INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "int64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -22,7 +23,6 @@ POINTERS = {"int": INTEGERS, "float": FLOATS}
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Shape = tuple[int, ...]
-VECTOR, WIDE, TALL, SQUARE, DOT = (8,), (4, 8), (8, 4), (8, 8), (16, 16)
 
 PRELUDE = """
 @kp.jit
@@ -109,6 +109,13 @@ class _Writer:
     def __init__(self, draw: Draw, exact: bool) -> None:
         self.draw = draw
         self.exact = exact
+        extent = self.extent = self.one_of(*EXTENTS)
+        self.vector, self.wide, self.tall, self.square = (
+            (extent,),
+            (extent // 2, extent),
+            (extent, extent // 2),
+            (extent, extent),
+        )
         self.lines: list[str] = []
         self.indent = "    "
         self.values = [Value("pid", "int", ()), Value("n", "int", ()), Value("s", "float", ())]
@@ -131,7 +138,7 @@ class _Writer:
         found = [value for value in self.values if value.kind == kind and (not shapes or value.shape in shapes)]
         if found and not self.chance(4):
             return self.one_of(*found)
-        shape = self.one_of(*(shapes or ((), VECTOR, WIDE, TALL)))
+        shape = self.one_of(*(shapes or ((), self.vector, self.wide, self.tall)))
         return self.convert("bool", shape) if kind == "bool" else self.load(kind, shape)
 
     def operand(self, value: Value) -> str:
@@ -162,25 +169,28 @@ class _Writer:
         if not shape:
             return f"{self.draw(st.integers(0, MEMORY - 1))} + pid - pid"
         if len(shape) == 1:
-            return self.one_of(
-                "tl.arange(0, 8)", "tl.arange(0, 8) * 3 + pid", "63 - tl.arange(0, 8)", "(tl.arange(0, 8) + n) % 8"
-            )
+            i = f"tl.arange(0, {shape[0]})"
+            return self.one_of(i, f"{i} * 3 + pid", f"{shape[0] - 1} - {i}", f"({i} + n) % {shape[0]}", f"{i} + n")
         rows, columns = f"tl.arange(0, {shape[0]})[:, None]", f"tl.arange(0, {shape[1]})[None, :]"
         return self.one_of(
-            f"{rows} * {shape[1]} + {columns}", f"{rows} + {columns} * {shape[0]}", f"({rows} * 5 + {columns} * 3) % 64"
+            f"{rows} * {shape[1]} + {columns}", f"{rows} + {columns} * {shape[0]}", f"({rows} * 5 + {columns} * 3) % {MEMORY}"
         )
 
     def load(self, kind: str, shape: Shape) -> Value:
         pointer, at = f"p_{self.one_of(*POINTERS[kind])}", self.offsets(shape)
         more = ""
         if self.chance(2):
-            mask = f"{at} < {self.one_of('n', 20, 5)}" if not self.exact or self.chance(2) else f"({at}) % 3 != pid"
+            mask = (
+                f"{at} < {self.one_of('n', 20, 5, self.extent - 1)}"
+                if not self.exact or self.chance(2)
+                else f"({at}) % 3 != pid"
+            )
             more = f", mask={mask}, other={self.one_of(0, 7 if kind == 'int' else 1.5)}"
         return self.let(f"tl.load({pointer} + ({at}){more}){'' if self.exact else '.to(tl.float32)'}", kind, shape)
 
     def gather(self) -> None:
-        index, kind = self.pick("int", VECTOR, WIDE), self.kind()
-        self.let(f"tl.load(p_{self.one_of(*POINTERS[kind])} + ({index.name} & {MEMORY - 1}))", kind, index.shape)
+        index, kind = self.pick("int", self.vector, self.wide), self.kind()
+        self.let(f"tl.load(p_{self.one_of(*POINTERS[kind])} + ({index.name}.to(tl.int32) & {MEMORY - 1}))", kind, index.shape)
 
     def compute(self) -> None:
         kind = self.one_of("int", "int", "float", "float", "bool") if self.exact else "float"
@@ -191,17 +201,17 @@ class _Writer:
         return self.apply(self.one_of(*CONVERSIONS[source, target]), self.pick(source, *shapes), target)
 
     def reshape(self) -> None:
-        x = self.pick(self.kind(), VECTOR, WIDE, TALL)
-        if x.shape == VECTOR:
-            other = self.pick(x.kind, VECTOR)
+        x = self.pick(self.kind(), self.vector, self.wide, self.tall)
+        if x.shape == self.vector:
+            other = self.pick(x.kind, self.vector)
             self.let(
                 self.one_of(
                     f"{x.name}[:, None] + {other.name}[None, :]",
                     f"tl.expand_dims({x.name}, 1) * tl.expand_dims({other.name}, 0)",
-                    f"tl.broadcast_to({x.name}[None, :], [8, 8])",
+                    f"tl.broadcast_to({x.name}[None, :], {list(self.square)})",
                 ),
                 x.kind,
-                SQUARE,
+                self.square,
             )
             return
         flipped = x.shape[::-1]
@@ -209,7 +219,7 @@ class _Writer:
         self.let(text.format(x.name, list(flipped)), x.kind, flipped)
 
     def reduce(self) -> None:
-        x = self.pick(self.kind(), VECTOR, WIDE, TALL, SQUARE)
+        x = self.pick(self.kind(), self.vector, self.wide, self.tall, self.square)
         axis = self.draw(st.integers(0, len(x.shape) - 1))
         left = x.shape[:axis] + x.shape[axis + 1 :]
         sums = x.kind == "int" or not self.exact  # the order of a float sum is free
@@ -230,11 +240,11 @@ class _Writer:
         at = "tl.arange(0, 16)[:, None] * {} + tl.arange(0, 16)[None, :]"
         kind = self.one_of("float16", "bfloat16", "float32")
         sides = [
-            f"(tl.load(p_int8 + ({at.format(step)}) % 64) & 7).to(tl.{kind})"
+            f"(tl.load(p_int8 + ({at.format(step)}) % {MEMORY}) & 7).to(tl.{kind})"
             for step in (self.one_of(1, 16), self.one_of(3, 5))
         ]
         more = self.one_of("", ", tl.full([16, 16], 2.0, tl.float32)", ", input_precision='ieee'")
-        self.let(f"tl.dot({sides[0]}, {sides[1]}{self.one_of('', '.T')}{more})", "float", DOT)
+        self.let(f"tl.dot({sides[0]}, {sides[1]}{self.one_of('', '.T')}{more})", "float", (16, 16))
 
     def tuples(self) -> None:
         x = self.pick(self.kind())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kernelpack.frontend.jit import JITFunction
@@ -11,7 +11,10 @@ from tests.backends.cpu.agreement import check
 from tests.frontend.compiling import define
 from tests.language.random_kernels import FLOATS, INTEGERS, MEMORY, PROGRAMS, SLOT, RandomKernel, kernels
 
-_SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False)
+# kernels are small enough to read as they were drawn, and each takes a compilation: failures are not shrunk
+_SETTINGS = settings(
+    deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck), print_blob=False
+)
 
 
 def memory() -> list[torch.Tensor]:
