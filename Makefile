@@ -50,7 +50,7 @@ test-full: build ## the same with the tests marked slow
 lint: typecheck ## format, ruff, types, clang-format, rules about files
 	$(PY) -m ruff format --check --quiet . || { echo "to fix: make format" >&2; exit 1; }
 	$(PY) -m ruff check --quiet .
-	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES) || { echo "to fix: make format" >&2; exit 1; }
+	@$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES) || { echo "to fix: make format" >&2; exit 1; }
 	$(PY) -m pytest tests/house/test_files.py
 
 typecheck: $(READY) ## mypy --strict on kernelpack/
