@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
 import sys
@@ -14,12 +15,15 @@ from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
 from kernelpack.frontend.source import source_of
 from kernelpack.opgen import host_runtime
 from kernelpack.opgen.config import ConfigLike, SameAs, Space, Specialization, VariantPoint, aligned, check_space, config_for
-from kernelpack.opgen.dtypes import DType
+from kernelpack.opgen.dtypes import DType, dtype_of
 from kernelpack.opgen.host_ir import HostFunction
 from kernelpack.opgen.host_translate import translate
 from kernelpack.opgen.kernels import is_kernel, jit_function, kernel_parameters
 from kernelpack.opgen.schema import Schema, parse_schema
 from kernelpack.target import Target
+
+_DTYPES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("kernelpack_dtypes")
+"""The dtypes of the running op's tensor arguments, as its `variants` list them: what config functions may ask for."""
 
 
 class Op:
@@ -59,7 +63,11 @@ class Op:
         values = self._bind(args, kwargs)
         with host_runtime.running(self.name):
             self._check(values)
-            return self._runnable(*values.values())
+            outer = _DTYPES.set({argument.name: self._listed(argument.name, values) for argument in self.schema.tensors})
+            try:
+                return self._runnable(*values.values())
+            finally:
+                _DTYPES.reset(outer)
 
     def out(self, *args: Any, **kwargs: Any) -> None:
         """Runs the op and writes its results into the tensors given by keyword (`out=`)."""
@@ -102,6 +110,12 @@ class Op:
         for name, x in tensors.items():
             expected = [_torch_dtype(values, entry) for entry in self.space.dtypes[name]]
             host_runtime.check_dtype(name, x, expected)
+
+    def _listed(self, name: str, values: Mapping[str, Any]) -> Any:
+        """Returns what `variants` lists for the dtype that an argument has."""
+        dtype = None if values[name] is None else dtype_of(values[name].dtype)
+        sources = [name, *(entry.argument for entry in self.space.dtypes[name] if isinstance(entry, SameAs))]
+        return next((self.space.listed[source, dtype] for source in sources if (source, dtype) in self.space.listed), None)
 
     @functools.cached_property
     def _runnable(self) -> Callable[..., Any]:
@@ -148,7 +162,8 @@ class BoundKernel:
             for parameter in parameters
             if parameter.is_constexpr and parameter.name in given
         }
-        config = config_for(self.op.configs, VariantPoint(values, target, self.fn.__name__))
+        known = {**_DTYPES.get(), **values}
+        config = config_for(self.op.configs, VariantPoint(known, target, self.fn.__name__))
         if config is None:
             raise HostFunctionError(
                 f"configs of {self.op.name} declines {self.fn.__name__} with {values} for {target}", location=self.op.location
