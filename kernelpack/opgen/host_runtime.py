@@ -46,6 +46,16 @@ def check(condition: Any, message: str | Callable[[], str] = "a check of the hos
         raise error(text())
 
 
+def both(left: Any, right: Callable[[], Any]) -> Any:
+    """Returns `left and right()` without asking a symbolic condition for its value."""
+    return left if left is False else right() if left is True else left & right()
+
+
+def either(left: Any, right: Callable[[], Any]) -> Any:
+    """Returns `left or right()` without asking a symbolic condition for its value."""
+    return left if left is True else right() if left is False else left | right()
+
+
 def cdiv(a: Any, b: Any) -> Any:
     """Returns a / b rounded up."""
     return -(-a // b)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernelpack.errors import HostFunctionError
-from kernelpack.opgen.host_expressions import Expressions, Grid, Meta, Method, Object, Tuple, Value
 from kernelpack.opgen.host_ir import (
     BOOL,
     DEVICE,
@@ -18,11 +17,8 @@ from kernelpack.opgen.host_ir import (
     FLOATS,
     INT,
     INTS,
-    NONE,
     NOTHING,
     TENSOR,
-    TEXT,
-    Allocate,
     Apply,
     Assign,
     Check,
@@ -43,94 +39,22 @@ from kernelpack.opgen.host_ir import (
     returns_always,
     walk_statements,
 )
-from kernelpack.opgen.host_ops import apply
+from kernelpack.opgen.host_launches import Launches
 from kernelpack.opgen.host_outputs import assign_outputs
 from kernelpack.opgen.host_source import source_of
-from kernelpack.opgen.kernels import is_kernel, jit_function, kernel_parameters
+from kernelpack.opgen.host_values import Grid, Method, Object, Tuple, Value
 from kernelpack.opgen.schema import Argument, Schema
 
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "debug")
-"""Keywords of a launch that are compile options, not kernel arguments."""
-
 _RESERVED = [
-    "alignas",
-    "alignof",
-    "and",
-    "asm",
-    "auto",
-    "bool",
-    "break",
-    "case",
-    "catch",
-    "char",
-    "class",
-    "const",
-    "constexpr",
-    "continue",
-    "decltype",
-    "default",
-    "delete",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "explicit",
-    "export",
-    "extern",
-    "false",
-    "float",
-    "for",
-    "friend",
-    "goto",
-    "if",
-    "inline",
-    "int",
-    "int64_t",
-    "long",
-    "mutable",
-    "namespace",
-    "new",
-    "noexcept",
-    "not",
-    "nullptr",
-    "operator",
-    "or",
-    "private",
-    "protected",
-    "public",
-    "register",
-    "return",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "struct",
-    "switch",
-    "template",
-    "this",
-    "throw",
-    "true",
-    "try",
-    "typedef",
-    "typename",
-    "union",
-    "unsigned",
-    "using",
-    "virtual",
-    "void",
-    "volatile",
-    "while",
-    "xor",
-    "call",
-    "facts",
-    "kp",
-    "op_",
-    "point",
-    "slots",
-    "std",
-    "torch",
-    "variant",
-]
+    "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const",
+    "constexpr", "continue", "decltype", "default", "delete", "do", "double", "else", "enum", "explicit", "export",
+    "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "int64_t", "long", "mutable",
+    "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register",
+    "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try",
+    "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor", "call",
+    "facts", "kp", "op_", "point", "slots", "std", "torch", "variant",
+]  # fmt: skip
+"""Names that variables of the translation cannot have: C++ keywords, and what generated code uses."""
 _ARGUMENT_TYPES = {
     "Tensor": TENSOR,
     "int": INT,
@@ -197,12 +121,10 @@ def _variables(value: Value) -> set[Variable]:
     return references(value) if isinstance(value, (Const, Ref, Apply)) else set()
 
 
-class _Translator(Expressions):
+class _Translator(Launches):
+    """Turns statements into those of the host IR."""
+
     returns: list[HostType]
-    hint = ""
-    launches = 0
-    depth = 0
-    in_loop = False
 
     def statements(self, nodes: Sequence[ast.stmt]) -> None:
         for index, node in enumerate(nodes):
@@ -391,229 +313,6 @@ class _Translator(Expressions):
 
     def visit_Pass(self, node: ast.Pass) -> None:
         return
-
-    # -- calls --------------------------------------------------------------------------------------------------------
-
-    def visit_Call(self, node: ast.Call) -> Value:
-        if isinstance(node.func, ast.Subscript):
-            kernel = self.value(node.func.value)
-            if isinstance(kernel, Object) and is_kernel(kernel.value):
-                return self.launch(kernel.value, node.func.slice, node)
-        name = (
-            node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
-        )
-        if name == "check" and self.is_ours(self.value(node.func)):
-            return self.call_check(node)  # before its message is taken for a value
-        return super().visit_Call(node)
-
-    @staticmethod
-    def is_ours(value: Value) -> bool:
-        return isinstance(value, Object) and str(getattr(value.value, "__module__", "")).startswith("kernelpack.")
-
-    def call(self, function: Any, positional: Sequence[Value], keywords: dict[str, Value], node: ast.Call) -> Value:
-        if is_kernel(function):
-            raise self.fail(node, f"{function.__name__} is a kernel", "launch it: kernel[grid](...)")
-        if self.is_ours(Object(function)):
-            method = getattr(self, f"call_{getattr(function, '__name__', '')}", None)
-            if method is not None:
-                return self.call_bound(method, positional, keywords, node)
-        if inspect.isfunction(function) and not self.is_ours(Object(function)) and function.__module__ not in ("math", "torch"):
-            return self.inline(function, positional, keywords, node)
-        return super().call(function, positional, keywords, node)
-
-    def call_bound(
-        self, method: Callable[..., Value], positional: Sequence[Value], keywords: Mapping[str, Value], node: ast.Call
-    ) -> Value:
-        try:
-            inspect.signature(method).bind(node, *positional, **keywords)
-        except TypeError as error:
-            raise self.fail(node, str(error)) from None
-        return method(node, *positional, **keywords)
-
-    def inline(
-        self, function: Callable[..., Any], positional: Sequence[Value], keywords: Mapping[str, Value], node: ast.Call
-    ) -> Value:
-        """Translates the body of a Python function in place of its call."""
-        if self.depth >= 8:
-            raise self.fail(node, f"{function.__name__} calls itself, or functions nest deeper than 8")
-        try:
-            bound = inspect.signature(function).bind(*positional, **keywords)
-        except TypeError as error:
-            raise self.fail(node, f"{function.__name__}: {error}") from None
-        source = source_of(function)
-        defaults = {
-            name: self.constant(parameter.default, node)
-            for name, parameter in inspect.signature(function).parameters.items()
-            if parameter.default is not inspect.Parameter.empty
-        }
-        outer, names = self.source, self.names
-        self.source, self.names = source, {**defaults, **bound.arguments}
-        self.depth += 1
-        body = source.tree.body
-        *first, last = body
-        self.statements(first if isinstance(last, ast.Return) else body)
-        result: Value = NOTHING
-        if isinstance(last, ast.Return) and last.value is not None:
-            result = self.value(last.value)
-        self.depth -= 1
-        self.source, self.names = outer, names
-        return result
-
-    def call_check(self, node: ast.Call) -> Value:
-        if not 1 <= len(node.args) <= 2 or node.keywords:
-            raise self.fail(node, "check takes a condition and a message")
-        default = (f"{ast.unparse(node.args[0])} does not hold",)
-        self.check(self.condition(node.args[0]), self.message(node.args[1]) if len(node.args) == 2 else default)
-        self.assume(node.args[0], True)
-        return NOTHING
-
-    def check(self, condition: Expr, message: tuple[str | Expr, ...]) -> None:
-        if condition != Const(True, BOOL):
-            self.block.append(Check(condition, message))
-
-    def message(self, node: ast.expr) -> tuple[str | Expr, ...]:
-        """Returns a str or f-string as text and values in turn."""
-        if not isinstance(node, ast.JoinedStr):
-            value = self.value(node)
-            if not isinstance(value, Const) or value.type != TEXT:
-                raise self.fail(node, "a message is a str or an f-string")
-            return (value.value,)
-        parts: list[str | Expr] = []
-        for piece in node.values:
-            if isinstance(piece, ast.Constant):
-                parts.append(str(piece.value))
-                continue
-            assert isinstance(piece, ast.FormattedValue)
-            if piece.format_spec is not None or piece.conversion != -1:
-                raise self.fail(node, "an f-string here takes no format", "write {value} alone")
-            value = self.value(piece.value)
-            known = isinstance(value, Const) and value.type in (TEXT, NONE, DTYPE)
-            parts.append(str(value.value) if known and isinstance(value, Const) else self.as_expr(value, piece))
-        return tuple(parts)
-
-    def call_cdiv(self, node: ast.Call, x: Value, div: Value) -> Value:
-        return apply("cdiv", self.number(x, node), self.number(div, node))
-
-    def call_next_power_of_2(self, node: ast.Call, n: Value) -> Value:
-        return apply("next_power_of_2", self.number(n, node))
-
-    def call_empty(self, node: ast.Call, shape: Value, dtype: Value, device: Value) -> Value:
-        return self.allocate(node, shape, None, dtype, device)
-
-    def call_empty_strided(self, node: ast.Call, shape: Value, strides: Value, dtype: Value, device: Value) -> Value:
-        return self.allocate(node, shape, strides, dtype, device)
-
-    def call_empty_like(self, node: ast.Call, x: Value, shape: Value = NOTHING, dtype: Value = NOTHING) -> Value:
-        tensor = self.tensor(x, node)
-        return self.allocate(
-            node,
-            apply("shape", tensor) if shape == NOTHING else shape,
-            None,
-            apply("dtype", tensor) if dtype == NOTHING else dtype,
-            apply("device", tensor),
-        )
-
-    def allocate(self, node: ast.Call, shape: Value, strides: Value | None, dtype: Value, device: Value) -> Ref:
-        kind, place = self.as_expr(dtype, node), self.as_expr(device, node)
-        for value, expected in ((kind, DTYPE), (place, DEVICE)):
-            if value.type != expected:
-                raise self.fail(node, f"expected a {expected}, found {value.type}", "write for example x.dtype, x.device")
-        if self.in_loop:
-            raise self.fail(node, "an allocation inside a loop has no translation", "allocate once, with another dimension")
-        variable = self.variable(self.hint or "scratch", TENSOR)
-        steps = None if strides is None else self.as_list(strides, node)
-        self.block.append(Allocate(variable, self.as_list(shape, node), steps, kind, place, self.source.at(node)))
-        return Ref(variable)
-
-    def call_broadcast_strides(self, node: ast.Call, x: Value, shape: Value) -> Value:
-        tensor = self.tensor(x, node, none_ok=True)
-        held = self.let("strides", apply("broadcast_strides", tensor, self.as_list(shape, node)))
-        if isinstance(shape, Tuple):
-            return Tuple(tuple(apply("at", held, Const(index, INT), type=INT) for index in range(len(shape.items))))
-        return held
-
-    def call_collapse_rows(self, node: ast.Call, *tensors: Value, ndims: Value = NOTHING) -> Value:
-        if not isinstance(ndims, Const) or ndims.type != INT or not 1 <= ndims.value <= 4:
-            raise self.fail(node, "ndims is a number from 1 to 4", "write kp.collapse_rows(x, out, ndims=2)")
-        if not tensors:
-            raise self.fail(node, "collapse_rows takes at least one tensor")
-        return self.rows(tensors, ndims.value, node)
-
-    # -- launches -----------------------------------------------------------------------------------------------------
-
-    def launch(self, kernel: Any, grid_node: ast.expr, node: ast.Call) -> Value:
-        if self.in_loop:
-            raise self.fail(node, "a launch inside a loop has no translation", "make the loop a dimension of the grid")
-        arguments, options = self.bind(kernel, node)
-        grid = self.value(grid_node)
-        if isinstance(grid, Grid):
-            names = self.names
-            self.names = {**grid.names, grid.tree.args.args[0].arg: Meta()}
-            grid = self.value(grid.tree.body)
-            self.names = names
-        dimensions = grid.items if isinstance(grid, Tuple) else (grid,)
-        if not 1 <= len(dimensions) <= 3:
-            raise self.fail(grid_node, f"a grid has one to three dimensions, not {len(dimensions)}")
-        sizes = tuple(self.number(dimension, grid_node) for dimension in dimensions)
-        function = jit_function(kernel)
-        assert function is not None
-        self.block.append(Launch(function, sizes, arguments, options, self.source.at(node), self.launches))
-        self.launches += 1
-        return NOTHING
-
-    def bind(self, kernel: Any, node: ast.Call) -> tuple[dict[str, Expr], dict[str, Any]]:
-        """Returns a launch's arguments by the kernel's parameter names, and its compile options."""
-        parameters = {parameter.name: parameter for parameter in kernel_parameters(kernel)}
-        given: dict[str, tuple[Value, ast.AST]] = {}
-        options: dict[str, Any] = {}
-        order = list(parameters)
-        for argument in node.args:
-            values = [self.value(argument)] if not isinstance(argument, ast.Starred) else None
-            if values is None:
-                unpacked = self.value(argument.value)  # type: ignore[attr-defined]
-                if not isinstance(unpacked, Tuple):
-                    raise self.fail(argument, "* needs a tuple whose length is known when building")
-                values = list(unpacked.items)
-            for value in values:
-                if len(given) == len(order):
-                    raise self.fail(argument, f"{kernel.__name__} takes {len(order)} arguments")
-                given[order[len(given)]] = (value, argument)
-        for keyword in node.keywords:
-            value = self.value(keyword.value)
-            if keyword.arg in parameters:
-                if keyword.arg in given:
-                    raise self.fail(keyword.value, f"{kernel.__name__} gets {keyword.arg!r} twice")
-                given[keyword.arg] = (value, keyword.value)
-            elif keyword.arg in OPTIONS:
-                if not isinstance(value, Const):
-                    raise self.fail(keyword.value, f"{keyword.arg} must be known when building", "set it in a kp.Config")
-                options[keyword.arg] = value.value
-            else:
-                raise self.fail(keyword.value, f"{kernel.__name__} has no parameter {keyword.arg!r}")
-        arguments: dict[str, Expr] = {}
-        for parameter in parameters.values():
-            if parameter.name in given:
-                value, place = given[parameter.name]
-                arguments[parameter.name] = self.argument(parameter.name, parameter.is_constexpr, value, place)
-            elif not parameter.is_constexpr:
-                if not parameter.has_default:
-                    raise self.fail(node, f"{kernel.__name__} gets no {parameter.name!r}")
-                arguments[parameter.name] = self.argument(parameter.name, False, self.constant(parameter.default, node), node)
-        return arguments, options
-
-    def argument(self, name: str, is_constexpr: bool, value: Value, node: ast.AST) -> Expr:
-        if isinstance(value, Method):
-            raise self.fail(node, f"{name} gets a method", "call it")
-        expr = self.as_expr(value, node, name)
-        if is_constexpr:
-            if expr.type in (INT, BOOL, FLOAT, DTYPE, TEXT, NONE):
-                return expr
-            raise self.fail(node, f"constexpr {name} gets {expr.type}", "give a number, a bool, a dtype or a str")
-        if expr.type.required == TENSOR or expr.type in (INT, FLOAT, BOOL, NONE):
-            return expr
-        if expr.type.optional:
-            raise self.may_be_none(expr, node)
-        raise self.fail(node, f"kernel argument {name} gets {expr.type}", "give a tensor or a number")
 
 
 def _assigned(nodes: Sequence[ast.stmt]) -> set[str]:

@@ -116,6 +116,9 @@ class CppPrinter:
             return f"variant.meta[{self.meta[expr.operands[0].value]}]"
         if expr.op == "value" and expr.type == TENSOR:
             return self.expr(expr.operands[0])
+        if expr.op == "select" and expr.type == INT and isinstance(expr.operands[1], Const):
+            condition, then, orelse = expr.operands  # two plain literals would make an int of 32 bits
+            return f"({self.expr(condition)} ? int64_t{{{self.expr(then)}}} : {self.expr(orelse)})"
         if expr.op == "select" and expr.type.optional:
             condition, then, orelse = expr.operands
             kind = cpp_type(expr.type)

@@ -26,6 +26,7 @@ from kernelpack.opgen.host_ir import (
     Ref,
     Return,
     Statement,
+    walk_expr,
 )
 from kernelpack.opgen.host_ops import OPS, render
 from kernelpack.opgen.schema import Schema
@@ -33,7 +34,18 @@ from kernelpack.opgen.slice_fake import Symbols, slice_fake
 from kernelpack.opgen.variants import OpPlan
 
 RUNTIME = (
-    *("broadcast_strides", "cdiv", "check", "check_dtype", "check_output", "check_same_device", "collapse_rows", "empty"),
+    *(
+        "both",
+        "broadcast_strides",
+        "cdiv",
+        "check",
+        "check_dtype",
+        "check_output",
+        "check_same_device",
+        "collapse_rows",
+        "either",
+        "empty",
+    ),
     *("empty_strided", "next_power_of_2", "product", "running", "same_shape"),
 )
 """The functions of host_runtime.py that fakes may call."""
@@ -168,13 +180,23 @@ class FakePrinter:
                 return f'float("{expr.value}")'
             return "None" if expr.type == NONE else _quoted(expr.value) if isinstance(expr.value, str) else repr(expr.value)
         if expr.op in ("and", "or") and self.symbols.depends(expr.operands[0]):
-            symbol = "&" if expr.op == "and" else "|"  # `and` would ask a symbolic condition for its value
-            return f"(({self.expr(expr.operands[0])}) {symbol} ({self.expr(expr.operands[1])}))"
+            left, right = (self.expr(operand) for operand in expr.operands)  # `and` would ask a symbol for its value
+            if _may_fail(expr.operands[1]):
+                return f"{'both' if expr.op == 'and' else 'either'}({left}, lambda: {right})"
+            return f"(({left}) {'&' if expr.op == 'and' else '|'} ({right}))"
         if expr.op == "not" and isinstance(expr.operands[0], Apply) and expr.operands[0].op == "is_none":
             return f"{self.expr(expr.operands[0].operands[0])} is not None"
         if expr.op == "not" and self.symbols.depends(expr.operands[0]):
             return f"torch.sym_not({self.expr(expr.operands[0])})"
         return ""
+
+
+_MAY_FAIL = {"floordiv", "mod", "truediv", "cdiv", "pow_float", "sqrt", "log", "log2", "size", "stride", "at"}
+"""What raises for some operands: a division by zero, a dimension that is not there."""
+
+
+def _may_fail(expr: Expr) -> bool:
+    return any(isinstance(part, Apply) and part.op in _MAY_FAIL for part in walk_expr(expr))
 
 
 def _dtype(dtype: DType | None) -> str:

@@ -99,6 +99,7 @@ def add_kernel(x, y, out, n, m, sx0, sx1, sy0, sy1, BLOCK: tl.constexpr):
 )
 def broadcast_add(x, y):
     n, m = x.shape
+    kp.check(m == 0 or n % m >= 0, "what Python does not evaluate, C++ and fakes do not either")
     out = kp.empty_like(x)
     sx0, sx1 = x.stride()
     sy0, sy1 = kp.broadcast_strides(y, (n, m))
@@ -201,6 +202,6 @@ def arithmetic(x, a, b, f, mode):
         f % b,
         a / b - 2.0**f if 0.0 <= f < 8.0 else math.sqrt(abs(f)),
         twice(steps) + min(a, b) + int(f),
-        quotient * -1 - (~a) - 2**3 + gap * again,
+        quotient * -1 - (~a) - 2**3 + gap - 2 * again,
         not (a < b < 10) and (a == 3 or f > 0.5),
     )

@@ -24,6 +24,7 @@ CASES = {
     ],
     "broadcast_add": [
         ((torch.randn(5, 9), torch.randn(9)), {}),
+        ((torch.randn(5, 0), torch.randn(0)), {}),
         ((torch.randn(9, 5).t(), torch.randn(5, 1)), {}),
         ((torch.arange(12, dtype=torch.int32).reshape(3, 4), torch.ones((), dtype=torch.int32)), {}),
     ],
