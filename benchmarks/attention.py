@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.measure import FAST_MKL, OURS, Case, Prepared
+from benchmarks.measure import DTYPES, FAST_MKL, OURS, Case, Prepared
 from benchmarks.report import main
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 
 
@@ -40,7 +39,7 @@ def _cases(device: str, dtypes: list[str], head_sizes: list[int], lengths: list[
 
 
 def prepare(case: Case) -> Prepared:
-    shape, dtype, causal = case.arguments["shape"], _DTYPES[case.arguments["dtype"]], case.arguments["causal"]
+    shape, dtype, causal = case.arguments["shape"], DTYPES[case.arguments["dtype"]], case.arguments["causal"]
 
     def inputs() -> tuple[torch.Tensor, ...]:
         return tuple(torch.randn(shape, device=case.device, dtype=dtype) for _ in range(3))

@@ -7,10 +7,8 @@ from itertools import product
 
 import torch
 
-from benchmarks.measure import FAST_MKL, OURS, Case, Prepared
+from benchmarks.measure import DTYPES, FAST_MKL, OURS, Case, Prepared
 from benchmarks.report import main
-
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def cases(device: str, quick: bool) -> Sequence[Case]:
@@ -30,7 +28,7 @@ def _cases(device: str, dtypes: list[str], sizes: list[int], threads: list[int])
 
 
 def prepare(case: Case) -> Prepared:
-    size, dtype = case.arguments["size"], _DTYPES[case.arguments["dtype"]]
+    size, dtype = case.arguments["size"], DTYPES[case.arguments["dtype"]]
 
     def inputs() -> tuple[torch.Tensor, ...]:
         return tuple(torch.randn(size, size, device=case.device, dtype=dtype) for _ in range(2))

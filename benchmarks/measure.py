@@ -23,6 +23,8 @@ import torch
 import kernelpack
 from kernelpack.errors import BuildError
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
 OURS = "kernelpack"
 FAST_MKL = "fast-mkl torch"
 """Stock torch in a process whose MKL takes its fast path also on CPUs of other makers (on Intel's it always does)."""

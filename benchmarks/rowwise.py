@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.measure import OURS, Case, Prepared
+from benchmarks.measure import DTYPES, OURS, Case, Prepared
 from benchmarks.report import main
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 aten = torch.ops.aten
 
 
@@ -85,14 +84,14 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
 def _cases(device: str, dtypes: list[str], shapes: list[tuple[int, int]], threads: list[int]) -> Iterator[Case]:
     for (name, op), dtype, shape, result, count in product(_ops().items(), dtypes, shapes, ("allocating", "out="), threads):
         text = f"{name} {dtype} {shape[0]}x{shape[1]} {result}" + (f" {count}t" if device == "cpu" else "")
-        moved = (op.reads + 1) * shape[0] * shape[1] * _DTYPES[dtype].itemsize
+        moved = (op.reads + 1) * shape[0] * shape[1] * DTYPES[dtype].itemsize
         peers = ("stock torch",) if device == "cpu" else ("stock torch", "copy bandwidth")
         arguments = {"shape": shape, "dtype": dtype, "out": result == "out="}
         yield Case(text, "GB/s", moved / 1e9, device, peers, name, count, arguments)
 
 
 def prepare(case: Case) -> Prepared:
-    op, shape, dtype = _ops()[case.op], case.arguments["shape"], _DTYPES[case.arguments["dtype"]]
+    op, shape, dtype = _ops()[case.op], case.arguments["shape"], DTYPES[case.arguments["dtype"]]
 
     def random(*extents: int) -> Tensor:
         return torch.randn(extents, device=case.device, dtype=dtype)
