@@ -178,11 +178,8 @@ def _round(
     depth = 1 + max(place[-1] for place in a)
     result = []
     for place, total in zip(places, totals, strict=True):
-        for inner in range(depth):
-            left = _widen(state, a[(*place[:-1], inner)], total.type)
-            right = _widen(state, b[(*place[:-2], inner, place[-1])], total.type)
-            total = _multiply_add(state, left, right, total)
-        result.append(total)
+        pairs = [(a[(*place[:-1], inner)], b[(*place[:-2], inner, place[-1])]) for inner in range(depth)]
+        result.append(_add_products(state, [[_widen(state, value, total.type) for value in pair] for pair in pairs], total))
     return result
 
 
@@ -198,11 +195,18 @@ def _widen(state: Lowering, value: Val, kind: str) -> Val:
     return state.emit.cast("sext" if kind.startswith("i") else "fpext", value, kind)
 
 
-def _multiply_add(state: Lowering, a: Val, b: Val, c: Val) -> Val:
+def _add_products(state: Lowering, pairs: Sequence[Sequence[Val]], total: Val) -> Val:
+    """Adds a chunk's products to a total. Floats are summed from zero first: errors then grow with the number of chunks, and not
+    with that of the products."""
     emit = state.emit
-    if c.type.startswith("i"):
-        return emit.binary("add", emit.binary("mul", a, b), c)
-    return emit.call(c.type, f"llvm.fma.{suffix(c.type)}", [a, b, c])
+    if total.type.startswith("i"):
+        for a, b in pairs:
+            total = emit.binary("add", emit.binary("mul", a, b), total)
+        return total
+    part = emit.binary("fmul", *pairs[0])
+    for a, b in pairs[1:]:
+        part = emit.call(part.type, f"llvm.fma.{suffix(part.type)}", [a, b, part])
+    return emit.binary("fadd", total, part)
 
 
 DOT: dict[str, Callable[[Lowering, Operation], None]] = {"tt.dot": _mma, "ttg.fma_dot": _fma_dot}
