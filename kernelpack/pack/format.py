@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
@@ -74,6 +75,10 @@ class KernelPack:
         return lines
 
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         header = self.header()
         text = base64.b64encode(self.image).decode()
         rows = [text[start : start + _WIDTH] for start in range(0, len(text), _WIDTH)]
