@@ -1,0 +1,76 @@
+"""Runs the accuracy grid's cases on tensors that lie against forbidden pages: an access outside of a tensor ends the process.
+
+`python -m tests.ops.guard_pages [OP]` prints each case before it runs, so that the last line names the one that failed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+
+import torch
+
+import kernelpack
+from tests.ops.grid import Case, cases
+
+PAGE = mmap.PAGESIZE
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Guarded:
+    """A tensor of the same values, strides and dtype whose memory ends where a forbidden page begins, or begins where one ends."""
+
+    def __init__(self, x: torch.Tensor, *, at_end: bool) -> None:
+        elements = (
+            1 + sum((extent - 1) * stride for extent, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
+        )
+        size = elements * x.element_size()
+        pages = -(-size // PAGE)
+        self.memory = mmap.mmap(-1, (pages + 2) * PAGE)
+        view = (ctypes.c_char * len(self.memory)).from_buffer(self.memory)
+        self.start = ctypes.addressof(view)
+        self.pages = pages
+        offset = (pages + 1) * PAGE - size if at_end else PAGE
+        if size == 0:
+            self.tensor = x
+            return
+        flat = torch.frombuffer(self.memory, dtype=x.dtype, count=elements, offset=offset)
+        self.tensor = flat.as_strided(x.shape, x.stride())
+        flat.copy_(x.as_strided((elements,), (1,)))
+        self._protect(0)
+
+    def _protect(self, mode: int) -> None:
+        for page in (0, self.pages + 1):
+            if _LIBC.mprotect(ctypes.c_void_p(self.start + page * PAGE), PAGE, mode) != 0:
+                raise OSError(ctypes.get_errno(), "mprotect")
+
+    def release(self) -> None:
+        """Allows the pages again, so that the memory can be given back."""
+        self._protect(mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def run(case: Case, *, at_end: bool) -> None:
+    """Calls a case's op, as a function and into an out tensor, both with everything against forbidden pages."""
+    args, kwargs = case.arguments()
+    op = getattr(torch.ops.kernelpack, case.op)
+    expected = op(*args, **kwargs)
+    guarded = [Guarded(value, at_end=at_end) if isinstance(value, torch.Tensor) else value for value in args]
+    out = Guarded(torch.zeros_like(expected), at_end=at_end)
+    values = [value.tensor if isinstance(value, Guarded) else value for value in guarded]
+    op.out(*values, **kwargs, out=out.tensor)
+    assert torch.equal(out.tensor.nan_to_num(7.0), expected.nan_to_num(7.0)), str(case)
+    for value in (*guarded, out):
+        if isinstance(value, Guarded):
+            value.release()
+
+
+if __name__ == "__main__":
+    assert kernelpack.__version__
+    torch.set_num_threads(1)
+    for case in cases():
+        if len(sys.argv) == 1 or case.op in sys.argv[1:]:
+            for at_end in (True, False):
+                print(case, "before a forbidden page" if at_end else "behind a forbidden page", flush=True)
+                run(case, at_end=at_end)
+    print("no access outside of a tensor")
