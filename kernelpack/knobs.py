@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelpack.errors import BuildError
+
 
 @dataclass(frozen=True)
 class Knob:
@@ -46,6 +48,10 @@ def cache_dir() -> Path | None:
 
 
 def jobs() -> int:
-    """Returns how many processes compile."""
+    """Returns how many processes compile. Raises BuildError for a value that is no number of processes."""
     text = JOBS.get()
-    return max(1, int(text)) if text.isdigit() else len(os.sched_getaffinity(0))
+    if not text:
+        return len(os.sched_getaffinity(0))
+    if not text.isdigit() or int(text) < 1:
+        raise BuildError(f"{JOBS.name}={text} is no number of processes", cure=f"{JOBS.name}=2")
+    return int(text)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelpack import knobs
 from kernelpack.backends.base import Options
 from kernelpack.errors import BuildError, CompilationError, KernelpackError
 from kernelpack.opgen import compile
@@ -226,3 +227,10 @@ def test_an_error_while_jobs_are_made_ends_the_processes() -> None:
     with pytest.raises(CompilationError, match="no second one"):
         compile_all(jobs(), 2, lambda task, result: done.append(task.name))
     assert done in ([], ["one"])
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two"])
+def test_a_number_of_processes_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("KERNELPACK_JOBS", value)
+    with pytest.raises(BuildError, match=f"KERNELPACK_JOBS={value} is no number of processes"):
+        knobs.jobs()
