@@ -255,6 +255,8 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
 
 def reference(query, key, value, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
     """The same in plain torch, in the dtype of its arguments."""
+    if attn_mask is not None and attn_mask.dim():  # torch's kernels for GPUs refuse a mask that broadcasts along the keys
+        attn_mask = attn_mask.expand(*attn_mask.shape[:-1], key.shape[-2]).contiguous()
     return torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
     )
