@@ -64,8 +64,9 @@ format: $(READY) ## ruff and clang-format, in place
 verify: $(READY) ## compiles every op anew, without caches, and compares with ops/ops.lock
 	@$(PY) -m kernelpack verify ops --namespace kernelpack --target "$(OP_TARGETS)" --lock ops/ops.lock -j $(JOBS)
 
-demo: build ## serves a real model with the op library: Python, TorchScript and AOTInductor in C++
-	@$(PY) serving_examples/demo.py
+demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Python, TorchScript and AOTInductor in C++
+	@$(PY) -m kernelpack build ops --namespace kernelpack --target cpu:native --out build/demo/library -j $(JOBS)
+	@KERNELPACK_LOAD_LIBRARY=0 $(PY) serving_examples/demo.py build/demo/library
 
 bench: build ## every benchmark on this machine's CPU
 	@set -e; for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name; done

@@ -1,6 +1,7 @@
 """The demo: a sentence encoder served with kernelpack's ops, in Python, as TorchScript and as AOTInductor in C++.
 
-Run by `make demo`. Exits with 1 if anything disagrees with the same model on plain torch ops.
+Run by `make demo`, which builds an op library for this machine's CPU and names its folder; without an argument it is the one
+that `make build` made. Exits with 1 if anything disagrees with the same model on plain torch ops.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from pathlib import Path
 
 import torch
 
+import kernelpack
 from kernelpack.cli.terminal import Style, is_terminal, size, table
+from kernelpack.errors import BuildError
 from kernelpack.opgen.load import own_library
 from kernelpack.pack.lock import read_lock
 from serving_examples.sentence_encoder.export import export, save_aoti, save_batches, save_torchscript
@@ -33,12 +36,15 @@ TOLERANCE = 1e-5  # of embeddings, whose length is 1; the C++ programs have the 
 
 def main() -> int:
     started = time.perf_counter()
-    library = own_library() / "libkernelpack_ops.so"
-    if not library.is_file():
-        print("torch.ops.kernelpack is not built\n  to fix: make demo", file=sys.stderr)
+    folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else own_library()
+    try:
+        kernelpack.load(folder)
+    except BuildError as error:
+        print(error, file=sys.stderr)
         return 1
+    library = folder / "libkernelpack_ops.so"
     heading("1  The op library")
-    kernels = Counter(target for target, _ in read_lock(own_library() / "ops.lock"))
+    kernels = Counter(target for target, _ in read_lock(folder / "ops.lock"))
     print(f"  {library.relative_to(ROOT)}: {size(library.stat().st_size)}, kernels for")
     for target, number in sorted(kernels.items()):
         print(f"  {number:>6}  {target}")
