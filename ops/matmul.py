@@ -91,7 +91,7 @@ def cuda_config(point):
         return kp.Config({"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 32 if wide else 64, "GROUP": 1}, num_warps=4, num_stages=3)
     if wide:
         return kp.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "GROUP": 8}, num_warps=4, num_stages=2)
-    return kp.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8}, num_warps=4, num_stages=3)
+    return kp.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 
 @kp.op(
