@@ -155,9 +155,9 @@ def cuda_config(point):
     size, masked, exact = point["HEAD_DIM"], point["attn_mask"] is not None, point["query"] == tl.float32
     wide = exact or size == 256
     if point["SHORT"]:
-        rows, columns, warps, stages = 32, 32 if wide else 64, 4 if wide else 2, 2
+        rows, columns, warps, stages = 32, 32 if wide else 64, 4 if wide else 2, 1 if exact and size == 256 else 2
     elif exact:
-        rows, columns, warps, stages = 32 if size == 256 else 64, 32, 4, 2
+        rows, columns, warps, stages = (32, 32, 4, 1) if size == 256 else (64, 32, 4, 2)  # sm_80 has 163 KB of shared memory
     elif masked:  # the mask's tile takes registers too
         rows, columns, warps, stages = 64 if wide else 128, 32 if wide else 64, 8, 2
     else:
