@@ -40,14 +40,14 @@ def activate(x, activation):
 @kp.jit
 def matmul_kernel(
     a, b, bias, out,
-    stride_ab: tl.int64, stride_am: tl.int64, stride_bb: tl.int64, stride_bk: tl.int64, stride_bn: tl.int64,
+    stride_ab: tl.int64, stride_am: tl.int64, stride_bb: tl.int64, stride_b: tl.int64,
     rows, columns, depth, activation,
     B_TRANSPOSED: tl.constexpr, FEW_ROWS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """One block of one product of a batch. Blocks that run at the same time share rows of a and columns of b: GROUP rows of
-    blocks are walked column by column. B_TRANSPOSED: b is contiguous along k, otherwise along n. FEW_ROWS names the variants
-    with low blocks."""
+    blocks are walked column by column. B_TRANSPOSED: b is contiguous along k, otherwise along n; stride_b belongs to the other
+    dimension. FEW_ROWS names the variants with low blocks."""
     blocks_m, blocks_n = tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N)
     group = tl.program_id(0) // (GROUP * blocks_n)
     height = tl.minimum(blocks_m - group * GROUP, GROUP)
@@ -58,9 +58,9 @@ def matmul_kernel(
     batch = tl.program_id(1).to(tl.int64)
     a_tile = a + batch * stride_ab + offs_m[:, None] * stride_am + offs_k[None, :]
     if B_TRANSPOSED:
-        b_tile = b + batch * stride_bb + offs_k[:, None] + offs_n[None, :] * stride_bn
+        b_tile = b + batch * stride_bb + offs_k[:, None] + offs_n[None, :] * stride_b
     else:
-        b_tile = b + batch * stride_bb + offs_k[:, None] * stride_bk + offs_n[None, :]
+        b_tile = b + batch * stride_bb + offs_k[:, None] * stride_b + offs_n[None, :]
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for k in range(0, depth, BLOCK_K):
         inside = k + offs_k < depth
@@ -68,7 +68,7 @@ def matmul_kernel(
         y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < columns), other=0.0)
         acc = tl.dot(x, y, acc, input_precision="ieee")
         a_tile += BLOCK_K
-        b_tile += BLOCK_K if B_TRANSPOSED else BLOCK_K * stride_bk
+        b_tile += BLOCK_K if B_TRANSPOSED else BLOCK_K * stride_b
     if bias is not None:
         acc += tl.load(bias + offs_n, mask=offs_n < columns, other=0.0).to(tl.float32)[None, :]
     base = out + (batch * rows + offs_m[:, None]) * columns + offs_n[None, :]
@@ -102,6 +102,7 @@ def cuda_config(point):
         "FEW_ROWS": [False, True],
     },
     configs={"cpu": cpu_config, "cuda": cuda_config},
+    specialize=[kp.aligned(divisible=("stride_ab", "stride_am", "stride_bb", "stride_b"))],
 )
 def matmul(a, b, bias, activation):
     """activation(a b + bias), summed in float32 (float32 products are exact, never tf32).
@@ -138,7 +139,7 @@ def matmul(a, b, bias, activation):
         stride_bb = 0
     transposed = b.stride(-1) != 1 and columns > 1
     matmul_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), batches)](
-        a, b, bias, out, stride_ab, stride_am, stride_bb, b.stride(-2), b.stride(-1),
+        a, b, bias, out, stride_ab, stride_am, stride_bb, b.stride(-1) if transposed else b.stride(-2),
         rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=rows <= 64,
     )  # fmt: skip
     return out

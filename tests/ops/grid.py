@@ -337,6 +337,8 @@ def check(case: Case, device: str = "cpu") -> str:
         own = module.reference(*plain, **kwargs)
         wide = [_convert(x, torch.float64, device) if isinstance(x, torch.Tensor) else x for x in args]
         exact = module.reference(*wide, **kwargs)
+        if own is None:  # torch 2.11 does so on GPUs for empty inputs of its attention
+            own = exact
     if got.shape != exact.shape or got.dtype != case.dtype or got.device.type != device:
         return f"{case}: {tuple(got.shape)} {got.dtype} on {got.device}, expected {tuple(exact.shape)} {case.dtype} on {device}"
     finite = exact[exact.isfinite()]
