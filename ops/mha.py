@@ -6,8 +6,6 @@ rescaling what it has summed whenever a row's maximum grows (Milakov & Gimelshei
 
 import math
 
-import torch
-
 import kernelpack as kp
 import kernelpack.language as tl
 
@@ -255,6 +253,8 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
 
 def reference(query, key, value, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
     """The same in plain torch, in the dtype of its arguments."""
+    import torch  # builds do without it
+
     if attn_mask is not None and attn_mask.dim():  # torch's kernels for GPUs refuse a mask that broadcasts along the keys
         attn_mask = attn_mask.expand(*attn_mask.shape[:-1], key.shape[-2]).contiguous()
     return torch.nn.functional.scaled_dot_product_attention(

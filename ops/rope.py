@@ -1,7 +1,5 @@
 """rope: rotary position embedding, each pair of elements turned by its position's angle."""
 
-import torch
-
 import kernelpack as kp
 import kernelpack.language as tl
 
@@ -108,6 +106,8 @@ def rope(x, cos, sin, interleaved):
 
 def reference(x, cos, sin, interleaved=False):
     """The same with torch, in any float dtype."""
+    import torch  # builds do without it
+
     pairs = cos.shape[-1]
     turned, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
     if interleaved:
