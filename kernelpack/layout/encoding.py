@@ -10,7 +10,7 @@ from typing import ClassVar
 from kernelpack.ir.attribute_parser import ENCODINGS, AttributeParser
 from kernelpack.ir.core import Value
 from kernelpack.ir.types import Encoding, MemDescType, TensorType, Type
-from kernelpack.layout.families import HARDWARE, dims
+from kernelpack.layout.families import HARDWARE, PATTERN_BYTES, dims, swizzle_of, tma_tile
 from kernelpack.layout.linear import Basis, LinearLayout
 
 
@@ -37,7 +37,10 @@ class LinearEncoding(Encoding):
 
 @dataclass(frozen=True)
 class SharedEncoding(Encoding):
-    """Where an element of a tile lies in shared memory: a bijective layout from `offset`, counted in elements."""
+    """Where an element of a tile lies in shared memory: a bijective layout from `offset`, counted in elements.
+
+    The address of the tile is a multiple of `alignment` bytes.
+    """
 
     layout: LinearLayout
     alignment: int = 16
@@ -62,6 +65,15 @@ def layout_of(kind: Type | Value) -> LinearLayout:
 def with_layout(kind: Type, layout: LinearLayout) -> Type:
     """Returns a tensor type with another distributed layout; scalars stay as they are."""
     return TensorType(kind.shape, kind.element, LinearEncoding(layout)) if isinstance(kind, TensorType) else kind
+
+
+def tma_encoding(
+    shape: tuple[int, ...], bits: int, order: tuple[int, ...] | None = None, swizzle: int | None = None
+) -> SharedEncoding:
+    """Returns the encoding of a tile that TMA writes and wgmma reads: `tma_tile`, aligned to the swizzle's pattern."""
+    fast = shape[-1 if order is None else order[0]]
+    swizzle = swizzle_of(fast * bits // 8) if swizzle is None else swizzle
+    return SharedEncoding(tma_tile(shape, bits, order, swizzle), max(8 * swizzle, PATTERN_BYTES))
 
 
 def _layout(parser: AttributeParser, names: Sequence[str]) -> LinearLayout:

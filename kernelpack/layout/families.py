@@ -168,6 +168,54 @@ def mma_operand(shape: tuple[int, ...], index: int, bits: int, warps: tuple[int,
     return fit(tile, shape)
 
 
+# ---- warpgroups: fragments of wgmma, PTX ISA ("Register fragments for wgmma.mma_async") ----
+
+
+def _over_warpgroups(fragment: LinearLayout, shape: tuple[int, int], warps: tuple[int, int], skip: int | None) -> LinearLayout:
+    """Adds warps to a fragment of 16 rows: four along M make a warpgroup, then warpgroups along M, then along N."""
+    layout = fragment * LinearLayout.identity(warps[0], "warp", dim(0))
+    if skip is None:
+        # each warpgroup has a range of columns of its own
+        columns = shape[1] // warps[1]
+        have = layout.shape[layout.out_names.index(dim(1))]
+        layout = layout * LinearLayout.identity(max(1, columns // have), "register", dim(1))
+        layout = layout * LinearLayout.identity(warps[1], "warp", dim(1))
+    else:
+        layout = layout * LinearLayout.zeros(warps[1], "warp", dim(1))
+    return fit(layout, shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def warpgroup_accumulator(shape: tuple[int, int], warps: tuple[int, int]) -> LinearLayout:
+    """Returns the layout of C and D of wgmma, [M, N]: `warps` along M (a multiple of four) and along N.
+
+    Register i of m64nN: row 16 warp + lane / 4 + 8 ((i / 2) % 2), column 8 (i / 4) + 2 (lane % 4) + i % 2.
+    """
+    tile = _start(2)
+    for source, size, axis in (("register", 2, 1), ("lane", 4, 1), ("lane", 8, 0), ("register", 2, 0)):
+        tile = tile * LinearLayout.identity(size, source, dim(axis))
+    return _over_warpgroups(tile, shape, warps, None)
+
+
+@functools.lru_cache(maxsize=4096)
+def warpgroup_operand(shape: tuple[int, int], bits: int, warps: tuple[int, int]) -> LinearLayout:
+    """Returns the layout of operand A of wgmma in registers, [M, K], elements of `bits`: `warps` is the accumulator's.
+
+    A 32-bit register holds 32 / bits neighbours along K; four lanes lie along K, then two registers along M and two along K.
+    16-bit elements lie as in an accumulator, so that a product feeds the next one without moving.
+    """
+    tile = _start(2)
+    for source, size, axis in (
+        ("register", 32 // bits, 1),
+        ("lane", 4, 1),
+        ("lane", 8, 0),
+        ("register", 2, 0),
+        ("register", 2, 1),
+    ):
+        tile = tile * LinearLayout.identity(size, source, dim(axis))
+    return _over_warpgroups(tile, shape, warps, 1)
+
+
 # ---- shared memory ----
 
 
@@ -191,3 +239,47 @@ def swizzled(
                 basis[fast] = vec * ((1 << bit) // per_phase % max_phase) % shape[fast]
             bases.append(tuple(basis))
     return LinearLayout((("offset", tuple(bases)),), tuple((dim(axis), size) for axis, size in enumerate(shape)))
+
+
+SWIZZLES = (128, 64, 32)
+"""The row lengths in bytes that TMA and wgmma swizzle (PTX ISA, "Swizzling modes"), widest first."""
+PATTERN_BYTES = 128
+"""Every swizzle permutes the 16-byte chunks by the number of the 128-byte line that they lie in."""
+CHUNK_BYTES = 16
+
+
+def swizzle_of(row_bytes: int) -> int:
+    """Returns the widest swizzle that divides a row of so many bytes; 0 where the row is too short for any."""
+    return next((swizzle for swizzle in SWIZZLES if row_bytes % swizzle == 0), 0)
+
+
+@functools.lru_cache(maxsize=4096)
+def tma_tile(
+    shape: tuple[int, ...], bits: int, order: tuple[int, ...] | None = None, swizzle: int | None = None
+) -> LinearLayout:
+    """Returns the layout of a tile in shared memory as TMA writes it and wgmma reads it, from `offset` (in elements) to the tile.
+
+    The fastest dimension, `order[0]` (the last one if not given), is cut into panels of `swizzle` bytes, which lie behind each
+    other: a panel has all rows of `order[1]`, `swizzle` bytes each, with the 16-byte chunks of a row exchanged by the exclusive
+    or with the number of its 128-byte line. `swizzle` is 128, 64, 32 or 0 (none: one panel), by default the widest that fits;
+    one TMA box fills one panel. Further dimensions follow panel by panel. The tile's address must be a multiple of 8 lines.
+
+    A tile [M, K] or [N, K] is a K-major operand of wgmma (B as its transpose), a tile [K, N] an MN-major one.
+    """
+    rank = len(shape)
+    order = tuple(reversed(range(rank))) if order is None else order
+    fast = order[0]
+    row_bytes = shape[fast] * bits // 8
+    if rank == 1:
+        return swizzled(shape, order)
+    swizzle = swizzle_of(row_bytes) if swizzle is None else swizzle
+    if swizzle == 0:
+        return swizzled(shape, order)
+    if swizzle not in SWIZZLES or row_bytes % swizzle:
+        raise ValueError(f"rows of {row_bytes} bytes are not made of swizzles of {swizzle} bytes ({SWIZZLES} are possible)")
+    width = swizzle * 8 // bits
+    panel = tuple(width if axis == fast else size if axis == order[1] else 1 for axis, size in enumerate(shape))
+    tile = swizzled(panel, order, CHUNK_BYTES * 8 // bits, PATTERN_BYTES // swizzle, swizzle // CHUNK_BYTES)
+    for axis in (fast, *order[2:]):
+        tile = tile * LinearLayout.identity(shape[axis] // panel[axis], "offset", dim(axis))
+    return tile
