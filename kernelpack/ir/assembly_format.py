@@ -2,6 +2,7 @@
 
 $name            an operand, or an attribute's word or number
 type($name)      the type of an operand or of the result(s)
+type($name, !tt.ptr)     the same without the type's name, which the form implies: <f16>
 type-if-shaped($name)   the same with a comma, only where it is a tensor
 attr-dict        the attributes that the rest of the form does not mention, in braces, if there are any; a form that does not
                  say where they stand has them before the first colon, or at the end
@@ -32,6 +33,7 @@ class Variable:
 class TypeOf:
     name: str
     if_shaped: bool = False
+    mnemonic: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Optional:
 Element = Literal | Variable | TypeOf | AttrDict | FunctionalType | Optional
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<type>type(?P<shaped>-if-shaped)?\(\$(?P<of>\w+)\))|(?P<dict>attr-dict)|(?P<functional>functional-type)"
+    r"\s*(?:(?P<type>type(?P<shaped>-if-shaped)?\(\$(?P<of>\w+)(?:, (?P<mnemonic>![\w.]+))?\))|(?P<dict>attr-dict)|(?P<functional>functional-type)"
     r"|\$(?P<variable>\w+)|(?P<open>\()|(?P<close>\)\?)|(?P<literal>->|\w+|[^\s\w]))"
 )
 
@@ -75,7 +77,7 @@ def parse_format(text: str) -> tuple[Element, ...]:
 def _elements(tokens: Iterator[re.Match[str]], nested: bool) -> Iterator[Element]:
     for match in tokens:
         if match["type"]:
-            yield TypeOf(match["of"], bool(match["shaped"]))
+            yield TypeOf(match["of"], bool(match["shaped"]), match["mnemonic"] or "")
         elif match["dict"]:
             yield AttrDict()
         elif match["functional"]:

@@ -20,6 +20,7 @@ from kernelpack.ir.types import (
     IntegerType,
     MemDescType,
     PointerType,
+    TensorDescType,
     TensorType,
     Type,
 )
@@ -182,7 +183,10 @@ class AttributeParser:
         return shape, kind
 
     def bang_type(self) -> Type:
-        name = self.take("bang")
+        return self.bang_body(self.take("bang"))
+
+    def bang_body(self, name: str) -> Type:
+        """Parses what follows the name of a type such as `!tt.ptr`."""
         if name in ("!tt.ptr", "!llvm.ptr"):
             self.expect("<")
             pointee = self.type()
@@ -200,10 +204,27 @@ class AttributeParser:
                     self.next()
             self.expect(">")
             return MemDescType(shape, element, encoding, mutable)
+        if name == "!tt.tensordesc":
+            return self.tensor_descriptor()
         if name == "!ttg.async.token":
             return TOKEN
         self.at -= 1
         raise self.error(f"unknown type {name!r}")
+
+    def tensor_descriptor(self) -> TensorDescType:
+        """Parses `<tensor<128x64xf16>>`, or `<128x64xf16>` as newer Tritons print it. An encoding is read and dropped."""
+        at = self.at
+        self.expect("<")
+        wrapped = self.accept("tensor")
+        if not wrapped:
+            self.at = at
+        shape, element = self.shaped()
+        if self.accept(","):
+            self.encoding()
+        self.expect(">")
+        if wrapped:
+            self.expect(">")
+        return TensorDescType(TensorType(shape, element))
 
     def function_type(self) -> FunctionType:
         inputs = self.type_list()
@@ -269,7 +290,7 @@ class AttributeParser:
         end = self.at
         self.at = start
         if row is not None and isinstance(row.kind, tuple):  # Triton prints enums in dictionaries as numbers
-            number = self.integer() - (1 if row.name in ("cache", "evict", "sem", "scope") else 0)
+            number = self.integer() - (1 if row.name in ("cache", "evict", "sem", "scope", "padding") else 0)
             if not 0 <= number < len(row.kind):
                 self.at = start
                 raise self.error(f"{text} is none of {', '.join(row.kind)}")

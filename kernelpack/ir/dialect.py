@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kernelpack.errors import VerifyError
@@ -14,6 +14,7 @@ from kernelpack.ir.types import (
     IntegerType,
     MemDescType,
     PointerType,
+    TensorDescType,
     TensorType,
     TokenType,
     Type,
@@ -59,6 +60,7 @@ CONSTRAINTS: dict[str, Callable[[Type], bool]] = {
     "int_scalar": lambda kind: isinstance(kind, IntegerType),
     "tensor": lambda kind: isinstance(kind, TensorType),
     "memdesc": lambda kind: isinstance(kind, MemDescType),
+    "tensordesc": lambda kind: isinstance(kind, TensorDescType),
     "token": lambda kind: isinstance(kind, TokenType),
 }
 
@@ -123,6 +125,26 @@ class OpDef:
     format: str | None = None
     infer: Infer | None = None
     check: Callable[[Operation], str | None] | None = None
+
+    def places(self, count: int) -> dict[str, range]:
+        """Returns which of `count` operands each name stands for. Variadic operands share equally what the others leave."""
+        known = self._places.get(count)
+        if known is None:
+            known = self._places[count] = dict(self._spread(count))
+        return known
+
+    @functools.cached_property
+    def _places(self) -> dict[int, dict[str, range]]:
+        return {}
+
+    def _spread(self, count: int) -> Iterator[tuple[str, range]]:
+        variadic = sum(row.variadic for row in self.operands)
+        share = (count - len(self.operands) + variadic) // variadic if variadic else 0
+        start = 0
+        for row in self.operands:
+            end = start + max(0, share) if row.variadic else min(start + 1, count)
+            yield row.name, range(start, end)
+            start = end
 
     @functools.cached_property
     def attribute_defs(self) -> dict[str, AttributeDef]:
@@ -217,10 +239,16 @@ def operand(op: Operation, name: str) -> Value:
 
 def optional_operand(op: Operation, name: str) -> Value | None:
     """Returns the operand called `name`, or None where it was left out."""
-    for index, row_operand in enumerate(definition(op.name).operands):
-        if row_operand.name == name:
-            return op.operands[index] if index < len(op.operands) else None
-    raise KeyError(f"{op.name} has no operand called {name!r}")
+    values = operands_called(op, name)
+    return values[0] if values else None
+
+
+def operands_called(op: Operation, name: str) -> list[Value]:
+    """Returns the operands that a name stands for: any number of a variadic one, none where it was left out."""
+    place = definition(op.name).places(len(op.operands)).get(name)
+    if place is None:
+        raise KeyError(f"{op.name} has no operand called {name!r}")
+    return op.operands[place.start : place.stop]
 
 
 def attribute(op: Operation, name: str) -> Attribute:

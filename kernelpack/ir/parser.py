@@ -341,8 +341,8 @@ class _Declarative:
                     parser.expect(text)
                 case form.Variable(name):
                     self.variable(name)
-                case form.TypeOf(name, if_shaped):
-                    self.types(name, if_shaped)
+                case form.TypeOf(name, if_shaped, mnemonic):
+                    self.types(name, if_shaped, mnemonic)
                 case form.AttrDict():
                     self.attributes.update(parser.optional_dictionary(self.row))
                 case form.FunctionalType():
@@ -387,12 +387,16 @@ class _Declarative:
         else:
             self.attributes[name] = parser.attribute(self.row.attribute_defs[name])
 
-    def types(self, name: str, if_shaped: bool) -> None:
+    def types(self, name: str, if_shaped: bool, mnemonic: str) -> None:
         parser = self.parser
         if name == "result":
-            self.result_types = [parser.type()]
+            self.result_types = [parser.bang_body(mnemonic) if mnemonic and parser.peek("<") else parser.type()]
             return
         values = self.operands.get(name, [])
+        if mnemonic and parser.peek("<"):
+            start = parser.at
+            parser.check_types(values, start, [parser.bang_body(mnemonic)])
+            return
         if if_shaped and not isinstance(values[0].type, TensorType):
             return
         parser.listed_types(values)

@@ -205,10 +205,16 @@ class _Printer:
         out = ""
         for element in elements:
             text = self.render_element(op, element)
-            if text and out and not text.startswith((",", ")", ">")) and not out.endswith(("(", "<")):
+            if text and out and not self.is_joined(out, text):
                 out += " "
             out += text
         return out
+
+    @staticmethod
+    def is_joined(before: str, text: str) -> bool:
+        """Whether no space stands between two pieces: `a, b`, `f(x)`, `a[i]`, but `a, [i]`."""
+        opens = text.startswith("[") and not before.endswith((",", ":"))
+        return opens or text.startswith((",", ")", ">", "]")) or before.endswith(("(", "<", "["))
 
     def render_element(self, op: Operation, element: form.Element) -> str:
         match element:
@@ -223,13 +229,13 @@ class _Printer:
                 return (
                     str(value) if isinstance(value, str) and row.kind != "str" else attribute_text(value, row).split(" : ")[0]
                 )
-            case form.TypeOf(name, if_shaped):
+            case form.TypeOf(name, if_shaped, mnemonic):
                 if name == "result":
-                    return self.types([result.type for result in op.results[:1]])
+                    return self.types([result.type for result in op.results[:1]]).removeprefix(mnemonic)
                 values = self.named_operands(op, name) or []
                 if if_shaped:
                     return f"{values[0].type}," if isinstance(values[0].type, TensorType) else ""
-                return self.types(values)
+                return self.types(values).removeprefix(mnemonic)
             case form.AttrDict():
                 return self.dictionary(op, form.mentioned(definition(op.name).format or ""))
             case form.FunctionalType():
@@ -253,10 +259,8 @@ class _Printer:
     @staticmethod
     def named_operands(op: Operation, name: str) -> list[Value] | None:
         """Returns the operands called `name`; None where the row has no such operand."""
-        for index, row in enumerate(definition(op.name).operands):
-            if row.name == name:
-                return op.operands[index:] if row.variadic else op.operands[index : index + 1]
-        return None
+        place = definition(op.name).places(len(op.operands)).get(name)
+        return None if place is None else op.operands[place.start : place.stop]
 
     def present(self, op: Operation, name: str) -> bool:
         values = self.named_operands(op, name)

@@ -94,6 +94,16 @@ class MemDescType(Type):
 
 
 @dataclass(frozen=True)
+class TensorDescType(Type):
+    """A tensor in global memory that is read and written a `block` at a time, by the coordinates of the block's first element."""
+
+    block: TensorType
+
+    def __str__(self) -> str:
+        return f"!tt.tensordesc<{self.block}>"
+
+
+@dataclass(frozen=True)
 class TokenType(Type):
     """Orders asynchronous operations (ttgir)."""
 

@@ -71,9 +71,12 @@ def _verify_block(parent: Operation, block: Block, visible: set[Value]) -> None:
 
 def _check_counts(op: Operation, row: OpDef) -> None:
     least = sum(1 for operand in row.operands if not operand.optional and not operand.variadic)
-    most = None if any(operand.variadic for operand in row.operands) else len(row.operands)
+    variadic = sum(operand.variadic for operand in row.operands)
+    most = None if variadic else len(row.operands)
     if len(op.operands) < least or (most is not None and len(op.operands) > most):
         raise _fail(op, f"takes {least if least == most else f'{least} to {most}'} operands, has {len(op.operands)}")
+    if variadic and (len(op.operands) - (len(row.operands) - variadic)) % variadic:
+        raise _fail(op, f"has {len(op.operands)} operands, which its {variadic} lists cannot share equally")
     if row.results is not None and len(op.results) != row.results:
         raise _fail(op, f"gives {row.results} results, has {len(op.results)}")
     if len(op.regions) != row.regions:
@@ -85,10 +88,10 @@ def _check_counts(op: Operation, row: OpDef) -> None:
 
 
 def _check_types(op: Operation, row: OpDef) -> None:
-    for index, value in enumerate(op.operands):
-        operand = row.operands[min(index, len(row.operands) - 1)]
-        if not CONSTRAINTS[operand.constraint](value.type):
-            raise _fail(op, f"{operand.name} must be {operand.constraint}, is {value.type}")
+    for operand, place in zip(row.operands, row.places(len(op.operands)).values(), strict=True):
+        for value in op.operands[place.start : place.stop]:
+            if not CONSTRAINTS[operand.constraint](value.type):
+                raise _fail(op, f"{operand.name} must be {operand.constraint}, is {value.type}")
     for result in op.results:
         if not CONSTRAINTS[row.result](result.type):
             raise _fail(op, f"the result must be {row.result}, is {result.type}")

@@ -156,6 +156,19 @@ EXAMPLES: dict[str, str] = {
         """,
         "%p: !tt.ptr<f32>, %i: tensor<8xi32>, %m: tensor<8xi1>",
     ),
+    "descriptors": function(
+        """
+        %0 = tt.make_tensor_descriptor %p, [%m, %n], [%s, %t] : <f16>, <tensor<8x16xf16>>
+        %1 = tt.descriptor_load %0[%m, %n] : !tt.tensordesc<tensor<8x16xf16>> -> tensor<8x16xf16>
+        %2 = tt.descriptor_load %0[%m, %n] cacheModifier = ca evictionPolicy = evict_first : !tt.tensordesc<tensor<8x16xf16>> -> tensor<8x16xf16>
+        tt.descriptor_store %0[%n, %m], %1 : !tt.tensordesc<tensor<8x16xf16>>, tensor<8x16xf16>
+        tt.descriptor_reduce add, %0[%m, %m], %2 : !tt.tensordesc<tensor<8x16xf16>>, tensor<8x16xf16>
+        %3 = tt.make_tensor_descriptor %p, [%m, %n], [%s, %t] {padding = "nan"} : <f16>, <tensor<1x16xf16>>
+        %4 = tt.descriptor_gather %3[%i, %n] : (!tt.tensordesc<tensor<1x16xf16>>, tensor<8xi32>, i32) -> tensor<8x16xf16>
+        tt.descriptor_scatter %3[%i, %n], %4 : !tt.tensordesc<tensor<1x16xf16>>, tensor<8xi32>, i32, tensor<8x16xf16>
+        """,
+        "%p: !tt.ptr<f16>, %m: i32, %n: i32, %s: i64, %t: i64, %i: tensor<8xi32>",
+    ),
     "conversions": function(
         """
         %0 = tt.bitcast %x : tensor<8xf32> -> tensor<8xi32>

@@ -14,6 +14,7 @@ holds here; a backend may differ only where it says "unspecified".
   type. The order of addition is unspecified. Integers wrap.
 - tt.reduce combines neighbours pairwise, as a tree, tt.scan by doubling distances: order is kept, association unspecified.
 - A load gives zero where the mask is off and there is no `other`. Masked-off pointers are never looked at.
+- What a block of a tensor descriptor has outside of the tensor reads as its padding, and is not written.
 - Lanes of a store go in row-major order, the last one wins; atomics are done lane by lane in that order. Programs run one
   after the other.
 - scf.for counts like Python's range: it tests before the first trip, and never overflows. The step must be positive.

@@ -11,12 +11,14 @@ import numpy as np
 from kernelpack.errors import LaunchError
 from kernelpack.ir.core import Block, Operation, Value, entry_function, functions
 from kernelpack.ir.dialect import Trait, attribute, definition, is_pure
+from kernelpack.ir.dialects.descriptors import REDUCTIONS, block_of
 from kernelpack.ir.dialects.tt import AXES
 from kernelpack.ir.formats import Array, normal
+from kernelpack.ir.interpret.descriptors import Descriptor, padding_of
 from kernelpack.ir.interpret.elementwise import ELEMENTWISE
 from kernelpack.ir.interpret.memory import Memory
 from kernelpack.ir.interpret.tiles import TILES, constant, reduce, scan, split
-from kernelpack.ir.types import IntegerType, PointerType, Type, element_of
+from kernelpack.ir.types import IntegerType, PointerType, Type, element_of, is_float
 
 Environment = dict[Value, Any]
 """What the values of a running function hold; regions share it with what encloses them."""
@@ -125,7 +127,42 @@ class _Machine:
 
     def atomic(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
         pointers, values, mask = (*operands, None)[:3]
-        return [self.memory.atomic(op, element_of(op.result.type), pointers, values, mask)]
+        return [self.memory.atomic(op, op.attributes["atomic_rmw_op"], element_of(op.result.type), pointers, values, mask)]
+
+    # ---- descriptors ----
+
+    def make_descriptor(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        rank = block_of(op.result.type).rank
+        return [Descriptor(block_of(op.result.type), operands[0], operands[1 : 1 + rank], operands[1 + rank :], padding_of(op))]
+
+    def descriptor_load(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        desc, *indices = operands
+        pointers, inside = desc.block_at(indices)
+        return [self.memory.load(op, desc.element, pointers, inside, desc.padding)]
+
+    def descriptor_store(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        desc, values, *indices = operands
+        pointers, inside = desc.block_at(indices)
+        self.memory.store(op, desc.element, pointers, values, inside)
+        return []
+
+    def descriptor_reduce(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        desc, values, *indices = operands
+        pointers, inside = desc.block_at(indices)
+        what = "fadd" if is_float(desc.element) else REDUCTIONS[op.attributes["kind"]]
+        self.memory.atomic(op, what, desc.element, pointers, values, inside)
+        return []
+
+    def descriptor_gather(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        desc, rows, column = operands
+        pointers, inside = desc.rows_at(rows, column)
+        return [self.memory.load(op, desc.element, pointers, inside, desc.padding)]
+
+    def descriptor_scatter(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        desc, rows, column, values = operands
+        pointers, inside = desc.rows_at(rows, column)
+        self.memory.store(op, desc.element, pointers, values, inside)
+        return []
 
     def call(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
         return self.block(self.functions[op.attributes["callee"]].body, operands, {})
@@ -195,6 +232,12 @@ _OTHERS: dict[str, Callable[[_Machine, Operation, Sequence[Any], Environment], l
     "tt.load": _Machine.load,
     "tt.store": _Machine.store,
     "tt.atomic_rmw": _Machine.atomic,
+    "tt.make_tensor_descriptor": _Machine.make_descriptor,
+    "tt.descriptor_load": _Machine.descriptor_load,
+    "tt.descriptor_store": _Machine.descriptor_store,
+    "tt.descriptor_reduce": _Machine.descriptor_reduce,
+    "tt.descriptor_gather": _Machine.descriptor_gather,
+    "tt.descriptor_scatter": _Machine.descriptor_scatter,
     "tt.call": _Machine.call,
     "tt.split": _Machine.split,
     "tt.reduce": _Machine.reduce,

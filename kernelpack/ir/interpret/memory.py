@@ -138,10 +138,10 @@ class Memory:
         for selected, view, places in self._places(op, flat, active, bytes_of(kind), writes=True):
             view[places] = bits[selected]
 
-    def atomic(self, op: Operation, kind: Type, pointers: Array, values: Array, mask: Array | None) -> Array:
+    def atomic(self, op: Operation, what: str, kind: Type, pointers: Array, values: Array, mask: Array | None) -> Array:
         """Combines values into memory lane by lane and returns what each lane found there (zero where the mask is off)."""
         flat, active = _lanes(pointers, mask)
-        combine = _ATOMIC[op.attributes["atomic_rmw_op"]]
+        combine = _ATOMIC[what]
         out: Array = np.zeros(np.shape(pointers), carrier(kind))
         found, operands = out.reshape(-1), np.broadcast_to(values, np.shape(pointers)).reshape(-1)
         for selected, view, places in self._places(op, flat, active, bytes_of(kind), writes=True):
@@ -191,7 +191,7 @@ def _lanes(pointers: Array, mask: Array | None) -> tuple[Array, Array]:
 
 
 def _bad_access(op: Operation, buffer: Buffer | None, address: int, width: int, lane: int, count: int) -> LaunchError:
-    verb = "reads" if op.name == "tt.load" else "writes"
+    verb = "reads" if op.name in ("tt.load", "tt.descriptor_load", "tt.descriptor_gather") else "writes"
     shape = op.operands[0].type
     lanes = f" ({count} lanes of {shape} do; the first is lane {lane})"
     if buffer is None:
