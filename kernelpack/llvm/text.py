@@ -83,7 +83,7 @@ class Emitter:
     """Collects the lines of one function and what the module must declare for it.
 
     Lines go to the current sink. `into` redirects them, so that code can be placed before a loop whose body is being written.
-    `features` names the instruction sets that lowering may use by intrinsic.
+    `features` names the instruction sets that lowering may use by intrinsic. `attachment` ends every line: where it comes from.
     """
 
     def __init__(self, features: frozenset[str] = frozenset()) -> None:
@@ -92,6 +92,7 @@ class Emitter:
         self.lines: list[str] = []
         self.declarations: set[str] = set()
         self.block = "entry"
+        self.attachment = ""
         self._sink = self.lines
         self._counter = 0
 
@@ -102,7 +103,7 @@ class Emitter:
         return f"%{hint}{self._counter}"
 
     def line(self, text: str) -> None:
-        self._sink.append("  " + text)
+        self._sink.append(f"  {text}{self.attachment}")
 
     def op(self, kind: str, text: str, hint: str = "v") -> Val:
         """Writes `%v = text` and returns %v as a value of type `kind`."""

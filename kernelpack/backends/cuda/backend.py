@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Device, Options, Stage, Tool
 from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
+from kernelpack.backends.cuda import ttng as _ttng  # noqa: F401
 from kernelpack.backends.cuda.architectures import ARCHITECTURES, architecture_of, runnable
 from kernelpack.backends.cuda.driver import device_capability, gpus
 from kernelpack.backends.cuda.jit import LoadedImage
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 PTX_FEATURE = "ptx"
 """`cuda:sm_80+ptx`: the image is PTX of a low ISA version, which drivers compile for sm_80 and everything newer."""
 _INTEGERS = (1, 8, 16, 32, 64)
+_LINE_INFORMATION = re.compile(
+    r"^(\t\.(loc|file)\b.*|\t\.section\t\.debug_.*|\$L__(tmp|func_begin|func_end)\d+:|\s*//.*)\n", re.MULTILINE
+)
 _STRUCTURE = frozenset(
     {"builtin.module", "tt.func", "tt.return", "scf.yield", "scf.condition", "tt.reduce.return", "tt.scan.return"}
 )
@@ -125,6 +129,7 @@ class CUDABackend(Backend):
         return disassemble(kernel.image)
 
     def code_of(self, text: str) -> str:
+        text = _LINE_INFORMATION.sub("", text)
         return re.sub(r"\.align \d+ (\w+_param_)", r"\1", text)  # of what a parameter points to: a hint that PTX carries along
 
     def load(self, kernel: CompiledKernel) -> LoadedImage:

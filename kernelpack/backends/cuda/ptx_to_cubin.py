@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpack.backends.base import Lowered
+from kernelpack.backends.cuda.cubin import without_embedded_ptx
 from kernelpack.backends.cuda.toolchain import find_ptxas, nvjitlink_version, ptxas_version
 from kernelpack.errors import BuildError
 
@@ -38,7 +39,7 @@ def ptx_to_cubin(ptx: str, lowered: Lowered) -> bytes:
             raise BuildError(f"{assembled.tool} reports {code} for {lowered.entry}: {meaning}\n{assembled.log.strip()}")
     lowered.metadata.update(resources(assembled.log))
     lowered.metadata["assembler"] = assembled.tool
-    return assembled.image
+    return without_embedded_ptx(assembled.image)
 
 
 def assemble(ptx: str, arch: str) -> Assembled:
@@ -59,7 +60,7 @@ def assemble_with_ptxas(ptx: str, arch: str, ptxas: Path) -> Assembled:
     with tempfile.TemporaryDirectory(prefix="kernelpack-") as folder:
         # fixed names in the working directory: the cubin must not depend on where it was made
         (Path(folder) / "kernel.ptx").write_text(ptx)
-        command = [str(ptxas), f"-arch={arch}", "-O3", "-v", "kernel.ptx", "-o", "kernel.cubin"]
+        command = [str(ptxas), f"-arch={arch}", "-O3", "-v", "-lineinfo", "kernel.ptx", "-o", "kernel.cubin"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         log = done.stdout + done.stderr
         if done.returncode:
@@ -78,7 +79,7 @@ def assemble_with_nvjitlink(ptx: str, arch: str) -> Assembled:
     from cuda.bindings import nvjitlink
 
     tool = f"nvJitLink {nvjitlink_version()}"
-    options = [f"-arch={arch}", "-O3", "-verbose"]
+    options = [f"-arch={arch}", "-O3", "-verbose", "-lineinfo"]
     handle = nvjitlink.create(len(options), options)
     try:
         data = ptx.encode()

@@ -16,9 +16,11 @@ from kernelpack.backends.cuda.lowering.rearrange import REARRANGE
 from kernelpack.backends.cuda.lowering.reduce import REDUCE
 from kernelpack.backends.cuda.lowering.shared_memory import SHARED_MEMORY
 from kernelpack.backends.cuda.lowering.state import GLOBAL, Lowering
+from kernelpack.backends.cuda.lowering.wgmma import WGMMA
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects.tt import argument_facts
 from kernelpack.ir.types import I1, PointerType, Type
+from kernelpack.llvm.debug_info import DebugInfo
 from kernelpack.llvm.text import Val, llvm_type
 
 LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
@@ -30,12 +32,18 @@ LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
     **ATOMICS,
     **REDUCE,
     **DOT,
+    **WGMMA,
 }
 
 
 def lower_function(function: Operation, architecture: Architecture, options: Options) -> str:
     """Returns the LLVM IR module of a kernel: a `ptx_kernel` function that takes the ttir parameters in order and nothing else."""
-    state = Lowering(architecture, options, AxisInfoAnalysis(function), LOWERINGS)
+    debug = DebugInfo(first=2)
+    subprogram = debug.function(function.attributes["sym_name"], function.location)
+    state = Lowering(
+        architecture, options, AxisInfoAnalysis(function), LOWERINGS, lambda location: debug.at(subprogram, location)
+    )
+    state.emit.attachment = state.attachment(function.location)
     parameters = []
     for argument, facts in zip(function.body.arguments, argument_facts(function), strict=True):
         name = f"%{argument.name or f'arg{argument.index}'}"
@@ -45,9 +53,11 @@ def lower_function(function: Operation, architecture: Architecture, options: Opt
         if argument.type == I1:
             value = state.emit.compare("icmp", "ne", value, Val("i8", "0"))
         state[argument] = [value]
+    if any(op.name in WGMMA for op in function.walk()):
+        state.warpgroup()
     state.block(function.body)
     state.emit.line("ret void")
-    return _module(function.attributes["sym_name"], parameters, state)
+    return _module(function.attributes["sym_name"], parameters, state, subprogram, debug)
 
 
 def parameter_type(kind: Type) -> str:
@@ -57,11 +67,12 @@ def parameter_type(kind: Type) -> str:
     return "i8" if kind == I1 else llvm_type(kind)
 
 
-def _module(name: str, parameters: list[str], state: Lowering) -> str:
+def _module(name: str, parameters: list[str], state: Lowering, subprogram: int | None, debug: DebugInfo) -> str:
     options = state.options
     limits = [f'"nvvm.reqntid"="{32 * options.num_warps}"']
     if options.maxnreg is not None:
         limits.append(f'"nvvm.maxnreg"="{options.maxnreg}"')
+    attached = "" if subprogram is None else f" !dbg !{subprogram}"
     return "\n".join(
         [
             'target triple = "nvptx64-nvidia-cuda"',
@@ -70,13 +81,14 @@ def _module(name: str, parameters: list[str], state: Lowering) -> str:
             "",
             *sorted(state.emit.declarations),
             "",
-            f"define ptx_kernel void @{name}({', '.join(parameters)}) {' '.join(limits)} {{",
+            f"define ptx_kernel void @{name}({', '.join(parameters)}) {' '.join(limits)}{attached} {{",
             "entry:",
             *state.emit.lines,
             "}",
             "",
             "!0 = distinct !{!0, !1}",
             '!1 = !{!"llvm.loop.unroll.disable"}',
+            *debug.lines(),
             "",
         ]
     )

@@ -9,7 +9,7 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.base import Options
 from kernelpack.backends.cuda.architectures import Architecture
 from kernelpack.backends.cuda.lowering.linear_code import I32, apply_linear, i32, thread_bases
-from kernelpack.ir.core import Block, Operation, Value
+from kernelpack.ir.core import Block, Location, Operation, Value
 from kernelpack.ir.types import IntegerType, PointerType, TensorType, Type, element_of
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.linear import LinearLayout
@@ -52,8 +52,11 @@ class Lowering:
         options: Options,
         facts: AxisInfoAnalysis,
         table: dict[str, Callable[[Lowering, Operation], None]],
+        attachment: Callable[[Location], str] = lambda location: "",
     ) -> None:
+        """`attachment` gives what an instruction of a source location carries."""
         self.emit = Emitter()
+        self.attachment = attachment
         self.architecture = architecture
         self.options = options
         self.facts = facts
@@ -67,6 +70,9 @@ class Lowering:
         self.tid = self.emit.call(I32, "llvm.nvvm.read.ptx.sreg.tid.x", [])
         self.memory = Val(SHARED, "@shared_memory")
 
+        self.warpgroups: dict[Val, Val] = {}
+        """The number of the thread's warpgroup by the thread's index that it was computed from."""
+
     # ---- operations ----
 
     def block(self, block: Block) -> None:
@@ -75,7 +81,10 @@ class Lowering:
             self.operation(op)
 
     def operation(self, op: Operation) -> None:
+        outer = self.emit.attachment
+        self.emit.attachment = self.attachment(op.location) or outer
         self.table[op.name](self, op)
+        self.emit.attachment = outer
 
     def __getitem__(self, value: Value) -> list[Val]:
         return self.values[value]
@@ -96,6 +105,14 @@ class Lowering:
     @property
     def num_warps(self) -> int:
         return self.options.num_warps
+
+    def warpgroup(self) -> Val:
+        """Returns the number of the thread's warpgroup, in a register that the assembler knows to be the same in a warp. Call it
+        once where the thread's index is defined: later calls reuse that."""
+        if self.tid not in self.warpgroups:
+            number = self.emit.binary("lshr", self.tid, i32(7))
+            self.warpgroups[self.tid] = self._shuffle_word("idx", number, i32(0), i32(31))
+        return self.warpgroups[self.tid]
 
     def lane(self) -> Val:
         return self.emit.binary("and", self.tid, i32(31))
@@ -189,11 +206,15 @@ class Lowering:
 
     # ---- inline assembly ----
 
-    def asm(self, kind: str, text: str, constraints: str, arguments: Sequence[Val], *, pure: bool = False) -> Val:
-        """Emits PTX as inline assembly. `pure` is for code without effects; `.sync` instructions must not be pure."""
+    def asm(
+        self, kind: str, text: str, constraints: str, arguments: Sequence[Val], *, pure: bool = False, sync: bool = False
+    ) -> Val:
+        """Emits PTX as inline assembly. `pure` is for code without effects, `sync` for instructions that the threads of a warp
+        execute together: LLVM then does not copy them into branches."""
         effect = "" if pure else "sideeffect "
         body = text.replace("\n", "\\0A\\09")
         call = f'call {kind} asm {effect}"{body}", "{constraints}"({", ".join(map(str, arguments))})'
+        call += " convergent" if sync else ""
         if kind == "void":
             self.emit.line(call)
             return Val("void", "")
