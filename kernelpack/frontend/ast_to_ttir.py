@@ -14,15 +14,15 @@ from kernelpack.backends.base import Fact
 from kernelpack.errors import CompilationError
 from kernelpack.frontend.control_flow import ControlFlow
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.frontend.scope import describe_type, mangle, replace_tensors, tensors_in
+from kernelpack.frontend.scope import describe_type, mangle, parts_of, replace_tensors, tensors_in
 from kernelpack.frontend.source import location_of
 from kernelpack.frontend.visitor import Visitor
 from kernelpack.ir.core import Attribute, Block, Builder, Location, Operation, Region, Value, module
 from kernelpack.ir.dialect import is_pure
 from kernelpack.ir.types import FunctionType
 from kernelpack.ir.verify import verify
-from kernelpack.language.types import parse_type
-from kernelpack.language.values import tensor, unwrap
+from kernelpack.language.types import dtype, int32, int64, parse_type, pointer_type, tensor_descriptor_type
+from kernelpack.language.values import aggregate, tensor, tensor_descriptor, unwrap
 
 
 def ast_to_ttir(
@@ -64,8 +64,7 @@ def _kernel_arguments(fn: JITFunction, signature: Mapping[str, str], constexprs:
                     location=fn.location,
                 )
             try:
-                kind = parse_type(signature[param.name])
-                arguments[param.name] = tensor(Value(kind.to_ir()), kind)
+                arguments[param.name] = _shown(parse_type(signature[param.name]))
             except ValueError as problem:
                 raise CompilationError(f"argument {param.name} of {fn.__name__}: {problem}", location=fn.location) from None
         elif param.has_default:
@@ -77,6 +76,15 @@ def _kernel_arguments(fn: JITFunction, signature: Mapping[str, str], constexprs:
                 cure="give its value" if param.is_constexpr else "give its type in the signature, or a value",
             )
     return arguments
+
+
+def _shown(kind: dtype) -> tensor | aggregate:
+    """Returns a value that only shows the type of a run-time argument."""
+    if not isinstance(kind, tensor_descriptor_type):
+        return tensor(Value(kind.to_ir()), kind)
+    base, size, step = (tensor(Value(part.to_ir()), part) for part in (pointer_type(kind.element_ty), int32, int64))
+    rank = len(kind.block_type.shape)
+    return tensor_descriptor(kind, base, [size] * rank, [step] * (rank - 1))
 
 
 def _attach_facts(fn: JITFunction, op: Operation, facts: Sequence[Fact]) -> None:
@@ -189,6 +197,9 @@ class ModuleGenerator:
 
 
 def _as_parameter(block: Block, name: str, value: Any) -> Any:
+    """Returns an argument as the function sees it. The parts of an aggregate are parameters of their own: `name_part`."""
+    if isinstance(value, aggregate):
+        return value.with_parts([_as_parameter(block, f"{name}_{part}", entry) for part, entry in value.parts().items()])
     return replace_tensors(value, lambda entry: tensor(block.add_argument(entry.handle.type, name), entry.type))
 
 
@@ -200,8 +211,9 @@ def _specialization(value: Any) -> Any:
     """Returns what a function is compiled for, of one argument: hashable, and different wherever the code could differ."""
     if isinstance(value, tensor):
         return value.type
-    if isinstance(value, tuple):
-        return (type(value), *(_specialization(entry) for entry in value))
+    if isinstance(value, (tuple, aggregate)):
+        kind = value.type if isinstance(value, aggregate) else type(value)
+        return (kind, *(_specialization(entry) for entry in parts_of(value)))
     if value is None or isinstance(value, (bool, int, float, str)):
         return (type(value), repr(value))
     return value

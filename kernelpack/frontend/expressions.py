@@ -11,14 +11,14 @@ from types import ModuleType
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import semantic, suggestions, tiles
+from kernelpack.frontend import buffers, semantic, suggestions, tiles
 from kernelpack.frontend.jit import JITFunction, is_constexpr_function
 from kernelpack.frontend.scope import Undefined, describe_type, tensors_in
 from kernelpack.frontend.visitor import Visitor
 from kernelpack.language.builtin import METHODS, BoundMethod, builtin_signature
 from kernelpack.language.types import dtype
 from kernelpack.language.unsupported import UNSUPPORTED
-from kernelpack.language.values import constexpr, tensor, unwrap
+from kernelpack.language.values import aggregate, constexpr, tensor, unwrap
 
 # operator: (its symbol in semantic.py, Python's function)
 BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -195,6 +195,8 @@ class Expressions(Visitor):
         name = node.attr
         if isinstance(value, tensor):
             return self.tensor_attribute(value, name)
+        if isinstance(value, aggregate):
+            return self.aggregate_attribute(value, name)
         if isinstance(value, ModuleType):
             return self.module_attribute(node, value, name)
         if semantic.is_number(value):
@@ -209,6 +211,8 @@ class Expressions(Visitor):
         return found
 
     def tensor_attribute(self, value: tensor, name: str) -> Any:
+        if isinstance(value.type, buffers.buffer_type):
+            return buffers.attribute(self.builder, value, name)
         if name == "T":
             return tiles.transpose(self.builder, value)
         if name in _TENSOR_ATTRIBUTES:
@@ -217,6 +221,16 @@ class Expressions(Visitor):
             return BoundMethod(METHODS[name], value)
         raise CompilationError(
             f"run-time values have no attribute {name!r}", cure=suggestions.for_attribute(name, [*METHODS, *_TENSOR_ATTRIBUTES])
+        )
+
+    def aggregate_attribute(self, value: aggregate, name: str) -> Any:
+        if name in value.attributes:
+            return getattr(value, name)
+        if name in value.methods:
+            return BoundMethod(value.methods[name], value)
+        raise CompilationError(
+            f"a {type(value).__name__} has no attribute {name!r}",
+            cure=suggestions.for_attribute(name, [*value.methods, *value.attributes]),
         )
 
     def number_attribute(self, value: Any, name: str) -> Any:
@@ -250,7 +264,8 @@ class Expressions(Visitor):
                 f"{value.__name__} is launched with a grid from outside only", cure=f"call it: {value.__name__}(...)"
             )
         if isinstance(value, tensor):
-            return tiles.index(self.builder, value, key if isinstance(key, tuple) else (key,))
+            index = buffers.index if isinstance(value.type, buffers.buffer_type) else tiles.index
+            return index(self.builder, value, key if isinstance(key, tuple) else (key,))
         if isinstance(value, (tuple, str)):
             if next(tensors_in(key), None) is not None:
                 raise CompilationError(

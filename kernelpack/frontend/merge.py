@@ -7,10 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelpack.frontend import semantic
-from kernelpack.frontend.scope import Scope, Undefined, describe_type, replace_tensors, same_constant
+from kernelpack.frontend.scope import (
+    Scope,
+    Undefined,
+    describe_type,
+    parts_of,
+    replace_tensors,
+    same_constant,
+    same_kind,
+    with_parts,
+)
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.language.types import dtype, int64
-from kernelpack.language.values import tensor
+from kernelpack.language.values import aggregate, tensor
 
 
 @dataclass(frozen=True)
@@ -57,8 +66,10 @@ class Merge:
         """Returns the value that is `first` on one path and `second` on the other; they must be `mergeable`."""
         if _is_same(first, second):
             return first
-        if isinstance(first, tuple):
-            return tuple(self.add(a, b, name=name) for a, b in zip(first, second, strict=True))
+        if isinstance(first, (tuple, aggregate)):
+            return with_parts(
+                first, [self.add(a, b, name=name) for a, b in zip(parts_of(first), parts_of(second), strict=True)]
+            )
         sides = []
         for path, value in zip(self.paths, (first, second), strict=True):
             with semantic.inside(self.builder, path.block):
@@ -144,8 +155,9 @@ def mergeable(first: Any, second: Any, *, numbers: bool = False) -> bool:
     """
     if _is_same(first, second):
         return True
-    if isinstance(first, tuple) and isinstance(second, tuple):
-        return len(first) == len(second) and all(mergeable(a, b, numbers=numbers) for a, b in zip(first, second, strict=True))
+    if isinstance(first, (tuple, aggregate)) and isinstance(second, (tuple, aggregate)):
+        pairs = zip(parts_of(first), parts_of(second), strict=False)
+        return same_kind(first, second) and all(mergeable(a, b, numbers=numbers) for a, b in pairs)
     if not numbers and semantic.is_number(first) and semantic.is_number(second):
         return False
     kinds = _types(first, second)
@@ -163,7 +175,7 @@ def _types(*values: Any) -> Sequence[dtype] | None:
 
 
 def _is_same(first: Any, second: Any) -> bool:
-    if isinstance(first, (tensor, tuple)) or isinstance(second, (tensor, tuple)):
+    if isinstance(first, (tensor, tuple, aggregate)) or isinstance(second, (tensor, tuple, aggregate)):
         return first is second
     return same_constant(first, second)
 

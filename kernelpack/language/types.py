@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Sequence
 
 from kernelpack.errors import CompilationError
@@ -318,6 +319,48 @@ class block_type(dtype):
         return self.name
 
 
+class tensor_descriptor_type(dtype):
+    """A descriptor of a tensor that is read and written in blocks of `block_shape`. `padding` is what lies outside: zero or nan."""
+
+    def __new__(cls, element_ty: dtype, block_shape: Sequence[int], padding: str = "zero") -> tensor_descriptor_type:
+        self = object.__new__(cls)
+        self.block_type = block_type(element_ty, block_shape)
+        self.padding = padding
+        more = "" if padding == "zero" else f", {padding}"
+        self.name = f"tensordesc<{element_ty}{list(self.block_type.shape)}{more}>"
+        return self
+
+    block_type: block_type
+    padding: str
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tensor_descriptor_type, (self.element_ty, self.block_type.shape, self.padding)
+
+    @property
+    def element_ty(self) -> dtype:
+        return self.block_type.element_ty
+
+    def to_ir(self) -> ir.Type:
+        block = self.block_type.to_ir()
+        assert isinstance(block, ir.TensorType)
+        return ir.TensorDescType(block)
+
+    def mangle(self) -> str:
+        return f"D{self.block_type.mangle()}{self.padding}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tensor_descriptor_type) and (self.block_type, self.padding) == (
+            other.block_type,
+            other.padding,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.padding))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
 def check_shape(shape: Sequence[object]) -> tuple[int, ...]:
     """Returns a shape as ints. Raises CompilationError where an extent is no compile-time power of two, or the tile too big."""
     extents: list[int] = []
@@ -370,7 +413,12 @@ _SIGNATURE_NAMES = {
 
 
 def parse_type(text: str) -> dtype:
-    """Returns the type that a signature's text names: `*fp32`, `*ki8` (const), `i32`, `u8`, `bf16` ... Raises ValueError."""
+    """Returns the type that a signature's text names: `*fp32`, `*ki8` (const), `i32`, `u8`, `bf16`, `tensordesc<fp16[64, 32]>`,
+    `tensordesc<fp16[64, 32], nan>` ... Raises ValueError."""
+    descriptor = re.fullmatch(r"tensordesc<(\w+)\[([\d, ]+)\](?:, (nan|zero))?>", text)
+    if descriptor is not None:
+        extents = [int(extent) for extent in descriptor[2].split(",")]
+        return tensor_descriptor_type(parse_type(descriptor[1]), extents, descriptor[3] or "zero")
     if text.startswith("*"):
         const = text.startswith("*k")
         return pointer_type(parse_type(text[2:] if const else text[1:]), const=const)

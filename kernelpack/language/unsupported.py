@@ -21,9 +21,7 @@ UNSUPPORTED: dict[str, str] = {
     "gather": "load through computed pointers",
     "histogram": _LATER,
     "inline_asm_elementwise": "use tl.math; kernels are compiled for CPUs too",
-    "load_tensor_descriptor": _BLOCK_POINTERS,
     "make_block_ptr": _BLOCK_POINTERS,
-    "make_tensor_descriptor": _BLOCK_POINTERS,
     "map_elementwise": _LATER,
     "philox": _RANDOM,
     "pow": "write x * x, or tl.exp2(y * tl.log2(x))",
@@ -31,7 +29,6 @@ UNSUPPORTED: dict[str, str] = {
     "randint": _RANDOM,
     "randn": _RANDOM,
     "sort": _LATER,
-    "store_tensor_descriptor": _BLOCK_POINTERS,
     "topk": _LATER,
     "xor_sum": "use tl.reduce with a @jit function that returns a ^ b",
 }

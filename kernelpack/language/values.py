@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Value
-from kernelpack.language.types import block_type, dtype
+from kernelpack.language.types import block_type, dtype, tensor_descriptor_type
 
 
 class constexpr:
@@ -77,6 +77,25 @@ def _add_operators() -> None:
 _add_operators()
 
 
+class aggregate:
+    """A run-time value that consists of others. Values of equal `type` differ in nothing but their parts.
+
+    Inside kernels it has the `attributes` named, and `methods`: functions of the language that take it first.
+    """
+
+    attributes: ClassVar[tuple[str, ...]] = ()
+    methods: ClassVar[dict[str, Any]] = {}
+    type: dtype
+
+    def parts(self) -> dict[str, Any]:
+        """Returns what the value consists of, by name."""
+        raise NotImplementedError
+
+    def with_parts(self, parts: Sequence[Any]) -> aggregate:
+        """Returns a value of the same type that consists of others, in the order of `parts`."""
+        raise NotImplementedError
+
+
 class tensor:
     """A run-time value of a kernel: a scalar, a pointer, or a tile of either. Wraps the IR value with the signed type.
 
@@ -110,3 +129,46 @@ class tensor:
 
     def __repr__(self) -> str:
         return f"tensor[{self.type}]"
+
+
+class tensor_descriptor(aggregate):
+    """A tensor in global memory, read and written a block at a time by the coordinates of the block's first element.
+
+    `shape` holds int32 sizes, `strides` int64 distances in elements; the last stride is always 1, and no part of the value.
+    """
+
+    attributes = ("block_shape", "block_type", "dtype", "shape", "strides", "type")
+    methods: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, type: tensor_descriptor_type, base: tensor, shape: Sequence[tensor], strides: Sequence[tensor]) -> None:
+        self.type: tensor_descriptor_type = type
+        self.base = base
+        self.shape = tuple(shape)
+        self.outer_strides = tuple(strides)
+
+    @property
+    def dtype(self) -> dtype:
+        return self.type.element_ty
+
+    @property
+    def block_type(self) -> block_type:
+        return self.type.block_type
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        return self.type.block_type.shape
+
+    @property
+    def strides(self) -> tuple[Any, ...]:
+        return (*self.outer_strides, 1)
+
+    def parts(self) -> dict[str, Any]:
+        sizes = {f"shape_{axis}": size for axis, size in enumerate(self.shape)}
+        return {"base": self.base, **sizes, **{f"stride_{axis}": step for axis, step in enumerate(self.outer_strides)}}
+
+    def with_parts(self, parts: Sequence[Any]) -> tensor_descriptor:
+        rank = len(self.shape)
+        return tensor_descriptor(self.type, parts[0], parts[1 : 1 + rank], parts[1 + rank :])
+
+    def __repr__(self) -> str:
+        return f"tensor_descriptor[{self.type}]"

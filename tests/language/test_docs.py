@@ -8,11 +8,18 @@ from pathlib import Path
 import kernelpack.language as tl
 
 DOCS = Path(__file__).parents[2] / "docs" / "language.md"
-NOT_FOR_KERNELS = {"block_type", "dtype", "pointer_type", "tensor", "void"}  # types that annotations and host code speak of
+NOT_FOR_KERNELS = {
+    "block_type",
+    "dtype",
+    "pointer_type",
+    "tensor",
+    "tensor_descriptor",
+    "void",
+}  # types that annotations and host code speak of
 
 
 def test_the_page_and_the_language_agree() -> None:
     named = {name.partition(".")[0] for name in re.findall(r"\btl\.([A-Za-z]\w*(?:\.\w+)*)", DOCS.read_text())}
-    public = {*tl.core.__all__, *tl.math.__all__, *tl.standard.__all__}
+    public = {*tl.core.__all__, *tl.descriptors.__all__, *tl.math.__all__, *tl.standard.__all__}
     assert sorted(name for name in named if not hasattr(tl, name)) == []
     assert sorted(public - named - NOT_FOR_KERNELS) == []

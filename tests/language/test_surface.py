@@ -38,7 +38,9 @@ def test_modules_can_be_imported_in_any_order(first: str) -> None:
 
 @pytest.mark.parametrize("module", [tl, tl.math])
 def test_public_names_are_documented_functions_or_types(module: object) -> None:
-    for name in [*tl.core.__all__, *tl.math.__all__, *tl.standard.__all__] if module is tl else tl.math.__all__:
+    for name in (
+        [*tl.core.__all__, *tl.descriptors.__all__, *tl.math.__all__, *tl.standard.__all__] if module is tl else tl.math.__all__
+    ):
         value = getattr(module, name)
         assert value.__doc__ if callable(value) else isinstance(value, tl.dtype), name
 
