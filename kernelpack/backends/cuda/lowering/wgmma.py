@@ -1,0 +1,195 @@
+"""Products of warpgroups: wgmma on tiles in swizzled shared memory, asynchronous until a wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernelpack.backends.cuda.lowering.linear_code import I32, apply_linear, i32
+from kernelpack.backends.cuda.lowering.state import Lowering
+from kernelpack.backends.cuda.warpgroup import (
+    INSTRUCTIONS,
+    MOST_COLUMNS,
+    ROWS,
+    WARPS,
+    OperandTile,
+    WarpgroupInstruction,
+    tile_of,
+)
+from kernelpack.errors import CompilationError
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import attribute
+from kernelpack.ir.types import MemDescType, element_of, shape_of
+from kernelpack.layout.encoding import layout_of
+from kernelpack.layout.linear import Basis, LinearLayout, log2
+from kernelpack.llvm.text import Val, llvm_type
+
+_REGISTERS = {"float": "f", "i32": "r"}
+"""Constraint letters of the registers that accumulators lie in."""
+
+
+class _Descriptors:
+    """The descriptors of one operand: the address of its buffer and the warpgroup's part of it, moved by constants."""
+
+    def __init__(self, state: Lowering, operand: Value, tile: OperandTile, moves: Sequence[int]) -> None:
+        """`moves` says by how many bytes each bit of the warpgroup's number moves it."""
+        emit = state.emit
+        self.state, self.tile = state, tile
+        address = emit.cast("ptrtoint", state.addresses[operand], I32)
+        if any(moves):
+            address = emit.binary("add", address, apply_linear(emit, state.warpgroup(), moves))
+        field = emit.binary("and", emit.binary("lshr", address, i32(4)), i32(0x3FFF))
+        fixed = tile.fixed_bits - (1 << 64 if tile.fixed_bits >> 63 else 0)
+        self.first = emit.binary("or", emit.cast("zext", field, "i64"), Val("i64", str(fixed)))
+
+    def at(self, mn: int, k: int) -> Val:
+        offset = self.tile.offset(mn, k) >> 4
+        return self.state.emit.binary("add", self.first, Val("i64", str(offset))) if offset else self.first
+
+
+class _Rows:
+    """Operand A in registers: for each k-step the words that a thread passes, row by row and then along K."""
+
+    def __init__(self, state: Lowering, value: Value, instruction: WarpgroupInstruction) -> None:
+        self.state, self.instruction = state, instruction
+        self.registers = state[value]
+        self.places = {place: index for index, place in enumerate(layout_of(value).images("register"))}
+
+    def at(self, m: int, k: int) -> list[Val]:
+        per = 32 // self.instruction.bits
+        half = self.instruction.k // 2
+        corners = [(m + row, k + column) for column in (0, half) for row in (0, 8)]
+        return [
+            self.state.pack([self.registers[self.places[row, column + step]] for step in range(per)]) for row, column in corners
+        ]
+
+
+def _warp_group_dot(state: Lowering, op: Operation) -> None:
+    a, b, c = op.operands
+    instruction = INSTRUCTIONS[element_of(a.type)]
+    layout = layout_of(op.result)
+    places = layout.images("register")
+    registers: dict[Basis, Val | None] = dict(zip(places, _initial(state, c), strict=True))
+    # in one of the N warpgroups along the columns, a thread holds these; an instruction computes up to 256 of them
+    columns = _extent(layout, 1)
+    width = min(columns, MOST_COLUMNS)
+    right = _Descriptors(state, b, _tile(op, b, 0), _moves(layout, _tile(op, b, 0), 1))
+    left: _Descriptors | _Rows
+    if isinstance(a.type, MemDescType):
+        left = _Descriptors(state, a, _tile(op, a, 1), _moves(layout, _tile(op, a, 1), 0))
+    else:
+        left = _Rows(state, a, instruction)
+    transposed = [descriptors.tile.mn_major for descriptors in (left, right) if isinstance(descriptors, _Descriptors)]
+    state.asm("void", "wgmma.fence.sync.aligned;", "~{memory}", [], sync=True)
+    depth = shape_of(a.type)[-1]
+    for m in sorted({place[0] - place[0] % ROWS for place in places}):
+        for n in range(0, columns, width):
+            held = [place for place in places if place[0] // ROWS * ROWS == m and n <= place[1] < n + width]
+            held.sort(key=lambda place: (place[1] // 8, place[0] % 16, place[1]))
+            total = [registers[place] for place in held]
+            for k in range(0, depth, instruction.k):
+                total = _issue(state, instruction, width, left.at(m, k), right.at(n, k), total, transposed, bool(k))
+            registers.update(zip(held, total, strict=True))
+    state.asm("void", "wgmma.commit_group.sync.aligned;", "~{memory}", [], sync=True)
+    result = [register for place in places if (register := registers[place]) is not None]
+    state[op.result] = result if attribute(op, "isAsync") else _wait(state, 0, result)
+
+
+def _initial(state: Lowering, c: Value) -> Sequence[Val | None]:
+    """Returns the registers of the sum so far; None where it is zero, which the first instruction then need not read."""
+    op = c.defining_op
+    if op is not None and op.name == "arith.constant" and op.attributes["value"] == 0:
+        return [None] * layout_of(c).in_size("register")
+    return state[c]
+
+
+def _issue(
+    state: Lowering,
+    instruction: WarpgroupInstruction,
+    width: int,
+    a: Val | list[Val],
+    b: Val,
+    total: Sequence[Val | None],
+    transposed: Sequence[bool],
+    started: bool,
+) -> list[Val | None]:
+    """Emits one wgmma (PTX ISA, wgmma.mma_async) whose results are tied to the sums that it adds to."""
+    kind = llvm_type(instruction.accumulator)
+    count = len(total)
+    empty = total[0] is None
+    sources = a if isinstance(a, list) else [a]
+    outputs = ", ".join(f"${index}" for index in range(count))
+    left = ", ".join(f"${count + index}" for index in range(len(sources)))
+    right = f"${count + len(sources)}"
+    flags = ["p"]
+    if instruction.scales:
+        flags += ["1", "1"]
+    if instruction.transposes:
+        flags += [str(int(flag)) for flag in transposed]
+    text = (
+        "{\n.reg .pred p;\n"
+        f"setp.ne.b32 p, {0 if empty else 1}, 0;\n"
+        f"wgmma.mma_async.sync.aligned.m{ROWS}n{width}k{instruction.k}.{instruction.types} "
+        f"{{{outputs}}}, {'{' + left + '}' if isinstance(a, list) else left}, {right}, {', '.join(flags)};\n}}"
+    )
+    letters = ["r"] * len(sources) if isinstance(a, list) else ["l"]
+    constraints = ",".join([f"={_REGISTERS[kind]}"] * count + letters + ["l"] + [str(index) for index in range(count)])
+    arguments = [*sources, b, *(Val(kind, "undef") if value is None else value for value in total)]
+    result = state.asm("{" + ", ".join([kind] * count) + "}", text, constraints, arguments, sync=True)
+    return list(state.fields(result, [kind] * count))
+
+
+def _extent(layout: LinearLayout, axis: int) -> int:
+    """Returns how many elements along a dimension a warpgroup holds: behind each other."""
+    inside = [basis[axis] for name in ("register", "lane") for basis in layout.bases(name)]
+    inside += [basis[axis] for basis in layout.bases("warp")[: log2(WARPS)]]
+    return 1 << sum(1 for value in inside if value)
+
+
+def _tile(op: Operation, operand: Value, k_axis: int) -> OperandTile:
+    tile = tile_of(operand.type, k_axis)
+    if tile is None:
+        raise CompilationError(
+            f"wgmma cannot read a tile of shared memory of type {operand.type}",
+            location=op.location.source,
+            cure="its buffer needs the layout of a TMA tile, and 8-bit and 32-bit elements lie along the summed dimension",
+        )
+    return tile
+
+
+def _moves(layout: LinearLayout, tile: OperandTile, axis: int) -> list[int]:
+    """Returns by how many bytes each bit of the warpgroup's number moves what it reads of an operand: of A axis 0, of B axis 1."""
+    return [tile.offset(basis[axis], 0) for basis in layout.bases("warp")[log2(WARPS) :]]
+
+
+def _warp_group_dot_wait(state: Lowering, op: Operation) -> None:
+    registers = [register for operand in op.operands for register in state[operand]]
+    waited = _wait(state, op.attributes["pendings"], registers)
+    for operand, result in zip(op.operands, op.results, strict=True):
+        count = len(state[operand])
+        state[result], waited = waited[:count], waited[count:]
+
+
+def _wait(state: Lowering, pendings: int, registers: Sequence[Val]) -> list[Val]:
+    """Waits until at most `pendings` groups are in flight. The registers that become readable are tied, which is what tells LLVM
+    that they may not be read before."""
+    text = f"wgmma.wait_group.sync.aligned {pendings};"
+    if not registers:
+        state.asm("void", text, "~{memory}", [], sync=True)
+        return []
+    kinds = [register.type for register in registers]
+    outputs = [f"={_REGISTERS[kind]}" for kind in kinds]
+    constraints = ",".join([*outputs, *map(str, range(len(kinds))), "~{memory}"])
+    if len(kinds) == 1:
+        return [state.asm(kinds[0], text, constraints, registers, sync=True)]
+    return state.fields(state.asm("{" + ", ".join(kinds) + "}", text, constraints, registers, sync=True), kinds)
+
+
+def _fence_async_shared(state: Lowering, op: Operation) -> None:
+    state.asm("void", "fence.proxy.async.shared::cta;", "~{memory}", [])
+
+
+WGMMA: dict[str, Callable[[Lowering, Operation], None]] = {
+    "ttng.warp_group_dot": _warp_group_dot,
+    "ttng.warp_group_dot_wait": _warp_group_dot_wait,
+    "ttng.fence_async_shared": _fence_async_shared,
+}
