@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kernelpack import language
+    from kernelpack import language, testing
     from kernelpack.frontend.jit import JITFunction, constexpr_function, jit
     from kernelpack.language.integers import cdiv, next_power_of_2
     from kernelpack.language.values import constexpr
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kernelpack.opgen.host_runtime import broadcast_strides, check, collapse_rows, empty, empty_like, empty_strided
     from kernelpack.opgen.load import load
     from kernelpack.opgen.op import Op, op
+    from kernelpack.runtime.autotune import autotune, heuristics
 
 _HOMES = {
     "language": ("language",),
@@ -30,6 +31,8 @@ _HOMES = {
     "opgen.host_runtime": ("broadcast_strides", "check", "collapse_rows", "empty", "empty_like", "empty_strided"),
     "opgen.load": ("load",),
     "opgen.op": ("Op", "op"),
+    "runtime.autotune": ("autotune", "heuristics"),
+    "testing": ("testing",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -38,6 +41,7 @@ __all__ = [
     "JITFunction",
     "Op",
     "aligned",
+    "autotune",
     "broadcast_strides",
     "cdiv",
     "check",
@@ -47,12 +51,14 @@ __all__ = [
     "empty",
     "empty_like",
     "empty_strided",
+    "heuristics",
     "jit",
     "language",
     "load",
     "next_power_of_2",
     "op",
     "same_as",
+    "testing",
 ]
 
 

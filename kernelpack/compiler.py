@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kernelpack.backends.base import Fact, Lowered, Options, Parameter, backend_of
@@ -77,3 +79,16 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
         lowered.entry, target, options, parameters, facts, name, value, lowered.metadata, stages,
         hashlib.sha256(code.encode()).hexdigest(),
     )  # fmt: skip
+
+
+@functools.cache
+def source_hash(*more: str) -> str:
+    """Returns the hash of the compiler's own source, and of `more` files of kernelpack: a changed compiler compiles anew."""
+    root = Path(__file__).parent
+    rooms = ("frontend", "language", "ir", "passes", "analysis", "layout", "llvm", "backends")
+    files = [path for room in rooms for path in sorted((root / room).rglob("*.py"))]
+    digest = hashlib.sha256()
+    for path in [*files, *(root / name for name in ("compiler.py", "target.py", *more))]:
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import enum
 import hashlib
-from collections.abc import Iterator
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from types import CellType, ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernelpack.frontend.source import innermost, source_of
 from kernelpack.language.types import dtype
@@ -51,6 +51,60 @@ def _describe(function: Any, done: dict[int, str]) -> Iterator[str]:
         elif isinstance(value, (dtype, bool, int, float, str, tuple, enum.Enum, type(None))):
             seen.append(f"{name} is {value!r}")
     yield "\n".join([plain.__qualname__, options, source.text, *sorted(set(seen))])
+
+
+class Binding(NamedTuple):
+    """A name that a function reads from outside, and what it stood for."""
+
+    look_up: Callable[[str], Any]
+    name: str
+    value: Any
+
+    def holds(self) -> bool:
+        """Whether the name still stands for the same object."""
+        return self.look_up(self.name) is self.value
+
+
+def bindings_of(function: JITFunction) -> list[Binding]:
+    """Returns the names that a function, and those that it can reach, read from outside: while they all hold, so does its
+    cache key, which takes a thousand times longer to make than they take to check."""
+    from kernelpack.frontend.jit import JITFunction, is_constexpr_function
+
+    found: dict[tuple[Any, str], Binding] = {}
+    reached: list[Any] = [function]
+    done: set[int] = set()
+    while reached:
+        plain = innermost(reached.pop())
+        if id(plain) in done:
+            continue
+        done.add(id(plain))
+        cells = dict(zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True))
+        for node in ast.walk(source_of(plain).tree):
+            for binding in _bindings(node, plain.__globals__, cells):
+                found.setdefault((id(binding.value), binding.name), binding)
+                value = unwrap(binding.value)
+                if isinstance(value, JITFunction) or is_constexpr_function(value):
+                    reached.append(value)
+    return list(found.values())
+
+
+def _bindings(node: ast.AST, names: dict[str, Any], cells: dict[str, CellType]) -> Iterator[Binding]:
+    """Yields what a name stands for, or an attribute of a module."""
+    if isinstance(node, ast.Name) and node.id in cells:
+
+        def contents(name: str) -> Any:
+            try:
+                return cells[name].cell_contents
+            except ValueError:  # not assigned yet
+                return None
+
+        yield Binding(contents, node.id, contents(node.id))
+    elif isinstance(node, ast.Name) and node.id in names:
+        yield Binding(names.get, node.id, names[node.id])
+    elif isinstance(node, ast.Attribute):
+        outer = _resolve(node.value, names)
+        if outer is not None and isinstance(outer[1], ModuleType) and hasattr(outer[1], node.attr):
+            yield Binding(vars(outer[1]).get, node.attr, vars(outer[1]).get(node.attr))
 
 
 def _text_hash(function: Any) -> str:

@@ -32,7 +32,26 @@ class KernelParam:
     do_not_specialize_on_alignment: bool
 
 
-class JITFunction:
+class Launchable:
+    """What `kernel[grid](*args)` launches: a kernel, or one behind autotune or heuristics, which call the next one's `run`."""
+
+    __name__: str
+    arg_names: list[str]
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Compiles where this is the first call of its kind, and launches, unless `warmup`. Returns what was launched."""
+        raise NotImplementedError
+
+    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
+        """Compiles for a call's arguments without launching."""
+        return self.run(*args, grid=grid, warmup=True, **kwargs)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """Returns a launcher: `kernel[grid](*args, **kwargs)`."""
+        return functools.partial(self.run, grid=grid)
+
+
+class JITFunction(Launchable):
     """A function in the kernel language.
 
     `kernel[grid](*args)` launches it; other @jit functions call it. Its source is read when it is first compiled.
@@ -113,14 +132,13 @@ class JITFunction:
                 names.pop(name, None)
         return names
 
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """Returns a launcher: `kernel[grid](*args, **kwargs)`."""
+    @functools.cached_property
+    def _launcher(self) -> Any:
+        launcher = importlib.import_module("kernelpack.runtime.launcher")  # late: compiling offline launches nothing
+        return launcher.Launcher(self)
 
-        def launch(*args: Any, **kwargs: Any) -> Any:
-            launcher = importlib.import_module("kernelpack.runtime.launcher")  # late: compiling offline launches nothing
-            return launcher.launch(self, grid, args, kwargs)
-
-        return launch
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        return self._launcher.launch(grid, args, kwargs, warmup)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise CompilationError(

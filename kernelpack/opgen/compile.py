@@ -13,7 +13,7 @@ from typing import Any
 import kernelpack
 from kernelpack import knobs
 from kernelpack.backends.base import backend_of
-from kernelpack.compiler import CompiledKernel
+from kernelpack.compiler import CompiledKernel, source_hash
 from kernelpack.errors import CompilationError, KernelpackError, PackError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction
@@ -216,13 +216,5 @@ class _Store:
 
 
 def _compiler_hash() -> str:
-    """Returns the hash of the compiler's own source: a changed compiler compiles everything anew."""
-    root = Path(kernelpack.__file__).parent
-    rooms = ("frontend", "language", "ir", "passes", "analysis", "layout", "llvm", "backends")
-    files = [path for room in rooms for path in sorted((root / room).rglob("*.py"))]
-    files += [root / name for name in ("compiler.py", "target.py", "pack/format.py", "opgen/compile.py", "opgen/worker.py")]
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.relative_to(root).as_posix().encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    """Returns the hash of what makes packs."""
+    return source_hash("pack/format.py", "opgen/compile.py", "opgen/worker.py")

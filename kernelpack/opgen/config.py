@@ -17,16 +17,32 @@ from kernelpack.target import Target
 class Config:
     """Constexprs and compile options of a kernel: `Config({"BLOCK_M": 128}, num_warps=8)`. None leaves an option's default.
 
-    `specialize` False builds no variants that assume something: they would not be faster.
+    In autotune, `pre_hook` is called with the arguments by name before each launch. In an op's configs, `specialize` False
+    builds no variants that assume something: they would not be faster.
     """
 
     kwargs: Mapping[str, Any]
-    num_warps: int | None = None
-    num_stages: int | None = None
-    num_ctas: int | None = None
-    maxnreg: int | None = None
+    num_warps: int | None = Options.num_warps
+    num_stages: int | None = Options.num_stages
+    num_ctas: int | None = Options.num_ctas
+    maxnreg: int | None = Options.maxnreg
     pre_hook: Callable[..., Any] | None = None
     specialize: bool = True
+
+    def options(self) -> dict[str, int]:
+        """Returns the compile options that are not None."""
+        given = {name: getattr(self, name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg")}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def all_kwargs(self) -> dict[str, Any]:
+        """Returns what a launch with this config passes by keyword."""
+        return {**self.kwargs, **self.options()}
+
+    def __hash__(self) -> int:  # that of the fields would fail: kwargs is a dict
+        return hash((tuple(self.all_kwargs().items()), self.pre_hook))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {value}" for name, value in self.all_kwargs().items())
 
 
 @dataclass(frozen=True)
@@ -198,6 +214,4 @@ def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Config
 
 def options_of(config: Config, given: Mapping[str, Any]) -> Options:
     """Returns compile options: a launch's own, then the config's, then the defaults."""
-    fields = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-    known = {name: getattr(config, name) for name in fields if getattr(config, name) is not None}
-    return replace(Options(), **{**known, **given})
+    return replace(Options(), **{**config.options(), **given})

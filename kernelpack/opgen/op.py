@@ -170,11 +170,7 @@ class BoundKernel:
             )
         names = {parameter.name for parameter in parameters if parameter.is_constexpr}
         bound = {name: value for name, value in config.kwargs.items() if name in names and name not in given}
-        options = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-        bound |= {
-            name: getattr(config, name) for name in options if getattr(config, name, None) is not None and name not in given
-        }
-        return bound
+        return bound | {name: value for name, value in config.options().items() if name not in given}
 
 
 def device_target(device: Any) -> Target:

@@ -1,18 +1,23 @@
-"""`kernel[grid](...)`: compiles for the call's specialization on first use, then launches."""
+"""`kernel[grid](...)`: compiles for the call's specialization on first use, or takes it from disk, then launches."""
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
+from kernelpack import knobs
 from kernelpack.backends.base import Backend, Options, backends
 from kernelpack.compiler import CompiledKernel, compile_ttir, optimise_ttir
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.frontend.dependencies import Binding, bindings_of
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.runtime.specialization import Specialization, specialize
+from kernelpack.language.values import unwrap
+from kernelpack.runtime.kernel_cache import KernelCache
+from kernelpack.runtime.specialization import Specialization, Specializer
 from kernelpack.target import Target
 
 
@@ -24,73 +29,128 @@ class Loaded(Protocol):
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None: ...
 
 
-_OPTION_NAMES = {field.name for field in fields(Options)}
+_OPTION_NAMES = frozenset(field.name for field in fields(Options))
 _MAX_GRID = (2**31 - 1, 65535, 65535)
-_loaded: dict[tuple[Any, ...], Loaded] = {}
-_lock = threading.Lock()
+_NO_DEFAULT = object()
 
 
-def launch(fn: JITFunction, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Loaded:
-    """Launches a kernel over a grid and returns what was launched.
+class Launcher:
+    """Launches one kernel. Options (`num_warps`, ...) go by keyword; the device is that of the first tensor."""
 
-    `grid` is a tuple of 1 to 3 integers, or a function from the arguments by name to one. Options (`num_warps`, ...) go by
-    keyword. The device is that of the first tensor. Raises LaunchError for arguments that do not fit.
-    """
-    options = Options(**{name: value for name, value in kwargs.items() if name in _OPTION_NAMES and name not in fn.arg_names})
-    arguments = _bind(
-        fn, args, {name: value for name, value in kwargs.items() if name in fn.arg_names or name not in _OPTION_NAMES}
-    )
-    backend, target = _device(fn, arguments)
-    special, values = specialize(fn, arguments, backend)
-    loaded = _load(fn, special, target, options, backend)
-    extents = _grid(fn, grid, arguments)
-    if 0 not in extents:
-        loaded.launch(extents, values)
-    return loaded
+    def __init__(self, fn: JITFunction) -> None:
+        self.fn = fn
+        self._names = {param.name: param.num for param in fn.params}
+        self._defaults = [param.default if param.has_default else _NO_DEFAULT for param in fn.params]
+        self._specializers: dict[str, Specializer] = {}
+        self._loaded: dict[tuple[Any, ...], Loaded] = {}
+        self._lock = threading.Lock()
+        self._bindings: list[Binding] = []
+
+    def launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], warmup: bool = False) -> Loaded:
+        """Launches over a grid, unless `warmup`, and returns what was launched.
+
+        `grid` is a tuple of 1 to 3 integers, or a function from the arguments by name to one. Raises LaunchError for
+        arguments that do not fit.
+        """
+        arguments, options = self._bind(args, kwargs)
+        backend, target = self._device(arguments)
+        specializer = self._specializers.get(backend.name)
+        if specializer is None:
+            specializer = self._specializers.setdefault(backend.name, Specializer(self.fn, backend))
+        traits, values = specializer.traits(arguments)
+        if not all(binding.holds() for binding in self._bindings):
+            self._loaded.clear()  # a helper or a constant was replaced: what was compiled means something else
+        key = (traits, target, options)
+        try:
+            loaded = self._loaded.get(key)
+        except TypeError as problem:
+            raise LaunchError(
+                f"{self.fn.__name__}: a compile-time argument cannot be told from others: {problem}",
+                cure="pass numbers, strings, types, functions, or tuples of these",
+            ) from None
+        if loaded is None:
+            loaded = self._load(key, specializer.specialization(traits), backend)
+        if not warmup:
+            extents = self._grid(grid, arguments, options)
+            if 0 not in extents:
+                loaded.launch(extents, values)
+        return loaded
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], tuple[tuple[str, Any], ...]]:
+        """Returns a value for each parameter, and the options that the call gives."""
+        names, options = self._names, []
+        if len(args) > len(names):
+            raise self._mismatch(f"{len(args)} positional arguments were given")
+        arguments = [*args, *self._defaults[len(args) :]]
+        for name, value in kwargs.items():
+            place = names.get(name)
+            if place is not None and place >= len(args):
+                arguments[place] = value
+            elif place is not None:
+                raise self._mismatch(f"{name} was given twice")
+            elif name in _OPTION_NAMES:
+                options.append((name, value))
+            else:
+                raise self._mismatch(f"there is no parameter or option {name}")
+        for place, value in enumerate(arguments):
+            if value is _NO_DEFAULT:
+                raise self._mismatch(f"{self.fn.arg_names[place]} is missing")
+        return [unwrap(value) for value in arguments], tuple(sorted(options))
+
+    def _mismatch(self, problem: str) -> LaunchError:
+        fn = self.fn
+        return LaunchError(
+            f"{fn.__name__}: {problem}",
+            location=fn.location,
+            cure=f"it takes {', '.join(fn.arg_names)}; options are {', '.join(sorted(_OPTION_NAMES))}",
+        )
+
+    def _device(self, arguments: Sequence[Any]) -> tuple[Backend, Target]:
+        """Returns the backend of the first tensor's device, and its best target there."""
+        device = next((value.device for value in arguments if hasattr(value, "data_ptr")), None)
+        kind = device.type if device is not None else "cpu"
+        found = _native(kind, knobs.CPU_TARGET.get())
+        if found is None:
+            raise LaunchError(f"{self.fn.__name__}: no backend runs on {kind} tensors", location=self.fn.location)
+        return found
+
+    def _load(self, key: tuple[Any, ...], special: Specialization, backend: Backend) -> Loaded:
+        _, target, given = key
+        with self._lock:
+            if key not in self._loaded:
+                options = Options(**{name: value for name, value in given if value is not None})
+                self._bindings = bindings_of(self.fn)
+                cache = KernelCache(self.fn, special, target, options)
+                kernel = cache.load()
+                if kernel is None:
+                    kernel = compile_kernel(self.fn, special, target, options)
+                    cache.save(kernel)
+                self._loaded[key] = backend.load(kernel)
+            return self._loaded[key]
+
+    def _grid(self, grid: Any, arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> tuple[int, int, int]:
+        name = self.fn.__name__
+        chosen = grid({**dict(zip(self.fn.arg_names, arguments, strict=True)), **dict(options)}) if callable(grid) else grid
+        extents = tuple(chosen) if isinstance(chosen, (tuple, list)) else (chosen,)
+        if not 1 <= len(extents) <= 3 or not all(isinstance(extent, int) and extent >= 0 for extent in extents):
+            raise LaunchError(f"{name}: the grid is {chosen!r}", cure="give 1 to 3 integers that are not negative")
+        padded = (*extents, 1, 1)[:3]
+        for axis, extent, most in zip("xyz", padded, _MAX_GRID, strict=True):
+            if extent > most:
+                raise LaunchError(f"{name}: grid axis {axis} is {extent}, at most {most} is possible")
+        return padded[0], padded[1], padded[2]
+
+
+@functools.cache
+def _native(kind: str, forced: str) -> tuple[Backend, Target] | None:
+    """Returns the backend for a kind of device, and what it compiles for here. `forced` is a knob that decides this."""
+    for backend in backends().values():
+        if backend.device_type == kind:
+            return backend, backend.resolve_target(Target(backend.name, "native"))
+    return None
 
 
 def compile_kernel(fn: JITFunction, special: Specialization, target: Target, options: Options) -> CompiledKernel:
     """Compiles a kernel for a specialization."""
     module = ast_to_ttir(fn, dict(special.signature), dict(special.constexprs), special.facts)
     return compile_ttir(optimise_ttir(module), target, options, special.facts)
-
-
-def _bind(fn: JITFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        bound = fn.signature.bind(*args, **kwargs)
-    except TypeError as problem:
-        raise LaunchError(
-            f"{fn.__name__}: {problem}", location=fn.location, cure=f"it takes {', '.join(fn.arg_names)}"
-        ) from None
-    bound.apply_defaults()
-    return dict(bound.arguments)
-
-
-def _device(fn: JITFunction, arguments: Mapping[str, Any]) -> tuple[Backend, Target]:
-    """Returns the backend of the first tensor's device, and its best target there."""
-    device = next((value.device for value in arguments.values() if hasattr(value, "data_ptr")), None)
-    kind = device.type if device is not None else "cpu"
-    for backend in backends().values():
-        if backend.device_type == kind:
-            return backend, backend.resolve_target(Target(backend.name, "native"))
-    raise LaunchError(f"{fn.__name__}: no backend runs on {kind} tensors", location=fn.location)
-
-
-def _load(fn: JITFunction, special: Specialization, target: Target, options: Options, backend: Backend) -> Loaded:
-    key = (fn.cache_key, special, target, options)
-    with _lock:
-        if key not in _loaded:
-            _loaded[key] = backend.load(compile_kernel(fn, special, target, options))
-        return _loaded[key]
-
-
-def _grid(fn: JITFunction, grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
-    chosen = grid(arguments) if isinstance(grid, Callable) else grid  # type: ignore[arg-type]
-    extents = tuple(chosen) if isinstance(chosen, (tuple, list)) else (chosen,)
-    if not 1 <= len(extents) <= 3 or not all(isinstance(extent, int) and extent >= 0 for extent in extents):
-        raise LaunchError(f"{fn.__name__}: the grid is {chosen!r}", cure="give 1 to 3 integers that are not negative")
-    padded = (*extents, 1, 1)[:3]
-    for axis, extent, most in zip("xyz", padded, _MAX_GRID, strict=True):
-        if extent > most:
-            raise LaunchError(f"{fn.__name__}: grid axis {axis} is {extent}, at most {most} is possible")
-    return padded[0], padded[1], padded[2]

@@ -43,6 +43,21 @@ class LoadedKernel:
             program_ns=float(figures.get("program_ns", 0)),
         )
 
+    @property
+    def asm(self) -> dict[str, str | bytes]:
+        """The value of every stage by name: `ttir`, `ttgir`, `llir`, `ptx`, `cubin`, ... as far as the backend has them."""
+        return dict(self.kernel.stages)
+
+    @property
+    def n_regs(self) -> int:
+        """Registers of a thread; 0 where the backend does not say."""
+        return int(self.kernel.metadata.get("registers", 0))
+
+    @property
+    def n_spills(self) -> int:
+        """Bytes of registers that a thread keeps in memory."""
+        return int(self.kernel.metadata.get("spills", 0))
+
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         """Runs every program of a grid; `values` are the run-time arguments in order, tensors or numbers."""
         device, stream = self.place(values)

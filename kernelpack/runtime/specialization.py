@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelpack.backends.base import Backend, Fact
+from kernelpack.backends.base import ArgumentProperty, Backend, Fact
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.jit import JITFunction, KernelParam
 from kernelpack.language.types import parse_type
@@ -23,35 +24,79 @@ class Specialization:
     facts: tuple[Fact, ...]
 
 
-def specialize(fn: JITFunction, arguments: Mapping[str, Any], backend: Backend) -> tuple[Specialization, list[Any]]:
-    """Returns a call's specialization and the values of its run-time arguments in order.
+Trait = tuple[Any, ...]
+"""What code depends on of one argument: (type, whether each of the backend's properties holds), or (None, type, constant)."""
+
+
+class Specializer:
+    """Sorts the calls of one kernel for one backend.
 
     As in Triton: an integer is i32 where it fits, else i64; one equal to 1 becomes a compile-time constant, unless
     `do_not_specialize` names it or its annotation gives its type; pointers and integers carry the facts that the backend knows.
     """
-    signature: list[tuple[str, str]] = []
-    constexprs: list[tuple[str, Any]] = []
-    facts: list[Fact] = []
-    values: list[Any] = []
-    for param in fn.params:
-        value = arguments[param.name]
-        if param.is_constexpr or value is None:
-            constexprs.append((param.name, value))
-            continue
-        annotated = number_type(param, "") or None
-        if _is_integer(value) and value == 1 and annotated is None and not param.do_not_specialize:
-            constexprs.append((param.name, 1))
-            continue
-        kind = annotated or _type_of(fn, param, value)
-        signature.append((param.name, kind))
-        values.append(value)
-        if annotated is None and not param.do_not_specialize and not param.do_not_specialize_on_alignment:
-            facts += _facts(param, kind, value, backend)
-    return Specialization(tuple(signature), tuple(constexprs), tuple(facts)), values
+
+    def __init__(self, fn: JITFunction, backend: Backend) -> None:
+        self.fn = fn
+        self.backend = backend
+        self._properties = functools.cache(self._properties_of)
+        self._annotated = [number_type(param, "") or None for param in fn.params]
+        self._params = list(zip(fn.params, self._annotated, strict=True))
+
+    def traits(self, arguments: Sequence[Any]) -> tuple[tuple[Trait, ...], list[Any]]:
+        """Returns what code depends on, hashable and quick to make, and the values of the run-time arguments in order.
+
+        `arguments` has one value for each parameter. Raises LaunchError for a value that is no argument.
+        """
+        traits: list[Trait] = []
+        values: list[Any] = []
+        for (param, annotated), value in zip(self._params, arguments, strict=True):
+            if param.is_constexpr or value is None:
+                traits.append((None, type(value), value))
+                continue
+            is_integer = type(value) is int
+            if is_integer and value == 1 and annotated is None and not param.do_not_specialize:
+                traits.append((None, int, 1))
+                continue
+            kind = annotated or _type_of(self.fn, param, value)
+            values.append(value)
+            properties = self._properties(kind) if annotated is None and not param.do_not_specialize else ()
+            if not properties or param.do_not_specialize_on_alignment:
+                traits.append((kind,))
+                continue
+            number = value if is_integer else value.data_ptr() if kind[0] == "*" else int(value)
+            traits.append((kind, *[prop.holds(number) for prop in properties]))
+        return tuple(traits), values
+
+    def specialization(self, traits: Sequence[Trait]) -> Specialization:
+        """Returns what to compile for a call's traits."""
+        signature: list[tuple[str, str]] = []
+        constexprs: list[tuple[str, Any]] = []
+        facts: list[Fact] = []
+        for param, (kind, *rest) in zip(self.fn.params, traits, strict=True):
+            if kind is None:
+                constexprs.append((param.name, rest[1]))
+                continue
+            signature.append((param.name, kind))
+            held = zip(self._properties(kind), rest, strict=True) if rest else ()
+            facts += [Fact(param.name, prop.name, prop.value) for prop, holds in held if holds]
+        return Specialization(tuple(signature), tuple(constexprs), tuple(facts))
+
+    def _properties_of(self, kind: str) -> tuple[ArgumentProperty, ...]:
+        """Returns the properties that arguments of a type can have."""
+        ir_type = str(parse_type(kind).to_ir())
+        is_number = kind.startswith(("*", "i", "u")) and kind != "i1"
+        return tuple(prop for prop in self.backend.properties() if is_number and prop.applies(ir_type))
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def specialize(fn: JITFunction, arguments: Mapping[str, Any], backend: Backend) -> tuple[Specialization, list[Any]]:
+    """Returns a call's specialization and the values of its run-time arguments in order; see Specializer."""
+    specializer = Specializer(fn, backend)
+    traits, values = specializer.traits([arguments[param.name] for param in fn.params])
+    return specializer.specialization(traits), values
+
+
+_TENSOR_TYPES: dict[Any, str] = {}
+"""The type text of a pointer to a tensor's elements, by torch dtype."""
 
 
 def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
@@ -69,23 +114,18 @@ def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
         )
     if isinstance(value, float):
         return "fp32"
-    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
-        name = str(value.dtype).removeprefix("torch.")
-        if name in DTYPES:
-            return f"*{DTYPES[name].language}"
-        raise LaunchError(f"argument {param.name} of {fn.__name__} has dtype {name}", cure=f"use one of {', '.join(DTYPES)}")
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None and hasattr(value, "data_ptr"):
+        if dtype not in _TENSOR_TYPES:
+            name = str(dtype).removeprefix("torch.")
+            if name not in DTYPES:
+                raise LaunchError(
+                    f"argument {param.name} of {fn.__name__} has dtype {name}", cure=f"use one of {', '.join(DTYPES)}"
+                )
+            _TENSOR_TYPES[dtype] = f"*{DTYPES[name].language}"
+        return _TENSOR_TYPES[dtype]
     raise LaunchError(
         f"argument {param.name} of {fn.__name__} is a {type(value).__name__}",
         location=fn.location,
         cure="pass a tensor, an int, a float, a bool or None, or annotate the parameter tl.constexpr",
     )
-
-
-def _facts(param: KernelParam, kind: str, value: Any, backend: Backend) -> list[Fact]:
-    ir_type = str(parse_type(kind).to_ir())
-    number = value.data_ptr() if hasattr(value, "data_ptr") else value
-    if not isinstance(number, int) or isinstance(number, bool):
-        return []
-    return [
-        Fact(param.name, prop.name, prop.value) for prop in backend.properties() if prop.applies(ir_type) and prop.holds(number)
-    ]

@@ -14,6 +14,8 @@ class LoadedImage(LoadedKernel):
     def place(self, values: Sequence[Any]) -> tuple[int, int]:
         import torch
 
-        device = next((value.device for value in values if isinstance(value, torch.Tensor)), torch.device("cuda"))
-        index = torch.cuda.current_device() if device.index is None else device.index
-        return index, torch.cuda.current_stream(index).cuda_stream
+        index = next((value.device.index for value in values if hasattr(value, "data_ptr")), None)
+        if index is None:
+            index = torch.cuda.current_device()
+        # the stream's number alone: making the object that current_stream returns takes longer than the launch's other steps
+        return index, torch._C._cuda_getCurrentRawStream(index)

@@ -1,0 +1,230 @@
+"""@autotune chooses a kernel's config by timing, @heuristics computes constexprs from a call's arguments: as in Triton."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kernelpack.errors import KernelpackError, LaunchError
+from kernelpack.frontend.jit import Launchable
+from kernelpack.opgen.config import Config
+from kernelpack.testing import do_bench as default_do_bench
+
+Timing = Sequence[float] | float
+
+
+class Autotuner(Launchable):
+    """A kernel whose config is the fastest of several, found at the first call for each value of `key`.
+
+    `best_config` is that of the last call, `configs_timings` what the last search measured, in milliseconds: infinite for
+    configs that do not compile or do not fit the device. `cache` holds the configs found, by key.
+    """
+
+    def __init__(
+        self,
+        fn: Launchable,
+        configs: Iterable[Config],
+        key: Iterable[str],
+        *,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        reset_to_zero: Iterable[str] | None = None,
+        restore_value: Iterable[str] | None = None,
+        pre_hook: Callable[..., Any] | None = None,
+        post_hook: Callable[..., Any] | None = None,
+        warmup: float | None = None,
+        rep: float | None = None,
+        do_bench: Callable[..., Timing] | None = None,
+    ) -> None:
+        self.fn = fn
+        self.arg_names = fn.arg_names
+        self.configs = list(configs) or [Config({})]
+        self.keys = list(key)
+        self.reset_to_zero = list(reset_to_zero or ())
+        self.restore_value = list(restore_value or ())
+        for what, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
+            unknown = [name for name in names if name not in self.arg_names]
+            if unknown:
+                raise LaunchError(
+                    f"autotune of {fn.__name__}: {what} names {', '.join(unknown)}",
+                    cure=f"its parameters are {', '.join(self.arg_names)}",
+                )
+        self.user_pre_hook, self.user_post_hook = pre_hook, post_hook
+        pruning = dict(prune_configs_by or {})
+        self.early_config_prune: Callable[..., Any] | None = pruning.get("early_config_prune")
+        self.perf_model: Callable[..., float] | None = pruning.get("perf_model")
+        self.configs_top_k: float = pruning.get("top_k", 1.0)
+        self.warmup_ms, self.rep_ms = 25.0 if warmup is None else warmup, 100.0 if rep is None else rep
+        self.do_bench = do_bench
+        self.cache: dict[tuple[Any, ...], Config] = {}
+        self.best_config: Config | None = None
+        self.configs_timings: dict[Config, Timing] = {}
+        self.__name__, self.__doc__, self.__module__ = fn.__name__, fn.__doc__, fn.__module__
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launches with the best config, which the first call for a key finds. With `warmup` it compiles every config."""
+        named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        if warmup:
+            return [self._launch(config, args, kwargs, grid, warmup=True) for config in self._pruned(named, kwargs)]
+        config = self.configs[0]
+        if len(self.configs) > 1:
+            key = self._key(named)
+            if key not in self.cache:
+                self.cache[key] = self._search(named, args, kwargs, grid)
+            config = self.cache[key]
+        self.best_config = config
+        if config.pre_hook is not None:
+            config.pre_hook({**named, **config.all_kwargs()})
+        return self._launch(config, args, kwargs, grid)
+
+    def _launch(
+        self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any, *, warmup: bool = False
+    ) -> Any:
+        chosen = config.all_kwargs()
+        twice = [name for name in chosen if name in kwargs or name in self.arg_names[: len(args)]]
+        if twice:
+            raise LaunchError(
+                f"autotune of {self.__name__}: {', '.join(twice)} is chosen by the configs, and given by the call",
+                cure="leave it out of the call, or out of the configs",
+            )
+        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **chosen)
+
+    def _key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Returns the values that `key` names, and the dtypes of all tensors."""
+        dtypes = (str(named[name].dtype) for name in self.arg_names if hasattr(named.get(name), "dtype"))
+        return (*(named[name] for name in self.keys if name in named), *dtypes)
+
+    def _pruned(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[Config]:
+        """Returns the configs worth trying."""
+        configs = self.configs
+        if self.early_config_prune is not None:
+            positional = {name: value for name, value in named.items() if name not in kwargs}
+            configs = list(self.early_config_prune(configs, positional, **kwargs))
+            if not configs:
+                raise LaunchError(
+                    f"autotune of {self.__name__}: early_config_prune left no config", cure="let it return one at least"
+                )
+        if self.perf_model is not None:
+            top = self.configs_top_k
+            count = max(1, int(len(self.configs) * top) if isinstance(top, float) and top <= 1.0 else int(top))
+            if len(configs) > count:
+                expected = {config: self.perf_model(**{**named, **config.all_kwargs()}) for config in configs}
+                configs = sorted(configs, key=expected.__getitem__)[:count]
+        return configs
+
+    def _search(self, named: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any) -> Config:
+        """Returns the fastest config. Raises the first one's error if none runs."""
+        failures: list[KernelpackError] = []
+        timings: dict[Config, Timing] = {}
+        for config in self._pruned(named, kwargs):
+            try:
+                timings[config] = self._time(config, named, args, kwargs, grid)
+            except KernelpackError as problem:  # e.g. blocks too large for shared memory
+                failures.append(problem)
+                timings[config] = math.inf
+        self.configs_timings = timings
+        if len(failures) == len(timings):
+            raise failures[0]
+        self._before({**named}, reset_only=True)
+        return min(timings, key=lambda config: _median(timings[config]))
+
+    def _time(
+        self, config: Config, named: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any
+    ) -> Timing:
+        arguments = {**named, **config.all_kwargs()}
+
+        def call() -> None:
+            if config.pre_hook is not None:
+                config.pre_hook(arguments)
+            saved = self._before(arguments)
+            problem: KernelpackError | None = None
+            try:
+                self._launch(config, args, kwargs, grid)
+            except KernelpackError as raised:
+                problem = raised
+                raise
+            finally:
+                self._after(arguments, saved, problem)
+
+        if self.do_bench is not None:
+            return self.do_bench(call, quantiles=(0.5, 0.2, 0.8))
+        device = next((value.device.type for value in named.values() if hasattr(value, "data_ptr")), None)
+        timing: list[float] = default_do_bench(
+            call, warmup=self.warmup_ms, rep=self.rep_ms, quantiles=(0.5, 0.2, 0.8), device=device
+        )
+        return timing
+
+    def _before(self, arguments: Mapping[str, Any], reset_only: bool = False) -> dict[str, Any]:
+        """Prepares the tensors for one launch of a search; returns copies of those to restore."""
+        if self.user_pre_hook is not None:
+            self.user_pre_hook(arguments, reset_only=reset_only)
+        for name in self.reset_to_zero:
+            if arguments.get(name) is not None:
+                arguments[name].zero_()
+        if reset_only:
+            return {}
+        return {name: arguments[name].clone() for name in self.restore_value if arguments.get(name) is not None}
+
+    def _after(self, arguments: Mapping[str, Any], saved: Mapping[str, Any], problem: KernelpackError | None) -> None:
+        for name, value in saved.items():
+            arguments[name].copy_(value)
+        if self.user_post_hook is not None:
+            self.user_post_hook(arguments, exception=problem)
+
+
+def _median(timing: Timing) -> float:
+    return timing if isinstance(timing, (int, float)) else timing[0]
+
+
+class Heuristics(Launchable):
+    """A kernel of which some constexprs are computed from a call's arguments."""
+
+    def __init__(self, fn: Launchable, values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+        self.fn = fn
+        self.arg_names = fn.arg_names
+        self.values = dict(values)
+        self.__name__, self.__doc__, self.__module__ = fn.__name__, fn.__doc__, fn.__module__
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        for name, compute in self.values.items():  # later ones see the earlier
+            kwargs[name] = compute({**dict(zip(self.arg_names, args, strict=False)), **kwargs})
+        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
+
+
+def autotune(
+    configs: Iterable[Config],
+    key: Iterable[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Iterable[str] | None = None,
+    restore_value: Iterable[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: float | None = None,
+    rep: float | None = None,
+    do_bench: Callable[..., Timing] | None = None,
+) -> Callable[[Launchable], Autotuner]:
+    """Decorator: launches use the fastest config, timed at the first call for each value of the arguments that `key` names.
+
+    Searching runs the kernel many times: `reset_to_zero` names tensors that are zeroed before each run (and once more before
+    the call's own), `restore_value` those that get back what they held. `prune_configs_by` may hold `early_config_prune`
+    (configs, arguments by name, **kwargs -> configs), `perf_model` (arguments and config by name -> expected time) and `top_k`
+    (how many, or which fraction, of the best by that model are timed). `do_bench(call, quantiles)` replaces
+    kernelpack.testing.do_bench; `warmup` and `rep` are its milliseconds.
+    """
+
+    def decorate(fn: Launchable) -> Autotuner:
+        return Autotuner(
+            fn, configs, key, prune_configs_by=prune_configs_by, reset_to_zero=reset_to_zero, restore_value=restore_value,
+            pre_hook=pre_hook, post_hook=post_hook, warmup=warmup, rep=rep, do_bench=do_bench,
+        )  # fmt: skip
+
+    return decorate
+
+
+def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Launchable], Heuristics]:
+    """Decorator: computes constexprs at each call, `{"EVEN": lambda args: args["n"] % args["BLOCK"] == 0}`."""
+
+    def decorate(fn: Launchable) -> Heuristics:
+        return Heuristics(fn, values)
+
+    return decorate

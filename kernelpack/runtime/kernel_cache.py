@@ -1,0 +1,79 @@
+"""Kernels that earlier processes compiled for launches from Python, kept in the cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import json
+import pickle
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kernelpack import knobs
+from kernelpack.backends.base import Options, backend_of
+from kernelpack.compiler import CompiledKernel, source_hash
+from kernelpack.frontend.jit import JITFunction
+from kernelpack.language.types import dtype
+from kernelpack.runtime.specialization import Specialization
+from kernelpack.target import Target
+
+
+class KernelCache:
+    """The place of one compiled kernel: named by the hash of everything that decides what is compiled."""
+
+    def __init__(self, fn: JITFunction, special: Specialization, target: Target, options: Options) -> None:
+        folder = knobs.cache_dir()
+        constexprs = _text(value for _, value in special.constexprs)
+        self.path: Path | None = None
+        if folder is None or constexprs is None:
+            return
+        parts = [
+            source_hash(),
+            json.dumps(dict(backend_of(target).tool_versions()), sort_keys=True),
+            fn.cache_key,
+            repr((special.signature, [name for name, _ in special.constexprs], special.facts, str(target), options)),
+            constexprs,
+        ]
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        self.path = folder / "jit" / key[:2] / f"{key}.pickle"
+
+    def load(self) -> CompiledKernel | None:
+        """Returns the kernel, or None where it was never compiled, or its file does not read."""
+        if self.path is None:
+            return None
+        try:
+            kernel = pickle.loads(self.path.read_bytes())
+        except Exception:  # missing, cut short by a full disk, of another Python: compile again
+            return None
+        return kernel if isinstance(kernel, CompiledKernel) else None
+
+    def save(self, kernel: CompiledKernel) -> None:
+        """Keeps a kernel. A folder that cannot be written is no reason to fail: the next process compiles again."""
+        if self.path is None:
+            return
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            partial = self.path.with_suffix(f".{time.monotonic_ns()}")
+            partial.write_bytes(pickle.dumps(kernel))
+            partial.replace(self.path)  # whole or not at all, also with several processes at once
+
+
+def _text(values: Iterable[Any]) -> str | None:
+    """Returns compile-time values as text that says all of them; None if one has no such text."""
+    texts = []
+    for value in values:
+        if isinstance(value, tuple):
+            text = _text(value)
+        elif isinstance(value, JITFunction):
+            text = value.cache_key
+        elif value is None or isinstance(value, (bool, int, float, str, dtype, enum.Enum)):
+            text = repr(value)
+        else:
+            text = None
+        if text is None:
+            return None
+        texts.append(f"{type(value).__name__} {text}")
+    return repr(texts)

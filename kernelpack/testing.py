@@ -1,0 +1,95 @@
+"""Times functions as Triton's testing module does: `kernelpack.testing.do_bench`."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kernelpack.errors import LaunchError
+
+__all__ = ["do_bench"]
+
+_L2_BYTES = 256 << 20
+"""What is overwritten between calls on a GPU: several times its L2 cache."""
+_RETURN_MODES: dict[str, Callable[[Sequence[float]], Any]] = {
+    "min": min,
+    "max": max,
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "all": list,
+}
+
+
+def do_bench(
+    fn: Callable[[], Any],
+    warmup: float = 25,
+    rep: float = 100,
+    grad_to_none: Iterable[Any] | None = None,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+    device: str | None = None,
+) -> Any:
+    """Returns the milliseconds that a call of `fn` takes.
+
+    It is called for about `warmup` milliseconds untimed and for `rep` timed; on a GPU with a cold L2 cache. `quantiles`, such
+    as (0.5, 0.2, 0.8), gives a list of those; else `return_mode` is min, max, mean, median, or all, a list of every call's
+    time. Tensors in `grad_to_none` lose their gradients before each call. `device` is a torch device type; default: cuda where
+    there is one, else cpu. Raises LaunchError for a mode that does not exist.
+    """
+    import torch
+
+    if return_mode not in _RETURN_MODES:
+        raise LaunchError(f"return_mode is {return_mode!r}", cure=f"use one of {', '.join(_RETURN_MODES)}")
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    once = _device_times if chosen == "cuda" else _host_times
+    tensors = list(grad_to_none or ())
+
+    def prepare() -> None:
+        for tensor in tensors:
+            tensor.grad = None
+
+    fn()  # compiles, allocates
+    estimate = max(statistics.median(once(fn, prepare, 5)), 1e-4)
+    once(fn, prepare, max(1, int(warmup / estimate)))
+    times = once(fn, prepare, max(1, int(rep / estimate)))
+    if quantiles is not None:
+        return [_quantile(times, fraction) for fraction in quantiles]
+    return _RETURN_MODES[return_mode](times)
+
+
+def _host_times(fn: Callable[[], Any], prepare: Callable[[], None], count: int) -> list[float]:
+    times = []
+    for _ in range(count):
+        prepare()
+        start = time.perf_counter()
+        fn()
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def _device_times(fn: Callable[[], Any], prepare: Callable[[], None], count: int) -> list[float]:
+    import torch
+
+    cache = torch.empty(_L2_BYTES, dtype=torch.int8, device="cuda")
+    event: Callable[[], Any] = functools.partial(torch.cuda.Event, enable_timing=True)
+    events = [(event(), event()) for _ in range(count)]
+    for start, end in events:
+        prepare()
+        cache.zero_()
+        start.record()
+        fn()
+        end.record()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) for start, end in events]
+
+
+def _quantile(times: Sequence[float], fraction: float) -> float:
+    """Returns the time below which a fraction of the calls stays, between two neighbours in proportion."""
+    ordered = sorted(times)
+    place = fraction * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

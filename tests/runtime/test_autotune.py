@@ -1,0 +1,217 @@
+"""@autotune and @heuristics choose as Triton's do; testing.do_bench times."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kernelpack as kp
+from kernelpack.errors import CompilationError, LaunchError
+from tests.frontend.compiling import define
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("kernelpack._C") is None, reason="kernelpack._C is not built")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path))
+
+
+def accumulate() -> Any:
+    """Returns a kernel that adds x to out, and says in `used` which block did it."""
+    return define(
+        """
+        @kp.jit
+        def accumulate(x, out, used, n, BLOCK: tl.constexpr):
+            tl.static_assert(BLOCK <= 128, "too large")
+            offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            mask = offsets < n
+            tl.store(out + offsets, tl.load(out + offsets, mask=mask) + tl.load(x + offsets, mask=mask), mask=mask)
+            tl.store(used, BLOCK)
+        """
+    )["accumulate"]
+
+
+class Stopwatch:
+    """A do_bench that finds the blocks of `fast` fast: it knows which was used, and runs each call three times."""
+
+    def __init__(self, used: torch.Tensor, fast: int) -> None:
+        self.used, self.fast, self.tried = used, fast, []
+
+    def __call__(self, call: Any, quantiles: Any) -> list[float]:
+        for _ in range(3):
+            call()
+        self.tried.append(int(self.used))
+        return [1.0 if int(self.used) == self.fast else 2.0] * len(quantiles)
+
+
+BLOCKS = [kp.Config({"BLOCK": size}) for size in (32, 64, 128)]
+
+
+def grid(meta: dict[str, Any]) -> tuple[int]:
+    return (kp.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+def test_the_fastest_config_is_found_once_for_each_key() -> None:
+    x, used = torch.randn(100), torch.zeros((), dtype=torch.int32)
+    watch = Stopwatch(used, 64)
+    tuned = kp.autotune(BLOCKS, ["n"], do_bench=watch, restore_value=["out"])(accumulate())
+    out = torch.zeros(100)
+    tuned[grid](x, out, used, 100)
+    assert watch.tried == [32, 64, 128]
+    assert used == 64
+    assert tuned.best_config is BLOCKS[1]
+    torch.testing.assert_close(out, x, rtol=0, atol=0)  # as if it had run once
+    tuned[grid](x, out, used, n=100)
+    assert len(watch.tried) == 3
+    torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
+    tuned[grid](x, out, used, 99)
+    tuned[grid](x.half(), out, used, 99)
+    assert len(watch.tried) == 9, "another value of the key, another dtype"
+    assert tuned.configs_timings[BLOCKS[0]] == [2.0, 2.0, 2.0]
+
+
+def test_tensors_are_zeroed_before_each_run_of_a_search_and_at_its_end() -> None:
+    x, used, out = torch.randn(100), torch.zeros((), dtype=torch.int32), torch.full((100,), 5.0)
+    tuned = kp.autotune(BLOCKS, ["n"], reset_to_zero=["out"], do_bench=Stopwatch(used, 32))(accumulate())
+    tuned[grid](x, out, used, 100)
+    torch.testing.assert_close(out, x, rtol=0, atol=0)
+    tuned[grid](x, out, used, 100)
+    torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
+
+
+def test_configs_that_do_not_compile_lose_and_if_none_does_the_error_is_told() -> None:
+    x, used, out = torch.randn(100), torch.zeros((), dtype=torch.int32), torch.zeros(100)
+    large, small = kp.Config({"BLOCK": 256}), kp.Config({"BLOCK": 32})
+    tuned = kp.autotune([large, small], [], do_bench=Stopwatch(used, 256))(accumulate())
+    tuned[grid](x, out, used, 100)
+    assert tuned.best_config is small
+    assert tuned.configs_timings[large] == float("inf")
+    with pytest.raises(CompilationError, match="too large"):
+        kp.autotune([large, kp.Config({"BLOCK": 512})], [])(accumulate())[grid](x, out, used, 100)
+
+
+def test_pruning() -> None:
+    x, used, out = torch.randn(100), torch.zeros((), dtype=torch.int32), torch.zeros(100)
+    seen: list[Any] = []
+
+    def prune(configs: Any, named: dict[str, Any], **kwargs: Any) -> Any:
+        seen.append((sorted(named), sorted(kwargs)))
+        return [config for config in configs if config.kwargs["BLOCK"] > 32]
+
+    def expected(BLOCK: int, n: int, num_warps: int, **rest: Any) -> float:
+        return abs(BLOCK - 64) + n + num_warps
+
+    watch = Stopwatch(used, 128)
+    tuned = kp.autotune(BLOCKS, ["n"], {"early_config_prune": prune}, do_bench=watch)(accumulate())
+    tuned[grid](x, out, used, n=100)
+    assert watch.tried == [64, 128]
+    assert seen == [(["out", "used", "x"], ["n"])]
+    for top in (1, 0.34):
+        watch = Stopwatch(used, 128)
+        tuned = kp.autotune(BLOCKS, ["n"], {"perf_model": expected, "top_k": top}, do_bench=watch)(accumulate())
+        tuned[grid](x, out, used, 100)
+        assert watch.tried == [64]
+    with pytest.raises(LaunchError, match="early_config_prune left no config"):
+        kp.autotune(BLOCKS, [], {"early_config_prune": lambda *a, **k: []})(accumulate())[grid](x, out, used, 100)
+
+
+def test_hooks() -> None:
+    x, used, out = torch.randn(100), torch.zeros((), dtype=torch.int32), torch.zeros(100)
+    log: list[Any] = []
+    configs = [kp.Config({"BLOCK": size}, pre_hook=lambda named: log.append(named["BLOCK"])) for size in (32, 64)]
+    tuned = kp.autotune(
+        configs,
+        ["n"],
+        pre_hook=lambda named, reset_only=False: log.append("end" if reset_only else "before"),
+        post_hook=lambda named, exception: log.append(exception),
+        do_bench=Stopwatch(used, 64),
+    )(accumulate())
+    tuned[grid](x, out, used, 100)
+    assert log == [32, "before", None] * 3 + [64, "before", None] * 3 + ["end", 64]
+    tuned[grid](x, out, used, 100)
+    assert log[-2:] == [64, 64]
+
+
+def test_warmup_compiles_every_config_and_launches_none() -> None:
+    x, used, out = torch.randn(100), torch.zeros((), dtype=torch.int32), torch.zeros(100)
+    tuned = kp.autotune(BLOCKS, ["n"])(accumulate())
+    assert len(tuned.warmup(x, out, used, 100, grid=grid)) == 3
+    assert used == 0
+
+
+def test_a_search_times_by_itself() -> None:
+    x, used, out = torch.randn(100), torch.zeros((), dtype=torch.int32), torch.zeros(100)
+    tuned = kp.autotune(BLOCKS[:2], ["n"], warmup=1, rep=1, restore_value=["out"])(accumulate())
+    tuned[grid](x, out, used, 100)
+    assert all(0 < timing[1] <= timing[0] <= timing[2] for timing in tuned.configs_timings.values())
+    torch.testing.assert_close(out, x, rtol=0, atol=0)
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(LaunchError, match="autotune of accumulate: key names size"):
+        kp.autotune(BLOCKS, ["size"])(accumulate())
+    x, used = torch.zeros(4), torch.zeros((), dtype=torch.int32)
+    with pytest.raises(LaunchError, match="BLOCK is chosen by the configs, and given by the call"):
+        kp.autotune(BLOCKS[:1], [])(accumulate())[(1,)](x, x, used, 4, BLOCK=32)
+    with pytest.raises(LaunchError, match="num_warps is chosen by the configs"):
+        kp.autotune(BLOCKS[:1], [])(accumulate())[(1,)](x, x, used, 4, num_warps=8)
+
+
+def test_heuristics_see_arguments_configs_and_each_other() -> None:
+    names = define(
+        """
+        @kp.jit
+        def kernel(out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr, TWICE: tl.constexpr):
+            tl.store(out, n * 1000 + TWICE * 10 + EVEN)
+        """
+    )
+    rules = {"EVEN": lambda args: args["n"] % args["BLOCK"] == 0, "TWICE": lambda args: 2 * args["BLOCK"] + args["EVEN"]}
+    for wrap in (
+        lambda fn: kp.autotune([kp.Config({"BLOCK": 4})], ["n"])(kp.heuristics(rules)(fn)),
+        lambda fn: kp.heuristics(rules)(fn),
+    ):
+        wrapped = wrap(names["kernel"])
+        given = {} if wrapped.__class__.__name__ == "Autotuner" else {"BLOCK": 4}
+        out = torch.zeros(1, dtype=torch.int32)
+        for n, expected in ((8, 8091), (9, 9080)):
+            wrapped[(1,)](out, n, **given)
+            assert out.item() == expected
+
+
+def test_configs_are_keys_and_print() -> None:
+    config = kp.Config({"BLOCK": 64}, num_warps=8, maxnreg=128)
+    assert config.all_kwargs() == {"BLOCK": 64, "num_warps": 8, "num_stages": 3, "num_ctas": 1, "maxnreg": 128}
+    assert str(config) == "BLOCK: 64, num_warps: 8, num_stages: 3, num_ctas: 1, maxnreg: 128"
+    assert {config: 1}[kp.Config({"BLOCK": 64}, num_warps=8, maxnreg=128)] == 1
+    assert kp.Config({}) != config
+
+
+def test_do_bench() -> None:
+    calls: list[int] = []
+    parameter = torch.zeros(2, requires_grad=True)
+
+    def call() -> None:
+        assert parameter.grad is None
+        parameter.grad = torch.ones(2)
+        calls.append(1)
+
+    kp.testing.do_bench(call, warmup=0.01, rep=0.01, grad_to_none=[parameter], device="cpu")
+    assert len(calls) >= 3
+    calls.clear()
+
+    def work() -> None:
+        calls.append(1)
+
+    times = kp.testing.do_bench(work, warmup=0.01, rep=0.1, return_mode="all", device="cpu")
+    assert len(calls) > len(times) >= 1
+    low, middle, high = kp.testing.do_bench(work, warmup=0, rep=0.1, quantiles=(0.0, 0.5, 1.0), device="cpu")
+    assert 0 < low <= middle <= high
+    for mode in ("min", "max", "mean", "median"):
+        assert kp.testing.do_bench(work, warmup=0, rep=0.01, return_mode=mode, device="cpu") > 0
+    with pytest.raises(LaunchError, match="return_mode is 'best'"):
+        kp.testing.do_bench(work, return_mode="best")

@@ -1,0 +1,183 @@
+"""kernel[grid](...) on the CPU: what is launched, what is compiled once, what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.errors import LaunchError
+from kernelpack.runtime import launcher
+from tests.frontend.compiling import define
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("kernelpack._C") is None, reason="kernelpack._C is not built")
+
+
+@pytest.fixture(autouse=True)
+def compilations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]:
+    """Lists what is compiled, with a cache folder of the test's own."""
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path))
+    made: list[Any] = []
+    original = launcher.compile_kernel
+
+    def counting(fn: Any, special: Any, target: Any, options: Any) -> Any:
+        made.append(special)
+        return original(fn, special, target, options)
+
+    monkeypatch.setattr(launcher, "compile_kernel", counting)
+    return made
+
+
+SOURCE = """
+@kp.jit
+def scale(x, out, n, factor=2.0, *, BLOCK: tl.constexpr = 64):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=mask) * factor, mask=mask)
+"""
+
+
+def scale() -> Any:
+    """Returns a kernel that nobody has launched."""
+    return define(SOURCE)["scale"]
+
+
+def test_arguments_by_position_by_name_and_by_default() -> None:
+    x, kernel = torch.randn(200), scale()
+    for launch in (
+        lambda out: kernel[(4,)](x, out, 200),
+        lambda out: kernel[(2,)](x, out=out, n=200, factor=2.0, BLOCK=128),
+        lambda out: kernel[(2,)](x, out, 200, BLOCK=tl.constexpr(128), num_warps=8, num_stages=2),
+        lambda out: kernel[lambda meta: (kp.cdiv(meta["n"], meta["BLOCK"]),)](x, out, 200, BLOCK=32),
+        lambda out: kernel[4, 1](x, out, 200),
+    ):
+        out = torch.full((256,), 7.0)
+        launch(out)
+        torch.testing.assert_close(out[:200], 2 * x, rtol=0, atol=0)
+        assert (out[200:] == 7).all()
+
+
+def test_a_grid_function_sees_options(compilations: list[Any]) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def grid(meta: dict[str, Any]) -> tuple[int]:
+        seen.append(meta)
+        return (1,)
+
+    x = torch.randn(64)
+    scale()[grid](x, x.clone(), 64, num_warps=8)
+    assert seen[0]["num_warps"] == 8
+    assert seen[0]["BLOCK"] == 64
+    assert seen[0]["factor"] == 2.0
+
+
+def test_calls_of_one_kind_are_compiled_once(compilations: list[Any]) -> None:
+    x, kernel = torch.randn(300), scale()
+    for n in (200, 300, 16, 17):
+        kernel[(5,)](x, torch.empty(300), n)
+    assert len(compilations) == 1, "the CPU backend assumes nothing about integers but the value 1"
+    kernel[(5,)](x, torch.empty(300), 1)
+    kernel[(5,)](x, torch.empty(300), True)
+    kernel[(5,)](x, torch.empty(300), 5, BLOCK=32)
+    assert [dict(special.signature).get("n") for special in compilations] == ["i32", None, "i1", "i32"]
+    kernel[(5,)](x.half(), torch.empty(300), 200)
+    assert len(compilations) == 5
+
+
+def test_warmup_compiles_and_does_not_launch(compilations: list[Any]) -> None:
+    x, out, kernel = torch.randn(64), torch.zeros(64), scale()
+    compiled = kernel.warmup(x, out, 64, grid=(1,))
+    assert (out == 0).all()
+    assert {"ttir", "llir", "object"} <= set(compiled.asm)
+    kernel[(1,)](x, out, 64)
+    assert len(compilations) == 1
+    torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
+
+
+def test_another_process_finds_what_was_compiled(compilations: list[Any]) -> None:
+    x, out = torch.randn(64), torch.zeros(64)
+    first = scale()[(1,)](x, out, 64)
+    again = scale()[(1,)](x, out.zero_(), 64)  # another function of the same text: nothing of the first is in memory
+    assert len(compilations) == 1
+    assert again.asm == first.asm
+    torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
+
+
+def test_a_cache_file_that_does_not_read_is_no_obstacle(compilations: list[Any], tmp_path: Path) -> None:
+    x, out = torch.randn(64), torch.zeros(64)
+    scale()[(1,)](x, out, 64)
+    (kept,) = tmp_path.rglob("*.pickle")
+    kept.write_bytes(kept.read_bytes()[:100])
+    scale()[(1,)](x, out.zero_(), 64)
+    assert len(compilations) == 2
+    torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
+
+
+def test_a_replaced_helper_or_constant_is_compiled_anew(compilations: list[Any]) -> None:
+    names = define(
+        """
+        STEP = tl.constexpr(1)
+
+        @kp.jit
+        def helper(x):
+            return x + 1
+
+        @kp.jit
+        def other(x):
+            return x + 100
+
+        @kp.jit
+        def kernel(out):
+            tl.store(out, helper(STEP))
+        """
+    )
+    kernel, out = names["kernel"], torch.zeros(1)
+    scope = kernel.fn.__globals__
+    results = []
+    for change in ({}, {"STEP": tl.constexpr(2)}, {"helper": names["other"]}):
+        scope.update(change)
+        kernel[(1,)](out)
+        results.append(out.item())
+    assert results == [2, 3, 102]
+
+
+def test_constants_that_are_equal_but_of_other_types_are_other_constants() -> None:
+    kernel = define(
+        """
+        @kp.jit
+        def kernel(out, VALUE: tl.constexpr):
+            tl.store(out, 1.0 if tl.constexpr(isinstance(VALUE, float)) else 2.0)
+        """
+    )["kernel"]
+    out = torch.zeros(1)
+    kernel[(1,)](out, 1)
+    assert out.item() == 2
+    kernel[(1,)](out, 1.0)
+    assert out.item() == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda k, x: k[(1,)](x, x), "scale: n is missing"),
+        (lambda k, x: k[(1,)](x, x, 1, 2.0, 3, 4), "6 positional arguments were given"),
+        (lambda k, x: k[(1,)](x, x, 1, n=1), "n was given twice"),
+        (lambda k, x: k[(1,)](x, x, 1, WARPS=4), "there is no parameter or option WARPS"),
+        (lambda k, x: k[(1,)](x, x, object()), "argument n of scale is a object"),
+        (lambda k, x: k[(1,)](x, x, 1 << 64), "which no integer type holds"),
+        (lambda k, x: k[(1,)](x, x, 4, BLOCK=[64]), "a compile-time argument cannot be told from others"),
+        (lambda k, x: k[()](x, x, 4), r"the grid is \(\)"),
+        (lambda k, x: k[(1, -1)](x, x, 4), r"the grid is \(1, -1\)"),
+        (lambda k, x: k[(1, 65536)](x, x, 4), "grid axis y is 65536"),
+        (lambda k, x: k[(1,)](x.to(torch.complex64), x, 4), "has dtype complex64"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        call(scale(), torch.zeros(4))
