@@ -70,6 +70,12 @@ def handle(b: Builder, desc: tensor_descriptor) -> Value:
     return b.value("tt.make_tensor_descriptor", [value.handle for value in operands], attributes, desc.type.to_ir())
 
 
+def place(b: Builder, name: str, desc: Any, offsets: Any) -> tuple[tensor_descriptor, list[Value]]:
+    """Returns a descriptor and the coordinates of a block, for the function called `name`."""
+    checked = _descriptor(name, desc)
+    return checked, _coordinates(b, name, checked, offsets)
+
+
 def load(b: Builder, desc: Any, offsets: Any) -> tensor:
     """Returns the block at some coordinates."""
     checked = _descriptor("load", desc)

@@ -83,9 +83,9 @@ def _layout(parser: AttributeParser, names: Sequence[str]) -> LinearLayout:
         raise parser.error(f"a layout has no dimension {sorted(unknown)[0]!r}")
     bases: dict[str, list[Basis]] = {name: list(entries.get(name, ())) for name in names}
     every = [basis for group in bases.values() for basis in group]
-    if not every:
+    if not every and "offset" not in names:
         raise parser.error("a layout needs at least one basis")
-    rank = len(every[0])
+    rank = len(every[0]) if every else 1  # a buffer without a basis has one element
     # a layout covers its tile: the highest bit of any basis gives the size
     sizes = [1 << max(basis[axis] for basis in every).bit_length() for axis in range(rank)]
     try:

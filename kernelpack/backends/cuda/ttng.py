@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelpack.ir.core import Operation
-from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, row, same_as
-from kernelpack.ir.types import I32, I64, MemDescType, TensorType, Type, element_of, shape_of
+from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, operand, operands_called, row, same_as
+from kernelpack.ir.types import I32, I64, MemDescType, TensorDescType, TensorType, Type, element_of, shape_of
 
 NAMED_BARRIERS = 8
 """How many of the 16 barriers of a block (PTX ISA, barrier.cta) kernels may name; roles wait at the others."""
@@ -15,9 +15,12 @@ def is_mbarrier(kind: Type) -> bool:
     return isinstance(kind, MemDescType) and kind.shape == (1,) and kind.element == I64
 
 
-def _check_mbarrier(op: Operation) -> str | None:
-    kind = op.operands[0].type
+def _check_mbarrier_operand(kind: Type) -> str | None:
     return None if is_mbarrier(kind) else f"the barrier must be one i64 of shared memory, is {kind}"
+
+
+def _check_mbarrier(op: Operation) -> str | None:
+    return _check_mbarrier_operand(op.operands[0].type)
 
 
 def _check_named(op: Operation) -> str | None:
@@ -52,6 +55,21 @@ def _check_warp_group_dot(op: Operation) -> str | None:
     (m, k), (k_of_b, n) = shape_of(a)[-2:], shape_of(b)[-2:]
     fits = k == k_of_b and shape_of(c) == (m, n) and element_of(a) == element_of(b)
     return None if fits else f"tiles do not fit: {a} * {b} -> {c}"
+
+
+def _check_tma(op: Operation) -> str | None:
+    desc = op.operands[0].type
+    tile = operand(op, "src" if "local_to" in op.name else "dst").type
+    assert isinstance(desc, TensorDescType)
+    block = desc.block
+    if any(value.type != I32 for value in operands_called(op, "coords")) or len(operands_called(op, "coords")) != block.rank:
+        return f"takes {block.rank} coordinates of type i32"
+    # leading axes of one element need no place in a tile
+    shape = shape_of(tile)
+    leading = block.shape[: block.rank - len(shape)]
+    if element_of(tile) != block.element or (*leading, *shape) != block.shape or any(extent != 1 for extent in leading):
+        return f"{tile} holds no block of {desc}"
+    return _check_mbarrier_operand(operand(op, "barrier").type) if op.name.endswith("to_local") else None
 
 
 TTNG = Dialect(
@@ -151,6 +169,33 @@ TTNG = Dialect(
             effects=[Effect.READ_SHARED, Effect.OTHER],
             format="attr-dict ($inputs : type($inputs))?",
             infer=lambda operands, attributes: [operand.type for operand in operands],
+        ),
+        # ---- TMA: a block of a tensor in global memory and a tile of shared memory; one thread starts the copy ----
+        # elements outside of the tensor become zero; the bytes of the whole tile arrive at the barrier
+        row(
+            "ttng.async_tma_copy_global_to_local",
+            "desc: tensordesc, coords*: int_scalar, barrier: memdesc, dst: memdesc, pred: bool",
+            results=0,
+            effects=[Effect.READ_GLOBAL, Effect.WRITE_SHARED],
+            format="$desc [ $coords ] $dst , $barrier , $pred attr-dict : type($desc), type($barrier) -> type($dst)",
+            check=_check_tma,
+        ),
+        # elements outside of the tensor are not written
+        row(
+            "ttng.async_tma_copy_local_to_global",
+            "desc: tensordesc, coords*: int_scalar, src: memdesc",
+            results=0,
+            effects=[Effect.READ_SHARED, Effect.WRITE_GLOBAL],
+            format="$desc [ $coords ] $src attr-dict : type($desc), type($src)",
+            check=_check_tma,
+        ),
+        # waits until at most `pendings` of the stores that the thread started may still read shared memory
+        row(
+            "ttng.async_tma_store_wait",
+            results=0,
+            attributes=[attr("pendings", "i32")],
+            effects=[Effect.SYNCHRONISE],
+            format="$pendings attr-dict",
         ),
         # what threads wrote to shared memory before is seen by TMA and wgmma behind it
         row("ttng.fence_async_shared", results=0, effects=[Effect.SYNCHRONISE], format="attr-dict"),
