@@ -80,7 +80,7 @@ def matmul_kernel(
 def cpu_config(point):
     if point["FEW_ROWS"]:
         return kp.Config({"BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1})
-    return kp.Config({"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8})
+    return kp.Config({"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 256, "GROUP": 8})
 
 
 def cuda_config(point):

@@ -102,22 +102,33 @@ void launch(Kernel& kernel, int /*device*/, void* stream, const Grid& grid, void
   run_on_cpu(entry, kernel.program_ns, static_cast<const ParallelFor*>(stream), grid, params);
 }
 
-// A launch that threads share: each takes the next piece when it is done with its own, so that programs of unequal
-// length (causal attention) balance.
+// The programs that one thread starts with; whoever takes the next piece moves `next`.
+struct alignas(64) Range {
+  std::atomic<int64_t> next;
+  int64_t end;
+};
+
+// More threads than this share ranges.
+constexpr int64_t kMostRanges = 128;
+
+// A launch that threads share. Each takes pieces of a range of its own, the same in every launch of a grid, so that what it
+// wrote the last time is in its cache; when that is done it helps with the others, so that programs of unequal length balance.
 struct Shared {
   CpuEntry entry;
   CpuLaunch launch;
-  int64_t count;
   int64_t piece;
-  std::atomic<int64_t> next;
+  int64_t range_count;
+  Range ranges[kMostRanges];
 };
 
-void take_pieces(int64_t /*begin*/, int64_t /*end*/, void* argument) {
+void take_pieces(int64_t worker, int64_t /*end*/, void* argument) {
   Shared& work = *static_cast<Shared*>(argument);
-  for (;;) {
-    const int64_t begin = work.next.fetch_add(work.piece, std::memory_order_relaxed);
-    if (begin >= work.count) return;
-    work.entry(begin, std::min(begin + work.piece, work.count), &work.launch);
+  for (int64_t i = 0; i < work.range_count; ++i) {
+    Range& range = work.ranges[(worker + i) % work.range_count];
+    while (range.next.load(std::memory_order_relaxed) < range.end) {
+      const int64_t begin = range.next.fetch_add(work.piece, std::memory_order_relaxed);
+      if (begin < range.end) work.entry(begin, std::min(begin + work.piece, range.end), &work.launch);
+    }
   }
 }
 
@@ -146,7 +157,15 @@ void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, c
   const int64_t workers = std::min<int64_t>(thread_count, count);
   const int64_t by_time = static_cast<int64_t>(std::max(1.0, kPieceNs / estimate));
   const int64_t by_count = std::max<int64_t>(1, count / (workers * 4));
-  Shared work{entry, launch, count, std::min(by_time, by_count), {0}};
+  Shared work;
+  work.entry = entry;
+  work.launch = launch;
+  work.piece = std::min(by_time, by_count);
+  work.range_count = std::min(workers, kMostRanges);
+  for (int64_t i = 0; i < work.range_count; ++i) {
+    work.ranges[i].next.store(count * i / work.range_count, std::memory_order_relaxed);
+    work.ranges[i].end = count * (i + 1) / work.range_count;
+  }
   threads->run(threads->context, workers, take_pieces, &work);
 }
 

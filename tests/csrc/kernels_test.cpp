@@ -118,8 +118,23 @@ void small_launches_run_on_the_calling_thread() {
 void pieces_are_long_enough_and_balance() {
   Threads threads{4};
   EXPECT(pieces_of({64, 1, 1}, 1e6, &threads) == 64);      // programs of a millisecond are taken one by one
-  EXPECT(pieces_of({100000, 1, 1}, 10, &threads) == 250);  // 4 us each
+  EXPECT(pieces_of({100000, 1, 1}, 10, &threads) == 252);  // 4 us each, cut where ranges end
   EXPECT(pieces_of({32, 1, 1}, 400, &threads) == 16);      // at least four for each thread
+}
+
+// Runs one worker after the other, the last one first.
+void run_backwards(void*, int64_t count, void (*body)(int64_t, int64_t, void*), void* argument) {
+  for (int64_t i = count; i-- > 0;) body(i, i + 1, argument);
+}
+
+void workers_start_with_programs_of_their_own_and_help_others() {
+  ranges.clear();
+  Threads threads{4};
+  const ParallelFor parallel{num_threads, run_backwards, &threads};
+  run_on_cpu(record, 1e6, &parallel, {64, 1, 1}, nullptr);
+  EXPECT(ranges.size() == 64);
+  EXPECT(ranges.front().first == 48);  // the last worker's own quarter,
+  EXPECT(ranges[16].first == 0);       // then its neighbour's
 }
 
 void empty_grids_run_nothing() {
@@ -369,6 +384,7 @@ const std::map<std::string, void (*)()> kTests = {
     TEST(every_program_runs_once),
     TEST(small_launches_run_on_the_calling_thread),
     TEST(pieces_are_long_enough_and_balance),
+    TEST(workers_start_with_programs_of_their_own_and_help_others),
     TEST(empty_grids_run_nothing),
     TEST(grids_out_of_range_are_refused),
     TEST(launches_from_many_threads_do_not_mix),

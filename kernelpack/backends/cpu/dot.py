@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING
 
 from kernelpack.backends.cpu.elements import register_type
 from kernelpack.backends.cpu.elementwise import Lowering
-from kernelpack.backends.cpu.evaluate import Evaluator, Index, Place
+from kernelpack.backends.cpu.evaluate import FIRST, Evaluator, Index, Place, Uniform
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.operand import operand_address
-from kernelpack.backends.cpu.tile_program import Dot, OperandBuffer, TileProgram
+from kernelpack.backends.cpu.tile_program import Dot, InPlace, OperandBuffer, TileProgram
 from kernelpack.ir.core import Value
 from kernelpack.ir.types import BF16, F32, Type, bit_width, element_of, is_float
 from kernelpack.llvm.text import Val, literal, suffix, vector_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _UNROLL_K = 4
+_GROUP = 4
+"""How many blocks of rows meet a panel before the next panel's turn: few enough that they stay in the first cache beside it."""
 
 
 def emit_dot(
@@ -47,7 +49,9 @@ class _DotEmitter:
         self.lowering = lowering
         rank = len(dot.out.shape)
         rows_in_lanes = dot.lane_axis == rank - 2
-        self.vector, self.scalar = (dot.a, dot.b) if rows_in_lanes else (dot.b, dot.a)
+        vector, self.scalar = (dot.a, dot.b) if rows_in_lanes else (dot.b, dot.a)
+        assert isinstance(vector, OperandBuffer), "vectors are read from panels"
+        self.vector: OperandBuffer = vector
         self.lane, self.other = dot.lane_axis, 2 * rank - 3 - dot.lane_axis
         self.compute: Type = F32 if self.vector.element == BF16 else self.vector.element
         lanes = min(level.lanes(bit_width(self.compute)), dot.out.shape[self.lane])
@@ -66,11 +70,21 @@ class _DotEmitter:
             with self._loop(self.dot.out.shape[axes[0]], 1) as place:
                 self._over_batch(axes[1:], {**bases, axes[0]: place})
             return
+        rows = self.dot.out.shape[self.other]
+        group = min(rows, _GROUP * self.rows)
         with (
+            self._loop(rows, group) as first,
             self._loop(self.dot.out.shape[self.lane], self.vector.panel) as lane,
-            self._loop(self.dot.out.shape[self.other], self.rows) as other,
+            self._loop(group, self.rows) as within,
         ):
-            self._block({**bases, self.lane: lane, self.other: other})
+            self._block({**bases, self.lane: lane, self.other: self._sum(first, within)})
+
+    def _sum(self, outer: Place, inner: Place) -> Place:
+        """Returns the place `inner` positions behind `outer`, in the loop of `inner`."""
+        if outer.base is None or inner.base is None:
+            return inner if outer.base is None else outer
+        with self.em.into(self.ev.frames[-1]):
+            return Place(self.em.op("i64", f"add nuw nsw i64 {outer.base}, {inner.base}").name, 0, inner.depth)
 
     @contextmanager
     def _loop(self, extent: int, step: int) -> Iterator[Place]:
@@ -124,12 +138,12 @@ class _DotEmitter:
             for slot in slots:
                 em.store(literal(0, self.kind), slot, 64)
             vectors_at = self._operand_start(self.vector, corner)
-            scalars_at = self._operand_start(self.scalar, corner)
+        ones = self._ones(bases, corner)
         step = min(_UNROLL_K, units)
         with self._loop(units, step) as place, em.into(ev.frames[-1]):
             accumulators = [em.load(self.kind, slot, 64) for slot in slots]
             for unit in range(step):
-                accumulators = self._step(accumulators, place.plus(unit), vectors_at, scalars_at)
+                accumulators = self._step(accumulators, place.plus(unit), vectors_at, ones)
             for accumulator, slot in zip(accumulators, slots, strict=True):
                 em.store(accumulator, slot, 64)
         initial = self.dot.op.operands[2]
@@ -158,7 +172,44 @@ class _DotEmitter:
         point[operand.k_axis] = Place()
         return operand_address(self.ev, operand, tuple(point))
 
-    def _step(self, accumulators: list[Val], unit: Place, vectors_at: Val, scalars_at: Val) -> list[Val]:
+    def _ones(self, bases: dict[int, Place], corner: list[Place]) -> Callable[[Place], list[Val]]:
+        """Returns a function that gives, for a unit of k, the addresses of the elements that each row broadcasts."""
+        operand, size = self.scalar, self.vector.unit_bytes
+        if isinstance(operand, OperandBuffer):
+            with self.em.into(self.ev.frames[-1]):
+                start = self._operand_start(operand, corner)
+            k_step, row_step = (1, operand.row_units) if operand.k_inner else (operand.row_units, 1)
+
+            def packed(unit: Place) -> list[Val]:
+                first = self._along_k(start, unit, k_step * size)
+                return [self.em.offset(first, row * row_step * size) for row in range(self.rows)]
+
+            return packed
+        places = [bases[self.other].plus(row) for row in range(self.rows)]
+        if operand.k_inner:
+            starts = [self._in_place(operand, bases, place, Place()) for place in places]
+            return lambda unit: [self._along_k(start, unit, size) for start in starts]
+
+        def along_rows(unit: Place) -> list[Val]:
+            first = self._in_place(operand, bases, places[0], unit)
+            return [self.em.offset(first, row * size) for row in range(self.rows)]
+
+        return along_rows
+
+    def _in_place(self, operand: InPlace, bases: dict[int, Place], row: Place, k: Place) -> Val:
+        """Returns where in global memory an element of an operand is."""
+        load, axes = operand.source()
+        rank = len(axes)
+        point = [bases.get(axis, FIRST) for axis in range(rank)]
+        point[operand.k_axis], point[2 * rank - 3 - operand.k_axis] = k, row
+        index = [FIRST] * rank
+        for axis, source in enumerate(axes):
+            index[source] = point[axis]
+        pointer = self.ev.evaluate(load.operands[0], tuple(index))
+        assert isinstance(pointer, Uniform)
+        return pointer.val
+
+    def _step(self, accumulators: list[Val], unit: Place, vectors_at: Val, ones: Callable[[Place], list[Val]]) -> list[Val]:
         """Adds one unit of k (an element, or a bf16 pair) to every accumulator."""
         em = self.em
         size = self.vector.unit_bytes
@@ -167,13 +218,9 @@ class _DotEmitter:
             em.load(self._unit_vector(), em.offset(lanes_at, vector * self.width * size), size)
             for vector in range(self.vectors)
         ]
-        scalar = self.scalar
-        k_step, row_step = (1, scalar.row_units) if scalar.k_inner else (scalar.row_units, 1)
-        ones_at = self._along_k(scalars_at, unit, k_step * size)
         result: list[Val] = []
-        for row in range(self.rows):
-            one = em.load(self._unit(), em.offset(ones_at, row * row_step * size), size)
-            spread = em.splat(one, self.width)
+        for row, address in enumerate(ones(unit)):
+            spread = em.splat(em.load(self._unit(), address, size), self.width)
             for vector in range(self.vectors):
                 accumulator = accumulators[row * self.vectors + vector]
                 result.append(self._multiply_add(spread, vectors[vector], accumulator))

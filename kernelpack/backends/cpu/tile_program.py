@@ -109,6 +109,33 @@ class OperandBuffer:
 
 Storage = Buffer | OperandBuffer
 
+
+@dataclass(eq=False)
+class InPlace:
+    """An operand of a matrix product that its inner loop reads where a load without a mask finds it: `value` is that load, or
+    a transpose of it. `k_inner` says that neighbours along k are neighbours in memory; otherwise those along the other axis are.
+    """
+
+    value: Value
+    k_axis: int
+    k_inner: bool
+
+    @property
+    def name(self) -> str:
+        return _name(self.value)
+
+    def source(self) -> tuple[Operation, list[int]]:
+        """Returns the load, and the axis of it that each axis of the operand is."""
+        op, axes = self.value.defining_op, list(range(len(shape_of(self.value.type))))
+        while op is not None and op.name == "tt.trans":
+            axes = [int(op.attributes["order"][axis]) for axis in axes]
+            op = op.operands[0].defining_op
+        assert op is not None
+        return op, axes
+
+
+Operand = OperandBuffer | InPlace
+
 # ---- what a nest does at every place of its domain ----
 
 
@@ -201,8 +228,8 @@ class Dot:
     """A matrix product: out = a b + c, with `lane_axis` of the result in vector lanes. c is evaluated where out is first touched."""
 
     op: Operation
-    a: OperandBuffer
-    b: OperandBuffer
+    a: Operand
+    b: Operand
     out: Buffer
 
     @property
@@ -251,7 +278,7 @@ class TileProgram:
     statements: list[Statement]
     buffers: list[Storage]
     plain: dict[Value, dict[int, Buffer]]
-    operands: dict[tuple[Operation, int], OperandBuffer]
+    operands: dict[tuple[Operation, int], Operand]
 
     @property
     def scratch_bytes(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from kernelpack.backends.cpu.affine import strides
 from kernelpack.backends.cpu.axes import Axes
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.tile_program import (
@@ -17,8 +18,10 @@ from kernelpack.backends.cpu.tile_program import (
     Dot,
     For,
     If,
+    InPlace,
     Materialize,
     Nest,
+    Operand,
     OperandBuffer,
     Reduce,
     Root,
@@ -34,7 +37,7 @@ from kernelpack.backends.cpu.tile_program import (
     values_of,
 )
 from kernelpack.ir.core import Block, Operation, OpResult, Value, entry_function
-from kernelpack.ir.dialect import Trait, definition
+from kernelpack.ir.dialect import Effect, Trait, definition, effects_of, optional_operand
 from kernelpack.ir.types import TensorType, bit_width, element_of, shape_of
 
 BUFFERED = {"tt.dot", "tt.reduce", "tt.scan", "tt.atomic_rmw", "scf.for", "scf.if"}
@@ -95,7 +98,7 @@ class Planner:
         self.axes = Axes()
         self.buffers: list[Storage] = []
         self.plain: dict[Value, dict[int, Buffer]] = {}
-        self.operands: dict[tuple[Operation, int], OperandBuffer] = {}
+        self.operands: dict[tuple[Operation, int], Operand] = {}
         self.by_value: dict[Value, list[OperandBuffer]] = defaultdict(list)
         self.placements: list[Placement] = []
         self.names: dict[str, int] = {}
@@ -141,6 +144,10 @@ class Planner:
             lanes = min(self.level.lanes(bit_width(element) * pack), other)
             panel, k_inner = min(lanes * self.level.vectors, other), False
         else:
+            in_place = read_in_place(dot, index, k_axis) if (element, pack) == (element_of(value.type), 1) else None
+            if in_place is not None:
+                self.operands[dot, index] = in_place
+                return
             panel, k_inner = 0, self.axes.lane_axis(value) == k_axis
         for known in self.by_value[value]:
             if (known.panel, known.k_inner, known.k_axis, known.pack) == (panel, k_inner, k_axis, pack):
@@ -277,6 +284,34 @@ class Planner:
                 self.hold(argument, target.buffer)
         body = self.block(op.body, inner)
         sequence.append(For(op, [t.buffer if t else None for t in targets], body))
+
+
+def read_in_place(dot: Operation, index: int, k_axis: int) -> InPlace | None:
+    """Returns an operand as the inner loop can read it from global memory, element by element; None where it has to be packed:
+    it is computed, masked, not contiguous along either axis, or memory is written between its load and the product."""
+    operand = InPlace(dot.operands[index], k_axis, True)
+    value = operand.value
+    while value.defining_op is not None and value.defining_op.name == "tt.trans":
+        value = value.defining_op.operands[0]
+    load, block = value.defining_op, dot.parent
+    if load is None or load.name != "tt.load" or load.parent is not block or block is None or not _always(load):
+        return None
+    between = block.operations[block.operations.index(load) : block.operations.index(dot)]
+    if any(Effect.WRITE_GLOBAL in effects_of(op) for op in between):
+        return None
+    steps = strides(load.operands[0])
+    _, axes = operand.source()
+    along_k, along_other = (steps[axes[axis]] for axis in (k_axis, 2 * len(axes) - 3 - k_axis))
+    if None in steps or 1 not in (along_k, along_other):
+        return None
+    operand.k_inner = along_k == 1
+    return operand
+
+
+def _always(load: Operation) -> bool:
+    """Whether a load reads every element."""
+    mask = optional_operand(load, "mask")
+    return mask is None or (mask.defining_op is not None and mask.defining_op.attributes.get("value") is True)
 
 
 class Sequence:

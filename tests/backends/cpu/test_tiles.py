@@ -7,7 +7,12 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from tests.backends.cpu.agreement import check
+from kernelpack.backends.base import Lowered, Options
+from kernelpack.backends.cpu.backend import lower_ttir, ttir_to_tiles_stage
+from kernelpack.backends.cpu.tile_program import OperandBuffer
+from kernelpack.compiler import optimise_ttir
+from kernelpack.target import Target
+from tests.backends.cpu.agreement import check, ttir_of
 
 
 @kp.jit
@@ -35,6 +40,33 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
         left += BK
         right += BK if TRANSPOSED else BK * N
     tl.store(c + rows[:, None] * N + cols[None, :], total, mask=(rows[:, None] < M) & (cols[None, :] < N))
+
+
+@kp.jit
+def product(a, b, c, a_m, a_k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, CLEAR: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, K)
+    left = a + m * a_m + k[None, :] * a_k
+    x = tl.load(left)
+    y = tl.load(b + k[:, None] * N + n[None, :])
+    if CLEAR:
+        tl.store(left, tl.zeros((M, K), tl.float32))
+    tl.store(c + m * N + n[None, :], tl.dot(x, y, input_precision="ieee"))
+
+
+@kp.jit
+def product_with_columns(a, b, c, stride, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + m + k[None, :] * stride)
+    y = tl.load(b + k[:, None] * N + n[None, :])
+    tl.store(c + m * N + n[None, :], tl.dot(x, y, input_precision="ieee"))
+
+
+@kp.jit
+def batched_product(a, b, c, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    i, m, n, k = tl.arange(0, B)[:, None, None], tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + (i * M + m[None, :, None]) * K + k[None, None, :])
+    y = tl.load(b + (i * K + k[None, :, None]) * N + n[None, None, :])
+    tl.store(c + (i * M + m[None, :, None]) * N + n[None, None, :], tl.dot(x, y, input_precision="ieee"))
 
 
 @kp.jit
@@ -223,6 +255,35 @@ def test_matmul_with_pointers_that_advance(dtype: torch.dtype, transposed: bool)
         a, b = torch.randn(m, k).to(dtype), (torch.randn(n, k) if transposed else torch.randn(k, n)).to(dtype)
         grid = (-(-m // 32), -(-n // 64))
         check(matmul, grid, a, b, torch.zeros(m, n), m, n, k, BM=32, BN=64, BK=32, TRANSPOSED=transposed, rtol=1e-5, atol=1e-4)
+
+
+def test_operands_read_where_they_lie() -> None:
+    a, b = torch.randn(64, 48).T, torch.randn(64, 32)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    for stride, other in ((1, 64), (64, 1)):  # neither axis, or one, is known to be contiguous
+        check(product, (1,), torch.randn(4096), b, torch.zeros(16, 32), stride, other, M=16, N=32, K=64, CLEAR=False, **close)
+    check(product_with_columns, (1,), a, b[:48], torch.zeros(64, 32), 64, M=64, N=32, K=16, **close)
+    for batches in (1, 4):
+        x, y = torch.randn(batches, 16, 32), torch.randn(batches, 32, 64)
+        check(batched_product, (1,), x, y, torch.zeros(batches, 16, 64), B=batches, M=16, N=64, K=32, **close)
+
+
+def test_operands_are_packed_before_they_are_overwritten() -> None:
+    a, b = torch.randn(16, 64), torch.randn(64, 32)
+    check(product, (1,), a, b, torch.zeros(16, 32), 64, 1, M=16, N=32, K=64, CLEAR=True, rtol=1e-5, atol=1e-5)
+
+
+def test_only_masked_or_converted_operands_are_packed() -> None:
+    def buffers(dtype: torch.dtype) -> list[str]:
+        a, b = torch.zeros(64, 64, dtype=dtype), torch.zeros(64, 64, dtype=dtype)
+        constexprs = {"BM": 32, "BN": 64, "BK": 32, "TRANSPOSED": False}
+        module = optimise_ttir(ttir_of(matmul, (a, b, torch.zeros(64, 64), 64, 64, 64), constexprs))
+        lowered = Lowered(Target.parse("cpu:x86-64-v3"), Options(), "matmul")
+        program = ttir_to_tiles_stage(lower_ttir(module, lowered), lowered)
+        return sorted(buffer.name for buffer in program.buffers if isinstance(buffer, OperandBuffer))
+
+    assert buffers(torch.float32) == ["x", "y", "y.2"]  # x of the unmasked loop is read where it lies
+    assert buffers(torch.bfloat16) == ["x", "x.2", "y", "y.2"]
 
 
 @pytest.mark.parametrize("mode", ["full", "causal", "bias"])
