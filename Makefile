@@ -5,6 +5,7 @@ JOBS ?= $(shell nproc)
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+CHECK_PTXAS := $(VENV)/ptxas-13.0/nvidia/cu13/bin/ptxas
 NATIVE := build/.native
 CXX_FILES = $(shell find csrc serving_examples tests \( -name '*.cpp' -o -name '*.h' \) -print)
 
@@ -24,11 +25,12 @@ help: ## what there is
 
 setup: $(READY) ## .venv with the pinned requirements
 
-$(READY): requirements.txt requirements-dev.txt requirements-demo.txt
+$(READY): requirements.txt requirements-dev.txt requirements-demo.txt requirements-ptxas.txt
 	@command -v g++ >/dev/null || { echo "g++ was not found; to fix: apt-get install g++" >&2; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-demo.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/ptxas-13.0 -r requirements-ptxas.txt
 	@touch $@
 
 $(NATIVE): $(READY) setup.py $(wildcard csrc/python/* csrc/kernels/*)
@@ -61,8 +63,8 @@ format: $(READY) ## ruff and clang-format, in place
 	$(PY) -m ruff check --fix .
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
-verify: $(READY) ## compiles every op anew, without caches, and compares with ops/ops.lock
-	@$(PY) -m kernelpack verify ops --namespace kernelpack --target "$(OP_TARGETS)" --lock ops/ops.lock -j $(JOBS)
+verify: $(READY) ## compiles every op anew, without caches, with two assemblers, and compares with ops/ops.lock
+	@KERNELPACK_CHECK_PTXAS=$(CURDIR)/$(CHECK_PTXAS) $(PY) -m kernelpack verify ops --namespace kernelpack --target "$(OP_TARGETS)" --lock ops/ops.lock -j $(JOBS)
 
 demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Python, TorchScript and AOTInductor in C++
 	@$(PY) -m kernelpack build ops --namespace kernelpack --target cpu:native --out build/demo/library -j $(JOBS)

@@ -33,13 +33,20 @@ OP_TARGETS = Knob(
     "build",
     "the targets of the op library in the wheel, separated by commas; `none` leaves it out",
 )
+CHECK_PTXAS = Knob(
+    "KERNELPACK_CHECK_PTXAS",
+    "",
+    "build",
+    "another ptxas that must assemble every PTX without messages of lost speed too; that of CUDA 13.0 reports fences that newer "
+    "ones insert silently",
+)
 LOAD_LIBRARY = Knob("KERNELPACK_LOAD_LIBRARY", "1", "run", "0: import kernelpack does not load its own op library")
 CPU_TARGET = Knob(
     "KERNELPACK_CPU_TARGET", "", "library, run", "forces the CPU level, e.g. cpu:x86-64-v3; default: the best this CPU has"
 )
 LIBCUDA = Knob("KERNELPACK_LIBCUDA", "libcuda.so.1", "library, run", "the CUDA driver library to open")
 
-KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, LOAD_LIBRARY, CPU_TARGET, LIBCUDA)
+KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, LIBCUDA)
 
 
 def cache_dir() -> Path | None:

@@ -11,15 +11,26 @@ from pathlib import Path
 from kernelpack.backends.base import Lowered
 from kernelpack.backends.cuda.cubin import without_embedded_ptx
 from kernelpack.backends.cuda.toolchain import find_ptxas, nvjitlink_version, ptxas_version
-from kernelpack.errors import BuildError
+from kernelpack.errors import BuildError, OutOfResources, SourceLocation
+from kernelpack.knobs import CHECK_PTXAS
 
-FATAL = {
-    "C7504": "setmaxnreg was ignored",
-    "C7512": "wgmma was serialised: too few registers",
-    "C7517": "a wait for wgmma was inserted",
-    "C7519": "a fence for wgmma was inserted",
+_REGISTERS = "lower BLOCK_N or BLOCK_M, or raise num_warps (now {num_warps}): each warp then holds less of the accumulator"
+_ORDER = (
+    "wait for a product before its accumulator is used, and write operands in registers before it is issued; in a kernel without "
+    "explicit asynchronous products this is a defect of kernelpack, which num_stages=1 (now {num_stages}) may avoid"
+)
+LOSSES = {
+    r"\(C7504\)|'setmaxnreg' ignored": (
+        "setmaxnreg was ignored",
+        "assemble with ptxas, which keeps it: pip install nvidia-cuda-nvcc",
+    ),
+    r"\(C751[12]\)|insufficient register": ("products of wgmma wait for each other, for want of registers", _REGISTERS),
+    r"\(C7517\)|wait\w* is injected": ("a wait for wgmma was inserted", _ORDER),
+    r"\(C7519\)|is injected": ("a fence for wgmma was inserted", _ORDER),
+    r"Potential Performance Loss": ("products of wgmma wait for each other", _ORDER),
 }
-"""Messages of the assembler that are no errors to it, but mean that the code is not what was written."""
+"""Messages of the assembler that are no errors to it, but mean that the code is not what was written: what they say, and which
+option of the kernel to change."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +43,44 @@ class Assembled:
 
 
 def ptx_to_cubin(ptx: str, lowered: Lowered) -> bytes:
-    """Returns the cubin of a kernel and notes its resources. Raises BuildError."""
+    """Returns the cubin of a kernel and notes its resources. Raises BuildError, or OutOfResources, where
+    the code would not be what was written."""
     assembled = assemble(ptx, lowered.target.arch)
-    for code, meaning in FATAL.items():
-        if code in assembled.log:
-            raise BuildError(f"{assembled.tool} reports {code} for {lowered.entry}: {meaning}\n{assembled.log.strip()}")
+    refuse_losses(assembled, ptx, lowered)
+    if CHECK_PTXAS.get():
+        other = Path(CHECK_PTXAS.get())
+        if not other.is_file():
+            raise BuildError(f"{CHECK_PTXAS.name}={other}: there is no such file", cure="name a ptxas, or unset it")
+        refuse_losses(assemble_with_ptxas(ptx, lowered.target.arch, other), ptx, lowered)
     lowered.metadata.update(resources(assembled.log))
     lowered.metadata["assembler"] = assembled.tool
     return without_embedded_ptx(assembled.image)
+
+
+def refuse_losses(assembled: Assembled, ptx: str, lowered: Lowered) -> None:
+    """Raises BuildError, with the user's line and the option to change, where the assembler changed what was written; it is
+    OutOfResources where registers were too few, as configurations may be."""
+    for message in assembled.log.splitlines():
+        meaning, cure = next((LOSSES[pattern] for pattern in LOSSES if re.search(pattern, message)), (None, ""))
+        if meaning is None:
+            continue
+        line = re.search(r"line (\d+)", message)
+        raise (OutOfResources if cure is _REGISTERS else BuildError)(
+            f"{lowered.entry} for {lowered.target}: {meaning}. {assembled.tool} reports {message.strip()}",
+            location=_source_of(ptx, int(line[1])) if line is not None else None,
+            cure=cure.format(**vars(lowered.options)),
+        )
+
+
+def _source_of(ptx: str, line: int) -> SourceLocation | None:
+    """Returns the line of Python that a line of PTX comes from."""
+    lines = ptx.splitlines()
+    files = dict(re.findall(r'^\t\.file\t(\d+) "(.*)"', ptx, re.MULTILINE))
+    for text in reversed(lines[:line]):
+        place = re.match(r"\t\.loc\t(\d+) ([1-9]\d*) (\d+)", text)
+        if place is not None and place[1] in files:
+            return SourceLocation(files[place[1]], int(place[2]), int(place[3]))
+    return None
 
 
 def assemble(ptx: str, arch: str) -> Assembled:

@@ -13,9 +13,9 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Lowered, Options
+from kernelpack.backends.base import Options
 from kernelpack.backends.cuda import CUDABackend, ptx_to_cubin
-from kernelpack.errors import BuildError, CompilationError, OutOfResources, TargetError, UnsupportedError
+from kernelpack.errors import CompilationError, OutOfResources, TargetError, UnsupportedError
 from kernelpack.ir.text import parse_module
 from kernelpack.target import Target
 from tests.backends.cuda.cases import Launch, Product, cases
@@ -123,54 +123,7 @@ def test_too_much_shared_memory_names_tile_line_and_cure() -> None:
     assert "num_stages" in text
 
 
-# ---- assemblers ----
-
-
-def test_nvjitlink_gives_cubins_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: None)
-    for target in ("cuda:sm_80", "cuda:sm_90a"):
-        kernel = Product().launch().compile(target)
-        assert kernel.image.startswith(ELF)
-        assert kernel.metadata["assembler"].startswith("nvJitLink")
-        assert kernel.metadata["registers"] > 32
-
-
-def test_without_an_assembler_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: None)
-    monkeypatch.setattr(ptx_to_cubin, "nvjitlink_version", lambda: None)
-    with pytest.raises(BuildError, match="no assembler") as raised:
-        add().compile("cuda:sm_80")
-    assert "pip install nvidia-cuda-nvcc" in str(raised.value)
-
-
-@pytest.mark.parametrize("code", ptx_to_cubin.FATAL)
-def test_messages_that_mean_other_code_fail_the_build(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = ptx_to_cubin.Assembled(ELF, f"ptxas info    : ({code}) Potential Performance Loss", "ptxas 1.2")
-    monkeypatch.setattr(ptx_to_cubin, "assemble", lambda ptx, arch: said)
-    with pytest.raises(BuildError, match=f"ptxas 1.2 reports {code} for kernel"):
-        ptx_to_cubin.ptx_to_cubin("", Lowered(Target.parse("cuda:sm_90a"), Options(), "kernel"))
-
-
-SETMAXNREG = """
-.version 8.6
-.target sm_90a
-.address_size 64
-.visible .entry kernel() .maxntid 384 .minnctapersm 1 {
-  setmaxnreg.inc.sync.aligned.u32 232;
-  ret;
-}
-"""
-
-
-def test_nvjitlink_drops_setmaxnreg_and_says_so() -> None:
-    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(), "kernel")
-    assert ptx_to_cubin.ptx_to_cubin(SETMAXNREG, lowered).startswith(ELF)
-    assert "C7504" in ptx_to_cubin.assemble_with_nvjitlink(SETMAXNREG, "sm_90a").log
-
-
-def test_messages_of_the_assembler_show_the_line() -> None:
-    with pytest.raises(BuildError, match="6:   nonsense;"):
-        ptx_to_cubin.assemble(SETMAXNREG.replace("setmaxnreg.inc.sync.aligned.u32 232", "nonsense"), "sm_90a")
+# ---- libraries ----
 
 
 def test_a_missing_libdevice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,189 @@
+"""What assemblers say: figures that are noted, and messages that fail a build because they mean other code than was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelpack.backends.base import Lowered, Options
+from kernelpack.backends.cuda import ptx_to_cubin
+from kernelpack.errors import BuildError, KernelpackError, OutOfResources
+from kernelpack.target import Target
+from tests.backends.cuda.cases import Launch, Product, cases
+from tests.frontend.kernels import vector_add
+
+ELF = b"\x7fELF"
+OLD_PTXAS = Path(__file__).parents[3] / ".venv" / "ptxas-13.0" / "nvidia" / "cu13" / "bin" / "ptxas"
+"""ptxas of CUDA 13.0, which says what newer ones do silently (requirements-ptxas.txt)."""
+needs_old_ptxas = pytest.mark.skipif(not OLD_PTXAS.is_file(), reason="make setup installs ptxas 13.0")
+
+
+def add() -> Launch:
+    x = torch.zeros(512)
+    return Launch(vector_add, (1,), {"x_ptr": x, "y_ptr": x, "out_ptr": x, "n": 512, "BLOCK": 512}, {})
+
+
+def wgmma(columns: int, first: int = 0) -> str:
+    """Returns a product whose accumulator starts at register `first`."""
+    registers = ", ".join(f"%f{first + index}" for index in range(columns // 2))
+    return f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.bf16.bf16 {{{registers}}}, %rd2, %rd2, 1, 1, 1, 0, 0;\n"
+
+
+def kernel(body: str, registers: int) -> str:
+    """Returns a kernel that loads an accumulator, computes and stores it; `body` stands at line 9 of mine.py."""
+    accumulator = range(registers)
+    load = "".join(f"ld.global.f32 %f{index}, [%rd1+{512 * index}];\n" for index in accumulator)
+    store = "".join(f"st.global.f32 [%rd1+{512 * index}], %f{index};\n" for index in accumulator)
+    return f"""
+.version 8.6
+.target sm_90a
+.address_size 64
+\t.file\t1 "mine.py"
+.visible .entry kernel(.param .u64 buffer, .param .u64 descriptor) .reqntid 128 {{
+.reg .f32 %f<{registers}>;
+.reg .b64 %rd<4>;
+.reg .b32 %r<2>;
+\t.loc\t1 7 1
+ld.param.b64 %rd1, [buffer];
+ld.param.b64 %rd2, [descriptor];
+mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd3, %r1, 4;
+add.s64 %rd1, %rd1, %rd3;
+{load}
+\t.loc\t1 9 5
+{body}
+\t.loc\t1 11 1
+{store}
+ret;
+}}
+"""
+
+
+FENCE, COMMIT, WAIT = (
+    f"wgmma.{word};\n" for word in ("fence.sync.aligned", "commit_group.sync.aligned", "wait_group.sync.aligned 0")
+)
+GOOD = kernel(FENCE + wgmma(128) + COMMIT + WAIT, 64)
+NO_FENCE = kernel(wgmma(128) + COMMIT + WAIT, 64)
+NO_WAIT = kernel(FENCE + wgmma(128) + COMMIT, 64)
+TOO_MANY = kernel(FENCE + wgmma(256) + wgmma(256, 128) + COMMIT + WAIT, 256)
+
+
+def lowered(**options: int) -> Lowered:
+    return Lowered(Target.parse("cuda:sm_90a"), Options(**options), "kernel")  # type: ignore[arg-type]
+
+
+def refusal(ptx: str, **options: int) -> KernelpackError:
+    with pytest.raises(KernelpackError) as raised:
+        ptx_to_cubin.ptx_to_cubin(ptx, lowered(**options))
+    return raised.value
+
+
+def test_nvjitlink_gives_cubins_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: None)
+    for target in ("cuda:sm_80", "cuda:sm_90a"):
+        kernel = Product().launch().compile(target)
+        assert kernel.image.startswith(ELF)
+        assert kernel.metadata["assembler"].startswith("nvJitLink")
+        assert kernel.metadata["registers"] > 32
+
+
+def test_without_an_assembler_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: None)
+    monkeypatch.setattr(ptx_to_cubin, "nvjitlink_version", lambda: None)
+    with pytest.raises(BuildError, match="no assembler") as raised:
+        add().compile("cuda:sm_80")
+    assert "pip install nvidia-cuda-nvcc" in str(raised.value)
+
+
+def test_products_in_order_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = lowered()
+    assert ptx_to_cubin.ptx_to_cubin(GOOD, facts).startswith(ELF)
+    assert facts.metadata["registers"] > 64
+    assert facts.metadata["spills"] == facts.metadata["stack"] == 0
+
+
+def test_a_missing_wait_fails_the_build_at_the_users_line() -> None:
+    error = refusal(NO_WAIT, num_stages=2)
+    assert isinstance(error, BuildError)
+    assert str(error).startswith("mine.py:11:1: kernel for cuda:sm_90a: a wait for wgmma was inserted. ptxas ")
+    assert "C7517" in str(error)
+    assert "num_stages=1 (now 2)" in str(error)
+
+
+def test_too_few_registers_fail_the_build_and_name_the_options() -> None:
+    error = refusal(TOO_MANY, num_warps=4)
+    assert isinstance(error, OutOfResources)  # as other blocks and num_warps may be fine
+    assert "products of wgmma wait for each other, for want of registers" in str(error)
+    assert "C7511" in str(error)
+    assert "lower BLOCK_N or BLOCK_M, or raise num_warps (now 4)" in str(error)
+
+
+@needs_old_ptxas
+def test_a_missing_fence_is_found_by_the_second_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ptx_to_cubin.ptx_to_cubin(NO_FENCE, lowered()).startswith(ELF)  # newer ones are silent
+    monkeypatch.setenv("KERNELPACK_CHECK_PTXAS", str(OLD_PTXAS))
+    assert ptx_to_cubin.ptx_to_cubin(GOOD, lowered()).startswith(ELF)
+    error = refusal(NO_FENCE)
+    assert "a fence for wgmma was inserted. ptxas 13.0" in str(error)
+    assert "C7519" in str(error)
+    assert str(error).startswith("mine.py:9:5: ")
+
+
+def test_a_second_assembler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPACK_CHECK_PTXAS", "/nowhere/ptxas")
+    assert "KERNELPACK_CHECK_PTXAS=/nowhere/ptxas: there is no such file" in str(refusal(GOOD))
+
+
+@needs_old_ptxas
+@pytest.mark.parametrize(
+    "name", [case.name for case in cases() if case.small and case.name.startswith(("matmul", "attention"))]
+)
+def test_products_compile_without_messages_of_the_old_assembler(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPACK_CHECK_PTXAS", str(OLD_PTXAS))
+    case = next(case for case in cases() if case.name == name)
+    assert case.launch().compile("cuda:sm_90a").image.startswith(ELF)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "(C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain compatibility across compilation units.",
+        "(C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient register resources",
+        "(C7517) wgmma.wait_group is injected in around line 79 by compiler",
+        "(C7519) warpgroup.arrive is injected in around line 76 by compiler",
+        "(C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ill formed pipeline stage",
+    ],
+)
+def test_messages_that_mean_other_code_fail_the_build(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ptx_to_cubin.Assembled(ELF, f"ptxas info    : Used 90 registers\nptxas info    : {message}", "ptxas 1.2")
+    monkeypatch.setattr(ptx_to_cubin, "assemble", lambda ptx, arch: said)
+    error = refusal("")
+    assert f"ptxas 1.2 reports ptxas info    : {message}" in str(error)
+    assert error.cure
+
+
+SETMAXNREG = """
+.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry kernel() .maxntid 384 .minnctapersm 1 {
+  setmaxnreg.inc.sync.aligned.u32 232;
+  ret;
+}
+"""
+
+
+def test_nvjitlink_drops_setmaxnreg_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(), "kernel")
+    assert ptx_to_cubin.ptx_to_cubin(SETMAXNREG, lowered).startswith(ELF)
+    monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: None)
+    with pytest.raises(BuildError, match=r"setmaxnreg was ignored. nvJitLink .* reports .*C7504") as raised:
+        ptx_to_cubin.ptx_to_cubin(SETMAXNREG, lowered)
+    assert "pip install nvidia-cuda-nvcc" in str(raised.value)
+
+
+def test_messages_of_the_assembler_show_the_line() -> None:
+    with pytest.raises(BuildError, match="6:   nonsense;"):
+        ptx_to_cubin.assemble(SETMAXNREG.replace("setmaxnreg.inc.sync.aligned.u32 232", "nonsense"), "sm_90a")
