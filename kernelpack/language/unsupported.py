@@ -2,7 +2,6 @@
 
 _BLOCK_POINTERS = "use a tile of pointers with mask= and other="
 _LATER = "it is not supported yet"
-_RANDOM = "draw random numbers outside, and load them"
 
 UNSUPPORTED: dict[str, str] = {
     "advance": _BLOCK_POINTERS,
@@ -23,11 +22,7 @@ UNSUPPORTED: dict[str, str] = {
     "inline_asm_elementwise": "use tl.math; kernels are compiled for CPUs too",
     "make_block_ptr": _BLOCK_POINTERS,
     "map_elementwise": _LATER,
-    "philox": _RANDOM,
     "pow": "write x * x, or tl.exp2(y * tl.log2(x))",
-    "rand": _RANDOM,
-    "randint": _RANDOM,
-    "randn": _RANDOM,
     "sort": _LATER,
     "topk": _LATER,
     "xor_sum": "use tl.reduce with a @jit function that returns a ^ b",

@@ -20,6 +20,6 @@ NOT_FOR_KERNELS = {
 
 def test_the_page_and_the_language_agree() -> None:
     named = {name.partition(".")[0] for name in re.findall(r"\btl\.([A-Za-z]\w*(?:\.\w+)*)", DOCS.read_text())}
-    public = {*tl.core.__all__, *tl.descriptors.__all__, *tl.math.__all__, *tl.standard.__all__}
+    public = {*tl.core.__all__, *tl.descriptors.__all__, *tl.math.__all__, *tl.random.__all__, *tl.standard.__all__}
     assert sorted(name for name in named if not hasattr(tl, name)) == []
     assert sorted(public - named - NOT_FOR_KERNELS) == []
