@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from kernelpack.ir.core import Operation
 
 ALIGNMENT = 128
 """One row of the banks: what is free of conflicts at offset 0 is so at every multiple."""
+ROLE = "ttg.role"
+"""Operations in different ones of these run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,14 @@ class Buffer:
     start: int
     end: int
 
+    @functools.cached_property
+    def role(self) -> Operation | None:
+        return next((outer for outer in self.op.ancestors() if outer.name == ROLE), None)
+
     def overlaps(self, other: Buffer) -> bool:
+        """Whether both are needed at the same time."""
+        if self.role is not other.role and self.role is not None and other.role is not None:
+            return True
         return self.start <= other.end and other.start <= self.end
 
 
@@ -66,20 +76,21 @@ def live_buffers(function: Operation, bytes_of: Callable[[Operation], int]) -> l
     return [Buffer(op, bytes_of(op), numbers[op], end) for op, end in last.items()]
 
 
-def allocate(function: Operation, bytes_of: Callable[[Operation], int]) -> Allocation:
-    """Places the buffers of a function: the largest first, each at the lowest offset that is free during its life."""
+def allocate(
+    function: Operation, bytes_of: Callable[[Operation], int], alignment_of: Callable[[Operation], int] = lambda op: 1
+) -> Allocation:
+    """Places the buffers of a function: the largest first, each at the lowest offset that is free during its life.
+
+    Offsets are multiples of `ALIGNMENT`, and of what `alignment_of` asks for.
+    """
     buffers = live_buffers(function, bytes_of)
     placed: list[tuple[int, Buffer]] = []
     for buffer in sorted(buffers, key=lambda buffer: (-buffer.size, buffer.start)):
-        offset = 0
+        offset, alignment = 0, max(ALIGNMENT, alignment_of(buffer.op))
         for start, other in sorted(placed, key=lambda entry: entry[0]):
             if buffer.overlaps(other) and start < offset + buffer.size:
-                offset = max(offset, _align(start + other.size))
+                offset = max(offset, -(-(start + other.size) // alignment) * alignment)
         placed.append((offset, buffer))
     offsets = {buffer.op: offset for offset, buffer in placed}
     size = max((offset + buffer.size for offset, buffer in placed), default=0)
     return Allocation(offsets, tuple(buffers), size)
-
-
-def _align(offset: int) -> int:
-    return -(-offset // ALIGNMENT) * ALIGNMENT

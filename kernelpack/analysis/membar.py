@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from kernelpack.analysis.allocation import ROLE
 from kernelpack.ir.core import Block, Builder, Operation
 
 Interval = tuple[int, int]
@@ -86,6 +87,11 @@ class _Inserter:
     def operation(self, op: Operation, pending: _Pending) -> _Pending:
         if op.name in ("scf.for", "scf.while"):
             return self.loop(op, pending)
+        if op.name == ROLE:  # roles start behind a barrier of all threads; between them, barriers are the kernel's own
+            self.block(op.body, _Pending())
+            return pending
+        if op.regions and op.name not in ("scf.if", "tt.reduce", "tt.scan"):
+            return self.block(op.body, pending)
         if op.name == "scf.if":
             behind = [self.block(region.block, pending) if region.blocks else pending.copy() for region in op.regions]
             return behind[0].join(behind[1])

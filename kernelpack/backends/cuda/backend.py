@@ -42,7 +42,17 @@ _LINE_INFORMATION = re.compile(
     r"^(\t\.(loc|file)\b.*|\t\.section\t\.debug_.*|\$L__(tmp|func_begin|func_end)\d+:|\s*//.*)\n", re.MULTILINE
 )
 _STRUCTURE = frozenset(
-    {"builtin.module", "tt.func", "tt.return", "scf.yield", "scf.condition", "tt.reduce.return", "tt.scan.return"}
+    {
+        "builtin.module",
+        "tt.func",
+        "tt.return",
+        "scf.yield",
+        "scf.condition",
+        "tt.reduce.return",
+        "tt.scan.return",
+        "ttg.role",
+        "ttg.warp_return",
+    }
 )
 
 
@@ -56,6 +66,7 @@ class CUDABackend(Backend):
     launcher_header = CSRC / "kernels" / "cuda.h"
     launcher_sources = tuple(CSRC / "kernels" / f"{name}.cpp" for name in ("cuda", "cuda_driver", "base64"))
     machine_code = "sass"
+    line_information = True
 
     def resolve_target(self, target: Target) -> Target:
         if target.arch == "native":
@@ -138,6 +149,8 @@ class CUDABackend(Backend):
     def supports(self, op: Operation, target: Target) -> str | None:
         if op.name not in LOWERINGS and op.name not in _STRUCTURE:
             return "the CUDA backend has no lowering for it"
+        if (op.name.startswith("ttng.") or op.name == "ttg.warp_specialize") and target.arch != "sm_90a":
+            return "kernelpack.language.hopper needs cuda:sm_90a"
         for value in (*op.operands, *op.results):
             reason = _unsupported_type(element_of(value.type))
             if reason is not None:

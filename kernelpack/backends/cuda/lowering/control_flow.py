@@ -57,8 +57,9 @@ def _for(state: Lowering, op: Operation) -> None:
     phis.write()
     latch = emit.block
     again = emit.compare("icmp", "ugt", left, state.scalar(step))
-    # ptxas would unroll a loop whose loads run ahead, and spill
-    hint = ", !llvm.loop !0" if any(inner.name == "ttg.async_wait" for inner in op.body.operations) else ""
+    # ptxas would unroll a loop whose loads run ahead, or that waits for barriers, and spill
+    overlaps = any(inner.name == "ttg.async_wait" or inner.name.startswith("ttng.") for inner in op.walk())
+    hint = ", !llvm.loop !0" if overlaps else ""
     emit.line(f"br {again}, label %{body}, label %{end}{hint}")
     emit.label(end)
     results = _Phis(state, op.results, initial)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from kernelpack.backends.cuda.async_copy import async_copy_bits
-from kernelpack.backends.cuda.dialect import OFFSET
+from kernelpack.backends.cuda.dialect import OFFSET, STRIDE
 from kernelpack.backends.cuda.lowering.global_memory import elements_of, from_memory, to_memory, word_of, words_of
 from kernelpack.backends.cuda.lowering.linear_code import LinearOffsets, i32, thread_bases
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type, register_type
@@ -198,7 +198,11 @@ def read_tile(state: Lowering, base: Val, memory: LinearLayout, layout: LinearLa
 
 def buffer_address(state: Lowering, op: Operation) -> Val:
     """Returns the address that allocation gave to an operation's buffer or scratch space."""
-    return state.emit.offset(state.memory, op.attributes[OFFSET])
+    address = state.emit.offset(state.memory, op.attributes[OFFSET])
+    if STRIDE not in op.attributes:
+        return address
+    assert state.copy is not None
+    return state.emit.offset(address, state.emit.binary("mul", state.copy, i32(op.attributes[STRIDE])))
 
 
 def _memory_layout(kind: Type) -> LinearLayout:

@@ -67,7 +67,13 @@ class Lowering:
         """Tiles that are read from shared memory only where they are used."""
         self.words: dict[tuple[Val, ...], Val] = {}
         """32-bit words by the elements that were taken out of them: packing those again needs no code."""
+        self.num_warps = options.num_warps
         self.tid = self.emit.call(I32, "llvm.nvvm.read.ptx.sreg.tid.x", [])
+        """The thread's index among the `num_warps` warps that run the code: of the block, or of a role's copy."""
+        self.barrier_number = i32(0)
+        """The barrier of the block at which those warps wait for each other."""
+        self.copy: Val | None = None
+        """Which copy of a role with several runs the code."""
         self.memory = Val(SHARED, "@shared_memory")
 
         self.warpgroups: dict[Val, Val] = {}
@@ -102,10 +108,6 @@ class Lowering:
 
     # ---- threads ----
 
-    @property
-    def num_warps(self) -> int:
-        return self.options.num_warps
-
     def warpgroup(self) -> Val:
         """Returns the number of the thread's warpgroup, in a register that the assembler knows to be the same in a warp. Call it
         once where the thread's index is defined: later calls reuse that."""
@@ -113,6 +115,10 @@ class Lowering:
             number = self.emit.binary("lshr", self.tid, i32(7))
             self.warpgroups[self.tid] = self._shuffle_word("idx", number, i32(0), i32(31))
         return self.warpgroups[self.tid]
+
+    def first_thread(self) -> Val:
+        """Returns whether the thread is the one of its block, or of its role's copy, that does what is to be done once."""
+        return self.emit.compare("icmp", "eq", self.tid, i32(0))
 
     def lane(self) -> Val:
         return self.emit.binary("and", self.tid, i32(31))
@@ -141,11 +147,14 @@ class Lowering:
         return self.emit.binary("and", a, b)
 
     def barrier(self) -> None:
-        """Waits for all threads of the block; what they wrote to shared memory before is visible behind it."""
+        """Waits for all threads that run the code; what they wrote to shared memory before is visible behind it."""
         if self.num_warps == 1:
             self.emit.call("void", "llvm.nvvm.bar.warp.sync", [i32(-1)])
-        else:
+        elif self.barrier_number == i32(0):
             self.emit.call("void", "llvm.nvvm.barrier.cta.sync.aligned.all", [i32(0)])
+        else:
+            count = i32(32 * self.num_warps)
+            self.emit.call("void", "llvm.nvvm.barrier.cta.sync.aligned.count", [self.barrier_number, count])
 
     def shuffle(self, mode: str, value: Val, lane: Val) -> Val:
         """Returns another lane's value. `mode` is bfly, up, down or idx; `lane` the mask, distance or index (PTX shfl.sync)."""
