@@ -10,5 +10,8 @@ from kernelpack.passes.cse import cse
 from kernelpack.passes.dce import dce
 from kernelpack.passes.inline import inline
 from kernelpack.passes.licm import licm
+from kernelpack.passes.unroll_loops import unroll_loops
 
-TTIR_PASSES: tuple[Callable[[Operation], None], ...] = (inline, canonicalize, cse, licm, canonicalize, cse, dce)
+TTIR_PASSES: tuple[Callable[[Operation], None], ...] = (
+    inline, canonicalize, unroll_loops, cse, licm, canonicalize, cse, dce,
+)  # fmt: skip
