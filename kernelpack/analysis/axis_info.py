@@ -165,10 +165,10 @@ def _remainder(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
     rank = len(a.contiguity)
     contiguity, divisibility = [1] * rank, [1] * rank
     for axis in range(rank):
-        # x % n keeps groups that n's alignment does not split; a negative x would wrap inside a group
-        if a.nonnegative and (b.nonnegative or op.name == "arith.remui"):
-            aligned = math.gcd(a.divisibility[axis], b.divisibility[axis])
-            contiguity[axis] = math.gcd(a.contiguity[axis], aligned, b.constancy[axis])
+        # x % n keeps groups that n's alignment does not split. A group below zero could wrap inside, to offsets before a tensor:
+        # as in Triton, remainders are taken to be of indices, whose sign is often beyond what can be told
+        aligned = math.gcd(a.divisibility[axis], b.divisibility[axis])
+        contiguity[axis] = math.gcd(a.contiguity[axis], aligned, b.constancy[axis])
         divisibility[axis] = math.gcd(a.divisibility_at(axis, contiguity[axis]), b.divisibility[axis])
     return AxisInfo(tuple(contiguity), tuple(divisibility), _elementwise_constancy(infos), None, a.nonnegative)
 

@@ -85,10 +85,11 @@ def test_remainder_keeps_groups_that_it_does_not_split() -> None:
     wrapped = RANGE + "%l = tt.splat %n : i32 -> tensor<64xi32>\n%x = arith.remui %r, %l : tensor<64xi32>"
     assert info(wrapped).contiguity == (16,)
     assert info(wrapped.replace("%n", "%m")).contiguity == (1,)
-    # below zero a signed remainder turns round inside a group
-    shifted = scalar("%a = arith.subi %m, %n : i32").replace("%x =", "%y =")
-    signed = shifted + "%l = tt.splat %n : i32 -> tensor<64xi32>\n%x = arith.remsi %y, %l : tensor<64xi32>"
-    assert info(signed).contiguity == (1,)
+    # also where nobody knows the sign: remainders are of indices
+    negative = scalar("%z = arith.constant 0 : i32\n%a = arith.subi %z, %n : i32").replace("%x =", "%y =")
+    signed = negative + "%l = tt.splat %n : i32 -> tensor<64xi32>\n%x = arith.remsi %y, %l : tensor<64xi32>"
+    assert info(signed).contiguity == (16,)
+    assert not info(signed).nonnegative
 
 
 def test_division_makes_constant_groups() -> None:

@@ -22,6 +22,11 @@ class Architecture:
     features: str
     shared_bytes: int
 
+    @property
+    def has_wgmma(self) -> bool:
+        """Whether warpgroups multiply tiles of shared memory (PTX ISA, wgmma: sm_90a alone)."""
+        return self.name == "sm_90a"
+
 
 ARCHITECTURES = {
     row.name: row

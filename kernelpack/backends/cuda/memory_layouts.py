@@ -41,12 +41,20 @@ class Wish:
     vector: int
 
 
-def _wish(op: Operation, facts: AxisInfoAnalysis, threads: int) -> Wish:
+def access_order(op: Operation, facts: AxisInfoAnalysis) -> tuple[int, ...]:
+    """Returns the dimensions of what an access moves from the fastest in memory to the slowest."""
     pointer = op.operands[0]
     shape = shape_of(pointer.type)
     widths = [facts.access_width(pointer, axis) for axis in range(len(shape))]
     # the widest dimension is the fastest; among equals the last, as in row-major memory
-    order = tuple(sorted(range(len(shape)), key=lambda axis: (widths[axis], axis), reverse=True))
+    return tuple(sorted(range(len(shape)), key=lambda axis: (widths[axis], axis), reverse=True))
+
+
+def _wish(op: Operation, facts: AxisInfoAnalysis, threads: int) -> Wish:
+    pointer = op.operands[0]
+    shape = shape_of(pointer.type)
+    order = access_order(op, facts)
+    widths = [facts.access_width(pointer, axis) for axis in range(len(shape))]
     if op.name == "tt.atomic_rmw":
         return Wish(order, 1)
     share = max(1, math.prod(shape) // threads)

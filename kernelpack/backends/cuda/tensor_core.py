@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from kernelpack.backends.cuda.warpgroup import ROWS, WARPS
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.types import BF16, F16, F32, I8, I32, Type, element_of, shape_of
-from kernelpack.layout.families import LANES, blocked, mma_accumulator, mma_operand
+from kernelpack.ir.types import BF16, F16, F32, I8, I32, TensorType, Type, bit_width, element_of, shape_of
+from kernelpack.layout.families import LANES, blocked, mma_accumulator, mma_operand, warpgroup_accumulator, warpgroup_operand
 from kernelpack.layout.linear import LinearLayout
 
 
@@ -137,19 +138,35 @@ def fma_accumulator(shape: tuple[int, ...], num_warps: int, chained: bool) -> Li
     return blocked(shape, tuple(per), tuple(lanes), warps, order)
 
 
+def warpgroups_over_dot(shape: tuple[int, ...], num_warps: int) -> tuple[int, int]:
+    """Returns how many warps of a warp_group_dot lie along M and N: along M as long as each warpgroup has rows of its own."""
+    along_m = min(num_warps, max(1, shape[0] // ROWS) * WARPS)
+    return along_m, num_warps // along_m
+
+
 def accumulator_layout(dot: Operation, num_warps: int) -> LinearLayout:
     """Returns the layout of a dot's result."""
-    shape, chained = shape_of(dot.result.type), is_chained(dot)
+    shape = shape_of(dot.result.type)
+    if dot.name == "ttng.warp_group_dot":
+        m, n = shape
+        return warpgroup_accumulator((m, n), warpgroups_over_dot(shape, num_warps))
+    chained = is_chained(dot)
     if mma_instruction(dot) is None:
         return fma_accumulator(shape, num_warps, chained)
     return mma_accumulator(shape, warps_over_dot(shape, num_warps, chained))
 
 
-def operand_layouts(dot: Operation, num_warps: int) -> tuple[LinearLayout, LinearLayout] | None:
+def operand_layouts(dot: Operation, num_warps: int) -> tuple[LinearLayout | None, LinearLayout | None]:
     """Returns the layouts of operands a and b in registers; None where they are read from shared memory."""
+    if dot.name == "ttng.warp_group_dot":
+        a = dot.operands[0].type
+        if not isinstance(a, TensorType):
+            return None, None
+        over = warpgroups_over_dot(shape_of(dot.result.type), num_warps)
+        return warpgroup_operand((a.shape[0], a.shape[1]), bit_width(a), over), None
     instruction = mma_instruction(dot)
     if instruction is None:
-        return None
+        return None, None
     warps = warps_over_dot(shape_of(dot.result.type), num_warps, is_chained(dot))
-    a, b = (shape_of(value.type) for value in dot.operands[:2])
-    return mma_operand(a, 0, instruction.bits, warps), mma_operand(b, 1, instruction.bits, warps)
+    left, right = (shape_of(value.type) for value in dot.operands[:2])
+    return mma_operand(left, 0, instruction.bits, warps), mma_operand(right, 1, instruction.bits, warps)

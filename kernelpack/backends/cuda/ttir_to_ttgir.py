@@ -6,12 +6,15 @@ from kernelpack.backends.base import Lowered
 from kernelpack.backends.cuda.architectures import architecture_of
 from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
 from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots
+from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
 from kernelpack.backends.cuda.passes.place_shared import place_shared
 from kernelpack.backends.cuda.passes.reload_operands import reload_operands
 from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
+from kernelpack.backends.cuda.passes.select_warpgroup_dots import select_warpgroup_dots
 from kernelpack.backends.cuda.passes.split_reductions import split_reductions
 from kernelpack.backends.cuda.passes.stage_shared import stage_shared
+from kernelpack.backends.cuda.roles import check_roles, warps_of
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.layout.families import LANES
 from kernelpack.passes.cse import cse
@@ -23,19 +26,24 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     module = module.clone()
     architecture, options = architecture_of(lowered.target), lowered.options
     function = entry_function(module)
+    check_roles(function)
     decompose_dots(function)
+    if architecture.has_wgmma:
+        select_warpgroup_dots(function, options.num_warps)
     assign_layouts(function, options.num_warps)
     _clean(module)
     remove_conversions(function)
     split_reductions(function)
     stage_shared(function)
     reload_operands(function)
-    pipeline_loops(function, options.num_stages)
+    pipeline_loops(function, options.num_stages, architecture.shared_bytes)
     _clean(module)
+    fence_proxies(function)
     shared = place_shared(function, architecture.shared_bytes)
+    num_warps = warps_of(function, options.num_warps)
     module.attributes.update(
         {
-            "ttg.num-warps": options.num_warps,
+            "ttg.num-warps": num_warps,
             "ttg.threads-per-warp": LANES,
             "ttg.shared": shared,
             "ttg.target": str(lowered.target),
@@ -43,8 +51,8 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     )
     lowered.metadata.update(
         shared=shared,
-        num_warps=options.num_warps,
-        threads=options.num_warps * LANES,
+        num_warps=num_warps,
+        threads=num_warps * LANES,
     )
     return module
 

@@ -47,20 +47,27 @@ class _Descriptors:
 
 
 class _Rows:
-    """Operand A in registers: for each k-step the words that a thread passes, row by row and then along K."""
+    """Operand A in registers: for each k-step of each block of 64 rows the words that a thread passes, rows before columns."""
 
     def __init__(self, state: Lowering, value: Value, instruction: WarpgroupInstruction) -> None:
-        self.state, self.instruction = state, instruction
-        self.registers = state[value]
-        self.places = {place: index for index, place in enumerate(layout_of(value).images("register"))}
+        places = {place: index for index, place in enumerate(layout_of(value).images("register"))}
+        registers = state[value]
+        per, half = 32 // instruction.bits, instruction.k // 2
+        self.words: dict[Basis, list[Val]] = {}
+        for m in sorted({place[0] - place[0] % ROWS for place in places}):
+            for k in range(0, shape_of(value.type)[1], instruction.k):
+                corners = [(m + row, k + column) for column in (0, half) for row in (0, 8)]
+                elements = [[registers[places[row, column + step]] for step in range(per)] for row, column in corners]
+                self.words[m, k] = [state.pack(word) for word in elements]
 
     def at(self, m: int, k: int) -> list[Val]:
-        per = 32 // self.instruction.bits
-        half = self.instruction.k // 2
-        corners = [(m + row, k + column) for column in (0, half) for row in (0, 8)]
-        return [
-            self.state.pack([self.registers[self.places[row, column + step]] for step in range(per)]) for row, column in corners
-        ]
+        return self.words[m, k]
+
+
+def _fence(state: Lowering, words: Sequence[Val]) -> list[Val]:
+    """Orders what was written to registers before the products that read them: the words are tied, so that no write of them moves
+    behind the fence (the assembler would fence once more, message C7519)."""
+    return _tied(state, "wgmma.fence.sync.aligned;", words)
 
 
 def _warp_group_dot(state: Lowering, op: Operation) -> None:
@@ -68,7 +75,7 @@ def _warp_group_dot(state: Lowering, op: Operation) -> None:
     instruction = INSTRUCTIONS[element_of(a.type)]
     layout = layout_of(op.result)
     places = layout.images("register")
-    registers: dict[Basis, Val | None] = dict(zip(places, _initial(state, c), strict=True))
+    initial = None if _is_zero(c) else state[c]
     # in one of the N warpgroups along the columns, a thread holds these; an instruction computes up to 256 of them
     columns = _extent(layout, 1)
     width = min(columns, MOST_COLUMNS)
@@ -79,7 +86,11 @@ def _warp_group_dot(state: Lowering, op: Operation) -> None:
     else:
         left = _Rows(state, a, instruction)
     transposed = [descriptors.tile.mn_major for descriptors in (left, right) if isinstance(descriptors, _Descriptors)]
-    state.asm("void", "wgmma.fence.sync.aligned;", "~{memory}", [], sync=True)
+    rows = left.words if isinstance(left, _Rows) else {}
+    fenced = iter(_fence(state, [*(initial or ()), *(word for words in rows.values() for word in words)]))
+    registers: dict[Basis, Val | None] = {place: None if initial is None else next(fenced) for place in places}
+    for words in rows.values():
+        words[:] = [next(fenced) for _ in words]
     depth = shape_of(a.type)[-1]
     for m in sorted({place[0] - place[0] % ROWS for place in places}):
         for n in range(0, columns, width):
@@ -94,12 +105,10 @@ def _warp_group_dot(state: Lowering, op: Operation) -> None:
     state[op.result] = result if attribute(op, "isAsync") else _wait(state, 0, result)
 
 
-def _initial(state: Lowering, c: Value) -> Sequence[Val | None]:
-    """Returns the registers of the sum so far; None where it is zero, which the first instruction then need not read."""
+def _is_zero(c: Value) -> bool:
+    """Whether the sum so far is zero, so that the first instruction need not read it."""
     op = c.defining_op
-    if op is not None and op.name == "arith.constant" and op.attributes["value"] == 0:
-        return [None] * layout_of(c).in_size("register")
-    return state[c]
+    return op is not None and op.name == "arith.constant" and op.attributes["value"] == 0
 
 
 def _issue(
@@ -172,7 +181,11 @@ def _warp_group_dot_wait(state: Lowering, op: Operation) -> None:
 def _wait(state: Lowering, pendings: int, registers: Sequence[Val]) -> list[Val]:
     """Waits until at most `pendings` groups are in flight. The registers that become readable are tied, which is what tells LLVM
     that they may not be read before."""
-    text = f"wgmma.wait_group.sync.aligned {pendings};"
+    return _tied(state, f"wgmma.wait_group.sync.aligned {pendings};", registers)
+
+
+def _tied(state: Lowering, text: str, registers: Sequence[Val]) -> list[Val]:
+    """Emits an instruction that registers pass through: what comes before or behind it stays there."""
     if not registers:
         state.asm("void", text, "~{memory}", [], sync=True)
         return []

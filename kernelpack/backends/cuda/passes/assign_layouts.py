@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.memory_layouts import choose_memory_layouts, default_layout
 from kernelpack.backends.cuda.passes.materialize import Materializer, free_values
+from kernelpack.backends.cuda.roles import scopes
 from kernelpack.backends.cuda.tensor_core import accumulator_layout, operand_layouts
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, definition
@@ -16,21 +17,25 @@ from kernelpack.layout.families import scan
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import REARRANGING, operand_layout, remove_dim, result_layout
 
+DOTS = ("tt.dot", "ttng.warp_group_dot")
 BROADCAST, WEAK, MEMORY, DOT = range(4)
 """How strongly a layout is wanted: copies that a broadcast made up, nobody in particular, an access to memory, a tensor core."""
 
 
 def assign_layouts(function: Operation, num_warps: int) -> None:
     """Turns a ttir function into ttgir in place."""
-    _Assigner(function, num_warps).run()
+    facts = AxisInfoAnalysis(function)
+    for scope, warps in scopes(function, num_warps):
+        _Assigner(scope, warps, facts).run()
 
 
 class _Assigner:
-    def __init__(self, function: Operation, num_warps: int) -> None:
+    def __init__(self, function: Operation, num_warps: int, facts: AxisInfoAnalysis) -> None:
+        """`function` is a kernel, or a role of one."""
         self.function = function
         self.num_warps = num_warps
-        self.memory = choose_memory_layouts(function, AxisInfoAnalysis(function), num_warps)
-        self.dots = {op: accumulator_layout(op, num_warps) for op in function.walk() if op.name == "tt.dot"}
+        self.memory = choose_memory_layouts(function, facts, num_warps)
+        self.dots = {op: accumulator_layout(op, num_warps) for op in function.walk() if op.name in DOTS}
         self.operands = {op: operand_layouts(op, num_warps) for op in self.dots}
         self.homes: dict[Value, tuple[LinearLayout, int]] = {}
         self.free = free_values(function)
@@ -72,8 +77,11 @@ class _Assigner:
     def _forward(self, op: Operation) -> None:
         if op.name in ("tt.load", "tt.atomic_rmw"):
             self._wish(op.result, self.memory.get(op), MEMORY)
-        elif op.name == "tt.dot":
+        elif op.name in DOTS:
             self._wish(op.result, self.dots[op], DOT)
+        elif op.name == "ttng.warp_group_dot_wait":
+            for value, result in zip(op.operands, op.results, strict=True):
+                self._copy(value, result)
         elif op.name == "scf.for":
             self._join(op, op.body.arguments[1:], op.operands[3:], op.body.terminator.operands)
         elif op.name == "scf.while":
@@ -173,9 +181,10 @@ class _Assigner:
             return [None] * len(tiles)
         if op in self.memory:
             return all_of(self.memory[op])
-        if op.name == "tt.dot":
-            a, b = self.operands[op] or (None, None)
-            return [a, b, layout_of(op.result)]
+        if op.name in DOTS:
+            return [*self.operands[op], layout_of(op.result)]
+        if op.name == "ttng.warp_group_dot_wait":
+            return [layout_of(result) for result in op.results]
         if op.name == "tt.reduce":
             home = self._strongest(op.operands)
             return all_of(home[0] if home is not None else layout_of(op.operands[0]))

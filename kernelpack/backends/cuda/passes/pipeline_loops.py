@@ -7,10 +7,14 @@
 
 What the addresses of a load depend on runs ahead of the loop: it is computed S-1 iterations early, from copies of the loop's
 carried values. Copies beyond the last iteration are masked off.
+
+A product of warpgroups that the loop only sums up stays in flight while the next iteration starts (`wait until at most one
+product is in flight` ends the body). Its tiles are then read for an iteration longer: they have one buffer more.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
@@ -18,24 +22,27 @@ from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure, optional_operand
-from kernelpack.ir.types import I1, I32, MemDescType, TensorType, with_element
+from kernelpack.ir.types import I1, I32, MemDescType, TensorType, shape_of, with_element
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.encoding import SharedEncoding, layout_of
 
-DOTS = ("tt.dot", "ttg.fma_dot")
+DOTS = ("tt.dot", "ttg.fma_dot", "ttng.warp_group_dot")
 NUM_STAGES = "tt.num_stages"
 """The attribute of a loop that asks for its own number of stages."""
 
 
-def pipeline_loops(function: Operation, num_stages: int) -> None:
-    """Rewrites a ttgir function in place."""
+def pipeline_loops(function: Operation, num_stages: int, shared_bytes: int = 1 << 30) -> None:
+    """Rewrites a ttgir function in place. Buffers that only keep products in flight are left out where they do not fit into
+    `shared_bytes`."""
     facts = AxisInfoAnalysis(function)
     for op in reversed(list(function.walk())):  # inner loops first: only they are pipelined
         if op.name == "scf.for":
             stages = op.attributes.get(NUM_STAGES, num_stages)
             loads = _candidates(op, facts) if stages > 1 else []
             if loads:
-                _Pipeline(op, loads, stages).run()
+                deferred = _deferrable(op, loads)
+                ahead, lag = _fit(op, loads, stages - 1, 1 if deferred else 0, shared_bytes)
+                _Pipeline(op, loads, ahead, lag, deferred if lag else []).run()
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,8 @@ class _Load:
 
 def _candidates(loop: Operation, facts: AxisInfoAnalysis) -> list[_Load]:
     """Returns the loads of a loop that feed its dots and can run ahead."""
-    if {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects_of(loop):
+    effects = {effect for op in loop.walk() if op is not loop and op.name not in DOTS for effect in effects_of(op)}
+    if {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects:
         return []  # a later iteration might read what this one writes
     found = []
     for op in loop.body.operations:
@@ -93,8 +101,9 @@ def _as_async(op: Operation, facts: AxisInfoAnalysis) -> _Load | None:
     if kind.element == I1:
         return None
     buffers = [user for user in op.result.users() if user.name == "ttg.local_alloc"]
-    if buffers:
-        memory = SharedEncoding(layout_of(buffers[0].result))
+    encoding = buffers[0].result.type.encoding if buffers and isinstance(buffers[0].result.type, MemDescType) else None
+    if isinstance(encoding, SharedEncoding):
+        memory = encoding
     else:
         memory = SharedEncoding(best_shared((layout_of(op.result),), (layout_of(op.result),), memory_bits(kind)))
     pointer, mask = op.operands[0], optional_operand(op, "mask")
@@ -104,6 +113,51 @@ def _as_async(op: Operation, facts: AxisInfoAnalysis) -> _Load | None:
 def _is_zero(value: Value) -> bool:
     op = value.defining_op
     return op is not None and op.name == "arith.constant" and not op.attributes["value"]
+
+
+def _deferrable(loop: Operation, loads: list[_Load]) -> list[Operation]:
+    """Returns the products of warpgroups that may end an iteration later: the loop only sums them up, and nothing writes their
+    operands meanwhile."""
+    body = loop.body
+    buffered = {load.op for load in loads}
+
+    def stays(operand: Value) -> bool:
+        op = operand.defining_op
+        while op is not None and op.name == "ttg.memdesc_trans":
+            op = op.operands[0].defining_op
+        if op is None or op.name != "ttg.local_alloc":
+            return False
+        return loop not in op.ancestors() or (bool(op.operands) and op.operands[0].defining_op in buffered)
+
+    found = []
+    for op in body.operations:
+        if op.name == "ttng.warp_group_dot":
+            total, uses = op.operands[2], op.result.uses
+            if (
+                isinstance(total, BlockArgument)
+                and total.owner is body
+                and len(total.uses) == 1
+                and [(user.name, index) for user, index in uses] == [("scf.yield", total.index - 1)]
+                and all(isinstance(operand.type, MemDescType) and stays(operand) for operand in op.operands[:2])
+            ):
+                found.append(op)
+    return found
+
+
+def _fit(loop: Operation, loads: list[_Load], ahead: int, lag: int, limit: int) -> tuple[int, int]:
+    """Returns how many iterations tiles are loaded ahead, and for how many products may stay in flight."""
+    tiles = sum(math.prod(load.tile.shape) * memory_bits(load.tile) // 8 for load in loads)
+    replaced = {user for load in loads for user in load.op.result.users()}
+    others = 0
+    function = next(op for op in loop.ancestors() if op.name == "tt.func")
+    for op in function.walk():
+        if op.name != "ttg.local_alloc" or op in replaced:
+            continue
+        if loop in op.ancestors() or any(loop in user.ancestors() for user in op.result.users()):
+            others += math.prod(shape_of(op.result.type)) * memory_bits(op.result.type) // 8
+    if lag and tiles * (ahead + 1 + lag) + others > limit:
+        return (ahead - 1, lag) if ahead > 1 else (ahead, 0)
+    return ahead, lag
 
 
 @dataclass(frozen=True)
@@ -143,34 +197,47 @@ def _slice(loop: Operation, loads: list[Operation]) -> _Slice | None:
 class _Pipeline:
     """Replaces one loop. The new one carries what the old one did, the values that run ahead, and two slots of the buffers."""
 
-    def __init__(self, loop: Operation, loads: list[_Load], stages: int) -> None:
+    def __init__(self, loop: Operation, loads: list[_Load], ahead: int, lag: int, deferred: list[Operation]) -> None:
+        """Copies run `ahead` iterations early, and `lag` iterations longer than the tiles' own are they read."""
         self.loop = loop
         self.loads = loads
-        self.stages = stages
+        self.ahead = ahead
+        self.slots = ahead + 1 + lag
+        self.deferred = deferred
         self.lower, self.upper, self.step = loop.operands[:3]
         slice_ = _slice(loop, [load.op for load in loads])
         assert slice_ is not None
         self.slice = slice_
         self.build = Builder.before(loop)
+        self.done: dict[Value, Value] = {}
         self.buffers = [self._buffer(load) for load in loads]
 
     def run(self) -> None:
         ahead = self._prologue()
         block = self._block(ahead)
-        first, last = self.build.constant(0, I32), self.build.constant(self.stages - 1, I32)
+        first, last = self.build.constant(0, I32), self.build.constant(self.ahead, I32)
         operands = [*self.loop.operands, *ahead, first, last]
         types = [value.type for value in operands[3:]]
         loop = self.build.create("scf.for", operands, self.loop.attributes, types, [Region([block])])
+        self._await_products(loop)
         self.build.create("ttg.async_wait", (), {"num": 0})
         for buffer in self.buffers:
             self.build.create("ttg.local_dealloc", [buffer])
         for old, result in zip(self.loop.results, loop.results, strict=False):
             result.name = old.name
-            old.replace_all_uses_with(result)
+            old.replace_all_uses_with(self.done.get(result, result))
         self.loop.drop()
 
+    def _await_products(self, loop: Operation) -> None:
+        """Behind the loop, waits for the products that are in flight: their sums can be read."""
+        places = [dot.operands[2].index - 1 for dot in self.deferred if isinstance(dot.operands[2], BlockArgument)]
+        sums = [loop.results[place] for place in places]
+        if sums:
+            waited = self.build.create("ttng.warp_group_dot_wait", sums, {"pendings": 0})
+            self.done = dict(zip(sums, waited.results, strict=True))
+
     def _buffer(self, load: _Load) -> Value:
-        kind = MemDescType((self.stages, *load.tile.shape), load.tile.element, load.memory, True)
+        kind = MemDescType((self.slots, *load.tile.shape), load.tile.element, load.memory, True)
         return self.build.value("ttg.local_alloc", (), None, kind)
 
     @staticmethod
@@ -185,7 +252,7 @@ class _Pipeline:
         length = build.value("arith.subi", [self.upper, self.lower])
         values: list[Value] = [self.loop.operands[2 + argument.index] for argument in self.slice.carried]
         induction = self.lower
-        for stage in range(self.stages - 1):
+        for stage in range(self.ahead):
             inside = within
             if stage:
                 induction = build.value("arith.addi", [induction, self.step])
@@ -235,15 +302,21 @@ class _Pipeline:
         slot, slot_ahead = block.add_argument(I32, "slot"), block.add_argument(I32, "slot_ahead")
         build = Builder(block, location=self.loop.location)
         induction = block.arguments[0]
-        build.create("ttg.async_wait", (), {"num": self.stages - 2})
+        build.create("ttg.async_wait", (), {"num": self.ahead - 1})
         left = build.value("arith.subi", [self.upper, induction])
-        within = self._is_longer(build, left, self.stages - 1)
-        distance = build.value("arith.muli", [self.step, build.constant(self.stages - 1, self.step.type)])
+        within = self._is_longer(build, left, self.ahead)
+        distance = build.value("arith.muli", [self.step, build.constant(self.ahead, self.step.type)])
         later = build.value("arith.addi", [induction, distance])
         following = self._copy_tiles(build, slot_ahead, later, within, list(early))
         views = {load.op: self._view(build, load, buffer, slot) for load, buffer in zip(self.loads, self.buffers, strict=True)}
         for op in old.operations[:-1]:
             self._clone(build, op, views, mapping)
+        for dot in self.deferred:
+            product = mapping[dot.result].defining_op
+            assert product is not None
+            product.attributes["isAsync"] = True
+        if self.deferred:
+            build.create("ttng.warp_group_dot_wait", (), {"pendings": len(self.deferred)})
         yielded = [mapping.get(value, value) for value in old.terminator.operands]
         slots = [self._next(build, place) for place in (slot, slot_ahead)]
         build.create("scf.yield", [*yielded, *following, *slots])
@@ -273,5 +346,5 @@ class _Pipeline:
     def _next(self, build: Builder, slot: Value) -> Value:
         """Returns the slot behind `slot`, round the ring."""
         more = build.value("arith.addi", [slot, build.constant(1, I32)])
-        wraps = build.value("arith.cmpi", [more, build.constant(self.stages, I32)], {"predicate": "eq"})
+        wraps = build.value("arith.cmpi", [more, build.constant(self.slots, I32)], {"predicate": "eq"})
         return build.value("arith.select", [wraps, build.constant(0, I32), more])

@@ -8,13 +8,15 @@ from kernelpack.analysis.alias import Aliases, buffer_aliases
 from kernelpack.analysis.allocation import Allocation, Buffer, allocate
 from kernelpack.analysis.membar import Accesses, Interval
 from kernelpack.analysis.membar import insert_barriers as insert
-from kernelpack.backends.cuda.dialect import OFFSET
+from kernelpack.backends.cuda.dialect import OFFSET, STRIDE
 from kernelpack.backends.cuda.memory_layouts import memory_bits
+from kernelpack.backends.cuda.roles import copies_of
 from kernelpack.backends.cuda.scratch import scratch_bytes
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Effect, definition
 from kernelpack.ir.types import MemDescType
+from kernelpack.layout.encoding import SharedEncoding
 
 
 def bytes_of(op: Operation) -> int:
@@ -26,16 +28,24 @@ def bytes_of(op: Operation) -> int:
     return scratch_bytes(op)
 
 
+def alignment_of(op: Operation) -> int:
+    """Returns what an operation's offset in shared memory must be a multiple of."""
+    encoding = op.result.type.encoding if op.name == "ttg.local_alloc" and isinstance(op.result.type, MemDescType) else None
+    return encoding.alignment if isinstance(encoding, SharedEncoding) else 1
+
+
 def place_shared(function: Operation, limit: int) -> int:
     """Writes `allocation.offset` to every operation that uses shared memory, inserts barriers, and returns the bytes needed.
 
     Raises OutOfResources where that is more than `limit`.
     """
-    allocation = allocate(function, bytes_of)
+    allocation = allocate(function, lambda op: bytes_of(op) * copies_of(op), alignment_of)
     if allocation.size > limit:
         raise _too_much(allocation, limit)
     for op, offset in allocation.offsets.items():
         op.attributes[OFFSET] = offset
+        if copies_of(op) > 1:
+            op.attributes[STRIDE] = bytes_of(op)
     _insert_barriers(function, allocation)
     return allocation.size
 
@@ -58,20 +68,20 @@ def _too_much(allocation: Allocation, limit: int) -> OutOfResources:
 
 def _insert_barriers(function: Operation, allocation: Allocation) -> None:
     aliases = buffer_aliases(function)
-    copied = sorted(
-        {
-            interval
-            for op in function.walk()
-            if op.name == "ttg.async_copy_global_to_local"
-            for interval in _of(op, allocation, aliases)
-        }
-    )
+
+    def touched_by(name: str) -> tuple[Interval, ...]:
+        found = {interval for op in function.walk() if op.name == name for interval in _of(op, allocation, aliases)}
+        return tuple(sorted(found))
+
+    copied, multiplied = touched_by("ttg.async_copy_global_to_local"), touched_by("ttng.warp_group_dot")
 
     def accesses_of(op: Operation) -> Accesses:
         if op.name == "gpu.barrier":
             return Accesses(is_barrier=True)
         if op.name == "ttg.async_wait":
-            return Accesses(arrivals=tuple(copied))
+            return Accesses(arrivals=copied)
+        if op.name == "ttng.warp_group_dot_wait":  # products read their tiles until here
+            return Accesses(reads=multiplied)
         if op.name == "ttg.async_copy_global_to_local":
             return Accesses(async_writes=_of(op, allocation, aliases))
         if op.name == "ttg.local_alloc":

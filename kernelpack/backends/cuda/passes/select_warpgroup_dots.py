@@ -1,0 +1,139 @@
+"""Gives dots to warpgroups where the target has wgmma: operands go to shared memory, or a's rows stay in registers.
+
+    c = tt.dot a, b, c    =>    %a = ttg.local_alloc a      where a is made
+                                %b = ttg.local_alloc b      where b is made
+                                c = ttng.warp_group_dot %a, %b, c
+
+A tile that is loaded lies in shared memory in the order in which it lies in global memory, so that it can be copied there
+without passing through registers. An operand a that is computed from another product stays in registers.
+"""
+
+from __future__ import annotations
+
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.cuda.memory_layouts import access_order, memory_bits
+from kernelpack.backends.cuda.passes.materialize import behind
+from kernelpack.backends.cuda.tensor_core import warpgroups_over_dot
+from kernelpack.backends.cuda.warpgroup import INSTRUCTIONS, ROWS, WARPS, operand_tile
+from kernelpack.ir.core import Builder, Operation, Value
+from kernelpack.ir.dialect import Trait, attribute, definition
+from kernelpack.ir.types import F32, MemDescType, TensorType, element_of, shape_of
+from kernelpack.layout.encoding import SharedEncoding, tma_encoding
+from kernelpack.layout.transfer import permute_dims
+
+MOST_REGISTERS = 128
+"""32-bit registers of a thread that one accumulator may take. A thread has 255, and an accumulator cannot be spilled while a
+product is in flight: the assembler would wait for each."""
+LOADS = ("tt.load", "tt.descriptor_load")
+
+
+def select_warpgroup_dots(function: Operation, num_warps: int) -> None:
+    """Rewrites a ttir function in place, for a target with wgmma."""
+    _Selector(function, num_warps).run()
+
+
+class _Selector:
+    def __init__(self, function: Operation, num_warps: int) -> None:
+        self.function = function
+        self.num_warps = num_warps
+        self.facts = AxisInfoAnalysis(function)
+        self.buffers: dict[tuple[Value, SharedEncoding], Value] = {}
+
+    def run(self) -> None:
+        for op in list(self.function.walk()):
+            if op.name == "tt.dot":
+                self._select(op)
+
+    def _select(self, dot: Operation) -> None:
+        if not fits_warpgroups(dot, self.num_warps):
+            return
+        a, b, c = dot.operands
+        in_registers = is_computed(a)
+        right = self._encoding(b, 0)
+        left = None if in_registers else self._encoding(a, 1)
+        if right is None or (left is None and not in_registers):
+            return
+        if left is not None:
+            a = self._buffer(a, left)
+        b = self._buffer(b, right)
+        precision = {"inputPrecision": attribute(dot, "input_precision")}
+        result = Builder.before(dot).value("ttng.warp_group_dot", [a, b, c], precision)
+        dot.replace_with(result)
+
+    def _encoding(self, value: Value, k_axis: int) -> SharedEncoding | None:
+        """Returns how an operand lies in shared memory; None where wgmma could not read it so."""
+        kind = value.type
+        assert isinstance(kind, TensorType)
+        order = self._order(value)
+        if order is None:  # computed: along the summed dimension
+            order = (k_axis, 1 - k_axis)
+        encoding = tma_encoding(kind.shape, memory_bits(kind), order)
+        return encoding if operand_tile(encoding.layout, memory_bits(kind), k_axis) is not None else None
+
+    def _order(self, value: Value) -> tuple[int, ...] | None:
+        """Returns the order of a tile in the memory that it is loaded from, seen through what keeps elements in place."""
+        op = value.defining_op
+        if op is None:
+            return None
+        if op.name == "tt.load":
+            return access_order(op, self.facts)
+        if op.name == "tt.descriptor_load":
+            return tuple(reversed(range(len(shape_of(value.type)))))
+        if op.name == "tt.trans":
+            order = self._order(op.operands[0])
+            return None if order is None else tuple(op.attributes["order"].index(axis) for axis in order)
+        if Trait.ELEMENTWISE in definition(op.name).traits:
+            return next((found for operand in op.operands if (found := self._order(operand)) is not None), None)
+        return None
+
+    def _buffer(self, value: Value, encoding: SharedEncoding) -> Value:
+        """Returns the buffer of an operand, written where the operand is made. A transposed tile is a view of the tile itself."""
+        key = value, encoding
+        if key not in self.buffers:
+            self.buffers[key] = self._make(value, encoding)
+        return self.buffers[key]
+
+    def _make(self, value: Value, encoding: SharedEncoding) -> Value:
+        kind = value.type
+        assert isinstance(kind, TensorType)
+        op = value.defining_op
+        build = behind(value)
+        if op is not None and op.name == "tt.trans":
+            source, order = op.operands[0], op.attributes["order"]
+            inverse = [order.index(axis) for axis in range(len(order))]
+            straight = SharedEncoding(permute_dims(encoding.layout, inverse), encoding.alignment)
+            buffer = self._buffer(source, straight)
+            return build.value("ttg.memdesc_trans", [buffer], {"order": order}, MemDescType(kind.shape, kind.element, encoding))
+        return build.value("ttg.local_alloc", [value], None, MemDescType(kind.shape, kind.element, encoding))
+
+
+def fits_warpgroups(dot: Operation, num_warps: int) -> bool:
+    """Whether wgmma can compute a dot, its operands' places in memory aside."""
+    a, b, c = (value.type for value in dot.operands)
+    instruction = INSTRUCTIONS.get(element_of(a))
+    if instruction is None or element_of(a) != element_of(b) or element_of(c) != instruction.accumulator:
+        return False
+    if element_of(a) == F32 and attribute(dot, "input_precision") != "tf32":
+        return False
+    if num_warps % WARPS or len(shape_of(c)) != 2 or shape_of(a)[1] < instruction.k:
+        return False
+    m, n = shape_of(c)
+    rows, columns = warpgroups_over_dot((m, n), num_warps)
+    return m >= ROWS and n // columns >= 8 and m * n // (rows * columns * 32) <= MOST_REGISTERS
+
+
+def is_computed(value: Value) -> bool:
+    """Whether a tile comes from a product or a reduction rather than straight from memory."""
+    seen: set[Value] = set()
+    pending = [value]
+    while pending:
+        op = pending.pop().defining_op
+        if op is None or op.name in LOADS:
+            continue
+        if op.name in ("tt.dot", "ttng.warp_group_dot", "tt.reduce"):
+            return True
+        for operand in op.operands:
+            if operand not in seen and isinstance(operand.type, TensorType):
+                seen.add(operand)
+                pending.append(operand)
+    return False
