@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -126,6 +126,8 @@ class Backend(abc.ABC):
     launcher_sources: Sequence[Path]
     machine_code: str
     """What `kernelpack inspect` calls the image as text: `sass`, `asm`, ..."""
+    line_information = False
+    """Whether images say which line of source their code comes from, so that they change when lines move."""
 
     @property
     def device_type(self) -> str:
@@ -174,6 +176,11 @@ class Backend(abc.ABC):
     def supports(self, op: Operation, target: Target) -> str | None:
         """Returns why an operation cannot be lowered, or None. Asked for every ttir operation before lowering."""
         return None
+
+    def lowers_descriptor(self, make: Operation, target: Target) -> Collection[str]:
+        """Returns which accesses through a tt.make_tensor_descriptor (tt.descriptor_load, ...) the backend lowers itself. The others
+        become masked accesses through pointers. Other operations may use the descriptor if the backend lowers it."""
+        return ()
 
     def spec_key(self, values: Sequence[tuple[str, int]]) -> tuple[bool, ...]:
         """Returns which properties hold for a call's (parameter type, value) pairs; equal keys share a compilation."""

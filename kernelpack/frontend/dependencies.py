@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from types import CellType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernelpack.frontend.source import innermost, source_of
+from kernelpack.frontend.source import FunctionSource, innermost, source_of
 from kernelpack.language.types import dtype
 from kernelpack.language.values import unwrap
+from kernelpack.llvm.debug_info import is_of_language, relative_name
 
 if TYPE_CHECKING:
     from kernelpack.frontend.jit import JITFunction
@@ -27,7 +28,17 @@ def cache_key_of(function: JITFunction) -> str:
     return digest.hexdigest()
 
 
-def _describe(function: Any, done: dict[int, str]) -> Iterator[str]:
+def lines_of(function: JITFunction) -> str:
+    """Returns where a function, and those that it can reach, stand: what the line information of an image depends on, and
+    nothing else does."""
+    reached: dict[int, FunctionSource] = {}
+    for _ in _describe(function, reached):
+        pass
+    places = {f"{relative_name(source.file)}:{source.line}" for source in reached.values() if not is_of_language(source.file)}
+    return " ".join(sorted(places))
+
+
+def _describe(function: Any, done: dict[int, FunctionSource]) -> Iterator[str]:
     """Yields one text for each function reached, with the names through which it sees others and constants."""
     from kernelpack.frontend.jit import JITFunction, is_constexpr_function
 
@@ -35,7 +46,7 @@ def _describe(function: Any, done: dict[int, str]) -> Iterator[str]:
     if id(plain) in done:
         return
     source = source_of(plain)
-    done[id(plain)] = source.text
+    done[id(plain)] = source
     if isinstance(function, JITFunction):
         scope = function.scope()
         options = f"noinline={function.noinline}"

@@ -27,9 +27,14 @@ def relative_name(file: str) -> str:
     return path.relative_to(root).as_posix()
 
 
+def is_of_language(file: str) -> bool:
+    """Whether a file holds the language's own functions."""
+    return file.startswith(_LANGUAGE)
+
+
 def user_location(location: Location) -> Location:
     """Returns the innermost call site that is not inside the language's own functions."""
-    while location.callsite is not None and location.source is not None and location.source.file.startswith(_LANGUAGE):
+    while location.callsite is not None and location.source is not None and is_of_language(location.source.file):
         location = location.callsite
     return location
 

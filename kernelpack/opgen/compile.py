@@ -14,14 +14,15 @@ import kernelpack
 from kernelpack import knobs
 from kernelpack.backends.base import backend_of
 from kernelpack.compiler import CompiledKernel, source_hash
-from kernelpack.errors import CompilationError, KernelpackError, PackError
+from kernelpack.errors import KernelpackError, PackError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.frontend.dependencies import lines_of
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import entry_function
 from kernelpack.ir.text import print_op
 from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.variants import KernelVariant
-from kernelpack.opgen.worker import CompileJob, compile_all, compile_job
+from kernelpack.opgen.worker import CompileJob, compile_all
 from kernelpack.pack.format import KernelPack, read_pack
 
 
@@ -96,8 +97,10 @@ def _compile(
     compile_jobs = (replace(_job(variant, texts), keep_stages=keep_stages) for variant in missing)
     processes = min(jobs or knobs.jobs(), len(missing))
     for variant, result in zip(missing, compile_all(compile_jobs, processes, done), strict=True):
+        if isinstance(result, KernelpackError):
+            result.message = f"{variant.name} for {variant.target}: {result.message}"
         if isinstance(result, BaseException):
-            raise _located(variant, result)
+            raise result
 
 
 def _is_repetition(variant: KernelVariant, packs: dict[str, KernelPack]) -> bool:
@@ -112,13 +115,10 @@ _ENTRY = "__entry__"
 
 
 def _job(variant: KernelVariant, texts: dict[Any, str]) -> CompileJob:
-    """Runs the front end, once for all targets that share its result in `texts`.
-
-    The ttir travels without source locations: equal kernels compile to equal bytes wherever their text stands.
-    """
+    """Runs the front end, once for all targets that share its result in `texts`."""
     key = (id(variant.kernel), tuple(variant.signature.items()), repr(list(variant.constexprs.items())), variant.compiled_facts)
     if key not in texts:
-        texts[key] = print_op(_module(variant, _ENTRY))
+        texts[key] = print_op(_module(variant, _ENTRY), locations=True)
     ttir = texts[key].replace(_ENTRY, variant.entry)
     return CompileJob(variant.name, variant.entry, ttir, variant.target, variant.options, variant.compiled_facts)
 
@@ -139,18 +139,6 @@ def _language_value(value: Any) -> Any:
     return value
 
 
-def _located(variant: KernelVariant, error: BaseException) -> BaseException:
-    """Returns an error of a worker with the user's line, found by compiling once more with locations in this process."""
-    if not isinstance(error, CompilationError) or error.location is not None:
-        return error
-    try:
-        ttir = print_op(_module(variant, variant.entry), locations=True)
-        compile_job(CompileJob(variant.name, variant.entry, ttir, variant.target, variant.options, variant.compiled_facts))
-    except KernelpackError as located:
-        return located
-    return error
-
-
 def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
     figures = {name: int(value) if isinstance(value, bool) else value for name, value in kernel.metadata.items()}
     return KernelPack(
@@ -166,6 +154,7 @@ def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
         metadata={name: value for name, value in figures.items() if isinstance(value, (int, float))},
         tools={"kernelpack": kernelpack.__version__, **backend_of(kernel.target).tool_versions()},
         code_sha256=kernel.code_sha256,
+        tensor_maps=kernel.metadata.get("tensor_maps", ()),
         image=kernel.image,
     )
 
@@ -180,18 +169,21 @@ class _Store:
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory / "packs" if directory is not None else None
         self.compiler = _compiler_hash() if directory is not None else ""
-        self.sources: dict[JITFunction, str] = {}
+        self.sources: dict[JITFunction, tuple[str, str]] = {}
 
     def key(self, variant: KernelVariant) -> str:
         """Returns the name under which a variant's pack is kept."""
         if self.directory is None:
             return ""
         if variant.kernel not in self.sources:
-            self.sources[variant.kernel] = variant.kernel.cache_key
+            self.sources[variant.kernel] = (variant.kernel.cache_key, lines_of(variant.kernel))
+        backend = backend_of(variant.target)
+        source, lines = self.sources[variant.kernel]
         parts = [
             self.compiler,
-            json.dumps(dict(backend_of(variant.target).tool_versions()), sort_keys=True),
-            self.sources[variant.kernel],
+            json.dumps(dict(backend.tool_versions()), sort_keys=True),
+            source,
+            lines if backend.line_information else "",
             repr((variant.op, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
             repr((list(variant.constexprs.items()), variant.options, variant.facts)),
         ]

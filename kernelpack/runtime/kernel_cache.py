@@ -15,6 +15,7 @@ from typing import Any
 from kernelpack import knobs
 from kernelpack.backends.base import Options, backend_of
 from kernelpack.compiler import CompiledKernel, source_hash
+from kernelpack.frontend.dependencies import lines_of
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.language.types import dtype
 from kernelpack.runtime.specialization import Specialization
@@ -34,6 +35,7 @@ class KernelCache:
             source_hash(),
             json.dumps(dict(backend_of(target).tool_versions()), sort_keys=True),
             fn.cache_key,
+            lines_of(fn) if backend_of(target).line_information else "",
             repr((special.signature, [name for name, _ in special.constexprs], special.facts, str(target), options)),
             constexprs,
         ]

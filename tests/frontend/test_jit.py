@@ -18,6 +18,7 @@ import pytest
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.errors import CompilationError
+from kernelpack.frontend.dependencies import lines_of
 from tests.frontend.compiling import define, run
 
 
@@ -176,6 +177,23 @@ def test_cache_key_depends_on_meaning_not_on_place(tmp_path: Path) -> None:
         ]
     ):
         assert key(PROGRAM.replace(old, new), tmp_path, f"variant{number}") != base, (old, new)
+
+
+def test_lines_of_a_function_are_its_place_and_those_it_reaches(tmp_path: Path) -> None:
+    def lines(program: str, folder: str, name: str = "program") -> str:
+        path = tmp_path / folder / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(program)
+        scope: dict[str, Any] = {"__name__": "program"}
+        exec(compile(program, str(path), "exec"), scope)
+        return lines_of(scope["kernel"])
+
+    base = lines(PROGRAM, "a")
+    assert [place.split(":")[0] for place in base.split()] == ["program.py"] * 3  # the language's own functions do not count
+    assert lines(PROGRAM, "b") == base
+    assert lines(PROGRAM, "a", "other") == base.replace("program.py", "other.py")
+    assert lines("# moved\n" + PROGRAM, "c") != base
+    assert lines(PROGRAM + "# behind\n", "d") == base
 
 
 def test_cache_key_covers_the_language_and_is_the_same_in_every_process(tmp_path: Path) -> None:

@@ -144,6 +144,13 @@ def test_a_comment_changes_nothing(altered: Path) -> None:
     assert verified(altered, targets=["cpu:x86-64-v3"]).differences == ()
 
 
+def test_line_information_moves_with_the_source(altered: Path) -> None:
+    (altered.parent / "my_ops.py").write_text(f"# moved down\n\n{SOURCE}")
+    differences = verified(altered, targets=["cuda:sm_80"]).differences
+    assert differences != ()
+    assert all("differs" in text for text in differences)
+
+
 def test_packs_that_were_altered_or_are_missing(altered: Path) -> None:
     first, second, third = sorted((altered / "packs").glob("*x86_64_v3.kpack"))[:3]
     text = first.read_text()

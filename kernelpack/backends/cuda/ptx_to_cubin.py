@@ -66,7 +66,7 @@ def refuse_losses(assembled: Assembled, ptx: str, lowered: Lowered) -> None:
             continue
         line = re.search(r"line (\d+)", message)
         raise (OutOfResources if cure is _REGISTERS else BuildError)(
-            f"{lowered.entry} for {lowered.target}: {meaning}. {assembled.tool} reports {message.strip()}",
+            f"{lowered.entry}: {meaning}. {assembled.tool} reports {message.strip()}",
             location=_source_of(ptx, int(line[1])) if line is not None else None,
             cure=cure.format(**vars(lowered.options)),
         )

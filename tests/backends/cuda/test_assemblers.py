@@ -107,7 +107,7 @@ def test_products_in_order_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_wait_fails_the_build_at_the_users_line() -> None:
     error = refusal(NO_WAIT, num_stages=2)
     assert isinstance(error, BuildError)
-    assert str(error).startswith("mine.py:11:1: kernel for cuda:sm_90a: a wait for wgmma was inserted. ptxas ")
+    assert str(error).startswith("mine.py:11:1: kernel: a wait for wgmma was inserted. ptxas ")
     assert "C7517" in str(error)
     assert "num_stages=1 (now 2)" in str(error)
 
