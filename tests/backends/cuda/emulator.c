@@ -216,6 +216,7 @@ void emulate_ex2_approx_ftz_f(uint64_t *in, uint64_t *out) {
     out[0] = to_bits(fabsf(y) < 0x1p-126f ? 0 : y);
 }
 void emulate_rsqrt_approx_f(uint64_t *in, uint64_t *out) { out[0] = to_bits((float)(1.0 / sqrt(from_bits((uint32_t)in[0])))); }
+void emulate_div_full(uint64_t *in, uint64_t *out) { out[0] = to_bits(from_bits((uint32_t)in[0]) / from_bits((uint32_t)in[1])); }
 void emulate_f2bf16_rz(uint64_t *in, uint64_t *out) { out[0] = (uint32_t)in[0] >> 16; }
 void emulate_d2f_rz(uint64_t *in, uint64_t *out) {
     double x; memcpy(&x, in, 8);

@@ -194,7 +194,7 @@ ELEMENTWISE: dict[str, Element] = {
         "divsi": "sdiv", "divui": "udiv", "remsi": "srem", "remui": "urem",
     }.items()},
     **{f"arith.{name}": _opcode(opcode, float=True) for name, opcode in {
-        "addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv",
+        "addf": "fadd", "subf": "fsub", "mulf": "fmul",
     }.items()},
     **{f"arith.{name}": _intrinsic(intrinsic) for name, intrinsic in {
         "maxsi": "smax", "maxui": "umax", "minsi": "smin", "minui": "umin",

@@ -14,8 +14,8 @@ LIBDEVICE_PREFIX = "__nv_"
 """Functions so called are linked from libdevice before optimisation."""
 
 _LOG2_E = 1.4426950408889634
-_LN2_HIGH = 0.693145751953125  # ln 2 with its low bits cut off, so that n * _LN2_HIGH is exact for |n| < 2^10
-_LN2_LOW = 1.428606765330187e-06
+_LOG2_E_LOW = 1.9259629911266175e-08  # log2 e - float32(log2 e)
+_LN2 = 0.6931471805599453
 _EXP_LIMIT = 104.0  # beyond it float32 exp is 0 or infinite
 
 
@@ -57,9 +57,9 @@ def _exp2(state: Lowering, op: Operation, values: list[Val]) -> Val:
 
 
 def _exp(state: Lowering, op: Operation, values: list[Val]) -> Val:
-    """exp(x) = 2^n 2^(r / ln 2) with n = floor(x / ln 2), r = x - n ln 2 in two steps (Cody and Waite); about 2 ulp.
+    """exp(x) = 2^h (1 + l ln 2), where h + l is x log2 e: h the product rounded, l what rounding lost; about 2 ulp.
 
-    The product x / ln 2 alone, rounded, would be wrong by a relative |x| 2^-24.
+    2^h alone would be wrong by a relative |x| 2^-24.
     """
     if values[0].type == "double":
         return _libdevice("exp")(state, op, values)
@@ -68,15 +68,22 @@ def _exp(state: Lowering, op: Operation, values: list[Val]) -> Val:
     def number(value: float) -> Val:
         return literal(value, "float")
 
-    for predicate, limit in (("ogt", _EXP_LIMIT), ("olt", -_EXP_LIMIT)):  # ordered compares let NaN pass
-        x = emit.select(emit.compare("fcmp", predicate, x, number(limit)), number(limit), x)
-    n = emit.call("float", "llvm.floor.f32", [emit.binary("fmul", x, number(_LOG2_E))])
-    minus_n = emit.op("float", f"fneg {n}")
-    r = emit.call("float", "llvm.fma.f32", [minus_n, number(_LN2_HIGH), x])
-    r = emit.call("float", "llvm.fma.f32", [minus_n, number(_LN2_LOW), r])
-    fraction = emit.call("float", "llvm.nvvm.ex2.approx.ftz.f", [emit.binary("fmul", r, number(_LOG2_E))])
-    power = emit.call("float", "llvm.nvvm.ex2.approx.ftz.f", [n])
-    return emit.binary("fmul", fraction, power)
+    # infinities have no lost part; NaN passes
+    x = emit.call("float", "llvm.minimum.f32", [x, number(_EXP_LIMIT)])
+    x = emit.call("float", "llvm.maximum.f32", [x, number(-_EXP_LIMIT)])
+    high = emit.binary("fmul", x, number(_LOG2_E))
+    minus_high = emit.op("float", f"fneg {high}")
+    low = emit.call("float", "llvm.fma.f32", [x, number(_LOG2_E), minus_high])
+    low = emit.call("float", "llvm.fma.f32", [x, number(_LOG2_E_LOW), low])
+    power = emit.call("float", "llvm.nvvm.ex2.approx.ftz.f", [high])
+    return emit.binary("fmul", power, emit.call("float", "llvm.fma.f32", [low, number(_LN2), number(1.0)]))
+
+
+def _divide(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    """div.full: 2 ulp in a third of the instructions of IEEE division, which is tt.precise_divf."""
+    if values[0].type == "double":
+        return state.emit.binary("fdiv", *values)
+    return state.emit.call("float", "llvm.nvvm.div.full", values)
 
 
 def _rsqrt(state: Lowering, op: Operation, values: list[Val]) -> Val:
@@ -105,5 +112,6 @@ MATH: dict[str, Element] = {
     "math.exp": _through_float(_exp),
     "math.exp2": _through_float(_exp2),
     **{f"math.{name}": _libdevice(name) for name in ("cos", "erf", "log", "log1p", "log2", "sin", "tanh")},
+    "arith.divf": _through_float(_divide),
     "arith.remf": _remainder,
 }
