@@ -16,7 +16,7 @@ constexpr double kPieceNs = 4'000;
 struct Feature {
   const char* name;
   bool (*present)();
-  bool (*pays)();  // where it is present but slower than without, no target that has it is preferred
+  bool (*pays)();  // where it is present but slows products down, they prefer targets without it
 };
 
 bool always() {
@@ -41,7 +41,7 @@ const Feature kFeatures[] = {{"aarch64", always, always}};
 #endif
 
 // Returns what a target is worth if this CPU has all its parts, else -1. A part that is later in the table is worth more.
-int score(const char* target) {
+int score(const char* target, bool products) {
   const char* at = std::strchr(target, ':');
   int total = 0;
   while (at != nullptr && *at != '\0') {
@@ -51,7 +51,7 @@ int score(const char* target) {
     for (size_t i = 0; i < std::size(kFeatures); ++i) {
       const Feature& feature = kFeatures[i];
       if (std::strlen(feature.name) == length && std::strncmp(feature.name, at, length) == 0 && feature.present()) {
-        total += feature.pays() ? 1 << i : -1;
+        total += !products || feature.pays() ? 1 << i : -1;
         found = true;
       }
     }
@@ -61,12 +61,12 @@ int score(const char* target) {
   return total;
 }
 
-int choose(const char* const* targets, int count, int /*device*/) {
+int choose(const char* const* targets, int count, int /*device*/, bool products) {
   const char* forced = std::getenv("KERNELPACK_CPU_TARGET");
   int best = -1;
   int best_score = -1;
   for (int i = 0; i < count; ++i) {
-    const int worth = score(targets[i]);
+    const int worth = score(targets[i], products);
     if (forced != nullptr && *forced != '\0') {
       if (std::strcmp(forced, targets[i]) == 0) {
         if (worth < 0) throw Error(std::string("KERNELPACK_CPU_TARGET asks for ") + forced + ", which this CPU cannot run");
@@ -89,7 +89,7 @@ std::string describe(int /*device*/) {
   std::string best = kBaseline;
 #if defined(__x86_64__)
   for (const char* level : {"cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"}) {
-    if (score(level) >= 0) best = level;
+    if (score(level, false) >= 0) best = level;
   }
 #endif
   return best;

@@ -101,7 +101,7 @@ int score(const char* target, int capability) {
   return (*end == 'f' ? 20'000 : 10'000) + number;
 }
 
-int choose(const char* const* targets, int count, int device) {
+int choose(const char* const* targets, int count, int device, bool /*products*/) {
   const int capability = compute_capability(device);
   int best = -1;
   int best_score = -1;

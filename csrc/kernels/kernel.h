@@ -49,8 +49,8 @@ struct Kernel {
 // A backend's loader and launcher. `params[i]` points to the value of run-time parameter i in its natural C type.
 struct Launcher {
   const char* backend;  // the first part of its targets
-  // Returns which of the targets runs best on a device, or -1 if none does.
-  int (*choose)(const char* const* targets, int count, int device);
+  // Returns which of the targets runs kernels best on a device, or -1 if none does. `products`: they multiply matrices.
+  int (*choose)(const char* const* targets, int count, int device, bool products);
   // Returns what a device is, as the target that would fit it best, e.g. cuda:sm_75.
   std::string (*describe)(int device);
   // Makes a kernel ready for a device: once, from any thread. Throws Error.

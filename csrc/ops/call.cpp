@@ -10,11 +10,11 @@ void shim_failed(const char* doing) {
   throw Error(std::string("torch failed while ") + doing);
 }
 
-int Backend::target(const OpInfo& op, int device) {
-  std::atomic<int>* known = device >= 0 && device < kMaxTensors ? &chosen[device] : nullptr;
+int Backend::target(const OpInfo& op, int device, bool products) {
+  std::atomic<int>* known = device >= 0 && device < kMaxTensors ? &chosen[device][products] : nullptr;
   const int before = known != nullptr ? known->load(std::memory_order_relaxed) : 0;
   if (before > 0) return before - 1;
-  const int found = launcher->choose(targets, target_count, device);
+  const int found = launcher->choose(targets, target_count, device, products);
   if (found < 0) {
     const std::string wanted = launcher->describe(device);
     std::string message = "this library holds no code for this device, " + wanted + "; it holds ";
@@ -153,7 +153,7 @@ void Call::give_result(StableIValue* stack, int index, const Tensor& tensor) {
 }
 
 const Variant& Call::choose(const LaunchSite& site, int point, uint64_t facts) const {
-  const int target = backend_.target(op_, device_.index);
+  const int target = backend_.target(op_, device_.index, site.products);
   const Variant* found = site.variants[backend_index_][target].find(point, facts);
   if (found == nullptr) {
     fail("kernel ", site.kernel, " was not built for these arguments and ", backend_.targets[target],

@@ -27,16 +27,18 @@ struct Backend {
   const char* const* targets;
   int target_count;
   int32_t (*device_type)();  // torch's number of the devices it serves
-  // The target chosen for each device, plus 1; 0: not asked yet.
-  std::atomic<int> chosen[kMaxTensors];
+  // The target chosen for each device, for kernels without and with products, plus 1; 0: not asked yet.
+  std::atomic<int> chosen[kMaxTensors][2];
 
-  // Returns the index of the target that runs on a device. Throws Error if none does.
-  int target(const OpInfo& op, int device);
+  // Returns the index of the target whose kernels run best on a device; `products`: they multiply matrices. Throws Error if
+  // none runs.
+  int target(const OpInfo& op, int device, bool products);
 };
 
 // A launch in a host function: where its variants are, for each target of each backend.
 struct LaunchSite {
   const char* kernel;
+  bool products;  // it multiplies matrices
   int point_count;
   const TargetVariants* const* variants;  // by backend, then target
 };

@@ -38,8 +38,8 @@ std::string find_other(const char* marker, const void* own) {
 }  // namespace
 
 void OpConstructor::warmup(Backend& backend, int backend_index, int device) const {
-  const int target = backend.target(info_, device);
   for (int i = 0; i < site_count_; ++i) {
+    const int target = backend.target(info_, device, sites_[i]->products);
     const TargetVariants& variants = sites_[i]->variants[backend_index][target];
     for (uint16_t row = 0; row < variants.first[sites_[i]->point_count]; ++row) {
       backend.launcher->load(*variants.variants[row].kernel, device);

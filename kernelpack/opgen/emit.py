@@ -258,11 +258,13 @@ class _Tables:
         lines += [f"const uint8_t {name}[] = {{{', '.join(map(str, slots)) or 0}}};" for slots, name in lists.items()]
         lines += [f"const int64_t {name}[] = {{{', '.join(map(str, meta))}}};" for meta, name in metas.items()]
         points = len(next(iter(plan.points.values())))
+        rows_of_all = (row for target in plan.points.values() for point in target for row in point)
+        products = any(self.library.packs[row.variant.entry].metadata.get("products") for row in rows_of_all)
         return [
             *lines,
             *body,
             f"const kp::TargetVariants* const kBackends{number}[] = {{{', '.join(by_backend)}}};",
-            f'const kp::LaunchSite kLaunch{number} = {{"{plan.launch.kernel_name}", {points}, kBackends{number}}};',
+            f'const kp::LaunchSite kLaunch{number} = {{"{plan.launch.kernel_name}", {str(products).lower()}, {points}, kBackends{number}}};',
         ]
 
 

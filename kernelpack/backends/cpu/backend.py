@@ -13,7 +13,7 @@ from kernelpack.backends.cpu.estimate import program_nanoseconds
 from kernelpack.backends.cpu.jit import LoadedObject
 from kernelpack.backends.cpu.levels import level_of, resolve, runnable, targets
 from kernelpack.backends.cpu.machine_code import disassemble, model_name
-from kernelpack.backends.cpu.tile_program import TileProgram
+from kernelpack.backends.cpu.tile_program import Dot, TileProgram, walk
 from kernelpack.backends.cpu.tiles_to_llir import tiles_to_llir
 from kernelpack.backends.cpu.ttir_to_tiles import ttir_to_tiles
 from kernelpack.backends.cpu.version_masks import version_masks
@@ -94,6 +94,7 @@ def lower_ttir(module: Operation, lowered: Lowered) -> Operation:
 def ttir_to_tiles_stage(module: Operation, lowered: Lowered) -> TileProgram:
     program = ttir_to_tiles(module, level_of(lowered.target))
     lowered.metadata["scratch"] = program.scratch_bytes
+    lowered.metadata["products"] = any(isinstance(statement, Dot) for statement in walk(program.statements))
     lowered.metadata["program_ns"] = program_nanoseconds(program, level_of(lowered.target))
     return program
 
