@@ -57,8 +57,7 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
     backend = backend_of(target)
     target = backend.resolve_target(target)
     verify(module)
-    if any(op.name == "tt.call" and backend.supports(op, target) is not None for op in module.walk()):
-        inline(module, noinline_too=True)  # noinline is a wish, which this backend cannot grant
+    if inline(module, may_stay=lambda call: backend.supports(call, target) is None):  # noinline is a wish, not always granted
         optimise_ttir(module)
     for op in module.walk():
         reason = backend.supports(op, target)

@@ -12,6 +12,6 @@ from kernelpack.passes.inline import inline
 from kernelpack.passes.licm import licm
 from kernelpack.passes.unroll_loops import unroll_loops
 
-TTIR_PASSES: tuple[Callable[[Operation], None], ...] = (
+TTIR_PASSES: tuple[Callable[[Operation], object], ...] = (
     inline, canonicalize, unroll_loops, cse, licm, canonicalize, cse, dce,
 )  # fmt: skip

@@ -2,61 +2,54 @@
 
 from __future__ import annotations
 
-from kernelpack.errors import CompilationError
+from collections.abc import Callable
+
+from kernelpack.analysis.call_graph import CallGraph
 from kernelpack.ir.core import Location, Operation, Value, find_function, functions
 
 
-def inline(module: Operation, *, noinline_too: bool = False) -> None:
-    """Inlines every call of a private function in place, except, unless `noinline_too`, of those marked noinline.
+def inline(module: Operation, *, may_stay: Callable[[Operation], bool] = lambda call: True) -> bool:
+    """Inlines calls of private functions in place, except of those marked noinline where `may_stay(call)`; returns whether
+    there were any.
 
-    Inlined operations remember the call in their location. Raises CompilationError with the call's line for recursion.
+    Inlined operations remember the call in their location. Raises CompilationError with the call's line for recursion and for
+    functions that are not there.
     """
-    finished: set[Operation] = set()
-    for function in functions(module):
-        _inline_into(function, module, finished, (), noinline_too)
+    graph = CallGraph(module)
+    inlined = False
+    for function in graph.order:
+        pending = list(graph.calls[function])
+        while pending:
+            call = pending.pop(0)
+            callee = find_function(module, call.attributes["callee"])
+            stays = callee.attributes.get("noinline") and may_stay(call)
+            if callee.attributes.get("sym_visibility") != "public" and not stays:
+                pending[:0] = _inline_call(call, callee)
+                inlined = True
     called = {op.attributes["callee"] for op in module.walk() if op.name == "tt.call"}
     for function in functions(module):
         if function.attributes.get("sym_visibility") != "public" and function.attributes["sym_name"] not in called:
             function.drop()
+    return inlined
 
 
-def _inline_into(
-    function: Operation, module: Operation, finished: set[Operation], callers: tuple[str, ...], noinline_too: bool
-) -> None:
-    """Inlines the calls in a function after those in its callees; `callers` is the chain of calls that led here."""
-    if function in finished:
-        return
-    name: str = function.attributes["sym_name"]
-    for op in list(function.walk()):
-        if op.name != "tt.call":
-            continue
-        callee = find_function(module, op.attributes["callee"])
-        chain = (*callers, name)
-        if callee.attributes["sym_name"] in chain:
-            raise CompilationError(
-                f"{' calls '.join((*chain, callee.attributes['sym_name']))}: functions of kernels cannot be recursive",
-                location=op.location.source,
-                cure="write a loop",
-            )
-        _inline_into(callee, module, finished, chain, noinline_too)
-        stays = callee.attributes.get("noinline") and not noinline_too
-        if callee.attributes.get("sym_visibility") != "public" and not stays:
-            _inline_call(op, callee)
-    finished.add(function)
-
-
-def _inline_call(call: Operation, callee: Operation) -> None:
+def _inline_call(call: Operation, callee: Operation) -> list[Operation]:
+    """Puts a function's body in the place of a call, and returns the calls in it."""
     block = call.parent
     assert block is not None
     mapping: dict[Value, Value] = dict(zip(callee.body.arguments, call.operands, strict=True))
     *body, returned = callee.body.operations
     index = block.operations.index(call)
+    calls: list[Operation] = []
     for offset, op in enumerate(body):
         copy = op.clone(mapping)
         for inner in copy.walk():
             inner.location = _called_from(inner.location, call.location)
+            if inner.name == "tt.call":
+                calls.append(inner)
         block.insert(index + offset, copy)
     call.replace_with(*(mapping.get(value, value) for value in returned.operands))
+    return calls
 
 
 def _called_from(location: Location, call: Location) -> Location:
