@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kernelpack.ir.core import Attribute, Block, Operation, Value
+from kernelpack.analysis.call_graph import CallGraph, enclosing_function
+from kernelpack.ir.core import Attribute, Block, Operation, Value, find_function
 from kernelpack.ir.dialect import Trait, definition
 from kernelpack.ir.dialects.tt import argument_facts
 from kernelpack.ir.types import PointerType, Type, bit_width, element_of, is_int, is_pointer, shape_of
@@ -329,14 +331,38 @@ def _pointee_bytes(kind: Type) -> int:
     return max(1, bit_width(element.pointee) // 8)
 
 
-class AxisInfoAnalysis:
-    """The facts of every integer, boolean and pointer of a function. Facts of loop-carried values hold in every iteration."""
+def _argument_infos(function: Operation) -> list[AxisInfo]:
+    """Returns the facts of a function's arguments: those of a kernel are stated, those of other functions hold at all calls."""
+    arguments = function.body.arguments
+    module = function.parent_op
+    if module is not None and function.attributes.get("sym_visibility") != "public":
+        callers: dict[Operation, AxisInfoAnalysis] = {}
+        sites = CallGraph(module).sites(function)
+        for site in sites:
+            caller = enclosing_function(site)
+            if caller not in callers:
+                callers[caller] = AxisInfoAnalysis(caller)
+        if sites:
+            passed = [[callers[enclosing_function(site)][operand] for operand in site.operands] for site in sites]
+            return [functools.reduce(AxisInfo.join, infos) for infos in zip(*passed, strict=True)]
+    return [
+        _unknown(argument.type)
+        if shape_of(argument.type)
+        else _uniform(argument.type, power_of_two_factor(facts.get("tt.divisibility", 1)))
+        for argument, facts in zip(arguments, argument_facts(function), strict=True)
+    ]
 
-    def __init__(self, function: Operation) -> None:
+
+class AxisInfoAnalysis:
+    """The facts of every integer, boolean and pointer of a function. Facts of loop-carried values hold in every iteration; those
+    of a called function's arguments hold at every call, those of a call's results whatever its arguments are."""
+
+    def __init__(self, function: Operation, arguments: Sequence[AxisInfo] | None = None) -> None:
+        """`arguments` are the facts of the function's arguments; without them, its attributes and the calls of it say them."""
         self._infos: dict[Value, AxisInfo] = {}
-        for argument, facts in zip(function.body.arguments, argument_facts(function), strict=True):
-            divisor = facts.get("tt.divisibility", 1)
-            self._infos[argument] = _uniform(argument.type, power_of_two_factor(divisor))
+        self._module = function.parent_op
+        given = _argument_infos(function) if arguments is None else arguments
+        self._infos.update(zip(function.body.arguments, given, strict=True))
         self._block(function.body)
 
     def __getitem__(self, value: Value) -> AxisInfo:
@@ -361,6 +387,8 @@ class AxisInfoAnalysis:
             self._while(op)
         elif op.name == "scf.if":
             self._if(op)
+        elif op.name == "tt.call" and self._module is not None:
+            self._call(op, find_function(self._module, op.attributes["callee"]))
         else:
             for region in op.regions:
                 self._block(region.block)
@@ -389,6 +417,11 @@ class AxisInfoAnalysis:
                 entries = entries if isinstance(entries, tuple) else (entries,) * len(known)
                 promised[field] = tuple(max(have, power_of_two_factor(new)) for have, new in zip(known, entries, strict=True))
         return AxisInfo(**{**vars(info), **promised})
+
+    def _call(self, op: Operation, callee: Operation) -> None:
+        alone = AxisInfoAnalysis(callee, [_unknown(argument.type) for argument in callee.body.arguments])
+        for result, value in zip(op.results, callee.body.terminator.operands, strict=True):
+            self._infos[result] = alone[value]
 
     def _for(self, op: Operation) -> None:
         lower, upper, step = (self[bound] for bound in op.operands[:3])

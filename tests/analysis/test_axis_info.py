@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.analysis.axis_info import AxisInfo, AxisInfoAnalysis
-from kernelpack.ir.core import Value, entry_function
+from kernelpack.ir.core import Value, entry_function, find_function
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
 
@@ -145,3 +145,96 @@ def test_narrowing_may_wrap() -> None:
 def test_promises_are_believed() -> None:
     body = scalar("%a = arith.addi %m, %m {tt.divisibility = 32 : i32} : i32")
     assert width(SPLAT + body + ADD) == 8
+
+
+# ---- across calls ----
+
+CALLS = """
+tt.func public @f(%p: !tt.ptr<f16> {tt.divisibility = 16 : i32}, %q: !tt.ptr<f16>, %n: i32 {tt.divisibility = 16 : i32}) {
+  %c8 = arith.constant 8 : i32
+  %r = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+  %s = tt.splat %c8 : i32 -> tensor<64xi32>
+  %t = arith.addi %r, %s : tensor<64xi32>
+  %u = arith.muli %r, %s : tensor<64xi32>
+  tt.call @g(%p, %n, %t) : (!tt.ptr<f16>, i32, tensor<64xi32>) -> ()
+  SECOND
+  tt.return
+}
+tt.func private @g(%gp: !tt.ptr<f16>, %gn: i32, %gt: tensor<64xi32>) attributes {noinline = true} {
+  tt.call @h(%gn) : (i32) -> ()
+  tt.return
+}
+tt.func private @h(%hn: i32) attributes {noinline = true} {
+  %r = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+  %b = tt.splat %hn : i32 -> tensor<64xi32>
+  %hx = arith.addi %b, %r : tensor<64xi32>
+  tt.return
+}
+"""
+
+
+def across_calls(second: str) -> dict[str, AxisInfo]:
+    """Returns the facts of the called functions' values, by name, where the kernel has a second call."""
+    module = parse_module(CALLS.replace("SECOND", second))
+    verify(module)
+    found: dict[str, AxisInfo] = {}
+    for name in ("g", "h"):
+        function = find_function(module, name)
+        facts = AxisInfoAnalysis(function)
+        found |= {argument.name: facts[argument] for argument in function.body.arguments}
+        found |= {value.name: facts[value] for op in function.walk() for value in op.results if value.name}
+    return found
+
+
+def test_one_call_passes_all_that_is_known() -> None:
+    found = across_calls("")
+    assert found["gp"].divisibility == (16,)
+    assert found["gn"].divisibility == found["hn"].divisibility == (16,)
+    assert (found["gt"].contiguity, found["gt"].divisibility) == ((64,), (8,))
+    assert found["hx"].divisibility == (16,)  # through two calls
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pointer", "number", "contiguity"),
+    [
+        ("%q, %n, %t", 1, 16, 64),
+        ("%p, %c8, %t", 16, 8, 64),
+        ("%p, %n, %u", 16, 16, 1),
+        ("%p, %n, %t", 16, 16, 64),
+    ],
+)
+def test_arguments_get_what_holds_at_all_calls(arguments: str, pointer: int, number: int, contiguity: int) -> None:
+    found = across_calls(f"tt.call @g({arguments}) : (!tt.ptr<f16>, i32, tensor<64xi32>) -> ()")
+    assert found["gp"].divisibility == (pointer,)
+    assert found["gn"].divisibility == found["hn"].divisibility == (number,)
+    assert found["gt"].contiguity == (contiguity,)
+
+
+def test_a_function_that_nobody_calls_knows_nothing_of_its_tiles() -> None:
+    module = parse_module("tt.func private @g(%t: tensor<64xi32>, %n: i32) {\n  tt.return\n}")
+    facts = AxisInfoAnalysis(module.body.operations[0])
+    tile, number = (facts[argument] for argument in module.body.operations[0].body.arguments)
+    assert (tile.contiguity, tile.divisibility, tile.constancy) == ((1,), (1,), (1,))
+    assert number.divisibility == (1,)
+
+
+def test_results_have_what_holds_whatever_the_arguments_are() -> None:
+    module = parse_module(
+        """
+        tt.func public @f(%n: i32 {tt.divisibility = 16 : i32}) {
+          %a, %b = tt.call @g(%n) : (i32) -> (tensor<64xi32>, i32)
+          tt.return
+        }
+        tt.func private @g(%n: i32) -> (tensor<64xi32>, i32) attributes {noinline = true} {
+          %c = arith.constant 32 : i32
+          %r = tt.make_range {end = 128 : i32, start = 64 : i32} : tensor<64xi32>
+          %m = arith.muli %n, %c : i32
+          tt.return %r, %m : tensor<64xi32>, i32
+        }
+        """
+    )
+    function = entry_function(module)
+    facts = AxisInfoAnalysis(function)
+    tile, number = (facts[result] for result in function.body.operations[0].results)
+    assert (tile.contiguity, tile.divisibility) == ((64,), (64,))
+    assert number.divisibility == (32,)  # not 512: other calls may pass anything
