@@ -18,5 +18,6 @@ class LoadedKernel:
         num_ctas: int,
         shared_memory: int,
         program_ns: float,
+        tensor_maps: str = "",
     ) -> None: ...
     def launch(self, device: int, stream: int, grid: tuple[int, int, int], values: Sequence[Any]) -> None: ...

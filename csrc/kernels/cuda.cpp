@@ -4,9 +4,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "kernels/base64.h"
 #include "kernels/cuda_driver.h"
+#include "kernels/tensor_map.h"
 
 namespace kernelpack {
 namespace {
@@ -123,6 +126,12 @@ std::string text(const Grid& grid) {
   return "(" + std::to_string(grid.x) + ", " + std::to_string(grid.y) + ", " + std::to_string(grid.z) + ")";
 }
 
+// What the launcher keeps of a kernel: never freed, since kernels may still run when the process ends.
+struct Loaded {
+  cuda::KernelHandle handle;
+  cuda::TensorMaps tensor_maps;
+};
+
 void load(Kernel& kernel, int device) {
   const uint64_t bit = uint64_t{1} << (device & 63);
   if ((kernel.ready_devices.load(std::memory_order_acquire) & bit) != 0) return;
@@ -131,14 +140,17 @@ void load(Kernel& kernel, int device) {
   if ((kernel.ready_devices.load(std::memory_order_relaxed) & bit) != 0) return;
   const std::string doing = std::string("loading ") + kernel.name + " for " + kernel.target;
   const ContextScope context(device);
-  auto handle = static_cast<cuda::KernelHandle>(kernel.loaded.load(std::memory_order_relaxed));
-  if (handle == nullptr) {
+  auto* loaded = static_cast<Loaded*>(kernel.loaded.load(std::memory_order_relaxed));
+  if (loaded == nullptr) {
+    cuda::TensorMaps tensor_maps(kernel.tensor_maps);
+    cuda::KernelHandle handle = nullptr;
     const auto image = decode(*static_cast<const Base64Image*>(kernel.image));
     cuda::Library library = nullptr;  // never unloaded: kernels may still run when the process ends
     driver().check(driver().LibraryLoadData(&library, image.get(), nullptr, nullptr, 0, nullptr, nullptr, 0),
                    "cuLibraryLoadData", doing);
     driver().check(driver().LibraryGetKernel(&handle, library, kernel.entry), "cuLibraryGetKernel", doing);
-    kernel.loaded.store(handle, std::memory_order_relaxed);
+    loaded = new Loaded{handle, std::move(tensor_maps)};
+    kernel.loaded.store(loaded, std::memory_order_relaxed);
   }
   if (kernel.shared_memory > kPlainSharedMemory) {
     const int limit = attribute(cuda::kMaxSharedMemoryPerBlockOptin, device);
@@ -147,8 +159,8 @@ void load(Kernel& kernel, int device) {
                   " bytes of shared memory, CUDA device " + std::to_string(device) + " has " + std::to_string(limit) +
                   "\n  to fix: build it for this GPU with smaller blocks or fewer stages");
     }
-    driver().check(driver().KernelSetAttribute(cuda::kMaxDynamicSharedSizeBytes, static_cast<int>(kernel.shared_memory), handle,
-                                               device_handle(device)),
+    driver().check(driver().KernelSetAttribute(cuda::kMaxDynamicSharedSizeBytes, static_cast<int>(kernel.shared_memory),
+                                               loaded->handle, device_handle(device)),
                    "cuKernelSetAttribute", doing);
   }
   kernel.ready_devices.fetch_or(bit, std::memory_order_release);
@@ -172,8 +184,16 @@ void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* co
       &cluster,
       kernel.num_ctas > 1 ? 1U : 0U};
   const ContextScope context(device);
+  const auto& loaded = *static_cast<const Loaded*>(kernel.loaded.load(std::memory_order_relaxed));
+  std::vector<cuda::TensorMap> maps(loaded.tensor_maps.size());
+  std::vector<void*> with_maps;
+  if (!maps.empty()) {
+    loaded.tensor_maps.encode(kernel.name, params, stream, maps.data());
+    with_maps.assign(params, params + loaded.tensor_maps.parameter_count());
+    for (cuda::TensorMap& map : maps) with_maps.push_back(&map);
+  }
   const cuda::Result result =
-      driver().LaunchKernelEx(&config, kernel.loaded.load(std::memory_order_relaxed), const_cast<void**>(params), nullptr);
+      driver().LaunchKernelEx(&config, loaded.handle, maps.empty() ? const_cast<void**>(params) : with_maps.data(), nullptr);
   if (result != 0) {
     driver().check(result, "cuLaunchKernelEx",
                    std::string("launching ") + kernel.name + " (" + kernel.target + ") with grid " + text(grid) + ", " +

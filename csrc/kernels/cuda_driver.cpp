@@ -47,6 +47,9 @@ void open() {
   bind(table.LibraryLoadData, library, "cuLibraryLoadData");
   bind(table.LibraryGetKernel, library, "cuLibraryGetKernel");
   bind(table.KernelSetAttribute, library, "cuKernelSetAttribute");
+  bind(table.MemAlloc, library, "cuMemAlloc_v2");
+  bind(table.MemsetD8Async, library, "cuMemsetD8Async");
+  bind(table.TensorMapEncodeTiled, library, "cuTensorMapEncodeTiled");
   bind(table.LaunchKernelEx, library, "cuLaunchKernelEx");
   table.check(table.Init(0), "cuInit", "starting the CUDA driver");
 }

@@ -1,6 +1,7 @@
 // The part of the CUDA driver API that the launcher uses, found in libcuda.so.1 at run time: nothing links to CUDA.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -58,6 +59,11 @@ struct Driver {
                             void* options, void** values, unsigned count);
   Result (*LibraryGetKernel)(KernelHandle* kernel, Library library, const char* name);
   Result (*KernelSetAttribute)(int attribute, int value, KernelHandle kernel, Device device);
+  Result (*MemAlloc)(uint64_t* address, size_t bytes);
+  Result (*MemsetD8Async)(uint64_t address, unsigned char value, size_t bytes, void* stream);
+  Result (*TensorMapEncodeTiled)(void* map, int element, uint32_t rank, void* address, const uint64_t* sizes,
+                                 const uint64_t* strides, const uint32_t* box, const uint32_t* element_strides, int interleave,
+                                 int swizzle, int l2_promotion, int fill);
   Result (*LaunchKernelEx)(const LaunchConfig* config, void* function, void** params, void** extra);
 
   // Throws Error, with the name of the result and what was being done, unless `result` is CUDA_SUCCESS.

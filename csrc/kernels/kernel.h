@@ -40,6 +40,8 @@ struct Kernel {
   int32_t num_ctas = 1;
   int64_t shared_memory = 0;  // bytes of dynamic shared memory
   double program_ns = 0;      // estimated time of one program; 0: unknown
+  // The tensor maps that the kernel takes behind its parameters, as text that the launcher reads; nullptr: none.
+  const char* tensor_maps = nullptr;
   // What a launcher keeps here; nullptr until the kernel is loaded.
   std::atomic<void*> loaded{nullptr};
   // The devices it is ready for, as bits.

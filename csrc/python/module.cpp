@@ -87,12 +87,13 @@ class LoadedKernel {
  public:
   LoadedKernel(const std::string& backend, std::string name, std::string entry, std::string target,
                const std::variant<uintptr_t, std::string>& image, size_t image_size, const std::vector<std::string>& types,
-               int num_warps, int num_ctas, int64_t shared_memory, double program_ns)
+               int num_warps, int num_ctas, int64_t shared_memory, double program_ns, std::string tensor_maps)
       : launcher_(backend == "cpu" ? cpu_launcher : cuda_launcher),
         is_cpu_(backend == "cpu"),
         name_(std::move(name)),
         entry_(std::move(entry)),
-        target_(std::move(target)) {
+        target_(std::move(target)),
+        tensor_maps_(std::move(tensor_maps)) {
     for (const std::string& type : types) kinds_.push_back(kind_of(type));
     const void* start = nullptr;
     if (const auto* address = std::get_if<uintptr_t>(&image)) {
@@ -103,8 +104,8 @@ class LoadedKernel {
       base64_ = {&chunk_, 1, image_size};
       start = &base64_;
     }
-    kernel_.reset(
-        new Kernel{name_.c_str(), entry_.c_str(), target_.c_str(), start, num_warps, num_ctas, shared_memory, program_ns});
+    kernel_.reset(new Kernel{name_.c_str(), entry_.c_str(), target_.c_str(), start, num_warps, num_ctas, shared_memory,
+                             program_ns, tensor_maps_.c_str()});
   }
 
   // Launches on a device; `stream` is a CUstream, and unused on the CPU, where torch's threads share the programs.
@@ -127,7 +128,7 @@ class LoadedKernel {
  private:
   const Launcher& launcher_;
   bool is_cpu_;
-  std::string name_, entry_, target_, text_;
+  std::string name_, entry_, target_, tensor_maps_, text_;
   const char* chunk_ = nullptr;
   Base64Image base64_{};
   std::vector<Kind> kinds_;
@@ -148,10 +149,10 @@ PYBIND11_MODULE(_C, module) {
   });
   py::class_<kernelpack::LoadedKernel>(module, "LoadedKernel")
       .def(py::init<const std::string&, std::string, std::string, std::string, const std::variant<uintptr_t, std::string>&,
-                    size_t, const std::vector<std::string>&, int, int, int64_t, double>(),
+                    size_t, const std::vector<std::string>&, int, int, int64_t, double, std::string>(),
            py::kw_only(), py::arg("backend"), py::arg("name"), py::arg("entry"), py::arg("target"), py::arg("image"),
            py::arg("image_size"), py::arg("types"), py::arg("num_warps"), py::arg("num_ctas"), py::arg("shared_memory"),
-           py::arg("program_ns"))
+           py::arg("program_ns"), py::arg("tensor_maps") = "")
       .def("launch", &kernelpack::LoadedKernel::launch, py::arg("device"), py::arg("stream"), py::arg("grid"),
            py::arg("values"));
 }

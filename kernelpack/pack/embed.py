@@ -6,6 +6,7 @@ import base64
 from collections.abc import Sequence
 
 from kernelpack.pack.format import KernelPack
+from kernelpack.pack.tensor_maps import launcher_text
 
 _CHUNK = 4096
 """Characters of a string literal: C++ compilers are fastest with these, and some refuse more than 64 KB."""
@@ -17,9 +18,11 @@ def kernel_row(pack: KernelPack, image: str) -> str:
     numbers = [int(figures.get("num_warps", pack.options.num_warps)), int(figures.get("num_ctas", pack.options.num_ctas))]
     numbers += [int(figures.get("shared", 0))]
     program_ns = float(figures.get("program_ns", 0))
+    lines = launcher_text(pack.tensor_maps, pack.parameters).splitlines()
+    tensor_maps = ",\n     " + "\n     ".join(f'"{line}\\n"' for line in lines) if lines else ""
     return (
         f'    {{"{pack.variant}", "{pack.entry}", "{pack.target}", {image},\n'
-        f"     {numbers[0]}, {numbers[1]}, {numbers[2]}, {program_ns!r}}},"
+        f"     {numbers[0]}, {numbers[1]}, {numbers[2]}, {program_ns!r}{tensor_maps}}},"
     )
 
 

@@ -29,7 +29,7 @@ class KernelPack:
 
     `metadata` holds the backend's figures (shared, num_warps, registers, spills, program_ns, ...), `tools` the versions of
     what made the image, `constexprs` what the kernel was compiled for, as text, `code_sha256` the hash of the image's assembly
-    whatever its entry is called ("" if there is none).
+    whatever its entry is called ("" if there is none), `tensor_maps` what its launcher encodes at each launch.
     """
 
     op: str
@@ -45,6 +45,7 @@ class KernelPack:
     tools: Mapping[str, str]
     image: bytes = field(repr=False)
     code_sha256: str = ""
+    tensor_maps: tuple[str, ...] = ()
 
     @property
     def file_name(self) -> str:
@@ -69,6 +70,7 @@ class KernelPack:
         options = vars(self.options)
         lines += [f"option: {name} = {options[name]}" for name in options]
         lines += [f"fact: {fact}" for fact in self.facts]
+        lines += [f"tensor map: {text}" for text in self.tensor_maps]
         lines += [f"figure: {name} = {self.metadata[name]!r}" for name in sorted(self.metadata)]
         lines += [f"tool: {name} = {self.tools[name]}" for name in sorted(self.tools)]
         lines += [f"code sha256: {self.code_sha256}", f"image bytes: {len(self.image)}", f"image sha256: {self.sha256}"]
@@ -117,6 +119,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
     constexprs = dict(_pair(reader, value) for value in reader.fields("constexpr"))
     given = dict(_pair(reader, value) for value in reader.fields("option"))
     facts = tuple(_fact(reader, value) for value in reader.fields("fact"))
+    tensor_maps = tuple(reader.fields("tensor map"))
     figures = {key: _number(reader, value) for key, value in (_pair(reader, v) for v in reader.fields("figure"))}
     tools = dict(_pair(reader, value) for value in reader.fields("tool"))
     code_hash, size, image_hash = (reader.field(key) for key in ("code sha256", "image bytes", "image sha256"))
@@ -145,6 +148,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
         tools=tools,
         image=image,
         code_sha256=code_hash,
+        tensor_maps=tensor_maps,
     )
     if str(pack) != text:  # e.g. another order, other line breaks, base64 with other padding bits
         raise reader.fail("the text is not in the one form that a build writes")

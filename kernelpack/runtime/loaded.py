@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelpack.errors import LaunchError
+from kernelpack.pack.tensor_maps import launcher_text
 
 if TYPE_CHECKING:
     from kernelpack.compiler import CompiledKernel
@@ -41,6 +42,7 @@ class LoadedKernel:
             num_ctas=int(figures.get("num_ctas", kernel.options.num_ctas)),
             shared_memory=int(figures.get("shared", 0)),
             program_ns=float(figures.get("program_ns", 0)),
+            tensor_maps=launcher_text(figures.get("tensor_maps", ()), kernel.parameters),
         )
 
     @property

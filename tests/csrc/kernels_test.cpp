@@ -335,6 +335,88 @@ void cuda_refuses_what_a_device_cannot_do() {
   EXPECT(mock_count("cuLaunchKernelEx") == 1);
 }
 
+void* mock_symbol(const char* name) {
+  return dlsym(dlopen(std::getenv("KERNELPACK_LIBCUDA"), RTLD_NOW), name);
+}
+
+// The maps of a kernel of a pointer and an i32: a matrix of n rows and 64 columns, and what is behind its first n + 3 rows
+// of 4.
+const char* const kMaps =
+    "pi\nbf16; base: $0; sizes: $1, 64; strides: 64; box: 128, 32; swizzle: 64; padding: zero\n"
+    "f32; base: $0 $1 3 + 16 * +; sizes: 2, $1 2 / 1 >?, 100 7 % $1 <?; strides: $1 8 * 4 -, 4; box: 1, 8, 4; swizzle: 0; "
+    "padding: nan\n";
+
+void cuda_tensor_maps_are_encoded_at_each_launch() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0, kMaps};
+  const auto last_map = reinterpret_cast<const uint64_t* (*)(int)>(mock_symbol("mock_last_map"));
+  for (int n : {5, 1000}) {
+    uint64_t address = 0x1000;
+    void* params[] = {&address, &n};
+    cuda_launcher.launch(kernel, 0, nullptr, {2, 1, 1}, params);
+    // element, rank, swizzle and fill; address; sizes, strides in bytes and box from the innermost axis on (mock_cuda.cpp)
+    const uint64_t rows = static_cast<uint64_t>(n);
+    const uint64_t first[14] = {9 | 2 << 8 | 2 << 16, 0x1000, 64, rows, 0, 0, 0, 128, 0, 0, 0, 32, 128, 0};
+    EXPECT(std::memcmp(last_map(0), first, sizeof(first)) == 0);
+    const uint64_t second[14] = {
+        7 | 3 << 8 | 1 << 24, 0x1000 + (rows + 3) * 16, 2, rows / 2, 2, 0, 0, 16, (rows * 8 - 4) * 4, 0, 0, 4, 8, 1};
+    EXPECT(std::memcmp(last_map(1), second, sizeof(second)) == 0);
+  }
+  EXPECT(mock_count("cuTensorMapEncodeTiled") == 4 && mock_count("cuMemAlloc") == 0);
+}
+
+void cuda_empty_tensors_read_as_padding() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0, kMaps};
+  const auto last_map = reinterpret_cast<const uint64_t* (*)(int)>(mock_symbol("mock_last_map"));
+  const auto last_fill = reinterpret_cast<int (*)()>(mock_symbol("mock_last_fill"));
+  for (int launch = 0; launch < 2; ++launch) {
+    uint64_t address = 0;
+    int n = 0;
+    void* params[] = {&address, &n};
+    cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, params);
+    const uint64_t first[14] = {9 | 2 << 8 | 2 << 16, 0x7000, 1, 1, 0, 0, 0, 16, 0, 0, 0, 32, 128, 0};
+    EXPECT(std::memcmp(last_map(0), first, sizeof(first)) == 0);
+    EXPECT(last_map(1)[1] == 0x7040 && last_fill() == 0xFF);
+  }
+  EXPECT(mock_count("cuMemAlloc") == 1 && mock_count("cuMemsetD8Async") == 4);
+}
+
+void cuda_tensors_that_maps_cannot_describe() {
+  const auto launch = [](const char* maps, uint64_t address, int n) {
+    Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0, maps};
+    void* params[] = {&address, &n};
+    cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, params);
+  };
+  const char* const rows = "pi\nf16; base: $0; sizes: 7, 40; strides: $1; box: 2, 8; swizzle: 0; padding: zero";
+  const std::string tensor = "k cannot describe a tensor of sizes [7, 40], strides ";
+  expect_error(tensor + "[80] bytes, in blocks of [2, 8] to the GPU: its address is no multiple of 16\n  to fix: pass a tensor",
+               [&] { launch(rows, 0x1008, 40); });
+  expect_error(tensor + "[82] bytes, in blocks of [2, 8] to the GPU: its strides are no multiples of 16 bytes",
+               [&] { launch(rows, 0x1000, 41); });
+  expect_error("its strides are not between 0 and 2^40 bytes", [&] { launch(rows, 0x1000, -8); });
+  expect_error("its sizes are not between 0 and 2^32",
+               [&] { launch("pi\nf16; base: $0; sizes: $1; strides: ; box: 8; swizzle: 0; padding: zero", 0x1000, -1); });
+  for (const char* broken : {"pi\nf16; base: $0", "pi\nf17; base: $0; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
+                             "pi\nf16; base: $2; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
+                             "xi\nf16; base: $0; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
+                             "pi\nf16; base: $0 +; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
+                             "pi\nf16; base: $0 $1; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
+                             "pi\nf16; base: $0; sizes: 8, 8; strides: ; box: 8, 8; swizzle: 0; padding: zero"}) {
+    expect_error("the record of a tensor map is malformed", [&] { launch(broken, 0x1000, 1); });
+  }
+  EXPECT(mock_count("cuLaunchKernelEx") == 0);
+}
+
+void cuda_driver_refuses_a_tensor_map() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0, kMaps};
+  uint64_t address = 0x1000;
+  int n = 8;
+  void* params[] = {&address, &n};
+  expect_error(
+      "cuTensorMapEncodeTiled failed with an unknown CUresult (1, no description) while describing a tensor of sizes [8, 64], "
+      "strides [128] bytes, in blocks of [128, 32] for k",
+      [&] { cuda_launcher.launch(kernel, 0, nullptr, {2, 1, 1}, params); });
+}
+
 void cuda_targets_fit_the_device() {
   const auto chosen = [](std::vector<const char*> targets) {
     const int index = cuda_launcher.choose(targets.data(), static_cast<int>(targets.size()), 0, true);
@@ -402,6 +484,10 @@ const std::map<std::string, void (*)()> kTests = {
     TEST(cuda_kernels_load_once_from_any_thread),
     TEST(cuda_clusters_multiply_the_grid),
     TEST(cuda_refuses_what_a_device_cannot_do),
+    TEST(cuda_tensor_maps_are_encoded_at_each_launch),
+    TEST(cuda_empty_tensors_read_as_padding),
+    TEST(cuda_tensors_that_maps_cannot_describe),
+    TEST(cuda_driver_refuses_a_tensor_map),
     TEST(cuda_targets_fit_the_device),
     TEST(cuda_errors_name_result_and_cure),
     TEST(cuda_driver_that_finds_no_gpu),

@@ -1,5 +1,6 @@
 // A CUDA driver without a GPU: counts what is asked of it, remembers the last launch, and fails where MOCK_FAIL says.
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -11,6 +12,8 @@ namespace {
 std::mutex mutex;
 std::map<std::string, int> counts;
 unsigned last_launch[8];  // grid, block, shared memory, attributes
+uint64_t last_maps[2][16];
+unsigned char last_fill = 1;
 thread_local int current_device = -1;
 
 // Counts a call; returns the result it must have: MOCK_FAIL is `function=result`.
@@ -44,6 +47,12 @@ int mock_count(const char* function) {
 }
 const unsigned* mock_last_launch() {
   return last_launch;
+}
+const uint64_t* mock_last_map(int index) {
+  return last_maps[index];
+}
+int mock_last_fill() {
+  return last_fill;
 }
 
 int cuInit(unsigned) {
@@ -100,7 +109,34 @@ int cuLibraryGetKernel(void** kernel, void*, const char* name) {
 int cuKernelSetAttribute(int, int, void*, int) {
   return called("cuKernelSetAttribute");
 }
-int cuLaunchKernelEx(const Config* config, void*, void**, void**) {
+int cuMemAlloc_v2(uint64_t* address, size_t) {
+  *address = 0x7000;
+  return called("cuMemAlloc");
+}
+int cuMemsetD8Async(uint64_t, unsigned char value, size_t, void*) {
+  last_fill = value;
+  return called("cuMemsetD8Async");
+}
+// Writes what it was asked to encode into the map: a kernel's test reads it from the launch's parameters.
+int cuTensorMapEncodeTiled(void* map, int element, uint32_t rank, void* address, const uint64_t* sizes, const uint64_t* strides,
+                           const uint32_t* box, const uint32_t*, int interleave, int swizzle, int, int fill) {
+  auto* out = static_cast<uint64_t*>(map);
+  std::memset(out, 0, 128);
+  out[0] = static_cast<uint64_t>(element) | uint64_t{rank} << 8 | static_cast<uint64_t>(swizzle) << 16 |
+           static_cast<uint64_t>(fill) << 24 | static_cast<uint64_t>(interleave) << 32;
+  out[1] = reinterpret_cast<uint64_t>(address);
+  for (uint32_t i = 0; i < rank; ++i) {
+    out[2 + i] = sizes[i];
+    if (i + 1 < rank) out[7 + i] = strides[i];
+    out[11 + i] = box[i];
+  }
+  return called("cuTensorMapEncodeTiled");
+}
+int cuLaunchKernelEx(const Config* config, void*, void** params, void**) {
+  // with MOCK_MAPS kernels have two parameters, and two tensor maps behind them
+  if (params != nullptr && std::getenv("MOCK_MAPS") != nullptr) {
+    for (int i = 0; i < 2; ++i) std::memcpy(last_maps[i], params[2 + i], 128);
+  }
   const unsigned all[8] = {config->grid[0],  config->grid[1],  config->grid[2],       config->block[0],
                            config->block[1], config->block[2], config->shared_memory, config->attribute_count};
   std::memcpy(last_launch, all, sizeof(all));

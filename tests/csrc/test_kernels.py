@@ -14,6 +14,9 @@ NAMES = re.findall(r"TEST\((\w+)\),", (HERE / "kernels_test.cpp").read_text())
 
 SETTINGS = {
     "cuda_errors_name_result_and_cure": [{"MOCK_FAIL": "cuLaunchKernelEx=700"}],
+    "cuda_tensor_maps_are_encoded_at_each_launch": [{"MOCK_MAPS": "1"}],
+    "cuda_empty_tensors_read_as_padding": [{"MOCK_MAPS": "1"}],
+    "cuda_driver_refuses_a_tensor_map": [{"MOCK_FAIL": "cuTensorMapEncodeTiled=1"}],
     "cuda_driver_that_finds_no_gpu": [{"MOCK_FAIL": "cuInit=100"}],
     "cuda_driver_that_is_too_old": [{"KERNELPACK_LIBCUDA": "old.so"}],
     "cuda_driver_that_is_missing": [{"KERNELPACK_LIBCUDA": "absent.so"}, {"KERNELPACK_LIBCUDA": "kernels_test"}],
