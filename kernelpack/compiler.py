@@ -14,6 +14,7 @@ from kernelpack.errors import UnsupportedError
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify
 from kernelpack.passes import TTIR_PASSES
+from kernelpack.passes.descriptors_to_pointers import descriptors_to_pointers
 from kernelpack.passes.inline import inline
 from kernelpack.target import Target
 
@@ -59,6 +60,8 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
     verify(module)
     if inline(module, may_stay=lambda call: backend.supports(call, target) is None):  # noinline is a wish, not always granted
         optimise_ttir(module)
+    if descriptors_to_pointers(module, lambda make: backend.lowers_descriptor(make, target)):
+        optimise_ttir(module)
     for op in module.walk():
         reason = backend.supports(op, target)
         if reason is not None:
@@ -76,7 +79,7 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
     code = backend.code_of([text for text in stages.values() if isinstance(text, str)][-1]).replace(lowered.entry, "")
     return CompiledKernel(
         lowered.entry, target, options, parameters, facts, name, value, lowered.metadata, stages,
-        hashlib.sha256(code.encode()).hexdigest(),
+        hashlib.sha256("\n".join([code, *lowered.metadata.get("tensor_maps", ())]).encode()).hexdigest(),
     )  # fmt: skip
 
 

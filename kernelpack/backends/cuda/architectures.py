@@ -27,6 +27,11 @@ class Architecture:
         """Whether warpgroups multiply tiles of shared memory (PTX ISA, wgmma: sm_90a alone)."""
         return self.name == "sm_90a"
 
+    @property
+    def has_tma(self) -> bool:
+        """Whether blocks of tensors are copied by TMA; its code generation is for the architecture that has wgmma too."""
+        return self.has_wgmma
+
 
 ARCHITECTURES = {
     row.name: row

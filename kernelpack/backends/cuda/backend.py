@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Device, Options, Stage, Tool
 from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
 from kernelpack.backends.cuda import ttng as _ttng  # noqa: F401
@@ -15,7 +16,9 @@ from kernelpack.backends.cuda.driver import device_capability, gpus
 from kernelpack.backends.cuda.jit import LoadedImage
 from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx, llir_to_ptx_image
 from kernelpack.backends.cuda.lowering import LOWERINGS
+from kernelpack.backends.cuda.passes.lower_descriptors import DESCRIPTORS
 from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
+from kernelpack.backends.cuda.tensor_map import tensor_map_of
 from kernelpack.backends.cuda.toolchain import (
     disassemble,
     find_libdevice,
@@ -64,7 +67,7 @@ class CUDABackend(Backend):
     dispatch_key = "CUDA"
     launcher = "kernelpack::cuda_launcher"
     launcher_header = CSRC / "kernels" / "cuda.h"
-    launcher_sources = tuple(CSRC / "kernels" / f"{name}.cpp" for name in ("cuda", "cuda_driver", "base64"))
+    launcher_sources = tuple(CSRC / "kernels" / f"{name}.cpp" for name in ("cuda", "cuda_driver", "tensor_map", "base64"))
     machine_code = "sass"
     line_information = True
 
@@ -146,7 +149,15 @@ class CUDABackend(Backend):
     def load(self, kernel: CompiledKernel) -> LoadedImage:
         return LoadedImage(kernel)
 
+    def lowers_descriptor(self, make: Operation, target: Target) -> Collection[str]:
+        if not architecture_of(target).has_tma:
+            return ()
+        function = next(outer for outer in make.ancestors() if outer.name == "tt.func")
+        return () if isinstance(tensor_map_of(make, AxisInfoAnalysis(function)), str) else DESCRIPTORS
+
     def supports(self, op: Operation, target: Target) -> str | None:
+        if (op.name in DESCRIPTORS or op.name == "tt.make_tensor_descriptor") and architecture_of(target).has_tma:
+            return None
         if op.name not in LOWERINGS and op.name not in _STRUCTURE:
             return "the CUDA backend has no lowering for it"
         if (op.name.startswith("ttng.") or op.name == "ttg.warp_specialize") and target.arch != "sm_90a":

@@ -68,17 +68,25 @@ def choose_memory_layouts(function: Operation, facts: AxisInfoAnalysis, num_warp
     widest vector that any of them can use and that fits 16 bytes of the widest element.
     """
     threads = num_warps * LANES
-    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[tuple[Operation, int]]] = {}
-    for op in accesses(function):
-        wish = _wish(op, facts, threads)
-        groups.setdefault((shape_of(op.operands[0].type), wish.order), []).append((op, wish.vector))
+    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[tuple[Operation, int, int]]] = {}
+    for op in function.walk():
+        if op.name in ACCESSES and isinstance(op.operands[0].type, TensorType):
+            wish, kind = _wish(op, facts, threads), pointee_of(op.operands[0].type)
+        elif op.name == "tt.descriptor_load":  # comes through shared memory, row by row
+            kind = op.result.type
+            shape = shape_of(kind)
+            share = max(1, math.prod(shape) // threads)
+            wish = Wish(tuple(reversed(range(len(shape)))), min(shape[-1], VECTOR_BITS // memory_bits(kind), share))
+        else:
+            continue
+        groups.setdefault((shape_of(kind), wish.order), []).append((op, wish.vector, memory_bits(kind)))
     reduced = _reduced_axes(function)
     chosen: dict[Operation, LinearLayout] = {}
     for (shape, order), members in groups.items():
-        limit = VECTOR_BITS // max(element_bits(op) for op, _ in members)
-        vector = min(limit, max(vector for _, vector in members))
+        limit = VECTOR_BITS // max(bits for *_, bits in members)
+        vector = min(limit, max(vector for _, vector, _ in members))
         layout = spread(shape, vector, order, num_warps, reduced.get(shape, frozenset()))
-        chosen.update((op, layout) for op, _ in members)
+        chosen.update((op, layout) for op, *_ in members)
     return chosen
 
 

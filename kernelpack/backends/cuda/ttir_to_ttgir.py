@@ -7,6 +7,9 @@ from kernelpack.backends.cuda.architectures import architecture_of
 from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
 from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
+from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
+from kernelpack.backends.cuda.passes.lower_descriptors import lower_descriptors
+from kernelpack.backends.cuda.passes.overlap_products import overlap_products
 from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
 from kernelpack.backends.cuda.passes.place_shared import place_shared
 from kernelpack.backends.cuda.passes.reload_operands import reload_operands
@@ -27,6 +30,7 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     architecture, options = architecture_of(lowered.target), lowered.options
     function = entry_function(module)
     check_roles(function)
+    tensor_maps = hoist_descriptors(function)
     decompose_dots(function)
     if architecture.has_wgmma:
         select_warpgroup_dots(function, options.num_warps)
@@ -37,6 +41,8 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     stage_shared(function)
     reload_operands(function)
     pipeline_loops(function, options.num_stages, architecture.shared_bytes)
+    overlap_products(function)
+    lower_descriptors(function)
     _clean(module)
     fence_proxies(function)
     shared = place_shared(function, architecture.shared_bytes)
@@ -49,6 +55,8 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
             "ttg.target": str(lowered.target),
         }
     )
+    if tensor_maps:
+        lowered.metadata["tensor_maps"] = tuple(map(str, tensor_maps))
     lowered.metadata.update(
         shared=shared,
         num_warps=num_warps,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelpack.backends.cuda.tma import squeezed, transfer_of
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, operand, operands_called, row, same_as
 from kernelpack.ir.types import I32, I64, MemDescType, TensorDescType, TensorType, Type, element_of, shape_of
@@ -64,11 +65,12 @@ def _check_tma(op: Operation) -> str | None:
     block = desc.block
     if any(value.type != I32 for value in operands_called(op, "coords")) or len(operands_called(op, "coords")) != block.rank:
         return f"takes {block.rank} coordinates of type i32"
-    # leading axes of one element need no place in a tile
-    shape = shape_of(tile)
-    leading = block.shape[: block.rank - len(shape)]
-    if element_of(tile) != block.element or (*leading, *shape) != block.shape or any(extent != 1 for extent in leading):
-        return f"{tile} holds no block of {desc}"
+    transfer = transfer_of(block)
+    if transfer is None:
+        return f"TMA cannot copy a block of {block}"
+    expected = MemDescType(squeezed(block.shape), block.element, transfer.encoding, True)
+    if tile != expected:
+        return f"the buffer of {desc} is {expected}, not {tile}"
     return _check_mbarrier_operand(operand(op, "barrier").type) if op.name.endswith("to_local") else None
 
 
@@ -199,5 +201,16 @@ TTNG = Dialect(
         ),
         # what threads wrote to shared memory before is seen by TMA and wgmma behind it
         row("ttng.fence_async_shared", results=0, effects=[Effect.SYNCHRONISE], format="attr-dict"),
+        # what threads did to mbarriers is seen by TMA and the other threads behind a barrier
+        row("ttng.fence_mbarrier_init", results=0, effects=[Effect.SYNCHRONISE], format="attr-dict"),
+        # ends a barrier's life: its bytes may become another one
+        row(
+            "ttng.inval_barrier",
+            "alloc: memdesc",
+            results=0,
+            effects=[Effect.SYNCHRONISE],
+            format="$alloc attr-dict : type($alloc)",
+            check=_check_mbarrier,
+        ),
     ],
 )

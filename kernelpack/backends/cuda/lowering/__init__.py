@@ -12,14 +12,18 @@ from kernelpack.backends.cuda.lowering.control_flow import CONTROL_FLOW
 from kernelpack.backends.cuda.lowering.dot import DOT
 from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE, lower_elementwise
 from kernelpack.backends.cuda.lowering.global_memory import GLOBAL_MEMORY
+from kernelpack.backends.cuda.lowering.mbarrier import MBARRIER
 from kernelpack.backends.cuda.lowering.rearrange import REARRANGE
 from kernelpack.backends.cuda.lowering.reduce import REDUCE
 from kernelpack.backends.cuda.lowering.shared_memory import SHARED_MEMORY
 from kernelpack.backends.cuda.lowering.state import GLOBAL, Lowering
+from kernelpack.backends.cuda.lowering.tma import TMA
+from kernelpack.backends.cuda.lowering.warp_specialize import WARP_SPECIALIZE
 from kernelpack.backends.cuda.lowering.wgmma import WGMMA
+from kernelpack.backends.cuda.roles import roles_of, warps_of
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects.tt import argument_facts
-from kernelpack.ir.types import I1, PointerType, Type
+from kernelpack.ir.types import I1, PointerType, TensorDescType, Type
 from kernelpack.llvm.debug_info import DebugInfo
 from kernelpack.llvm.text import Val, llvm_type
 
@@ -33,21 +37,33 @@ LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
     **REDUCE,
     **DOT,
     **WGMMA,
+    **MBARRIER,
+    **TMA,
+    **WARP_SPECIALIZE,
 }
 
 
+TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
+"""CUtensorMap of cuda.h."""
+
+
 def lower_function(function: Operation, architecture: Architecture, options: Options) -> str:
-    """Returns the LLVM IR module of a kernel: a `ptx_kernel` function that takes the ttir parameters in order and nothing else."""
+    """Returns the LLVM IR module of a kernel: a `ptx_kernel` function that takes the function's parameters in order and nothing else."""
     debug = DebugInfo(first=2)
     subprogram = debug.function(function.attributes["sym_name"], function.location)
     state = Lowering(
         architecture, options, AxisInfoAnalysis(function), LOWERINGS, lambda location: debug.at(subprogram, location)
     )
+    state.num_warps = warps_of(function, options.num_warps)
     state.emit.attachment = state.attachment(function.location)
     parameters = []
     for argument, facts in zip(function.body.arguments, argument_facts(function), strict=True):
         name = f"%{argument.name or f'arg{argument.index}'}"
         aligned = isinstance(argument.type, PointerType) and facts.get("tt.divisibility", 1) >= 16
+        if isinstance(argument.type, TensorDescType):  # a tensor map, filled in by the launcher
+            parameters.append(f'ptr byval([{TENSOR_MAP_BYTES} x i8]) align {TENSOR_MAP_ALIGN} "nvvm.grid_constant" {name}')
+            state[argument] = [Val("ptr", name)]
+            continue
         parameters.append(f"{parameter_type(argument.type)}{' align 16' if aligned else ''} {name}")
         value = Val(parameter_type(argument.type), name)
         if argument.type == I1:
@@ -57,7 +73,7 @@ def lower_function(function: Operation, architecture: Architecture, options: Opt
         state.warpgroup()
     state.block(function.body)
     state.emit.line("ret void")
-    return _module(function.attributes["sym_name"], parameters, state, subprogram, debug)
+    return _module(function.attributes["sym_name"], parameters, state, subprogram, debug, bool(roles_of(function)))
 
 
 def parameter_type(kind: Type) -> str:
@@ -67,9 +83,11 @@ def parameter_type(kind: Type) -> str:
     return "i8" if kind == I1 else llvm_type(kind)
 
 
-def _module(name: str, parameters: list[str], state: Lowering, subprogram: int | None, debug: DebugInfo) -> str:
+def _module(name: str, parameters: list[str], state: Lowering, subprogram: int | None, debug: DebugInfo, roles: bool) -> str:
     options = state.options
-    limits = [f'"nvvm.reqntid"="{32 * options.num_warps}"']
+    limits = [f'"nvvm.reqntid"="{32 * state.num_warps}"']
+    if roles:  # with setmaxnreg, the assembler must know what a thread starts with
+        limits.append('"nvvm.minctasm"="1"')
     if options.maxnreg is not None:
         limits.append(f'"nvvm.maxnreg"="{options.maxnreg}"')
     attached = "" if subprogram is None else f" !dbg !{subprogram}"

@@ -75,7 +75,7 @@ class _Assigner:
                 self._forward(op)
 
     def _forward(self, op: Operation) -> None:
-        if op.name in ("tt.load", "tt.atomic_rmw"):
+        if op.name in ("tt.load", "tt.atomic_rmw", "tt.descriptor_load"):
             self._wish(op.result, self.memory.get(op), MEMORY)
         elif op.name in DOTS:
             self._wish(op.result, self.dots[op], DOT)
@@ -144,7 +144,11 @@ class _Assigner:
                 continue
             seen.add(current)
             for user in current.users():
-                if user in self.memory and shape_of(user.operands[0].type) == shape_of(value.type):
+                if (
+                    user in self.memory
+                    and user.name != "tt.descriptor_load"
+                    and shape_of(user.operands[0].type) == shape_of(value.type)
+                ):
                     return self.memory[user]
                 if Trait.ELEMENTWISE in definition(user.name).traits:
                     pending += user.results

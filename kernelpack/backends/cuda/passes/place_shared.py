@@ -14,7 +14,7 @@ from kernelpack.backends.cuda.roles import copies_of
 from kernelpack.backends.cuda.scratch import scratch_bytes
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Operation
-from kernelpack.ir.dialect import Effect, definition
+from kernelpack.ir.dialect import Effect, attribute, definition
 from kernelpack.ir.types import MemDescType
 from kernelpack.layout.encoding import SharedEncoding
 
@@ -74,6 +74,7 @@ def _insert_barriers(function: Operation, allocation: Allocation) -> None:
         return tuple(sorted(found))
 
     copied, multiplied = touched_by("ttg.async_copy_global_to_local"), touched_by("ttng.warp_group_dot")
+    stored = touched_by("ttng.async_tma_copy_local_to_global")
 
     def accesses_of(op: Operation) -> Accesses:
         if op.name == "gpu.barrier":
@@ -82,7 +83,11 @@ def _insert_barriers(function: Operation, allocation: Allocation) -> None:
             return Accesses(arrivals=copied)
         if op.name == "ttng.warp_group_dot_wait":  # products read their tiles until here
             return Accesses(reads=multiplied)
-        if op.name == "ttg.async_copy_global_to_local":
+        if op.name == "ttng.async_tma_store_wait":  # likewise, for the thread that copies
+            return Accesses(reads=stored)
+        if op.name == "ttg.async_copy_global_to_local" and attribute(op, "free"):
+            return Accesses()
+        if op.name in ("ttg.async_copy_global_to_local", "ttng.async_tma_copy_global_to_local"):
             return Accesses(async_writes=_of(op, allocation, aliases))
         if op.name == "ttg.local_alloc":
             return Accesses(writes=(allocation.interval(op),)) if op.operands else Accesses()

@@ -1,0 +1,133 @@
+"""Turns loads and stores of blocks into TMA copies through a buffer, each waited for where it stands.
+
+    %x = tt.descriptor_load %d[%i, %j]   =>   ttng.barrier_expect %barrier, bytes
+                                              ttng.async_tma_copy_global_to_local %d[%i, %j] %buffer, %barrier, %true
+                                              ttng.wait_barrier %barrier, 0
+                                              %x = ttg.local_load %buffer
+
+    tt.descriptor_store %d[%i, %j], %x   =>   ttg.local_store %x, %buffer
+                                              ttng.async_tma_copy_local_to_global %d[%i, %j] %buffer
+                                              ttng.async_tma_store_wait {pendings = 0}
+
+All loads of a kernel use one barrier, which each of them begins anew; it lives as long as the kernel. Products of warpgroups
+read the buffer itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+from kernelpack.backends.cuda.memory_layouts import memory_bits
+from kernelpack.backends.cuda.roles import role_of
+from kernelpack.backends.cuda.tma import Transfer, squeezed, transfer_of
+from kernelpack.errors import UnsupportedError
+from kernelpack.ir.core import Builder, Operation, Value
+from kernelpack.ir.dialect import operand, operands_called
+from kernelpack.ir.dialects.descriptors import block_of
+from kernelpack.ir.types import I1, I32, I64, MemDescType, TensorType
+from kernelpack.layout.encoding import LinearEncoding, SharedEncoding, layout_of
+from kernelpack.layout.families import swizzled
+from kernelpack.layout.transfer import reshape
+
+LOAD, STORE = "tt.descriptor_load", "tt.descriptor_store"
+DESCRIPTORS = (LOAD, STORE)
+"""The accesses through descriptors that TMA does."""
+
+
+def lower_descriptors(function: Operation) -> None:
+    """Rewrites a ttgir function in place."""
+    barrier: Value | None = None
+    for op in [op for op in function.walk() if op.name in DESCRIPTORS]:
+        if role_of(op) is not None:
+            raise UnsupportedError(
+                f"{op.name.removeprefix('tt.descriptor_')} of a tensor descriptor inside of a role waits for all warps of it",
+                location=op.location.source,
+                cure="copy with hopper.async_load and hopper.async_store, and say who waits",
+            )
+        if op.name == STORE:
+            _store(op)
+            continue
+        if barrier is None:
+            start = Builder(function.body, 0, function.location)
+            barrier = barriers(start, 1)
+            start.create("ttng.init_barrier", [barrier], {"count": 1})
+            Builder.before(function.body.terminator).create("ttng.inval_barrier", [barrier])
+        _load(op, barrier)
+
+
+def barriers(build: Builder, count: int) -> Value:
+    """Returns a new barrier, or a ring of `count` barriers, not yet initialised."""
+    encoding = SharedEncoding(swizzled((1,), (0,)))
+    shape = (1,) if count == 1 else (count, 1)
+    return build.value("ttg.local_alloc", (), None, MemDescType(shape, I64, encoding, True))
+
+
+def buffer_type(block: TensorType) -> MemDescType:
+    """Returns the type of the buffer that a block is copied to or from."""
+    return MemDescType(squeezed(block.shape), block.element, transfer(block).encoding, True)
+
+
+def transfer(block: TensorType) -> Transfer:
+    found = transfer_of(block)
+    assert found is not None, "only blocks that TMA can copy stay descriptors' (CUDABackend.lowers_descriptor)"
+    return found
+
+
+def block_bytes(block: TensorType) -> int:
+    return math.prod(block.shape) * memory_bits(block) // 8
+
+
+def _load(op: Operation, barrier: Value) -> None:
+    build = Builder.before(op)
+    block = block_of(op.operands[0].type)
+    buffer = build.value("ttg.local_alloc", (), None, buffer_type(block))
+    build.create("gpu.barrier")  # nobody waits for an earlier load any more
+    build.create("ttng.inval_barrier", [barrier])
+    build.create("ttng.init_barrier", [barrier], {"count": 1})
+    build.create("ttng.fence_mbarrier_init")
+    build.create("gpu.barrier")
+    build.create("ttng.barrier_expect", [barrier], {"size": block_bytes(block)})
+    coords = operands_called(op, "indices")
+    copy = [op.operands[0], *coords, barrier, buffer, build.constant(True, I1)]
+    build.create("ttng.async_tma_copy_global_to_local", copy)
+    build.create("ttng.wait_barrier", [barrier, build.constant(0, I32)])
+    read_buffer(build, op, buffer)
+    op.erase()
+
+
+def read_buffer(build: Builder, op: Operation, buffer: Value) -> None:
+    """Gives the users of a descriptor's load its tile: the buffer itself where they copy the tile to one like it."""
+    for user in op.result.users():
+        if is_copy_to(user, buffer):
+            user.replace_with(buffer)
+    if not op.result.uses:
+        return
+    kind = op.result.type
+    assert isinstance(kind, TensorType)
+    assert isinstance(buffer.type, MemDescType)
+    shape = buffer.type.shape
+    tile = TensorType(shape, kind.element, LinearEncoding(reshape(layout_of(kind), shape)))
+    loaded = build.value("ttg.local_load", [buffer], None, tile)
+    op.result.replace_all_uses_with(loaded if shape == kind.shape else build.value("tt.reshape", [loaded], None, kind))
+
+
+def is_copy_to(op: Operation, buffer: Value) -> bool:
+    """Whether an operation only copies a tile to a buffer of the layout that `buffer` has."""
+    kind = op.result.type if op.name == "ttg.local_alloc" else None
+    assert isinstance(buffer.type, MemDescType)
+    return isinstance(kind, MemDescType) and kind.encoding == buffer.type.encoding
+
+
+def _store(op: Operation) -> None:
+    build = Builder.before(op)
+    block = block_of(op.operands[0].type)
+    kind = buffer_type(block)
+    value = operand(op, "src")
+    if kind.shape != block.shape:
+        tile = TensorType(kind.shape, kind.element, LinearEncoding(reshape(layout_of(value), kind.shape)))
+        value = build.value("tt.reshape", [value], None, tile)
+    buffer = build.value("ttg.local_alloc", (), None, kind)
+    build.create("ttg.local_store", [value, buffer])
+    build.create("ttng.async_tma_copy_local_to_global", [op.operands[0], *operands_called(op, "indices"), buffer])
+    build.create("ttng.async_tma_store_wait", (), {"pendings": 0})
+    op.erase()

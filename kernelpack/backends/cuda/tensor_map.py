@@ -1,0 +1,117 @@
+"""Tensor maps: what the hardware's bulk copies (TMA) know of a tensor in global memory, encoded by the launcher at each launch.
+
+A descriptor whose pointer, sizes and strides are functions of the kernel's arguments alone becomes a parameter of 128 bytes. What
+the launcher needs to fill it in is recorded as text (pack/tensor_maps.py), in the words of the kernel's parameters:
+
+    bf16; base: a; sizes: M, K; strides: K; box: 128, 64; swizzle: 128; padding: zero
+
+Sizes and strides are expressions in postfix form (`K 2 *`), strides count elements and leave out the last, which is 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.cuda.tma import transfer_of
+from kernelpack.ir.core import BlockArgument, Operation, Value
+from kernelpack.ir.dialect import attribute, operand, operands_called
+from kernelpack.ir.dialects.descriptors import block_of
+from kernelpack.ir.types import IntegerType, PointerType, bit_width
+from kernelpack.pack.tensor_maps import READABLE
+
+ALIGNMENT = 16
+"""What the tensor's address and the strides are multiples of, in bytes (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+_OPERATORS = {
+    "arith.addi": "+",
+    "arith.subi": "-",
+    "arith.muli": "*",
+    "arith.divsi": "/",
+    "arith.remsi": "%",
+    "arith.maxsi": ">?",
+    "arith.minsi": "<?",
+}
+"""What expressions may compute: on 64-bit integers, division toward zero. Arithmetic of sizes does not wrap."""
+_SAME_NUMBER = ("arith.extsi", "arith.trunci")
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor map as text fields: expressions of the kernel's parameters, outermost axis first. `box` and `swizzle` are in
+    elements and bytes; `padding` is what lies outside: zero or nan."""
+
+    element: str
+    base: str
+    sizes: tuple[str, ...]
+    strides: tuple[str, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    padding: str
+
+    def __str__(self) -> str:
+        sizes, strides, box = (", ".join(map(str, entries)) for entries in (self.sizes, self.strides, self.box))
+        return (
+            f"{self.element}; base: {self.base}; sizes: {sizes}; strides: {strides}; box: {box}; "
+            f"swizzle: {self.swizzle}; padding: {self.padding}"
+        )
+
+
+def tensor_map_of(make: Operation, facts: AxisInfoAnalysis) -> TensorMap | str:
+    """Returns the tensor map of a tt.make_tensor_descriptor, or why it has none."""
+    block = block_of(make.result.type)
+    transfer = transfer_of(block)
+    if transfer is None:
+        return f"TMA cannot copy a block of {block}"
+    padding = attribute(make, "padding")
+    if padding == "nan" and bit_width(block.element) == 8:
+        return f"TMA has no NaN of {block.element}"
+    base, sizes, strides = operand(make, "base"), operands_called(make, "shape"), operands_called(make, "strides")
+    if facts[strides[-1]].constant != 1:
+        return "the last stride is not 1"
+    width = bit_width(block.element) // 8
+    if facts[base].every(width) % ALIGNMENT:
+        return f"the tensor is not known to begin at a multiple of {ALIGNMENT} bytes"
+    if any(facts[stride].every() * width % ALIGNMENT for stride in strides[:-1]):
+        return f"its strides are not known to be multiples of {ALIGNMENT} bytes"
+    texts = [_expression(value) for value in (base, *sizes, *strides[:-1])]
+    if any(text is None for text in texts):
+        return "its pointer, sizes and strides are not functions of the kernel's arguments"
+    known = [text for text in texts if text is not None]
+    rank = len(sizes)
+    return TensorMap(
+        str(block.element),
+        known[0],
+        tuple(known[1 : 1 + rank]),
+        tuple(known[1 + rank :]),
+        transfer.box,
+        transfer.swizzle,
+        padding,
+    )
+
+
+def _expression(value: Value) -> str | None:
+    """Returns an integer or a pointer as an expression of kernel parameters in postfix form; None where it is none."""
+    if isinstance(value, BlockArgument):
+        function = value.owner.parent.parent if value.owner.parent is not None else None
+        uniform = function is not None and function.name == "tt.func" and function.attributes.get("sym_visibility") == "public"
+        return value.name if uniform and _is_readable(value) else None
+    op = value.defining_op
+    assert op is not None
+    if op.name == "arith.constant":
+        return str(int(op.attributes["value"])) if isinstance(op.result.type, IntegerType) else None
+    if op.name in _SAME_NUMBER:
+        return _expression(op.operands[0])
+    if op.name == "tt.addptr" and isinstance(op.result.type, PointerType):
+        pointer, offset = (_expression(entry) for entry in op.operands)
+        width = bit_width(op.result.type.pointee) // 8
+        return None if pointer is None or offset is None else f"{pointer} {offset} {width} * +"
+    operator = _OPERATORS.get(op.name)
+    if operator is None:
+        return None
+    left, right = (_expression(entry) for entry in op.operands)
+    return None if left is None or right is None else f"{left} {right} {operator}"
+
+
+def _is_readable(argument: Value) -> bool:
+    return bool(argument.name) and (isinstance(argument.type, PointerType) or str(argument.type) in READABLE)

@@ -1,0 +1,157 @@
+"""descriptors_to_pointers: accesses through tensor descriptors become masked accesses through tiles of pointers.
+
+    %x = tt.descriptor_load %d[%i, %j]   =>   %x = tt.load (base + i stride0 + j + rows stride0 + columns),
+                                                           (rows < size0 - i and columns < size1 - j), padding
+
+The differences of scalars in the masks do not overflow where coordinates do; a lower bound is tested where a coordinate may be
+negative.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.ir.core import Builder, Operation, Value, functions
+from kernelpack.ir.dialect import attribute, operand, operands_called
+from kernelpack.ir.dialects.descriptors import REDUCTIONS, block_of
+from kernelpack.ir.types import I1, I32, I64, TensorType, Type, is_float, shape_of, with_element
+
+MAKE = "tt.make_tensor_descriptor"
+ACCESSES = (
+    "tt.descriptor_load",
+    "tt.descriptor_store",
+    "tt.descriptor_reduce",
+    "tt.descriptor_gather",
+    "tt.descriptor_scatter",
+)
+
+
+def descriptors_to_pointers(module: Operation, kept: Callable[[Operation], Collection[str]] = lambda make: ()) -> bool:
+    """Rewrites a module in place; returns whether anything changed.
+
+    `kept` says for a tt.make_tensor_descriptor which accesses through it (names of operations) stay.
+    """
+    changed = False
+    for function in functions(module):
+        makes = [op for op in function.walk() if op.name == MAKE]
+        facts = AxisInfoAnalysis(function) if makes else None
+        for make in makes:
+            assert facts is not None
+            stay = kept(make)
+            for access in [user for user in make.result.users() if user.name in ACCESSES and user.name not in stay]:
+                _rewrite(access, make, facts)
+                changed = True
+            if not make.result.uses:
+                make.erase()
+    return changed
+
+
+def _rewrite(op: Operation, make: Operation, facts: AxisInfoAnalysis) -> None:
+    tile = _Tile(op, make, facts)
+    block = block_of(make.result.type)
+    build = tile.build
+    if op.name in ("tt.descriptor_load", "tt.descriptor_gather"):
+        padding = float("nan") if attribute(make, "padding") == "nan" else 0
+        caching = {name: value for name, value in op.attributes.items() if name in ("cache", "evict")}
+        other = build.constant(padding, op.result.type)
+        op.replace_with(build.value("tt.load", [*tile.pointers_and_mask(), other], caching))
+        return
+    pointers, mask = tile.pointers_and_mask()
+    value = operand(op, "src")
+    if op.name == "tt.descriptor_reduce":
+        what = "fadd" if is_float(block.element) else REDUCTIONS[op.attributes["kind"]]
+        build.create("tt.atomic_rmw", [pointers, value, mask], {"atomic_rmw_op": what, "sem": "relaxed"})
+    else:
+        build.create("tt.store", [pointers, value, mask])
+    op.erase()
+
+
+class _Tile:
+    """Builds the pointers and the mask of one access."""
+
+    def __init__(self, op: Operation, make: Operation, facts: AxisInfoAnalysis) -> None:
+        self.op = op
+        self.facts = facts
+        self.build = Builder.before(op)
+        self.base = operand(make, "base")
+        self.sizes, self.strides = operands_called(make, "shape"), operands_called(make, "strides")
+        value = op.result if op.results else operand(op, "src")
+        self.shape = shape_of(value.type)
+
+    def pointers_and_mask(self) -> tuple[Value, Value]:
+        if self.op.name in ("tt.descriptor_gather", "tt.descriptor_scatter"):
+            rows, column = operand(self.op, "x_offsets"), operand(self.op, "y_offset")
+            offsets = [self._scaled(0, self._wide(rows)), self._steps(1)]
+            bounds = [*self._rows_inside(rows), *self._inside(1, column)]
+            base = self._moved(self.base, [(1, column)])
+        else:
+            coordinates = operands_called(self.op, "indices")
+            offsets = [self._steps(axis) for axis, extent in enumerate(self.shape) if extent > 1]
+            bounds = [bound for axis, coordinate in enumerate(coordinates) for bound in self._inside(axis, coordinate)]
+            base = self._moved(self.base, list(enumerate(coordinates)))
+        pointers = self._splat(base)
+        if offsets:
+            total = functools.reduce(lambda a, b: self.build.value("arith.addi", [a, b]), offsets)
+            pointers = self.build.value("tt.addptr", [pointers, total])
+        return pointers, functools.reduce(lambda a, b: self.build.value("arith.andi", [a, b]), bounds)
+
+    # ---- offsets, in elements ----
+
+    def _moved(self, pointer: Value, places: Sequence[tuple[int, Value]]) -> Value:
+        """Returns a scalar pointer moved by coordinates of some axes."""
+        for axis, coordinate in places:
+            wide = self.build.value("arith.extsi", [coordinate], None, I64)
+            step = self.strides[axis]
+            pointer = self.build.value("tt.addptr", [pointer, self.build.value("arith.muli", [wide, step])])
+        return pointer
+
+    def _steps(self, axis: int) -> Value:
+        """Returns how far each element lies from the block's first one along an axis, as a tile."""
+        return self._scaled(axis, self._wide(self._range(axis)))
+
+    def _scaled(self, axis: int, places: Value) -> Value:
+        step = self.build.value("tt.splat", [self.strides[axis]], None, places.type)
+        return self._along(axis, self.build.value("arith.muli", [places, step]))
+
+    def _range(self, axis: int) -> Value:
+        return self.build.value("tt.make_range", (), {"start": 0, "end": self.shape[axis]})
+
+    def _wide(self, places: Value) -> Value:
+        return self.build.value("arith.extsi", [places], None, with_element(places.type, I64))
+
+    # ---- masks ----
+
+    def _inside(self, axis: int, coordinate: Value) -> list[Value]:
+        """Returns conditions that hold for the elements that are inside of the tensor along an axis."""
+        room = self.build.value("arith.subi", [self.sizes[axis], coordinate])
+        places = self._range(axis)
+        found = [self._along(axis, self._compare("slt", places, room))]
+        if not self.facts[coordinate].nonnegative:
+            before = self.build.value("arith.subi", [self.build.constant(0, I32), coordinate])
+            found.append(self._along(axis, self._compare("sge", places, before)))
+        return found
+
+    def _rows_inside(self, rows: Value) -> list[Value]:
+        zero = self.build.constant(0, I32)
+        return [self._along(0, self._compare("slt", rows, self.sizes[0])), self._along(0, self._compare("sge", rows, zero))]
+
+    def _compare(self, predicate: str, places: Value, bound: Value) -> Value:
+        limit = self.build.value("tt.splat", [bound], None, places.type)
+        return self.build.value("arith.cmpi", [places, limit], {"predicate": predicate})
+
+    # ---- shapes ----
+
+    def _splat(self, value: Value) -> Value:
+        return self.build.value("tt.splat", [value], None, TensorType(self.shape, value.type))
+
+    def _along(self, axis: int, value: Value) -> Value:
+        """Returns a tile of one axis as a tile of the access's shape that varies along `axis` only."""
+        element: Type = value.type.element if isinstance(value.type, TensorType) else I1
+        for other in range(len(self.shape)):
+            if other != axis:
+                value = self.build.value("tt.expand_dims", [value], {"axis": other})
+        if shape_of(value.type) == self.shape:
+            return value
+        return self.build.value("tt.broadcast", [value], None, TensorType(self.shape, element))
