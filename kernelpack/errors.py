@@ -114,3 +114,20 @@ class BuildError(KernelpackError):
 
 class LaunchError(KernelpackError):
     """A launch that cannot be made: no variant, wrong argument, driver failure."""
+
+
+class EmulationError(KernelpackError):
+    """What the SIMT emulator found in a kernel: `kind` is race, deadlock, out of bounds, ...; `site` the line of its llir."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        location: SourceLocation | None = None,
+        cure: str | None = None,
+        kind: str = "",
+        site: int = 0,
+    ) -> None:
+        super().__init__(message, location=location, cure=cure)
+        self.kind = kind
+        self.site = site

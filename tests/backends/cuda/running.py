@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,9 +16,9 @@ from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import Operation
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
+from kernelpack.simt import SCHEDULES, Program
 from kernelpack.target import Target
 from tests.backends.cuda.cases import Launch
-from tests.backends.cuda.emulator import Kernel
 
 
 def lower(launch: Launch, target: str = "cuda:sm_80") -> tuple[Operation, str, Lowered]:
@@ -37,14 +38,21 @@ def emulate(launch: Launch, target: str = "cuda:sm_80") -> None:
     """Runs a launch on the emulator and holds what it leaves in memory to what is expected."""
     _, llir, lowered = lower(launch, target)
     _, values = launch.specialize()
-    Kernel(llir, lowered.metadata["threads"])(launch.grid, *map(_in_memory, values))
+    run_every_schedule(Program(llir, lowered.metadata["threads"], lowered.metadata["shared"]), launch.grid, values)
     launch.check(launch.arguments)
 
 
-def _in_memory(value: Any) -> Any:
-    """Returns a tensor's memory as a flat array that shares it; numbers as they are."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    size = 1 + sum((extent - 1) * stride for extent, stride in zip(value.shape, value.stride(), strict=True))
-    flat = value.as_strided((size,), (1,))
-    return (flat.view(torch.int16) if value.dtype == torch.bfloat16 else flat).numpy()
+def run_every_schedule(program: Program, grid: Sequence[int], values: Sequence[Any]) -> None:
+    """Runs a grid in every order, with asynchronous operations early and late; all must leave the same in the tensors."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    before = [tensor.clone() for tensor in tensors]
+    first: list[torch.Tensor] | None = None
+    for schedule in SCHEDULES:
+        for tensor, start in zip(tensors, before, strict=True):
+            tensor.copy_(start)
+        program.run(grid, values, schedule=schedule)
+        if first is None:
+            first = [tensor.clone() for tensor in tensors]
+        for one, other in zip(first, tensors, strict=True):  # atomics on floats may add in another order
+            exact = not one.dtype.is_floating_point
+            torch.testing.assert_close(one, other, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-5, equal_nan=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from kernelpack.backends.base import Lowered, Options
 from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE
 from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
 from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
 from kernelpack.ir.types import BF16, Type
+from kernelpack.simt import Program
 from kernelpack.target import Target
 from tests.backends.cuda.elementwise import KINDS, Elementwise, rows_of
-from tests.backends.cuda.emulator import Kernel
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -20,7 +21,8 @@ def test_computes_what_the_interpreter_defines(kind: Type) -> None:
     lowered = Lowered(Target.parse("cuda:sm_80"), Options(enable_fp_fusion=False), "kernel")
     llir = ttgir_to_llir(ttir_to_ttgir(table.module(), lowered), lowered)
     memory = table.memory()
-    Kernel(llir, lowered.metadata["threads"])((1,), *memory)
+    program = Program(llir, lowered.metadata["threads"], lowered.metadata["shared"])
+    program.run((1,), [torch.from_numpy(array) for array in memory])
     problems = table.problems(memory)
     if kind == BF16:  # the emulator's host has no such instruction, and rounds twice
         problems = [problem for problem in problems if not problem.startswith("math.fma")]

@@ -1,0 +1,208 @@
+// Numbers: formats of tensor cores, conversions and approximate functions of the hardware, and what NVIDIA's libdevice offers.
+#include <cmath>
+#include <cstring>
+
+#include "simt.h"
+
+namespace simt {
+
+float from_bits(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+uint32_t to_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  return bits;
+}
+float from_bfloat(uint32_t bits) {
+  return from_bits(bits << 16);
+}
+uint32_t to_bfloat(float x) {
+  uint32_t bits = to_bits(x);
+  return x != x ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+static float small_float(uint32_t bits, int exponent_bits, int fraction_bits) {
+  uint32_t top = (1u << exponent_bits) - 1, bias = top >> 1;
+  uint32_t sign = bits >> (exponent_bits + fraction_bits) & 1, exponent = bits >> fraction_bits & top;
+  uint32_t fraction = bits & ((1u << fraction_bits) - 1);
+  float magnitude = exponent ? ldexpf((float)((1u << fraction_bits) + fraction), (int)exponent - (int)bias - fraction_bits)
+                             : ldexpf((float)fraction, 1 - (int)bias - fraction_bits);
+  return sign ? -magnitude : magnitude;
+}
+float from_half(uint32_t bits) {
+  if ((bits >> 10 & 31) == 31) return from_bits((bits & 0x8000) << 16 | 0x7F800000 | (bits & 1023) << 13);
+  return small_float(bits, 5, 10);
+}
+float from_e4m3(uint32_t bits) {
+  return (bits & 0x7F) == 0x7F ? NAN : small_float(bits, 4, 3);
+}
+float from_e5m2(uint32_t bits) {
+  return from_half(bits << 8);
+}
+
+int bits_of(Format format) {
+  switch (format) {
+    case BF16:
+    case F16:
+      return 16;
+    case TF32:
+      return 32;
+    default:
+      return 8;
+  }
+}
+float decode(Format format, uint32_t bits) {
+  switch (format) {
+    case BF16:
+      return from_bfloat(bits);
+    case F16:
+      return from_half(bits);
+    case TF32:
+      return from_bits(bits & 0xFFFFE000u);
+    case S8:
+      return (float)(int8_t)bits;
+    case U8:
+      return (float)(uint8_t)bits;
+    case E4M3:
+      return from_e4m3(bits);
+    case E5M2:
+      return from_e5m2(bits);
+    default:
+      return 0;
+  }
+}
+
+extern "C" {
+
+// what the host compiler calls to round to bfloat16: the 16 bits come back in a floating-point register
+float __truncsfbf2(float x) {
+  uint32_t bits = to_bits(x);
+  return from_bits(x != x ? bits >> 16 | 64 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static float flush(float x) {
+  return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+#define APPROXIMATE(NAME, EXPRESSION)                 \
+  void simt_##NAME(Site, const Slot* in, Slot* out) { \
+    float x = from_bits((uint32_t)in[0]);             \
+    if (in[1]) x = flush(x);                          \
+    float y = (float)(EXPRESSION);                    \
+    out[0] = to_bits(in[1] ? flush(y) : y);           \
+  }
+// in: x, whether subnormal numbers count as zero
+APPROXIMATE(ex2, exp2((double)x))
+APPROXIMATE(lg2, log2((double)x))
+APPROXIMATE(rcp, 1.0 / x)
+APPROXIMATE(rsqrt, 1.0 / sqrt((double)x))
+APPROXIMATE(sin, sin((double)x))
+APPROXIMATE(cos, cos((double)x))
+APPROXIMATE(tanh, tanh((double)x))
+// in: x, y, whether subnormal numbers count as zero
+void simt_divide(Site, const Slot* in, Slot* out) {
+  float y = (float)((double)from_bits((uint32_t)in[0]) / from_bits((uint32_t)in[1]));
+  out[0] = to_bits(in[2] ? flush(y) : y);
+}
+
+void simt_bfloat_rz(Site, const Slot* in, Slot* out) {
+  out[0] = (uint32_t)in[0] >> 16;
+}
+void simt_float_rz(Site, const Slot* in, Slot* out) {
+  double x;
+  memcpy(&x, in, 8);
+  float y = (float)x;
+  if (fabs((double)y) > fabs(x)) y = nextafterf(y, 0);
+  out[0] = to_bits(y);
+}
+void simt_tf32_rna(Site, const Slot* in, Slot* out) {
+  auto bits = (uint32_t)in[0];
+  if ((bits & 0x7F800000) != 0x7F800000) bits += 0x1000;
+  out[0] = bits & 0xFFFFE000u;
+}
+void simt_half_rz(Site, const Slot* in, Slot* out) {
+  float x = from_bits((uint32_t)in[0]);
+  uint32_t best = 0;  // the largest half not above |x|: halves are ordered like their bits
+  for (uint32_t step = 1 << 14; step; step >>= 1)
+    if ((best | step) <= 0x7BFF && from_half(best | step) <= fabsf(x)) best |= step;
+  if (x != x)
+    best = 0x7FFF;
+  else if (std::isinf(x))
+    best = 0x7C00;
+  out[0] = best | (std::signbit(x) ? 0x8000 : 0);
+}
+// in: high, low: two numbers become one word
+void simt_bfloat_pair(Site, const Slot* in, Slot* out) {
+  out[0] = to_bfloat(from_bits((uint32_t)in[0])) << 16 | to_bfloat(from_bits((uint32_t)in[1]));
+}
+void simt_half_pair(Site, const Slot* in, Slot* out) {
+  uint32_t word = 0;
+  for (int i = 0; i < 2; i++) {
+    _Float16 x = (_Float16)from_bits((uint32_t)in[i]);
+    uint16_t bits;
+    memcpy(&bits, &x, 2);
+    word = word << 16 | bits;
+  }
+  out[0] = word;
+}
+
+void simt_tid_x(Site, const Slot*, Slot* out) {
+  out[0] = current;
+}
+void simt_lane(Site, const Slot*, Slot* out) {
+  out[0] = current % LANES;
+}
+void simt_warp(Site, const Slot*, Slot* out) {
+  out[0] = current / LANES;
+}
+void simt_zero(Site, const Slot*, Slot* out) {
+  out[0] = 0;
+}
+void simt_one(Site, const Slot*, Slot* out) {
+  out[0] = 1;
+}
+void simt_all_lanes(Site, const Slot*, Slot* out) {
+  out[0] = 0xFFFFFFFFu;
+}
+void simt_ntid_x(Site, const Slot*, Slot* out) {
+  out[0] = count;
+}
+void simt_ctaid(Site, const Slot* in, Slot* out) {
+  out[0] = block[in[0]];
+}
+void simt_nctaid(Site, const Slot* in, Slot* out) {
+  out[0] = grid[in[0]];
+}
+// in: value (an address in the block's own memory stays what it is: there are no clusters)
+void simt_same(Site, const Slot* in, Slot* out) {
+  out[0] = in[0];
+}
+
+#define LIBDEVICE(NAME)            \
+  double __nv_##NAME(double x) {   \
+    return NAME(x);                \
+  }                                \
+  float __nv_##NAME##f(float x) {  \
+    return (float)NAME((double)x); \
+  }
+LIBDEVICE(exp)
+LIBDEVICE(exp2) LIBDEVICE(log) LIBDEVICE(log2) LIBDEVICE(log10) LIBDEVICE(log1p) LIBDEVICE(expm1) LIBDEVICE(sin) LIBDEVICE(cos)
+    LIBDEVICE(tan) LIBDEVICE(asin) LIBDEVICE(acos) LIBDEVICE(atan) LIBDEVICE(sinh) LIBDEVICE(cosh) LIBDEVICE(tanh)
+        LIBDEVICE(erf) LIBDEVICE(erfc) LIBDEVICE(cbrt) double __nv_rsqrt(double x) {
+  return 1 / sqrt(x);
+}
+float __nv_rsqrtf(float x) {
+  return (float)(1 / sqrt((double)x));
+}
+#define LIBDEVICE2(NAME)                   \
+  double __nv_##NAME(double x, double y) { \
+    return NAME(x, y);                     \
+  }                                        \
+  float __nv_##NAME##f(float x, float y) { \
+    return NAME##f(x, y);                  \
+  }
+LIBDEVICE2(fmod) LIBDEVICE2(pow) LIBDEVICE2(atan2)
+
+}  // extern "C"
+}  // namespace simt

@@ -1,0 +1,173 @@
+// Bulk copies between global and shared memory: boxes of tensors that a tensor map describes (PTX ISA, cp.async.bulk.tensor).
+#include <algorithm>
+#include <cstring>
+
+#include "simt.h"
+
+namespace simt {
+
+// A tensor map as the emulator's launcher writes it into the 128 bytes of a kernel's parameter.
+struct TensorMap {
+  uint64_t address;
+  uint64_t sizes[5], strides[5];  // in elements; in bytes, that of dimension 0 is the element's size
+  uint16_t box[5];
+  uint8_t rank, element, swizzle;  // swizzle: bytes of the pattern, 0, 32, 64 or 128
+  uint8_t nan;                     // what lies outside reads as NaN, not zero
+};
+static_assert(sizeof(TensorMap) <= 128, "a tensor map has 128 bytes");
+
+namespace {
+
+uint64_t swizzled(uint64_t address, int swizzle) {
+  int mask = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
+  return address ^ (address >> 7 & mask) << 4;
+}
+
+struct Box {
+  TensorMap map;
+  int64_t at[5];
+  uint64_t shared;
+
+  int64_t elements() const {
+    int64_t n = 1;
+    for (int d = 0; d < map.rank; d++) n *= map.box[d];
+    return n;
+  }
+  int bytes() const { return (int)(elements() * map.element); }
+
+  // Calls `visit(shared address, global address or 0 where the box lies outside)` for every element.
+  template <typename Visit>
+  void walk(Visit visit) const {
+    int64_t n = elements();
+    for (int64_t i = 0; i < n; i++) {
+      int64_t rest = i;
+      uint64_t address = map.address;
+      bool inside = true;
+      for (int d = 0; d < map.rank; d++) {
+        int64_t place = at[d] + rest % map.box[d];
+        rest /= map.box[d];
+        inside &= place >= 0 && place < (int64_t)map.sizes[d];
+        address += place * map.strides[d];
+      }
+      visit(swizzled(shared + i * map.element, map.swizzle), inside ? address : 0);
+    }
+  }
+};
+
+Box make_box(uint64_t map, const Slot* coordinates, int rank, uint64_t shared, Site site) {
+  Box box;
+  memcpy(&box.map, reinterpret_cast<void*>(map), sizeof box.map);
+  box.shared = shared;
+  if (box.map.rank != rank)
+    fail("tensor map", site, "the copy gives %d coordinates, the tensor map has %d dimensions", rank, box.map.rank);
+  for (int d = 0; d < rank; d++) box.at[d] = (int32_t)coordinates[d];
+  int row = box.map.box[0] * box.map.element;
+  if (row % 16) fail("tensor map", site, "rows of the box have %d bytes, which is no multiple of 16", row);
+  if (box.map.swizzle && row > box.map.swizzle)
+    fail("tensor map", site, "rows of the box have %d bytes, more than the %d that are swizzled", row, box.map.swizzle);
+  check_shared_range(shared, box.bytes(), box.map.swizzle ? 8 * box.map.swizzle : 128, site);
+  return box;
+}
+
+struct Store {
+  uint32_t group;
+  Site site;
+  Box box;
+};
+std::vector<Store> stores[MAX_THREADS];  // not yet performed
+
+void perform(const Store& store) {
+  int element = store.box.map.element;
+  store.box.walk([&](uint64_t shared, uint64_t global) {
+    if (!global) return;
+    check_global(global, element, 1, Access::ASYNC_WRITE, store.site);
+    memcpy(reinterpret_cast<void*>(global), reinterpret_cast<void*>(shared), element);
+  });
+}
+
+}  // namespace
+
+void check_exit_bulk() {
+  Thread& thread = self();
+  auto& waiting = stores[current];
+  if (thread.bulk_open)
+    fail("exit", waiting.empty() ? 0 : waiting.back().site, "thread %d returns before it commits this store", current);
+  if (thread.bulk_read < thread.bulk_group)
+    fail("exit", thread.site, "thread %d returns while a bulk store may still read its shared memory", current);
+  for (const Store& store : waiting) perform(store);
+  waiting.clear();
+}
+
+extern "C" {
+
+// in: target, map, barrier, coordinates ..., number of coordinates behind them
+static void load(Site site, const Slot* in, int rank) {
+  Box box = make_box(in[1], in + 3, rank, in[0], site);
+  int mbarrier = find_mbarrier(in[2], site);
+  Thread& thread = self();
+  touch_shared(in[2], 8, Access::ASYNC_READ, (Agent)current, now(), thread.order, site);
+  Agent agent = mbarrier_agent(mbarrier);
+  Clock clock = mbarrier_phase(mbarrier) + 1;
+  touch_shared(box.shared, box.bytes(), Access::ASYNC_WRITE, agent, clock, thread.order, site);
+  postpone(site, [=]() {
+    int element = box.map.element;
+    box.walk([&](uint64_t shared, uint64_t global) {
+      if (global) {
+        check_global(global, element, 1, Access::ASYNC_READ, site);
+        memcpy(reinterpret_cast<void*>(shared), reinterpret_cast<void*>(global), element);
+      } else {
+        memset(reinterpret_cast<void*>(shared), box.map.nan ? 0xFF : 0, element);
+      }
+    });
+    landed(box.shared, box.bytes(), agent, clock);
+    mbarrier_copied(mbarrier, clock, box.bytes());
+  });
+}
+// in: map, source, coordinates ...
+static void store(Site site, const Slot* in, int rank) {
+  Thread& thread = self();
+  Store made{thread.bulk_group, site, make_box(in[0], in + 2, rank, in[1], site)};
+  touch_shared(in[1], made.box.bytes(), Access::ASYNC_READ, bulk_agent(current), thread.bulk_group + 1, thread.order, site);
+  thread.bulk_open++, thread.site = site;
+  if (eager)
+    perform(made);
+  else
+    stores[current].push_back(made);
+}
+#define RANK(N)                                              \
+  void simt_tma_load##N(Site site, const Slot* in, Slot*) {  \
+    load(site, in, N);                                       \
+  }                                                          \
+  void simt_tma_store##N(Site site, const Slot* in, Slot*) { \
+    store(site, in, N);                                      \
+  }
+RANK(1)
+RANK(2) RANK(3) RANK(4) RANK(5)
+
+    void simt_bulk_commit(Site, const Slot*, Slot*) {
+  self().bulk_group++, self().bulk_open = 0;
+}
+// in: groups that may go on; both that which waits for reads and that which waits for all
+void simt_bulk_wait(Site site, const Slot* in, Slot*) {
+  if (off(site)) return;
+  Thread& thread = self();
+  auto& waiting = stores[current];
+  uint32_t done = thread.bulk_group - std::min(thread.bulk_group, (uint32_t)in[0]);
+  for (const Store& store : waiting)
+    if (store.group < done) perform(store);
+  waiting.erase(std::remove_if(waiting.begin(), waiting.end(), [&](const Store& store) { return store.group < done; }),
+                waiting.end());
+  thread.bulk_read = std::max(thread.bulk_read, done);
+  if (done) {
+    Agent agent = bulk_agent(current);
+    thread.order.seen[agent] = std::max(thread.order.seen[agent], (Clock)done);
+  }
+}
+
+}  // extern "C"
+
+void reset_bulk() {
+  for (auto& list : stores) list.clear();
+}
+
+}  // namespace simt

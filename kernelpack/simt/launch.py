@@ -1,0 +1,279 @@
+"""Compiles a kernel's llir for the host, lays out its arguments in memory of their own, and runs its grid under the emulator."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+
+from kernelpack import knobs
+from kernelpack.backends.base import CSRC
+from kernelpack.errors import BuildError, EmulationError, SourceLocation
+from kernelpack.simt.translate import ENTRY, Removable, translate
+
+if TYPE_CHECKING:
+    import torch
+
+GLOBAL_WINDOW = 1 << 44
+"""Where tensors lie, SPACING apart: csrc/simt/simt.h. A wrong address then meets nothing, not another tensor."""
+SPACING = 1 << 36
+_HEADROOM = 4096
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a run resolves what is open: the order in which threads are picked, and whether asynchronous operations complete as
+    early as they may, or as late."""
+
+    order: int = 0
+    early: bool = False
+
+
+SCHEDULES = (Schedule(0, False), Schedule(1, True))
+
+
+class Program:
+    """A kernel compiled for the host.
+
+    `threads` and `shared` (bytes) are those of a block. Raises UnsupportedError for machine operations that are not modelled.
+    """
+
+    def __init__(self, llir: str, threads: int, shared: int) -> None:
+        self.llir = llir
+        self.threads = threads
+        self.shared = shared
+        translated = translate(llir)
+        self.parameters = translated.parameters
+        self.debug = translated.debug
+        self.removable: tuple[Removable, ...] = translated.removable
+        self._runtime = _runtime()
+        module = llvm.parse_assembly(translated.text)
+        module.verify()
+        machine = _machine()
+        module.triple, module.data_layout = machine.triple, str(machine.target_data)
+        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        options.loop_unrolling = False
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        self._engine = llvm.create_mcjit_compiler(module, machine)
+        self._engine.finalize_object()
+        self._entry = self._engine.get_function_address(ENTRY)
+
+    def run(
+        self,
+        grid: Sequence[int],
+        arguments: Sequence[Any],
+        *,
+        names: Sequence[str] = (),
+        schedule: Schedule = SCHEDULES[0],
+        without: Removable | None = None,
+    ) -> None:
+        """Runs a grid. Tensors (on the CPU) are changed in place; numbers go by value, `bytes` are tensor maps.
+
+        `without` is an operation that is left out: a planted fault. Raises EmulationError for the first thing that is wrong.
+        """
+        runtime = self._runtime
+        runtime.simt_regions_clear()
+        slots = (ctypes.c_uint64 * max(1, len(self.parameters)))()
+        memory: list[_Memory] = []
+        keep: list[object] = []
+        try:
+            for index, (kind, argument) in enumerate(zip(self.parameters, arguments, strict=True)):
+                name = names[index] if index < len(names) else f"argument {index}"
+                if hasattr(argument, "data_ptr"):
+                    memory.append(_Memory(runtime, argument, len(memory), name))
+                    slots[index] = memory[-1].address
+                elif isinstance(argument, bytes):
+                    keep.append(_aligned(argument))
+                    slots[index] = ctypes.addressof(keep[-1])  # type: ignore[arg-type]
+                else:
+                    slots[index] = _bits(argument, kind)
+            self._run(grid, slots, schedule, without)
+            for region in memory:
+                region.copy_back()
+        finally:
+            for region in memory:
+                region.free()
+
+    def _run(self, grid: Sequence[int], slots: Any, schedule: Schedule, without: Removable | None) -> None:
+        runtime = self._runtime
+        size = (ctypes.c_int * 3)(*grid, *[1] * (3 - len(grid)))
+        off = (ctypes.c_uint8 * (1 << 20)).in_dll(runtime, "simt_off")
+        for site in without.sites if without is not None else ():
+            off[site] = 1
+        try:
+            runtime.simt_run(
+                ctypes.c_void_p(self._entry), slots, self.threads, ctypes.c_uint64(self.shared), size, schedule.order,
+                int(schedule.early),
+            )  # fmt: skip
+        finally:
+            for site in without.sites if without is not None else ():
+                off[site] = 0
+        if runtime.simt_found():
+            raise self._error()
+
+    # ---- reports ----
+
+    def _error(self) -> EmulationError:
+        runtime = self._runtime
+        site, other = runtime.simt_site(), runtime.simt_other_site()
+        text = runtime.simt_text().decode()
+        text = re.sub(r"\{site (\d+)\}", lambda match: self.describe(int(match[1])), text)
+        block = tuple(runtime.simt_block(axis) for axis in range(3))
+        if other:
+            text += f"\n    the other: {self.describe(other)}"
+        message = f"{runtime.simt_kind().decode()}: {text}\n    at {self.describe(site)}, block {block}, thread {runtime.simt_thread()}"
+        return EmulationError(message, location=self.location(site), kind=runtime.simt_kind().decode(), site=site)
+
+    def describe(self, site: int) -> str:
+        """Returns a site as its source line, where that is known, and the instruction."""
+        if not 0 < site <= len(self.llir.splitlines()):
+            return "an unknown place"
+        line = re.sub(r",? !dbg !\d+", "", self.llir.splitlines()[site - 1]).strip()
+        place = self.location(site)
+        return f"{place}: `{line[:110]}`" if place else f"llir line {site}: `{line[:110]}`"
+
+    def location(self, site: int) -> SourceLocation | None:
+        """Returns where in the Python source an instruction comes from."""
+        number = self.debug.get(site)
+        return self._locations.get(number) if number is not None else None
+
+    @functools.cached_property
+    def _locations(self) -> dict[int, SourceLocation]:
+        metadata = dict(re.findall(r"^!(\d+) = (?:distinct )?(!DI.*)$", self.llir, re.M))
+
+        def file_of(number: str) -> str:
+            text = metadata.get(number, "")
+            if match := re.search(r'filename: "([^"]*)"', text):
+                return match[1]
+            match = re.search(r"file: !(\d+)", text) or re.search(r"scope: !(\d+)", text)
+            return file_of(match[1]) if match else "?"
+
+        found = {}
+        for number, text in metadata.items():
+            if match := re.match(r"!DILocation\(line: (\d+), column: (\d+), scope: !(\d+)", text):
+                found[int(number)] = SourceLocation(file_of(match[3]), int(match[1]), int(match[2]))
+        return found
+
+
+# ---- memory ----
+
+
+class _Memory:
+    """A tensor's storage at an address of its own, as far from an alignment of 64 bytes as the tensor is."""
+
+    def __init__(self, runtime: ctypes.CDLL, tensor: torch.Tensor, number: int, name: str) -> None:
+        import torch
+
+        self.runtime, self.tensor = runtime, tensor
+        item = tensor.element_size()
+        extents = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+        self.bytes = (1 + sum(extents)) * item if tensor.numel() else 0
+        window = GLOBAL_WINDOW + number * SPACING
+        self.start = window - _HEADROOM
+        self.mapped = (_HEADROOM + 64 + self.bytes + 8191) & ~4095
+        if not runtime.simt_map(ctypes.c_uint64(self.start), ctypes.c_uint64(self.mapped)):
+            raise EmulationError(f"no memory at address {self.start:#x}", kind="memory")
+        self.address = window + tensor.data_ptr() % 64
+        ctypes.memmove(self.address, tensor.data_ptr(), self.bytes)
+        self.name = ctypes.create_string_buffer(name.encode())
+        self.inside = None
+        if self.bytes > tensor.numel() * item:
+            mask = torch.zeros(self.bytes // item, dtype=torch.uint8)
+            mask.as_strided(tensor.shape, tensor.stride()).fill_(1)
+            self.inside = mask.repeat_interleave(item)
+        inside = ctypes.c_void_p(self.inside.data_ptr() if self.inside is not None else None)
+        runtime.simt_region(ctypes.c_uint64(self.address), ctypes.c_uint64(self.bytes), self.name, inside)
+
+    def copy_back(self) -> None:
+        ctypes.memmove(self.tensor.data_ptr(), self.address, self.bytes)
+
+    def free(self) -> None:
+        self.runtime.simt_unmap(ctypes.c_uint64(self.start), ctypes.c_uint64(self.mapped))
+
+
+def _aligned(data: bytes) -> Any:
+    buffer = (ctypes.c_uint8 * (len(data) + 64))()
+    shift = -ctypes.addressof(buffer) % 64
+    view = (ctypes.c_uint8 * len(data)).from_buffer(buffer, shift)
+    ctypes.memmove(view, data, len(data))
+    return view
+
+
+def _bits(value: Any, kind: str) -> int:
+    if kind == "float":
+        return ctypes.c_uint32.from_buffer(ctypes.c_float(value)).value
+    if kind == "double":
+        return ctypes.c_uint64.from_buffer(ctypes.c_double(value)).value
+    return int(value) & (1 << 64) - 1
+
+
+# ---- the runtime ----
+
+
+def _machine() -> Any:
+    """Returns a new target machine: a compiler owns the one it is given."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    wanted = {"fma", "f16c", "avx", "avx2"}  # not avx512bf16: its conversions flush subnormal numbers
+    host = llvm.get_host_cpu_features()
+    features = ",".join(f"+{name}" for name in sorted(wanted) if host.get(name))
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(opt=1, reloc="pic", codemodel="jitdefault", jit=True, features=features)
+
+
+@functools.cache
+def _runtime() -> ctypes.CDLL:
+    path = str(_build())
+    llvm.load_library_permanently(path)
+    library = ctypes.CDLL(path)
+    for name in ("simt_kind", "simt_text"):
+        getattr(library, name).restype = ctypes.c_char_p
+    for name in ("simt_site", "simt_other_site"):
+        getattr(library, name).restype = ctypes.c_uint32
+    library.simt_map.restype = ctypes.c_uint64
+    window, size = 0x60000000, 256 * 1024
+    if not library.simt_map(ctypes.c_uint64(window), ctypes.c_uint64(size)):
+        raise EmulationError(f"the addresses from {window:#x} on, of shared memory, are taken in this process", kind="memory")
+    return library
+
+
+def _build() -> Path:
+    """Returns the runtime, compiled for this machine once and kept in the cache."""
+    sources = sorted((CSRC / "simt").glob("*.cpp"))
+    texts = b"".join(path.read_bytes() for path in [*sources, CSRC / "simt" / "simt.h"])
+    key = hashlib.sha256(texts + llvm.get_host_cpu_name().encode()).hexdigest()[:16]
+    folder = knobs.cache_dir() or Path(tempfile.gettempdir()) / f"kernelpack-{os.getuid()}"
+    target = folder / f"simt-{key}.so"
+    if target.exists():
+        return target
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        raise BuildError("the emulator's runtime needs a C++ compiler, g++ was not found", cure="apt-get install g++")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        objects = []
+        jobs = []
+        for source in sources:
+            objects.append(Path(work) / f"{source.stem}.o")
+            command = [compiler, "-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fPIC", "-c", str(source)]
+            jobs.append(subprocess.Popen([*command, "-o", str(objects[-1])], stderr=subprocess.PIPE, text=True))
+        for job in jobs:
+            _, problems = job.communicate()
+            if job.returncode:
+                raise BuildError(f"the emulator's runtime does not compile:\n{problems}")
+        made = Path(work) / "simt.so"
+        subprocess.run([compiler, "-shared", *map(str, objects), "-o", str(made)], check=True)
+        os.replace(made, target)
+    return target

@@ -1,0 +1,285 @@
+"""The machine operations that kernels use, as intrinsics and as PTX, and what the emulator calls for each: one table a form.
+
+A row's plan says which function of csrc/simt does it and what it is given: numbers pick arguments, `Constant` stands for itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernelpack.errors import UnsupportedError
+from kernelpack.simt.ptx import Atom, Instruction
+
+
+@dataclass(frozen=True)
+class Constant:
+    value: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A call of `simt_<function>`. `inputs` None: every argument, then `constants`."""
+
+    function: str
+    inputs: tuple[int | Constant, ...] | None = None
+    constants: tuple[int, ...] = ()
+
+
+SHUFFLES = {"bfly": 0, "up": 1, "down": 2, "idx": 3}
+VOTES = {"any": 0, "all": 1, "uni": 2, "ballot": 3}
+REDUCTIONS = {"add": 0, "min": 1, "max": 2, "umin": 3, "umax": 4, "and": 5, "or": 6, "xor": 7}
+FORMATS = {"bf16": 0, "f16": 1, "tf32": 2, "s8": 3, "u8": 4, "e4m3": 5, "e5m2": 6}
+AXES = {"x": 0, "y": 1, "z": 2}
+
+Match = re.Match[str]
+
+
+def _plan(function: str, *constants: int) -> Callable[[Match], Plan]:
+    return lambda match: Plan(function, None, constants)
+
+
+def _picked(function: str, *inputs: int | Constant) -> Callable[[Match], Plan]:
+    return lambda match: Plan(function, inputs)
+
+
+def _mma(match: Match) -> Plan:
+    k, kind = int(match[1]), match[2]
+    if kind == "f16.f16":
+        return Plan("mma8", None, (k, FORMATS["f16"], 0, 1))
+    format_ = {"f32.f32": "f16", "s8.s8": "s8"}.get(kind, kind)
+    return Plan("mma10", None, (k, FORMATS[format_], int(format_ in ("s8", "u8")), 0))
+
+
+def _copy(match: Match) -> Plan:
+    size = int(match[1])
+    return Plan("cp_async", (0, 1, 2 if match[2] else Constant(size), Constant(size)))
+
+
+def _coordinates(match: Match, function: str, *first: int) -> Plan:
+    rank = int(match[1])
+    return Plan(f"{function}{rank}", (*first, *range(len(first), len(first) + rank)))
+
+
+_NOTHING = _plan("nothing")
+INTRINSICS: list[tuple[str, Callable[[Match], Plan]]] = [
+    # ---- where a thread is
+    (r"read\.ptx\.sreg\.tid\.x", _plan("tid_x")),
+    (r"read\.ptx\.sreg\.ntid\.x", _plan("ntid_x")),
+    (r"read\.ptx\.sreg\.(tid|cluster\.ctaid|cluster\.ctarank|clusterid)(\.[xyz])?", _plan("zero")),
+    (r"read\.ptx\.sreg\.(ntid|cluster\.nctaid|cluster\.nctarank)(\.[xyz])?", _plan("one")),
+    (r"read\.ptx\.sreg\.ctaid\.([xyz])", lambda match: Plan("ctaid", None, (AXES[match[1]],))),
+    (r"read\.ptx\.sreg\.nctaid\.([xyz])", lambda match: Plan("nctaid", None, (AXES[match[1]],))),
+    (r"read\.ptx\.sreg\.laneid", _plan("lane")),
+    (r"read\.ptx\.sreg\.warpid", _plan("warp")),
+    (r"activemask", _plan("all_lanes")),
+    (r"mapa\.shared\.cluster", _picked("same", 0)),
+    # ---- a warp
+    (r"shfl\.sync\.(bfly|up|down|idx)\.[if]32p?", lambda match: Plan("shuffle", None, (SHUFFLES[match[1]],))),
+    (r"vote\.(any|all|uni|ballot)\.sync", lambda match: Plan("vote", None, (VOTES[match[1]],))),
+    (r"elect\.sync", _plan("elect")),
+    (r"redux\.sync\.(add|min|max|umin|umax|and|or|xor)", lambda match: Plan("redux", None, (REDUCTIONS[match[1]],))),
+    (r"bar\.warp\.sync", _plan("bar_warp")),
+    (
+        r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3",
+        lambda m: Plan("ldmatrix", None, (int(m[1]), int(bool(m[2])))),
+    ),
+    (
+        r"stmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3",
+        lambda m: Plan(f"stmatrix{m[1]}", None, (int(m[1]), int(bool(m[2])))),
+    ),
+    (r"mma\.m16n8k(\d+)\.row\.col\.(bf16|f32\.f32|f16\.f16|tf32|s8|u8)", _mma),
+    # ---- barriers and fences
+    (r"barrier0|barrier\.cta\.sync\.all", _picked("bar_sync", Constant(0), Constant(0))),
+    (r"barrier\.cta\.sync\.aligned\.all", _picked("bar_sync", 0, Constant(0))),
+    (r"barrier\.cta\.sync(\.aligned)?\.count", _picked("bar_sync", 0, 1)),
+    (r"barrier\.cta\.arrive(\.aligned)?\.count", _picked("bar_arrive", 0, 1)),
+    (r"barrier\.cluster\.(arrive|wait).*", _NOTHING),
+    (r"fence\.proxy\.async.*|fence\.mbarrier_init.*", _plan("fence_proxy")),
+    (r"membar\..*|fence\.(sc|acq_rel).*", _NOTHING),
+    (r"mbarrier\.init(\.shared)?", _plan("mbarrier_init")),
+    (r"mbarrier\.inval(\.shared)?", _plan("mbarrier_inval")),
+    (r"mbarrier\.arrive(\.shared)?", _picked("mbarrier_arrive", 0, Constant(1), Constant(0))),
+    (r"mbarrier\.arrive\.scope\.cta\.space\.cta", _picked("mbarrier_arrive", 0, 1, Constant(0))),
+    (r"mbarrier\.arrive\.expect\.tx\.scope\.cta\.space\.cta", _picked("mbarrier_arrive", 0, Constant(1), 1)),
+    (r"mbarrier\.expect\.tx\.scope\.cta\.space\.cta", _picked("mbarrier_expect_tx", 0, 1)),
+    (r"mbarrier\.(try|test)\.wait\.parity\.(tl\.)?scope\.cta\.space\.cta", _picked("mbarrier_wait", 0, 1)),
+    # ---- asynchronous copies
+    (r"cp\.async\.c[ag]\.shared\.global\.(4|8|16)(\.s)?", _copy),
+    (r"cp\.async\.commit\.group", _plan("cp_commit")),
+    (r"cp\.async\.wait\.group", _plan("cp_wait")),
+    (r"cp\.async\.wait\.all", _plan("cp_wait_all")),
+    (r"cp\.async\.mbarrier\.arrive\.noinc(\.shared)?", _plan("cp_mbarrier_arrive", 1)),
+    (r"cp\.async\.mbarrier\.arrive(\.shared)?", _plan("cp_mbarrier_arrive", 0)),
+    (r"cp\.async\.bulk\.tensor\.g2s(?:\.cta)?\.tile\.([1-5])d", lambda match: _load_of(match)),
+    (r"cp\.async\.bulk\.tensor\.s2g\.tile\.([1-5])d", lambda match: _store_of(match)),
+    (r"cp\.async\.bulk\.commit\.group", _plan("bulk_commit")),
+    (r"cp\.async\.bulk\.wait\.group(\.read)?", _plan("bulk_wait")),
+    (r"prefetch\.tensormap.*", _NOTHING),
+    # ---- warpgroups
+    (r"wgmma\.fence\.sync\.aligned", _plan("wgmma_fence")),
+    (r"wgmma\.commit_group\.sync\.aligned", _plan("wgmma_commit")),
+    (r"wgmma\.wait_group\.sync\.aligned", _plan("wgmma_wait")),
+    (r"setmaxnreg\..*|griddepcontrol\..*|nanosleep", _NOTHING),
+    # ---- numbers
+    (r"(ex2|lg2|rcp|rsqrt|sin|cos|tanh)\.approx(\.ftz)?\.(?:f|f32|ftz\.f)", lambda m: Plan(m[1], None, (int(bool(m[2])),))),
+    (r"div\.(?:approx|full)(\.ftz)?(?:\.f)?", lambda match: Plan("divide", None, (int(bool(match[1])),))),
+    (r"f2bf16\.rz", _plan("bfloat_rz")),
+    (r"d2f\.rz", _plan("float_rz")),
+]
+
+
+def _load_of(match: Match) -> Plan:
+    rank = int(match[1])
+    return Plan(f"tma_load{rank}", (0, 2, 1, *range(3, 3 + rank)))
+
+
+def _store_of(match: Match) -> Plan:
+    rank = int(match[1])
+    return Plan(f"tma_store{rank}", (1, 0, *range(2, 2 + rank)))
+
+
+def intrinsic(name: str) -> Plan:
+    """Returns what does the intrinsic `llvm.nvvm.<name>`. Raises UnsupportedError where nothing does."""
+    for pattern, plan in INTRINSICS:
+        if match := re.fullmatch(pattern, name):
+            return plan(match)
+    raise UnsupportedError(f"the emulator does not know the machine operation llvm.nvvm.{name}", cure=_CURE)
+
+
+_CURE = "add a row to kernelpack/simt/machine.py"
+
+
+# ---- PTX ----
+
+
+@dataclass(frozen=True)
+class AssemblyPlan:
+    """A call of `simt_<function>` with atoms of the template; `_` among the outputs is dropped."""
+
+    function: str
+    inputs: Sequence[Atom]
+    outputs: Sequence[Atom] = ()
+
+
+Form = Callable[[Match, Instruction], AssemblyPlan]
+
+
+def _atoms(at: Instruction, start: int = 0) -> list[Atom]:
+    return [atom for operand in at.operands[start:] for atom in operand.atoms]
+
+
+def _effect(function: str, *constants: int) -> Form:
+    return lambda match, at: AssemblyPlan(function, [*_atoms(at), *constants])
+
+
+def _value(function: str, *constants: int) -> Form:
+    return lambda match, at: AssemblyPlan(function, [*_atoms(at, 1), *constants], at.operands[0].atoms)
+
+
+def _barrier(match: Match, at: Instruction) -> AssemblyPlan:
+    return AssemblyPlan("bar_" + match[1], [*_atoms(at), 0][:2])
+
+
+def _arrive(match: Match, at: Instruction) -> AssemblyPlan:
+    """`mbarrier.arrive{.expect_tx} state, [address]{, count or bytes};`"""
+    rest = _atoms(at, 2)
+    if match[1]:
+        return AssemblyPlan("mbarrier_arrive", [at.operands[1].atom, 1, rest[0]], at.operands[0].atoms)
+    return AssemblyPlan("mbarrier_arrive", [at.operands[1].atom, rest[0] if rest else 1, 0], at.operands[0].atoms)
+
+
+def _tensor_load(match: Match, at: Instruction) -> AssemblyPlan:
+    target, source, barrier = at.operands[:3]
+    return AssemblyPlan(f"tma_load{match[1]}", [target.atom, source.atoms[0], barrier.atom, *source.atoms[1:]])
+
+
+def _tensor_store(match: Match, at: Instruction) -> AssemblyPlan:
+    target, source = at.operands[:2]
+    return AssemblyPlan(f"tma_store{match[1]}", [target.atoms[0], source.atom, *target.atoms[1:]])
+
+
+def _assembly_copy(match: Match, at: Instruction) -> AssemblyPlan:
+    target, source, size = at.operands[0].atom, at.operands[1].atom, at.operands[2].atom
+    assert isinstance(size, int)
+    return AssemblyPlan("cp_async", [target, source, at.operands[3].atom if len(at.operands) > 3 else size, size])
+
+
+def _matrices(match: Match, at: Instruction) -> AssemblyPlan:
+    count, transposed = int(match[2]), int(bool(match[3]))
+    if match[1] == "ld":
+        return AssemblyPlan("ldmatrix", [*_atoms(at, 1), count, transposed], at.operands[0].atoms)
+    return AssemblyPlan(f"stmatrix{count}", [*_atoms(at), count, transposed])
+
+
+def _assembly_mma(match: Match, at: Instruction) -> AssemblyPlan:
+    k, accumulator, format_ = int(match[1]), match[2], match[3]
+    function = "mma8" if accumulator == "f16" else "mma10"
+    constants = [k, FORMATS[format_], int(accumulator == "s32"), int(accumulator == "f16")]
+    return AssemblyPlan(function, [*_atoms(at, 1), *constants], at.operands[0].atoms)
+
+
+def _wgmma(match: Match, at: Instruction) -> AssemblyPlan:
+    """`d, a, b, scale-d {, scale-a, scale-b {, transpose-a}{, transpose-b}}`; a is a descriptor or four registers."""
+    n, k, kind, a_format, b_format = int(match[1]), int(match[2]), match[3], match[4], match[5]
+    d, a, b, scale_d = at.operands[:4]
+    rest = _atoms(at, 4)
+    in_registers = len(a.atoms) == 4
+    scales: list[Atom] = [1, 1] if kind == "s32" else rest[:2]
+    transposes = rest[len(rest) if kind == "s32" else 2 :]
+    trans_a: Atom = 0 if in_registers or not transposes else transposes[0]
+    trans_b: Atom = transposes[-1] if transposes else 0
+    shape = [n, k, FORMATS[a_format], FORMATS[b_format], {"f32": 0, "f16": 1, "s32": 2}[kind], int(in_registers)]
+    return AssemblyPlan("wgmma", [*shape, trans_a, trans_b, *scales, scale_d.atom, b.atom, *a.atoms, *d.atoms], d.atoms)
+
+
+_SCOPE = r"(?:\.(?:shared|shared::cta|shared::cluster))?(?:\.b64)?"
+_ORDER = r"(?:\.(?:release|acquire|relaxed))?(?:\.(?:cta|cluster))?"
+ASSEMBLY: list[tuple[str, Form]] = [
+    (r"(?:bar|barrier)(?:\.cta)?\.(sync|arrive)(?:\.aligned)?", _barrier),
+    (r"bar\.warp\.sync", _effect("bar_warp")),
+    (r"barrier\.cluster\..*|membar\..*|fence\.(?:sc|acq_rel)\..*|fence\.proxy\.tensormap.*", lambda match, at: AssemblyPlan("nothing", [])),
+    (r"fence\.proxy\.async.*|fence\.mbarrier_init.*", _effect("fence_proxy")),
+    (rf"mbarrier\.init{_SCOPE}", _effect("mbarrier_init")),
+    (rf"mbarrier\.inval{_SCOPE}", _effect("mbarrier_inval")),
+    (rf"mbarrier\.arrive(\.expect_tx)?{_ORDER}{_SCOPE}", _arrive),
+    (rf"mbarrier\.expect_tx{_ORDER}{_SCOPE}", _effect("mbarrier_expect_tx")),
+    (rf"mbarrier\.(?:try|test)_wait\.parity{_ORDER}{_SCOPE}", lambda match, at: AssemblyPlan("mbarrier_wait", _atoms(at, 1)[:2], at.operands[0].atoms)),
+    (r"cp\.async\.c[ag]\.(?:shared|shared::cta)\.global(?:\.L2::\w+)?", _assembly_copy),
+    (r"cp\.async\.commit_group", _effect("cp_commit")),
+    (r"cp\.async\.wait_group", _effect("cp_wait")),
+    (r"cp\.async\.wait_all", _effect("cp_wait_all")),
+    (rf"cp\.async\.mbarrier\.arrive\.noinc{_SCOPE}", _effect("cp_mbarrier_arrive", 1)),
+    (rf"cp\.async\.mbarrier\.arrive{_SCOPE}", _effect("cp_mbarrier_arrive", 0)),
+    (r"cp\.async\.bulk\.tensor\.([1-5])d\.(?:shared::cluster|shared::cta)\.global(?:\.tile)?\.mbarrier::complete_tx::bytes(?:\.L2::cache_hint)?", _tensor_load),
+    (r"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group(?:\.L2::cache_hint)?", _tensor_store),
+    (r"cp\.async\.bulk\.commit_group", _effect("bulk_commit")),
+    (r"cp\.async\.bulk\.wait_group(?:\.read)?", _effect("bulk_wait")),
+    (r"prefetch.*|setmaxnreg\..*|griddepcontrol\..*|nanosleep\..*|discard\..*|applypriority\..*", lambda match, at: AssemblyPlan("nothing", [])),
+    (r"wgmma\.fence\.sync\.aligned", _effect("wgmma_fence")),
+    (r"wgmma\.commit_group\.sync\.aligned", _effect("wgmma_commit")),
+    (r"wgmma\.wait_group\.sync\.aligned", _effect("wgmma_wait")),
+    (r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16|s32)\.(\w+)\.(\w+)(?:\.satfinite)?", _wgmma),
+    (r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.(?:shared|shared::cta)\.b16", _matrices),
+    (r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f32|f16|s32)\.(\w+)\.\w+\.\w+(?:\.satfinite)?", _assembly_mma),
+    (r"shfl\.sync\.(bfly|up|down|idx)\.b32", lambda match, at: AssemblyPlan("shuffle", [at.operands[4].atom, *_atoms(at, 1)[:3], SHUFFLES[match[1]]], at.operands[0].atoms)),
+    (r"vote\.sync\.(any|all|uni)\.pred", lambda match, at: AssemblyPlan("vote", [at.operands[2].atom, at.operands[1].atom, VOTES[match[1]]], at.operands[0].atoms)),
+    (r"vote\.sync\.ballot\.b32", lambda match, at: AssemblyPlan("vote", [at.operands[2].atom, at.operands[1].atom, VOTES["ballot"]], at.operands[0].atoms)),
+    (r"mapa\.shared::cluster\.u(?:32|64)", lambda match, at: AssemblyPlan("same", [at.operands[1].atom], at.operands[0].atoms)),
+    (r"cvt\.rna\.tf32\.f32", _value("tf32_rna")),
+    (r"cvt\.rz\.f16\.f32", _value("half_rz")),
+    (r"cvt\.rz\.bf16\.f32", _value("bfloat_rz")),
+    (r"cvt\.rn\.bf16x2\.f32", _value("bfloat_pair")),
+    (r"cvt\.rn\.f16x2\.f32", _value("half_pair")),
+    (r"(ex2|lg2|rcp|rsqrt|sin|cos|tanh)\.approx(\.ftz)?\.f32", lambda match, at: AssemblyPlan(match[1], [*_atoms(at, 1), int(bool(match[2]))], at.operands[0].atoms)),
+    (r"div\.(?:approx|full)(\.ftz)?\.f32", lambda match, at: AssemblyPlan("divide", [*_atoms(at, 1), int(bool(match[1]))], at.operands[0].atoms)),
+]  # fmt: skip
+
+
+def assembly(instruction: Instruction) -> AssemblyPlan:
+    """Returns what does an instruction of inline assembly. Raises UnsupportedError where nothing does."""
+    for pattern, form in ASSEMBLY:
+        if match := re.fullmatch(pattern, instruction.opcode):
+            return form(match, instruction)
+    raise UnsupportedError(f"the emulator does not know the machine operation {instruction.opcode}", cure=_CURE)
