@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelpack.backends.cuda.lowering.linear_code import apply_linear, i32
+from kernelpack.backends.cuda.lowering.linear_code import apply_linear, i32, thread_bases
 from kernelpack.backends.cuda.lowering.state import Lowering, register_type
 from kernelpack.ir.core import Operation
 from kernelpack.ir.types import TensorType, shape_of
 from kernelpack.layout.convert import Move, plan_conversion
 from kernelpack.layout.encoding import layout_of
+from kernelpack.layout.families import HARDWARE
 from kernelpack.layout.linear import Basis
 from kernelpack.llvm.text import Val, literal
 
@@ -109,7 +110,7 @@ def _convert_layout(state: Lowering, op: Operation) -> None:
         return
     emit = state.emit
     lanes = plan.source.bases("lane")
-    base = apply_linear(emit, state.lane(), [basis[1] for basis in lanes])
+    base = apply_linear(emit, state.tid, thread_bases(plan.source, HARDWARE.index("lane")))
     chosen = [(1 << bit, basis[0]) for bit, basis in enumerate(lanes) if basis[0]]
     result = []
     for register, lane, *_ in picks:
