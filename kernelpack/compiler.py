@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernelpack.backends.base import Fact, Lowered, Options, Parameter, backend_of
+from kernelpack.backends.base import Backend, Fact, Lowered, Options, Parameter, backend_of
 from kernelpack.errors import UnsupportedError
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify
@@ -49,14 +49,9 @@ def optimise_ttir(module: Operation, *, after_each: Callable[[str, Operation], N
     return module
 
 
-def compile_ttir(module: Operation, target: Target, options: Options, facts: tuple[Fact, ...] = ()) -> CompiledKernel:
-    """Compiles an optimised ttir module for a target.
-
-    The module's public function is the kernel; `facts` are those its `arg_attrs` state. Raises UnsupportedError with the
-    user's line where the backend refuses an operation.
-    """
-    backend = backend_of(target)
-    target = backend.resolve_target(target)
+def legalise(module: Operation, backend: Backend, target: Target) -> None:
+    """Replaces in place what a backend leaves to others: calls, descriptors. Raises UnsupportedError, with the user's line, for
+    operations that it refuses."""
     verify(module)
     if inline(module, may_stay=lambda call: backend.supports(call, target) is None):  # noinline is a wish, not always granted
         optimise_ttir(module)
@@ -66,6 +61,17 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
         reason = backend.supports(op, target)
         if reason is not None:
             raise UnsupportedError(f"{op.name} cannot be compiled for {target}: {reason}", location=op.location.source)
+
+
+def compile_ttir(module: Operation, target: Target, options: Options, facts: tuple[Fact, ...] = ()) -> CompiledKernel:
+    """Compiles an optimised ttir module for a target.
+
+    The module's public function is the kernel; `facts` are those its `arg_attrs` state. Raises UnsupportedError with the
+    user's line where the backend refuses an operation.
+    """
+    backend = backend_of(target)
+    target = backend.resolve_target(target)
+    legalise(module, backend, target)
     function = entry_function(module)
     parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in function.body.arguments)
     lowered = Lowered(target, options, function.attributes["sym_name"])
