@@ -32,6 +32,8 @@ FAST_MKL = "fast-mkl torch"
 _TURN = 0.04  # seconds that a turn of short calls lasts: far above the clock's and the pipe's granularity
 _PAUSE = {"cpu": 0.005, "cuda": 0.05}  # idle threads of the last turn stop spinning; the GPU's clocks recover
 _ROTATE = 256 << 20  # bytes of input sets on a GPU: several times its L2 cache
+_GRAPH_CALLS = 200
+"""At most so many calls are captured: each keeps the host busy for some 20 us, once."""
 _TOLERANCE = {torch.float32: 2e-3, torch.float16: 1e-2, torch.bfloat16: 2e-2}  # of the largest element: a sanity check, no more
 
 
@@ -39,7 +41,8 @@ _TOLERANCE = {torch.float32: 2e-3, torch.float16: 1e-2, torch.bfloat16: 2e-2}  #
 class Case:
     """One thing to time: what `prepare` makes of `arguments`. One call does `work`, in units of `unit` times seconds.
 
-    `op` is the name in torch.ops.kernelpack that it needs.
+    `op` is the name in torch.ops.kernelpack that it needs. With `graph` a turn's calls on a GPU are captured once and replayed,
+    so that no host is timed, however short the kernels are.
     """
 
     name: str
@@ -50,17 +53,23 @@ class Case:
     op: str = ""
     threads: int = 1
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    graph: bool = False
+
+
+Result = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
 class Prepared:
     """What a process calls: `inputs` makes one set of arguments, `contenders` take it and return their result.
 
-    A contender that computes something else than kernelpack (a copy) returns None.
+    A contender that computes something else than kernelpack (a copy) returns None. Results are compared with those of
+    `reference`, or without one with each other.
     """
 
     inputs: Callable[[], tuple[Any, ...]]
-    contenders: Mapping[str, Callable[..., torch.Tensor | None]]
+    contenders: Mapping[str, Callable[..., Result | None]]
+    reference: Callable[..., Result] | None = None
 
 
 class Subject(Protocol):
@@ -81,26 +90,34 @@ class Stopwatch:
         torch.set_num_threads(case.threads)
         torch.manual_seed(0)
         prepared = subject.prepare(case)
-        self.case, self.contenders = case, prepared.contenders
+        self.case, self.prepared, self.contenders = case, prepared, prepared.contenders
+        self.graphs: dict[tuple[str, int], torch.cuda.CUDAGraph] = {}
         self.sets = [prepared.inputs()]
         if case.device == "cuda":  # calls in a row would find a small input in the L2 cache
             size = sum(value.nbytes for value in self.sets[0] if isinstance(value, torch.Tensor))
             self.sets += [prepared.inputs() for _ in range(min(15, _ROTATE // max(size, 1)))]
 
     def check(self, names: Sequence[str]) -> None:
-        """Raises AssertionError if contenders do not compute the same."""
-        expected: torch.Tensor | None = None
+        """Raises AssertionError for a contender that does not compute what the reference, or else the first one, does."""
+        expected: list[torch.Tensor] | None = None
         for name in names:
-            result = self.contenders[name](*self.sets[0])
+            inputs = self.sets[0]
+            if self.prepared.reference is not None:  # of its own: nobody finds another's result in an output
+                inputs = self.prepared.inputs()
+                expected = _tensors(self.prepared.reference(*inputs))
+            result = self.contenders[name](*inputs)
             if result is None:
                 continue
             if expected is None:
-                expected = result.clone()  # two contenders may write to the same output
+                expected = [tensor.clone() for tensor in _tensors(result)]  # two contenders may write to the same output
                 continue
-            error = (result.float() - expected.float()).abs().max().item()
-            most = _TOLERANCE[expected.dtype] * expected.abs().max().item()
-            if not error <= most:
-                raise AssertionError(f"{self.case.name}: {name} differs from {names[0]} by {error:.3g}, allowed is {most:.3g}")
+            for tensor, right in zip(_tensors(result), expected, strict=True):
+                assert tensor.shape == right.shape, f"{self.case.name}: {name} gives {tensor.shape}, expected {right.shape}"
+                error = (tensor.float() - right.float()).abs().max().item()
+                most = _TOLERANCE[tensor.dtype] * right.abs().max().item()
+                if not error <= most:
+                    other = names[0] if self.prepared.reference is None else "the reference"
+                    raise AssertionError(f"{self.case.name}: {name} differs from {other} by {error:.3g}, allowed is {most:.3g}")
 
     def seconds(self, name: str, calls: int) -> float:
         """Returns the time of one of `calls` calls in a row, after one that wakes threads and fills caches."""
@@ -109,11 +126,29 @@ class Stopwatch:
         call(*self.sets[-1])
         turns = [self.sets[index % len(self.sets)] for index in range(calls)]
         if self.case.device == "cuda":
-            return _device_seconds(call, turns)
+            if not self.case.graph:
+                return _device_seconds(call, turns)
+            turns = turns[:_GRAPH_CALLS]
+            key = (name, len(turns))
+            if key not in self.graphs:
+                self.graphs[key] = _capture(call, turns)
+            return _device_seconds(self.graphs[key].replay, [()]) / len(turns)
         start = time.perf_counter()
         for inputs in turns:
             call(*inputs)
         return (time.perf_counter() - start) / calls
+
+
+def _tensors(result: Result) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _capture(call: Callable[..., Any], turns: Sequence[tuple[Any, ...]]) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for inputs in turns:
+            call(*inputs)
+    return graph
 
 
 def _device_seconds(call: Callable[..., Any], turns: Sequence[tuple[Any, ...]]) -> float:

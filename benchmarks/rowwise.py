@@ -1,7 +1,8 @@
-"""Memory-bound ops over rows: softmax, rms_norm, layer_norm, silu_mul and gelu beside torch's, allocating and with out=."""
+"""Memory-bound ops over rows: softmax, rms_norm, layer_norm, silu_mul, gelu and rope beside torch's, allocating and with out=."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -15,6 +16,15 @@ from benchmarks.measure import DTYPES, OURS, Case, Prepared
 from benchmarks.report import main
 
 aten = torch.ops.aten
+
+_HEAD = 128
+
+
+@functools.cache
+def _angles(positions: int, device: str) -> tuple[Tensor, Tensor]:
+    """Returns cos and sin [positions, 64], as rotary embeddings have them."""
+    turns = torch.outer(torch.arange(positions, device=device), 10000.0 ** -torch.linspace(0, 1, _HEAD // 2, device=device))
+    return turns.cos(), turns.sin()
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,22 @@ def _ops() -> dict[str, _Op]:
     def silu_mul_out(x: Tensor, y: Tensor, w: Tensor, out: Tensor) -> None:
         torch.mul(aten.silu.out(x, out=out), y, out=out)
 
+    def turned(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the rows as positions of heads of 128, [1, heads, positions, 128] in strides, and the angles' cos and sin."""
+        return x.unflatten(-1, (-1, _HEAD)).transpose(0, 1)[None], *_angles(x.shape[0], str(x.device))
+
+    def rope(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        heads, cos, sin = turned(x)
+        left, right = heads.chunk(2, -1)
+        return torch.cat((left * cos - right * sin, right * cos + left * sin), -1).to(x.dtype)
+
     return {
+        "rope": _Op(
+            lambda x, y, w: own.rope(*turned(x)),
+            lambda x, y, w, out: own.rope.out(*turned(x), out=out.view(1, -1, x.shape[0], _HEAD)),
+            rope,
+            lambda x, y, w, out: out.view(1, -1, x.shape[0], _HEAD).copy_(rope(x, y, w)),
+        ),
         "softmax": _Op(
             lambda x, y, w: own.softmax(x),
             lambda x, y, w, out: own.softmax.out(x, out=out),

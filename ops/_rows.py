@@ -36,8 +36,30 @@ def rows_per_program(x):
     return 1 if x.is_cuda else max(1, ELEMENTS_PER_PROGRAM // max(x.shape[-1], 1))
 
 
+WHOLE_ROWS = {1024: 4, 4096: 4, 8192: 8, 32768: 32}
+"""On a GPU: tiles that hold a whole row, so that it is read once, and the warps of each."""
+
+
+def whole_row(x):
+    """Returns the tile for a row of x: on a GPU the smallest of WHOLE_ROWS that holds it, else 0, which means block by block."""
+    columns = x.shape[-1]
+    tile = 0
+    if x.is_cuda and columns <= 32768:
+        tile = 1024 if columns <= 1024 else 4096 if columns <= 4096 else 8192 if columns <= 8192 else 32768
+    return tile
+
+
+def row_config(point, more=None):
+    """Returns a GPU's config for a kernel with a WHOLE axis; blocks of rows that are too long for it are read from the cache
+    again. `more` are other constexprs."""
+    whole = point["WHOLE"]
+    return kp.Config({"BLOCK": 4096, **(more or {})}, num_warps=WHOLE_ROWS.get(whole, 8))
+
+
 @kp.jit
 def row_offset(row, size1, size2, stride0, stride1, stride2):
     """Returns where a row of three collapsed dimensions begins, in elements."""
+    if row < size2:  # of contiguous tensors every row: two divisions of 64 bits would take longer than a short row
+        return row * stride2
     outer = row // size2
     return (outer // size1) * stride0 + (outer % size1) * stride1 + (row % size2) * stride2

@@ -3,7 +3,7 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, check_columns, check_rows, row_offset, rows_per_program
+from ._rows import DTYPES, WHOLE_ROWS, check_columns, check_rows, row_config, row_offset, rows_per_program, whole_row
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1), "row_dimensions": (0, 3)}
 
@@ -23,41 +23,65 @@ def layer_norm_kernel(
     rows: tl.int64,
     columns,
     row_count,
+    WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Walks `row_count` rows, each three times in blocks: mean, squares of what is left, result."""
+    """Walks `row_count` rows: each in one tile of WHOLE elements, or where that is 0 three times in blocks: mean, squares of
+    what is left, result."""
     first = tl.program_id(0).to(tl.int64) * row_count
     for row in range(first, tl.minimum(first + row_count, rows)):
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
         target = out + row * columns
-        total = tl.zeros([BLOCK], tl.float32)
-        for begin in range(0, columns, BLOCK):
-            offsets = begin + tl.arange(0, BLOCK)
-            total += tl.load(source + offsets, mask=offsets < columns, other=0.0).to(tl.float32)
-        mean = tl.sum(total, axis=0) / columns
-        squares = tl.zeros([BLOCK], tl.float32)
-        for begin in range(0, columns, BLOCK):
-            offsets = begin + tl.arange(0, BLOCK)
+        if WHOLE:
+            offsets = tl.arange(0, WHOLE)
             inside = offsets < columns
             value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
-            centred = tl.where(inside, value - mean, 0.0)
-            squares = tl.fma(centred, centred, squares)
-        scale = tl.rsqrt(tl.sum(squares, axis=0) / columns + eps)
-        for begin in range(0, columns, BLOCK):
-            offsets = begin + tl.arange(0, BLOCK)
-            inside = offsets < columns
-            value = (tl.load(source + offsets, mask=inside).to(tl.float32) - mean) * scale
             if weight is not None:
-                value *= tl.load(weight + offsets, mask=inside).to(tl.float32)
+                factor = tl.load(weight + offsets, mask=inside, other=0.0)  # arrives while the sums are made
             if bias is not None:
-                value += tl.load(bias + offsets, mask=inside).to(tl.float32)
+                summand = tl.load(bias + offsets, mask=inside, other=0.0)
+            value = tl.where(inside, value - tl.sum(value, axis=0) / columns, 0.0)
+            value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
+            if weight is not None:
+                value *= factor.to(tl.float32)
+            if bias is not None:
+                value += summand.to(tl.float32)
             tl.store(target + offsets, value, mask=inside)
+        else:
+            total = tl.zeros([BLOCK], tl.float32)
+            for begin in range(0, columns, BLOCK):
+                offsets = begin + tl.arange(0, BLOCK)
+                total += tl.load(source + offsets, mask=offsets < columns, other=0.0).to(tl.float32)
+            mean = tl.sum(total, axis=0) / columns
+            squares = tl.zeros([BLOCK], tl.float32)
+            for begin in range(0, columns, BLOCK):
+                offsets = begin + tl.arange(0, BLOCK)
+                inside = offsets < columns
+                value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+                centred = tl.where(inside, value - mean, 0.0)
+                squares = tl.fma(centred, centred, squares)
+            scale = tl.rsqrt(tl.sum(squares, axis=0) / columns + eps)
+            for begin in range(0, columns, BLOCK):
+                offsets = begin + tl.arange(0, BLOCK)
+                inside = offsets < columns
+                value = (tl.load(source + offsets, mask=inside).to(tl.float32) - mean) * scale
+                if weight is not None:
+                    value *= tl.load(weight + offsets, mask=inside).to(tl.float32)
+                if bias is not None:
+                    value += tl.load(bias + offsets, mask=inside).to(tl.float32)
+                tl.store(target + offsets, value, mask=inside)
+
+
+def config(point):
+    if point.target.backend == "cpu":
+        return kp.Config({"BLOCK": 128}) if point["WHOLE"] == 0 else None
+    return row_config(point)
 
 
 @kp.op(
     "layer_norm(Tensor x, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor",
-    variants={"x": DTYPES},
-    configs={"cpu": kp.Config({"BLOCK": 128}), "cuda": kp.Config({"BLOCK": 1024}, num_warps=4)},
+    variants={"x": DTYPES, "WHOLE": (0, *WHOLE_ROWS)},
+    configs={"": config},
 )
 def layer_norm(x, weight, bias, eps):
     """Returns (x - mean) / sqrt(variance + eps) * weight + bias along the last dimension, in x's shape and dtype.
@@ -74,7 +98,10 @@ def layer_norm(x, weight, bias, eps):
     rows = size0 * size1 * size2
     row_count = rows_per_program(x)
     grid = (kp.cdiv(rows, row_count),)
-    layer_norm_kernel[grid](x, weight, bias, out, eps, stride0, stride1, stride2, size1, size2, rows, x.shape[-1], row_count)
+    columns = x.shape[-1]
+    layer_norm_kernel[grid](
+        x, weight, bias, out, eps, stride0, stride1, stride2, size1, size2, rows, columns, row_count, WHOLE=whole_row(x)
+    )
     return out
 
 

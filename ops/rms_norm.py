@@ -3,7 +3,7 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, check_columns, check_rows, row_offset, rows_per_program
+from ._rows import DTYPES, WHOLE_ROWS, check_columns, check_rows, row_config, row_offset, rows_per_program, whole_row
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1), "row_dimensions": (0, 3)}
 
@@ -22,32 +22,50 @@ def rms_norm_kernel(
     rows: tl.int64,
     columns,
     row_count,
+    WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Walks `row_count` rows, each twice in blocks: sum of squares, result."""
+    """Walks `row_count` rows: each in one tile of WHOLE elements, or where that is 0 twice in blocks: sum of squares, result."""
     first = tl.program_id(0).to(tl.int64) * row_count
     for row in range(first, tl.minimum(first + row_count, rows)):
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
         target = out + row * columns
-        squares = tl.zeros([BLOCK], tl.float32)
-        for begin in range(0, columns, BLOCK):
-            offsets = begin + tl.arange(0, BLOCK)
-            value = tl.load(source + offsets, mask=offsets < columns, other=0.0).to(tl.float32)
-            squares = tl.fma(value, value, squares)
-        scale = tl.rsqrt(tl.sum(squares, axis=0) / columns + eps)
-        for begin in range(0, columns, BLOCK):
-            offsets = begin + tl.arange(0, BLOCK)
+        if WHOLE:
+            offsets = tl.arange(0, WHOLE)
             inside = offsets < columns
-            value = tl.load(source + offsets, mask=inside).to(tl.float32) * scale
+            value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
             if weight is not None:
-                value *= tl.load(weight + offsets, mask=inside).to(tl.float32)
+                factor = tl.load(weight + offsets, mask=inside, other=0.0)  # arrives while the sum is made
+            value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
+            if weight is not None:
+                value *= factor.to(tl.float32)
             tl.store(target + offsets, value, mask=inside)
+        else:
+            squares = tl.zeros([BLOCK], tl.float32)
+            for begin in range(0, columns, BLOCK):
+                offsets = begin + tl.arange(0, BLOCK)
+                value = tl.load(source + offsets, mask=offsets < columns, other=0.0).to(tl.float32)
+                squares = tl.fma(value, value, squares)
+            scale = tl.rsqrt(tl.sum(squares, axis=0) / columns + eps)
+            for begin in range(0, columns, BLOCK):
+                offsets = begin + tl.arange(0, BLOCK)
+                inside = offsets < columns
+                value = tl.load(source + offsets, mask=inside).to(tl.float32) * scale
+                if weight is not None:
+                    value *= tl.load(weight + offsets, mask=inside).to(tl.float32)
+                tl.store(target + offsets, value, mask=inside)
+
+
+def config(point):
+    if point.target.backend == "cpu":
+        return kp.Config({"BLOCK": 128}) if point["WHOLE"] == 0 else None
+    return row_config(point)
 
 
 @kp.op(
     "rms_norm(Tensor x, Tensor? weight=None, float? eps=None) -> Tensor",
-    variants={"x": DTYPES},
-    configs={"cpu": kp.Config({"BLOCK": 128}), "cuda": kp.Config({"BLOCK": 1024}, num_warps=4)},
+    variants={"x": DTYPES, "WHOLE": (0, *WHOLE_ROWS)},
+    configs={"": config},
 )
 def rms_norm(x, weight, eps):
     """Returns x / sqrt(mean(x^2) + eps) * weight along the last dimension, in x's shape and dtype.
@@ -64,7 +82,9 @@ def rms_norm(x, weight, eps):
     rows = size0 * size1 * size2
     row_count = rows_per_program(x)
     grid = (kp.cdiv(rows, row_count),)
-    rms_norm_kernel[grid](x, weight, out, eps, stride0, stride1, stride2, size1, size2, rows, x.shape[-1], row_count)
+    rms_norm_kernel[grid](
+        x, weight, out, eps, stride0, stride1, stride2, size1, size2, rows, x.shape[-1], row_count, WHOLE=whole_row(x)
+    )
     return out
 
 

@@ -3,7 +3,7 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, check_rows, row_offset, rows_per_program
+from ._rows import DTYPES, WHOLE_ROWS, check_rows, row_config, row_offset, rows_per_program, whole_row
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1), "row_dimensions": (0, 3)}
 
@@ -25,13 +25,15 @@ def softmax_kernel(
     rows: tl.int64,
     columns,
     row_count,
+    WHOLE: tl.constexpr,
     HEAD: tl.constexpr,
     BLOCK: tl.constexpr,
     KEEP: tl.constexpr,
 ):
-    """Walks `row_count` rows, each three times in blocks: maximum, sum of exponentials, result.
+    """Walks `row_count` rows: each in one tile of WHOLE elements, or where that is 0 three times in blocks: maximum, sum of
+    exponentials, result.
 
-    Exponentials are the cost. Those of a row's first HEAD elements stay in a tile, those of the others wait in a float32 output
+    In blocks, exponentials are the cost. Those of a row's first HEAD elements stay in a tile, those of the others wait in a float32 output
     (KEEP), or else they are computed twice.
     """
     keep: tl.constexpr = KEEP and out.dtype.element_ty == tl.float32
@@ -39,47 +41,55 @@ def softmax_kernel(
     for row in range(first, tl.minimum(first + row_count, rows)):
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
         target = out + row * columns
-        largest = tl.full([BLOCK], -float("inf"), tl.float32)
-        for begin in range(HEAD, columns, BLOCK):
-            offsets = begin + tl.arange(0, BLOCK)
-            value = tl.load(source + offsets, mask=offsets < columns, other=-float("inf")).to(tl.float32)
-            largest = tl.where(value > largest, value, largest)  # skips NaN, which the sum brings back
-        peak = tl.max(largest, axis=0)
-        if HEAD:
-            head = tl.load(source + tl.arange(0, HEAD)).to(tl.float32)
-            peak = tl.maximum(peak, tl.max(head, axis=0))
-        peak *= LOG2E
-        total = tl.zeros([BLOCK], tl.float32)
-        for begin in range(HEAD, columns, BLOCK):
-            offsets = begin + tl.arange(0, BLOCK)
+        if WHOLE:
+            offsets = tl.arange(0, WHOLE)
             inside = offsets < columns
             value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
-            power = tl.exp2(tl.fma(value, LOG2E, -peak))
-            total += power
-            if keep:
-                tl.store(target + offsets, power, mask=inside)
-        whole = tl.sum(total, axis=0)
-        if HEAD:
-            head = tl.exp2(tl.fma(head, LOG2E, -peak))
-            whole += tl.sum(head, axis=0)
-        scale = 1.0 / whole
-        if HEAD:
-            tl.store(target + tl.arange(0, HEAD), head * scale)
-        for begin in range(HEAD, columns, BLOCK):
-            offsets = begin + tl.arange(0, BLOCK)
-            inside = offsets < columns
-            if keep:
-                power = tl.load(target + offsets, mask=inside)
-            else:
-                value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+            power = tl.exp2(tl.fma(value, LOG2E, -tl.max(value, axis=0) * LOG2E))
+            tl.store(target + offsets, power * (1.0 / tl.sum(power, axis=0)), mask=inside)
+        else:
+            largest = tl.full([BLOCK], -float("inf"), tl.float32)
+            for begin in range(HEAD, columns, BLOCK):
+                offsets = begin + tl.arange(0, BLOCK)
+                value = tl.load(source + offsets, mask=offsets < columns, other=-float("inf")).to(tl.float32)
+                largest = tl.where(value > largest, value, largest)  # skips NaN, which the sum brings back
+            peak = tl.max(largest, axis=0)
+            if HEAD:
+                head = tl.load(source + tl.arange(0, HEAD)).to(tl.float32)
+                peak = tl.maximum(peak, tl.max(head, axis=0))
+            peak *= LOG2E
+            total = tl.zeros([BLOCK], tl.float32)
+            for begin in range(HEAD, columns, BLOCK):
+                offsets = begin + tl.arange(0, BLOCK)
+                inside = offsets < columns
+                value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
                 power = tl.exp2(tl.fma(value, LOG2E, -peak))
-            tl.store(target + offsets, power * scale, mask=inside)
+                total += power
+                if keep:
+                    tl.store(target + offsets, power, mask=inside)
+            whole = tl.sum(total, axis=0)
+            if HEAD:
+                head = tl.exp2(tl.fma(head, LOG2E, -peak))
+                whole += tl.sum(head, axis=0)
+            scale = 1.0 / whole
+            if HEAD:
+                tl.store(target + tl.arange(0, HEAD), head * scale)
+            for begin in range(HEAD, columns, BLOCK):
+                offsets = begin + tl.arange(0, BLOCK)
+                inside = offsets < columns
+                if keep:
+                    power = tl.load(target + offsets, mask=inside)
+                else:
+                    value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+                    power = tl.exp2(tl.fma(value, LOG2E, -peak))
+                tl.store(target + offsets, power * scale, mask=inside)
 
 
 def config(point):
     if point.target.backend == "cpu":
-        return kp.Config({"BLOCK": 64, "KEEP": True}) if point["HEAD"] == 0 or point["x"] != tl.float32 else None
-    return kp.Config({"BLOCK": 1024, "KEEP": False}, num_warps=4) if point["HEAD"] == 0 else None
+        head = point["HEAD"] == 0 or point["x"] != tl.float32
+        return kp.Config({"BLOCK": 64, "KEEP": True}) if head and point["WHOLE"] == 0 else None
+    return row_config(point, more={"KEEP": False}) if point["HEAD"] == 0 else None
 
 
 def head_of(x):
@@ -90,7 +100,11 @@ def head_of(x):
     return head
 
 
-@kp.op("softmax(Tensor x, int dim=-1) -> Tensor", variants={"x": DTYPES, "HEAD": (0, *HEADS)}, configs={"": config})
+@kp.op(
+    "softmax(Tensor x, int dim=-1) -> Tensor",
+    variants={"x": DTYPES, "WHOLE": (0, *WHOLE_ROWS), "HEAD": (0, *HEADS)},
+    configs={"": config},
+)
 def softmax(x, dim):
     """Returns exp(x) / sum(exp(x)) along `dim`, which must be the last dimension, in x's shape and dtype."""
     check_rows(x, "x")
@@ -100,8 +114,9 @@ def softmax(x, dim):
     rows = size0 * size1 * size2
     row_count = rows_per_program(x)
     grid = (kp.cdiv(rows, row_count),)
-    columns = x.shape[-1]
-    softmax_kernel[grid](x, out, stride0, stride1, stride2, size1, size2, rows, columns, row_count, HEAD=head_of(x))
+    softmax_kernel[grid](
+        x, out, stride0, stride1, stride2, size1, size2, rows, x.shape[-1], row_count, WHOLE=whole_row(x), HEAD=head_of(x)
+    )
     return out
 
 

@@ -78,6 +78,7 @@ def test_what_was_asked_for_is_measured() -> None:
         "layer_norm",
         "silu_mul",
         "gelu",
+        "rope",
     }
     assert {case.arguments["size"] for case in matmul.cases("cpu", False)} == {512, 1024, 2048}
     full = next(case for case in attention.cases("cpu", False) if case.name == "fp32 d64 s1024 full 1t")
