@@ -100,10 +100,11 @@ TTG = Dialect(
             traits=[Trait.PURE],
             format="$src attr-dict : type($src) -> type($result)",
         ),
-        # cp.async: elements under a false mask become zero
+        # cp.async: elements under a false mask become zero. `free`: nobody reads the buffer since the last barrier
         row(
             "ttg.async_copy_global_to_local",
             "src: pointer, dst: memdesc, mask?: bool",
+            attributes=[attr("free", "bool", default=False)],
             effects=[Effect.READ_GLOBAL, Effect.WRITE_SHARED],
             format="$src, $dst (mask $mask)? attr-dict : type($src) -> type($dst)",
             infer=_token,

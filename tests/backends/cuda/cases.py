@@ -345,7 +345,26 @@ def _products() -> Iterator[tuple[Product, bool]]:
         yield Product(shape=(257, 300, 130), block=block, num_warps=4), False
         yield Product(torch.float16, shape=(40, 60, 70), block=block, order="rc", num_warps=2), block[0] * block[1] < 4096
     yield Product(shape=(1, 1, 1)), True
+    yield from _warpgroup_products()
     yield Product(torch.bfloat16, (1024, 1024, 1024), (128, 128, 64), num_warps=8, num_stages=3), False
+
+
+def _warpgroup_products() -> Iterator[tuple[Product, bool]]:
+    """Tiles that wgmma computes where there is one: both majors, every swizzle, warpgroups along rows and columns."""
+    f16, bf16, f32, i8 = torch.float16, torch.bfloat16, torch.float32, torch.int8
+    for order in ("rr", "rc", "cr", "cc"):
+        yield Product(bf16, (208, 272, 144), (128, 128, 64), order, num_stages=3), False
+        yield Product(bf16, (72, 96, 80), (64, 64, 16), order), True
+        yield Product(f16, (128, 80, 64), (64, 32, 32), order, num_stages=3), True
+        yield Product(f16, (128, 80, 64), (64, 16, 64), order, num_stages=1), True
+    for order in ("rr", "rc"):
+        yield Product(bf16, (272, 528, 336), (128, 256, 64), order, num_warps=8, num_stages=3), False
+        yield Product(bf16, (528, 144, 336), (256, 128, 64), order, num_warps=8, num_stages=4), False
+        yield Product(bf16, (80, 272, 144), (64, 256, 64), order, num_warps=8, num_stages=3), False
+        yield Product(f16, (272, 528, 144), (128, 256, 32), order, num_warps=16, num_stages=2), False
+    for shape, block in (((72, 80, 64), (64, 64, 32)), ((136, 72, 256), (128, 64, 64))):
+        yield Product(f32, shape, block, "rc", "tf32"), block[0] == 64
+        yield Product(i8, shape, block, "rc", acc=torch.int32), block[0] == 64
 
 
 def _batched(dtype: torch.dtype, batch: int, m: int, n: int, k: int) -> Launch:
@@ -415,6 +434,10 @@ def _attentions() -> Iterator[tuple[Attention, bool]]:
         yield Attention(torch.bfloat16, 2, 300, 333, dim, (64, 32), True, num_stages=3), False
     for num_warps in (1, 2, 4, 8):
         yield Attention(torch.float16, 2, 256, 256, 64, (64, 64), True, num_warps=num_warps), False
+    for causal in (False, True):
+        yield Attention(torch.bfloat16, 1, 64, 100, 64, (64, 64), causal), True
+        yield Attention(torch.float16, 2, 300, 520, 128, (128, 128), causal, num_warps=8), False
+        yield Attention(torch.bfloat16, 2, 300, 520, 128, (128, 64), causal, num_stages=3), False
     for num_stages in (1, 2, 3, 4):
         yield Attention(torch.bfloat16, 2, 512, 1000, 128, (128, 64), num_warps=8, num_stages=num_stages), False
 

@@ -9,17 +9,20 @@ What the addresses of a load depend on runs ahead of the loop: it is computed S-
 carried values. Copies beyond the last iteration are masked off.
 
 A product of warpgroups that the loop only sums up stays in flight while the next iteration starts (`wait until at most one
-product is in flight` ends the body). Its tiles are then read for an iteration longer: they have one buffer more.
+product is in flight` ends the body), and overlap_products computes some an iteration later. Their tiles are read for an iteration
+longer, so they have one buffer more; copies are then issued behind the first product, which they need not hold up.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
+from kernelpack.backends.cuda.passes.overlap_products import find_pair
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure, optional_operand
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, shape_of, with_element
@@ -40,8 +43,10 @@ def pipeline_loops(function: Operation, num_stages: int, shared_bytes: int = 1 <
             stages = op.attributes.get(NUM_STAGES, num_stages)
             loads = _candidates(op, facts) if stages > 1 else []
             if loads:
-                deferred = _deferrable(op, loads)
-                ahead, lag = _fit(op, loads, stages - 1, 1 if deferred else 0, shared_bytes)
+                sources = [load.op for load in loads]
+                deferred, pair = deferrable(op, sources), find_pair(op)
+                longer = bool(deferred) or (pair is not None and _lasts(pair.second.operands[1], op, sources))
+                ahead, lag = _fit(op, loads, stages - 1, int(longer), shared_bytes)
                 _Pipeline(op, loads, ahead, lag, deferred if lag else []).run()
 
 
@@ -68,10 +73,10 @@ def _candidates(loop: Operation, facts: AxisInfoAnalysis) -> list[_Load]:
     for op in loop.body.operations:
         if op.name == "tt.load" and isinstance(op.result.type, TensorType) and _feeds_dot(op, loop):
             load = _as_async(op, facts)
-            if load is not None and _slice(loop, [op]) is not None:
+            if load is not None and slice_of(loop, op.operands[:2]) is not None:
                 found.append(load)
     # a load that another one's address depends on runs ahead with that address, without a buffer
-    addresses = {op for load in found for op in (_slice(loop, [load.op]) or _Slice([], [])).operations}
+    addresses = {op for load in found for op in (slice_of(loop, load.op.operands[:2]) or Slice([], [])).operations}
     return [load for load in found if load.op not in addresses]
 
 
@@ -115,20 +120,10 @@ def _is_zero(value: Value) -> bool:
     return op is not None and op.name == "arith.constant" and not op.attributes["value"]
 
 
-def _deferrable(loop: Operation, loads: list[_Load]) -> list[Operation]:
+def deferrable(loop: Operation, loads: Collection[Operation]) -> list[Operation]:
     """Returns the products of warpgroups that may end an iteration later: the loop only sums them up, and nothing writes their
     operands meanwhile."""
     body = loop.body
-    buffered = {load.op for load in loads}
-
-    def stays(operand: Value) -> bool:
-        op = operand.defining_op
-        while op is not None and op.name == "ttg.memdesc_trans":
-            op = op.operands[0].defining_op
-        if op is None or op.name != "ttg.local_alloc":
-            return False
-        return loop not in op.ancestors() or (bool(op.operands) and op.operands[0].defining_op in buffered)
-
     found = []
     for op in body.operations:
         if op.name == "ttng.warp_group_dot":
@@ -138,10 +133,21 @@ def _deferrable(loop: Operation, loads: list[_Load]) -> list[Operation]:
                 and total.owner is body
                 and len(total.uses) == 1
                 and [(user.name, index) for user, index in uses] == [("scf.yield", total.index - 1)]
-                and all(isinstance(operand.type, MemDescType) and stays(operand) for operand in op.operands[:2])
+                and all(_lasts(operand, loop, loads) for operand in op.operands[:2])
             ):
                 found.append(op)
     return found
+
+
+def _lasts(operand: Value, loop: Operation, loads: Collection[Operation]) -> bool:
+    """Whether an operand is a tile in shared memory that the next iteration does not write: one from before the loop, or one of
+    several buffers that loads fill."""
+    op = operand.defining_op
+    while op is not None and op.name == "ttg.memdesc_trans":
+        op = op.operands[0].defining_op
+    if op is None or op.name != "ttg.local_alloc":
+        return False
+    return loop not in op.ancestors() or (bool(op.operands) and op.operands[0].defining_op in loads)
 
 
 def _fit(loop: Operation, loads: list[_Load], ahead: int, lag: int, limit: int) -> tuple[int, int]:
@@ -161,20 +167,20 @@ def _fit(loop: Operation, loads: list[_Load], ahead: int, lag: int, limit: int) 
 
 
 @dataclass(frozen=True)
-class _Slice:
+class Slice:
     """What addresses are computed from: operations of a loop's body, in order, and the values that the loop carries for them."""
 
     operations: list[Operation]
     carried: list[BlockArgument]
 
 
-def _slice(loop: Operation, loads: list[Operation]) -> _Slice | None:
-    """Returns what the loads' pointers and masks need, in this iteration or an earlier one; None where that takes more than
-    address arithmetic."""
+def slice_of(loop: Operation, operands: Sequence[Value]) -> Slice | None:
+    """Returns what addresses and masks need, in this iteration or an earlier one; None where that takes more than address
+    arithmetic."""
     body = loop.body
     needed: set[Operation] = set()
     seen: set[Value] = set()
-    pending = [operand for load in loads for operand in load.operands[:2]]
+    pending = list(operands)
     while pending:
         value = pending.pop()
         if value in seen:
@@ -191,7 +197,7 @@ def _slice(loop: Operation, loads: list[Operation]) -> _Slice | None:
         needed.add(op)
         pending += op.operands
     carried = [argument for argument in body.arguments[1:] if argument in seen]
-    return _Slice([op for op in body.operations if op in needed], carried)
+    return Slice([op for op in body.operations if op in needed], carried)
 
 
 class _Pipeline:
@@ -202,10 +208,11 @@ class _Pipeline:
         self.loop = loop
         self.loads = loads
         self.ahead = ahead
+        self.lag = lag
         self.slots = ahead + 1 + lag
         self.deferred = deferred
         self.lower, self.upper, self.step = loop.operands[:3]
-        slice_ = _slice(loop, [load.op for load in loads])
+        slice_ = slice_of(loop, [operand for load in loads for operand in load.op.operands[:2]])
         assert slice_ is not None
         self.slice = slice_
         self.build = Builder.before(loop)
@@ -265,8 +272,11 @@ class _Pipeline:
         distance = build.value("arith.muli", [self.step, build.constant(steps, self.step.type)])
         return build.value("arith.cmpi", [length, distance], {"predicate": "ugt"})
 
-    def _copy_tiles(self, build: Builder, slot: Value, induction: Value, within: Value, values: list[Value]) -> list[Value]:
-        """Starts the copies of one iteration, given its carried values, and returns those of the next."""
+    def _copy_tiles(
+        self, build: Builder, slot: Value, induction: Value, within: Value, values: list[Value], free: bool = False
+    ) -> list[Value]:
+        """Starts the copies of one iteration, given its carried values, and returns those of the next. `free`: nobody reads the
+        buffers since the last barrier."""
         mapping: dict[Value, Value] = {self.loop.body.arguments[0]: induction}
         mapping.update(zip(self.slice.carried, values, strict=True))
         for op in self.slice.operations:
@@ -278,7 +288,9 @@ class _Pipeline:
         for load, buffer in zip(self.loads, self.buffers, strict=True):
             pointer, *rest = (mapping.get(operand, operand) for operand in load.op.operands[:2])
             mask = self._and(build, pointer, rest[0] if rest else None, within)
-            build.create("ttg.async_copy_global_to_local", [pointer, self._view(build, load, buffer, slot), mask])
+            build.create(
+                "ttg.async_copy_global_to_local", [pointer, self._view(build, load, buffer, slot), mask], {"free": free}
+            )
         build.create("ttg.async_commit_group")
         terminator = self.loop.body.terminator
         following = [terminator.operands[argument.index - 1] for argument in self.slice.carried]
@@ -303,14 +315,14 @@ class _Pipeline:
         build = Builder(block, location=self.loop.location)
         induction = block.arguments[0]
         build.create("ttg.async_wait", (), {"num": self.ahead - 1})
-        left = build.value("arith.subi", [self.upper, induction])
-        within = self._is_longer(build, left, self.ahead)
-        distance = build.value("arith.muli", [self.step, build.constant(self.ahead, self.step.type)])
-        later = build.value("arith.addi", [induction, distance])
-        following = self._copy_tiles(build, slot_ahead, later, within, list(early))
+        if self.lag:
+            build.create("gpu.barrier")
+        following = [] if self.lag else self._copy_ahead(build, induction, slot_ahead, early)
         views = {load.op: self._view(build, load, buffer, slot) for load, buffer in zip(self.loads, self.buffers, strict=True)}
         for op in old.operations[:-1]:
             self._clone(build, op, views, mapping)
+            if self.lag and not following and op.name == "ttng.warp_group_dot":
+                following = self._copy_ahead(build, induction, slot_ahead, early)
         for dot in self.deferred:
             product = mapping[dot.result].defining_op
             assert product is not None
@@ -321,6 +333,15 @@ class _Pipeline:
         slots = [self._next(build, place) for place in (slot, slot_ahead)]
         build.create("scf.yield", [*yielded, *following, *slots])
         return block
+
+    def _copy_ahead(self, build: Builder, induction: Value, slot: Value, values: Sequence[Value]) -> list[Value]:
+        """Starts the copies of the iteration `ahead` of this one; returns the carried values of the one behind that."""
+        left = build.value("arith.subi", [self.upper, induction])
+        within = self._is_longer(build, left, self.ahead)
+        distance = build.value("arith.muli", [self.step, build.constant(self.ahead, self.step.type)])
+        later = build.value("arith.addi", [induction, distance])
+        # with a buffer to spare, the one to fill was last read before the barrier that starts the iteration
+        return self._copy_tiles(build, slot, later, within, list(values), free=bool(self.lag))
 
     def _clone(self, build: Builder, op: Operation, views: dict[Operation, Value], mapping: dict[Value, Value]) -> None:
         """Copies an operation of the old loop; loads that run ahead are read from their buffers, or are the buffers."""
