@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kernelpack.backends.cuda.tma import squeezed, transfer_of
+from kernelpack.backends.cuda.tma import transfer_of
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, operand, operands_called, row, same_as
+from kernelpack.ir.dialects.descriptors import squeezed
 from kernelpack.ir.types import I32, I64, MemDescType, TensorDescType, TensorType, Type, element_of, shape_of
 
 NAMED_BARRIERS = 8
@@ -100,14 +101,14 @@ TTNG = Dialect(
             format="$alloc , $count attr-dict : type($alloc)",
             check=_check_mbarrier,
         ),
-        # one arrival that also announces `size` bytes of asynchronous copies
+        # one arrival, where `pred` holds, that also announces `size` bytes of asynchronous copies
         row(
             "ttng.barrier_expect",
-            "alloc: memdesc",
+            "alloc: memdesc, pred?: bool",
             results=0,
             attributes=[attr("size", "i32")],
             effects=[Effect.SYNCHRONISE],
-            format="$alloc , $size attr-dict : type($alloc)",
+            format="$alloc , $size (, $pred)? attr-dict : type($alloc)",
             check=_check_mbarrier,
         ),
         # waits until the phase of this parity is complete
@@ -169,7 +170,7 @@ TTNG = Dialect(
             results=None,
             attributes=[attr("pendings", "i32")],
             effects=[Effect.READ_SHARED, Effect.OTHER],
-            format="attr-dict ($inputs : type($inputs))?",
+            format="attr-dict (of $inputs : type($inputs))?",
             infer=lambda operands, attributes: [operand.type for operand in operands],
         ),
         # ---- TMA: a block of a tensor in global memory and a tile of shared memory; one thread starts the copy ----

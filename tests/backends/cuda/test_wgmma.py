@@ -93,7 +93,7 @@ PRODUCT = """
 ttng.fence_async_shared
 %d = ttng.warp_group_dot %a, %b, %zero {isAsync = true} : $TA * $TB -> tensor<128x256xf32, $ACC>
 %e = ttng.warp_group_dot %a, %b, %d {isAsync = true} : $TA * $TB -> tensor<128x256xf32, $ACC>
-%f = ttng.warp_group_dot_wait {pendings = 0 : i32} %e : tensor<128x256xf32, $ACC>
+%f = ttng.warp_group_dot_wait {pendings = 0 : i32} of %e : tensor<128x256xf32, $ACC>
 %q = tt.splat %p : !tt.ptr<f32> -> tensor<128x256x!tt.ptr<f32>, $ACC>
 tt.store %q, %f : tensor<128x256x!tt.ptr<f32>, $ACC>
 """
