@@ -80,7 +80,7 @@ def load(b: Builder, desc: Any, offsets: Any) -> tensor:
     """Returns the block at some coordinates."""
     checked = _descriptor("load", desc)
     operands = [handle(b, checked), *_coordinates(b, "load", checked, offsets)]
-    return tensor(b.value("tt.descriptor_load", operands), checked.block_type)
+    return tensor(b.value("tt.descriptor_load", operands, result_type=checked.block_type.to_ir()), checked.block_type)
 
 
 def store(b: Builder, desc: Any, offsets: Any, value: Any) -> None:

@@ -16,7 +16,7 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.ir.core import Builder, Operation, Value, functions
 from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import REDUCTIONS, block_of
-from kernelpack.ir.types import I1, I32, I64, TensorType, Type, is_float, shape_of, with_element
+from kernelpack.ir.types import I1, I32, I64, TensorType, Type, is_float, shape_of, with_element, with_shape
 
 MAKE = "tt.make_tensor_descriptor"
 ACCESSES = (
@@ -55,17 +55,25 @@ def _rewrite(op: Operation, make: Operation, facts: AxisInfoAnalysis) -> None:
     if op.name in ("tt.descriptor_load", "tt.descriptor_gather"):
         padding = float("nan") if attribute(make, "padding") == "nan" else 0
         caching = {name: value for name, value in op.attributes.items() if name in ("cache", "evict")}
-        other = build.constant(padding, op.result.type)
-        op.replace_with(build.value("tt.load", [*tile.pointers_and_mask(), other], caching))
+        other = build.constant(padding, TensorType(tile.shape, block.element))
+        loaded = build.value("tt.load", [*tile.pointers_and_mask(), other], caching)
+        op.replace_with(_in_shape(build, loaded, shape_of(op.result.type)))
         return
     pointers, mask = tile.pointers_and_mask()
-    value = operand(op, "src")
+    value = _in_shape(build, operand(op, "src"), tile.shape)
     if op.name == "tt.descriptor_reduce":
         what = "fadd" if is_float(block.element) else REDUCTIONS[op.attributes["kind"]]
         build.create("tt.atomic_rmw", [pointers, value, mask], {"atomic_rmw_op": what, "sem": "relaxed"})
     else:
         build.create("tt.store", [pointers, value, mask])
     op.erase()
+
+
+def _in_shape(build: Builder, value: Value, shape: tuple[int, ...]) -> Value:
+    """Returns a tile with axes of size 1 added or left out."""
+    if shape_of(value.type) == shape:
+        return value
+    return build.value("tt.reshape", [value], None, with_shape(value.type, shape))
 
 
 class _Tile:
@@ -78,10 +86,11 @@ class _Tile:
         self.base = operand(make, "base")
         self.sizes, self.strides = operands_called(make, "shape"), operands_called(make, "strides")
         value = op.result if op.results else operand(op, "src")
-        self.shape = shape_of(value.type)
+        self.is_rows = op.name in ("tt.descriptor_gather", "tt.descriptor_scatter")
+        self.shape = shape_of(value.type) if self.is_rows else block_of(make.result.type).shape
 
     def pointers_and_mask(self) -> tuple[Value, Value]:
-        if self.op.name in ("tt.descriptor_gather", "tt.descriptor_scatter"):
+        if self.is_rows:
             rows, column = operand(self.op, "x_offsets"), operand(self.op, "y_offset")
             offsets = [self._scaled(0, self._wide(rows)), self._steps(1)]
             bounds = [*self._rows_inside(rows), *self._inside(1, column)]

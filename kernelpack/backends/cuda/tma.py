@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelpack.ir.dialects.descriptors import squeezed
 from kernelpack.ir.types import TensorType, bit_width
 from kernelpack.layout.encoding import SharedEncoding, tma_encoding
 from kernelpack.layout.families import swizzle_of
@@ -62,11 +63,6 @@ def transfer_of(block: TensorType) -> Transfer | None:
     if not _runs(tile, width, box):
         return None
     return Transfer(tma_encoding(tile, bits, None, swizzle), swizzle, _spread(block.shape, box, 1), pieces)
-
-
-def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns a shape without its axes of size 1."""
-    return tuple(extent for extent in shape if extent > 1)
 
 
 def _spread(shape: Sequence[int], entries: Sequence[int], missing: int = 0) -> tuple[int, ...]:

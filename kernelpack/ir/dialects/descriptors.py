@@ -5,6 +5,8 @@ What lies outside of the tensor reads as the descriptor's padding, zero or NaN, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, operand, operands_called, row
 from kernelpack.ir.dialects.tt import CACHE_MODIFIERS, EVICTION_POLICIES
@@ -21,6 +23,11 @@ def block_of(desc: Type) -> TensorType:
     """Returns the type of a block of a descriptor."""
     assert isinstance(desc, TensorDescType)
     return desc.block
+
+
+def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns a shape without its axes of size 1, which a block's tile may leave out."""
+    return tuple(extent for extent in shape if extent > 1)
 
 
 def _check_make(op: Operation) -> str | None:
@@ -43,7 +50,11 @@ def _check_indices(op: Operation) -> str | None:
     if len(indices) != block.rank or any(value.type != I32 for value in indices):
         return f"takes {block.rank} coordinates of type i32"
     tile = op.result.type if op.results else operand(op, "src").type
-    if tile != TensorType(block.shape, block.element, tile.encoding if isinstance(tile, TensorType) else None):
+    if (
+        not isinstance(tile, TensorType)
+        or tile.element != block.element
+        or tile.shape not in (block.shape, squeezed(block.shape))
+    ):
         return f"{tile} is no block of {op.operands[0].type}"
     return None
 
@@ -90,7 +101,6 @@ DESCRIPTORS = Dialect(
             effects=[Effect.READ_GLOBAL],
             format="$desc [ $indices ] (cacheModifier = $cache)? (evictionPolicy = $evict)? attr-dict : "
             "type($desc) -> type($result)",
-            infer=lambda operands, attributes: [block_of(operands[0].type)],
             check=_check_indices,
         ),
         row(

@@ -18,7 +18,7 @@ from kernelpack.ir.interpret.descriptors import Descriptor, padding_of
 from kernelpack.ir.interpret.elementwise import ELEMENTWISE
 from kernelpack.ir.interpret.memory import Memory
 from kernelpack.ir.interpret.tiles import TILES, constant, reduce, scan, split
-from kernelpack.ir.types import IntegerType, PointerType, Type, element_of, is_float
+from kernelpack.ir.types import IntegerType, PointerType, Type, element_of, is_float, shape_of
 
 Environment = dict[Value, Any]
 """What the values of a running function hold; regions share it with what encloses them."""
@@ -138,19 +138,20 @@ class _Machine:
     def descriptor_load(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
         desc, *indices = operands
         pointers, inside = desc.block_at(indices)
-        return [self.memory.load(op, desc.element, pointers, inside, desc.padding)]
+        tile = self.memory.load(op, desc.element, pointers, inside, desc.padding)
+        return [tile.reshape(shape_of(op.result.type))]
 
     def descriptor_store(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
         desc, values, *indices = operands
         pointers, inside = desc.block_at(indices)
-        self.memory.store(op, desc.element, pointers, values, inside)
+        self.memory.store(op, desc.element, pointers, values.reshape(pointers.shape), inside)
         return []
 
     def descriptor_reduce(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
         desc, values, *indices = operands
         pointers, inside = desc.block_at(indices)
         what = "fadd" if is_float(desc.element) else REDUCTIONS[op.attributes["kind"]]
-        self.memory.atomic(op, what, desc.element, pointers, values, inside)
+        self.memory.atomic(op, what, desc.element, pointers, values.reshape(pointers.shape), inside)
         return []
 
     def descriptor_gather(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:

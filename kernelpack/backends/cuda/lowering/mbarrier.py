@@ -41,7 +41,10 @@ def _inval(state: Lowering, op: Operation) -> None:
 
 
 def _expect(state: Lowering, op: Operation) -> None:
-    operands = [state.first_thread(), address_of(state, op.operands[0]), i32(op.attributes["size"])]
+    starts = state.first_thread()
+    if len(op.operands) > 1:
+        starts = state.emit.binary("and", starts, state.scalar(op.operands[1]))
+    operands = [starts, address_of(state, op.operands[0]), i32(op.attributes["size"])]
     state.asm("void", "@$0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [$1], $2;", "b,r,r,~{memory}", operands)
 
 

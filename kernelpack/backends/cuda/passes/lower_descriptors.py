@@ -19,12 +19,12 @@ import math
 
 from kernelpack.backends.cuda.memory_layouts import memory_bits
 from kernelpack.backends.cuda.roles import role_of
-from kernelpack.backends.cuda.tma import Transfer, squeezed, transfer_of
+from kernelpack.backends.cuda.tma import Transfer, transfer_of
 from kernelpack.errors import UnsupportedError
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import operand, operands_called
-from kernelpack.ir.dialects.descriptors import block_of
-from kernelpack.ir.types import I1, I32, I64, MemDescType, TensorType
+from kernelpack.ir.dialects.descriptors import block_of, squeezed
+from kernelpack.ir.types import I1, I32, I64, MemDescType, TensorType, Type, shape_of
 from kernelpack.layout.encoding import LinearEncoding, SharedEncoding, layout_of
 from kernelpack.layout.families import swizzled
 from kernelpack.layout.transfer import reshape
@@ -91,24 +91,22 @@ def _load(op: Operation, barrier: Value) -> None:
     copy = [op.operands[0], *coords, barrier, buffer, build.constant(True, I1)]
     build.create("ttng.async_tma_copy_global_to_local", copy)
     build.create("ttng.wait_barrier", [barrier, build.constant(0, I32)])
-    read_buffer(build, op, buffer)
-    op.erase()
-
-
-def read_buffer(build: Builder, op: Operation, buffer: Value) -> None:
-    """Gives the users of a descriptor's load its tile: the buffer itself where they copy the tile to one like it."""
     for user in op.result.users():
         if is_copy_to(user, buffer):
             user.replace_with(buffer)
-    if not op.result.uses:
-        return
-    kind = op.result.type
+    if op.result.uses:
+        op.result.replace_all_uses_with(read_buffer(build, op.result.type, buffer))
+    op.erase()
+
+
+def read_buffer(build: Builder, kind: Type, buffer: Value) -> Value:
+    """Returns what a buffer holds as a tile of a type that may have more axes of size 1."""
     assert isinstance(kind, TensorType)
     assert isinstance(buffer.type, MemDescType)
     shape = buffer.type.shape
     tile = TensorType(shape, kind.element, LinearEncoding(reshape(layout_of(kind), shape)))
     loaded = build.value("ttg.local_load", [buffer], None, tile)
-    op.result.replace_all_uses_with(loaded if shape == kind.shape else build.value("tt.reshape", [loaded], None, kind))
+    return loaded if shape == kind.shape else build.value("tt.reshape", [loaded], None, kind)
 
 
 def is_copy_to(op: Operation, buffer: Value) -> bool:
@@ -123,7 +121,7 @@ def _store(op: Operation) -> None:
     block = block_of(op.operands[0].type)
     kind = buffer_type(block)
     value = operand(op, "src")
-    if kind.shape != block.shape:
+    if kind.shape != shape_of(value.type):
         tile = TensorType(kind.shape, kind.element, LinearEncoding(reshape(layout_of(value), kind.shape)))
         value = build.value("tt.reshape", [value], None, tile)
     buffer = build.value("ttg.local_alloc", (), None, kind)

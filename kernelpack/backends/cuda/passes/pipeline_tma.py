@@ -1,0 +1,244 @@
+"""Loads blocks ahead of time: TMA fills a ring of buffers for later iterations while the current one computes.
+
+    for i:                                  for s in 0 .. S-2:  expect full[s]; copy block s to buffer s
+        a = descriptor_load d[.., i]  =>    for i:  wait for full[slot], phase
+        c = dot a, ...                              c = dot (buffer slot), ...
+                                                    wait until one product is in flight: that of i-1 is done
+                                                    barrier; expect full[slot-1]; copy block i+S-1 to buffer slot-1
+
+One thread issues the copies behind the products, which they would hold up otherwise; their bytes arrive at the buffer's mbarrier.
+Without products that stay in flight, the buffer of the iteration itself is filled again. Coordinates run ahead as addresses do in
+pipeline_loops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelpack.backends.cuda.memory_layouts import memory_bits
+from kernelpack.backends.cuda.passes.lower_descriptors import (
+    LOAD,
+    barriers,
+    block_bytes,
+    buffer_type,
+    is_copy_to,
+    read_buffer,
+)
+from kernelpack.backends.cuda.passes.pipeline_loops import DOTS, NUM_STAGES, deferrable, slice_of
+from kernelpack.backends.cuda.roles import role_of
+from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
+from kernelpack.ir.dialect import Effect, effects_of, operands_called
+from kernelpack.ir.dialects.descriptors import block_of
+from kernelpack.ir.types import I1, I32, MemDescType, shape_of
+
+
+def pipeline_tma(function: Operation, num_stages: int, shared_bytes: int = 1 << 30) -> None:
+    """Rewrites a ttgir function in place. Loops whose blocks do not fit into `shared_bytes` in so many stages have fewer."""
+    for op in reversed(list(function.walk())):  # inner loops first: only they are pipelined
+        if op.name == "scf.for" and role_of(op) is None:
+            stages = op.attributes.get(NUM_STAGES, num_stages)
+            loads = _candidates(op) if stages > 1 else []
+            if loads:
+                deferred = deferrable(op, loads)
+                slots = min(stages, _most_slots(function, op, loads, shared_bytes))
+                if slots > 1:
+                    _Ring(op, loads, slots, deferred).run()
+
+
+def _candidates(loop: Operation) -> list[Operation]:
+    """Returns the loads of a loop that can run ahead."""
+    effects = {effect for op in loop.walk() if op is not loop and op.name not in DOTS for effect in effects_of(op)}
+    if {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects:
+        return []  # a later iteration might read what this one writes
+    loads = [op for op in loop.body.operations if op.name == LOAD]
+    return [op for op in loads if slice_of(loop, operands_called(op, "indices")) is not None]
+
+
+def _most_slots(function: Operation, loop: Operation, loads: list[Operation], limit: int) -> int:
+    """Returns how many iterations' blocks fit beside the other buffers that are in use in the loop."""
+    replaced = {user for load in loads for user in load.result.users() if user.name == "ttg.local_alloc"}
+    others = [
+        op
+        for op in function.walk()
+        if op.name == "ttg.local_alloc"
+        and op not in replaced
+        and (loop in op.ancestors() or any(loop in user.ancestors() for user in op.result.users()))
+    ]
+    taken = sum(math.prod(shape_of(op.result.type)) * memory_bits(op.result.type) // 8 for op in others)
+    return (limit - taken) // sum(block_bytes(block_of(load.operands[0].type)) + 8 for load in loads)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Where in the ring an iteration is: the buffers' number, and the parity of the phase in which they are full."""
+
+    slot: Value
+    phase: Value
+
+
+class _Ring:
+    """Replaces one loop. The new one carries what the old one did, the coordinates that run ahead, and its place in the ring."""
+
+    def __init__(self, loop: Operation, loads: list[Operation], slots: int, deferred: list[Operation]) -> None:
+        self.loop = loop
+        self.loads = loads
+        self.slots = slots
+        self.deferred = deferred
+        self.lag = 1 if deferred else 0
+        self.ahead = slots - self.lag
+        self.lower, self.upper, self.step = loop.operands[:3]
+        slice_ = slice_of(loop, [index for load in loads for index in operands_called(load, "indices")])
+        assert slice_ is not None
+        self.slice = slice_
+        self.size = sum(block_bytes(block_of(load.operands[0].type)) for load in loads)
+        self.build = Builder.before(loop)
+        self.buffers = [self._buffer(load) for load in loads]
+        self.full = barriers(self.build, slots)
+
+    def run(self) -> None:
+        build = self.build
+        for slot in range(self.slots):
+            build.create("ttng.init_barrier", [self._view(build, self.full, build.constant(slot, I32))], {"count": 1})
+        build.create("ttng.fence_mbarrier_init")
+        build.create("gpu.barrier")
+        ahead = self._prologue()
+        block = self._block(ahead)
+        zero = build.constant(0, I32)
+        operands = [*self.loop.operands, *ahead, zero, zero]
+        types = [value.type for value in operands[3:]]
+        loop = build.create("scf.for", operands, self.loop.attributes, types, [Region([block])])
+        results = list(loop.results)
+        places = [dot.operands[2].index - 1 for dot in self.deferred if isinstance(dot.operands[2], BlockArgument)]
+        if places:  # behind the loop, sums can be read once the products in flight are done
+            sums = [results[place] for place in places]
+            waited = build.create("ttng.warp_group_dot_wait", sums, {"pendings": 0})
+            for place, value in zip(places, waited.results, strict=True):
+                results[place] = value
+        build.create("gpu.barrier")
+        for slot in range(self.slots):
+            build.create("ttng.inval_barrier", [self._view(build, self.full, build.constant(slot, I32))])
+        build.create("gpu.barrier")
+        for old, result in zip(self.loop.results, results, strict=False):
+            result.name = old.name
+            old.replace_all_uses_with(result)
+        self.loop.drop()
+
+    # ---- buffers ----
+
+    def _buffer(self, load: Operation) -> Value:
+        tile = buffer_type(block_of(load.operands[0].type))
+        ring = MemDescType((self.slots, *tile.shape), tile.element, tile.encoding, True)
+        return self.build.value("ttg.local_alloc", (), None, ring)
+
+    @staticmethod
+    def _view(build: Builder, ring: Value, slot: Value) -> Value:
+        kind = ring.type
+        assert isinstance(kind, MemDescType)
+        return build.value(
+            "ttg.memdesc_index", [ring, slot], None, MemDescType(kind.shape[1:], kind.element, kind.encoding, True)
+        )
+
+    # ---- copies ----
+
+    def _prologue(self) -> list[Value]:
+        """Starts the copies for the first iterations; returns the carried values of the one behind them."""
+        build = self.build
+        within = build.value("arith.cmpi", [self.lower, self.upper], {"predicate": "slt"})
+        length = build.value("arith.subi", [self.upper, self.lower])
+        values: list[Value] = [self.loop.operands[2 + argument.index] for argument in self.slice.carried]
+        induction = self.lower
+        for stage in range(self.ahead):
+            inside = within
+            if stage:
+                induction = build.value("arith.addi", [induction, self.step])
+                inside = build.value("arith.andi", [within, self._is_longer(build, length, stage)])
+            values = self._copy(build, build.constant(stage, I32), induction, inside, values)
+        return values
+
+    def _is_longer(self, build: Builder, length: Value, steps: int) -> Value:
+        """Returns whether a positive length is more than some steps; unsigned, so that no range is too long."""
+        distance = build.value("arith.muli", [self.step, build.constant(steps, self.step.type)])
+        return build.value("arith.cmpi", [length, distance], {"predicate": "ugt"})
+
+    def _copy(self, build: Builder, slot: Value, induction: Value, within: Value, values: Sequence[Value]) -> list[Value]:
+        """Starts the copies of one iteration, given its carried values, and returns those of the next."""
+        mapping: dict[Value, Value] = {self.loop.body.arguments[0]: induction}
+        mapping.update(zip(self.slice.carried, values, strict=True))
+        for op in self.slice.operations:
+            build.insert(op.clone(mapping))
+        full = self._view(build, self.full, slot)
+        build.create("ttng.barrier_expect", [full, within], {"size": self.size})
+        for load, ring in zip(self.loads, self.buffers, strict=True):
+            coords = [mapping.get(index, index) for index in operands_called(load, "indices")]
+            operands = [load.operands[0], *coords, full, self._view(build, ring, slot), within]
+            build.create("ttng.async_tma_copy_global_to_local", operands)
+        terminator = self.loop.body.terminator
+        following = [terminator.operands[argument.index - 1] for argument in self.slice.carried]
+        return [mapping.get(value, value) for value in following]
+
+    # ---- the loop ----
+
+    def _block(self, ahead: list[Value]) -> Block:
+        old = self.loop.body
+        block = Block([argument.type for argument in old.arguments], [argument.name for argument in old.arguments])
+        mapping: dict[Value, Value] = dict(zip(old.arguments, block.arguments, strict=True))
+        early = [
+            block.add_argument(value.type, argument.name and f"{argument.name}_ahead")
+            for argument, value in zip(self.slice.carried, ahead, strict=True)
+        ]
+        stage = _Stage(block.add_argument(I32, "slot"), block.add_argument(I32, "phase"))
+        build = Builder(block, location=self.loop.location)
+        build.create("ttng.wait_barrier", [self._view(build, self.full, stage.slot), stage.phase])
+        views = {load: self._view(build, ring, stage.slot) for load, ring in zip(self.loads, self.buffers, strict=True)}
+        for op in old.operations[:-1]:
+            self._clone(build, op, views, mapping)
+        for dot in self.deferred:
+            product = mapping[dot.result].defining_op
+            assert product is not None
+            product.attributes["isAsync"] = True
+        if self.deferred:
+            build.create("ttng.warp_group_dot_wait", (), {"pendings": len(self.deferred)})
+        build.create("gpu.barrier")
+        following = self._refill(build, block.arguments[0], stage, early)
+        yielded = [mapping.get(value, value) for value in old.terminator.operands]
+        behind = self._next(build, stage)
+        build.create("scf.yield", [*yielded, *following, behind.slot, behind.phase])
+        return block
+
+    def _clone(self, build: Builder, op: Operation, views: dict[Operation, Value], mapping: dict[Value, Value]) -> None:
+        """Copies an operation of the old loop; loads are read from their buffers, or are the buffers."""
+        source = op.operands[0].defining_op if op.operands else None
+        if op in views:
+            copies = [user for user in op.result.users() if is_copy_to(user, views[op])]
+            if len(copies) < len(op.result.users()):
+                mapping[op.result] = read_buffer(build, op.result.type, views[op])
+        elif source is not None and source in views and is_copy_to(op, views[source]):
+            mapping[op.result] = views[source]
+        else:
+            build.insert(op.clone(mapping))
+
+    def _refill(self, build: Builder, induction: Value, stage: _Stage, values: Sequence[Value]) -> list[Value]:
+        """Starts the copies of the iteration `ahead` of this one; returns the carried values of the one behind that."""
+        left = build.value("arith.subi", [self.upper, induction])
+        within = self._is_longer(build, left, self.ahead)
+        distance = build.value("arith.muli", [self.step, build.constant(self.ahead, self.step.type)])
+        later = build.value("arith.addi", [induction, distance])
+        slot = stage.slot
+        if self.lag:
+            before = build.value("arith.subi", [slot, build.constant(1, I32)])
+            slot = build.value("arith.select", [self._is(build, slot, 0), build.constant(self.slots - 1, I32), before])
+        return self._copy(build, slot, later, within, values)
+
+    def _next(self, build: Builder, stage: _Stage) -> _Stage:
+        """Returns the place behind one, round the ring; the phase turns with it."""
+        more = build.value("arith.addi", [stage.slot, build.constant(1, I32)])
+        wraps = self._is(build, more, self.slots)
+        slot = build.value("arith.select", [wraps, build.constant(0, I32), more])
+        turn = build.value("arith.extui", [wraps], None, I32)
+        return _Stage(slot, build.value("arith.xori", [stage.phase, turn]))
+
+    @staticmethod
+    def _is(build: Builder, value: Value, number: int) -> Value:
+        return build.value("arith.cmpi", [value, build.constant(number, I32)], {"predicate": "eq"}, I1)
