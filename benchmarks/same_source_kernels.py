@@ -331,14 +331,14 @@ def matmul_grouped(
     end = 0
     for problem in range(count):
         M = tl.load(sizes + 3 * problem)
-        N = tl.load(sizes + 3 * problem + 1)
-        K = tl.load(sizes + 3 * problem + 2)
+        N = tl.multiple_of(tl.load(sizes + 3 * problem + 1), 16)
+        K = tl.multiple_of(tl.load(sizes + 3 * problem + 2), 16)
         tiles_n = tl.cdiv(N, BLOCK_N)
         begin = end
         end += tl.cdiv(M, BLOCK_M) * tiles_n
-        a = tl.load(a_addresses + problem).to(tl.pointer_type(like.dtype.element_ty))
-        b = tl.load(b_addresses + problem).to(tl.pointer_type(like.dtype.element_ty))
-        c = tl.load(c_addresses + problem).to(tl.pointer_type(like.dtype.element_ty))
+        a = tl.multiple_of(tl.load(a_addresses + problem), 16).to(tl.pointer_type(like.dtype.element_ty))
+        b = tl.multiple_of(tl.load(b_addresses + problem), 16).to(tl.pointer_type(like.dtype.element_ty))
+        c = tl.multiple_of(tl.load(c_addresses + problem), 16).to(tl.pointer_type(like.dtype.element_ty))
         for number in range(tile - begin, end - begin, tl.num_programs(0)):
             row = number // tiles_n * BLOCK_M
             column = number % tiles_n * BLOCK_N

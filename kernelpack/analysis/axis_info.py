@@ -283,6 +283,13 @@ def _same(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
     return infos[0]
 
 
+def _address(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
+    """A pointer as an integer or the other way round: both count bytes, but contiguous ones are apart by a byte or an element."""
+    divisor = infos[0].every(_pointee_bytes(op.operands[0].type))
+    rank = _rank(op.result.type)
+    return AxisInfo((1,) * rank, (divisor,) * rank, infos[0].constancy)
+
+
 def _truncate(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
     """Cutting high bits may wrap inside a group that is not aligned to its own size, and loses the sign."""
     contiguity = _gcd(infos[0].contiguity, infos[0].divisibility)
@@ -310,6 +317,8 @@ _RULES: dict[str, Rule] = {
     "arith.extsi": _same,
     "arith.extui": _same,
     "arith.trunci": _truncate,
+    "tt.int_to_ptr": _address,
+    "tt.ptr_to_int": _address,
     "tt.make_range": _range,
     "tt.splat": _splat,
     "tt.expand_dims": _expand_dims,

@@ -238,3 +238,13 @@ def test_results_have_what_holds_whatever_the_arguments_are() -> None:
     tile, number = (facts[result] for result in function.body.operations[0].results)
     assert (tile.contiguity, tile.divisibility) == ((64,), (64,))
     assert number.divisibility == (32,)  # not 512: other calls may pass anything
+
+
+def test_addresses_loaded_from_memory_keep_what_is_promised_of_them() -> None:
+    load = "%a = tt.load %t {tt.divisibility = 16 : i32} : !tt.ptr<i64>\n%u = tt.int_to_ptr %a : i64 -> !tt.ptr<f16>\n"
+    table = "%m64 = arith.extsi %m : i32 to i64\n%t = tt.int_to_ptr %m64 : i64 -> !tt.ptr<i64>\n"
+    rows = f"{RANGE}%s = tt.splat %u : !tt.ptr<f16> -> tensor<64x!tt.ptr<f16>>\n%ptr = tt.addptr %s, %r : tensor<64x!tt.ptr<f16>>, tensor<64xi32>\n"
+    assert width(table + load + rows) == 8
+    assert width(table + load.replace(" {tt.divisibility = 16 : i32}", "") + rows) == 1
+    back = "%i = tt.ptr_to_int %p : !tt.ptr<f16> -> i64\n%u = tt.int_to_ptr %i : i64 -> !tt.ptr<f16>\n"
+    assert width(back + rows) == 8
