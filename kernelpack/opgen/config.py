@@ -82,11 +82,16 @@ def aligned(
 
 @dataclass(frozen=True)
 class VariantPoint:
-    """What a config function is told: `point["HEAD_DIM"]`, `point["query"]` (as listed in `variants`), target and kernel."""
+    """What a config function is told: `point["HEAD_DIM"]`, `point["query"]` (as listed in `variants`), target and kernel.
+
+    `specialized` says whether the variant assumes what the op's `specialize` lists, as descriptors of TMA must. What Python
+    launches in development assumes nothing.
+    """
 
     known: Mapping[str, Any]
     target: Target
     kernel: str
+    specialized: bool = False
 
     def __getitem__(self, name: str) -> Any:
         return self.known[name]

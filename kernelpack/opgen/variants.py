@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelpack.backends.base import Backend, Fact, Options
@@ -182,6 +182,10 @@ class Planner:
                     )
                     if not facts and not ones:
                         continue
+                    bound = _bind(plan.launch, reached, chosen, configs, replace(point, specialized=True))
+                    if bound is None:
+                        continue
+                    signature, constexprs, options, _ = bound
                 suffix = "any" if number == 0 else "aligned" if number == 1 else f"aligned{number}"
                 variant = self._variant(
                     f"{plan.launch.kernel_name}{'-' if label else ''}{label}.{suffix}",
@@ -335,9 +339,7 @@ def _bind(
             constexprs[name] = None if isinstance(known, TensorFact) else known
         else:
             open_names.append(name)
-    full = VariantPoint(
-        {**point.known, **{k: v for k, v in constexprs.items() if k not in signature}}, point.target, point.kernel
-    )
+    full = replace(point, known={**point.known, **{k: v for k, v in constexprs.items() if k not in signature}})
     config = config_for(configs, full)
     if config is None:
         return None

@@ -33,3 +33,17 @@ def test_strides_of_dimensions_that_may_be_absent_are_aligned(tmp_path: Path) ->
     plan = plan_library([file], namespace="some", targets=["cuda:sm_80"])
     (aligned,) = (variant for variant in plan.variants if variant.plain is not None)
     assert {fact.parameter for fact in aligned.facts} == {"x", "out", "batch_stride", "row_stride", "n"}
+
+
+def test_config_functions_know_which_variants_assume_something(tmp_path: Path) -> None:
+    file = tmp_path / "last_row.py"
+    file.write_text(SOURCE.replace('kp.Config({"B": 16})', 'lambda point: kp.Config({"B": 32 if point.specialized else 16})'))
+    plan = plan_library([file], namespace="some", targets=["cuda:sm_80"])
+    assert {variant.plain is None: variant.constexprs["B"] for variant in plan.variants} == {True: 16, False: 32}
+
+
+def test_a_config_function_may_decline_the_variants_that_assume_something(tmp_path: Path) -> None:
+    file = tmp_path / "last_row.py"
+    file.write_text(SOURCE.replace('kp.Config({"B": 16})', 'lambda point: None if point.specialized else kp.Config({"B": 16})'))
+    plan = plan_library([file], namespace="some", targets=["cuda:sm_80"])
+    assert [variant.plain for variant in plan.variants] == [None]
