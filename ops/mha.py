@@ -9,7 +9,8 @@ import math
 import kernelpack as kp
 import kernelpack.language as tl
 
-LOG2_E = tl.constexpr(1.4426950408889634)
+from ._attend import LOG2_E, attend
+from ._decode import DECODE_PROGRAMS, decode_config, decode_part, decode_sum
 
 RANGES = {
     "dtypes": ("float32", "float16", "bfloat16"),
@@ -17,74 +18,6 @@ RANGES = {
     "mask": (None, "bool", "query"),
     "ranks": (3, 4),
 }
-
-
-@kp.jit
-def load_bias(pointers, counts):
-    """Loads what a mask adds to scores in units of log2(e): a bool mask's False is -inf."""
-    loaded = tl.load(pointers, mask=counts)
-    if pointers.dtype.element_ty == tl.int1:
-        bias = tl.where(loaded, 0.0, -float("inf"))
-    else:
-        bias = loaded.to(tl.float32) * LOG2_E
-    return bias
-
-
-@kp.jit
-def mask_bias(mask, rows, columns, in_rows, in_columns, stride_mm, stride_mn, BY_STRIDE: tl.constexpr):
-    """Loads a block of the mask. BY_STRIDE has code of its own for masks that are the same for all queries, and for those that
-    are contiguous along the keys: CPUs otherwise gather, element by element."""
-    inside = in_rows[:, None] & in_columns[None, :]
-    if BY_STRIDE:
-        if stride_mm == 0:
-            bias = load_bias(mask + columns * stride_mn, in_columns)[None, :] + tl.zeros_like(rows).to(tl.float32)[:, None]
-        elif stride_mn == 1:
-            bias = load_bias(mask + rows[:, None] * stride_mm + columns[None, :], inside)
-        else:
-            bias = load_bias(mask + rows[:, None] * stride_mm + columns[None, :] * stride_mn, inside)
-    else:
-        bias = load_bias(mask + rows[:, None] * stride_mm + columns[None, :] * stride_mn, inside)
-    return bias
-
-
-@kp.jit
-def attend(
-    acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d,
-    stride_kn, stride_vn, stride_mm, stride_mn,
-    start, stop, queries, keys, head_dim, value_dim, scale,
-    CAUSAL: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr, BY_STRIDE: tl.constexpr,
-):  # fmt: skip
-    """Adds the keys from `start` to `stop` to a block of queries. EDGE: some of them do not count for some queries."""
-    k_tile = key + offs_n[None, :] * stride_kn + offs_d[:, None]
-    v_tile = value + offs_n[:, None] * stride_vn + offs_d[None, :]
-    for n in range(start, stop, BLOCK_N):
-        columns = n + offs_n
-        inside = columns < keys
-        if EDGE:
-            k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=inside[None, :] & (offs_d[:, None] < head_dim), other=0.0)
-        else:
-            k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=offs_d[:, None] < head_dim, other=0.0)
-        scores = tl.dot(q, k, input_precision="ieee") * scale
-        if mask is not None:
-            scores += mask_bias(mask, offs_m, columns, offs_m < queries, inside, stride_mm, stride_mn, BY_STRIDE)
-        if EDGE:
-            counts = inside[None, :]
-            if CAUSAL:
-                counts = counts & (offs_m[:, None] >= columns[None, :])
-            scores = tl.where(counts, scores, -float("inf"))
-        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
-        # a row that has met masked keys only has the maximum -inf; its exponentials must be 0, not NaN
-        finite_max = tl.where(new_max == -float("inf"), 0.0, new_max) if EDGE or mask is not None else new_max
-        p = tl.exp2(scores - finite_max[:, None])
-        rescale = tl.exp2(row_max - finite_max)
-        row_sum = row_sum * rescale + tl.sum(p, axis=1)
-        row_max = new_max
-        if EDGE:
-            v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=inside[:, None] & (offs_d[None, :] < value_dim), other=0.0)
-        else:
-            v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=offs_d[None, :] < value_dim, other=0.0)
-        acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None], input_precision="ieee")
-    return acc, row_sum, row_max
 
 
 @kp.jit
@@ -138,6 +71,8 @@ def mha_fwd(
 
 
 def cpu_config(point):
+    if point.kernel != "mha_fwd":
+        return None
     if point["SHORT"]:
         rows, columns = 16, 16
     else:
@@ -150,6 +85,8 @@ CUDA_BLOCKS = {32: (64, 64, 4, 3), 64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256
 
 
 def cuda_config(point):
+    if point.kernel != "mha_fwd":
+        return decode_config(point)
     size, masked, exact = point["HEAD_DIM"], point["attn_mask"] is not None, point["query"] == tl.float32
     wide = exact or size == 256
     if point["SHORT"]:
@@ -168,7 +105,7 @@ def cuda_config(point):
 
 def built(config):
     """A causal call has no other mask, so its variants with one are not built."""
-    return lambda point: None if point["CAUSAL"] and point["attn_mask"] is not None else config(point)
+    return lambda point: None if point.get("CAUSAL") and point["attn_mask"] is not None else config(point)
 
 
 @kp.op(
@@ -237,17 +174,38 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
     stride_mb, stride_mh, stride_mm, stride_mn = kp.broadcast_strides(attn_mask, (batches, heads, queries, keys))
     if scale is None:
         scale = 1.0 / math.sqrt(max(head_dim, 1))
-    # blocks of 64 queries would waste more than a quarter of their work
-    short = kp.cdiv(queries, 64) * 256 > queries * 5
-    mha_fwd[lambda meta: (kp.cdiv(queries, meta["BLOCK_M"]), batches * heads)](
-        query, key, value, attn_mask, out,
-        query.stride(0) if rank == 4 else 0, query.stride(-3), query.stride(-2),
-        key.stride(0) if rank == 4 else 0, key.stride(-3), key.stride(-2),
-        value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
-        stride_mb, stride_mh, stride_mm, stride_mn,
-        heads, heads // max(kv_heads, 1), queries, keys, head_dim, value_dim, scale * LOG2_E.value,
-        HEAD_DIM=max(kp.next_power_of_2(max(head_dim, value_dim)), 32), CAUSAL=is_causal, SHORT=short,
-    )  # fmt: skip
+    group = heads // max(kv_heads, 1)
+    rows = group * queries
+    # few queries leave most of a GPU idle, unless programs share the keys of a head
+    if query.is_cuda and query.element_size() == 2 and attn_mask is None and not is_causal and rows <= 16 and keys >= 256:
+        share = kp.cdiv(keys * batches * kv_heads, DECODE_PROGRAMS)
+        chunk = max(64, min(1024, kp.cdiv(share, 64) * 64))
+        parts = kp.cdiv(keys, chunk)
+        partial = kp.empty((batches * kv_heads, parts, rows, value_dim), tl.float32, query.device)
+        weights = kp.empty((batches * kv_heads, parts, rows, 2), tl.float32, query.device)
+        decode_part[(batches * kv_heads, parts)](
+            query, key, value, partial, weights,
+            query.stride(0) if rank == 4 else 0, query.stride(-3), query.stride(-2),
+            key.stride(0) if rank == 4 else 0, key.stride(-3), key.stride(-2),
+            value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
+            kv_heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value, chunk,
+            HEAD_DIM=max(kp.next_power_of_2(max(head_dim, value_dim)), 64),
+        )  # fmt: skip
+        decode_sum[(batches * kv_heads, rows)](
+            partial, weights, out, rows, parts, value_dim, HEAD_DIM=max(kp.next_power_of_2(value_dim), 64)
+        )
+    else:
+        # blocks of 64 queries would waste more than a quarter of their work
+        short = kp.cdiv(queries, 64) * 256 > queries * 5
+        mha_fwd[lambda meta: (kp.cdiv(queries, meta["BLOCK_M"]), batches * heads)](
+            query, key, value, attn_mask, out,
+            query.stride(0) if rank == 4 else 0, query.stride(-3), query.stride(-2),
+            key.stride(0) if rank == 4 else 0, key.stride(-3), key.stride(-2),
+            value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
+            stride_mb, stride_mh, stride_mm, stride_mn,
+            heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value,
+            HEAD_DIM=max(kp.next_power_of_2(max(head_dim, value_dim)), 32), CAUSAL=is_causal, SHORT=short,
+        )  # fmt: skip
     return out
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import attention, matmul, rowwise
+from benchmarks import attention, decode, matmul, rowwise
 from benchmarks.measure import FAST_MKL, OURS, Case, Stopwatch
 from benchmarks.report import Row, main
 from tests.benchmarks import trivial
@@ -59,7 +59,7 @@ def test_contenders_that_compute_something_else_are_found() -> None:
         stopwatch.check([OURS, "stock torch", "wrong"])
 
 
-@pytest.mark.parametrize("subject", [attention, rowwise, matmul])
+@pytest.mark.parametrize("subject", [attention, decode, matmul, rowwise])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_has_its_own_name_and_its_peers(subject: object, device: str) -> None:
     cases: list[Case] = [*subject.cases(device, False), *subject.cases(device, True)]  # type: ignore[attr-defined]

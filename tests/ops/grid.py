@@ -252,6 +252,10 @@ def mha_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for make in (swapped, padded, reversed_rows):
         yield f"{make.__name__}", call((2, 3, 21, 40), (3, 50), make=make)
         yield f"{make.__name__} causal", call((2, 3, 81, 72), (3, 81), make=make, is_causal=True)
+    for heads, kv_heads, m, n, size in ((8, 2, 1, 256, 64), (4, 4, 1, 1000, 80), (12, 3, 3, 515, 128), (16, 1, 1, 300, 200)):
+        yield f"decode {m} by {n} {heads}/{kv_heads} {size}", call((2, heads, m, size), (kv_heads, n), enable_gqa=True)
+    yield "decode, one batch of many keys", call((1, 2, 1, 64), (2, 4100), make=padded)
+    yield "decode, value size differs", call((1, 2, 1, 32), (2, 700), value_size=150)
     yield "value size differs", call((1, 2, 17, 32), (2, 31), value_size=80)
     yield "scale", call((1, 2, 17, 32), (2, 31), scale=0.3)
     yield "scale 0", call((1, 2, 17, 32), (2, 31), scale=0.0)

@@ -1,0 +1,74 @@
+"""One pass of attention over keys: what blocks of queries, and programs that share a head's keys, have in common."""
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@kp.jit
+def load_bias(pointers, counts):
+    """Loads what a mask adds to scores in units of log2(e): a bool mask's False is -inf."""
+    loaded = tl.load(pointers, mask=counts)
+    if pointers.dtype.element_ty == tl.int1:
+        bias = tl.where(loaded, 0.0, -float("inf"))
+    else:
+        bias = loaded.to(tl.float32) * LOG2_E
+    return bias
+
+
+@kp.jit
+def mask_bias(mask, rows, columns, in_rows, in_columns, stride_mm, stride_mn, BY_STRIDE: tl.constexpr):
+    """Loads a block of the mask. BY_STRIDE has code of its own for masks that are the same for all queries, and for those that
+    are contiguous along the keys: CPUs otherwise gather, element by element."""
+    inside = in_rows[:, None] & in_columns[None, :]
+    if BY_STRIDE:
+        if stride_mm == 0:
+            bias = load_bias(mask + columns * stride_mn, in_columns)[None, :] + tl.zeros_like(rows).to(tl.float32)[:, None]
+        elif stride_mn == 1:
+            bias = load_bias(mask + rows[:, None] * stride_mm + columns[None, :], inside)
+        else:
+            bias = load_bias(mask + rows[:, None] * stride_mm + columns[None, :] * stride_mn, inside)
+    else:
+        bias = load_bias(mask + rows[:, None] * stride_mm + columns[None, :] * stride_mn, inside)
+    return bias
+
+
+@kp.jit
+def attend(
+    acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d,
+    stride_kn, stride_vn, stride_mm, stride_mn,
+    start, stop, queries, keys, head_dim, value_dim, scale,
+    CAUSAL: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr, BY_STRIDE: tl.constexpr,
+):  # fmt: skip
+    """Adds the keys from `start` to `stop` to a block of queries. EDGE: some of them do not count for some queries."""
+    k_tile = key + offs_n[None, :] * stride_kn + offs_d[:, None]
+    v_tile = value + offs_n[:, None] * stride_vn + offs_d[None, :]
+    for n in range(start, stop, BLOCK_N):
+        columns = n + offs_n
+        inside = columns < keys
+        if EDGE:
+            k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=inside[None, :] & (offs_d[:, None] < head_dim), other=0.0)
+        else:
+            k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=offs_d[:, None] < head_dim, other=0.0)
+        scores = tl.dot(q, k, input_precision="ieee") * scale
+        if mask is not None:
+            scores += mask_bias(mask, offs_m, columns, offs_m < queries, inside, stride_mm, stride_mn, BY_STRIDE)
+        if EDGE:
+            counts = inside[None, :]
+            if CAUSAL:
+                counts = counts & (offs_m[:, None] >= columns[None, :])
+            scores = tl.where(counts, scores, -float("inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+        # a row that has met masked keys only has the maximum -inf; its exponentials must be 0, not NaN
+        finite_max = tl.where(new_max == -float("inf"), 0.0, new_max) if EDGE or mask is not None else new_max
+        p = tl.exp2(scores - finite_max[:, None])
+        rescale = tl.exp2(row_max - finite_max)
+        row_sum = row_sum * rescale + tl.sum(p, axis=1)
+        row_max = new_max
+        if EDGE:
+            v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=inside[:, None] & (offs_d[None, :] < value_dim), other=0.0)
+        else:
+            v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=offs_d[None, :] < value_dim, other=0.0)
+        acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None], input_precision="ieee")
+    return acc, row_sum, row_max
