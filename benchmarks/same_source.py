@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import math
@@ -9,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -26,9 +27,24 @@ import kernelpack
 import kernelpack.language
 from benchmarks.measure import DTYPES, OURS, Case, Prepared, Result, measure, processes
 from benchmarks.report import Row, Table, arguments, write_json
+from kernelpack.errors import KernelpackError
 
 PEER = "triton"
 SOURCE = Path(__file__).with_name("same_source_kernels.py")
+
+
+@contextlib.contextmanager
+def _instead_of_triton() -> Iterator[None]:
+    """While this lasts, `import triton` gives kernelpack. What else is imported meanwhile stays."""
+    names = {"triton": kernelpack, "triton.language": kernelpack.language}
+    known = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    sys.modules.update(names)
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
+        sys.modules.update(known)
 
 
 def load_kernels(compiler: str) -> ModuleType:
@@ -39,8 +55,7 @@ def load_kernels(compiler: str) -> ModuleType:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        instead = {"triton": kernelpack, "triton.language": kernelpack.language} if compiler == OURS else {}
-        with mock.patch.dict(sys.modules, instead):
+        with _instead_of_triton() if compiler == OURS else contextlib.nullcontext():
             spec.loader.exec_module(module)
         sys.modules[name] = module
     return sys.modules[name]
@@ -410,7 +425,8 @@ def compile_seconds(case: Case, number: int) -> tuple[dict[str, float], str]:
         for launch in problem.launches(*tensors):
             tuned = getattr(kernels, launch.kernel)
             for config in tuned.configs:
-                tuned.fn.run(*launch.args, grid=(1,), warmup=True, **launch.kwargs, **config.all_kwargs())
+                with contextlib.suppress(KernelpackError):  # e.g. too much shared memory: the search leaves it out, too
+                    tuned.fn.run(*launch.args, grid=(1,), warmup=True, **launch.kwargs, **config.all_kwargs())
         seconds[compiler] = time.perf_counter() - start
     return seconds, case.name
 
@@ -443,6 +459,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     wanted = [case for case in cases(asked.device, asked.quick) if asked.only in case.name]
     if not wanted:
         parser.error(f"no case has {asked.only!r} in its name")
+    failed: list[str] = []
     table, compiling = Table([f"compile {case.name}" for case in wanted]), Table([])
     with tempfile.TemporaryDirectory() as folder:
         caches = {"KERNELPACK_CACHE_DIR": f"{folder}/kernelpack", "TRITON_CACHE_DIR": f"{folder}/triton"}
@@ -450,13 +467,20 @@ def main(argv: Sequence[str] | None = None) -> None:
             _compile_all(wanted, compiling, asked.jobs)
             with processes("benchmarks.same_source", None, []) as process_of:
                 for case in wanted:
-                    seconds = measure(case, process_of, asked.rounds)
+                    try:
+                        seconds = measure(case, process_of, asked.rounds)
+                    except RuntimeError as problem:
+                        failed.append(case.name)
+                        print(problem, flush=True)
+                        continue
                     for peer in case.peers:
                         table.add(Row(case.name, case.unit, case.work / seconds[OURS], peer, case.work / seconds[peer]))
     for part in (compiling, table):
         part.summarise()
     if asked.json is not None:
         write_json(asked.json, asked.device, [*table.rows, *compiling.rows])
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

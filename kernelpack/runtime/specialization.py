@@ -13,6 +13,7 @@ from kernelpack.frontend.jit import JITFunction, KernelParam
 from kernelpack.language.types import parse_type
 from kernelpack.opgen.dtypes import DTYPES
 from kernelpack.opgen.kernels import number_type
+from kernelpack.tools.tensor_descriptor import ALIGNMENT, TensorDescriptor
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,16 @@ class Specialization:
 
 
 Trait = tuple[Any, ...]
-"""What code depends on of one argument: (type, whether each of the backend's properties holds), or (None, type, constant)."""
+"""What code depends on of one argument: (type, whether each of the backend's properties holds), or (None, type, constant), or
+(TensorDescriptor, type, facts of the parameters that it becomes)."""
 
 
 class Specializer:
     """Sorts the calls of one kernel for one backend.
 
-    As in Triton: an integer is i32 where it fits, else i64; one equal to 1 becomes a compile-time constant, unless
-    `do_not_specialize` names it or its annotation gives its type; pointers and integers carry the facts that the backend knows.
+    As in Triton: an integer has the type of its annotation, else it is i32 where it fits, or i64; one equal to 1 becomes a
+    compile-time constant, unless `do_not_specialize` names it or its type is given; pointers and integers carry the facts that
+    the backend knows.
     """
 
     def __init__(self, fn: JITFunction, backend: Backend) -> None:
@@ -57,9 +60,13 @@ class Specializer:
             if is_integer and value == 1 and annotated is None and not param.do_not_specialize:
                 traits.append((None, int, 1))
                 continue
+            if type(value) is TensorDescriptor:
+                traits.append(self._descriptor(param, value))
+                values += value.parts().values()
+                continue
             kind = annotated or _type_of(self.fn, param, value)
             values.append(value)
-            properties = self._properties(kind) if annotated is None and not param.do_not_specialize else ()
+            properties = () if param.do_not_specialize else self._properties(kind)
             if not properties or param.do_not_specialize_on_alignment:
                 traits.append((kind,))
                 continue
@@ -73,6 +80,10 @@ class Specializer:
         constexprs: list[tuple[str, Any]] = []
         facts: list[Fact] = []
         for param, (kind, *rest) in zip(self.fn.params, traits, strict=True):
+            if kind is TensorDescriptor:
+                signature.append((param.name, rest[0]))
+                facts += [Fact(f"{param.name}_{part}", name, number) for part, name, number in rest[1:]]
+                continue
             if kind is None:
                 constexprs.append((param.name, rest[1]))
                 continue
@@ -80,6 +91,20 @@ class Specializer:
             held = zip(self._properties(kind), rest, strict=True) if rest else ()
             facts += [Fact(param.name, prop.name, prop.value) for prop, holds in held if holds]
         return Specialization(tuple(signature), tuple(constexprs), tuple(facts))
+
+    def _descriptor(self, param: KernelParam, value: TensorDescriptor) -> Trait:
+        """Returns what code depends on of a tensor descriptor: its type, and facts of the parameters that it becomes."""
+        element = _type_of(self.fn, param, value.base)[1:]
+        more = "" if value.padding == "zero" else f", {value.padding}"
+        facts: list[tuple[str, str, int]] = []
+        for part, number in value.parts().items():
+            is_base, is_stride = part == "base", part.startswith("stride")
+            for prop in self._properties(f"*{element}" if is_base else "i64" if is_stride else "i32"):
+                if prop.holds(number.data_ptr() if is_base else number):
+                    facts.append((part, prop.name, prop.value))
+                elif is_stride and prop.name == "tt.divisibility" and number * value.base.element_size() % ALIGNMENT == 0:
+                    facts.append((part, prop.name, max(1, ALIGNMENT // value.base.element_size())))
+        return TensorDescriptor, f"tensordesc<{element}{list(value.block_shape)}{more}>", *facts
 
     def _properties_of(self, kind: str) -> tuple[ArgumentProperty, ...]:
         """Returns the properties that arguments of a type can have."""
