@@ -19,6 +19,7 @@ from kernelpack.language.values import unwrap
 from kernelpack.runtime.kernel_cache import KernelCache
 from kernelpack.runtime.specialization import Specialization, Specializer
 from kernelpack.target import Target
+from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
 
 class Loaded(Protocol):
@@ -107,7 +108,9 @@ class Launcher:
 
     def _device(self, arguments: Sequence[Any]) -> tuple[Backend, Target]:
         """Returns the backend of the first tensor's device, and its best target there."""
-        device = next((value.device for value in arguments if hasattr(value, "data_ptr")), None)
+        device = next(
+            (value.device for value in arguments if hasattr(value, "data_ptr") or isinstance(value, TensorDescriptor)), None
+        )
         kind = device.type if device is not None else "cpu"
         found = _native(kind, knobs.CPU_TARGET.get())
         if found is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernelpack.backends.base import Fact, Options, Parameter
 from kernelpack.errors import PackError
+from kernelpack.pack.embed import kernel_row
 from kernelpack.pack.format import KernelPack, parse_pack, read_pack
 from kernelpack.pack.lock import differences, lock_text, parse_lock, read_lock
 from kernelpack.target import Target
@@ -27,6 +29,7 @@ PACK = KernelPack(
     tools={"llvm": "22.1", "assembler": "ptxas 13.5"},
     image=bytes(range(200)),
     code_sha256="ab" * 32,
+    tensor_maps=("f32; base: x; sizes: n; strides: ; box: 64; swizzle: 0; padding: zero",),
 )
 
 
@@ -119,3 +122,10 @@ def test_lock_lines_that_no_build_writes_are_refused_with_their_number() -> None
     ):
         with pytest.raises(PackError, match=rf"ops\.lock:{number}: "):
             parse_lock(text)
+
+
+def test_rows_of_libraries_hold_the_tensor_maps_by_parameter_number() -> None:
+    assert kernel_row(PACK, "&image").endswith(
+        '8, 1, 0, 12.5,\n     "pi\\n"\n     "f32; base: $0; sizes: $1; strides: ; box: 64; swizzle: 0; padding: zero\\n"},'
+    )
+    assert kernel_row(replace(PACK, tensor_maps=()), "&image").endswith("8, 1, 0, 12.5},")

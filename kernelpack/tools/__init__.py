@@ -1,0 +1,1 @@
+"""What host code makes kernels' arguments with."""
