@@ -87,7 +87,7 @@ def _layout(parser: AttributeParser, names: Sequence[str]) -> LinearLayout:
         raise parser.error("a layout needs at least one basis")
     rank = len(every[0]) if every else 1  # a buffer without a basis has one element
     # a layout covers its tile: the highest bit of any basis gives the size
-    sizes = [1 << max(basis[axis] for basis in every).bit_length() for axis in range(rank)]
+    sizes = [1 << max((basis[axis] for basis in every), default=0).bit_length() for axis in range(rank)]
     try:
         return LinearLayout.make(bases, dict(zip(dims(rank), sizes, strict=True)))
     except ValueError as problem:

@@ -29,6 +29,14 @@ def test_shared_round_trip() -> None:
     assert parse_module(str(module)).body.operations[0].body.arguments[0].type == kind
 
 
+def test_a_buffer_of_one_element_has_no_basis() -> None:
+    text = "!ttg.memdesc<1xi64, #ttg.shared_linear<{offset = []}, alignment = 16>, #ttg.shared_memory, mutable>"
+    module = parse_module(f"tt.func public @f(%x: {text}) {{\n  tt.return\n}}")
+    kind = module.body.operations[0].body.arguments[0].type
+    assert layout_of(kind).shape == (1,)
+    assert parse_module(str(module)).body.operations[0].body.arguments[0].type == kind
+
+
 @pytest.mark.parametrize(
     ("encoding", "message"),
     [
