@@ -5,6 +5,9 @@ import enum
 import kernelpack as kp
 import kernelpack.language as tl
 
+from ._blocks import activate, place_of
+from ._matmul_roles import matmul_by_roles
+
 RANGES = {
     "dtypes": ("float32", "float16", "bfloat16"),
     "bias": (None, "a"),
@@ -22,36 +25,13 @@ class Activation(enum.IntEnum):
 
 
 @kp.jit
-def activate(x, activation):
-    """Applies one of Activation, in float32; the branch is the same for a whole program."""
-    if activation == 1:
-        x = tl.where(x < 0.0, 0.0, x)
-    elif activation == 2:
-        x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-    elif activation == 3:
-        x = 0.5 * x * (1.0 + tl.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
-    elif activation == 4:
-        x = x / (1.0 + tl.exp(-x))
-    return x
-
-
-@kp.jit
-def matmul_kernel(
-    a, b, bias, out,
-    stride_ab: tl.int64, stride_am: tl.int64, stride_bb: tl.int64, stride_b: tl.int64,
-    rows, columns, depth, activation,
-    B_TRANSPOSED: tl.constexpr, FEW_ROWS: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+def matmul_block(
+    a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, rows, columns, depth, activation,
+    B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """One block of one product of a batch. Blocks that run at the same time share rows of a and columns of b: GROUP rows of
-    blocks are walked column by column. B_TRANSPOSED: b is contiguous along k, otherwise along n; stride_b belongs to the other
-    dimension. FEW_ROWS names the variants with low blocks."""
-    blocks_m, blocks_n = tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N)
-    group = tl.program_id(0) // (GROUP * blocks_n)
-    height = tl.minimum(blocks_m - group * GROUP, GROUP)
-    place = tl.program_id(0) % (GROUP * blocks_n)
-    offs_m = (group * GROUP + place % height) * BLOCK_M + tl.arange(0, BLOCK_M)
-    offs_n = place // height * BLOCK_N + tl.arange(0, BLOCK_N)
+    m, n = place_of(tl.program_id(0), tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N), GROUP)
+    offs_m = m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = n * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K)
     batch = tl.program_id(1).to(tl.int64)
     a_tile = a + batch * stride_ab + offs_m[:, None] * stride_am + offs_k[None, :]
@@ -77,19 +57,57 @@ def matmul_kernel(
         tl.store(base, activate(acc, activation).to(out.dtype.element_ty), mask=inside)
 
 
+@kp.jit
+def matmul_kernel(
+    a, b, bias, out,
+    stride_ab: tl.int64, stride_am: tl.int64, stride_bb: tl.int64, stride_b: tl.int64,
+    batches, rows, columns, depth, activation,
+    B_TRANSPOSED: tl.constexpr, FEW_ROWS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    STAGES: tl.constexpr, PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    """One block of one product of a batch, or with STAGES every PROGRAMS-th. B_TRANSPOSED: b is contiguous along k, otherwise along
+    n; stride_b belongs to the other dimension. FEW_ROWS names the variants with low blocks."""
+    if STAGES:
+        matmul_by_roles(
+            a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
+            B_TRANSPOSED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, STAGES,
+        )  # fmt: skip
+    else:
+        matmul_block(
+            a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, rows, columns, depth, activation,
+            B_TRANSPOSED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
+        )  # fmt: skip
+
+
+ONE_BLOCK = {"STAGES": 0, "PROGRAMS": 2**31 - 1}
+"""Constexprs of kernels whose programs compute one block each."""
+
+
 def cpu_config(point):
     if point["FEW_ROWS"]:
-        return kp.Config({"BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1})
-    return kp.Config({"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 256, "GROUP": 8})
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1})
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 256, "GROUP": 8})
 
 
 def cuda_config(point):
     wide = point["a"] == tl.float32
     if point["FEW_ROWS"]:
-        return kp.Config({"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 32 if wide else 64, "GROUP": 1}, num_warps=4, num_stages=3)
+        return kp.Config(
+            {**ONE_BLOCK, "BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 32 if wide else 64, "GROUP": 1}, num_warps=4, num_stages=3
+        )
     if wide:
-        return kp.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "GROUP": 8}, num_warps=4, num_stages=2)
-    return kp.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "GROUP": 8}, num_warps=4, num_stages=2)
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
+
+
+def hopper_config(point):
+    """Roles need 16-bit inputs that TMA can address."""
+    if not point.specialized or point["FEW_ROWS"] or point["a"] == tl.float32:
+        return cuda_config(point)
+    # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
+    blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8}
+    return kp.Config({**blocks, "STAGES": 4, "PROGRAMS": 132})
 
 
 @kp.op(
@@ -99,7 +117,7 @@ def cuda_config(point):
         "B_TRANSPOSED": [False, True],
         "FEW_ROWS": [False, True],
     },
-    configs={"cpu": cpu_config, "cuda": cuda_config},
+    configs={"cpu": cpu_config, "cuda": cuda_config, "cuda:sm_90a": hopper_config},
     specialize=[kp.aligned(divisible=("stride_ab", "stride_am", "stride_bb", "stride_b"))],
 )
 def matmul(a, b, bias, activation):
@@ -136,9 +154,11 @@ def matmul(a, b, bias, activation):
         (batches, rows), (stride_ab, stride_am) = kp.collapse_rows(a, ndims=2)
         stride_bb = 0
     transposed = b.stride(-1) != 1 and columns > 1
-    matmul_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), batches)](
+    matmul_kernel[
+        lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]), batches)
+    ](
         a, b, bias, out, stride_ab, stride_am, stride_bb, b.stride(-1) if transposed else b.stride(-2),
-        rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=rows <= 64,
+        batches, rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=rows <= 64 or depth == 0,
     )  # fmt: skip
     return out
 
