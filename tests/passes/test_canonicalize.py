@@ -391,3 +391,36 @@ def test_promises_stay_with_values() -> None:
         tt.return %b, %t : i32, tensor<8xi32>
         """,
     )
+
+
+def test_blocks_are_loaded_and_stored_without_axes_of_one_element() -> None:
+    arguments = "%p: !tt.ptr<f16>, %n: i32, %s: i64"
+    check(
+        canonicalize,
+        arguments,
+        """
+        %d = tt.make_tensor_descriptor %p, [%n, %n, %n], [%s, %s, %s] : <f16>, <tensor<1x4x8xf16>>
+        %x = tt.descriptor_load %d[%n, %n, %n] : !tt.tensordesc<tensor<1x4x8xf16>> -> tensor<1x4x8xf16>
+        %y = tt.reshape %x : tensor<1x4x8xf16> -> tensor<4x8xf16>
+        %z = arith.addf %y, %y : tensor<4x8xf16>
+        %w = tt.reshape %z : tensor<4x8xf16> -> tensor<1x4x8xf16>
+        tt.descriptor_store %d[%n, %n, %n], %w : !tt.tensordesc<tensor<1x4x8xf16>>, tensor<1x4x8xf16>
+        """,
+        """
+        %d = tt.make_tensor_descriptor %p, [%n, %n, %n], [%s, %s, %s] : <f16>, <tensor<1x4x8xf16>>
+        %y = tt.descriptor_load %d[%n, %n, %n] : !tt.tensordesc<tensor<1x4x8xf16>> -> tensor<4x8xf16>
+        %z = arith.addf %y, %y : tensor<4x8xf16>
+        tt.descriptor_store %d[%n, %n, %n], %z : !tt.tensordesc<tensor<1x4x8xf16>>, tensor<4x8xf16>
+        """,
+    )
+    stays(
+        canonicalize,
+        arguments,
+        """
+        %d = tt.make_tensor_descriptor %p, [%n, %n], [%s, %s] : <f16>, <tensor<1x8xf16>>
+        %x = tt.descriptor_load %d[%n, %n] : !tt.tensordesc<tensor<1x8xf16>> -> tensor<1x8xf16>
+        %y = tt.reshape %x : tensor<1x8xf16> -> tensor<8xf16>
+        %z = arith.addf %x, %x : tensor<1x8xf16>
+        tt.return %y, %z : tensor<8xf16>, tensor<1x8xf16>
+        """,
+    )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import operand, optional_operand
+from kernelpack.ir.dialects.descriptors import block_of, squeezed
 from kernelpack.ir.rewrite import Fold, Pattern, Rewriter
-from kernelpack.ir.types import FloatType, IntegerType, bit_width, element_of
+from kernelpack.ir.types import FloatType, IntegerType, bit_width, element_of, shape_of
 from kernelpack.passes.canonicalize.arithmetic import constant_of, made_by
 
 
@@ -62,10 +63,40 @@ def gather_offsets(op: Operation, build: Rewriter) -> Value | None:
     return build.value(op.name, [inner.operands[0], build.constant(total, kind)])
 
 
+def load_without_ones(op: Operation, rewriter: Rewriter) -> bool:
+    """A block whose axes of size 1 are dropped at once is loaded without them."""
+    users = op.result.users()
+    if len(users) != 1 or users[0].name != "tt.reshape" or op.result.type == users[0].result.type:
+        return False
+    if shape_of(users[0].result.type) != squeezed(block_of(op.operands[0].type).shape):
+        return False
+    loaded = rewriter.value(op.name, op.operands, op.attributes, users[0].result.type)
+    rewriter.replace(users[0], loaded)
+    rewriter.erase(op)
+    return True
+
+
+def store_without_ones(op: Operation, rewriter: Rewriter) -> bool:
+    """A block that was given axes of size 1 to be stored is stored without them."""
+    made = made_by(operand(op, "src"), "tt.reshape")
+    if made is None or shape_of(made.operands[0].type) != squeezed(block_of(op.operands[0].type).shape):
+        return False
+    if made.operands[0].type == operand(op, "src").type:
+        return False
+    desc, _, *indices = op.operands
+    rewriter.create(op.name, [desc, made.operands[0], *indices], op.attributes)
+    rewriter.erase(op)
+    return True
+
+
 FOLDS: dict[str, Sequence[Fold]] = {
     "tt.load": (load_with_known_mask,),
     "tt.atomic_rmw": (atomic_with_known_mask,),
     "tt.addptr": (gather_offsets,),
 }
 
-PATTERNS: dict[str, Sequence[Pattern]] = {"tt.store": (store_with_known_mask,)}
+PATTERNS: dict[str, Sequence[Pattern]] = {
+    "tt.store": (store_with_known_mask,),
+    "tt.descriptor_load": (load_without_ones,),
+    "tt.descriptor_store": (store_without_ones,),
+}
