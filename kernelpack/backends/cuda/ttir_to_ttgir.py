@@ -9,7 +9,7 @@ from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
 from kernelpack.backends.cuda.passes.lower_descriptors import lower_descriptors
-from kernelpack.backends.cuda.passes.overlap_products import overlap_products
+from kernelpack.backends.cuda.passes.defer_products import defer_products
 from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
 from kernelpack.backends.cuda.passes.place_shared import place_shared
 from kernelpack.backends.cuda.passes.reload_operands import reload_operands
@@ -41,7 +41,7 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     stage_shared(function)
     reload_operands(function)
     pipeline_loops(function, options.num_stages, architecture.shared_bytes)
-    overlap_products(function)
+    defer_products(function)
     lower_descriptors(function)
     _clean(module)
     fence_proxies(function)

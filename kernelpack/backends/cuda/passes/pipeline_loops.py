@@ -9,8 +9,8 @@ What the addresses of a load depend on runs ahead of the loop: it is computed S-
 carried values. Copies beyond the last iteration are masked off.
 
 A product of warpgroups that the loop only sums up stays in flight while the next iteration starts (`wait until at most one
-product is in flight` ends the body), and overlap_products computes some an iteration later. Their tiles are read for an iteration
-longer, so they have one buffer more; copies are then issued behind the first product, which they need not hold up.
+product is in flight` ends the body), and so do some that defer_products finds. Their tiles are read for an iteration longer, so
+they have one buffer more; copies are then issued behind the first product, which they need not hold up.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
-from kernelpack.backends.cuda.passes.overlap_products import find_pair
+from kernelpack.backends.cuda.passes.defer_products import PRODUCT, outlasts
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure, optional_operand
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, shape_of, with_element
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.encoding import SharedEncoding, layout_of
 
-DOTS = ("tt.dot", "ttg.fma_dot", "ttng.warp_group_dot")
+DOTS = ("tt.dot", "ttg.fma_dot", PRODUCT)
 NUM_STAGES = "tt.num_stages"
 """The attribute of a loop that asks for its own number of stages."""
 
@@ -44,9 +44,8 @@ def pipeline_loops(function: Operation, num_stages: int, shared_bytes: int = 1 <
             loads = _candidates(op, facts) if stages > 1 else []
             if loads:
                 sources = [load.op for load in loads]
-                deferred, pair = deferrable(op, sources), find_pair(op)
-                longer = bool(deferred) or (pair is not None and _lasts(pair.second.operands[1], op, sources))
-                ahead, lag = _fit(op, loads, stages - 1, int(longer), shared_bytes)
+                deferred = deferrable(op, sources)
+                ahead, lag = _fit(op, loads, stages - 1, int(_has_lasting(op, sources)), shared_bytes)
                 _Pipeline(op, loads, ahead, lag, deferred if lag else []).run()
 
 
@@ -126,7 +125,7 @@ def deferrable(loop: Operation, loads: Collection[Operation]) -> list[Operation]
     body = loop.body
     found = []
     for op in body.operations:
-        if op.name == "ttng.warp_group_dot":
+        if op.name == PRODUCT:
             total, uses = op.operands[2], op.result.uses
             if (
                 isinstance(total, BlockArgument)
@@ -137,6 +136,13 @@ def deferrable(loop: Operation, loads: Collection[Operation]) -> list[Operation]
             ):
                 found.append(op)
     return found
+
+
+def _has_lasting(loop: Operation, loads: Collection[Operation]) -> bool:
+    """Whether products may end an iteration later, as their tiles allow."""
+    products = [op for op in loop.body.operations if op.name == PRODUCT]
+    tiles = [tile for op in products for tile in op.operands[:2] if isinstance(tile.type, MemDescType)]
+    return any(map(outlasts, products)) and all(_lasts(tile, loop, loads) for tile in tiles)
 
 
 def _lasts(operand: Value, loop: Operation, loads: Collection[Operation]) -> bool:
@@ -321,7 +327,7 @@ class _Pipeline:
         views = {load.op: self._view(build, load, buffer, slot) for load, buffer in zip(self.loads, self.buffers, strict=True)}
         for op in old.operations[:-1]:
             self._clone(build, op, views, mapping)
-            if self.lag and not following and op.name == "ttng.warp_group_dot":
+            if self.lag and not following and op.name == PRODUCT:
                 following = self._copy_ahead(build, induction, slot_ahead, early)
         for dot in self.deferred:
             product = mapping[dot.result].defining_op

@@ -1,0 +1,134 @@
+"""Lets products of warpgroups run on while others are issued: each is waited for where its result is first read.
+
+    for i:                                     for i:
+        s = dot q, k[i]                            s = dot q, k[i]              in flight while copies are issued
+        p = f(s)                          =>       wait for s
+        acc = g(acc, s)                            p = f(s)
+        acc = dot p, v[i], acc                     wait for acc: done, it was issued before s
+                                                   acc = g(acc, s)
+                                                   acc = dot p, v[i], acc       in flight while the next iteration starts
+                                               wait for acc
+
+Attention is such a loop. Sums that nothing reads but their own product are pipeline_loops' matter. A product that outlasts its
+iteration reads its tile for an iteration longer: pipeline_loops gives such loops one buffer more (`outlasts` tells it where).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernelpack.ir.core import Block, Builder, Operation, Value
+from kernelpack.ir.types import MemDescType, TensorType
+
+PRODUCT = "ttng.warp_group_dot"
+WAIT = "ttng.warp_group_dot_wait"
+
+
+def outlasts(product: Operation) -> bool:
+    """Whether a product of a loop's body may end in the next iteration: its result is read there only.
+
+    Rows in registers must not be written until then; they are not where they come from a product of the same iteration, for
+    which that iteration waits first.
+    """
+    users = [user.name for user in product.result.users()]
+    assert product.parent is not None
+    in_registers = isinstance(product.operands[0].type, TensorType)
+    return users == ["scf.yield"] and (
+        not in_registers or any(op.name == PRODUCT for op in _needed_by(product.parent, product.operands[:1]))
+    )
+
+
+def _needed_by(body: Block, values: Iterable[Value]) -> set[Operation]:
+    """Returns the operations of a block that values are computed from in the same iteration."""
+    needed: set[Operation] = set()
+    pending = list(values)
+    while pending:
+        op = pending.pop().defining_op
+        if op is not None and op.parent is body and op not in needed:
+            needed.add(op)
+            pending += [operand for inner in op.walk() for operand in inner.operands]
+    return needed
+
+
+def defer_products(function: Operation) -> None:
+    """Rewrites a ttgir function in place, after loads were pipelined."""
+    for loop in list(function.walk()):
+        if loop.name != "scf.for":
+            continue
+        products = [op for op in loop.body.operations if op.name == PRODUCT]
+        if not products or any(op.attributes.get("isAsync") for op in products) or not _has_room(loop, products):
+            continue
+        carried = [product for product in products if outlasts(product)]
+        for product in products:
+            if product in carried:
+                _wait_in_next_iteration(loop, product)
+            elif product.result.uses:
+                _wait_in_this_iteration(product)
+        for product in products:
+            product.attributes["isAsync"] = True
+        _wait_behind(loop, carried)
+
+
+def _has_room(loop: Operation, products: list[Operation]) -> bool:
+    """Whether all products of a loop read tiles that the next iteration does not write: buffers from before the loop, or rings
+    in which tiles last for an iteration more than they are loaded ahead."""
+    waits = [op for op in loop.body.operations if op.name == "ttg.async_wait"]
+    if len(waits) != 1:
+        return False
+    slots = waits[0].attributes["num"] + 3
+    return all(_lasts(tile, loop, slots) for op in products for tile in op.operands[:2] if isinstance(tile.type, MemDescType))
+
+
+def _lasts(tile: Value, loop: Operation, slots: int) -> bool:
+    op = tile.defining_op
+    while op is not None and op.name == "ttg.memdesc_trans":
+        op = op.operands[0].defining_op
+    if op is not None and op.name == "ttg.memdesc_index":
+        ring = op.operands[0]
+        assert isinstance(ring.type, MemDescType)
+        return ring.type.shape[0] >= slots and ring.defining_op is not None and loop not in ring.defining_op.ancestors()
+    return op is not None and op.name == "ttg.local_alloc" and loop not in op.ancestors()
+
+
+def _first_user(value: Value, block: Block) -> Operation:
+    """Returns the first operation of a block that reads a value, itself or in what is nested in it."""
+    outer = {next(op for op in (user, *user.ancestors()) if op.parent is block) for user in value.users()}
+    return next(op for op in block.operations if op in outer)
+
+
+def _wait_in_this_iteration(product: Operation) -> None:
+    assert product.parent is not None
+    operations = product.parent.operations
+    user = _first_user(product.result, product.parent)
+    _wait(product.result, user, operations[operations.index(product) + 1 : operations.index(user)])
+
+
+def _wait_in_next_iteration(loop: Operation, product: Operation) -> None:
+    """Waits where the value that the loop carries the result in is first read."""
+    total = loop.body.arguments[product.result.uses[0][1] + 1]
+    if total.uses:
+        operations = loop.body.operations
+        user = _first_user(total, loop.body)
+        _wait(total, user, operations[operations.index(product) + 1 :] + operations[: operations.index(user)])
+
+
+def _wait(value: Value, user: Operation, between: list[Operation]) -> None:
+    """Waits for a value in front of its first user; products issued `between` may stay in flight."""
+    pendings = sum(op.name == PRODUCT for op in between)
+    wait = Builder.before(user).create(WAIT, [value], {"pendings": pendings})
+    _replace_uses(value, wait.result, wait)
+
+
+def _wait_behind(loop: Operation, products: list[Operation]) -> None:
+    """Behind the loop, nothing is in flight any more."""
+    results = [loop.results[product.result.uses[0][1]] for product in products]
+    if results:
+        wait = Builder.after(loop).create(WAIT, results, {"pendings": 0})
+        for old, new in zip(results, wait.results, strict=True):
+            _replace_uses(old, new, wait)
+
+
+def _replace_uses(old: Value, new: Value, wait: Operation) -> None:
+    for user, index in list(old.uses):
+        if user is not wait:
+            user.set_operand(index, new)
