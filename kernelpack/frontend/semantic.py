@@ -167,6 +167,9 @@ def operands(
             cure = "guard it: `if x is not None:` (decided at compile time)" if value is None else None
             raise CompilationError(f"{symbol} does not take {describe(value)}", cure=cure)
         kinds.append(value.dtype if isinstance(value, tensor) else type_of_number(value))
+    for kind in kinds:
+        if not (kind.is_ptr() or kind.is_floating() or kind.is_int()):
+            raise CompilationError(f"{symbol} does not take {kind}", cure="read a buffer with hopper.local_load first")
     left, right = kinds
     if left.is_ptr() or right.is_ptr():
         if not pointers or left.is_floating() or right.is_floating() or (left.is_ptr() and right.is_ptr() and left != right):

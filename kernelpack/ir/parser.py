@@ -384,6 +384,8 @@ class _Declarative:
                 parser.at -= 1
                 raise parser.error(f"{word!r} is not one of {', '.join(kind)}")
             self.attributes[name] = word
+        elif kind in ("i32", "i64"):  # what follows behind a colon are the operands' types
+            self.attributes[name] = parser.integer()
         else:
             self.attributes[name] = parser.attribute(self.row.attribute_defs[name])
 

@@ -77,6 +77,8 @@ class _Remover:
 
     @staticmethod
     def _is_movable(op: Operation) -> bool:
+        if len(op.results) != 1:  # one of them may be wanted elsewhere as it is
+            return False
         traits = definition(op.name).traits
         return {Trait.ELEMENTWISE, Trait.PURE} <= traits or (op.name in REARRANGING and len(op.operands) == 1)
 
