@@ -1,9 +1,14 @@
-"""Where barriers are needed: between accesses to the same shared memory of which one writes, on every path through the code."""
+"""Where barriers are needed: between accesses to the same shared memory of which one writes, on every path through the code.
+
+Goes through a module callees first. What a function does before a barrier of its own meets what its caller has not synchronised;
+what it leaves unsynchronised, its caller knows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from kernelpack.analysis.allocation import ROLE
 from kernelpack.ir.core import Block, Builder, Operation
@@ -12,111 +17,179 @@ Interval = tuple[int, int]
 """Bytes [start, end)."""
 
 
-@dataclass(frozen=True)
-class Accesses:
-    """What an operation does to shared memory.
+class Access(NamedTuple):
+    """Bytes [start, end) that an operation reads or writes."""
 
-    reads, writes   at once
-    async_writes    later, unordered; whoever reads them waits for them first, so reading behind one is no hazard by itself
-    arrivals        asynchronous writes that are complete, for the calling thread, behind the operation: others need a barrier
-    then_reads      what it reads behind a barrier of its own, which orders everything before it
+    start: int
+    end: int
+    op: Operation
+
+
+NeedsBarrier = Callable[[Operation, Operation], bool]
+"""Whether two operations that touch the same bytes, the first of them before the second, are not ordered by other means."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Accesses that some thread may still be at, as far as the others know.
+
+    reads, writes   by threads
+    async_writes    unordered, later than their operation; whoever reads them waits for them first, so reading behind one is no
+                    hazard by itself
     """
 
-    reads: tuple[Interval, ...] = ()
-    writes: tuple[Interval, ...] = ()
-    async_writes: tuple[Interval, ...] = ()
-    arrivals: tuple[Interval, ...] = ()
-    then_reads: tuple[Interval, ...] | None = None
-    is_barrier: bool = False
+    reads: frozenset[Access] = frozenset()
+    writes: frozenset[Access] = frozenset()
+    async_writes: frozenset[Access] = frozenset()
 
+    def __or__(self, other: Pending) -> Pending:
+        return Pending(self.reads | other.reads, self.writes | other.writes, self.async_writes | other.async_writes)
 
-@dataclass
-class _Pending:
-    """Accesses that some thread may still be at, as far as the others know."""
+    def moved(self, offset: int) -> Pending:
+        """Returns the accesses so many bytes further on."""
 
-    reads: set[Interval] = field(default_factory=set)
-    writes: set[Interval] = field(default_factory=set)
-    async_writes: set[Interval] = field(default_factory=set)
+        def move(accesses: Iterable[Access]) -> frozenset[Access]:
+            return frozenset(Access(start + offset, end + offset, op) for start, end, op in accesses)
 
-    def copy(self) -> _Pending:
-        return _Pending(set(self.reads), set(self.writes), set(self.async_writes))
+        return Pending(move(self.reads), move(self.writes), move(self.async_writes))
 
-    def join(self, other: _Pending) -> _Pending:
-        return _Pending(self.reads | other.reads, self.writes | other.writes, self.async_writes | other.async_writes)
-
-    def clear(self) -> None:
-        self.reads.clear()
-        self.writes.clear()
-        self.async_writes.clear()
-
-    def conflicts(self, accesses: Accesses) -> bool:
-        return (
-            _overlap(accesses.reads, self.writes)
-            or _overlap(accesses.writes, self.reads | self.writes | self.async_writes)
-            or _overlap(accesses.async_writes, self.reads | self.writes)
+    def conflicts(self, new: Pending, needs_barrier: NeedsBarrier) -> bool:
+        """Whether accesses behind these race with them."""
+        return any(
+            old.start < access.end and access.start < old.end and needs_barrier(old.op, access.op)
+            for accesses, others in (
+                (new.reads, self.writes),
+                (new.writes, self.reads | self.writes | self.async_writes),
+                (new.async_writes, self.reads | self.writes),
+            )
+            for access in accesses
+            for old in others
         )
 
-    def add(self, accesses: Accesses) -> None:
-        self.reads.update(accesses.reads)
-        self.writes.update(accesses.writes)
-        self.writes.update(accesses.arrivals)
-        self.async_writes.update(accesses.async_writes)
+
+NOTHING = Pending()
 
 
-def _overlap(new: Iterable[Interval], old: Iterable[Interval]) -> bool:
-    return any(a[0] < b[1] and b[0] < a[1] for a in new for b in old)
+@dataclass(frozen=True)
+class Accesses:
+    """What an operation, or a function, does to shared memory.
+
+    before   what it does before any barrier of its own
+    fenced   whether every path through it passes a barrier
+    behind   what of it others may still meet behind it
+    """
+
+    before: Pending = NOTHING
+    fenced: bool = False
+    behind: Pending = NOTHING
+
+    @staticmethod
+    def of(
+        op: Operation,
+        reads: Iterable[Interval] = (),
+        writes: Iterable[Interval] = (),
+        async_writes: Iterable[Interval] = (),
+        arrivals: Iterable[Interval] = (),
+    ) -> Accesses:
+        """Returns the accesses of an operation without a barrier. `arrivals` are asynchronous writes that are complete, for the
+        calling thread, behind it: others need a barrier."""
+
+        def by_op(intervals: Iterable[Interval]) -> frozenset[Access]:
+            return frozenset(Access(start, end, op) for start, end in intervals)
+
+        before = Pending(by_op(reads), by_op(writes), by_op(async_writes))
+        return Accesses(before, False, before | Pending(writes=by_op(arrivals)))
+
+    @staticmethod
+    def exchange(op: Operation, scratch: Interval) -> Accesses:
+        """Returns the accesses of an operation whose threads write, wait for each other, and read."""
+        access = frozenset([Access(*scratch, op)])
+        return Accesses(Pending(writes=access), True, Pending(reads=access))
+
+    def moved(self, offset: int) -> Accesses:
+        """Returns the accesses so many bytes further on."""
+        return Accesses(self.before.moved(offset), self.fenced, self.behind.moved(offset))
 
 
-def insert_barriers(function: Operation, accesses_of: Callable[[Operation], Accesses], barrier: str) -> None:
-    """Inserts operations called `barrier` where two accesses of different threads would race. Loops are followed round."""
-    _Inserter(accesses_of, barrier).block(function.body, _Pending())
+BARRIER = Accesses(fenced=True)
+NONE = Accesses()
+
+
+def insert_barriers(
+    function: Operation,
+    accesses_of: Callable[[Operation], Accesses],
+    barrier: str,
+    needs_barrier: NeedsBarrier = lambda first, second: True,
+) -> Accesses:
+    """Inserts operations called `barrier` where two accesses of different threads would race, and returns what the function as
+    a whole does. Loops are followed round; `accesses_of` a call is what the called function does."""
+    inserter = _Inserter(accesses_of, barrier, needs_barrier)
+    end = inserter.block(function.body, _State())
+    return Accesses(end.exposed, end.fenced, end.pending)
+
+
+@dataclass(frozen=True)
+class _State:
+    """Where control is: what is pending, what was done before any barrier, and whether each path here passed one."""
+
+    pending: Pending = NOTHING
+    exposed: Pending = NOTHING
+    fenced: bool = False
+
+    def __or__(self, other: _State) -> _State:
+        return _State(self.pending | other.pending, self.exposed | other.exposed, self.fenced and other.fenced)
+
+    def behind_barrier(self) -> _State:
+        return _State(NOTHING, self.exposed, True)
+
+    def behind(self, accesses: Accesses) -> _State:
+        exposed = self.exposed if self.fenced else self.exposed | accesses.before
+        kept = NOTHING if accesses.fenced else self.pending
+        return _State(kept | accesses.behind, exposed, self.fenced or accesses.fenced)
 
 
 class _Inserter:
-    def __init__(self, accesses_of: Callable[[Operation], Accesses], barrier: str) -> None:
+    def __init__(self, accesses_of: Callable[[Operation], Accesses], barrier: str, needs_barrier: NeedsBarrier) -> None:
         self.accesses_of = accesses_of
         self.barrier = barrier
+        self.needs_barrier = needs_barrier
 
-    def block(self, block: Block, pending: _Pending) -> _Pending:
-        """Goes through a block with what is pending before it; returns what is pending behind it."""
-        pending = pending.copy()
+    def block(self, block: Block, state: _State) -> _State:
+        """Goes through a block with the state before it; returns the state behind it."""
         for op in list(block.operations):
-            pending = self.operation(op, pending)
-        return pending
+            state = self.operation(op, state)
+        return state
 
-    def operation(self, op: Operation, pending: _Pending) -> _Pending:
-        if op.name in ("scf.for", "scf.while"):
-            return self.loop(op, pending)
-        if op.name == ROLE:  # roles start behind a barrier of all threads; between them, barriers are the kernel's own
-            self.block(op.body, _Pending())
-            return pending
-        if op.regions and op.name not in ("scf.if", "tt.reduce", "tt.scan"):
-            return self.block(op.body, pending)
+    def operation(self, op: Operation, state: _State) -> _State:
         if op.name == "scf.if":
-            behind = [self.block(region.block, pending) if region.blocks else pending.copy() for region in op.regions]
-            return behind[0].join(behind[1])
-        accesses = self.accesses_of(op)
-        if accesses.is_barrier:
-            pending.clear()
-            return pending
-        if pending.conflicts(accesses):
+            yes, no = (self.block(region.block, state) if region.blocks else state for region in op.regions)
+            return yes | no
+        if op.name == ROLE:  # roles start behind a barrier of all threads; between them, barriers are the kernel's own
+            self.block(op.body, _State())
+            return state
+        is_loop = op.name in ("scf.for", "scf.while")
+        accesses = self.loop(op) if is_loop else self.accesses_of(op)
+        if state.pending.conflicts(accesses.before, self.needs_barrier):
             Builder.before(op).create(self.barrier)
-            pending.clear()
-        if accesses.then_reads is not None:
-            pending.clear()
-            pending.reads.update(accesses.then_reads)
-        else:
-            pending.add(accesses)
-        return pending
+            state = state.behind_barrier()
+        state = state.behind(accesses)
+        for region in () if is_loop else op.regions:
+            for block in region.blocks:
+                state = self.block(block, state)
+        return state
 
-    def loop(self, op: Operation, pending: _Pending) -> _Pending:
-        """What one iteration leaves pending meets the next; barriers only take away, so this ends."""
-        around = pending
+    def loop(self, op: Operation) -> Accesses:
+        """Returns what a loop as a whole does, with barriers between its iterations: what one leaves pending meets the next.
+
+        Barriers only take away, so this ends. What is pending before the loop is waited for there, not in every iteration.
+        """
+        around = _State()
         while True:
-            behind = around
-            for region in op.regions:
-                behind = self.block(region.block, behind)
-            joined = pending.join(behind)
+            end = behind = self.block(op.regions[0].block, around)
+            if op.name == "scf.while":
+                behind = self.block(op.regions[1].block, end)
+            joined = _State() | behind
             if joined == around:
-                return joined
+                last = end if op.name == "scf.while" else joined
+                return Accesses(last.exposed, last.fenced, last.pending)
             around = joined

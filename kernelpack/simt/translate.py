@@ -186,7 +186,7 @@ class _Translation:
         return re.sub(r" #\d+$", "", line)
 
     def definition(self, line: str) -> str:
-        head = re.match(r"define (?P<kind>.*?)@(?P<name>[\w$.]+)\((?P<parameters>.*?)\)(?= \"| \{| #| !|$)", line)
+        head = re.match(r"define (?P<kind>.*?)@(?P<name>[\w$.]+)\((?P<parameters>.*?)\)(?= \"| \{| #| !| noinline|$)", line)
         assert head is not None, line
         parameters = re.sub(r" (byval\([^)]*\)|align \d+|\"[^\"]*\")", "", self.plain(head["parameters"]))
         if "ptx_kernel" not in head["kind"]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.backends.cuda.passes.place_shared import place_shared
+from kernelpack.ir.core import Operation, functions
+from kernelpack.ir.verify import verify
 from tests.analysis.ttgir import function
 
 ALLOC = "%{0} = ttg.local_alloc %x : ($T) -> $B\n"
@@ -14,11 +16,34 @@ READ = "%{0}_{1} = ttg.local_load %{0} : $M -> $T\n"
 LOOP = "%z = arith.constant 0 : i32\nscf.for %i = %z to %n step %n  : i32 {{\n{0}}}\n"
 
 
-def shape_of(body: str) -> str:
-    """Returns the operations that matter in order: W(rite), R(ead), | for barriers, { } for a loop or branch."""
-    root = function(body)
-    place_shared(root, 1 << 20)
-    letters = {"ttg.local_store": "W", "ttg.local_load": "R", "gpu.barrier": "|", "ttg.async_wait": "A"}
+LETTERS = {
+    "ttg.local_store": "W",
+    "ttg.local_load": "R",
+    "gpu.barrier": "|",
+    "ttg.async_wait": "A",
+    "tt.call": "C",
+    "ttng.init_barrier": "I",
+    "ttng.inval_barrier": "D",
+    "ttng.barrier_expect": "E",
+    "ttng.wait_barrier": "S",
+    "ttng.async_tma_copy_global_to_local": "T",
+}
+
+
+def shape_of(body: str, callee: str | None = None) -> str:
+    """Returns the operations that matter in order: W(rite), R(ead), C(all), | for barriers, { } for a loop or branch.
+
+    `callee` is the body of @g(%x: $T), which `body` calls; its operations come behind a colon.
+    """
+    root = function(body, callee)
+    module = root.parent_op
+    assert module is not None
+    place_shared(module, 1 << 20)
+    verify(module)
+    return ":".join(letters_of(root) for root in functions(module))
+
+
+def letters_of(root: Operation) -> str:
     text = ""
 
     def visit(op: object) -> None:
@@ -26,7 +51,7 @@ def shape_of(body: str) -> str:
         name = op.name  # type: ignore[attr-defined]
         if name == "ttg.local_alloc" and op.operands:  # type: ignore[attr-defined]
             text += "W"
-        text += letters.get(name, "")
+        text += LETTERS.get(name, "")
         for region in op.regions:  # type: ignore[attr-defined]
             text += "{"
             for block in region.blocks:
@@ -77,8 +102,10 @@ def test_one_barrier_serves_several() -> None:
 
 def test_the_next_iteration_meets_this_one() -> None:
     assert shape_of(EMPTY.format("a") + LOOP.format(STORE.format("a") + READ.format("a", 0))) == "{|W|R}"
-    # only one hazard goes round
-    assert shape_of(EMPTY.format("a") + STORE.format("a") + LOOP.format(READ.format("a", 0))) == "W{|R}"
+    # what every iteration meets once is waited for before the first
+    assert shape_of(EMPTY.format("a") + STORE.format("a") + LOOP.format(READ.format("a", 0))) == "W|{R}"
+    inside = "gpu.barrier\n" + READ.format("a", 0)
+    assert shape_of(EMPTY.format("a") + STORE.format("a") + LOOP.format(inside)) == "W{|R}"
 
 
 def test_a_barrier_of_the_user_counts() -> None:
@@ -101,3 +128,80 @@ def test_copies_that_have_arrived_are_seen_by_others_behind_a_barrier() -> None:
     # the buffer is filled again only when everybody has read it
     again = body + copy.replace("LAYOUT", layout).replace("%t", "%u")
     assert shape_of(again) == "A|R|"
+
+
+# ---- loops ----
+
+
+def test_what_a_condition_reads_last_is_known_behind_its_loop() -> None:
+    body = (
+        EMPTY.format("a")
+        + "scf.while : () -> () {\n"
+        + READ.format("a", 0)
+        + "scf.condition(%c)\n} do {\ngpu.barrier\nscf.yield\n}\n"
+        + STORE.format("a")
+    )
+    assert shape_of(body) == "{R}{|}|W"
+
+
+# ---- calls ----
+
+CALL = "tt.call @g(%x) : ($T) -> ()\n"
+CALLEE_WRITES = EMPTY.format("b") + STORE.format("b")
+CALLEE_WRITES_AND_READS = CALLEE_WRITES + READ.format("b", 0)
+
+
+def test_a_caller_waits_before_its_bytes_are_a_callee_s() -> None:
+    body = EMPTY.format("a") + STORE.format("a") + READ.format("a", 0) + CALL
+    assert shape_of(body, CALLEE_WRITES) == "W|R|C:W"
+    # a callee that begins with a barrier of its own needs none
+    assert shape_of(body, "gpu.barrier\n" + CALLEE_WRITES) == "W|RC:|W"
+
+
+def test_what_a_callee_leaves_unsynchronised_is_known_to_its_caller() -> None:
+    behind = EMPTY.format("a") + STORE.format("a")
+    assert shape_of(CALL + behind, CALLEE_WRITES_AND_READS) == "C|W:W|R"
+    assert shape_of(CALL + behind, CALLEE_WRITES_AND_READS + "gpu.barrier\n") == "CW:W|R|"
+
+
+def test_a_callee_that_touches_nothing_is_no_hazard() -> None:
+    body = EMPTY.format("a") + STORE.format("a") + CALL + READ.format("a", 0)
+    assert shape_of(body, "") == "WC|R:"
+    assert shape_of(body, "gpu.barrier\n") == "WCR:|"
+    # a barrier on one path only orders nothing
+    assert shape_of(body, "scf.if %c {\ngpu.barrier\n}\n") == "WC|R:{|}{}"
+
+
+def test_buffers_that_live_across_a_call_are_not_the_callee_s() -> None:
+    body = EMPTY.format("a") + STORE.format("a") + CALL + READ.format("a", 0)
+    assert shape_of(body, CALLEE_WRITES) == "WC|R:W"
+
+
+def test_a_call_in_a_loop_meets_its_next_iteration() -> None:
+    assert shape_of(LOOP.format(CALL), CALLEE_WRITES) == "{|C}:W"
+    assert shape_of(LOOP.format(CALL), CALLEE_WRITES_AND_READS) == "{|C}:W|R"
+    assert shape_of(LOOP.format(CALL), CALLEE_WRITES_AND_READS + "gpu.barrier\n") == "{C}:W|R|"
+
+
+# ---- asynchronous copies that arrive at mbarriers ----
+
+LAYOUT_OF_ONE = "#ttg.shared_linear<{offset = []}, alignment = 16>"
+MBARRIER = f"!ttg.memdesc<1xi64, {LAYOUT_OF_ONE}, #ttg.shared_memory, mutable>"
+NEW = f'%bar = ttg.local_alloc : () -> {MBARRIER}\n"ttng.init_barrier"(%bar) <{{count = 1 : i32}}> : ({MBARRIER}) -> ()\n'
+WAIT = f'%p0 = arith.constant 0 : i32\n"ttng.wait_barrier"(%bar, %p0) : ({MBARRIER}, i32) -> ()\n'
+EXPECT = f'"ttng.barrier_expect"(%bar) <{{size = 1024 : i32}}> : ({MBARRIER}) -> ()\n'
+END = f"ttng.inval_barrier %bar : {MBARRIER}\n"
+
+
+def test_uses_of_an_mbarrier_meet_its_beginning_and_its_end_only() -> None:
+    assert shape_of(NEW + EXPECT + WAIT + EXPECT + END) == "I|ESE|D"
+    assert shape_of(NEW + LOOP.format(EXPECT + WAIT) + END) == "I|{ES}|D"
+
+
+def test_one_thread_begins_and_ends_the_lives_of_mbarriers() -> None:
+    again = f'"ttng.init_barrier"(%bar) <{{count = 2 : i32}}> : ({MBARRIER}) -> ()\n'
+    assert shape_of(NEW + END + again + WAIT) == "IDI|S"
+
+
+def test_bytes_of_a_tile_become_an_mbarrier_behind_a_barrier() -> None:
+    assert shape_of(ALLOC.format("a") + "%r = ttg.local_load %a : $B -> $T\n" + NEW) == "W|R|I"

@@ -13,10 +13,17 @@ BUFFER = f"!ttg.memdesc<256xf32, #ttg.shared_linear<{{offset = [{_OFFSETS}]}}, a
 MUTABLE = BUFFER.replace("shared_memory>", "shared_memory, mutable>")
 
 
-def function(body: str) -> Operation:
-    """Returns a function; T, B and M in the text stand for the types of a 1 KB tile, of its buffer and of a mutable buffer."""
+def function(body: str, callee: str | None = None) -> Operation:
+    """Returns a function; T, B and M in the text stand for the types of a 1 KB tile, of its buffer and of a mutable buffer.
+
+    `callee` is the body of a function @g(%x: $T, ...) of the same module.
+    """
+    text = f"tt.func public @f(%x: $T, %n: i32, %c: i1) {{\n{body}\ntt.return\n}}\n"
+    if callee is not None:
+        condition = "%c0 = arith.constant 0 : i32\n%c = arith.cmpi eq, %c0, %c0 : i32\n"
+        text += f"tt.func private @g(%x: $T) attributes {{noinline = true}} {{\n{condition}{callee}\ntt.return\n}}\n"
     for short, kind in (("$T", TILE), ("$B", BUFFER), ("$M", MUTABLE)):
-        body = body.replace(short, kind)
-    module = parse_module(f"tt.func public @f(%x: {TILE}, %n: i32, %c: i1) {{\n{body}\ntt.return\n}}")
+        text = text.replace(short, kind)
+    module = parse_module(text)
     verify(module)
     return entry_function(module)

@@ -16,6 +16,7 @@ from kernelpack.backends.cuda.driver import device_capability, gpus
 from kernelpack.backends.cuda.jit import LoadedImage
 from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx, llir_to_ptx_image
 from kernelpack.backends.cuda.lowering import LOWERINGS
+from kernelpack.backends.cuda.lowering.calls import why_inlined
 from kernelpack.backends.cuda.passes.lower_descriptors import DESCRIPTORS
 from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
 from kernelpack.backends.cuda.tensor_map import tensor_map_of
@@ -158,6 +159,8 @@ class CUDABackend(Backend):
     def supports(self, op: Operation, target: Target) -> str | None:
         if (op.name in DESCRIPTORS or op.name == "tt.make_tensor_descriptor") and architecture_of(target).has_tma:
             return None
+        if op.name == "tt.call" and (reason := why_inlined(op)) is not None:
+            return reason
         if op.name not in LOWERINGS and op.name not in _STRUCTURE:
             return "the CUDA backend has no lowering for it"
         if (op.name.startswith("ttng.") or op.name == "ttg.warp_specialize") and target.arch != "sm_90a":

@@ -10,6 +10,8 @@ from kernelpack.ir.types import TOKEN, MemDescType, TensorType, Type, shape_of
 
 OFFSET = "allocation.offset"
 """The attribute that says where in shared memory an allocation, or an operation's scratch space, lies: bytes."""
+SHARED = "ttg.shared"
+"""The attribute of a called function that says how many bytes of shared memory it needs from where its caller says."""
 STRIDE = "allocation.stride"
 """How many bytes further each copy of a role has its own, where several run the operation."""
 

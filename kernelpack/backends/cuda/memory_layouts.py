@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import optional_operand, pointee_of
-from kernelpack.ir.types import TensorType, Type, bit_width, shape_of
+from kernelpack.ir.types import TensorType, Type, bit_width, is_pointer, shape_of
 from kernelpack.layout.families import LANES, spread
 from kernelpack.layout.linear import LinearLayout
 
@@ -103,6 +104,17 @@ def _reduced_axes(function: Operation) -> dict[tuple[int, ...], frozenset[int]]:
 def default_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
     """Returns the layout of a tile that nothing else decides."""
     return spread(shape, 1, tuple(reversed(range(len(shape)))), num_warps)
+
+
+def boundary_layout(shape: tuple[int, ...], signature: Sequence[Type], num_warps: int) -> LinearLayout:
+    """Returns the layout in which tiles of a shape pass between functions: rows in vectors, as most of memory is accessed.
+
+    `signature` are the types of all arguments and results: the widest of that shape decides.
+    """
+    tiles = [kind for kind in signature if shape_of(kind) == shape]
+    bits = max(memory_bits(pointee_of(kind) if is_pointer(kind) else kind) for kind in tiles)
+    share = max(1, math.prod(shape) // (num_warps * LANES))
+    return spread(shape, min(share, shape[-1], VECTOR_BITS // bits), tuple(reversed(range(len(shape)))), num_warps)
 
 
 @dataclass(frozen=True)

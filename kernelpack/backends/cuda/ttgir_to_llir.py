@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kernelpack.backends.base import Lowered
 from kernelpack.backends.cuda.architectures import architecture_of
-from kernelpack.backends.cuda.lowering import lower_function
-from kernelpack.ir.core import Operation, entry_function
+from kernelpack.backends.cuda.lowering import lower_module
+from kernelpack.ir.core import Operation
 
 
 def ttgir_to_llir(module: Operation, lowered: Lowered) -> str:
     """Returns the kernel as an LLVM IR module for NVPTX, not yet optimised."""
-    return lower_function(entry_function(module), architecture_of(lowered.target), lowered.options)
+    return lower_module(module, architecture_of(lowered.target), lowered.options)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from kernelpack.backends.base import Lowered
-from kernelpack.backends.cuda.architectures import architecture_of
+from kernelpack.analysis.call_graph import CallGraph
+from kernelpack.backends.base import Lowered, Options
+from kernelpack.backends.cuda.architectures import Architecture, architecture_of
 from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
 from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots
+from kernelpack.backends.cuda.passes.defer_products import defer_products
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
 from kernelpack.backends.cuda.passes.lower_descriptors import lower_descriptors
-from kernelpack.backends.cuda.passes.defer_products import defer_products
 from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
+from kernelpack.backends.cuda.passes.pipeline_tma import pipeline_tma
 from kernelpack.backends.cuda.passes.place_shared import place_shared
 from kernelpack.backends.cuda.passes.reload_operands import reload_operands
 from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
@@ -28,25 +30,13 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     """Returns the ttgir module of a ttir module. Raises OutOfResources where the target has too little shared memory."""
     module = module.clone()
     architecture, options = architecture_of(lowered.target), lowered.options
-    function = entry_function(module)
-    check_roles(function)
-    tensor_maps = hoist_descriptors(function)
-    decompose_dots(function)
-    if architecture.has_wgmma:
-        select_warpgroup_dots(function, options.num_warps)
-    assign_layouts(function, options.num_warps)
-    _clean(module)
-    remove_conversions(function)
-    split_reductions(function)
-    stage_shared(function)
-    reload_operands(function)
-    pipeline_loops(function, options.num_stages, architecture.shared_bytes)
-    defer_products(function)
-    lower_descriptors(function)
-    _clean(module)
-    fence_proxies(function)
-    shared = place_shared(function, architecture.shared_bytes)
-    num_warps = warps_of(function, options.num_warps)
+    kernel = entry_function(module)
+    check_roles(kernel)
+    tensor_maps = hoist_descriptors(kernel)
+    for function in CallGraph(module).callers_first():
+        _lower(function, module, architecture, options)
+    shared = place_shared(module, architecture.shared_bytes, options.num_stages)
+    num_warps = warps_of(kernel, options.num_warps)
     module.attributes.update(
         {
             "ttg.num-warps": num_warps,
@@ -63,6 +53,25 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
         threads=num_warps * LANES,
     )
     return module
+
+
+def _lower(function: Operation, module: Operation, architecture: Architecture, options: Options) -> None:
+    """Runs the passes over one function of a module in place."""
+    decompose_dots(function)
+    if architecture.has_wgmma and function is entry_function(module):  # wgmma does not overlap across calls (ptxas, C7510)
+        select_warpgroup_dots(function, options.num_warps)
+    assign_layouts(function, options.num_warps)
+    _clean(module)
+    remove_conversions(function)
+    split_reductions(function)
+    stage_shared(function)
+    reload_operands(function)
+    pipeline_loops(function, options.num_stages, architecture.shared_bytes)
+    defer_products(function)
+    pipeline_tma(function, options.num_stages, architecture.shared_bytes)
+    lower_descriptors(function)
+    _clean(module)
+    fence_proxies(function)
 
 
 def _clean(module: Operation) -> None:

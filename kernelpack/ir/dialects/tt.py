@@ -268,7 +268,7 @@ TT = Dialect(
             results=None,
             attributes=[attr("callee", "str")],
             check=_check_call,
-            effects=[Effect.READ_GLOBAL, Effect.WRITE_GLOBAL, Effect.OTHER],
+            effects=[Effect.READ_GLOBAL, Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER],
         ),
         row(
             "tt.get_program_id",

@@ -120,7 +120,18 @@ def test_too_much_shared_memory_names_tile_line_and_cure() -> None:
     assert "needs 262144 bytes of shared memory, the target has 101376" in text
     assert "131072 bytes for a tile of 256x256xf16" in text
     assert "test_backend.py" in text
-    assert "num_stages" in text
+    assert "make the blocks smaller" in text
+    assert "num_stages" not in text  # nothing is loaded ahead
+
+
+def test_too_many_stages_are_named() -> None:
+    product = Product(shape=(256, 256, 512), block=(128, 128, 64), num_stages=5).launch()
+    with pytest.raises(OutOfResources) as raised:
+        product.compile("cuda:sm_86")
+    text = str(raised.value)
+    assert "the largest users are 81920 bytes for a tile of 5x128x64xbf16 at " in text
+    assert "kernels.py" in text
+    assert "lower num_stages (now 5)" in text
 
 
 # ---- libraries ----

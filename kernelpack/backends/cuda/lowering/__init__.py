@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.analysis.call_graph import CallGraph
 from kernelpack.backends.base import Options
 from kernelpack.backends.cuda.architectures import Architecture
 from kernelpack.backends.cuda.lowering.atomics import ATOMICS
+from kernelpack.backends.cuda.lowering.calls import CALLS, begin_function, end_function
 from kernelpack.backends.cuda.lowering.control_flow import CONTROL_FLOW
 from kernelpack.backends.cuda.lowering.dot import DOT
 from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE, lower_elementwise
@@ -40,6 +42,7 @@ LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
     **MBARRIER,
     **TMA,
     **WARP_SPECIALIZE,
+    **CALLS,
 }
 
 
@@ -47,15 +50,55 @@ TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
 """CUtensorMap of cuda.h."""
 
 
-def lower_function(function: Operation, architecture: Architecture, options: Options) -> str:
-    """Returns the LLVM IR module of a kernel: a `ptx_kernel` function that takes the function's parameters in order and nothing else."""
+def lower_module(module: Operation, architecture: Architecture, options: Options) -> str:
+    """Returns the LLVM IR module of a kernel and the functions that it calls. The kernel is a `ptx_kernel` function that takes
+    the ttir parameters in order, and nothing else."""
     debug = DebugInfo(first=2)
-    subprogram = debug.function(function.attributes["sym_name"], function.location)
+    declarations: set[str] = set()
+    definitions: list[str] = []
+    for function in CallGraph(module).order:
+        subprogram = debug.function(function.attributes["sym_name"], function.location)
+        state = _new_state(function, architecture, options, debug, subprogram)
+        attached = "" if subprogram is None else f" !dbg !{subprogram}"
+        is_kernel = function.attributes.get("sym_visibility") == "public"
+        head = _begin_kernel(state, function) if is_kernel else begin_function(state, function)
+        if any(op.name in WGMMA for op in function.walk()):
+            state.warpgroup()
+        state.block(function.body)
+        state.attach(function.location)
+        end_function(state, function)
+        declarations |= state.emit.declarations
+        definitions += [f"{head}{attached} {{", "entry:", *state.emit.lines, "}", ""]
+    return "\n".join(
+        [
+            'target triple = "nvptx64-nvidia-cuda"',
+            "",
+            "@shared_memory = external addrspace(3) global [0 x i8], align 1024",
+            "",
+            *sorted(declarations),
+            "",
+            *definitions,
+            "!0 = distinct !{!0, !1}",
+            '!1 = !{!"llvm.loop.unroll.disable"}',
+            *debug.lines(),
+            "",
+        ]
+    )
+
+
+def _new_state(
+    function: Operation, architecture: Architecture, options: Options, debug: DebugInfo, subprogram: int | None
+) -> Lowering:
     state = Lowering(
         architecture, options, AxisInfoAnalysis(function), LOWERINGS, lambda location: debug.at(subprogram, location)
     )
     state.num_warps = warps_of(function, options.num_warps)
-    state.emit.attachment = state.attachment(function.location)
+    state.attach(function.location)
+    return state
+
+
+def _begin_kernel(state: Lowering, function: Operation) -> str:
+    """Defines a kernel's parameters and returns how its definition begins."""
     parameters = []
     for argument, facts in zip(function.body.arguments, argument_facts(function), strict=True):
         name = f"%{argument.name or f'arg{argument.index}'}"
@@ -69,11 +112,12 @@ def lower_function(function: Operation, architecture: Architecture, options: Opt
         if argument.type == I1:
             value = state.emit.compare("icmp", "ne", value, Val("i8", "0"))
         state[argument] = [value]
-    if any(op.name in WGMMA for op in function.walk()):
-        state.warpgroup()
-    state.block(function.body)
-    state.emit.line("ret void")
-    return _module(function.attributes["sym_name"], parameters, state, subprogram, debug, bool(roles_of(function)))
+    limits = [f'"nvvm.reqntid"="{32 * state.num_warps}"']
+    if roles_of(function):  # with setmaxnreg, the assembler must know what a thread starts with
+        limits.append('"nvvm.minctasm"="1"')
+    if state.options.maxnreg is not None:
+        limits.append(f'"nvvm.maxnreg"="{state.options.maxnreg}"')
+    return f"define ptx_kernel void @{function.attributes['sym_name']}({', '.join(parameters)}) {' '.join(limits)}"
 
 
 def parameter_type(kind: Type) -> str:
@@ -81,32 +125,3 @@ def parameter_type(kind: Type) -> str:
     if isinstance(kind, PointerType):
         return GLOBAL
     return "i8" if kind == I1 else llvm_type(kind)
-
-
-def _module(name: str, parameters: list[str], state: Lowering, subprogram: int | None, debug: DebugInfo, roles: bool) -> str:
-    options = state.options
-    limits = [f'"nvvm.reqntid"="{32 * state.num_warps}"']
-    if roles:  # with setmaxnreg, the assembler must know what a thread starts with
-        limits.append('"nvvm.minctasm"="1"')
-    if options.maxnreg is not None:
-        limits.append(f'"nvvm.maxnreg"="{options.maxnreg}"')
-    attached = "" if subprogram is None else f" !dbg !{subprogram}"
-    return "\n".join(
-        [
-            'target triple = "nvptx64-nvidia-cuda"',
-            "",
-            "@shared_memory = external addrspace(3) global [0 x i8], align 1024",
-            "",
-            *sorted(state.emit.declarations),
-            "",
-            f"define ptx_kernel void @{name}({', '.join(parameters)}) {' '.join(limits)}{attached} {{",
-            "entry:",
-            *state.emit.lines,
-            "}",
-            "",
-            "!0 = distinct !{!0, !1}",
-            '!1 = !{!"llvm.loop.unroll.disable"}',
-            *debug.lines(),
-            "",
-        ]
-    )

@@ -86,6 +86,10 @@ class Lowering:
         for op in block.operations[:-1]:
             self.operation(op)
 
+    def attach(self, location: Location) -> None:
+        """Gives the instructions that follow a source location."""
+        self.emit.attachment = self.attachment(location)
+
     def operation(self, op: Operation) -> None:
         outer = self.emit.attachment
         self.emit.attachment = self.attachment(op.location) or outer

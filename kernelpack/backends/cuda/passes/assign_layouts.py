@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.cuda.memory_layouts import choose_memory_layouts, default_layout
+from kernelpack.backends.cuda.memory_layouts import boundary_layout, choose_memory_layouts, default_layout
 from kernelpack.backends.cuda.passes.materialize import Materializer, free_values
 from kernelpack.backends.cuda.roles import scopes
 from kernelpack.backends.cuda.tensor_core import accumulator_layout, operand_layouts
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, definition
-from kernelpack.ir.types import TensorType, shape_of
+from kernelpack.ir.types import FunctionType, TensorType, shape_of
 from kernelpack.layout.encoding import layout_of, with_layout
 from kernelpack.layout.families import scan
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import REARRANGING, operand_layout, remove_dim, result_layout
 
 DOTS = ("tt.dot", "ttng.warp_group_dot")
-BROADCAST, WEAK, MEMORY, DOT = range(4)
-"""How strongly a layout is wanted: copies that a broadcast made up, nobody in particular, an access to memory, a tensor core."""
+BROADCAST, WEAK, MEMORY, DOT, BOUNDARY = range(5)
+"""How strongly a layout is wanted: copies that a broadcast made up, nobody in particular, an access to memory, a tensor core,
+and what goes into called functions and comes out of them, which has one layout for all."""
 
 
 def assign_layouts(function: Operation, num_warps: int) -> None:
@@ -42,6 +43,8 @@ class _Assigner:
         self.changed = False
 
     def run(self) -> None:
+        for argument, layout in zip(self.function.body.arguments, self._boundary(self.function)[0], strict=True):
+            self._wish(argument, layout, BOUNDARY)
         self._propagate()
         self._ask_users()
         self._propagate()
@@ -50,11 +53,22 @@ class _Assigner:
         for value in list(_values(self.function)):
             if isinstance(value.type, TensorType):
                 value.type = with_layout(value.type, self.homes[value][0])
+        self._retype()
         convert = Materializer(self.free)
         for op in operations:
             for index, wanted in enumerate(self._requirements(op)):
                 if wanted is not None and layout_of(op.operands[index]) != wanted:
                     op.set_operand(index, convert(op.operands[index], wanted))
+
+    def _retype(self) -> None:
+        """Writes the encodings of what passes between functions into the function's type."""
+        if self.function.name == "tt.func":
+            body = self.function.body
+            results = zip(body.terminator.operands, self._boundary(self.function)[1], strict=True)
+            self.function.attributes["function_type"] = FunctionType(
+                tuple(argument.type for argument in body.arguments),
+                tuple(value.type if layout is None else with_layout(value.type, layout) for value, layout in results),
+            )
 
     # ---- where layouts come from ----
 
@@ -79,6 +93,9 @@ class _Assigner:
             self._wish(op.result, self.memory.get(op), MEMORY)
         elif op.name in DOTS:
             self._wish(op.result, self.dots[op], DOT)
+        elif op.name == "tt.call":
+            for result, layout in zip(op.results, self._boundary(op)[1], strict=True):
+                self._wish(result, layout, BOUNDARY)
         elif op.name == "ttng.warp_group_dot_wait":
             for value, result in zip(op.operands, op.results, strict=True):
                 self._copy(value, result)
@@ -189,6 +206,10 @@ class _Assigner:
             return [*self.operands[op], layout_of(op.result)]
         if op.name == "ttng.warp_group_dot_wait":
             return [layout_of(result) for result in op.results]
+        if op.name == "tt.call":
+            return self._boundary(op)[0]
+        if op.name == "tt.return":
+            return self._boundary(self.function)[1]
         if op.name == "tt.reduce":
             home = self._strongest(op.operands)
             return all_of(home[0] if home is not None else layout_of(op.operands[0]))
@@ -202,6 +223,18 @@ class _Assigner:
         if op.name == "tt.scan" or Trait.ELEMENTWISE in definition(op.name).traits:
             return all_of(layout_of(op.results[0]))
         return [None] * len(tiles)
+
+    def _boundary(self, op: Operation) -> tuple[list[LinearLayout | None], list[LinearLayout | None]]:
+        """Returns the layouts of what goes into a function, or a call of it, and comes out; None for scalars."""
+        given: Sequence[Value] = op.operands if op.name == "tt.call" else op.body.arguments
+        returned: Sequence[Value] = op.results if op.name == "tt.call" else op.body.terminator.operands
+        signature = [value.type for value in (*given, *returned)]
+
+        def layouts(values: Sequence[Value]) -> list[LinearLayout | None]:
+            shapes = [shape_of(value.type) if isinstance(value.type, TensorType) else None for value in values]
+            return [None if shape is None else boundary_layout(shape, signature, self.num_warps) for shape in shapes]
+
+        return layouts(given), layouts(returned)
 
     @staticmethod
     def _yield_requirements(op: Operation) -> list[LinearLayout | None]:

@@ -1,20 +1,24 @@
-"""Gives every buffer its place in shared memory and inserts the barriers that sharing needs: the last passes over ttgir."""
+"""Gives every buffer its place in shared memory and inserts the barriers that sharing needs: the last passes over ttgir.
+
+Functions come before their callers: a call needs the bytes that the called function uses, and passes down where they begin.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from kernelpack.analysis.alias import Aliases, buffer_aliases
-from kernelpack.analysis.allocation import Allocation, Buffer, allocate
-from kernelpack.analysis.membar import Accesses, Interval
-from kernelpack.analysis.membar import insert_barriers as insert
-from kernelpack.backends.cuda.dialect import OFFSET, STRIDE
+from kernelpack.analysis.allocation import Allocation, allocate
+from kernelpack.analysis.call_graph import CallGraph
+from kernelpack.analysis.membar import Accesses, insert_barriers
+from kernelpack.backends.cuda.dialect import OFFSET, SHARED, STRIDE
 from kernelpack.backends.cuda.memory_layouts import memory_bits
 from kernelpack.backends.cuda.roles import copies_of
 from kernelpack.backends.cuda.scratch import scratch_bytes
-from kernelpack.errors import OutOfResources
-from kernelpack.ir.core import Operation
-from kernelpack.ir.dialect import Effect, attribute, definition
+from kernelpack.backends.cuda.shared_accesses import SharedAccesses, needs_barrier
+from kernelpack.errors import OutOfResources, SourceLocation
+from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.types import MemDescType
 from kernelpack.layout.encoding import SharedEncoding
 
@@ -34,77 +38,92 @@ def alignment_of(op: Operation) -> int:
     return encoding.alignment if isinstance(encoding, SharedEncoding) else 1
 
 
-def place_shared(function: Operation, limit: int) -> int:
-    """Writes `allocation.offset` to every operation that uses shared memory, inserts barriers, and returns the bytes needed.
+@dataclass(frozen=True)
+class Placed:
+    """A function whose shared memory has been placed: where its buffers lie from its own beginning, and what it does to them."""
 
-    Raises OutOfResources where that is more than `limit`.
+    allocation: Allocation
+    alignment: int
+    accesses: Accesses
+
+
+def place_shared(module: Operation, limit: int, num_stages: int = 1) -> int:
+    """Writes `allocation.offset` to every operation that uses shared memory, `ttg.shared` to called functions, inserts barriers,
+    and returns the bytes that the kernel needs.
+
+    Raises OutOfResources where that is more than `limit`; it names the biggest users, and what to lower.
     """
-    allocation = allocate(function, lambda op: bytes_of(op) * copies_of(op), alignment_of)
-    if allocation.size > limit:
-        raise _too_much(allocation, limit)
+    graph = CallGraph(module)
+    placed: dict[Operation, Placed] = {}
+    for function in graph.order:
+        placed[function] = _place(function, {call: placed[graph.callees[call]] for call in graph.calls[function]})
+        if function.attributes.get("sym_visibility") != "public":
+            function.attributes[SHARED] = placed[function].allocation.size
+    kernel = entry_function(module)
+    size = placed[kernel].allocation.size
+    if size > limit:
+        raise _too_much(size, limit, list(_users(kernel, graph, placed)), num_stages)
+    return size
+
+
+def _place(function: Operation, calls: Mapping[Operation, Placed]) -> Placed:
+    def total(op: Operation) -> int:
+        return calls[op].allocation.size if op in calls else bytes_of(op) * copies_of(op)
+
+    def alignment(op: Operation) -> int:
+        return calls[op].alignment if op in calls else alignment_of(op)
+
+    allocation = allocate(function, total, alignment)
     for op, offset in allocation.offsets.items():
         op.attributes[OFFSET] = offset
         if copies_of(op) > 1:
             op.attributes[STRIDE] = bytes_of(op)
-    _insert_barriers(function, allocation)
-    return allocation.size
+    accesses_of = SharedAccesses(function, allocation, lambda call: calls[call].accesses.moved(allocation.offsets.get(call, 0)))
+    accesses = insert_barriers(function, accesses_of, "gpu.barrier", needs_barrier)
+    return Placed(allocation, max(map(alignment, allocation.offsets), default=1), accesses)
 
 
-def _too_much(allocation: Allocation, limit: int) -> OutOfResources:
-    def describe(buffer: Buffer) -> str:
-        source = buffer.op.location.source
-        what = buffer.op.result.type if buffer.op.name == "ttg.local_alloc" else buffer.op.name
-        text = str(what).split(", #")[0].replace("!ttg.memdesc<", "a tile of ").replace("tensor<", "a tile of ")
-        return f"{buffer.size} bytes for {text}" + (f" at {source}" if source is not None else "")
+@dataclass(frozen=True)
+class _User:
+    """Bytes of shared memory: how many, for what, and at which line."""
 
-    largest = sorted(allocation.buffers, key=lambda buffer: -buffer.size)[:3]
-    return OutOfResources(
-        f"the kernel needs {allocation.size} bytes of shared memory, the target has {limit}; the largest users are "
-        + "; ".join(map(describe, largest)),
-        location=largest[0].op.location.source,
-        cure="make the blocks smaller, or lower num_stages (each stage keeps a copy of every tile that is loaded ahead)",
-    )
+    size: int
+    text: str
+    location: SourceLocation | None
+    is_ring: bool
+
+    def __str__(self) -> str:
+        return f"{self.size} bytes for {self.text}" + (f" at {self.location}" if self.location is not None else "")
 
 
-def _insert_barriers(function: Operation, allocation: Allocation) -> None:
-    aliases = buffer_aliases(function)
-
-    def touched_by(name: str) -> tuple[Interval, ...]:
-        found = {interval for op in function.walk() if op.name == name for interval in _of(op, allocation, aliases)}
-        return tuple(sorted(found))
-
-    copied, multiplied = touched_by("ttg.async_copy_global_to_local"), touched_by("ttng.warp_group_dot")
-    stored = touched_by("ttng.async_tma_copy_local_to_global")
-
-    def accesses_of(op: Operation) -> Accesses:
-        if op.name == "gpu.barrier":
-            return Accesses(is_barrier=True)
-        if op.name == "ttg.async_wait":
-            return Accesses(arrivals=copied)
-        if op.name == "ttng.warp_group_dot_wait":  # products read their tiles until here
-            return Accesses(reads=multiplied)
-        if op.name == "ttng.async_tma_store_wait":  # likewise, for the thread that copies
-            return Accesses(reads=stored)
-        if op.name == "ttg.async_copy_global_to_local" and attribute(op, "free"):
-            return Accesses()
-        if op.name in ("ttg.async_copy_global_to_local", "ttng.async_tma_copy_global_to_local"):
-            return Accesses(async_writes=_of(op, allocation, aliases))
-        if op.name == "ttg.local_alloc":
-            return Accesses(writes=(allocation.interval(op),)) if op.operands else Accesses()
-        if op in allocation.offsets:  # scratch: written, then read behind a barrier
-            scratch = (allocation.interval(op),)
-            return Accesses(writes=scratch, then_reads=scratch)
-        effects = definition(op.name).effects
-        intervals = _of(op, allocation, aliases)
-        return Accesses(
-            reads=intervals if Effect.READ_SHARED in effects else (),
-            writes=intervals if Effect.WRITE_SHARED in effects else (),
+def _users(function: Operation, graph: CallGraph, placed: Mapping[Operation, Placed]) -> Iterator[_User]:
+    """Yields who uses shared memory, in the functions that are called too."""
+    for buffer in placed[function].allocation.buffers:
+        op = buffer.op
+        if op.name == "tt.call":
+            yield from _users(graph.callees[op], graph, placed)
+            continue
+        is_buffer = op.name == "ttg.local_alloc"
+        what = op.result.type if is_buffer else op.name.split(".")[-1]
+        text = str(what).split(", #")[0].replace("!ttg.memdesc<", "a tile of ")
+        if not is_buffer:
+            text = f"what warps exchange in {text}"
+        yield _User(
+            buffer.size,
+            text,
+            op.location.source,
+            is_buffer and any(user.name == "ttg.memdesc_index" for user in op.result.users()),
         )
 
-    insert(function, accesses_of, "gpu.barrier")
 
-
-def _of(op: Operation, allocation: Allocation, aliases: Aliases) -> tuple[Interval, ...]:
-    """Returns the bytes that the buffers among an operation's operands lie in."""
-    sources = {source for operand in op.operands for source in aliases.get(operand, frozenset())}
-    return tuple(sorted(allocation.interval(source) for source in sources))
+def _too_much(size: int, limit: int, users: list[_User], num_stages: int) -> OutOfResources:
+    largest = sorted(users, key=lambda user: -user.size)[:3]
+    cure = "make the blocks smaller"
+    if num_stages > 1 and any(user.is_ring for user in users):
+        cure += f", or lower num_stages (now {num_stages}): each stage keeps a copy of every tile that is loaded ahead"
+    return OutOfResources(
+        f"the kernel needs {size} bytes of shared memory, the target has {limit}; the largest users are "
+        + "; ".join(map(str, largest)),
+        location=largest[0].location,
+        cure=cure,
+    )

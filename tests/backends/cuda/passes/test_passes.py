@@ -297,7 +297,7 @@ def test_buffers_get_offsets_and_barriers() -> None:
     layouts = {"x": ROWS, "memory": swizzled((16, 16), (1, 0))}
     memdesc = "!ttg.memdesc<16x16xf32, $memory, #ttg.shared_memory>"
     check(
-        lambda function: place_shared(function, 1 << 16),
+        lambda function: place_shared(next(function.ancestors()), 1 << 16),
         "%x: tensor<16x16xf32, $x>",
         f"""
         %a = ttg.local_alloc %x : (tensor<16x16xf32, $x>) -> {memdesc}
@@ -311,7 +311,4 @@ def test_buffers_get_offsets_and_barriers() -> None:
         layouts,
     )
     with pytest.raises(OutOfResources, match="needs 1024 bytes of shared memory, the target has 1000"):
-        place_shared(
-            entry_function(parse(f"%a = ttg.local_alloc %x : (tensor<16x16xf32, $x>) -> {memdesc}", "%x: tensor<16x16xf32, $x>", layouts)),
-            1000,
-        )  # fmt: skip
+        place_shared(parse(f"%a = ttg.local_alloc %x : (tensor<16x16xf32, $x>) -> {memdesc}", "%x: tensor<16x16xf32, $x>", layouts), 1000)
