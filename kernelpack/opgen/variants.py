@@ -87,12 +87,16 @@ class Row:
 
 @dataclass
 class LaunchPlan:
-    """A launch with its table: `points[target][p]` are the rows of point p, in the order of the axes, last axis fastest."""
+    """A launch with its table: `points[target][p]` are the rows of point p, in the order of the axes, last axis fastest.
+
+    `left_out` says that the configs build some combinations for none of the targets.
+    """
 
     launch: Launch
     axes: tuple[Axis, ...]
     slots: tuple[Slot, ...]
     points: dict[Target, list[list[Row]]] = field(default_factory=dict)
+    left_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,8 @@ class Planner:
                 for target, backend in self.targets:
                     self._fill(plan, reached, combination, listed, target, backend, configs, specialize, provenance, host.name)
         for plan in plans:
-            if not any(rows for points in plan.points.values() for rows in points):
+            # a launch that configs leave out for all of these targets is for others: under x.is_cuda, in a library for CPUs
+            if not plan.left_out and not any(rows for points in plan.points.values() for rows in points):
                 raise HostFunctionError(
                     f"no combination of variants reaches this launch of {plan.launch.kernel_name}",
                     location=plan.launch.location,
@@ -168,6 +173,7 @@ class Planner:
             point = VariantPoint({**listed, **chosen}, target, plan.launch.kernel_name)
             bound = _bind(plan.launch, reached, chosen, configs, point)
             if bound is None:
+                plan.left_out = True
                 continue
             signature, constexprs, options, specialized = bound
             label = "-".join([*_labels(listed, plan.axes), *(f"{name}{int(value)}" for name, value in chosen.items())])

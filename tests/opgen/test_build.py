@@ -234,3 +234,25 @@ def test_a_number_of_processes_that_is_none_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setenv("KERNELPACK_JOBS", value)
     with pytest.raises(BuildError, match=f"KERNELPACK_JOBS={value} is no number of processes"):
         knobs.jobs()
+
+
+def test_a_launch_for_other_devices_needs_no_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SCALE.replace(
+        'variants={"x": [tl.float32, tl.float16]})',
+        'variants={"x": [tl.float32]}, configs={"cpu": lambda point: None if point.kernel == "negate_kernel" else kp.Config({})})',
+    ).replace(
+        "    scale_kernel[(",
+        "    if x.is_cuda:\n        negate_kernel[(x.numel(),)](x, out)\n    else:\n        scale_kernel[(",
+    )
+    kernel = """
+@kp.jit
+def negate_kernel(x, out):
+    tl.store(out + tl.program_id(0), -tl.load(x + tl.program_id(0)))
+
+
+@kp.jit
+def scale_kernel"""
+    file = tmp_path / "negates.py"
+    file.write_text(source.replace("\n@kp.jit\ndef scale_kernel", kernel))
+    built = build([file], namespace="negates", targets=["cpu:native"], out=tmp_path / "out")
+    assert {name.partition(".")[0] for name in built.compiled} == {"scale_kernel"}

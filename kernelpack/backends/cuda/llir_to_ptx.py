@@ -31,6 +31,10 @@ def llir_to_ptx_image(text: str, lowered: Lowered) -> bytes:
 def target_machine(cpu: str, features: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    if llvm.llvm_version_info[0] == 22:  # older ones have no such guard
+        # Straight-line strength reduction would ask of every instruction that it reuses whether that may be poison, which takes
+        # most of the time in long blocks. What this backend emits cannot overflow where it says so.
+        llvm.set_option("kernelpack", "-enable-poison-reuse-guard=false")
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=cpu, features=features, opt=3)
 
 
