@@ -11,6 +11,7 @@ import kernelpack.language as tl
 
 from ._attend import LOG2_E, attend
 from ._decode import DECODE_PROGRAMS, decode_config, decode_part, decode_sum
+from ._mha_roles import mha_by_roles
 
 RANGES = {
     "dtypes": ("float32", "float16", "bfloat16"),
@@ -27,15 +28,39 @@ def mha_fwd(
     stride_kb: tl.int64, stride_kh: tl.int64, stride_kn: tl.int64,
     stride_vb: tl.int64, stride_vh: tl.int64, stride_vn: tl.int64,
     stride_mb: tl.int64, stride_mh: tl.int64, stride_mm: tl.int64, stride_mn: tl.int64,
-    heads, group, queries, keys, head_dim, value_dim, scale,
+    batches, heads, group, queries, keys, head_dim, value_dim, scale,
     HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, SHORT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, BY_STRIDE: tl.constexpr,
+    COPIES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """One block of queries of one head. `group` query heads share a key head; scale includes log2(e).
-
-    SPLIT walks the key blocks in which every key counts in a loop of their own, without masks (the CPU backend splits loops
-    by itself). SHORT names the variants for few queries: their blocks are smaller.
+    """One block of queries of one head, or with COPIES every PROGRAMS-th of all. `group` query heads share a key head; scale
+    includes log2(e). SHORT names the variants for few queries, and for what is rare: no keys, scales that are not positive.
     """
+    if COPIES:
+        mha_by_roles(
+            query, key, value, out,
+            stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
+            batches, heads, group, queries, keys, head_dim, value_dim, scale, HEAD_DIM, CAUSAL, BLOCK_N, 2, COPIES,
+        )  # fmt: skip
+    else:
+        mha_block(
+            query, key, value, mask, out,
+            stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
+            stride_mb, stride_mh, stride_mm, stride_mn, heads, group, queries, keys, head_dim, value_dim, scale,
+            HEAD_DIM, CAUSAL, BLOCK_M, BLOCK_N, SPLIT, BY_STRIDE,
+        )  # fmt: skip
+
+
+@kp.jit
+def mha_block(
+    query, key, value, mask, out,
+    stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
+    stride_mb, stride_mh, stride_mm, stride_mn, heads, group, queries, keys, head_dim, value_dim, scale,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, BY_STRIDE: tl.constexpr,
+):  # fmt: skip
+    """One block of queries of one head. SPLIT walks the key blocks in which every key counts in a loop of their own, without masks
+    (the CPU backend splits loops by itself)."""
     batch = (tl.program_id(1) // heads).to(tl.int64)
     head = (tl.program_id(1) % heads).to(tl.int64)
     first = tl.program_id(0) * BLOCK_M
@@ -70,6 +95,10 @@ def mha_fwd(
     tl.store(out + rows[:, None] + offs_d[None, :], acc.to(out.dtype.element_ty), mask=in_out)
 
 
+ONE_BLOCK = {"COPIES": 0, "PROGRAMS": 0}
+"""Constexprs of kernels whose programs attend to one block of queries each."""
+
+
 def cpu_config(point):
     if point.kernel != "mha_fwd":
         return None
@@ -77,7 +106,7 @@ def cpu_config(point):
         rows, columns = 16, 16
     else:
         rows, columns = 64 if point["CAUSAL"] else 128, 64
-    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": False, "BY_STRIDE": True})
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": False, "BY_STRIDE": True})
 
 
 CUDA_BLOCKS = {32: (64, 64, 4, 3), 64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}
@@ -98,9 +127,21 @@ def cuda_config(point):
     else:
         rows, columns, warps, stages = CUDA_BLOCKS[size]
     split = not point["SHORT"] and not masked and not exact
-    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": split, "BY_STRIDE": False}
+    blocks = {**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": split, "BY_STRIDE": False}
     # float32 products are bound by arithmetic, few queries by latency: neither gains from wider loads
     return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not point["SHORT"] and not exact)
+
+
+def hopper_config(point):
+    """Roles need 16-bit inputs that TMA can address; they know no masks but the causal one."""
+    roles = point.kernel == "mha_fwd" and point.specialized and point["query"] != tl.float32 and point["attn_mask"] is None
+    if not roles or point["SHORT"] or point["HEAD_DIM"] == 32:
+        return cuda_config(point)
+    # head size 64 is bound by exponentials, which three roles overlap better; causal, their high blocks waste more than that
+    copies = 3 if point["HEAD_DIM"] == 64 and not point["CAUSAL"] else 2
+    blocks = {"BLOCK_M": 64 * copies, "BLOCK_N": 64 if point["HEAD_DIM"] == 256 else 128, "SPLIT": False, "BY_STRIDE": False}
+    # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
+    return kp.Config({**blocks, "COPIES": copies, "PROGRAMS": 132})
 
 
 def built(config):
@@ -118,7 +159,7 @@ def built(config):
         "CAUSAL": [False, True],
         "SHORT": [False, True],
     },
-    configs={"cpu": built(cpu_config), "cuda": built(cuda_config)},
+    configs={"cpu": built(cpu_config), "cuda": built(cuda_config), "cuda:sm_90a": built(hopper_config)},
 )
 def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
     """Scaled dot-product attention with the meaning of torch.nn.functional.scaled_dot_product_attention.
@@ -196,14 +237,22 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
         )
     else:
         # blocks of 64 queries would waste more than a quarter of their work
-        short = kp.cdiv(queries, 64) * 256 > queries * 5
-        mha_fwd[lambda meta: (kp.cdiv(queries, meta["BLOCK_M"]), batches * heads)](
+        short = kp.cdiv(queries, 64) * 256 > queries * 5 or keys == 0 or scale <= 0.0
+        total = batches * heads
+        mha_fwd[
+            lambda meta: (
+                min(kp.cdiv(queries, meta["BLOCK_M"]) * total, meta["PROGRAMS"])
+                if meta["PROGRAMS"] > 0
+                else kp.cdiv(queries, meta["BLOCK_M"]),
+                1 if meta["PROGRAMS"] > 0 else total,
+            )
+        ](
             query, key, value, attn_mask, out,
             query.stride(0) if rank == 4 else 0, query.stride(-3), query.stride(-2),
             key.stride(0) if rank == 4 else 0, key.stride(-3), key.stride(-2),
             value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
             stride_mb, stride_mh, stride_mm, stride_mn,
-            heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value,
+            batches, heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value,
             HEAD_DIM=max(kp.next_power_of_2(max(head_dim, value_dim)), 32), CAUSAL=is_causal, SHORT=short,
         )  # fmt: skip
     return out

@@ -1,0 +1,223 @@
+"""Attention on sm_90a: one role loads queries, keys and values by TMA, others attend, 64 queries each, by wgmma.
+
+FlashAttention-3 (Shah et al., 2024): the scores of the next keys are begun before the products with the last values, so that
+exponentials are computed while the tensor cores work; with TURNS, two roles also take turns to begin products, and one's
+exponentials run under the other's products. Programs walk over many blocks of queries; the loading role runs ahead.
+"""
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.language import hopper
+
+from ._roles import next_stage
+
+
+@kp.jit
+def steps_of(blocks, heads, CAUSAL: tl.constexpr):
+    """Returns how many blocks of queries this program attends to. Causal blocks come in pairs whose work is the same for all."""
+    if CAUSAL:
+        steps = 2 * tl.cdiv(tl.cdiv(blocks, 2) * heads - tl.program_id(0), tl.num_programs(0))
+    else:
+        steps = tl.cdiv(blocks * heads - tl.program_id(0), tl.num_programs(0))
+    return steps
+
+
+@kp.jit
+def place_of(step, blocks, CAUSAL: tl.constexpr):
+    """Returns the block of queries, and the batch and head together, of a program's step."""
+    if CAUSAL:
+        pairs = tl.cdiv(blocks, 2)
+        number = tl.program_id(0) + step // 2 * tl.num_programs(0)
+        pair, head = number % pairs, number // pairs
+        block = tl.where(step % 2 == 0, 2 * pairs - 1 - pair, pair)
+    else:
+        number = tl.program_id(0) + step * tl.num_programs(0)
+        block, head = number % blocks, number // blocks
+    return block, head
+
+
+@kp.jit
+def reach_of(first, queries, keys, CAUSAL: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Returns how many blocks of keys count for some of the queries from `first` on: at least one."""
+    if CAUSAL:  # the last pair may have no second block
+        stop = tl.where(first < queries, tl.minimum(keys, first + ROWS), 1)
+    else:
+        stop = keys
+    return tl.cdiv(stop, BLOCK_N)
+
+
+@kp.jit
+def load_heads(
+    copy, query, key, value, q_tiles, k_tiles, v_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+    heads, group, queries, keys, total,
+    CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr, Q_STAGES: tl.constexpr,
+):  # fmt: skip
+    """Loads the queries, then keys and values from the last block to the first."""
+    stage, phase, q_stage, q_phase = 0, 1, 0, 1
+    blocks = tl.cdiv(queries, 64 * COPIES)
+    for step in range(steps_of(blocks, total, CAUSAL)):
+        block, number = place_of(step, blocks, CAUSAL)
+        first = block * (64 * COPIES)
+        batch, head = number // heads, number % heads
+        hopper.mbarrier_wait(q_empty[q_stage], q_phase)
+        hopper.mbarrier_expect(q_full[q_stage], COPIES * q_tiles.nbytes)
+        for i in tl.static_range(COPIES):
+            hopper.async_load(query, [batch, head, first + i * 64, 0], q_tiles[q_stage * COPIES + i], q_full[q_stage])
+        q_stage, q_phase = next_stage(q_stage, q_phase, Q_STAGES)
+        reach = reach_of(first, queries, keys, CAUSAL, 64 * COPIES, BLOCK_N)
+        for i in range(reach):
+            n = (reach - 1 - i) * BLOCK_N
+            hopper.mbarrier_wait(k_empty[stage], phase)
+            hopper.mbarrier_expect(k_full[stage], k_tiles.nbytes)
+            hopper.async_load(key, [batch, head // group, n, 0], k_tiles[stage], k_full[stage])
+            hopper.mbarrier_wait(v_empty[stage], phase)
+            hopper.mbarrier_expect(v_full[stage], v_tiles.nbytes)
+            hopper.async_load(value, [batch, head // group, n, 0], v_tiles[stage], v_full[stage])
+            stage, phase = next_stage(stage, phase, STAGES)
+
+
+@kp.jit
+def weigh(scores, row_max, row, column, keys, scale, CAUSAL: tl.constexpr, EDGE: tl.constexpr):
+    """Returns the weights of some keys, the factor for what was summed before, and the new maxima. EDGE: some do not count."""
+    if EDGE:
+        columns = column + tl.arange(0, scores.shape[1])
+        counts = (columns < keys)[None, :]
+        if CAUSAL:
+            counts = counts & (row + tl.arange(0, 64)[:, None] >= columns[None, :])
+        scores = tl.where(counts, scores, -float("inf"))
+    new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+    finite = tl.where(new_max == -float("inf"), 0.0, new_max) if EDGE else new_max
+    shift = -(finite * scale)
+    weights = tl.exp2(tl.fma(scores, scale, shift[:, None]))
+    return weights, tl.exp2(tl.fma(row_max, scale, shift)), new_max
+
+
+@kp.jit
+def attend_keys(
+    acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+    stage, phase, copy, row, keys, scale, start, stop,
+    CAUSAL: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """Walks the blocks of keys from `start` down to `stop`, one behind with their values."""
+    for i in range(start - stop):
+        n = start - 1 - i
+        previous, previous_phase = stage, phase
+        stage, phase = next_stage(stage, phase, STAGES)
+        hopper.mbarrier_wait(k_full[stage], phase)
+        if TURNS:
+            hopper.named_barrier_wait(copy, 256)
+        scores = hopper.async_dot(q_tile, k_tiles[stage].T, tl.zeros([64, BLOCK_N], tl.float32))
+        hopper.mbarrier_wait(v_full[previous], previous_phase)
+        acc = hopper.async_dot(weights, v_tiles[previous], acc)
+        if TURNS:
+            hopper.named_barrier_arrive(1 - copy, 256)
+        scores = hopper.wait_dots(1, scores)
+        hopper.mbarrier_arrive(k_empty[stage])
+        new_weights, rescale, row_max = weigh(scores, row_max, row, n * BLOCK_N, keys, scale, CAUSAL, EDGE)
+        row_sum = row_sum * rescale + tl.sum(new_weights, axis=1)
+        acc = hopper.wait_dots(0, acc)
+        hopper.mbarrier_arrive(v_empty[previous])
+        acc = acc * rescale[:, None]
+        weights = new_weights.to(weights.dtype)
+    return acc, row_sum, row_max, weights, stage, phase
+
+
+@kp.jit
+def attend_heads(
+    copy, out, q_tiles, k_tiles, v_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+    heads, queries, keys, total, scale,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
+    Q_STAGES: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """64 queries of each block."""
+    if TURNS and copy == 1:
+        hopper.named_barrier_arrive(0, 256)  # the first turn is copy 0's
+    stage, phase, q_stage, q_phase = 0, 0, 0, 0
+    blocks = tl.cdiv(queries, 64 * COPIES)
+    for step in range(steps_of(blocks, total, CAUSAL)):
+        block, number = place_of(step, blocks, CAUSAL)
+        first = block * (64 * COPIES)
+        row = first + copy * 64
+        reach = reach_of(first, queries, keys, CAUSAL, 64 * COPIES, BLOCK_N)
+        q_tile = q_tiles[q_stage * COPIES + copy]
+        hopper.mbarrier_wait(q_full[q_stage], q_phase)
+        hopper.mbarrier_wait(k_full[stage], phase)
+        scores = hopper.async_dot(q_tile, k_tiles[stage].T, tl.zeros([64, BLOCK_N], tl.float32))
+        scores = hopper.wait_dots(0, scores)
+        hopper.mbarrier_arrive(k_empty[stage])
+        nothing = tl.full([64], -float("inf"), tl.float32)
+        weights, _, row_max = weigh(scores, nothing, row, (reach - 1) * BLOCK_N, keys, scale, CAUSAL, True)
+        row_sum = tl.sum(weights, axis=1)
+        weights = weights.to(q_tiles.dtype)
+        acc = tl.zeros([64, HEAD_DIM], tl.float32)
+        start = reach - 1
+        if CAUSAL and COPIES * 64 != BLOCK_N:  # otherwise the last block alone crosses the diagonal
+            whole = tl.minimum(start, tl.minimum(keys, first + 1) // BLOCK_N)
+            acc, row_sum, row_max, weights, stage, phase = attend_keys(
+                acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+                stage, phase, copy, row, keys, scale, start, whole, CAUSAL, True, BLOCK_N, STAGES, TURNS,
+            )  # fmt: skip
+            start = whole
+        acc, row_sum, row_max, weights, stage, phase = attend_keys(
+            acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+            stage, phase, copy, row, keys, scale, start, 0, CAUSAL, False, BLOCK_N, STAGES, TURNS,
+        )  # fmt: skip
+        hopper.mbarrier_wait(v_full[stage], phase)
+        acc = hopper.async_dot(weights, v_tiles[stage], acc)
+        factor = 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
+        acc = hopper.wait_dots(0, acc)
+        hopper.mbarrier_arrive(v_empty[stage])
+        stage, phase = next_stage(stage, phase, STAGES)
+        hopper.local_store(q_tile, acc * factor[:, None])
+        hopper.async_store(out, [number // heads, number % heads, row, 0], q_tile)
+        hopper.async_store_wait(0)
+        hopper.mbarrier_arrive(q_empty[q_stage])
+        q_stage, q_phase = next_stage(q_stage, q_phase, Q_STAGES)
+
+
+@kp.jit
+def mha_by_roles(
+    query, key, value, out,
+    stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
+    batches, heads, group, queries, keys, head_dim, value_dim, scale,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
+):  # fmt: skip
+    """All blocks of queries of all heads; `scale` is positive and includes log2(e), and there are keys."""
+    # two roles have 240 registers a thread, three have 160; head size 256 has no room for two blocks of queries
+    TURNS: tl.constexpr = COPIES == 2 and (CAUSAL or HEAD_DIM == 128)
+    Q_STAGES: tl.constexpr = 1 if HEAD_DIM == 256 else 2
+    dtype: tl.constexpr = query.dtype.element_ty
+    q_strides, k_strides = [stride_qb, stride_qh, stride_qm, 1], [stride_kb, stride_kh, stride_kn, 1]
+    v_strides, kv_heads = [stride_vb, stride_vh, stride_vn, 1], heads // group
+    q_desc = tl.make_tensor_descriptor(query, [batches, heads, queries, head_dim], q_strides, [1, 1, 64, HEAD_DIM])
+    k_desc = tl.make_tensor_descriptor(key, [batches, kv_heads, keys, head_dim], k_strides, [1, 1, BLOCK_N, HEAD_DIM])
+    v_desc = tl.make_tensor_descriptor(value, [batches, kv_heads, keys, value_dim], v_strides, [1, 1, BLOCK_N, HEAD_DIM])
+    row_stride = value_dim.to(tl.int64)
+    o_strides = [heads * (queries * row_stride), queries * row_stride, row_stride, 1]
+    o_desc = tl.make_tensor_descriptor(out, [batches, heads, queries, value_dim], o_strides, [1, 1, 64, HEAD_DIM])
+    q_tiles = hopper.local_alloc([64, HEAD_DIM], dtype, COPIES * Q_STAGES)
+    k_tiles, v_tiles = (
+        hopper.local_alloc([BLOCK_N, HEAD_DIM], dtype, STAGES),
+        hopper.local_alloc([BLOCK_N, HEAD_DIM], dtype, STAGES),
+    )
+    q_full, q_empty = hopper.mbarrier_alloc(1, Q_STAGES), hopper.mbarrier_alloc(COPIES, Q_STAGES)
+    k_full, k_empty = hopper.mbarrier_alloc(1, STAGES), hopper.mbarrier_alloc(COPIES, STAGES)
+    v_full, v_empty = hopper.mbarrier_alloc(1, STAGES), hopper.mbarrier_alloc(COPIES, STAGES)
+    tiles = (q_tiles, k_tiles, v_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty)
+    total = batches * heads
+    constants: tl.constexpr = (HEAD_DIM, CAUSAL, BLOCK_N, STAGES, COPIES, Q_STAGES, TURNS)
+    hopper.warp_specialize(
+        hopper.role(
+            load_heads,
+            (q_desc, k_desc, v_desc, *tiles, heads, group, queries, keys, total, CAUSAL, BLOCK_N, STAGES, COPIES, Q_STAGES),
+            num_warps=1,
+            registers=24 if COPIES == 2 else 32,
+        ),
+        hopper.role(
+            attend_heads,
+            (o_desc, *tiles, heads, queries, keys, total, scale, *constants),
+            num_warps=4,
+            registers=240 if COPIES == 2 else 160,
+            copies=COPIES,
+        ),
+    )
