@@ -55,7 +55,7 @@ def legalise(module: Operation, backend: Backend, target: Target) -> None:
     verify(module)
     if inline(module, may_stay=lambda call: backend.supports(call, target) is None):  # noinline is a wish, not always granted
         optimise_ttir(module)
-    if descriptors_to_pointers(module, lambda make: backend.lowers_descriptor(make, target)):
+    if descriptors_to_pointers(module, lambda op, facts: backend.lowers_descriptor(op, facts, target)):
         optimise_ttir(module)
     for op in module.walk():
         reason = backend.supports(op, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,6 +15,7 @@ from kernelpack.ir.core import Operation
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
+    from kernelpack.analysis.axis_info import AxisInfoAnalysis
     from kernelpack.compiler import CompiledKernel
 
 
@@ -177,10 +178,10 @@ class Backend(abc.ABC):
         """Returns why an operation cannot be lowered, or None. Asked for every ttir operation before lowering."""
         return None
 
-    def lowers_descriptor(self, make: Operation, target: Target) -> Collection[str]:
-        """Returns which accesses through a tt.make_tensor_descriptor (tt.descriptor_load, ...) the backend lowers itself. The others
-        become masked accesses through pointers. Other operations may use the descriptor if the backend lowers it."""
-        return ()
+    def lowers_descriptor(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> bool:
+        """Returns whether the backend lowers an access through a tensor descriptor (tt.descriptor_load, ...) itself. The others
+        become masked accesses through pointers. `facts` are those of the function."""
+        return False
 
     def spec_key(self, values: Sequence[tuple[str, int]]) -> tuple[bool, ...]:
         """Returns which properties hold for a call's (parameter type, value) pairs; equal keys share a compilation."""

@@ -10,7 +10,7 @@ negative.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.ir.core import Builder, Operation, Value, functions
@@ -28,21 +28,20 @@ ACCESSES = (
 )
 
 
-def descriptors_to_pointers(module: Operation, kept: Callable[[Operation], Collection[str]] = lambda make: ()) -> bool:
-    """Rewrites a module in place; returns whether anything changed.
-
-    `kept` says for a tt.make_tensor_descriptor which accesses through it (names of operations) stay.
-    """
+def descriptors_to_pointers(
+    module: Operation, stays: Callable[[Operation, AxisInfoAnalysis], bool] = lambda access, facts: False
+) -> bool:
+    """Rewrites a module in place; returns whether anything changed. `stays` says of an access that it is left as it is."""
     changed = False
     for function in functions(module):
         makes = [op for op in function.walk() if op.name == MAKE]
         facts = AxisInfoAnalysis(function) if makes else None
         for make in makes:
             assert facts is not None
-            stay = kept(make)
-            for access in [user for user in make.result.users() if user.name in ACCESSES and user.name not in stay]:
-                _rewrite(access, make, facts)
-                changed = True
+            for access in make.result.users():
+                if access.name in ACCESSES and not stays(access, facts):
+                    _rewrite(access, make, facts)
+                    changed = True
             if not make.result.uses:
                 make.erase()
     return changed

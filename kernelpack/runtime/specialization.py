@@ -98,11 +98,11 @@ class Specializer:
         more = "" if value.padding == "zero" else f", {value.padding}"
         facts: list[tuple[str, str, int]] = []
         for part, number in value.parts().items():
-            is_base, is_stride = part == "base", part.startswith("stride")
-            for prop in self._properties(f"*{element}" if is_base else "i64" if is_stride else "i32"):
+            is_base = part == "base"
+            for prop in self._properties(f"*{element}" if is_base else "i64" if part.startswith("stride") else "i32"):
                 if prop.holds(number.data_ptr() if is_base else number):
                     facts.append((part, prop.name, prop.value))
-                elif is_stride and prop.name == "tt.divisibility" and number * value.base.element_size() % ALIGNMENT == 0:
+                elif not is_base and prop.name == "tt.divisibility" and number * value.base.element_size() % ALIGNMENT == 0:
                     facts.append((part, prop.name, max(1, ALIGNMENT // value.base.element_size())))
         return TensorDescriptor, f"tensordesc<{element}{list(value.block_shape)}{more}>", *facts
 

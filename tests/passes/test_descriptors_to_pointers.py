@@ -81,11 +81,11 @@ LOAD_AND_STORE = """
 
 def test_what_the_target_does_itself_stays() -> None:
     def run(module: object) -> None:
-        descriptors_to_pointers(module, lambda make: ("tt.descriptor_load", "tt.descriptor_store"))  # type: ignore[arg-type]
+        descriptors_to_pointers(module, lambda access, facts: True)  # type: ignore[arg-type]
 
     stays(run, ARGUMENTS, LOAD_AND_STORE)
     module = parse(function(LOAD_AND_STORE, ARGUMENTS))
-    descriptors_to_pointers(module, lambda make: ("tt.descriptor_load",))
+    descriptors_to_pointers(module, lambda access, facts: access.name == "tt.descriptor_load")
     names = {op.name for op in module.walk()}
     assert {"tt.make_tensor_descriptor", "tt.descriptor_load", "tt.store"} <= names
     assert "tt.descriptor_store" not in names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
@@ -19,7 +19,7 @@ from kernelpack.backends.cuda.lowering import LOWERINGS
 from kernelpack.backends.cuda.lowering.calls import why_inlined
 from kernelpack.backends.cuda.passes.lower_descriptors import DESCRIPTORS
 from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
-from kernelpack.backends.cuda.tensor_map import tensor_map_of
+from kernelpack.backends.cuda.tensor_map import TensorMap, can_copy, tensor_map_of
 from kernelpack.backends.cuda.toolchain import (
     disassemble,
     find_libdevice,
@@ -150,11 +150,12 @@ class CUDABackend(Backend):
     def load(self, kernel: CompiledKernel) -> LoadedImage:
         return LoadedImage(kernel)
 
-    def lowers_descriptor(self, make: Operation, target: Target) -> Collection[str]:
-        if not architecture_of(target).has_tma:
-            return ()
-        function = next(outer for outer in make.ancestors() if outer.name == "tt.func")
-        return () if isinstance(tensor_map_of(make, AxisInfoAnalysis(function)), str) else DESCRIPTORS
+    def lowers_descriptor(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> bool:
+        if access.name not in DESCRIPTORS or not architecture_of(target).has_tma:
+            return False
+        make = access.operands[0].defining_op
+        assert make is not None
+        return isinstance(tensor_map_of(make, facts), TensorMap) and can_copy(access, make, facts)
 
     def supports(self, op: Operation, target: Target) -> str | None:
         if (op.name in DESCRIPTORS or op.name == "tt.make_tensor_descriptor") and architecture_of(target).has_tma:

@@ -90,6 +90,22 @@ def tensor_map_of(make: Operation, facts: AxisInfoAnalysis) -> TensorMap | str:
     )
 
 
+def can_copy(access: Operation, make: Operation, facts: AxisInfoAnalysis) -> bool:
+    """Whether TMA does what a load or a store of a block means, wherever the block lies.
+
+    Found on an H100: a coordinate of the last axis that is no multiple of 16 bytes, and a store at a negative coordinate, are
+    illegal instructions; a store writes whole 16 bytes at the end of rows that are no multiple of them.
+    """
+    width = bit_width(block_of(make.result.type).element) // 8
+    coords = operands_called(access, "coords" if access.name.startswith("ttng.") else "indices")
+    if facts[coords[-1]].every() * width % ALIGNMENT:
+        return False
+    if access.name not in ("tt.descriptor_store", "ttng.async_tma_copy_local_to_global"):
+        return True
+    row = operands_called(make, "shape")[-1]
+    return facts[row].every() * width % ALIGNMENT == 0 and all(facts[coord].nonnegative for coord in coords)
+
+
 def _expression(value: Value) -> str | None:
     """Returns an integer or a pointer as an expression of kernel parameters in postfix form; None where it is none."""
     if isinstance(value, BlockArgument):

@@ -146,6 +146,37 @@ def test_other_descriptors_become_masked_pointers(aligned: str, constexprs: dict
     assert "ld.global" in kernel.stages["ptx"]
 
 
+@kp.jit
+def shifted(a, b, m, n, stride, MODE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    d = tl.make_tensor_descriptor(a, [m, n], [stride, 1], [BM, BN])
+    e = tl.make_tensor_descriptor(b, [m, n], [stride, 1], [BM, BN])
+    i, j = tl.program_id(0) * BM, tl.program_id(1) * BN
+    if MODE == "load: column":
+        e.store([i, j], d.load([i, j + m]))
+    elif MODE == "load: row":
+        e.store([i, j], d.load([i + m, j - 16]))
+    elif MODE == "store: column":
+        e.store([i, j + m], d.load([i, j]))
+    elif MODE == "store: row":
+        e.store([i + m, j], d.load([i, j]))
+
+
+@pytest.mark.parametrize(
+    ("mode", "aligned", "loads", "stores"),
+    [
+        ("load: column", "a b n stride", False, True),  # columns must be multiples of 16 bytes
+        ("load: row", "a b n stride", True, True),  # rows need not be, and may be negative
+        ("store: column", "a b n stride", True, False),
+        ("store: row", "a b n stride", True, False),  # negative coordinates of stores are illegal
+        ("load: row", "a b stride", True, False),  # a store writes whole 16 bytes at the end of a row
+    ],
+)
+def test_what_tma_would_do_otherwise_goes_through_pointers(mode: str, aligned: str, loads: bool, stores: bool) -> None:
+    ptx = compiled(shifted, aligned=aligned, MODE=mode).stages["ptx"]
+    assert ("shared::cluster.global" in ptx, "global.shared::cta" in ptx) == (loads, stores)
+    assert ("ld.global" in ptx, "st.global" in ptx) == (not loads, not stores)
+
+
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
 def test_other_architectures_have_no_tensor_maps(target: str) -> None:
     kernel = compiled(target=target)

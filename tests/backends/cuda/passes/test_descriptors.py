@@ -1,0 +1,187 @@
+"""hoist_descriptors, lower_descriptors and pipeline_tma: the IR before and after, and how the pipeline follows its loop."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.backends.base import Fact, Lowered, Options
+from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes ttgir's operations known)
+from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
+from kernelpack.backends.cuda.passes.lower_descriptors import lower_descriptors
+from kernelpack.backends.cuda.passes.pipeline_tma import pipeline_tma
+from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
+from kernelpack.compiler import optimise_ttir
+from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.ir.core import Operation, entry_function
+from kernelpack.ir.text import parse_module
+from kernelpack.ir.verify import verify
+from kernelpack.layout.families import spread, swizzled
+from kernelpack.target import Target
+from tests.backends.cuda.passes.ttgir import parse, text_of
+
+LAYOUTS = {
+    "R": spread((8, 64), 8, (1, 0), 4),
+    "B": swizzled((1,), (0,)),
+}
+ARGUMENTS = "%d: !tt.tensordesc<tensor<8x64xf16>>, %i: i32, %j: i32, %n: i32"
+
+
+def names_of(op: Operation) -> list[str]:
+    """Returns the operations inside of another, without constants, views and arithmetic."""
+    quiet = ("arith.", "ttg.memdesc", "scf.yield", "tt.return")
+    return [inner.name for inner in op.body.operations if not inner.name.startswith(quiet)]
+
+
+def test_equal_descriptors_are_one_parameter() -> None:
+    module = parse_module(
+        textwrap.dedent("""
+        tt.func public @f(%p: !tt.ptr<f16> {tt.divisibility = 16 : i32}, %n: i32 {tt.divisibility = 16 : i32}) {
+          %one = arith.constant 1 : i64
+          %s = arith.extsi %n : i32 to i64
+          %d = tt.make_tensor_descriptor %p, [%n, %n], [%s, %one] : <f16>, <tensor<8x64xf16>>
+          %e = tt.make_tensor_descriptor %p, [%n, %n], [%s, %one] : <f16>, <tensor<8x64xf16>>
+          %f = tt.make_tensor_descriptor %p, [%n, %n], [%s, %one] : <f16>, <tensor<8x32xf16>>
+          %x = tt.descriptor_load %d[%n, %n] : !tt.tensordesc<tensor<8x64xf16>> -> tensor<8x64xf16>
+          tt.descriptor_store %e[%n, %n], %x : !tt.tensordesc<tensor<8x64xf16>>, tensor<8x64xf16>
+          %y = tt.descriptor_load %f[%n, %n] : !tt.tensordesc<tensor<8x32xf16>> -> tensor<8x32xf16>
+          tt.return
+        }
+        """)
+    )
+    function = entry_function(module)
+    maps = hoist_descriptors(function)
+    verify(module)
+    assert [(tensor_map.base, tensor_map.box) for tensor_map in maps] == [("p", (8, 64)), ("p", (8, 32))]
+    assert [argument.name for argument in function.body.arguments] == ["p", "n", "p_map", "p_map1"]
+    assert len(function.attributes["arg_attrs"]) == 4
+    assert "tt.make_tensor_descriptor" not in str(module)
+
+
+def test_a_load_waits_for_its_copy_and_a_store_for_its_own() -> None:
+    module = parse(
+        """
+        %x = tt.descriptor_load %d[%i, %j] : !tt.tensordesc<tensor<8x64xf16>> -> tensor<8x64xf16, $R>
+        tt.descriptor_store %d[%j, %i], %x : !tt.tensordesc<tensor<8x64xf16>>, tensor<8x64xf16, $R>
+        """,
+        ARGUMENTS,
+        LAYOUTS,
+    )
+    function = entry_function(module)
+    lower_descriptors(function)
+    verify(module)
+    assert names_of(function) == [
+        "ttg.local_alloc",  # the barrier
+        "ttng.init_barrier",
+        "ttg.local_alloc",
+        "gpu.barrier",
+        "ttng.inval_barrier",
+        "ttng.init_barrier",
+        "ttng.fence_mbarrier_init",
+        "gpu.barrier",
+        "ttng.barrier_expect",
+        "ttng.async_tma_copy_global_to_local",
+        "ttng.wait_barrier",
+        "ttg.local_load",
+        "ttg.local_alloc",
+        "ttg.local_store",
+        "ttng.async_tma_copy_local_to_global",
+        "ttng.async_tma_store_wait",
+        "ttng.inval_barrier",
+    ]
+    text = text_of(module, LAYOUTS)
+    assert "ttng.barrier_expect %0, 1024 :" in text
+    assert "[%i, %j] %1, %0, %true" in text
+    assert "ttng.async_tma_copy_local_to_global %d[%j, %i]" in text
+
+
+def test_loops_that_store_are_left_in_order() -> None:
+    module = parse(
+        """
+        %c0 = arith.constant 0 : i32
+        scf.for %k = %c0 to %n step %i : i32 {
+          %x = tt.descriptor_load %d[%k, %j] : !tt.tensordesc<tensor<8x64xf16>> -> tensor<8x64xf16, $R>
+          tt.descriptor_store %d[%j, %k], %x : !tt.tensordesc<tensor<8x64xf16>>, tensor<8x64xf16, $R>
+        }
+        """,
+        ARGUMENTS,
+        LAYOUTS,
+    )
+    before = str(module)
+    pipeline_tma(entry_function(module), 3)
+    assert str(module) == before
+
+
+# ---- whole kernels ----
+
+
+@kp.jit
+def product(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, LATER: tl.constexpr):
+    da = tl.make_tensor_descriptor(a, [m, k], [k, 1], [BM, BK])
+    db = tl.make_tensor_descriptor(b, [n, k], [k, 1], [BN, BK])
+    dc = tl.make_tensor_descriptor(c, [m, n], [n, 1], [BM, BN])
+    acc = tl.zeros([BM, BN], tl.float32)
+    at = 0
+    for _ in range(0, k, BK):
+        x = da.load([tl.program_id(0) * BM, at])
+        y = db.load([tl.program_id(1) * BN, at])
+        if LATER:
+            acc = tl.dot(x, y.T, acc) * 2
+        else:
+            acc = tl.dot(x, y.T, acc)
+        at += BK
+    dc.store([tl.program_id(0) * BM, tl.program_id(1) * BN], acc.to(c.dtype.element_ty))
+
+
+def ttgir_of(stages: int, later: bool = False, **blocks: int) -> tuple[Operation, Lowered]:
+    facts = tuple(Fact(name, "tt.divisibility", 16) for name in "abcmnk")
+    types = {**dict.fromkeys("abc", "*bf16"), **dict.fromkeys("mnk", "i32")}
+    module = ast_to_ttir(product, types, {"BM": 128, "BN": 256, "BK": 64, "LATER": later, **blocks}, facts)
+    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(num_warps=8, num_stages=stages), "product")
+    ttgir = ttir_to_ttgir(optimise_ttir(module), lowered)
+    verify(ttgir)
+    return ttgir, lowered
+
+
+def loop_of(module: Operation) -> Operation:
+    return next(op for op in module.walk() if op.name == "scf.for")
+
+
+def test_products_that_are_summed_stay_in_flight_for_an_iteration() -> None:
+    module, lowered = ttgir_of(4)
+    loop = loop_of(module)
+    assert names_of(loop) == [
+        "ttng.wait_barrier",
+        "ttng.warp_group_dot",
+        "ttng.warp_group_dot_wait",
+        "gpu.barrier",
+        "ttng.barrier_expect",
+        "ttng.async_tma_copy_global_to_local",
+        "ttng.async_tma_copy_global_to_local",
+    ]
+    (wait,) = (op for op in loop.walk() if op.name == "ttng.warp_group_dot_wait")
+    assert wait.attributes["pendings"] == 1
+    before = [op.name for op in module.walk() if op.name.startswith("ttng.async_tma_copy_global")]
+    assert len(before) == 2 * 3 + 2  # three of four buffers are filled ahead, the fourth is read for an iteration longer
+    assert lowered.metadata["shared"] == 4 * (128 + 256) * 64 * 2 + 4 * 8
+
+
+def test_products_that_are_read_at_once_leave_their_buffer_to_the_next_copy() -> None:
+    module, _ = ttgir_of(3, later=True)
+    copies = [op for op in module.walk() if op.name.startswith("ttng.async_tma_copy_global")]
+    assert len(copies) == 2 * 3 + 2
+
+
+def test_rings_have_as_many_buffers_as_fit() -> None:
+    _, lowered = ttgir_of(9)
+    assert lowered.metadata["shared"] == 4 * (128 + 256) * 64 * 2 + 4 * 8
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_fewer_stages(stages: int) -> None:
+    module, _ = ttgir_of(stages, BM=64, BN=64)
+    copies = [op for op in module.walk() if op.name.startswith("ttng.async_tma_copy_global")]
+    assert len(copies) == (2 if stages == 1 else 2 * 1 + 2)
