@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernelpack.ir.core import Block, Builder, Operation, Value
-from kernelpack.ir.types import MemDescType, TensorType
+from kernelpack.ir.core import Block, Builder, Operation, Region, Value
+from kernelpack.ir.types import I1, MemDescType, TensorType
 
 PRODUCT = "ttng.warp_group_dot"
 WAIT = "ttng.warp_group_dot_wait"
@@ -120,12 +120,32 @@ def _wait(value: Value, user: Operation, between: list[Operation]) -> None:
 
 
 def _wait_behind(loop: Operation, products: list[Operation]) -> None:
-    """Behind the loop, nothing is in flight any more."""
-    results = [loop.results[product.result.uses[0][1]] for product in products]
-    if results:
-        wait = Builder.after(loop).create(WAIT, results, {"pendings": 0})
-        for old, new in zip(results, wait.results, strict=True):
-            _replace_uses(old, new, wait)
+    """Behind the loop, nothing is in flight any more.
+
+    The wait is only on the way out of an iteration: where it would meet the way round the loop, the assembler finds that the
+    accumulators are written before it by something other than products, and waits for every product (message C7515).
+    """
+    places = [product.result.uses[0][1] for product in products]
+    if not places:
+        return
+    build = Builder.before(loop)
+    lower, upper, _, *initial = loop.operands
+    iterates = build.value("arith.cmpi", [lower, upper], {"predicate": "slt"}, I1)
+    then, otherwise = Block(), Block()
+    types = [result.type for result in loop.results]
+    whole = build.create("scf.if", [iterates], {}, types, [Region([then]), Region([otherwise])])
+    for old, new in zip(loop.results, whole.results, strict=True):
+        new.name = old.name
+        old.replace_all_uses_with(new)
+    loop.detach()
+    then.append(loop)
+    results: list[Value] = list(loop.results)
+    inside = Builder(then, location=loop.location)
+    wait = inside.create(WAIT, [results[place] for place in places], {"pendings": 0})
+    for place, value in zip(places, wait.results, strict=True):
+        results[place] = value
+    inside.create("scf.yield", results)
+    Builder(otherwise, location=loop.location).create("scf.yield", initial)
 
 
 def _replace_uses(old: Value, new: Value, wait: Operation) -> None:

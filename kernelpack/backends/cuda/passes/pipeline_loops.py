@@ -23,13 +23,17 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
 from kernelpack.backends.cuda.passes.defer_products import PRODUCT, outlasts
+from kernelpack.backends.cuda.passes.reload_operands import registers_of
+from kernelpack.backends.cuda.roles import REGISTERS
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure, optional_operand
-from kernelpack.ir.types import I1, I32, MemDescType, TensorType, shape_of, with_element
+from kernelpack.ir.types import I1, I32, MemDescType, TensorType, Type, shape_of, with_element
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.encoding import SharedEncoding, layout_of
+from kernelpack.layout.families import LANES
 
 DOTS = ("tt.dot", "ttg.fma_dot", PRODUCT)
+OTHER_REGISTERS = 64
 NUM_STAGES = "tt.num_stages"
 """The attribute of a loop that asks for its own number of stages."""
 
@@ -157,19 +161,41 @@ def _lasts(operand: Value, loop: Operation, loads: Collection[Operation]) -> boo
 
 
 def _fit(loop: Operation, loads: list[_Load], ahead: int, lag: int, limit: int) -> tuple[int, int]:
-    """Returns how many iterations tiles are loaded ahead, and for how many products may stay in flight."""
-    tiles = sum(math.prod(load.tile.shape) * memory_bits(load.tile) // 8 for load in loads)
+    """Returns how many iterations tiles are loaded ahead, and for how many products may stay in flight.
+
+    Buffers for the latter must fit, and leave room for as many blocks on a multiprocessor as there would be without them.
+    """
+    tiles = sum(_bytes(load.tile) for load in loads)
     replaced = {user for load in loads for user in load.op.result.users()}
-    others = 0
     function = next(op for op in loop.ancestors() if op.name == "tt.func")
-    for op in function.walk():
-        if op.name != "ttg.local_alloc" or op in replaced:
-            continue
-        if loop in op.ancestors() or any(loop in user.ancestors() for user in op.result.users()):
-            others += math.prod(shape_of(op.result.type)) * memory_bits(op.result.type) // 8
-    if lag and tiles * (ahead + 1 + lag) + others > limit:
-        return (ahead - 1, lag) if ahead > 1 else (ahead, 0)
-    return ahead, lag
+    others = sum(
+        _bytes(op.result.type)
+        for op in function.walk()
+        if op.name == "ttg.local_alloc"
+        and op not in replaced
+        and (loop in op.ancestors() or any(loop in user.ancestors() for user in op.result.users()))
+    )
+    if not lag:
+        return ahead, 0
+    needed = others + tiles * (ahead + 1)
+    if needed + tiles * lag <= limit and _blocks(loop, needed + tiles * lag, limit) >= _blocks(loop, needed, limit):
+        return ahead, lag
+    return (ahead - 1, lag) if ahead > 1 else (ahead, 0)
+
+
+def _bytes(kind: Type) -> int:
+    return math.prod(shape_of(kind)) * memory_bits(kind) // 8
+
+
+def _blocks(loop: Operation, shared: int, limit: int) -> int:
+    """Returns how many blocks fit on a multiprocessor, which has `limit` bytes of shared memory; each block takes 1 KB more.
+
+    The registers of a thread are those of its sums, and again 64 for all else.
+    """
+    products = [op for op in loop.body.operations if op.name == PRODUCT]
+    threads = layout_of(products[0].result).in_size("warp") * LANES
+    registers = sum(registers_of(op.result) for op in products) + OTHER_REGISTERS
+    return min(limit // (shared + 1024), REGISTERS // (threads * registers))
 
 
 @dataclass(frozen=True)
