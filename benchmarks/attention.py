@@ -21,34 +21,54 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
     if device == "cpu":
         return list(_cases(device, ["fp32", "bf16"], [64, 128], [1024, 4096], [1, 2]))
     return [
-        *_cases(device, ["bf16"], [64, 128, 256], [1024, 4096, 16384], [1]),
+        *_cases(device, ["bf16"], [64, 128, 256], [512, 1024, 2048, 4096, 8192, 16384], [1]),
+        *_cases(device, ["bf16"], [128], [1024, 4096], [1], key_heads=4),
+        *_cases(device, ["bf16"], [128], [1024, 4096], [1], layout="bshd"),
         *_cases(device, ["fp32"], [64, 128], [4096], [1]),
     ]
 
 
-def _cases(device: str, dtypes: list[str], head_sizes: list[int], lengths: list[int], threads: list[int]) -> Iterator[Case]:
+def _cases(
+    device: str,
+    dtypes: list[str],
+    head_sizes: list[int],
+    lengths: list[int],
+    threads: list[int],
+    key_heads: int | None = None,
+    layout: str = "bhsd",
+) -> Iterator[Case]:
+    """`key_heads` less than the heads are shared; `layout` is the order of dimensions in memory."""
     for dtype, head, length, causal, count in product(dtypes, head_sizes, lengths, (False, True), threads):
         # on a GPU, as is usual: 16k tokens of 2048 features
         batch, heads = (1, 8) if device == "cpu" else (16384 // length, 2048 // head)
         name = f"{dtype} d{head} s{length} {'causal' if causal else 'full'}" + (f" {count}t" if device == "cpu" else "")
+        name += (f" {key_heads} key heads" if key_heads is not None else "") + (" bshd" if layout == "bshd" else "")
         operations = 4 * batch * heads * length * length * head / (2 if causal else 1)
         unit, scale = ("GFLOP/s", 1e9) if device == "cpu" else ("TFLOP/s", 1e12)
         peers = ("stock torch", FAST_MKL) if device == "cpu" else ("cudnn", "flash") if dtype == "bf16" else ("stock torch",)
-        arguments = {"shape": (batch, heads, length, head), "dtype": dtype, "causal": causal}
+        shape = (batch, heads, length, head)
+        arguments = {"shape": shape, "dtype": dtype, "causal": causal, "key_heads": key_heads or heads, "layout": layout}
         yield Case(name, unit, operations / scale, device, peers, "mha", count, arguments)
 
 
 def prepare(case: Case) -> Prepared:
-    shape, dtype, causal = case.arguments["shape"], DTYPES[case.arguments["dtype"]], case.arguments["causal"]
+    (batch, heads, length, head), dtype = case.arguments["shape"], DTYPES[case.arguments["dtype"]]
+    causal, key_heads, bshd = case.arguments["causal"], case.arguments["key_heads"], case.arguments["layout"] == "bshd"
+    shared = key_heads != heads
+
+    def make(count: int) -> torch.Tensor:
+        shape = (batch, length, count, head) if bshd else (batch, count, length, head)
+        made = torch.randn(shape, device=case.device, dtype=dtype)
+        return made.transpose(1, 2) if bshd else made
 
     def inputs() -> tuple[torch.Tensor, ...]:
-        return tuple(torch.randn(shape, device=case.device, dtype=dtype) for _ in range(3))
+        return make(heads), make(key_heads), make(key_heads)
 
     def ours(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return torch.ops.kernelpack.mha(query, key, value, is_causal=causal)
+        return torch.ops.kernelpack.mha(query, key, value, is_causal=causal, enable_gqa=shared)
 
     def stock(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=shared)
 
     def by(backend: SDPBackend) -> Callable[..., torch.Tensor]:
         def call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

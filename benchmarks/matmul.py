@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -13,25 +14,44 @@ from benchmarks.report import main
 
 def cases(device: str, quick: bool) -> Sequence[Case]:
     if quick:
-        return list(_cases(device, ["fp32"], [128], [1]))
+        return list(_cubes(device, ["fp32"], [128], [1], ["nn"]))
     if device == "cpu":
-        return list(_cases(device, ["fp32", "bf16"], [512, 1024, 2048], [1, 2]))
-    return list(_cases(device, ["fp32", "bf16", "fp16"], [1024, 2048, 4096, 8192], [1]))
+        return list(_cubes(device, ["fp32", "bf16"], [512, 1024, 2048], [1, 2], ["nn"]))
+    return [
+        *_cubes(device, ["bf16", "fp16"], [2048, 4096, 8192], [1], ["nn", "nt"]),
+        *_few_rows(device, [16, 32, 64], [4096, 8192]),
+        *_cubes(device, ["fp32"], [4096], [1], ["nn"]),
+    ]
 
 
-def _cases(device: str, dtypes: list[str], sizes: list[int], threads: list[int]) -> Iterator[Case]:
-    for dtype, size, count in product(dtypes, sizes, threads):
-        name = f"{dtype} {size}" + (f" {count}t" if device == "cpu" else "")
-        unit, scale = ("GFLOP/s", 1e9) if device == "cpu" else ("TFLOP/s", 1e12)
-        peers = ("stock torch", FAST_MKL) if device == "cpu" else ("cublas",)
-        yield Case(name, unit, 2 * size**3 / scale, device, peers, "matmul", count, {"size": size, "dtype": dtype})
+def _cubes(device: str, dtypes: list[str], sizes: list[int], threads: list[int], layouts: list[str]) -> Iterator[Case]:
+    """Products of square matrices; b is row-major (nn) or the transpose of a row-major weight (nt)."""
+    for dtype, size, layout, count in product(dtypes, sizes, layouts, threads):
+        name = f"{dtype} {size}" + (f" {count}t" if device == "cpu" else f" {layout}")
+        yield _case(name, device, dtype, (size, size, size), layout, count, False)
+
+
+def _few_rows(device: str, rows: list[int], sizes: list[int]) -> Iterator[Case]:
+    """A few tokens times a weight, as in decoding: bound by reading the weight."""
+    for size, count in product(sizes, rows):
+        yield _case(f"bf16 {count} rows {size} nt", device, "bf16", (count, size, size), "nt", 1, True)
+
+
+def _case(name: str, device: str, dtype: str, shape: tuple[int, int, int], layout: str, threads: int, graph: bool) -> Case:
+    unit, scale = ("GFLOP/s", 1e9) if device == "cpu" else ("TFLOP/s", 1e12)
+    peers = ("stock torch", FAST_MKL) if device == "cpu" else ("cublas",)
+    arguments = {"shape": shape, "dtype": dtype, "layout": layout}
+    return Case(name, unit, 2 * math.prod(shape) / scale, device, peers, "matmul", threads, arguments, graph)
 
 
 def prepare(case: Case) -> Prepared:
-    size, dtype = case.arguments["size"], DTYPES[case.arguments["dtype"]]
+    (rows, columns, depth), dtype = case.arguments["shape"], DTYPES[case.arguments["dtype"]]
 
     def inputs() -> tuple[torch.Tensor, ...]:
-        return tuple(torch.randn(size, size, device=case.device, dtype=dtype) for _ in range(2))
+        a = torch.randn(rows, depth, device=case.device, dtype=dtype)
+        if case.arguments["layout"] == "nt":
+            return a, torch.randn(columns, depth, device=case.device, dtype=dtype).T
+        return a, torch.randn(depth, columns, device=case.device, dtype=dtype)
 
     stock = torch.matmul
     return Prepared(inputs, {OURS: torch.ops.kernelpack.matmul, "stock torch": stock, FAST_MKL: stock, "cublas": stock})
