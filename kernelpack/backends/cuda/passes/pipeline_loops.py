@@ -349,11 +349,11 @@ class _Pipeline:
         build.create("ttg.async_wait", (), {"num": self.ahead - 1})
         if self.lag:
             build.create("gpu.barrier")
-        following = [] if self.lag else self._copy_ahead(build, induction, slot_ahead, early)
+        following = None if self.lag else self._copy_ahead(build, induction, slot_ahead, early)
         views = {load.op: self._view(build, load, buffer, slot) for load, buffer in zip(self.loads, self.buffers, strict=True)}
         for op in old.operations[:-1]:
             self._clone(build, op, views, mapping)
-            if self.lag and not following and op.name == PRODUCT:
+            if following is None and op.name == PRODUCT:  # an empty list is one too: addresses may carry nothing
                 following = self._copy_ahead(build, induction, slot_ahead, early)
         for dot in self.deferred:
             product = mapping[dot.result].defining_op
@@ -361,6 +361,7 @@ class _Pipeline:
             product.attributes["isAsync"] = True
         if self.deferred:
             build.create("ttng.warp_group_dot_wait", (), {"pendings": len(self.deferred)})
+        assert following is not None
         yielded = [mapping.get(value, value) for value in old.terminator.operands]
         slots = [self._next(build, place) for place in (slot, slot_ahead)]
         build.create("scf.yield", [*yielded, *following, *slots])
