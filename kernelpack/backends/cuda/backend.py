@@ -19,7 +19,7 @@ from kernelpack.backends.cuda.lowering import LOWERINGS
 from kernelpack.backends.cuda.lowering.calls import why_inlined
 from kernelpack.backends.cuda.passes.lower_descriptors import DESCRIPTORS
 from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
-from kernelpack.backends.cuda.tensor_map import TensorMap, can_copy, tensor_map_of
+from kernelpack.backends.cuda.tensor_map import TensorMap, tensor_map_of, why_not_copied
 from kernelpack.backends.cuda.toolchain import (
     disassemble,
     find_libdevice,
@@ -155,7 +155,7 @@ class CUDABackend(Backend):
             return False
         make = access.operands[0].defining_op
         assert make is not None
-        return isinstance(tensor_map_of(make, facts), TensorMap) and can_copy(access, make, facts)
+        return isinstance(tensor_map_of(make, facts), TensorMap) and why_not_copied(access, make, facts) is None
 
     def supports(self, op: Operation, target: Target) -> str | None:
         if (op.name in DESCRIPTORS or op.name == "tt.make_tensor_descriptor") and architecture_of(target).has_tma:

@@ -90,20 +90,20 @@ def tensor_map_of(make: Operation, facts: AxisInfoAnalysis) -> TensorMap | str:
     )
 
 
-def can_copy(access: Operation, make: Operation, facts: AxisInfoAnalysis) -> bool:
-    """Whether TMA does what a load or a store of a block means, wherever the block lies.
+def why_not_copied(access: Operation, make: Operation, facts: AxisInfoAnalysis) -> str | None:
+    """Returns why TMA does not do what a load or a store of a block means, or None.
 
-    Found on an H100: a coordinate of the last axis that is no multiple of 16 bytes, and a store at a negative coordinate, are
-    illegal instructions; a store writes whole 16 bytes at the end of rows that are no multiple of them.
+    Found on an H100: a column that is no multiple of 16 bytes is an illegal instruction, and a store writes whole 16 bytes at
+    the end of a row. (So is a store at a negative coordinate: it traps, as with Triton, and is not known before.)
     """
     width = bit_width(block_of(make.result.type).element) // 8
-    coords = operands_called(access, "coords" if access.name.startswith("ttng.") else "indices")
-    if facts[coords[-1]].every() * width % ALIGNMENT:
-        return False
-    if access.name not in ("tt.descriptor_store", "ttng.async_tma_copy_local_to_global"):
-        return True
+    column = operands_called(access, "coords" if access.name.startswith("ttng.") else "indices")[-1]
+    if facts[column].every() * width % ALIGNMENT:
+        return f"its last coordinate is not known to be a multiple of {ALIGNMENT} bytes"
     row = operands_called(make, "shape")[-1]
-    return facts[row].every() * width % ALIGNMENT == 0 and all(facts[coord].nonnegative for coord in coords)
+    if access.name.endswith(("store", "to_global")) and facts[row].every() * width % ALIGNMENT:
+        return f"the rows that it stores to are not known to end at a multiple of {ALIGNMENT} bytes"
+    return None
 
 
 def _expression(value: Value) -> str | None:

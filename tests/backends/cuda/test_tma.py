@@ -167,7 +167,7 @@ def shifted(a, b, m, n, stride, MODE: tl.constexpr, BM: tl.constexpr, BN: tl.con
         ("load: column", "a b n stride", False, True),  # columns must be multiples of 16 bytes
         ("load: row", "a b n stride", True, True),  # rows need not be, and may be negative
         ("store: column", "a b n stride", True, False),
-        ("store: row", "a b n stride", True, False),  # negative coordinates of stores are illegal
+        ("store: row", "a b n stride", True, True),
         ("load: row", "a b stride", True, False),  # a store writes whole 16 bytes at the end of a row
     ],
 )
@@ -212,6 +212,26 @@ def test_a_copy_by_hand_needs_a_tensor_map() -> None:
         CompilationError, match=r"cannot be handed to TMA: .* not functions of the kernel's arguments"
     ) as caught:
         compiled(role_kernel)
+    assert caught.value.location is not None
+
+
+@kp.jit
+def shifted_role_kernel(a, b, m, n, stride, MODE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    d = tl.make_tensor_descriptor(a, [m, n], [stride, 1], [BM, BN])
+    tile = hopper.local_alloc([BM, BN], tl.float16)
+    full = hopper.mbarrier_alloc(1)
+    hopper.warp_specialize(hopper.role(fill_at, (d, tile, full, m), num_warps=1))
+
+
+@kp.jit
+def fill_at(copy, d, tile, full, column):
+    hopper.mbarrier_expect(full, tile.nbytes)
+    hopper.async_load(d, [0, column], tile, full)
+
+
+def test_a_copy_by_hand_needs_aligned_columns() -> None:
+    with pytest.raises(CompilationError, match="cannot be handed to TMA: its last coordinate is not known") as caught:
+        compiled(shifted_role_kernel)
     assert caught.value.location is not None
 
 

@@ -7,7 +7,7 @@ tt.func @k(%a: !tt.ptr<f16>, %m: i32, ...)                  tt.func @k(%a: ..., 
 from __future__ import annotations
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.cuda.tensor_map import TensorMap, tensor_map_of
+from kernelpack.backends.cuda.tensor_map import TensorMap, tensor_map_of, why_not_copied
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialects.tt import argument_facts
@@ -35,6 +35,15 @@ def hoist_descriptors(function: Operation) -> tuple[TensorMap, ...]:
                 cure="make it of the kernel's arguments, and pass strides that are multiples of 16 elements; "
                 "or load and store with tl.load and tl.store",
             )
+        for access in make.result.users():
+            reason = why_not_copied(access, make, facts)
+            if reason is not None:
+                raise CompilationError(
+                    f"this copy cannot be handed to TMA: {reason}",
+                    location=access.location.source,
+                    cure="promise it with tl.multiple_of, or pass sizes that are multiples of 16; "
+                    "or load and store with tl.load and tl.store",
+                )
         key = found, make.result.type
         if key not in arguments:
             name = _free_name(f"{found.base.split()[0]}_map", taken)
