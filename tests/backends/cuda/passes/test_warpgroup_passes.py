@@ -1,0 +1,239 @@
+"""The passes that make products of warpgroups: selection, layouts, waits, fences, before and after."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelpack.backends.cuda import ttng as _ttng  # noqa: F401  (makes its operations known)
+from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
+from kernelpack.backends.cuda.passes.defer_products import defer_products
+from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
+from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
+from kernelpack.backends.cuda.passes.place_shared import place_shared
+from kernelpack.backends.cuda.passes.select_warpgroup_dots import select_warpgroup_dots
+from kernelpack.ir.core import Operation, entry_function
+from kernelpack.ir.types import MemDescType
+from kernelpack.ir.verify import verify
+from kernelpack.layout.encoding import layout_of, tma_encoding
+from kernelpack.layout.families import spread, tma_tile, warpgroup_accumulator, warpgroup_operand
+from kernelpack.layout.transfer import insert_dim, remove_dim
+from tests.backends.cuda.passes.ttgir import parse
+
+# ---- select_warpgroup_dots ----
+
+POINTERS = """
+    %i = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+    %row = tt.expand_dims %i {axis = 1 : i32} : tensor<64xi32> -> tensor<64x1xi32>
+    %column = tt.expand_dims %i {axis = 0 : i32} : tensor<64xi32> -> tensor<1x64xi32>
+    %stride = tt.splat %n : i32 -> tensor<64x1xi32>
+    %start = arith.muli %row, %stride : tensor<64x1xi32>
+    %rows = tt.broadcast %start : tensor<64x1xi32> -> tensor<64x64xi32>
+    %columns = tt.broadcast %column : tensor<1x64xi32> -> tensor<64x64xi32>
+    %offset = arith.addi %rows, %columns : tensor<64x64xi32>
+    %base = tt.splat %p : !tt.ptr<KIND> -> tensor<64x64x!tt.ptr<KIND>>
+    %at = tt.addptr %base, %offset : tensor<64x64x!tt.ptr<KIND>>, tensor<64x64xi32>
+    %x = tt.load %at : tensor<64x64x!tt.ptr<KIND>>
+"""
+DOT = "    %d = tt.dot %x, %y, %c, inputPrecision = tf32 : tensor<64x64xKIND> * tensor<64x64xKIND> -> tensor<64x64xf32>\n"
+
+
+def select(body: str, kind: str = "bf16", num_warps: int = 4) -> Operation:
+    arguments = "%p: !tt.ptr<KIND> {tt.divisibility = 16 : i32}, %n: i32 {tt.divisibility = 16 : i32}, %c: tensor<64x64xf32>"
+    module = parse((POINTERS + body).replace("KIND", kind), arguments.replace("KIND", kind), {})
+    select_warpgroup_dots(entry_function(module), num_warps)
+    verify(module)
+    return module
+
+
+def product_of(module: Operation) -> Operation:
+    return next(op for op in module.walk() if op.name == "ttng.warp_group_dot")
+
+
+def test_loaded_tiles_lie_in_shared_memory_as_in_global_memory() -> None:
+    product = product_of(select(DOT.replace("%y", "%x")))
+    a, b = product.operands[:2]
+    # A is read along its rows, K-major; B along its rows too, which is MN-major: one buffer serves both
+    assert a is b
+    assert layout_of(a) == tma_tile((64, 64), 16)
+    assert a.defining_op is not None
+    assert a.defining_op.operands[0].defining_op is not None
+    assert a.defining_op.operands[0].defining_op.name == "tt.load"
+    assert isinstance(a.type, MemDescType)
+    assert a.type.encoding == tma_encoding((64, 64), 16)
+
+
+def test_a_transposed_tile_is_a_view_of_the_one_that_was_loaded() -> None:
+    turned = "    %y = tt.trans %x {order = array<i32: 1, 0>} : tensor<64x64xKIND> -> tensor<64x64xKIND>\n"
+    a, b = product_of(select(turned + DOT)).operands[:2]
+    assert b.defining_op is not None
+    assert b.defining_op.name == "ttg.memdesc_trans"
+    assert b.defining_op.operands[0] is a
+    assert layout_of(b) == tma_tile((64, 64), 16, (0, 1))
+
+
+def test_what_comes_from_a_product_stays_in_registers() -> None:
+    chained = DOT.replace("%y", "%x") + (
+        "    %z = arith.truncf %d : tensor<64x64xf32> to tensor<64x64xKIND>\n" + DOT.replace("%d", "%e").replace("%x", "%z")
+    ).replace("%y", "%x")
+    module = select(chained)
+    second = [op for op in module.walk() if op.name == "ttng.warp_group_dot"][1]
+    assert not isinstance(second.operands[0].type, MemDescType)
+    assign_layouts(entry_function(module), 4)
+    assert layout_of(second.operands[0]) == warpgroup_operand((64, 64), 16, (4, 1))
+    assert layout_of(second.result) == warpgroup_accumulator((64, 64), (4, 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_warps", "selected"),
+    [
+        ("bf16", 4, True),
+        ("bf16", 8, True),
+        ("bf16", 2, False),  # no whole warpgroup
+        ("f32", 4, False),  # tf32 must lie along K, B's rows lie along N
+    ],
+)
+def test_other_dots_stay(kind: str, num_warps: int, selected: bool) -> None:
+    module = select(DOT.replace("%y", "%x"), kind, num_warps)
+    assert any(op.name == "ttng.warp_group_dot" for op in module.walk()) == selected
+    assert any(op.name == "tt.dot" for op in module.walk()) != selected
+
+
+def test_tf32_along_k_goes_to_warpgroups() -> None:
+    turned = "    %y = tt.trans %x {order = array<i32: 1, 0>} : tensor<64x64xf32> -> tensor<64x64xf32>\n"
+    assert product_of(select(turned + DOT, "f32")).attributes["inputPrecision"] == "tf32"
+    module = select(turned + DOT.replace("tf32", "ieee"), "f32")
+    assert any(op.name == "tt.dot" for op in module.walk())
+
+
+# ---- pipeline_loops, defer_products, fence_proxies ----
+
+TILE = "!ttg.memdesc<64x64xbf16, $T, #ttg.shared_memory>"
+LOOP = f"""
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %none = arith.constant dense<0.0> : tensor<64x64xf32, $acc>
+    %j = tt.make_range {{end = 64 : i32, start = 0 : i32}} : tensor<64xi32, $j>
+    %je = tt.expand_dims %j {{axis = 0 : i32}} : tensor<64xi32, $j> -> tensor<1x64xi32, $k>
+    %jb = tt.broadcast %je : tensor<1x64xi32, $k> -> tensor<64x64xi32, $x>
+    %base = tt.splat %p : !tt.ptr<bf16> -> tensor<64x64x!tt.ptr<bf16>, $x>
+    %start = tt.addptr %base, %jb : tensor<64x64x!tt.ptr<bf16>, $x>, tensor<64x64xi32, $x>
+    %by = arith.constant dense<64> : tensor<64x64xi32, $x>
+    %r:2 = scf.for %i = %zero to %n step %one iter_args(%at = %start, %sum = %c) -> (tensor<64x64x!tt.ptr<bf16>, $x>, tensor<64x64xf32, $acc>)  : i32 {{
+      %v = tt.load %at : tensor<64x64x!tt.ptr<bf16>, $x>
+      %m = ttg.local_alloc %v : (tensor<64x64xbf16, $x>) -> {TILE}
+      BODY
+      %next = tt.addptr %at, %by : tensor<64x64x!tt.ptr<bf16>, $x>, tensor<64x64xi32, $x>
+      scf.yield %next, %t : tensor<64x64x!tt.ptr<bf16>, $x>, tensor<64x64xf32, $acc>
+    }}
+    %end = arith.negf %r#1 : tensor<64x64xf32, $acc>
+"""
+SUM = f"%t = ttng.warp_group_dot %m, %m, %sum : {TILE} * {TILE} -> tensor<64x64xf32, $acc>"
+ATTENTION = f"""
+      %s = ttng.warp_group_dot %m, %m, %none : {TILE} * {TILE} -> tensor<64x64xf32, $acc>
+      %f = math.exp2 %s : tensor<64x64xf32, $acc>
+      %g = arith.mulf %sum, %f : tensor<64x64xf32, $acc>
+      %w = arith.truncf %f : tensor<64x64xf32, $acc> to tensor<64x64xbf16, $acc>
+      %t = ttng.warp_group_dot %w, %m, %g : tensor<64x64xbf16, $acc> * {TILE} -> tensor<64x64xf32, $acc>
+"""
+X = spread((64, 64), 8, (1, 0), 4)
+COLUMNS = remove_dim(X, 0)
+LAYOUTS = {"x": X, "j": COLUMNS, "k": insert_dim(COLUMNS, 0), "acc": warpgroup_accumulator((64, 64), (4, 1))}
+PRODUCT, WAIT, COPY = "ttng.warp_group_dot", "ttng.warp_group_dot_wait", "ttg.async_copy_global_to_local"
+
+
+def pipelined(body: str, stages: int, shared_bytes: int = 1 << 18) -> tuple[Operation, Operation]:
+    """Returns the module and its loop after the three passes."""
+    text = LOOP.replace("BODY", body).replace("$T", str(tma_encoding((64, 64), 16)))
+    arguments = "%p: !tt.ptr<bf16> {tt.divisibility = 16 : i32}, %n: i32, %c: tensor<64x64xf32, $acc>"
+    module = parse(text, arguments, LAYOUTS)
+    function = entry_function(module)
+    pipeline_loops(function, stages, shared_bytes)
+    defer_products(function)
+    fence_proxies(function)
+    verify(module)
+    return module, next(op for op in module.walk() if op.name == "scf.for")
+
+
+def names(loop: Operation) -> list[str]:
+    """The operations of a loop that order others, with what they wait for."""
+    shown = (PRODUCT, WAIT, COPY, "ttg.async_wait", "gpu.barrier", "ttng.fence_async_shared", "math.exp2", "arith.mulf")
+    short = {COPY: "copy", PRODUCT: "product", WAIT: "wait", "ttg.async_wait": "arrive", "ttng.fence_async_shared": "fence"}
+
+    def name(op: Operation) -> str:
+        pendings = op.attributes.get("pendings", op.attributes.get("num"))
+        return short.get(op.name, op.name.rsplit(".", 1)[-1]) + (f" {pendings}" if pendings is not None else "")
+
+    return [name(op) for op in loop.body.operations if op.name in shown]
+
+
+def ring_of(module: Operation) -> tuple[int, ...]:
+    kind = next(op for op in module.walk() if op.name == "ttg.local_alloc").result.type
+    assert isinstance(kind, MemDescType)
+    return kind.shape
+
+
+def test_sums_stay_in_flight_until_the_next_product_was_issued() -> None:
+    module, loop = pipelined(SUM, 3)
+    # two tiles on their way, one being read by this product, one by the last
+    assert ring_of(module) == (4, 64, 64)
+    assert names(loop) == ["arrive 1", "fence", "barrier", "product", "copy", "wait 1"]
+    product = next(op for op in loop.body.operations if op.name == PRODUCT)
+    assert product.attributes["isAsync"]
+    copy = next(op for op in loop.body.operations if op.name == COPY)
+    assert copy.attributes["free"]
+    waited = next(op for op in module.walk() if op.name == "arith.negf").operands[0].defining_op
+    assert waited is not None
+    assert (waited.name, waited.attributes["pendings"]) == (WAIT, 0)
+
+
+def test_each_product_is_waited_for_where_its_result_is_read() -> None:
+    module, loop = pipelined(ATTENTION, 3)
+    assert ring_of(module) == (4, 64, 64)
+    assert names(loop) == ["arrive 1", "fence", "barrier", "product", "copy", "wait 0", "exp2", "wait 1", "mulf", "product"]
+    assert all(op.attributes["isAsync"] for op in loop.body.operations if op.name == PRODUCT)
+    # the last one is waited for on the way out of the loop, which no iteration may take
+    whole = loop.parent_op
+    assert whole is not None
+    assert whole.name == "scf.if"
+    assert loop.parent is not None
+    assert [op.name for op in loop.parent.operations] == ["scf.for", WAIT, "scf.yield"]
+
+
+def test_where_buffers_are_short_less_is_loaded_ahead() -> None:
+    tile = 64 * 64 * 2
+    module, loop = pipelined(SUM, 3, 3 * tile + 1024)
+    assert ring_of(module) == (3, 64, 64)
+    assert names(loop)[0] == "arrive 0"
+    # with one tile ahead there is nothing to save: products are done before their tiles are written
+    module, loop = pipelined(SUM, 2, 2 * tile + 1024)
+    assert ring_of(module) == (2, 64, 64)
+    assert names(loop) == ["arrive 0", "fence", "copy", "product"]
+    assert not any(op.attributes.get("isAsync") for op in loop.body.operations if op.name == PRODUCT)
+
+
+def test_buffers_for_products_in_flight_do_not_cost_a_block() -> None:
+    tile = 64 * 64 * 2
+    # two blocks of three tiles fit on a multiprocessor, two of four do not
+    module, _ = pipelined(SUM, 3, 2 * (3 * tile + 1024))
+    assert ring_of(module) == (3, 64, 64)
+
+
+def test_one_stage_neither_loads_ahead_nor_keeps_products_in_flight() -> None:
+    module, loop = pipelined(SUM, 1)
+    assert names(loop) == ["fence", "product"]
+    place_shared(module, 1 << 18)
+    # written, fenced, then read behind a barrier; and the next tile behind another one
+    assert names(loop) == ["barrier", "fence", "barrier", "product"]
+
+
+def test_fences_are_not_doubled() -> None:
+    module, _ = pipelined(SUM, 3)
+    before = str(module)
+    fence_proxies(entry_function(module))
+    assert str(module) == before
+
+
+def test_free_copies_need_no_barrier_of_their_own() -> None:
+    module, loop = pipelined(ATTENTION, 3)
+    place_shared(module, 1 << 18)
+    assert names(loop).count("barrier") == 1
