@@ -10,7 +10,7 @@
                                               ttng.async_tma_store_wait {pendings = 0}
 
 All loads of a kernel use one barrier, which each of them begins anew; it lives as long as the kernel. Products of warpgroups
-read the buffer itself.
+read the buffer itself. place_shared lets threads wait for each other where one begins, fills or writes what others use.
 """
 
 from __future__ import annotations
@@ -81,11 +81,9 @@ def _load(op: Operation, barrier: Value) -> None:
     build = Builder.before(op)
     block = block_of(op.operands[0].type)
     buffer = build.value("ttg.local_alloc", (), None, buffer_type(block))
-    build.create("gpu.barrier")  # nobody waits for an earlier load any more
     build.create("ttng.inval_barrier", [barrier])
     build.create("ttng.init_barrier", [barrier], {"count": 1})
     build.create("ttng.fence_mbarrier_init")
-    build.create("gpu.barrier")
     build.create("ttng.barrier_expect", [barrier], {"size": block_bytes(block)})
     coords = operands_called(op, "indices")
     copy = [op.operands[0], *coords, barrier, buffer, build.constant(True, I1)]

@@ -4,7 +4,7 @@
         a = descriptor_load d[.., i]  =>    for i:  wait for full[slot], phase
         c = dot a, ...                              c = dot (buffer slot), ...
                                                     wait until one product is in flight: that of i-1 is done
-                                                    barrier; expect full[slot-1]; copy block i+S-1 to buffer slot-1
+                                                    expect full[slot-1]; copy block i+S-1 to buffer slot-1
 
 One thread issues the copies behind the products, which they would hold up otherwise; their bytes arrive at the buffer's mbarrier.
 Without products that stay in flight, the buffer of the iteration itself is filled again. Coordinates run ahead as addresses do in
@@ -102,7 +102,6 @@ class _Ring:
         for slot in range(self.slots):
             build.create("ttng.init_barrier", [self._view(build, self.full, build.constant(slot, I32))], {"count": 1})
         build.create("ttng.fence_mbarrier_init")
-        build.create("gpu.barrier")
         ahead = self._prologue()
         block = self._block(ahead)
         zero = build.constant(0, I32)
@@ -116,10 +115,8 @@ class _Ring:
             waited = build.create("ttng.warp_group_dot_wait", sums, {"pendings": 0})
             for place, value in zip(places, waited.results, strict=True):
                 results[place] = value
-        build.create("gpu.barrier")
         for slot in range(self.slots):
             build.create("ttng.inval_barrier", [self._view(build, self.full, build.constant(slot, I32))])
-        build.create("gpu.barrier")
         for old, result in zip(self.loop.results, results, strict=False):
             result.name = old.name
             old.replace_all_uses_with(result)
@@ -200,7 +197,6 @@ class _Ring:
             product.attributes["isAsync"] = True
         if self.deferred:
             build.create("ttng.warp_group_dot_wait", (), {"pendings": len(self.deferred)})
-        build.create("gpu.barrier")
         following = self._refill(build, block.arguments[0], stage, early)
         yielded = [mapping.get(value, value) for value in old.terminator.operands]
         behind = self._next(build, stage)
