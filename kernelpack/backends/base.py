@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Options:
     """How a kernel is compiled. The same fields for every backend, so that one Config fits several targets.
 
-    A backend refuses by name what it cannot honour and ignores what has no meaning for it.
+    A backend refuses by name what it cannot honour and ignores what has no meaning for it. `threads_per_warp` is the target's
+    own; it can be stated, not chosen.
     """
 
     num_warps: int = 4
@@ -32,6 +33,7 @@ class Options:
     maxnreg: int | None = None
     enable_fp_fusion: bool = True
     debug: bool = False
+    threads_per_warp: int | None = None
 
 
 @dataclass(frozen=True, order=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import fields
 from typing import Any
 
+from kernelpack.backends.base import Options
 from kernelpack.opgen.host_calls import Calls
 from kernelpack.opgen.host_ir import (
     BOOL,
@@ -22,7 +24,7 @@ from kernelpack.opgen.host_ir import (
 from kernelpack.opgen.host_values import Grid, Meta, Method, Object, Tuple, Value
 from kernelpack.opgen.kernels import is_kernel, jit_function, kernel_parameters
 
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "debug")
+OPTIONS = tuple(field.name for field in fields(Options))
 """Keywords of a launch that are compile options, not kernel arguments."""
 
 

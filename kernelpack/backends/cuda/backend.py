@@ -33,6 +33,7 @@ from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
 from kernelpack.errors import TargetError, UnsupportedError
 from kernelpack.ir.core import Operation
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, element_of
+from kernelpack.layout.families import LANES
 from kernelpack.llvm.codegen import version as llvm_version
 from kernelpack.target import Target
 
@@ -204,6 +205,11 @@ def _check(options: Options) -> None:
         raise UnsupportedError(f"num_ctas={options.num_ctas}: clusters are not supported", cure="use num_ctas=1")
     if options.num_warps not in (1, 2, 4, 8, 16, 32):
         raise UnsupportedError(f"num_warps={options.num_warps} is not a power of two from 1 to 32", cure="use 4 or 8")
+    if options.threads_per_warp not in (None, LANES):
+        raise UnsupportedError(
+            f"threads_per_warp={options.threads_per_warp}: warps of NVIDIA GPUs have {LANES} threads",
+            cure="leave threads_per_warp out, and choose num_warps",
+        )
     if options.num_stages < 1:
         raise UnsupportedError(
             f"num_stages={options.num_stages} is below 1", cure="use 1 to load nothing ahead, 2 to 4 otherwise"

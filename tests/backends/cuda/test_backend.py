@@ -74,11 +74,20 @@ def test_unknown_targets_are_refused_with_a_cure(target: str, message: str) -> N
         ({"num_stages": 0}, "num_stages=0 is below 1"),
         ({"num_ctas": 2}, "clusters are not supported"),
         ({"maxnreg": 300}, "maxnreg=300 is outside"),
+        ({"threads_per_warp": 64}, "threads_per_warp=64: warps of NVIDIA GPUs have 32 threads"),
     ],
 )
 def test_options_that_cannot_be_honoured_are_refused(options: dict[str, int], message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         add(**options).compile("cuda:sm_80")
+
+
+def test_the_targets_own_threads_per_warp_may_be_stated() -> None:
+    assert add(threads_per_warp=32).compile("cuda:sm_80").image.startswith(ELF)
+
+
+def test_defaults_are_those_of_triton() -> None:
+    assert (Options().num_warps, Options().num_stages, Options().num_ctas, Options().maxnreg) == (4, 3, 1, None)
 
 
 def test_registers_are_limited_where_asked() -> None:
