@@ -33,6 +33,10 @@ LOSSES = {
 option of the kernel to change."""
 
 
+_REGISTER_FILE, _MOST_REGISTERS = 65536, 255
+"""Registers of a multiprocessor, and of a thread at most (CUDA C++ Programming Guide, compute capabilities 8.0 to 9.0)."""
+
+
 @dataclass(frozen=True)
 class Assembled:
     """A cubin with what the assembler said about it."""
@@ -45,7 +49,7 @@ class Assembled:
 def ptx_to_cubin(ptx: str, lowered: Lowered) -> bytes:
     """Returns the cubin of a kernel and notes its resources. Raises BuildError, or OutOfResources, where
     the code would not be what was written."""
-    assembled = assemble(ptx, lowered.target.arch)
+    assembled = _with_room(assemble(ptx, lowered.target.arch), ptx, lowered)
     refuse_losses(assembled, ptx, lowered)
     if CHECK_PTXAS.get():
         other = Path(CHECK_PTXAS.get())
@@ -55,6 +59,21 @@ def ptx_to_cubin(ptx: str, lowered: Lowered) -> bytes:
     lowered.metadata.update(resources(assembled.log))
     lowered.metadata["assembler"] = assembled.tool
     return without_embedded_ptx(assembled.image)
+
+
+def _with_room(assembled: Assembled, ptx: str, lowered: Lowered) -> Assembled:
+    """Assembles again where values went to memory although a thread may have more registers.
+
+    Once ptxas cannot avoid spilling it aims at many blocks a multiprocessor instead, and may spill ten times as much: it is told
+    that one block will do. Said of every kernel, that takes more registers from kernels that are better off with many blocks.
+    """
+    first = resources(assembled.log)
+    threads = lowered.metadata.get("threads", 0)
+    limit = lowered.options.maxnreg or min(_MOST_REGISTERS, _REGISTER_FILE // threads if threads else 0)
+    if not first["spills"] or first["registers"] >= limit or ".minnctapersm" in ptx:
+        return assembled
+    again = assemble(re.sub(r"(\.reqntid \d+)", r"\1 .minnctapersm 1", ptx), lowered.target.arch)
+    return again if resources(again.log)["spills"] < first["spills"] else assembled
 
 
 def refuse_losses(assembled: Assembled, ptx: str, lowered: Lowered) -> None:
