@@ -345,11 +345,11 @@ def _products() -> Iterator[tuple[Product, bool]]:
         yield Product(shape=(257, 300, 130), block=block, num_warps=4), False
         yield Product(torch.float16, shape=(40, 60, 70), block=block, order="rc", num_warps=2), block[0] * block[1] < 4096
     yield Product(shape=(1, 1, 1)), True
-    yield from _warpgroup_products()
+    yield from warpgroup_products()
     yield Product(torch.bfloat16, (1024, 1024, 1024), (128, 128, 64), num_warps=8, num_stages=3), False
 
 
-def _warpgroup_products() -> Iterator[tuple[Product, bool]]:
+def warpgroup_products() -> Iterator[tuple[Product, bool]]:
     """Tiles that wgmma computes where there is one: both majors, every swizzle, warpgroups along rows and columns."""
     f16, bf16, f32, i8 = torch.float16, torch.bfloat16, torch.float32, torch.int8
     for order in ("rr", "rc", "cr", "cc"):

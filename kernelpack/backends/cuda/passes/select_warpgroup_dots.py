@@ -10,20 +10,25 @@ without passing through registers. An operand a that is computed from another pr
 
 from __future__ import annotations
 
+import math
+
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.memory_layouts import access_order, memory_bits
 from kernelpack.backends.cuda.passes.materialize import behind
 from kernelpack.backends.cuda.tensor_core import warpgroups_over_dot
 from kernelpack.backends.cuda.warpgroup import INSTRUCTIONS, ROWS, WARPS, operand_tile
-from kernelpack.ir.core import Builder, Operation, Value
+from kernelpack.ir.core import Block, Builder, Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition
-from kernelpack.ir.types import F32, MemDescType, TensorType, element_of, shape_of
+from kernelpack.ir.types import F32, MemDescType, TensorType, bit_width, element_of, shape_of
 from kernelpack.layout.encoding import SharedEncoding, tma_encoding
+from kernelpack.layout.families import LANES
 from kernelpack.layout.transfer import permute_dims
 
 MOST_REGISTERS = 128
-"""32-bit registers of a thread that one accumulator may take. A thread has 255, and an accumulator cannot be spilled while a
-product is in flight: the assembler would wait for each."""
+"""32-bit registers of a thread that one accumulator may take."""
+MOST_TOGETHER = 224
+"""32-bit registers of a thread that the accumulators of a loop and rows in registers may take together. A thread has 255, and they
+cannot be spilled while a product is in flight: the assembler would wait for each (message C7511)."""
 LOADS = ("tt.load", "tt.descriptor_load")
 
 
@@ -40,9 +45,14 @@ class _Selector:
         self.buffers: dict[tuple[Value, SharedEncoding], Value] = {}
 
     def run(self) -> None:
-        for op in list(self.function.walk()):
+        together: dict[Block | None, list[Operation]] = {}
+        for op in self.function.walk():
             if op.name == "tt.dot":
-                self._select(op)
+                together.setdefault(op.parent, []).append(op)
+        for dots in together.values():
+            if sum(registers_of(dot, self.num_warps) for dot in dots) <= MOST_TOGETHER:
+                for dot in dots:
+                    self._select(dot)
 
     def _select(self, dot: Operation) -> None:
         if not fits_warpgroups(dot, self.num_warps):
@@ -118,8 +128,17 @@ def fits_warpgroups(dot: Operation, num_warps: int) -> bool:
     if num_warps % WARPS or len(shape_of(c)) != 2 or shape_of(a)[1] < instruction.k:
         return False
     m, n = shape_of(c)
-    rows, columns = warpgroups_over_dot((m, n), num_warps)
-    return m >= ROWS and n // columns >= 8 and m * n // (rows * columns * 32) <= MOST_REGISTERS
+    columns = warpgroups_over_dot((m, n), num_warps)[1]
+    return m >= ROWS and n // columns >= 8 and m * n // (num_warps * LANES) <= MOST_REGISTERS
+
+
+def registers_of(dot: Operation, num_warps: int) -> int:
+    """Returns how many 32-bit registers of a thread a dot's result takes, and a computed operand a."""
+    threads = num_warps * LANES
+    rows = (
+        math.prod(shape_of(dot.operands[0].type)) * bit_width(dot.operands[0].type) // 32 if is_computed(dot.operands[0]) else 0
+    )
+    return (math.prod(shape_of(dot.result.type)) + rows) // threads
 
 
 def is_computed(value: Value) -> bool:

@@ -98,6 +98,20 @@ def test_other_dots_stay(kind: str, num_warps: int, selected: bool) -> None:
     assert any(op.name == "tt.dot" for op in module.walk()) != selected
 
 
+def test_dots_that_want_too_many_registers_together_stay() -> None:
+    """Attention of 128 x 128 by four warps: 128 registers for the scores, 64 for them in 16 bits, 64 for the result."""
+    text = """
+        %d = tt.dot %q, %k, %z : tensor<128x64xbf16> * tensor<64x{n}xbf16> -> tensor<128x{n}xf32>
+        %p = arith.truncf %d : tensor<128x{n}xf32> to tensor<128x{n}xbf16>
+        %e = tt.dot %p, %v, %c : tensor<128x{n}xbf16> * tensor<{n}x64xbf16> -> tensor<128x64xf32>
+    """
+    arguments = "%q: tensor<128x64xbf16>, %k: tensor<64x{n}xbf16>, %v: tensor<{n}x64xbf16>, %z: tensor<128x{n}xf32>, %c: tensor<128x64xf32>"
+    for columns, warps, count in ((128, 4, 0), (128, 8, 2), (64, 4, 2)):
+        module = parse(text.format(n=columns), arguments.format(n=columns), {})
+        select_warpgroup_dots(entry_function(module), warps)
+        assert [op.name for op in module.walk()].count("ttng.warp_group_dot") == count
+
+
 def test_tf32_along_k_goes_to_warpgroups() -> None:
     turned = "    %y = tt.trans %x {order = array<i32: 1, 0>} : tensor<64x64xf32> -> tensor<64x64xf32>\n"
     assert product_of(select(turned + DOT, "f32")).attributes["inputPrecision"] == "tf32"
