@@ -36,8 +36,9 @@ def rows_per_program(x):
     return 1 if x.is_cuda else max(1, ELEMENTS_PER_PROGRAM // max(x.shape[-1], 1))
 
 
-WHOLE_ROWS = {1024: 4, 4096: 4, 8192: 8, 32768: 32}
-"""On a GPU: tiles that hold a whole row, so that it is read once, and the warps of each."""
+WHOLE_ROWS = {1024: 4, 4096: 4, 8192: 4, 32768: 16}
+"""On a GPU: the tiles that hold a whole row, so that it is read once, and each one's warps: 64 elements a thread where that is
+possible keep most bytes in flight, and the sums short (docs/h100.md)."""
 
 
 def whole_row(x):
@@ -49,11 +50,10 @@ def whole_row(x):
     return tile
 
 
-def row_config(point, more=None):
-    """Returns a GPU's config for a kernel with a WHOLE axis; blocks of rows that are too long for it are read from the cache
-    again. `more` are other constexprs."""
-    whole = point["WHOLE"]
-    return kp.Config({"BLOCK": 4096, **(more or {})}, num_warps=WHOLE_ROWS.get(whole, 8))
+def row_config(point, more=None, warps=WHOLE_ROWS):
+    """Returns a GPU's config for a kernel with a WHOLE axis. Rows that are too long for a tile are read from the cache again, in
+    blocks. `more` are other constexprs, `warps` those of each tile."""
+    return kp.Config({"BLOCK": 8192, **(more or {})}, num_warps=warps.get(point["WHOLE"], 16))
 
 
 @kp.jit
