@@ -257,7 +257,7 @@ class Problems:
             lambda: (self.random(m, k), self.random(k, n), self.poisoned(m, n, dtype=out)),
             lambda a, b, c: [Launch(kernel, grid, (a, b, c, m, n, k, k, 1, n, 1, n, 1))],
             lambda a, b, c: c,
-            lambda a, b, c: a.float() @ b.float() if self.device == "cpu" else a @ b,
+            lambda a, b, c: a.float() @ b.float(),
             (lambda a, b, c: c.zero_()) if out is not None else None,
         )
 
@@ -285,7 +285,7 @@ class Problems:
             return [Launch("matmul_grouped", (programs,), (*t[:4], count, t[4]))]
 
         def reference(*t: Any) -> Result:
-            return tuple(a @ b for a, b in zip(t[4 : 4 + count], t[4 + count : 4 + 2 * count], strict=True))
+            return tuple(a.float() @ b.float() for a, b in zip(t[4 : 4 + count], t[4 + count : 4 + 2 * count], strict=True))
 
         return Problem(inputs, launches, lambda *t: t[4 + 2 * count :], reference)
 
