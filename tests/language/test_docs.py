@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import kernelpack.language as tl
+from kernelpack.language import hopper
 
 DOCS = Path(__file__).parents[2] / "docs" / "language.md"
 NOT_FOR_KERNELS = {
@@ -23,3 +24,8 @@ def test_the_page_and_the_language_agree() -> None:
     public = {*tl.core.__all__, *tl.descriptors.__all__, *tl.math.__all__, *tl.random.__all__, *tl.standard.__all__}
     assert sorted(name for name in named if not hasattr(tl, name)) == []
     assert sorted(public - named - NOT_FOR_KERNELS) == []
+
+
+def test_the_page_names_all_of_the_hopper_dialect() -> None:
+    named = set(re.findall(r"\bhopper\.([a-z]\w*)", DOCS.read_text()))
+    assert named == set(hopper.__all__)
