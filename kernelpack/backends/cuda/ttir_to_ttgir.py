@@ -16,6 +16,7 @@ from kernelpack.backends.cuda.passes.pipeline_tma import pipeline_tma
 from kernelpack.backends.cuda.passes.place_shared import place_shared
 from kernelpack.backends.cuda.passes.reload_operands import reload_operands
 from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
+from kernelpack.backends.cuda.passes.rotate_products import rotate_products
 from kernelpack.backends.cuda.passes.select_warpgroup_dots import select_warpgroup_dots
 from kernelpack.backends.cuda.passes.split_reductions import split_reductions
 from kernelpack.backends.cuda.passes.stage_shared import stage_shared
@@ -68,6 +69,7 @@ def _lower(function: Operation, module: Operation, architecture: Architecture, o
     reload_operands(function)
     pipeline_loops(function, options.num_stages, architecture.shared_bytes)
     defer_products(function)
+    rotate_products(function)
     pipeline_tma(function, options.num_stages, architecture.shared_bytes)
     lower_descriptors(function)
     _clean(module)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelpack.backends.cuda.memory_layouts import memory_bits
+from kernelpack.backends.cuda.passes.defer_products import WAIT
 from kernelpack.backends.cuda.passes.lower_descriptors import (
     LOAD,
     barriers,
@@ -26,12 +27,14 @@ from kernelpack.backends.cuda.passes.lower_descriptors import (
     is_copy_to,
     read_buffer,
 )
-from kernelpack.backends.cuda.passes.pipeline_loops import DOTS, NUM_STAGES, deferrable, slice_of
+from kernelpack.backends.cuda.passes.pipeline_loops import DOTS, NUM_STAGES, Slice, deferrable, slice_of
 from kernelpack.backends.cuda.roles import role_of
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of, operands_called
 from kernelpack.ir.dialects.descriptors import block_of
 from kernelpack.ir.types import I1, I32, MemDescType, shape_of
+
+_PRODUCTS = (*DOTS, WAIT)
 
 
 def pipeline_tma(function: Operation, num_stages: int, shared_bytes: int = 1 << 30) -> None:
@@ -42,29 +45,56 @@ def pipeline_tma(function: Operation, num_stages: int, shared_bytes: int = 1 << 
             loads = _candidates(op) if stages > 1 else []
             if loads:
                 deferred = deferrable(op, loads)
-                slots = min(stages, _most_slots(function, op, loads, shared_bytes))
+                early = _earliest(op, loads)
+                start = next(s for s in (early, op) if s is op or _slots(function, op, loads, shared_bytes, s) >= stages)
+                slots = min(stages, _slots(function, op, loads, shared_bytes, start))
                 if slots > 1:
-                    _Ring(op, loads, slots, deferred).run()
+                    _Ring(op, loads, slots, deferred, start).run()
 
 
 def _candidates(loop: Operation) -> list[Operation]:
     """Returns the loads of a loop that can run ahead."""
-    effects = {effect for op in loop.walk() if op is not loop and op.name not in DOTS for effect in effects_of(op)}
+    effects = {effect for op in loop.walk() if op is not loop and op.name not in _PRODUCTS for effect in effects_of(op)}
     if {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects:
         return []  # a later iteration might read what this one writes
     loads = [op for op in loop.body.operations if op.name == LOAD]
     return [op for op in loads if slice_of(loop, operands_called(op, "indices")) is not None]
 
 
-def _most_slots(function: Operation, loop: Operation, loads: list[Operation], limit: int) -> int:
-    """Returns how many iterations' blocks fit beside the other buffers that are in use in the loop."""
+def _slice(loop: Operation, loads: list[Operation]) -> Slice:
+    found = slice_of(loop, [index for load in loads for index in operands_called(load, "indices")])
+    assert found is not None
+    return found
+
+
+def _earliest(loop: Operation, loads: list[Operation]) -> Operation:
+    """Returns the operation in front of which the first copies can start: behind all that their coordinates need, behind what
+    may write what they read, and behind loads that are waited for before."""
+    slice_ = _slice(loop, loads)
+    needed = {*loop.operands[:3], *(loop.operands[2 + argument.index] for argument in slice_.carried)}
+    needed |= {operand for op in (*slice_.operations, *loads) for operand in op.operands}
+    block = loop.parent
+    assert block is not None
+    start = loop
+    for op in reversed(block.operations[: block.operations.index(loop)]):
+        keeps = op.name in _PRODUCTS or not {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects_of(op)
+        if not keeps or op.name == LOAD or any(result in needed for result in op.results):
+            break
+        start = op
+    return start
+
+
+def _slots(function: Operation, loop: Operation, loads: list[Operation], limit: int, start: Operation) -> int:
+    """Returns how many iterations' blocks fit beside the other buffers that are in use from `start` to the end of the loop."""
+    assert loop.parent is not None
+    before = loop.parent.operations[loop.parent.operations.index(start) : loop.parent.operations.index(loop)]
     replaced = {user for load in loads for user in load.result.users() if user.name == "ttg.local_alloc"}
     others = [
         op
         for op in function.walk()
         if op.name == "ttg.local_alloc"
         and op not in replaced
-        and (loop in op.ancestors() or any(loop in user.ancestors() for user in op.result.users()))
+        and (op in before or loop in op.ancestors() or any(loop in user.ancestors() for user in op.result.users()))
     ]
     taken = sum(math.prod(shape_of(op.result.type)) * memory_bits(op.result.type) // 8 for op in others)
     return (limit - taken) // sum(block_bytes(block_of(load.operands[0].type)) + 8 for load in loads)
@@ -81,7 +111,10 @@ class _Stage:
 class _Ring:
     """Replaces one loop. The new one carries what the old one did, the coordinates that run ahead, and its place in the ring."""
 
-    def __init__(self, loop: Operation, loads: list[Operation], slots: int, deferred: list[Operation]) -> None:
+    def __init__(
+        self, loop: Operation, loads: list[Operation], slots: int, deferred: list[Operation], start: Operation
+    ) -> None:
+        """The first copies start in front of `start`."""
         self.loop = loop
         self.loads = loads
         self.slots = slots
@@ -89,11 +122,9 @@ class _Ring:
         self.lag = 1 if deferred else 0
         self.ahead = slots - self.lag
         self.lower, self.upper, self.step = loop.operands[:3]
-        slice_ = slice_of(loop, [index for load in loads for index in operands_called(load, "indices")])
-        assert slice_ is not None
-        self.slice = slice_
+        self.slice = _slice(loop, loads)
         self.size = sum(block_bytes(block_of(load.operands[0].type)) for load in loads)
-        self.build = Builder.before(loop)
+        self.build = Builder.before(start)
         self.buffers = [self._buffer(load) for load in loads]
         self.full = barriers(self.build, slots)
 
@@ -105,6 +136,7 @@ class _Ring:
         ahead = self._prologue()
         block = self._block(ahead)
         zero = build.constant(0, I32)
+        build = Builder.before(self.loop)
         operands = [*self.loop.operands, *ahead, zero, zero]
         types = [value.type for value in operands[3:]]
         loop = build.create("scf.for", operands, self.loop.attributes, types, [Region([block])])

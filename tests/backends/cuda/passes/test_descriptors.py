@@ -1,4 +1,4 @@
-"""hoist_descriptors, lower_descriptors and pipeline_tma: the IR before and after, and how the pipeline follows its loop."""
+"""hoist_descriptors, lower_descriptors, pipeline_tma and rotate_products: the IR before and after, and how the pipeline follows its loop."""
 
 from __future__ import annotations
 
@@ -183,3 +183,53 @@ def test_fewer_stages(stages: int) -> None:
     module, _ = ttgir_of(stages, BM=64, BN=64)
     copies = [op for op in module.walk() if op.name.startswith("ttng.async_tma_copy_global")]
     assert len(copies) == (2 if stages == 1 else 2 * 1 + 2)
+
+
+@kp.jit
+def attention(q, k, v, out, n, D: tl.constexpr, BN: tl.constexpr, READ: tl.constexpr):
+    q_blocks = tl.make_tensor_descriptor(q, [n, D], [D, 1], [64, D])
+    k_blocks = tl.make_tensor_descriptor(k, [n, D], [D, 1], [BN, D])
+    v_blocks = tl.make_tensor_descriptor(v, [n, D], [D, 1], [BN, D])
+    query = q_blocks.load([0, 0])
+    peak, acc = tl.full([64], -float("inf"), tl.float32), tl.zeros([64, D], tl.float32)
+    for at in range(0, n, BN):
+        scores = tl.dot(query, k_blocks.load([at, 0]).T)
+        if READ:  # the sum so far decides the weights: the next product cannot begin before it is there
+            scores += tl.sum(acc, 1)[:, None]
+        largest = tl.maximum(peak, tl.max(scores, 1))
+        acc = tl.dot(
+            tl.exp(scores - largest[:, None]).to(tl.bfloat16), v_blocks.load([at, 0]), acc * tl.exp(peak - largest)[:, None]
+        )
+        peak = largest
+    tl.store(out + tl.arange(0, 64)[:, None] * D + tl.arange(0, D)[None, :], acc)
+
+
+def attention_loop(read: bool) -> Operation:
+    facts = tuple(Fact(name, "tt.divisibility", 16) for name in ("q", "k", "v", "out", "n"))
+    types = {**dict.fromkeys(("q", "k", "v"), "*bf16"), "out": "*fp32", "n": "i32"}
+    module = ast_to_ttir(attention, types, {"D": 64, "BN": 64, "READ": read}, facts)
+    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(num_warps=4, num_stages=2), "attention")
+    ttgir = ttir_to_ttgir(optimise_ttir(module), lowered)
+    verify(ttgir)
+    return loop_of(ttgir)
+
+
+def test_products_of_attention_move_apart() -> None:
+    loop = attention_loop(read=False)
+    products = [op for op in loop.body.operations if op.name == "ttng.warp_group_dot"]
+    waits = [op for op in loop.body.operations if op.name == "ttng.warp_group_dot_wait"]
+    assert [op.attributes.get("isAsync") for op in products] == [True, True]
+    assert [(op.attributes["pendings"], op.operands[0].defining_op) for op in waits] == [(1, products[0]), (0, products[1])]
+    order = [op.name for op in loop.body.operations]
+    softmax = max(index for index, name in enumerate(order) if name == "math.exp")
+    assert order.index("ttng.warp_group_dot_wait") < order.index("math.exp")
+    assert softmax < loop.body.operations.index(waits[1])  # the second product runs under the softmax
+    assert loop.body.operations.index(waits[1]) < order.index("ttng.barrier_expect")
+    keys, values = (op for op in loop.body.operations if op.name == "ttng.async_tma_copy_global_to_local")
+    assert keys.operands[1] != values.operands[1]  # values are those of the iteration before
+
+
+def test_products_that_depend_on_the_sum_stay_in_order() -> None:
+    loop = attention_loop(read=True)
+    products = [op for op in loop.body.operations if op.name == "ttng.warp_group_dot"]
+    assert [bool(op.attributes.get("isAsync")) for op in products] == [False, False]
