@@ -28,22 +28,25 @@ def layer_norm_kernel(
 ):
     """Walks `row_count` rows: each in one tile of WHOLE elements, or where that is 0 three times in blocks: mean, squares of
     what is left, result."""
-    first = tl.program_id(0).to(tl.int64) * row_count
-    for row in range(first, tl.minimum(first + row_count, rows)):
+    if WHOLE:
+        row = tl.program_id(0).to(tl.int64)  # row_count is 1: a loop would take registers
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
         target = out + row * columns
-        if WHOLE:
-            offsets = tl.arange(0, WHOLE)
-            inside = offsets < columns
-            value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
-            value = tl.where(inside, value - tl.sum(value, axis=0) / columns, 0.0)
-            value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
-            if weight is not None:  # loaded ahead they would take the registers that more rows in flight need
-                value *= tl.load(weight + offsets, mask=inside, other=0.0).to(tl.float32)
-            if bias is not None:
-                value += tl.load(bias + offsets, mask=inside, other=0.0).to(tl.float32)
-            tl.store(target + offsets, value, mask=inside)
-        else:
+        offsets = tl.arange(0, WHOLE)
+        inside = offsets < columns
+        value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+        value = tl.where(inside, value - tl.sum(value, axis=0) / columns, 0.0)
+        value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
+        if weight is not None:  # loaded ahead they would take the registers that more rows in flight need
+            value *= tl.load(weight + offsets, mask=inside, other=0.0).to(tl.float32)
+        if bias is not None:
+            value += tl.load(bias + offsets, mask=inside, other=0.0).to(tl.float32)
+        tl.store(target + offsets, value, mask=inside)
+    else:
+        first = tl.program_id(0).to(tl.int64) * row_count
+        for row in range(first, tl.minimum(first + row_count, rows)):
+            source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
+            target = out + row * columns
             total = tl.zeros([BLOCK], tl.float32)
             for begin in range(0, columns, BLOCK):
                 offsets = begin + tl.arange(0, BLOCK)

@@ -26,21 +26,24 @@ def rms_norm_kernel(
     BLOCK: tl.constexpr,
 ):
     """Walks `row_count` rows: each in one tile of WHOLE elements, or where that is 0 twice in blocks: sum of squares, result."""
-    first = tl.program_id(0).to(tl.int64) * row_count
-    for row in range(first, tl.minimum(first + row_count, rows)):
+    if WHOLE:
+        row = tl.program_id(0).to(tl.int64)  # row_count is 1: a loop would take registers
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
         target = out + row * columns
-        if WHOLE:
-            offsets = tl.arange(0, WHOLE)
-            inside = offsets < columns
-            value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
-            if weight is not None:
-                factor = tl.load(weight + offsets, mask=inside, other=0.0)  # arrives while the sum is made
-            value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
-            if weight is not None:
-                value *= factor.to(tl.float32)
-            tl.store(target + offsets, value, mask=inside)
-        else:
+        offsets = tl.arange(0, WHOLE)
+        inside = offsets < columns
+        value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+        if weight is not None:
+            factor = tl.load(weight + offsets, mask=inside, other=0.0)  # arrives while the sum is made
+        value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
+        if weight is not None:
+            value *= factor.to(tl.float32)
+        tl.store(target + offsets, value, mask=inside)
+    else:
+        first = tl.program_id(0).to(tl.int64) * row_count
+        for row in range(first, tl.minimum(first + row_count, rows)):
+            source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
+            target = out + row * columns
             squares = tl.zeros([BLOCK], tl.float32)
             for begin in range(0, columns, BLOCK):
                 offsets = begin + tl.arange(0, BLOCK)

@@ -37,17 +37,20 @@ def softmax_kernel(
     (KEEP), or else they are computed twice.
     """
     keep: tl.constexpr = KEEP and out.dtype.element_ty == tl.float32
-    first = tl.program_id(0).to(tl.int64) * row_count
-    for row in range(first, tl.minimum(first + row_count, rows)):
+    if WHOLE:
+        row = tl.program_id(0).to(tl.int64)  # row_count is 1: a loop would take registers
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
         target = out + row * columns
-        if WHOLE:
-            offsets = tl.arange(0, WHOLE)
-            inside = offsets < columns
-            value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
-            power = tl.exp2(tl.fma(value, LOG2E, -tl.max(value, axis=0) * LOG2E))
-            tl.store(target + offsets, power * (1.0 / tl.sum(power, axis=0)), mask=inside)
-        else:
+        offsets = tl.arange(0, WHOLE)
+        inside = offsets < columns
+        value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
+        power = tl.exp2(tl.fma(value, LOG2E, -tl.max(value, axis=0) * LOG2E))
+        tl.store(target + offsets, power * (1.0 / tl.sum(power, axis=0)), mask=inside)
+    else:
+        first = tl.program_id(0).to(tl.int64) * row_count
+        for row in range(first, tl.minimum(first + row_count, rows)):
+            source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
+            target = out + row * columns
             largest = tl.full([BLOCK], -float("inf"), tl.float32)
             for begin in range(HEAD, columns, BLOCK):
                 offsets = begin + tl.arange(0, BLOCK)
