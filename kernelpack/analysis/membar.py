@@ -183,13 +183,12 @@ class _Inserter:
 
         Barriers only take away, so this ends. What is pending before the loop is waited for there, not in every iteration.
         """
-        around = _State()
+        around = NOTHING
         while True:
-            end = behind = self.block(op.regions[0].block, around)
+            end = behind = self.block(op.regions[0].block, _State(around))
             if op.name == "scf.while":
                 behind = self.block(op.regions[1].block, end)
-            joined = _State() | behind
-            if joined == around:
-                last = end if op.name == "scf.while" else joined
-                return Accesses(last.exposed, last.fenced, last.pending)
-            around = joined
+            if behind.pending | around == around:  # the last round has met all barriers
+                last = end if op.name == "scf.while" else _State() | behind
+                return Accesses(behind.exposed, last.fenced, last.pending)
+            around |= behind.pending

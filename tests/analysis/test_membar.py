@@ -104,6 +104,9 @@ def test_the_next_iteration_meets_this_one() -> None:
     assert shape_of(EMPTY.format("a") + LOOP.format(STORE.format("a") + READ.format("a", 0))) == "{|W|R}"
     # what every iteration meets once is waited for before the first
     assert shape_of(EMPTY.format("a") + STORE.format("a") + LOOP.format(READ.format("a", 0))) == "W|{R}"
+    # not if the loop has a barrier there for its own sake
+    both = EMPTY.format("a") + STORE.format("a") + LOOP.format(READ.format("a", 0) + STORE.format("a"))
+    assert shape_of(both) == "W{|R|W}"
     inside = "gpu.barrier\n" + READ.format("a", 0)
     assert shape_of(EMPTY.format("a") + STORE.format("a") + LOOP.format(inside)) == "W{|R}"
 
