@@ -122,23 +122,36 @@ def arguments(subject: str) -> argparse.ArgumentParser:
     return parser
 
 
+def case_arguments(subject: str) -> argparse.ArgumentParser:
+    """Returns the command line that benchmarks of cases share; see `chosen`."""
+    parser = arguments(subject)
+    parser.add_argument("--only", default="", metavar="WORDS", help="only cases with all these words in their names")
+    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="how often everybody is timed (default: 9)")
+    return parser
+
+
+def chosen(parser: argparse.ArgumentParser, asked: argparse.Namespace, cases: Sequence[Case]) -> list[Case]:
+    """Returns the cases that were asked for; ends the program where there are none."""
+    found = [case for case in cases if all(word in case.name for word in asked.only.split())]
+    if not found:
+        parser.error(f"no case has {asked.only!r} in its name")
+    return found
+
+
 def main(subject: str, argv: Sequence[str] | None = None) -> None:
     """Runs the benchmark in the module `subject`."""
-    parser = arguments(subject)
+    parser = case_arguments(subject)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--library", metavar="FOLDER", help="an op library other than kernelpack's own")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only cases with this text in their names")
     asked = parser.parse_args(argv)
     if asked.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no CUDA device; to fix: run on a machine with a GPU, or with --device cpu")
-    cases: list[Case] = [case for case in import_module(subject).cases(asked.device, asked.quick) if asked.only in case.name]
-    if not cases:
-        parser.error(f"no case has {asked.only!r} in its name")
+    cases = chosen(parser, asked, import_module(subject).cases(asked.device, asked.quick))
     table = Table([case.name for case in cases])
     with processes(subject, asked.library, [peer for case in cases for peer in case.peers]) as process_of:
         for case in cases:
             try:
-                seconds = measure(case, process_of, 2 if asked.quick else 9)
+                seconds = measure(case, process_of, 2 if asked.quick else asked.rounds)
             except BuildError as error:
                 sys.exit(str(error))
             for peer in case.peers:

@@ -26,7 +26,7 @@ from torch import Tensor
 import kernelpack
 import kernelpack.language
 from benchmarks.measure import DTYPES, OURS, Case, Prepared, Result, measure, processes
-from benchmarks.report import Row, Table, arguments, write_json
+from benchmarks.report import Row, Table, case_arguments, chosen, write_json
 from kernelpack.errors import KernelpackError
 
 PEER = "triton"
@@ -444,10 +444,8 @@ def _compile_all(wanted: Sequence[Case], table: Table, jobs: int) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
-    parser = arguments("benchmarks.same_source")
+    parser = case_arguments("benchmarks.same_source")
     parser.add_argument("--device", choices=("cuda",), default="cuda")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only cases with this text in their names")
-    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="how often everybody is timed")
     parser.add_argument(
         "--jobs", type=int, default=min(8, len(os.sched_getaffinity(0))), metavar="N", help="compiling processes"
     )
@@ -456,9 +454,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error("torch sees no CUDA device; to fix: run on a machine with a GPU")
     if importlib.util.find_spec("triton") is None:
         parser.error("Triton is not installed; to fix: pip install triton")
-    wanted = [case for case in cases(asked.device, asked.quick) if asked.only in case.name]
-    if not wanted:
-        parser.error(f"no case has {asked.only!r} in its name")
+    wanted = chosen(parser, asked, cases(asked.device, asked.quick))
     failed: list[str] = []
     table, compiling = Table([f"compile {case.name}" for case in wanted]), Table([])
     with tempfile.TemporaryDirectory() as folder:
