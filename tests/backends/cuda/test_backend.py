@@ -176,3 +176,17 @@ def test_the_same_bytes_in_every_process() -> None:
         hashes.add(done.stdout.strip())
     assert len(hashes) == 1
     assert len(hashes.pop()) == len(hashlib.sha256().hexdigest())
+
+
+# ---- names ----
+
+
+@kp.jit
+def awkward_names(v1, phi2, entry, tid, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(v1 + i, tl.load(v1 + i, mask=i < phi2, other=0.0) + entry, mask=i < tid)
+
+
+def test_parameters_may_be_called_as_the_compiler_calls_its_values() -> None:
+    arguments = {"v1": torch.zeros(64), "phi2": 5, "entry": 3, "tid": 9, "BLOCK": 64}
+    assert Launch(awkward_names, (1,), arguments, {}).compile("cuda:sm_80").image.startswith(ELF)

@@ -101,7 +101,7 @@ def _begin_kernel(state: Lowering, function: Operation) -> str:
     """Defines a kernel's parameters and returns how its definition begins."""
     parameters = []
     for argument, facts in zip(function.body.arguments, argument_facts(function), strict=True):
-        name = f"%{argument.name or f'arg{argument.index}'}"
+        name = f"%{argument.name or f'arg{argument.index}'}.0"  # no name of ours has a dot
         aligned = isinstance(argument.type, PointerType) and facts.get("tt.divisibility", 1) >= 16
         if isinstance(argument.type, TensorDescType):  # a tensor map, filled in by the launcher
             parameters.append(f'ptr byval([{TENSOR_MAP_BYTES} x i8]) align {TENSOR_MAP_ALIGN} "nvvm.grid_constant" {name}')
