@@ -19,10 +19,10 @@ def activate(x, activation):
 
 
 @kp.jit
-def place_of(block, blocks_m, blocks_n, GROUP: tl.constexpr):
-    """Returns the row and column of a block. Blocks that run at the same time share rows of a and columns of b: GROUP rows of
+def place_of(block, blocks_m, blocks_n, rows_at_a_time):
+    """Returns the row and column of a block. Blocks that run at the same time share rows of a and columns of b: rows_at_a_time rows of
     blocks are walked column by column."""
-    group = block // (GROUP * blocks_n)
-    height = tl.minimum(blocks_m - group * GROUP, GROUP)
-    place = block % (GROUP * blocks_n)
-    return group * GROUP + place % height, place // height
+    group = block // (rows_at_a_time * blocks_n)
+    height = tl.minimum(blocks_m - group * rows_at_a_time, rows_at_a_time)
+    place = block % (rows_at_a_time * blocks_n)
+    return group * rows_at_a_time + place % height, place // height

@@ -7,9 +7,6 @@ from kernelpack.language import hopper
 from ._blocks import activate, place_of
 from ._roles import halves, next_stage
 
-CONSUMERS = tl.constexpr(2)
-"""Groups of four warps that share a block, 64 rows each."""
-
 
 @kp.jit
 def load_blocks(
@@ -18,15 +15,16 @@ def load_blocks(
     GROUP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Fills the rings of tiles of a and b."""
+    copies: tl.constexpr = BLOCK_M // 64
     stage, phase = 0, 1
     blocks_m, blocks_n = tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N)
     for block in range(tl.program_id(0), blocks_m * blocks_n, tl.num_programs(0)):
-        m, n = place_of(block, blocks_m, blocks_n, GROUP)
-        for k in range(0, depth, BLOCK_K):
+        m, n = place_of(block, blocks_m, blocks_n, tl.where(blocks_m > 2 * GROUP, 2 * GROUP, GROUP))
+        for k in range(0, tl.maximum(depth, 1), BLOCK_K):  # beyond a tensor, tiles are zero
             hopper.mbarrier_wait(empty[stage], phase)
-            hopper.mbarrier_expect(full[stage], CONSUMERS * a_tiles.nbytes + b_tiles.nbytes)
-            for i in tl.static_range(CONSUMERS):
-                hopper.async_load(a, [batch, m * BLOCK_M + i * 64, k], a_tiles[stage * CONSUMERS + i], full[stage])
+            hopper.mbarrier_expect(full[stage], copies * a_tiles.nbytes + b_tiles.nbytes)
+            for i in tl.static_range(copies):
+                hopper.async_load(a, [batch, m * BLOCK_M + i * 64, k], a_tiles[stage * copies + i], full[stage])
             if B_TRANSPOSED:
                 hopper.async_load(b, [b_batch, n * BLOCK_N, k], b_tiles[stage], full[stage])
             else:
@@ -35,30 +33,33 @@ def load_blocks(
 
 
 @kp.jit
-def store_columns(x, out, bias, out_tiles, copy, batch, row, column, columns, activation):
-    """Finishes 64 or more columns of sums and stores them through shared memory, 64 at a time."""
+def store_columns(x, out, bias, out_tiles, copy, batch, row, column, columns, activation, PENDING: tl.constexpr):
+    """Finishes columns of sums and stores them through shared memory, at most 64 at a time, through two tiles in turn.
+
+    PENDING stores may still be under way when the next begins: 1 where a block has several, otherwise 0, because then the next
+    block's may go through the same tile.
+    """
     if x.shape[1] > 64:
         left, right = halves(x)
-        store_columns(left, out, bias, out_tiles, copy, batch, row, column, columns, activation)
-        store_columns(right, out, bias, out_tiles, copy, batch, row, column + x.shape[1] // 2, columns, activation)
+        store_columns(left, out, bias, out_tiles, copy, batch, row, column, columns, activation, PENDING)
+        store_columns(right, out, bias, out_tiles, copy, batch, row, column + x.shape[1] // 2, columns, activation, PENDING)
     else:
         if bias is not None:
-            offs_n = column + tl.arange(0, 64)
+            offs_n = column + tl.arange(0, x.shape[1])
             x += tl.load(bias + offs_n, mask=offs_n < columns, other=0.0).to(tl.float32)[None, :]
         if activation != 0:
             x = activate(x, activation)
         tile = out_tiles[copy * 2 + column // 64 % 2]
-        hopper.async_store_wait(1)  # the last but one has left this tile
+        hopper.async_store_wait(PENDING)
         hopper.local_store(tile, x)
         hopper.async_store(out, [batch, row, column], tile)
 
 
 @kp.jit
-def multiply_stage(a_tiles, b_tiles, full, stage, phase, copy, acc, B_TRANSPOSED: tl.constexpr):
+def multiply_stage(a_tiles, b_tiles, full, stage, phase, a_tile, acc, B_TRANSPOSED: tl.constexpr):
     """Begins the product of the tiles in a stage of the rings, once they are there."""
     hopper.mbarrier_wait(full[stage], phase)
-    b_tile = b_tiles[stage].T if B_TRANSPOSED else b_tiles[stage]
-    return hopper.async_dot(a_tiles[stage * CONSUMERS + copy], b_tile, acc)
+    return hopper.async_dot(a_tiles[a_tile], b_tiles[stage].T if B_TRANSPOSED else b_tiles[stage], acc)
 
 
 @kp.jit
@@ -68,23 +69,26 @@ def multiply_blocks(
     GROUP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Multiplies 64 rows of each block. One product is under way while the next one's tiles are waited for."""
+    copies: tl.constexpr = BLOCK_M // 64
     stage, phase = 0, 0
     blocks_m, blocks_n = tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N)
     for block in range(tl.program_id(0), blocks_m * blocks_n, tl.num_programs(0)):
-        m, n = place_of(block, blocks_m, blocks_n, GROUP)
+        m, n = place_of(block, blocks_m, blocks_n, tl.where(blocks_m > 2 * GROUP, 2 * GROUP, GROUP))
         # the first product overwrites the sums: there is at least one
-        acc = multiply_stage(a_tiles, b_tiles, full, stage, phase, copy, tl.zeros([64, BLOCK_N], tl.float32), B_TRANSPOSED)
+        acc = tl.zeros([64, BLOCK_N], tl.float32)
+        acc = multiply_stage(a_tiles, b_tiles, full, stage, phase, stage * copies + copy, acc, B_TRANSPOSED)
         previous = stage
         stage, phase = next_stage(stage, phase, STAGES)
         for _ in range(BLOCK_K, depth, BLOCK_K):
-            acc = multiply_stage(a_tiles, b_tiles, full, stage, phase, copy, acc, B_TRANSPOSED)
+            acc = multiply_stage(a_tiles, b_tiles, full, stage, phase, stage * copies + copy, acc, B_TRANSPOSED)
             acc = hopper.wait_dots(1, acc)
             hopper.mbarrier_arrive(empty[previous])
             previous = stage
             stage, phase = next_stage(stage, phase, STAGES)
         acc = hopper.wait_dots(0, acc)
         hopper.mbarrier_arrive(empty[previous])
-        store_columns(acc, out, bias, out_tiles, copy, batch, m * BLOCK_M + copy * 64, n * BLOCK_N, columns, activation)
+        row, column = m * BLOCK_M + copy * 64, n * BLOCK_N
+        store_columns(acc, out, bias, out_tiles, copy, batch, row, column, columns, activation, 1 if BLOCK_N > 64 else 0)
     hopper.async_store_wait(0)
 
 
@@ -94,6 +98,9 @@ def matmul_by_roles(
     B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
+    """Every num_programs(0)-th block; 64 rows of a block are a role's, so there are BLOCK_M / 64 of them."""
+    copies: tl.constexpr = BLOCK_M // 64
+    width: tl.constexpr = min(BLOCK_N, 64)
     batch = tl.program_id(1)
     # a b of two dimensions is one of a single batch: a distance of 0 between batches
     b_batches = 1 + (batches - 1) * tl.minimum(stride_bb, 1).to(tl.int32)
@@ -107,14 +114,27 @@ def matmul_by_roles(
         b_desc = tl.make_tensor_descriptor(b, [b_batches, depth, columns], [b_stride, stride_b, 1], [1, BLOCK_K, BLOCK_N])
         b_tiles = hopper.local_alloc([BLOCK_K, BLOCK_N], b.dtype.element_ty, STAGES)
     out_strides = [rows.to(tl.int64) * columns, columns, 1]
-    out_desc = tl.make_tensor_descriptor(out, [batches, rows, columns], out_strides, [1, 64, 64])
-    a_tiles = hopper.local_alloc([64, BLOCK_K], a.dtype.element_ty, STAGES * CONSUMERS)
-    out_tiles = hopper.local_alloc([64, 64], out.dtype.element_ty, 2 * CONSUMERS)
-    full, empty = hopper.mbarrier_alloc(1, STAGES), hopper.mbarrier_alloc(CONSUMERS, STAGES)
+    out_desc = tl.make_tensor_descriptor(out, [batches, rows, columns], out_strides, [1, 64, width])
+    a_tiles = hopper.local_alloc([64, BLOCK_K], a.dtype.element_ty, STAGES * copies)
+    out_tiles = hopper.local_alloc([64, width], out.dtype.element_ty, 2 * copies)
+    full, empty = hopper.mbarrier_alloc(1, STAGES), hopper.mbarrier_alloc(copies, STAGES)
     shape = (batch, b_batch, rows, columns, depth)
     blocks: tl.constexpr = (B_TRANSPOSED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, STAGES)
     tiles = (a_tiles, b_tiles, out_tiles, full, empty, batch, rows, columns, depth, activation)
+    # one role that multiplies has registers enough, and leaves some to another program; several need those of the one that loads
+    few: tl.constexpr = copies == 1
     hopper.warp_specialize(
-        hopper.role(load_blocks, (a_desc, b_desc, a_tiles, b_tiles, full, empty, *shape, *blocks), num_warps=1, registers=40),
-        hopper.role(multiply_blocks, (out_desc, bias, *tiles, *blocks), num_warps=4, registers=232, copies=CONSUMERS),
+        hopper.role(
+            load_blocks,
+            (a_desc, b_desc, a_tiles, b_tiles, full, empty, *shape, *blocks),
+            num_warps=1,
+            registers=None if few else 40,
+        ),
+        hopper.role(
+            multiply_blocks,
+            (out_desc, bias, *tiles, *blocks),
+            num_warps=4,
+            registers=None if few else 232,
+            copies=copies,
+        ),
     )

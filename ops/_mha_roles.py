@@ -123,6 +123,55 @@ def attend_keys(
 
 
 @kp.jit
+def attend_block(
+    q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty, stage, phase, copy, row, first, reach, keys, scale,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
+    TURNS: tl.constexpr,
+):  # fmt: skip
+    """Returns the attention of 64 queries, and the next place in the rings."""
+    hopper.mbarrier_wait(k_full[stage], phase)
+    scores = hopper.async_dot(q_tile, k_tiles[stage].T, tl.zeros([64, BLOCK_N], tl.float32))
+    scores = hopper.wait_dots(0, scores)
+    hopper.mbarrier_arrive(k_empty[stage])
+    nothing = tl.full([64], -float("inf"), tl.float32)
+    weights, _, row_max = weigh(scores, nothing, row, (reach - 1) * BLOCK_N, keys, scale, CAUSAL, True)
+    row_sum = tl.sum(weights, axis=1)
+    weights = weights.to(q_tile.dtype)
+    acc = tl.zeros([64, HEAD_DIM], tl.float32)
+    start = reach - 1
+    if CAUSAL and COPIES * 64 != BLOCK_N:  # otherwise the last block alone crosses the diagonal
+        whole = tl.minimum(start, tl.minimum(keys, first + 1) // BLOCK_N)
+        acc, row_sum, row_max, weights, stage, phase = attend_keys(
+            acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+            stage, phase, copy, row, keys, scale, start, whole, CAUSAL, True, BLOCK_N, STAGES, TURNS,
+        )  # fmt: skip
+        start = whole
+    acc, row_sum, row_max, weights, stage, phase = attend_keys(
+        acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+        stage, phase, copy, row, keys, scale, start, 0, CAUSAL, False, BLOCK_N, STAGES, TURNS,
+    )  # fmt: skip
+    hopper.mbarrier_wait(v_full[stage], phase)
+    acc = hopper.async_dot(weights, v_tiles[stage], acc)
+    factor = 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
+    acc = hopper.wait_dots(0, acc)
+    hopper.mbarrier_arrive(v_empty[stage])
+    stage, phase = next_stage(stage, phase, STAGES)
+    return acc * factor[:, None], stage, phase
+
+
+@kp.jit
+def pass_block(k_full, k_empty, v_full, v_empty, stage, phase, reach, STAGES: tl.constexpr):
+    """Returns the next place in the rings behind keys that the others attend to: the loading role must be able to go on."""
+    for _ in range(reach):
+        hopper.mbarrier_wait(k_full[stage], phase)
+        hopper.mbarrier_arrive(k_empty[stage])
+        hopper.mbarrier_wait(v_full[stage], phase)
+        hopper.mbarrier_arrive(v_empty[stage])
+        stage, phase = next_stage(stage, phase, STAGES)
+    return stage, phase
+
+
+@kp.jit
 def attend_heads(
     copy, out, q_tiles, k_tiles, v_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
     heads, queries, keys, total, scale,
@@ -141,36 +190,16 @@ def attend_heads(
         reach = reach_of(first, queries, keys, CAUSAL, 64 * COPIES, BLOCK_N)
         q_tile = q_tiles[q_stage * COPIES + copy]
         hopper.mbarrier_wait(q_full[q_stage], q_phase)
-        hopper.mbarrier_wait(k_full[stage], phase)
-        scores = hopper.async_dot(q_tile, k_tiles[stage].T, tl.zeros([64, BLOCK_N], tl.float32))
-        scores = hopper.wait_dots(0, scores)
-        hopper.mbarrier_arrive(k_empty[stage])
-        nothing = tl.full([64], -float("inf"), tl.float32)
-        weights, _, row_max = weigh(scores, nothing, row, (reach - 1) * BLOCK_N, keys, scale, CAUSAL, True)
-        row_sum = tl.sum(weights, axis=1)
-        weights = weights.to(q_tiles.dtype)
-        acc = tl.zeros([64, HEAD_DIM], tl.float32)
-        start = reach - 1
-        if CAUSAL and COPIES * 64 != BLOCK_N:  # otherwise the last block alone crosses the diagonal
-            whole = tl.minimum(start, tl.minimum(keys, first + 1) // BLOCK_N)
-            acc, row_sum, row_max, weights, stage, phase = attend_keys(
-                acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
-                stage, phase, copy, row, keys, scale, start, whole, CAUSAL, True, BLOCK_N, STAGES, TURNS,
+        if TURNS or row < queries:
+            acc, stage, phase = attend_block(
+                q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+                stage, phase, copy, row, first, reach, keys, scale, HEAD_DIM, CAUSAL, BLOCK_N, STAGES, COPIES, TURNS,
             )  # fmt: skip
-            start = whole
-        acc, row_sum, row_max, weights, stage, phase = attend_keys(
-            acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
-            stage, phase, copy, row, keys, scale, start, 0, CAUSAL, False, BLOCK_N, STAGES, TURNS,
-        )  # fmt: skip
-        hopper.mbarrier_wait(v_full[stage], phase)
-        acc = hopper.async_dot(weights, v_tiles[stage], acc)
-        factor = 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
-        acc = hopper.wait_dots(0, acc)
-        hopper.mbarrier_arrive(v_empty[stage])
-        stage, phase = next_stage(stage, phase, STAGES)
-        hopper.local_store(q_tile, acc * factor[:, None])
-        hopper.async_store(out, [number // heads, number % heads, row, 0], q_tile)
-        hopper.async_store_wait(0)
+            hopper.local_store(q_tile, acc)
+            hopper.async_store(out, [number // heads, number % heads, row, 0], q_tile)
+            hopper.async_store_wait(0)
+        else:
+            stage, phase = pass_block(k_full, k_empty, v_full, v_empty, stage, phase, reach, STAGES)
         hopper.mbarrier_arrive(q_empty[q_stage])
         q_stage, q_phase = next_stage(q_stage, q_phase, Q_STAGES)
 
