@@ -118,11 +118,12 @@ TTG = Dialect(
             format="(tokens $tokens)? attr-dict",
             infer=_token,
         ),
-        # waits until at most `num` groups of the calling thread are in flight
+        # waits until at most `num` groups of the calling thread are in flight. `early`: what arrived is read behind the next wait
+        # for all threads only
         row(
             "ttg.async_wait",
             "tokens*: token",
-            attributes=[attr("num", "i32")],
+            attributes=[attr("num", "i32"), attr("early", "bool", default=False)],
             effects=[Effect.WRITE_SHARED, Effect.OTHER],
             format="($tokens)? attr-dict",
             infer=_token,

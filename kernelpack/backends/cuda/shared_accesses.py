@@ -12,7 +12,7 @@ from kernelpack.ir.dialect import Effect, attribute, definition, operand
 
 _ASYNC_COPY = "ttg.async_copy_global_to_local"
 _TMA_LOAD, _TMA_STORE = "ttng.async_tma_copy_global_to_local", "ttng.async_tma_copy_local_to_global"
-_BARRIERS = frozenset({"gpu.barrier", "ttg.warp_specialize"})
+_BARRIERS = frozenset({"gpu.barrier", "ttg.warp_specialize", "ttng.wait_turn"})
 """Operations that all threads wait in: roles start behind a barrier."""
 _MBARRIER_LIFE = frozenset({"ttng.init_barrier", "ttng.inval_barrier"})
 _MBARRIER_USES = frozenset({"ttng.barrier_expect", "ttng.arrive_barrier", "ttng.wait_barrier"})
@@ -51,7 +51,7 @@ class SharedAccesses:
         if op.name == "tt.call":
             return self.called(op)
         if op.name == "ttg.async_wait":
-            return Accesses.of(op, arrivals=self.copied)
+            return NONE if attribute(op, "early") else Accesses.of(op, arrivals=self.copied)
         if op.name in self.read_late:
             return Accesses.of(op, reads=self.read_late[op.name])
         if op.name == _ASYNC_COPY:

@@ -20,6 +20,7 @@ from kernelpack.backends.cuda.passes.rotate_products import rotate_products
 from kernelpack.backends.cuda.passes.select_warpgroup_dots import select_warpgroup_dots
 from kernelpack.backends.cuda.passes.split_reductions import split_reductions
 from kernelpack.backends.cuda.passes.stage_shared import stage_shared
+from kernelpack.backends.cuda.passes.stagger_warpgroups import stagger_warpgroups
 from kernelpack.backends.cuda.roles import check_roles, warps_of
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.layout.families import LANES
@@ -69,6 +70,7 @@ def _lower(function: Operation, module: Operation, architecture: Architecture, o
     reload_operands(function)
     pipeline_loops(function, options.num_stages, architecture.shared_bytes)
     defer_products(function)
+    stagger_warpgroups(function)
     rotate_products(function)
     pipeline_tma(function, options.num_stages, architecture.shared_bytes)
     lower_descriptors(function)

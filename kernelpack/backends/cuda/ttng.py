@@ -200,6 +200,11 @@ TTNG = Dialect(
             effects=[Effect.SYNCHRONISE],
             format="$pendings attr-dict",
         ),
+        # ---- steps of a loop that warpgroups take at their own pace: `turn` is the step's number modulo two ----
+        # announces that the calling warpgroup has done all that the others need of it for the step
+        row("ttng.arrive_turn", "turn: int_scalar", results=0, effects=[Effect.SYNCHRONISE], format="$turn attr-dict"),
+        # waits until every warpgroup has announced the step, and the calling one's threads are here
+        row("ttng.wait_turn", "turn: int_scalar", results=0, effects=[Effect.SYNCHRONISE], format="$turn attr-dict"),
         # what threads wrote to shared memory before is seen by TMA and wgmma behind it
         row("ttng.fence_async_shared", results=0, effects=[Effect.SYNCHRONISE], format="attr-dict"),
         # what threads did to mbarriers is seen by TMA and the other threads behind a barrier

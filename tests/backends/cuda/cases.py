@@ -436,6 +436,8 @@ def _attentions() -> Iterator[tuple[Attention, bool]]:
         yield Attention(torch.float16, 2, 256, 256, 64, (64, 64), True, num_warps=num_warps), False
     for causal in (False, True):
         yield Attention(torch.bfloat16, 1, 64, 100, 64, (64, 64), causal), True
+        yield Attention(torch.float16, 1, 128, 200, 64, (128, 32), causal, num_warps=8, num_stages=3), True
+        yield Attention(torch.bfloat16, 2, 600, 1030, 128, (128, 64), causal, num_warps=8, num_stages=3), False
         yield Attention(torch.float16, 2, 300, 520, 128, (128, 128), causal, num_warps=8), False
         yield Attention(torch.bfloat16, 2, 300, 520, 128, (128, 64), causal, num_stages=3), False
     for num_stages in (1, 2, 3, 4):

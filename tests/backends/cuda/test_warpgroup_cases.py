@@ -11,6 +11,8 @@ from tests.backends.cuda.running import emulate, lower
 LAUNCHES = [product for product, small in warpgroup_products() if small]
 LAUNCHES += [Attention(torch.bfloat16, 1, 64, 100, 64, (64, 64), causal) for causal in (False, True)]  # type: ignore[list-item]
 
+LAUNCHES += [Attention(torch.float16, 1, 128, 200, 64, (128, 32), True, num_warps=8, num_stages=3)]  # type: ignore[list-item]
+
 
 @pytest.mark.parametrize("case", LAUNCHES, ids=lambda case: case.name)
 def test_computes_what_torch_does(case: Product | Attention) -> None:

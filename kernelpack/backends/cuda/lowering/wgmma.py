@@ -23,6 +23,8 @@ from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.linear import Basis, LinearLayout, log2
 from kernelpack.llvm.text import Val, llvm_type
 
+FIRST_TURN_BARRIER = 8
+"""Where the hardware barriers of `turns` begin (PTX ISA, barrier.cta: 16 of a block); kernels that name barriers have no turns."""
 _REGISTERS = {"float": "f", "i32": "r"}
 """Constraint letters of the registers that accumulators lie in."""
 
@@ -197,6 +199,29 @@ def _tied(state: Lowering, text: str, registers: Sequence[Val]) -> list[Val]:
     return state.fields(state.asm("{" + ", ".join(kinds) + "}", text, constraints, registers, sync=True), kinds)
 
 
+def _turn_barrier(state: Lowering, turn: Val, ahead: int) -> tuple[Val, int]:
+    """Returns the number of the hardware barrier of the warpgroup that comes `ahead` of this one, and how many threads meet there.
+
+    Every warpgroup has two, for steps in turn: a warpgroup may announce a step while another one still waits for the last.
+    """
+    emit = state.emit
+    groups = state.num_warps // WARPS
+    group = emit.binary("and", emit.binary("add", state.warpgroup(), i32(ahead)), i32(groups - 1))
+    number = emit.binary("add", emit.binary("shl", group, i32(1)), turn)
+    return emit.binary("add", number, i32(FIRST_TURN_BARRIER)), 32 * state.num_warps
+
+
+def _arrive_turn(state: Lowering, op: Operation) -> None:
+    for ahead in range(1, state.num_warps // WARPS):
+        number, threads = _turn_barrier(state, state.scalar(op.operands[0]), ahead)
+        state.emit.call("void", "llvm.nvvm.barrier.cta.arrive.aligned.count", [number, i32(threads)])
+
+
+def _wait_turn(state: Lowering, op: Operation) -> None:
+    number, threads = _turn_barrier(state, state.scalar(op.operands[0]), 0)
+    state.emit.call("void", "llvm.nvvm.barrier.cta.sync.aligned.count", [number, i32(threads)])
+
+
 def _fence_async_shared(state: Lowering, op: Operation) -> None:
     state.asm("void", "fence.proxy.async.shared::cta;", "~{memory}", [])
 
@@ -204,5 +229,7 @@ def _fence_async_shared(state: Lowering, op: Operation) -> None:
 WGMMA: dict[str, Callable[[Lowering, Operation], None]] = {
     "ttng.warp_group_dot": _warp_group_dot,
     "ttng.warp_group_dot_wait": _warp_group_dot_wait,
+    "ttng.arrive_turn": _arrive_turn,
+    "ttng.wait_turn": _wait_turn,
     "ttng.fence_async_shared": _fence_async_shared,
 }

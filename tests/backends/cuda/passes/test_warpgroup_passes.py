@@ -11,11 +11,13 @@ from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
 from kernelpack.backends.cuda.passes.place_shared import place_shared
 from kernelpack.backends.cuda.passes.select_warpgroup_dots import select_warpgroup_dots
+from kernelpack.backends.cuda.passes.stagger_warpgroups import stagger_warpgroups
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.types import MemDescType
 from kernelpack.ir.verify import verify
 from kernelpack.layout.encoding import layout_of, tma_encoding
 from kernelpack.layout.families import spread, tma_tile, warpgroup_accumulator, warpgroup_operand
+from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import insert_dim, remove_dim
 from tests.backends.cuda.passes.ttgir import parse
 
@@ -149,20 +151,26 @@ ATTENTION = f"""
       %w = arith.truncf %f : tensor<64x64xf32, $acc> to tensor<64x64xbf16, $acc>
       %t = ttng.warp_group_dot %w, %m, %g : tensor<64x64xbf16, $acc> * {TILE} -> tensor<64x64xf32, $acc>
 """
-X = spread((64, 64), 8, (1, 0), 4)
-COLUMNS = remove_dim(X, 0)
-LAYOUTS = {"x": X, "j": COLUMNS, "k": insert_dim(COLUMNS, 0), "acc": warpgroup_accumulator((64, 64), (4, 1))}
+
+
+def layouts(num_warps: int) -> dict[str, LinearLayout]:
+    x = spread((64, 64), 8, (1, 0), num_warps)
+    columns = remove_dim(x, 0)
+    return {"x": x, "j": columns, "k": insert_dim(columns, 0), "acc": warpgroup_accumulator((64, 64), (4, num_warps // 4))}
+
+
 PRODUCT, WAIT, COPY = "ttng.warp_group_dot", "ttng.warp_group_dot_wait", "ttg.async_copy_global_to_local"
 
 
-def pipelined(body: str, stages: int, shared_bytes: int = 1 << 18) -> tuple[Operation, Operation]:
-    """Returns the module and its loop after the three passes."""
+def pipelined(body: str, stages: int, shared_bytes: int = 1 << 18, num_warps: int = 4) -> tuple[Operation, Operation]:
+    """Returns the module and its loop after the passes."""
     text = LOOP.replace("BODY", body).replace("$T", str(tma_encoding((64, 64), 16)))
     arguments = "%p: !tt.ptr<bf16> {tt.divisibility = 16 : i32}, %n: i32, %c: tensor<64x64xf32, $acc>"
-    module = parse(text, arguments, LAYOUTS)
+    module = parse(text, arguments, layouts(num_warps))
     function = entry_function(module)
     pipeline_loops(function, stages, shared_bytes)
     defer_products(function)
+    stagger_warpgroups(function)
     fence_proxies(function)
     verify(module)
     return module, next(op for op in module.walk() if op.name == "scf.for")
@@ -171,6 +179,7 @@ def pipelined(body: str, stages: int, shared_bytes: int = 1 << 18) -> tuple[Oper
 def names(loop: Operation) -> list[str]:
     """The operations of a loop that order others, with what they wait for."""
     shown = (PRODUCT, WAIT, COPY, "ttg.async_wait", "gpu.barrier", "ttng.fence_async_shared", "math.exp2", "arith.mulf")
+    shown += ("ttng.wait_turn", "ttng.arrive_turn")
     short = {COPY: "copy", PRODUCT: "product", WAIT: "wait", "ttg.async_wait": "arrive", "ttng.fence_async_shared": "fence"}
 
     def name(op: Operation) -> str:
@@ -251,3 +260,25 @@ def test_free_copies_need_no_barrier_of_their_own() -> None:
     module, loop = pipelined(ATTENTION, 3)
     place_shared(module, 1 << 18)
     assert names(loop).count("barrier") == 1
+
+
+def test_warpgroups_of_attention_take_turns_instead_of_meeting() -> None:
+    module, loop = pipelined(ATTENTION, 3, num_warps=8)
+    body = ["wait_turn", "product", "copy", "wait 0", "arrive 1", "fence", "arrive_turn", "exp2", "wait 1", "mulf", "product"]
+    assert names(loop) == body
+    assert loop.parent is not None
+    around = [op.name for op in loop.parent.operations if op.name.startswith(("tt", "scf.for", "gpu"))]
+    announced = ["ttg.async_wait", "ttng.fence_async_shared", "ttng.arrive_turn"]
+    assert around == [*announced, "scf.for", "ttng.wait_turn", "gpu.barrier", WAIT]
+    place_shared(module, 1 << 18)
+    assert names(loop) == body
+    turn = loop.body.arguments[-1]
+    assert [user.name for user in turn.users()] == ["ttng.wait_turn", "arith.xori"]
+
+
+@pytest.mark.parametrize(("body", "stages"), [(SUM, 3), (ATTENTION, 2)])
+def test_other_loops_keep_their_barrier(body: str, stages: int) -> None:
+    """Sums alone leave nothing to compute meanwhile; of tiles loaded one iteration ahead, none is there in the middle of it."""
+    _, loop = pipelined(body, stages, num_warps=8)
+    assert "barrier" in names(loop)
+    assert "wait_turn" not in names(loop)
