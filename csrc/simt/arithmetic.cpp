@@ -187,9 +187,10 @@ void simt_same(Site, const Slot* in, Slot* out) {
     return (float)NAME((double)x); \
   }
 LIBDEVICE(exp)
-LIBDEVICE(exp2) LIBDEVICE(log) LIBDEVICE(log2) LIBDEVICE(log10) LIBDEVICE(log1p) LIBDEVICE(expm1) LIBDEVICE(sin) LIBDEVICE(cos)
-    LIBDEVICE(tan) LIBDEVICE(asin) LIBDEVICE(acos) LIBDEVICE(atan) LIBDEVICE(sinh) LIBDEVICE(cosh) LIBDEVICE(tanh)
-        LIBDEVICE(erf) LIBDEVICE(erfc) LIBDEVICE(cbrt) double __nv_rsqrt(double x) {
+LIBDEVICE(exp2)
+LIBDEVICE(log) LIBDEVICE(log2) LIBDEVICE(log10) LIBDEVICE(log1p) LIBDEVICE(expm1) LIBDEVICE(sin) LIBDEVICE(cos) LIBDEVICE(tan)
+    LIBDEVICE(asin) LIBDEVICE(acos) LIBDEVICE(atan) LIBDEVICE(sinh) LIBDEVICE(cosh) LIBDEVICE(tanh) LIBDEVICE(erf)
+        LIBDEVICE(erfc) LIBDEVICE(cbrt) double __nv_rsqrt(double x) {
   return 1 / sqrt(x);
 }
 float __nv_rsqrtf(float x) {

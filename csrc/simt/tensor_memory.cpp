@@ -61,11 +61,15 @@ Box make_box(uint64_t map, const Slot* coordinates, int rank, uint64_t shared, S
   if (box.map.rank != rank)
     fail("tensor map", site, "the copy gives %d coordinates, the tensor map has %d dimensions", rank, box.map.rank);
   for (int d = 0; d < rank; d++) box.at[d] = (int32_t)coordinates[d];
+  // an illegal instruction on an H100
+  if (box.at[0] * box.map.element % 16)
+    fail("tensor map", site, "the copy begins at byte %lld of a row, which is no multiple of 16",
+         (long long)(box.at[0] * box.map.element));
   int row = box.map.box[0] * box.map.element;
   if (row % 16) fail("tensor map", site, "rows of the box have %d bytes, which is no multiple of 16", row);
   if (box.map.swizzle && row > box.map.swizzle)
     fail("tensor map", site, "rows of the box have %d bytes, more than the %d that are swizzled", row, box.map.swizzle);
-  check_shared_range(shared, box.bytes(), box.map.swizzle ? 8 * box.map.swizzle : 128, site);
+  check_shared_range(shared, box.bytes(), 128, site);
   return box;
 }
 
@@ -127,6 +131,12 @@ static void load(Site site, const Slot* in, int rank) {
 static void store(Site site, const Slot* in, int rank) {
   Thread& thread = self();
   Store made{thread.bulk_group, site, make_box(in[0], in + 2, rank, in[1], site)};
+  const TensorMap& map = made.box.map;
+  for (int d = 0; d < rank; d++)  // an illegal instruction on an H100
+    if (made.box.at[d] < 0) fail("tensor map", site, "the store begins at coordinate %lld", (long long)made.box.at[d]);
+  if (map.sizes[0] * map.element % 16 && made.box.at[0] + map.box[0] > (int64_t)map.sizes[0])  // as an H100 does
+    fail("tensor map", site, "the store writes whole 16 bytes, beyond the %llu of a row",
+         (unsigned long long)(map.sizes[0] * map.element));
   touch_shared(in[1], made.box.bytes(), Access::ASYNC_READ, bulk_agent(current), thread.bulk_group + 1, thread.order, site);
   thread.bulk_open++, thread.site = site;
   if (eager)
@@ -142,7 +152,8 @@ static void store(Site site, const Slot* in, int rank) {
     store(site, in, N);                                      \
   }
 RANK(1)
-RANK(2) RANK(3) RANK(4) RANK(5)
+RANK(2)
+RANK(3) RANK(4) RANK(5)
 
     void simt_bulk_commit(Site, const Slot*, Slot*) {
   self().bulk_group++, self().bulk_open = 0;

@@ -24,7 +24,7 @@ class Accumulators:
         return self._used.get(site, [])
 
     def written_before(self, site: int) -> bool:
-        """Whether ordinary code of the same block writes registers of this product behind the last wgmma.fence."""
+        """Whether ordinary code of the same block, behind the last wgmma.fence, writes registers of this product or fence."""
         return site in self._written
 
     def _follow(self, lines: Sequence[str]) -> None:
@@ -60,19 +60,15 @@ class Accumulators:
         for site, line in enumerate(lines, 1):
             if line and not line.startswith((" ", "\t")):
                 block = fence = site
-            elif "wgmma.fence" in line:
-                fence = site
-            elif "wgmma.mma_async" in line:
-                arguments = line[line.rindex('"') :]
+            elif "wgmma.mma_async" in line or "wgmma.fence" in line:
+                arguments = line[line.rindex('"') :] if '"' in line else ""
                 for name in _NAME.findall(arguments):
                     defined, text = definitions.get(name, (0, ""))
-                    if (
-                        name not in held
-                        and defined > max(fence, block)
-                        and not text.startswith("phi")
-                        and _kind_of_register(text)
-                    ):
+                    written = name not in held and defined > max(fence, block) and not text.startswith("phi")
+                    if written and _kind_of_register(text):
                         self._written.add(site)
+                if "wgmma.fence" in line:
+                    fence = site
 
 
 def _kind(text: str) -> str:

@@ -20,6 +20,7 @@ import llvmlite.binding as llvm
 from kernelpack import knobs
 from kernelpack.backends.base import CSRC
 from kernelpack.errors import BuildError, EmulationError, SourceLocation
+from kernelpack.simt.tensor_maps import encode
 from kernelpack.simt.translate import ENTRY, Removable, translate
 
 if TYPE_CHECKING:
@@ -46,13 +47,18 @@ SCHEDULES = (Schedule(0, False), Schedule(1, True))
 class Program:
     """A kernel compiled for the host.
 
-    `threads` and `shared` (bytes) are those of a block. Raises UnsupportedError for machine operations that are not modelled.
+    `threads` and `shared` (bytes) are those of a block, `names` the parameters' names, `tensor_maps` what the launcher encodes for
+    the parameters behind them. Raises UnsupportedError for machine operations that are not modelled.
     """
 
-    def __init__(self, llir: str, threads: int, shared: int) -> None:
+    def __init__(
+        self, llir: str, threads: int, shared: int, names: Sequence[str] = (), tensor_maps: Sequence[str] = ()
+    ) -> None:
         self.llir = llir
         self.threads = threads
         self.shared = shared
+        self.names = names
+        self.tensor_maps = tensor_maps
         translated = translate(llir)
         self.parameters = translated.parameters
         self.debug = translated.debug
@@ -75,11 +81,10 @@ class Program:
         grid: Sequence[int],
         arguments: Sequence[Any],
         *,
-        names: Sequence[str] = (),
         schedule: Schedule = SCHEDULES[0],
         without: Removable | None = None,
     ) -> None:
-        """Runs a grid. Tensors (on the CPU) are changed in place; numbers go by value, `bytes` are tensor maps.
+        """Runs a grid. Tensors (on the CPU) are changed in place, numbers go by value.
 
         `without` is an operation that is left out: a planted fault. Raises EmulationError for the first thing that is wrong.
         """
@@ -87,18 +92,24 @@ class Program:
         runtime.simt_regions_clear()
         slots = (ctypes.c_uint64 * max(1, len(self.parameters)))()
         memory: list[_Memory] = []
-        keep: list[object] = []
+        keep: list[Any] = []
         try:
-            for index, (kind, argument) in enumerate(zip(self.parameters, arguments, strict=True)):
-                name = names[index] if index < len(names) else f"argument {index}"
+            given = self.parameters[: len(self.parameters) - len(self.tensor_maps)]
+            for index, (kind, argument) in enumerate(zip(given, arguments, strict=True)):
+                name = self.names[index] if index < len(self.names) else f"argument {index}"
                 if hasattr(argument, "data_ptr"):
                     memory.append(_Memory(runtime, argument, len(memory), name))
                     slots[index] = memory[-1].address
-                elif isinstance(argument, bytes):
-                    keep.append(_aligned(argument))
-                    slots[index] = ctypes.addressof(keep[-1])  # type: ignore[arg-type]
                 else:
                     slots[index] = _bits(argument, kind)
+            if self.tensor_maps:
+                values = {
+                    name: slots[index] if kind == "ptr" else arguments[index]
+                    for index, (name, kind) in enumerate(zip(self.names, given, strict=False))
+                }
+                for index, text in enumerate(self.tensor_maps, len(given)):
+                    keep.append(_aligned(encode(text, values)))
+                    slots[index] = ctypes.addressof(keep[-1])
             self._run(grid, slots, schedule, without)
             for region in memory:
                 region.copy_back()

@@ -37,8 +37,11 @@ def lower(launch: Launch, target: str = "cuda:sm_80") -> tuple[Operation, str, L
 def emulate(launch: Launch, target: str = "cuda:sm_80") -> None:
     """Runs a launch on the emulator and holds what it leaves in memory to what is expected."""
     _, llir, lowered = lower(launch, target)
-    _, values = launch.specialize()
-    run_every_schedule(Program(llir, lowered.metadata["threads"], lowered.metadata["shared"]), launch.grid, values)
+    special, values = launch.specialize()
+    figures = lowered.metadata
+    names = [name for name, _ in special.signature]
+    program = Program(llir, figures["threads"], figures["shared"], names, figures.get("tensor_maps", ()))
+    run_every_schedule(program, launch.grid, values)
     launch.check(launch.arguments)
 
 

@@ -1,0 +1,109 @@
+"""Calls of every op in which each mask, barrier, wait and fence of their kernels has something to do: sizes are ragged, tensors have
+gaps, and enough blocks follow each other that buffers are used again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tests.ops.grid import Arguments, module_of, padded
+
+BF16, F32 = torch.bfloat16, torch.float32
+
+
+@dataclass(frozen=True)
+class FaultCase:
+    """Calls of an op that launch the same kernels and together run all of their code."""
+
+    op: str
+    name: str
+    calls: tuple[Callable[[], Arguments], ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.op}-{self.name}"
+
+    @property
+    def function(self) -> Any:
+        return getattr(module_of(self.op), self.op)
+
+
+def _to(dtype: torch.dtype, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tuple(tensor.to(dtype) for tensor in tensors)
+
+
+def _gaps(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Rows with gaps between them that begin at multiples of 16 elements, so that wide accesses and TMA are possible."""
+    return torch.randn(*shape[:-1], shape[-1] // 16 * 16 + 32).to(dtype)[..., : shape[-1]]
+
+
+def _row_wise() -> Iterator[FaultCase]:
+    for dtype in (BF16, F32):
+        kind = str(dtype).removeprefix("torch.")
+        for shape in ((3, 1000), (37, 100), (3, 5003), (3, 33000)):
+            label, n = f"{kind}-{shape[0]}x{shape[1]}", shape[1]
+
+            def rows(dtype: torch.dtype = dtype, shape: tuple[int, ...] = shape) -> torch.Tensor:
+                return _gaps(dtype, *shape)
+
+            def columns(dtype: torch.dtype = dtype, n: int = n) -> torch.Tensor:
+                return torch.randn(n).to(dtype)
+
+            yield FaultCase("softmax", label, (lambda rows=rows: ((rows(),), {}),))
+            yield FaultCase("rms_norm", label, (lambda rows=rows, columns=columns: ((rows(), columns()), {}),))
+            yield FaultCase("layer_norm", label, (lambda rows=rows, columns=columns: ((rows(), columns(), columns()), {}),))
+            if n < 6000:
+                yield FaultCase("gelu", label, (lambda rows=rows: ((rows(),), {"approximate": 1}),))
+                yield FaultCase("silu_mul", label, (lambda rows=rows: ((rows(), rows()), {}),))
+
+        def turned(dtype: torch.dtype = dtype) -> Arguments:
+            angles = torch.rand(5, 17)
+            return (padded(2, 3, 5, 48).to(dtype), *_to(dtype, angles.cos(), angles.sin())), {}
+
+        yield FaultCase("rope", kind, (turned,))
+
+
+def _products() -> Iterator[FaultCase]:
+    def call(dtype: torch.dtype, m: int, n: int, k: int, transposed: bool, activation: int) -> Callable[[], Arguments]:
+        def arguments() -> Arguments:
+            b = _gaps(dtype, n, k).t() if transposed else _gaps(dtype, k, n)
+            args = (_gaps(dtype, m, k), b * torch.tensor(k**-0.5, dtype=dtype), torch.randn(n).to(dtype))
+            return args, {"activation": activation}
+
+        return arguments
+
+    for transposed in (False, True):
+        letter = "t" if transposed else "n"
+        for name, dtype, sizes in (
+            ("bfloat16", BF16, (137, 75, 300)), ("bfloat16-few-rows", BF16, (19, 75, 300)), ("float32", F32, (70, 75, 70)),
+            ("bfloat16-even", BF16, (136, 272, 304)),
+        ):  # fmt: skip
+            yield FaultCase("matmul", f"{name}-{letter}", tuple(call(dtype, *sizes, transposed, a) for a in (0, 4)))
+
+
+def _attention() -> Iterator[FaultCase]:
+    def call(dtype: torch.dtype, m: int, n: int, d: int, mask: str = "", **kwargs: Any) -> Callable[[], Arguments]:
+        def arguments() -> Arguments:
+            q, k, v = (_gaps(dtype, 2, 2, length, d) for length in (m, n, n))
+            added = {"": None, "float": torch.randn(m, n).to(dtype), "bool": torch.rand(m, n) > 0.3}[mask]
+            return (q, k, v, added), kwargs
+
+        return arguments
+
+    for d in (64, 128, 100):
+        yield FaultCase("mha", f"bfloat16-{d}-full", tuple(call(BF16, m, 203, d) for m in (190, 270)))
+        yield FaultCase(
+            "mha",
+            f"bfloat16-{d}-causal",
+            tuple(call(BF16, m, n, d, is_causal=True) for m, n in ((190, 203), (270, 270), (190, 77))),
+        )
+    yield FaultCase("mha", "bfloat16-64-short", (call(BF16, 5, 203, 64),))
+    yield FaultCase("mha", "bfloat16-64-mask", (call(BF16, 70, 203, 64, "float"),))
+    yield FaultCase("mha", "float32-64-bool", (call(F32, 70, 90, 60, "bool"),))
+
+
+def fault_cases() -> list[FaultCase]:
+    return [*_row_wise(), *_products(), *_attention()]

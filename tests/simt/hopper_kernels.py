@@ -1,0 +1,178 @@
+"""Kernels for sm_90a that use what Hopper adds, each in the form that matters to the emulator: roles, rings, bulk copies, products."""
+
+from __future__ import annotations
+
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.backends.base import Options
+from kernelpack.language import hopper
+from tests.backends.cuda.cases import Launch
+
+STAGES = tl.constexpr(2)
+
+
+@kp.jit
+def shift(x, out, rows, columns, down, right, BM: tl.constexpr, BN: tl.constexpr):
+    """Copies blocks by TMA from places that lie outside of the tensor in part."""
+    source = tl.make_tensor_descriptor(x, [rows, columns], [columns, 1], [BM, BN])
+    target = tl.make_tensor_descriptor(out, [rows, columns], [columns, 1], [BM, BN])
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    target.store([row, column], source.load([row - down, column + right]))
+
+
+@kp.jit
+def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """A matrix product through descriptors, whose loads run ahead in a ring."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    a_blocks = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    if TRANSPOSED:
+        b_blocks = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
+    else:
+        b_blocks = tl.make_tensor_descriptor(b, [K, N], [N, 1], [BK, BN])
+    c_blocks = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
+    acc = tl.zeros([BM, BN], tl.float32)
+    for k in range(0, K, BK):
+        if TRANSPOSED:
+            y = b_blocks.load([column, k]).T
+        else:
+            y = b_blocks.load([k, column])
+        acc = tl.dot(a_blocks.load([row, k]), y, acc)
+    c_blocks.store([row, column], acc.to(tl.bfloat16))
+
+
+@kp.jit
+def attend(q, k, v, out, n, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    """Attention without a scale: two products in a loop whose addresses follow from its counter alone."""
+    rows, columns = tl.arange(0, BM), tl.arange(0, D)
+    query = tl.load(q + rows[:, None] * D + columns[None, :])
+    largest = tl.full([BM], -float("inf"), tl.float32)
+    total = tl.zeros([BM], tl.float32)
+    acc = tl.zeros([BM, D], tl.float32)
+    for first in range(0, n, BN):
+        place = (first + tl.arange(0, BN))[:, None] * D + columns[None, :]
+        scores = tl.dot(query, tl.load(k + place).T)
+        peak = tl.maximum(largest, tl.max(scores, axis=1))
+        weights = tl.exp(scores - peak[:, None])
+        scale = tl.exp(largest - peak)
+        total = total * scale + tl.sum(weights, axis=1)
+        acc = tl.dot(weights.to(tl.bfloat16), tl.load(v + place), acc * scale[:, None])
+        largest = peak
+    tl.store(out + rows[:, None] * D + columns[None, :], acc / total[:, None])
+
+
+@kp.jit
+def advance(stage, phase):
+    stage += 1
+    if stage == STAGES:
+        stage = 0
+        phase ^= 1
+    return stage, phase
+
+
+@kp.jit
+def produce(copy, blocks, tiles, full, empty, n):
+    stage, phase = 0, 1
+    for i in range(n):
+        hopper.mbarrier_wait(empty[stage], phase)
+        hopper.mbarrier_expect(full[stage], tiles.nbytes)
+        hopper.async_load(blocks, [0, i * 64], tiles[stage], full[stage])
+        stage, phase = advance(stage, phase)
+
+
+@kp.jit
+def produce_by_threads(copy, x, tiles, full, empty, n):
+    stage, phase = 0, 1
+    rows = tl.arange(0, 64)
+    for i in range(n):
+        hopper.mbarrier_wait(empty[stage], phase)
+        hopper.local_store(tiles[stage], tl.load(x + rows[:, None] * (n * 64) + (i * 64 + rows)[None, :]))
+        hopper.fence_async_shared()
+        tl.debug_barrier()
+        hopper.mbarrier_arrive(full[stage])
+        stage, phase = advance(stage, phase)
+
+
+@kp.jit
+def square(copy, out, tiles, full, empty, n):
+    stage, phase = 0, 0
+    acc = tl.zeros([64, 64], tl.float32)
+    for _ in range(n):
+        hopper.mbarrier_wait(full[stage], phase)
+        acc = hopper.async_dot(tiles[stage], tiles[stage].T, acc)
+        acc = hopper.wait_dots(0, acc)
+        hopper.mbarrier_arrive(empty[stage])
+        stage, phase = advance(stage, phase)
+    rows = tl.arange(0, 64)
+    tl.store(out + copy * 4096 + rows[:, None] * 64 + rows[None, :], acc)
+
+
+@kp.jit
+def gram(x, out, n, BY_THREADS: tl.constexpr):
+    """x x^T by a role that loads and two that multiply the same tiles."""
+    full = hopper.mbarrier_alloc(1, stages=STAGES)
+    empty = hopper.mbarrier_alloc(2, stages=STAGES)
+    tiles = hopper.local_alloc([64, 64], tl.bfloat16, stages=STAGES)
+    if BY_THREADS:
+        hopper.warp_specialize(
+            hopper.role(produce_by_threads, (x, tiles, full, empty, n), num_warps=4, registers=40),
+            hopper.role(square, (out, tiles, full, empty, n), num_warps=4, registers=160, copies=2),
+        )
+    else:
+        blocks = tl.make_tensor_descriptor(x, [64, n * 64], [n * 64, 1], [64, 64])
+        hopper.warp_specialize(
+            hopper.role(produce, (blocks, tiles, full, empty, n), num_warps=1, registers=40),
+            hopper.role(square, (out, tiles, full, empty, n), num_warps=4, registers=160, copies=2),
+        )
+
+
+def shift_launch() -> Launch:
+    x = torch.randn(100, 80)
+    padded = torch.nn.functional.pad(x, (0, 16, 3, 0))[:100, 16:]
+    arguments = {
+        "x": x,
+        "out": torch.full((100, 80), 7.0),
+        "rows": 100,
+        "columns": 80,
+        "down": 3,
+        "right": 16,
+        "BM": 32,
+        "BN": 32,
+    }
+    return Launch(shift, (4, 3), arguments, {"out": padded})
+
+
+def product_launch(transposed: bool) -> Launch:
+    m, n, k = 136, 80, 208
+    a = torch.randn(m, k).bfloat16()
+    b = torch.randn(n, k).bfloat16() if transposed else torch.randn(k, n).bfloat16()
+    c = torch.full((m, n), float("nan")).bfloat16()
+    expected = a.double() @ (b.double().T if transposed else b.double())
+    arguments = {"a": a, "b": b, "c": c, "M": m, "N": n, "K": k, "BM": 128, "BN": 64, "BK": 64, "TRANSPOSED": transposed}
+    return Launch(product, (2, 2), arguments, {"c": expected}, 1e-2, Options(num_warps=8, num_stages=3))
+
+
+def attend_launch() -> Launch:
+    q, k, v = (torch.randn(rows, 64).bfloat16() for rows in (64, 320, 320))
+    arguments = {"q": q, "k": k, "v": v, "out": torch.full((64, 64), float("nan")), "n": 320, "BM": 64, "BN": 64, "D": 64}
+    expected = (q.double() @ k.double().T).softmax(-1) @ v.double()
+    return Launch(attend, (1,), arguments, {"out": expected}, 1e-2, Options(num_warps=4, num_stages=3))
+
+
+def gram_launch(by_threads: bool) -> Launch:
+    n = 5
+    x = torch.randn(64, n * 64).bfloat16()
+    arguments = {"x": x, "out": torch.full((2, 64, 64), float("nan")), "n": n, "BY_THREADS": by_threads}
+    expected = (x.double() @ x.double().T).expand(2, 64, 64)
+    return Launch(gram, (1,), arguments, {"out": expected}, 1e-5)
+
+
+LAUNCHES = {
+    "shift": shift_launch,
+    "product": lambda: product_launch(False),
+    "product-transposed": lambda: product_launch(True),
+    "attend": attend_launch,
+    "gram": lambda: gram_launch(False),
+    "gram-by-threads": lambda: gram_launch(True),
+}

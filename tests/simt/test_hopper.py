@@ -1,0 +1,73 @@
+"""What Hopper adds, on kernels in the language: roles, rings of barriers, bulk copies, asynchronous products. Every wait, arrival,
+fence and barrier that is removed is reported."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from kernelpack.errors import EmulationError
+from kernelpack.simt import SCHEDULES, Program, Removable
+from kernelpack.simt.compile import compile_program
+from kernelpack.target import Target
+from tests.backends.cuda.cases import Launch
+from tests.backends.cuda.running import run_every_schedule
+from tests.simt.hopper_kernels import LAUNCHES
+
+NEEDLESS = {
+    ("shift", "barrier"): 2,  # nothing was in that memory before; threads write where they themselves have read
+    (
+        "product",
+        "barrier",
+    ): 2,  # before barriers are invalidated, right behind that of the loop; and after, where nothing uses them
+    ("product-transposed", "barrier"): 2,
+    ("attend", "fence"): 2,  # of a tile that is read in registers only; behind the loop
+    ("attend", "wait"): 1,  # that for the later product comes first
+    ("gram-by-threads", "fence"): 1,  # of mbarriers that no copy arrives at
+}
+"""How many removals of a kind nothing shows, and why."""
+
+
+@functools.cache
+def _made(name: str) -> tuple[Launch, Program]:
+    torch.manual_seed(1)
+    launch = LAUNCHES[name]()
+    special, _ = launch.specialize()
+    return launch, compile_program(launch.fn, special, Target.parse("cuda:sm_90a"), launch.options)
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_kernels_compute_what_torch_does(name: str) -> None:
+    launch, program = _made(name)
+    _, values = launch.specialize()
+    run_every_schedule(program, launch.grid, values)
+    launch.check(launch.arguments)
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_planted_faults_are_reported(name: str) -> None:
+    launch, program = _made(name)
+    kinds = [fault.kind for fault in program.removable]
+    assert "barrier" in kinds
+    assert "wait" in kinds
+    unseen = [fault for fault in program.removable if not _shows(launch, program, fault)]
+    for kind in set(kinds):
+        here = [program.describe(fault.sites[0]) for fault in unseen if fault.kind == kind]
+        assert len(here) <= NEEDLESS.get((name, kind), 0), "\n".join(here)
+
+
+def _shows(launch: Launch, program: Program, fault: Removable) -> bool:
+    _, values = launch.specialize()
+    before = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
+    for schedule in SCHEDULES:
+        for value, start in zip(values, before, strict=True):
+            if isinstance(value, torch.Tensor):
+                value.copy_(start)
+        try:
+            program.run(launch.grid, values, schedule=schedule, without=fault)
+            launch.check(launch.arguments)
+        except (EmulationError, AssertionError):
+            return True
+    return False

@@ -1,0 +1,139 @@
+"""Every barrier, wait, fence and mask of every op is removed, one at a time: the emulator reports it, or the table says why it need
+not."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelpack.errors import EmulationError
+from kernelpack.simt import SCHEDULES, Removable
+from tests.simt.emulated_ops import Run, call
+from tests.simt.fault_cases import FaultCase, fault_cases
+
+ROOT = Path(__file__).parents[2]
+TARGETS = ("cuda:sm_80", "cuda:sm_90a")
+SAMPLE = 4
+"""One case in so many is run by `make test`."""
+
+
+@dataclass(frozen=True)
+class Argued:
+    """Removals that nothing shows, and why they are harmless: up to `most` in one kernel of `op`, of operations of a `kind` that
+    come from a source line with `text` in it."""
+
+    op: str
+    target: str
+    kind: str
+    text: str
+    most: int
+    why: str
+
+
+ONE_WARPGROUP = "one warpgroup: whoever overwrites a tile has itself waited for the products that read it"
+LATER_FENCE = "a later fence of every thread, in front of the same products, orders these writes too"
+SURVIVORS = (
+    Argued("matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
+    Argued("matmul", "cuda:sm_90a", "fence", "for k in range(", 2, LATER_FENCE + "; behind the loop no product reads any more"),
+    Argued(
+        "matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1,
+        "the bias is exchanged where rows of a lay that only the warpgroup of its writers read, and they have waited for its products",
+    ),
+    Argued(
+        "matmul", "cuda:sm_90a", "fence", "return hopper.async_dot(", 1,
+        "in the loop the sums stay in flight from product to product, which needs no fence (PTX ISA, wgmma.fence)",
+    ),
+    Argued(
+        "mha", "cuda", "barrier", "acc = acc / tl.where(row_sum == 0.0", 1,
+        "the reductions of the loop have barriers behind the product with the keys, whose place the result is exchanged in",
+    ),
+    Argued(
+        "mha", "cuda", "wait", "for n in range(", 1,
+        "of the loop without masks; that with masks behind it waits for later copies, and copies complete in order",
+    ),
+    Argued("mha", "cuda", "barrier", "for n in range(", 1, "the barriers of the next loop's reductions order the same accesses"),
+    Argued("mha", "cuda:sm_90a", "fence", "q = tl.load(query", 1, LATER_FENCE),
+    Argued("mha", "cuda:sm_90a", "barrier", "k = tl.load(k_tile", 2, ONE_WARPGROUP),
+    Argued("mha", "cuda:sm_90a", "barrier", "v = tl.load(v_tile", 2, ONE_WARPGROUP),
+    Argued("mha", "cuda:sm_90a", "barrier", "tl.store(out + rows", 1, ONE_WARPGROUP),
+    Argued("mha", "cuda:sm_90a", "barrier", "hopper.local_store(q_tile, acc)", 1, ONE_WARPGROUP),
+    Argued(
+        "mha", "cuda:sm_90a", "barrier", "hopper.named_barrier_wait(copy", 1,
+        "it says which role issues its products first: a matter of speed, not of results",
+    ),
+    Argued(
+        "mha", "cuda:sm_90a", "fence", "acc = hopper.async_dot(weights", 1,
+        "weights and sums were written before the fence of the product with the keys, which is issued just before",
+    ),
+)  # fmt: skip
+
+
+def test_planted_faults_of_a_sample_are_reported() -> None:
+    chosen = [case for case in fault_cases() if zlib.crc32(case.label.encode()) % SAMPLE == 0]
+    assert {case.op for case in chosen} >= {"matmul", "mha", "softmax"}
+    for target in TARGETS:
+        for case in chosen:
+            _hold_to_the_table(case, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", fault_cases(), ids=lambda case: case.label)
+@pytest.mark.parametrize("target", TARGETS)
+def test_planted_faults_are_reported(target: str, case: FaultCase) -> None:
+    _hold_to_the_table(case, target)
+
+
+def _hold_to_the_table(case: FaultCase, target: str) -> None:
+    unexplained = []
+    found: Counter[Argued] = Counter()
+    for kind, text, description in survivors(case, target):
+        rows = [
+            row for row in SURVIVORS
+            if row.op == case.op and row.kind == kind and re.match(row.target, target) and row.text in text and found[row] < row.most
+        ]  # fmt: skip
+        if rows:
+            found[rows[0]] += 1
+        else:
+            unexplained.append(f"{kind}: {description}\n    {text.strip()}")
+    assert not unexplained, f"{case.label}, {target}: nothing shows that these are missing\n" + "\n".join(unexplained)
+
+
+def survivors(case: FaultCase, target: str) -> list[tuple[str, str, str]]:
+    """Returns the kind, source line and description of every removal that no call of a case shows."""
+    torch.manual_seed(3)
+    launches: dict[str, list[Run]] = {}  # by code: calls may be specialised apart and yet run the same
+    for make in case.calls:
+        args, kwargs = make()
+        for run in call(target, case.function, args, kwargs, rows=2)[1]:
+            launches.setdefault(run.program.llir, []).append(run)
+    found = []
+    for runs in launches.values():
+        program = runs[0].program
+        for fault in program.removable:
+            if not any(_shows(run, fault) for run in runs):
+                place = program.location(fault.sites[0])
+                text = linecache.getline(str(_file(place.file)), place.line) if place is not None else ""
+                found.append((fault.kind, text, program.describe(fault.sites[0])))
+    return found
+
+
+def _file(name: str) -> Path:
+    """Returns a file that line information names, relative to the folder around its outermost package."""
+    return next((folder / name for folder in (ROOT, ROOT / "ops") if (folder / name).exists()), Path(name))
+
+
+def _shows(run: Run, fault: Removable) -> bool:
+    for schedule in SCHEDULES:
+        try:
+            if not run.again(schedule, fault):
+                return True
+        except EmulationError:
+            return True
+    return False
