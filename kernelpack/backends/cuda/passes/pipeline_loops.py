@@ -10,7 +10,8 @@ carried values. Copies beyond the last iteration are masked off.
 
 A product of warpgroups that the loop only sums up stays in flight while the next iteration starts (`wait until at most one
 product is in flight` ends the body), and so do some that defer_products finds. Their tiles are read for an iteration longer, so
-they have one buffer more; copies are then issued behind the first product, which they need not hold up.
+they have one buffer more; copies are then issued behind the first product, which they need not hold up. Where that buffer does not
+fit, they are issued behind the wait and another barrier.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def pipeline_loops(function: Operation, num_stages: int, shared_bytes: int = 1 <
             if loads:
                 sources = [load.op for load in loads]
                 deferred = deferrable(op, sources)
-                ahead, lag = _fit(op, loads, stages - 1, int(_has_lasting(op, sources)), shared_bytes)
-                _Pipeline(op, loads, ahead, lag, deferred if lag else []).run()
+                ahead, lag = _fit(op, loads, stages - 1, int(_has_lasting(op, sources)), bool(deferred), shared_bytes)
+                _Pipeline(op, loads, ahead, lag, deferred).run()
 
 
 @dataclass(frozen=True)
@@ -160,10 +161,12 @@ def _lasts(operand: Value, loop: Operation, loads: Collection[Operation]) -> boo
     return loop not in op.ancestors() or (bool(op.operands) and op.operands[0].defining_op in loads)
 
 
-def _fit(loop: Operation, loads: list[_Load], ahead: int, lag: int, limit: int) -> tuple[int, int]:
+def _fit(loop: Operation, loads: list[_Load], ahead: int, lag: int, deferred: bool, limit: int) -> tuple[int, int]:
     """Returns how many iterations tiles are loaded ahead, and for how many products may stay in flight.
 
-    Buffers for the latter must fit, and leave room for as many blocks on a multiprocessor as there would be without them.
+    Buffers for the latter must fit, and leave room for as many blocks on a multiprocessor as there would be without them. Where
+    they do not, tiles are loaded one iteration less ahead; but two iterations hide the way to memory better than one does, and a
+    second barrier lets `deferred` products do without.
     """
     tiles = sum(_bytes(load.tile) for load in loads)
     replaced = {user for load in loads for user in load.op.result.users()}
@@ -180,7 +183,7 @@ def _fit(loop: Operation, loads: list[_Load], ahead: int, lag: int, limit: int) 
     needed = others + tiles * (ahead + 1)
     if needed + tiles * lag <= limit and _blocks(loop, needed + tiles * lag, limit) >= _blocks(loop, needed, limit):
         return ahead, lag
-    return (ahead - 1, lag) if ahead > 1 else (ahead, 0)
+    return (ahead, 0) if ahead == 1 or (deferred and ahead == 2) else (ahead - 1, lag)
 
 
 def _bytes(kind: Type) -> int:
@@ -349,11 +352,13 @@ class _Pipeline:
         build.create("ttg.async_wait", (), {"num": self.ahead - 1})
         if self.lag:
             build.create("gpu.barrier")
-        following = None if self.lag else self._copy_ahead(build, induction, slot_ahead, early)
+        following: list[Value] | None = None
+        if not self.lag and not self.deferred:
+            following = self._copy_ahead(build, induction, slot_ahead, early)
         views = {load.op: self._view(build, load, buffer, slot) for load, buffer in zip(self.loads, self.buffers, strict=True)}
         for op in old.operations[:-1]:
             self._clone(build, op, views, mapping)
-            if following is None and op.name == PRODUCT:  # an empty list is one too: addresses may carry nothing
+            if self.lag and following is None and op.name == PRODUCT:  # an empty list is one too: addresses may carry nothing
                 following = self._copy_ahead(build, induction, slot_ahead, early)
         for dot in self.deferred:
             product = mapping[dot.result].defining_op
@@ -361,7 +366,8 @@ class _Pipeline:
             product.attributes["isAsync"] = True
         if self.deferred:
             build.create("ttng.warp_group_dot_wait", (), {"pendings": len(self.deferred)})
-        assert following is not None
+        if following is None:
+            following = self._copy_ahead(build, induction, slot_ahead, early)
         yielded = [mapping.get(value, value) for value in old.terminator.operands]
         slots = [self._next(build, place) for place in (slot, slot_ahead)]
         build.create("scf.yield", [*yielded, *following, *slots])

@@ -224,14 +224,18 @@ def test_each_product_is_waited_for_where_its_result_is_read() -> None:
 
 def test_where_buffers_are_short_less_is_loaded_ahead() -> None:
     tile = 64 * 64 * 2
-    module, loop = pipelined(SUM, 3, 3 * tile + 1024)
+    module, loop = pipelined(ATTENTION, 3, 3 * tile + 1024)
     assert ring_of(module) == (3, 64, 64)
-    assert names(loop)[0] == "arrive 0"
-    # with one tile ahead there is nothing to save: products are done before their tiles are written
-    module, loop = pipelined(SUM, 2, 2 * tile + 1024)
-    assert ring_of(module) == (2, 64, 64)
-    assert names(loop) == ["arrive 0", "fence", "copy", "product"]
-    assert not any(op.attributes.get("isAsync") for op in loop.body.operations if op.name == PRODUCT)
+    assert names(loop)[:5] == ["arrive 0", "fence", "barrier", "product", "copy"]
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_sums_do_without_a_buffer_behind_another_barrier(stages: int) -> None:
+    module, loop = pipelined(SUM, stages, stages * 64 * 64 * 2 + 1024)
+    assert ring_of(module) == (stages, 64, 64)
+    assert names(loop) == [f"arrive {stages - 2}", "fence", "product", "wait 1", "copy"]
+    place_shared(module, 1 << 18)
+    assert names(loop) == [f"arrive {stages - 2}", "fence", "barrier", "product", "wait 1", "barrier", "copy"]
 
 
 def test_buffers_for_products_in_flight_do_not_cost_a_block() -> None:
