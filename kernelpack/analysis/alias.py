@@ -1,48 +1,92 @@
-"""Which allocation a buffer value may stand for: views and values carried through control flow refer to where they came from."""
+"""Which bytes of which allocation a buffer value may stand for: views, and values carried through control flow, refer to where
+they came from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Effect, definition
-from kernelpack.ir.types import MemDescType
+from kernelpack.ir.types import MemDescType, Type, bit_width
 
 Aliases = Mapping[Value, frozenset[Operation]]
+INDEX = "ttg.memdesc_index"
+"""The view of one buffer among several that lie behind each other."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes [start, end) of what an operation allocates."""
+
+    op: Operation
+    start: int
+    end: int
+
+
+def buffer_bytes(kind: Type) -> int:
+    """Returns the size of a buffer, in which a boolean takes a byte."""
+    assert isinstance(kind, MemDescType)
+    return math.prod(kind.shape) * max(8, bit_width(kind)) // 8
 
 
 def buffer_aliases(function: Operation) -> Aliases:
     """Returns the operations that allocate what each buffer value of a function may refer to."""
-    found: dict[Value, frozenset[Operation]] = {}
+    return {value: frozenset(part.op for part in parts) for value, parts in buffer_parts(function).items()}
 
-    def join(value: Value, sources: frozenset[Operation]) -> bool:
-        if not isinstance(value.type, MemDescType) or sources <= found.get(value, frozenset()):
+
+def buffer_parts(function: Operation) -> Mapping[Value, frozenset[Part]]:
+    """Returns what each buffer value of a function may refer to, as small as constant indices tell."""
+    found: dict[Value, frozenset[Part]] = {}
+
+    def join(value: Value, parts: frozenset[Part]) -> bool:
+        if not isinstance(value.type, MemDescType) or parts <= found.get(value, frozenset()):
             return False
-        found[value] = found.get(value, frozenset()) | sources
+        found[value] = found.get(value, frozenset()) | parts
         return True
 
-    def flow(source: Value, target: Value) -> bool:
-        return join(target, found.get(source, frozenset()))
+    def flow(sources: Iterable[Value], targets: Iterable[Value]) -> bool:
+        more = False
+        for source, target in zip(sources, targets, strict=True):
+            more |= join(target, found.get(source, frozenset()))
+        return more
 
     changed = True
     while changed:
         changed = False
         for op in function.walk():
             if Effect.ALLOCATE_SHARED in definition(op.name).effects and op.results:
-                changed |= join(op.result, frozenset([op]))
+                changed |= join(op.result, frozenset([Part(op, 0, buffer_bytes(op.result.type))]))
             elif op.name == "scf.for":
-                for index, argument in enumerate(op.body.arguments[1:]):
-                    changed |= flow(op.operands[3 + index], argument)
-                    changed |= flow(op.body.terminator.operands[index], argument)
-                    changed |= flow(argument, op.results[index])
+                carried, yielded = op.body.arguments[1:], op.body.terminator.operands
+                changed |= flow(op.operands[3:], carried) | flow(yielded, carried) | flow(carried, op.results)
+            elif op.name == "scf.while":
+                before, after = (region.block for region in op.regions)
+                passed = before.terminator.operands[1:]
+                changed |= flow(op.operands, before.arguments) | flow(after.terminator.operands, before.arguments)
+                changed |= flow(passed, after.arguments) | flow(passed, op.results)
             elif op.name == "scf.if":
                 for region in op.regions:
-                    for result, value in zip(
-                        op.results, region.block.terminator.operands if region.blocks else (), strict=False
-                    ):
-                        changed |= flow(value, result)
+                    if region.blocks:
+                        changed |= flow(region.block.terminator.operands, op.results)
+            elif op.name == INDEX:
+                changed |= join(op.result, _indexed(op, found.get(op.operands[0], frozenset())))
             elif not op.regions:
                 for operand in op.operands:
                     for result in op.results:
-                        changed |= flow(operand, result)
+                        changed |= flow([operand], [result])
     return found
+
+
+def _indexed(op: Operation, parts: frozenset[Part]) -> frozenset[Part]:
+    """Returns what is left of the parts of a buffer in the view of one of its members."""
+    index = op.operands[1].defining_op
+    whole, size = buffer_bytes(op.operands[0].type), buffer_bytes(op.result.type)
+    if index is None or index.name != "arith.constant":
+        return parts
+    begin = index.attributes["value"] * size
+    return frozenset(
+        Part(part.op, part.start + begin, part.start + begin + size) if part.end - part.start == whole else part
+        for part in parts
+    )

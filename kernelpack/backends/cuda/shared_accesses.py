@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelpack.analysis.alias import buffer_aliases
+from kernelpack.analysis.alias import Part, buffer_bytes, buffer_parts
 from kernelpack.analysis.allocation import Allocation
 from kernelpack.analysis.membar import BARRIER, NONE, Accesses, Interval
 from kernelpack.ir.core import Operation, Value
@@ -41,7 +41,7 @@ class SharedAccesses:
         """`called` gives what a call does."""
         self.allocation = allocation
         self.called = called
-        self.aliases = buffer_aliases(function)
+        self.parts = buffer_parts(function)
         self.copied = self._touched_by(function, _ASYNC_COPY)
         self.read_late = {wait: self._touched_by(function, reader) for wait, reader in _LATE_READERS.items()}
 
@@ -83,5 +83,10 @@ class SharedAccesses:
         return self._of_values(*op.operands)
 
     def _of_values(self, *values: Value) -> tuple[Interval, ...]:
-        sources = {source for value in values for source in self.aliases.get(value, frozenset())}
-        return tuple(sorted(self.allocation.interval(source) for source in sources))
+        return tuple(sorted({self._interval(part) for value in values for part in self.parts.get(value, frozenset())}))
+
+    def _interval(self, part: Part) -> Interval:
+        start, end = self.allocation.interval(part.op)
+        if end - start != buffer_bytes(part.op.result.type):  # each copy of a role has one
+            return start, end
+        return start + part.start, start + part.end

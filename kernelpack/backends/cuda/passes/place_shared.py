@@ -5,15 +5,14 @@ Functions come before their callers: a call needs the bytes that the called func
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from kernelpack.analysis.alias import buffer_bytes
 from kernelpack.analysis.allocation import Allocation, allocate
 from kernelpack.analysis.call_graph import CallGraph
 from kernelpack.analysis.membar import Accesses, insert_barriers
 from kernelpack.backends.cuda.dialect import OFFSET, SHARED, STRIDE
-from kernelpack.backends.cuda.memory_layouts import memory_bits
 from kernelpack.backends.cuda.roles import copies_of
 from kernelpack.backends.cuda.scratch import scratch_bytes
 from kernelpack.backends.cuda.shared_accesses import SharedAccesses, needs_barrier
@@ -26,9 +25,7 @@ from kernelpack.layout.encoding import SharedEncoding
 def bytes_of(op: Operation) -> int:
     """Returns the bytes of shared memory that belong to an operation: its buffer, or its scratch space."""
     if op.name == "ttg.local_alloc":
-        kind = op.result.type
-        assert isinstance(kind, MemDescType)
-        return math.prod(kind.shape) * memory_bits(kind) // 8
+        return buffer_bytes(op.result.type)
     return scratch_bytes(op)
 
 
