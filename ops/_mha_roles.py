@@ -9,7 +9,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.language import hopper
 
-from ._roles import next_stage
+from ._roles import halves, next_stage
 
 
 @kp.jit
@@ -123,16 +123,27 @@ def attend_keys(
 
 
 @kp.jit
+def release_queries(q_empty, q_stage, step, Q_STAGES: tl.constexpr):
+    """Gives back the queries of the step before, whose tile the result has left meanwhile."""
+    if Q_STAGES == 2:
+        hopper.async_store_wait(0)
+        if step > 0:
+            hopper.mbarrier_arrive(q_empty[1 - q_stage])
+
+
+@kp.jit
 def attend_block(
-    q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty, stage, phase, copy, row, first, reach, keys, scale,
+    q_tile, q_empty, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+    stage, phase, q_stage, step, copy, row, first, reach, keys, scale,
     HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
-    TURNS: tl.constexpr,
+    Q_STAGES: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Returns the attention of 64 queries, and the next place in the rings."""
     hopper.mbarrier_wait(k_full[stage], phase)
     scores = hopper.async_dot(q_tile, k_tiles[stage].T, tl.zeros([64, BLOCK_N], tl.float32))
     scores = hopper.wait_dots(0, scores)
     hopper.mbarrier_arrive(k_empty[stage])
+    release_queries(q_empty, q_stage, step, Q_STAGES)
     nothing = tl.full([64], -float("inf"), tl.float32)
     weights, _, row_max = weigh(scores, nothing, row, (reach - 1) * BLOCK_N, keys, scale, CAUSAL, True)
     row_sum = tl.sum(weights, axis=1)
@@ -150,6 +161,8 @@ def attend_block(
         acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
         stage, phase, copy, row, keys, scale, start, 0, CAUSAL, False, BLOCK_N, STAGES, TURNS,
     )  # fmt: skip
+    if Q_STAGES == 1:  # the result goes another way, and the next queries are needed soon
+        hopper.mbarrier_arrive(q_empty[0])
     hopper.mbarrier_wait(v_full[stage], phase)
     acc = hopper.async_dot(weights, v_tiles[stage], acc)
     factor = 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
@@ -172,8 +185,22 @@ def pass_block(k_full, k_empty, v_full, v_empty, stage, phase, reach, STAGES: tl
 
 
 @kp.jit
+def store_columns(x, out, tiles, copy, batch, head, row, column):
+    """Stores a result 64 columns at a time, through two tiles in turn."""
+    if x.shape[1] > 64:
+        left, right = halves(x)
+        store_columns(left, out, tiles, copy, batch, head, row, column)
+        store_columns(right, out, tiles, copy, batch, head, row, column + x.shape[1] // 2)
+    else:
+        tile = tiles[copy * 2 + column // 64 % 2]
+        hopper.async_store_wait(1)  # the last but one has left this tile
+        hopper.local_store(tile, x)
+        hopper.async_store(out, [batch, head, row, column], tile)
+
+
+@kp.jit
 def attend_heads(
-    copy, out, q_tiles, k_tiles, v_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+    copy, out, o_tiles, q_tiles, k_tiles, v_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
     heads, queries, keys, total, scale,
     HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
     Q_STAGES: tl.constexpr, TURNS: tl.constexpr,
@@ -192,16 +219,22 @@ def attend_heads(
         hopper.mbarrier_wait(q_full[q_stage], q_phase)
         if TURNS or row < queries:
             acc, stage, phase = attend_block(
-                q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
-                stage, phase, copy, row, first, reach, keys, scale, HEAD_DIM, CAUSAL, BLOCK_N, STAGES, COPIES, TURNS,
+                q_tile, q_empty, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+                stage, phase, q_stage, step, copy, row, first, reach, keys, scale,
+                HEAD_DIM, CAUSAL, BLOCK_N, STAGES, COPIES, Q_STAGES, TURNS,
             )  # fmt: skip
-            hopper.local_store(q_tile, acc)
-            hopper.async_store(out, [number // heads, number % heads, row, 0], q_tile)
-            hopper.async_store_wait(0)
+            if Q_STAGES == 1:
+                store_columns(acc, out, o_tiles, copy, number // heads, number % heads, row, 0)
+            else:
+                hopper.local_store(q_tile, acc)
+                hopper.async_store(out, [number // heads, number % heads, row, 0], q_tile)
         else:
+            release_queries(q_empty, q_stage, step, Q_STAGES)
+            if Q_STAGES == 1:
+                hopper.mbarrier_arrive(q_empty[0])
             stage, phase = pass_block(k_full, k_empty, v_full, v_empty, stage, phase, reach, STAGES)
-        hopper.mbarrier_arrive(q_empty[q_stage])
         q_stage, q_phase = next_stage(q_stage, q_phase, Q_STAGES)
+    hopper.async_store_wait(0)
 
 
 @kp.jit
@@ -223,12 +256,15 @@ def mha_by_roles(
     v_desc = tl.make_tensor_descriptor(value, [batches, kv_heads, keys, value_dim], v_strides, [1, 1, BLOCK_N, HEAD_DIM])
     row_stride = value_dim.to(tl.int64)
     o_strides = [heads * (queries * row_stride), queries * row_stride, row_stride, 1]
-    o_desc = tl.make_tensor_descriptor(out, [batches, heads, queries, value_dim], o_strides, [1, 1, 64, HEAD_DIM])
+    width: tl.constexpr = 64 if Q_STAGES == 1 else HEAD_DIM
+    o_desc = tl.make_tensor_descriptor(out, [batches, heads, queries, value_dim], o_strides, [1, 1, 64, width])
     q_tiles = hopper.local_alloc([64, HEAD_DIM], dtype, COPIES * Q_STAGES)
     k_tiles, v_tiles = (
         hopper.local_alloc([BLOCK_N, HEAD_DIM], dtype, STAGES),
         hopper.local_alloc([BLOCK_N, HEAD_DIM], dtype, STAGES),
     )
+    # where a result leaves its queries' tile, the next ones come into another; otherwise they would wait for it
+    o_tiles = hopper.local_alloc([64, 64], dtype, COPIES * 2) if Q_STAGES == 1 else None
     q_full, q_empty = hopper.mbarrier_alloc(1, Q_STAGES), hopper.mbarrier_alloc(COPIES, Q_STAGES)
     k_full, k_empty = hopper.mbarrier_alloc(1, STAGES), hopper.mbarrier_alloc(COPIES, STAGES)
     v_full, v_empty = hopper.mbarrier_alloc(1, STAGES), hopper.mbarrier_alloc(COPIES, STAGES)
@@ -244,7 +280,7 @@ def mha_by_roles(
         ),
         hopper.role(
             attend_heads,
-            (o_desc, *tiles, heads, queries, keys, total, scale, *constants),
+            (o_desc, o_tiles, *tiles, heads, queries, keys, total, scale, *constants),
             num_warps=4,
             registers=240 if COPIES == 2 else 160,
             copies=COPIES,
