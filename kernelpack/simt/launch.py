@@ -20,7 +20,7 @@ import llvmlite.binding as llvm
 from kernelpack import knobs
 from kernelpack.backends.base import CSRC
 from kernelpack.errors import BuildError, EmulationError, SourceLocation
-from kernelpack.simt.tensor_maps import encode
+from kernelpack.simt.tensor_maps import tensor_map
 from kernelpack.simt.translate import ENTRY, Removable, translate
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Program:
                     for index, (name, kind) in enumerate(zip(self.names, given, strict=False))
                 }
                 for index, text in enumerate(self.tensor_maps, len(given)):
-                    keep.append(_aligned(encode(text, values)))
+                    keep.append(_aligned(tensor_map(text, values).encode()))
                     slots[index] = ctypes.addressof(keep[-1])
             self._run(grid, slots, schedule, without)
             for region in memory:

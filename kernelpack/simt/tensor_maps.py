@@ -6,6 +6,7 @@ import operator
 import re
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from kernelpack.errors import LaunchError
 
@@ -21,27 +22,46 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 _RANK = 5
 
 
-def encode(text: str, values: Mapping[str, int]) -> bytes:
-    """Returns the 128 bytes of a map, given the kernel's parameters by name. Raises LaunchError for what hardware refuses."""
+@dataclass(frozen=True)
+class TensorMap:
+    """A map for one launch, innermost dimension first: sizes and box in elements, strides in bytes, the first that of an element."""
+
+    element: str
+    address: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    nan: bool
+
+    def encode(self) -> bytes:
+        """Returns the 128 bytes that the emulator reads."""
+        lists = [[*values, *[0] * _RANK][:_RANK] for values in (self.sizes, self.strides, self.box)]
+        sizes, strides, box = lists
+        packed = struct.pack(
+            "<Q5Q5Q5H4B", self.address, *sizes, *strides, *box, len(self.sizes), self.strides[0], self.swizzle, self.nan
+        )
+        return packed.ljust(128, b"\0")
+
+
+def tensor_map(text: str, values: Mapping[str, int]) -> TensorMap:
+    """Returns a map, given the kernel's parameters by name. Raises LaunchError for what hardware refuses."""
     element, *rest = (part.strip() for part in text.split(";"))
-    fields = {
-        name.strip(): [entry.strip() for entry in entries.split(",")]
-        for name, _, entries in (part.partition(":") for part in rest)
-    }
+    fields: dict[str, list[str]] = {}
+    for part in rest:
+        name, _, entries = part.partition(":")
+        fields[name.strip()] = [entry.strip() for entry in entries.split(",") if entry.strip()]
     width = int(re.findall(r"\d+", element)[0]) // 8
     (address,) = (_evaluate(entry, values) for entry in fields["base"])
     sizes = [_evaluate(entry, values) for entry in fields["sizes"]][::-1]
-    strides = [_evaluate(entry, values) * width for entry in fields["strides"] if entry][::-1]
+    strides = [_evaluate(entry, values) * width for entry in fields["strides"]][::-1]
+    # along a dimension of one element nothing is walked
     strides = [16 if size == 1 else stride for stride, size in zip(strides, sizes[1:], strict=True)]
     box = [int(entry) for entry in fields["box"]][::-1]
     if address % 16 or any(stride % 16 or stride < 0 for stride in strides):
         raise LaunchError(f"a tensor map for address {address:#x} and strides of {strides} bytes: they must be multiples of 16")
-    pad = (0,) * _RANK
-    packed = struct.pack(
-        "<Q5Q5Q5H4B", address, *[*sizes, *pad][:_RANK], *[width, *strides, *pad][:_RANK], *[*box, *pad][:_RANK], len(sizes), width,
-        int(fields["swizzle"][0]), int(fields["padding"][0] == "nan"),
-    )  # fmt: skip
-    return packed.ljust(128, b"\0")
+    padding = fields["padding"] == ["nan"]
+    return TensorMap(element, address, tuple(sizes), (width, *strides), tuple(box), int(fields["swizzle"][0]), padding)
 
 
 def _evaluate(expression: str, values: Mapping[str, int]) -> int:

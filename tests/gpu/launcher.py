@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from kernelpack.compiler import CompiledKernel
+from kernelpack.simt.tensor_maps import TensorMap, tensor_map
 
 # cuda.h
 _FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+_ELEMENTS = {"i8": 0, "i16": 1, "i32": 3, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9}  # CUtensorMapDataType
 _FLOATS = {"f16": "e", "f32": "f", "f64": "d"}
 
 
@@ -48,11 +50,31 @@ class LoadedCubin:
 
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         """Starts a grid on the current stream; `values` are the run-time arguments in order."""
-        cells = [_cell(parameter.type, value) for parameter, value in zip(self.kernel.parameters, values, strict=True)]
+        cells: list[Any] = [_cell(of.type, value) for of, value in zip(self.kernel.parameters, values, strict=True)]
+        known = {
+            of.name: value.data_ptr() if isinstance(value, torch.Tensor) else value
+            for of, value in zip(self.kernel.parameters, values, strict=True)
+        }
+        cells += [_encoded(tensor_map(text, known)) for text in self.kernel.metadata.get("tensor_maps", ())]
         params = (ctypes.c_void_p * max(1, len(cells)))(*map(ctypes.addressof, cells))
         figures, stream = self.kernel.metadata, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         result = _driver().cuLaunchKernel(self.handle, *grid, figures["threads"], 1, 1, figures["shared"], stream, params, None)
         _check(result, "launching")
+
+
+def _encoded(known: TensorMap) -> ctypes.Array[ctypes.c_uint64]:
+    """Returns a tensor map as the hardware reads it."""
+    room = (ctypes.c_uint64 * 24)()
+    encoded = (ctypes.c_uint64 * 16).from_buffer(room, -ctypes.addressof(room) % 64)
+    rank = len(known.sizes)
+    sizes, strides = (ctypes.c_uint64 * rank)(*known.sizes), (ctypes.c_uint64 * rank)(*known.strides[1:])
+    box, ones = (ctypes.c_uint32 * rank)(*known.box), (ctypes.c_uint32 * rank)(*[1] * rank)
+    result = _driver().cuTensorMapEncodeTiled(
+        encoded, _ELEMENTS[known.element], rank, ctypes.c_void_p(known.address), sizes, strides, box, ones, 0,
+        {0: 0, 32: 1, 64: 2, 128: 3}[known.swizzle], 2, int(known.nan),
+    )  # fmt: skip
+    _check(result, "encoding a tensor map")
+    return encoded
 
 
 def _cell(kind: str, value: Any) -> ctypes.Array[ctypes.c_char]:

@@ -155,7 +155,7 @@ class Elementwise:
             block = Block([self.kinds[number] for number in row.inputs])
             op = Builder(block).create(row.name, block.arguments, row.attributes, [row.result])
             expected, actual = evaluate(op, operands)[0], decode(raw, row.result)
-            wrong = _differs(actual, expected, row)
+            wrong = differs(actual, expected, row)
             if row.name in ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui"):
                 wrong &= operands[1] != 0
             if wrong.any():
@@ -167,7 +167,8 @@ class Elementwise:
         return found
 
 
-def _differs(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], row: Row) -> np.ndarray[Any, Any]:
+def differs(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], row: Row) -> np.ndarray[Any, Any]:
+    """Returns where results of an operation are further apart than its row allows."""
     if not isinstance(row.result, FloatType):
         return actual != expected
     same = np.isnan(actual) & np.isnan(expected)
