@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kernelpack.analysis.allocation import Allocation, allocate
-from kernelpack.backends.cuda.passes.place_shared import bytes_of
+from kernelpack.backends.cuda.passes.place_shared import bytes_of, place_shared
+from kernelpack.ir.core import functions
 from tests.analysis.ttgir import function
 
 ALLOC = "%{0} = ttg.local_alloc %x : ($T) -> $B\n"
@@ -58,3 +59,57 @@ def test_gaps_are_filled() -> None:
     found, offsets = place(body)
     assert found.size == 2048
     assert offsets["c"] == offsets["a"]
+
+
+CALL = "tt.call @g(%x) : ($T) -> ()\n"
+
+
+def place_calls(body: str, callee: str) -> tuple[int, dict[str, list[int]]]:
+    """Returns what a kernel needs, and the offsets in each function: of buffers, and of what calls hand down."""
+    kernel = function(body, callee)
+    module = kernel.parent_op
+    assert module is not None
+    size = place_shared(module, 1 << 20)
+    offsets = {
+        root.attributes["sym_name"]: [
+            op.attributes["allocation.offset"] for op in root.walk() if "allocation.offset" in op.attributes
+        ]
+        for root in functions(module)
+    }
+    return size, offsets
+
+
+def test_a_call_needs_what_the_called_function_does() -> None:
+    size, offsets = place_calls(CALL, alloc("a") + alloc("b") + load("a") + load("b"))
+    assert size == 2048
+    assert offsets["f"] == [0]
+    assert sorted(offsets["g"]) == [0, 1024]
+
+
+def test_a_callee_s_memory_lies_apart_from_what_lives_across_its_call() -> None:
+    size, offsets = place_calls(alloc("a") + CALL + load("a"), alloc("b") + load("b"))
+    assert size == 2048
+    assert sorted(offsets["f"]) == [0, 1024]
+    assert offsets["g"] == [0]  # from where the caller says
+
+
+def test_two_calls_one_after_the_other_share() -> None:
+    size, offsets = place_calls(CALL + CALL, alloc("b") + load("b"))
+    assert (size, offsets["f"]) == (1024, [0, 0])
+
+
+def test_functions_without_shared_memory_cost_none() -> None:
+    assert place_calls(CALL, "") == (0, {"f": [], "g": []})
+
+
+def test_what_roles_hold_at_the_same_time_lies_apart() -> None:
+    tile = "%{0}_t = arith.constant dense<1.0> : $T\n%{0} = ttg.local_alloc %{0}_t : ($T) -> $B\n"
+    role = (
+        '"ttg.role"() <{{num_warps = 4 : i32, copies = {1} : i32, registers = 0 : i32}}> ({{\n^bb0(%{0}_copy: i32):\n{2}'
+        "ttg.warp_return\n}}) : () -> ()\n"
+    )
+    both = "".join(role.format(name, copies, tile.format(name) + load(name)) for name, copies in (("a", 1), ("b", 2)))
+    kernel = function(f'"ttg.warp_specialize"() ({{\n{both}ttg.warp_return\n}}) : () -> ()\n')
+    module = kernel.parent_op
+    assert module is not None
+    assert place_shared(module, 1 << 20) == 3072

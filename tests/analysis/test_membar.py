@@ -186,6 +186,34 @@ def test_a_call_in_a_loop_meets_its_next_iteration() -> None:
     assert shape_of(LOOP.format(CALL), CALLEE_WRITES_AND_READS + "gpu.barrier\n") == "{C}:W|R|"
 
 
+# ---- roles ----
+
+
+def roles(*bodies: str) -> str:
+    """Returns roles of four warps each, which end a kernel."""
+    each = "".join(
+        f'"ttg.role"() <{{num_warps = 4 : i32, copies = 1 : i32, registers = 0 : i32}}> ({{\n^bb0(%copy{number}: i32):\n{body}'
+        "ttg.warp_return\n}) : () -> ()\n"
+        for number, body in enumerate(bodies)
+    )
+    return f'"ttg.warp_specialize"() ({{\n{each}ttg.warp_return\n}}) : () -> ()\n'
+
+
+def test_hazards_inside_a_role_get_barriers_of_its_own() -> None:
+    tile = "%t = arith.constant dense<1.0> : $T\n"
+    write, read = STORE.replace("%x", "%t"), READ
+    inside = tile + write.format("a") + read.format("a", 0)
+    assert shape_of(EMPTY.format("a") + roles(inside)) == "{{W|R}}"
+
+
+def test_roles_order_each_other_themselves_and_start_behind_a_barrier() -> None:
+    tile = "%t = arith.constant dense<1.0> : $T\n"
+    write = tile + STORE.replace("%x", "%t").format("a")
+    read = READ.format("a", 0)
+    assert shape_of(EMPTY.format("a") + roles(write, read)) == "{{W}{R}}"
+    assert shape_of(EMPTY.format("a") + STORE.format("a") + roles(read)) == "W{{R}}"
+
+
 # ---- asynchronous copies that arrive at mbarriers ----
 
 LAYOUT_OF_ONE = "#ttg.shared_linear<{offset = []}, alignment = 16>"
