@@ -123,7 +123,7 @@ def _bound(launch: Launch, tensor: torch.Tensor, after: torch.Tensor) -> torch.T
 
 def _write(folder: Path, name: str) -> str:
     made = emulate(name)
-    torch.save(made, folder / f"{name}.pt")
+    torch.save(vars(made), folder / f"{name}.pt")  # a dict: this module may be __main__
     return name
 
 

@@ -19,8 +19,7 @@ from tests.gpu.launcher import LoadedCubin
 def _made(name: str, packs: Path | None) -> Emulated:
     if packs is None:
         return emulate(name)
-    made: Emulated = torch.load(packs / f"{name}.pt", weights_only=False)
-    return made
+    return Emulated(**torch.load(packs / f"{name}.pt", weights_only=False))
 
 
 def _on_gpu(made: Emulated) -> list[torch.Tensor]:
