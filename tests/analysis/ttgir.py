@@ -20,7 +20,7 @@ def function(body: str, callee: str | None = None) -> Operation:
     """
     text = f"tt.func public @f(%x: $T, %n: i32, %c: i1) {{\n{body}\ntt.return\n}}\n"
     if callee is not None:
-        condition = "%c0 = arith.constant 0 : i32\n%c = arith.cmpi eq, %c0, %c0 : i32\n"
+        condition = "%n = arith.constant 4 : i32\n%c = arith.cmpi eq, %n, %n : i32\n"
         text += f"tt.func private @g(%x: $T) attributes {{noinline = true}} {{\n{condition}{callee}\ntt.return\n}}\n"
     for short, kind in (("$T", TILE), ("$B", BUFFER), ("$M", MUTABLE)):
         text = text.replace(short, kind)
