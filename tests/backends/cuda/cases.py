@@ -367,6 +367,36 @@ def warpgroup_products() -> Iterator[tuple[Product, bool]]:
         yield Product(i8, shape, block, "rc", acc=torch.int32), block[0] == 64
 
 
+def _gated() -> Launch:
+    a, b, gate = (_random(*shape, dtype=torch.bfloat16) for shape in ((64, 128), (128, 64), (128, 64)))
+    arguments = {"a": a, "b": b, "gate": gate, "out": _fresh(64, 64), "K": 128, "M": 64, "N": 64, "BK": 32}
+    expected = (a.double() @ b.double()).relu() * (a.double() @ gate.double())
+    return Launch(kernels.gated_product, (1,), arguments, {"out": expected}, 3e-6, Options(num_stages=3))
+
+
+def _changing() -> Launch:
+    a, b = _random(64, 192, dtype=torch.float16), _random(64, 64, dtype=torch.float16)
+    expected = sum(a[:, 64 * step : 64 * step + 64].double() @ b.double() * 2**step for step in range(3))
+    arguments = {"a": a, "b": b, "out": _fresh(64, 64), "K": 192, "N": 64}
+    return Launch(kernels.product_of_changing_tile, (1,), arguments, {"out": torch.as_tensor(expected)}, 3e-6)
+
+
+def _small_integers(a_is_small: bool) -> Launch:
+    a, b = _random(64, 128, dtype=torch.bfloat16), _random(128, 64, dtype=torch.bfloat16)
+    small = torch.randint(-128, 128, (128, 64), dtype=torch.int8)
+    a, b = (small.T.contiguous(), b) if a_is_small else (a, small)
+    arguments = {"a": a, "b": b, "out": _fresh(64, 64), "K": 128, "M": 64, "N": 64, "BK": 32, "A_IS_SMALL": a_is_small}
+    return Launch(kernels.product_of_small_integers, (1,), arguments, {"out": a.double() @ b.double()}, 3e-6)
+
+
+WARPGROUP_IDIOMS: dict[str, Callable[[], Launch]] = {
+    "gated-product": _gated,
+    "product-of-changing-tile": _changing,
+    "product-of-small-a": functools.partial(_small_integers, True),
+    "product-of-small-b": functools.partial(_small_integers, False),
+}
+
+
 def _batched(dtype: torch.dtype, batch: int, m: int, n: int, k: int) -> Launch:
     a, b = _random(batch, m, k, dtype=dtype), _random(batch, k, n, dtype=dtype)
     arguments = {"a": a, "b": b, "c": _fresh(batch, m, n), "BATCH": batch, "M": m, "N": n, "K": k}
@@ -449,6 +479,8 @@ def _product_cases() -> Iterator[Case]:
         yield Case(product.name, product.launch, small)
     for dtype, sizes in ((torch.float16, (2, 16, 16, 32)), (torch.float32, (4, 16, 8, 16)), (torch.bfloat16, (8, 32, 16, 16))):
         yield Case(f"batched-{_name(dtype)}", functools.partial(_batched, dtype, *sizes))
+    for name, launch in WARPGROUP_IDIOMS.items():
+        yield Case(name, launch)
     for attention, small in _attentions():
         yield Case(attention.name, attention.launch, small)
 

@@ -202,3 +202,42 @@ def attention(
     acc = tl.where(total[:, None] == 0.0, 0.0, acc / total[:, None])
     written = (rows[:, None] < M) & inner[None, :]
     tl.store(out + head * soh + rows[:, None] * som + dims[None, :], acc.to(out.dtype.element_ty), mask=written)
+
+
+@kp.jit
+def gated_product(a, b, gate, out, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    """Two products that share a, each with a sum of its own."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    left, right = tl.zeros((M, N), tl.float32), tl.zeros((M, N), tl.float32)
+    for start in range(0, K, BK):
+        x = tl.load(a + m[:, None] * K + start + k[None, :])
+        left = tl.dot(x, tl.load(b + (start + k[:, None]) * N + n[None, :]), left)
+        right = tl.dot(x, tl.load(gate + (start + k[:, None]) * N + n[None, :]), right)
+    tl.store(out + m[:, None] * N + n[None, :], tl.maximum(left, 0.0) * right)
+
+
+@kp.jit
+def product_of_changing_tile(a, b, out, K, N: tl.constexpr):
+    """The loop carries operand b and doubles it: b is written to shared memory while the last product may still read it."""
+    i = tl.arange(0, N)
+    y = tl.load(b + i[:, None] * N + i[None, :])
+    total = tl.zeros((N, N), tl.float32)
+    for start in range(0, K, N):
+        total = tl.dot(tl.load(a + i[:, None] * K + start + i[None, :]), y, total)
+        y = (y * 2.0).to(y.dtype)
+    tl.store(out + i[:, None] * N + i[None, :], total)
+
+
+@kp.jit
+def product_of_small_integers(a, b, out, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, A_IS_SMALL: tl.constexpr):
+    """One operand has 8 bits in memory and is widened on the way."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    total = tl.zeros((M, N), tl.float32)
+    for start in range(0, K, BK):
+        x = tl.load(a + m[:, None] * K + start + k[None, :])
+        y = tl.load(b + (start + k[:, None]) * N + n[None, :])
+        if A_IS_SMALL:
+            total = tl.dot(x.to(y.dtype), y, total)
+        else:
+            total = tl.dot(x, y.to(x.dtype), total)
+    tl.store(out + m[:, None] * N + n[None, :], total)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from tests.backends.cuda.cases import Attention, Product, warpgroup_products
+from tests.backends.cuda.cases import WARPGROUP_IDIOMS, Attention, Launch, warpgroup_products
 from tests.backends.cuda.running import emulate, lower
 
-LAUNCHES = [product for product, small in warpgroup_products() if small]
-LAUNCHES += [Attention(torch.bfloat16, 1, 64, 100, 64, (64, 64), causal) for causal in (False, True)]  # type: ignore[list-item]
+ATTENTIONS = [Attention(torch.bfloat16, 1, 64, 100, 64, (64, 64), causal) for causal in (False, True)]
+ATTENTIONS += [Attention(torch.float16, 1, 128, 200, 64, (128, 32), True, num_warps=8, num_stages=3)]
+LAUNCHES: dict[str, Callable[[], Launch]] = {
+    **{product.name: product.launch for product, small in warpgroup_products() if small},
+    **{attention.name: attention.launch for attention in ATTENTIONS},
+    **WARPGROUP_IDIOMS,
+}
 
-LAUNCHES += [Attention(torch.float16, 1, 128, 200, 64, (128, 32), True, num_warps=8, num_stages=3)]  # type: ignore[list-item]
 
-
-@pytest.mark.parametrize("case", LAUNCHES, ids=lambda case: case.name)
-def test_computes_what_torch_does(case: Product | Attention) -> None:
-    assert "wgmma.mma_async" in lower(case.launch(), "cuda:sm_90a")[1]
-    emulate(case.launch(), "cuda:sm_90a")
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_computes_what_torch_does(name: str) -> None:
+    launch = LAUNCHES[name]()
+    assert "wgmma.mma_async" in lower(launch, "cuda:sm_90a")[1]
+    emulate(launch, "cuda:sm_90a")
