@@ -55,8 +55,8 @@ def legalise(module: Operation, backend: Backend, target: Target) -> None:
     verify(module)
     if inline(module, may_stay=lambda call: backend.supports(call, target) is None):  # noinline is a wish, not always granted
         optimise_ttir(module)
-    if descriptors_to_pointers(module, lambda op, facts: backend.lowers_descriptor(op, facts, target)):
-        optimise_ttir(module)
+    while descriptors_to_pointers(module, lambda op, facts: backend.lowers_descriptor(op, facts, target)):
+        optimise_ttir(module)  # which may change what is known of the others
     for op in module.walk():
         reason = backend.supports(op, target)
         if reason is not None:
