@@ -23,6 +23,11 @@ class Architecture:
     shared_bytes: int
 
     @property
+    def has_stmatrix(self) -> bool:
+        """Whether a warp writes 8 x 8 matrices to shared memory at a time (PTX ISA, stmatrix: sm_90)."""
+        return self.capability >= 90
+
+    @property
     def has_wgmma(self) -> bool:
         """Whether warpgroups multiply tiles of shared memory (PTX ISA, wgmma: sm_90a alone)."""
         return self.name == "sm_90a"

@@ -117,6 +117,44 @@ def test_a_role_waits_at_a_barrier_of_its_own() -> None:
 
 
 @kp.jit
+def scale(copy, x_desc, out_desc, tile, full):
+    hopper.mbarrier_wait(full, 0)
+    hopper.local_store(tile, hopper.local_load(tile).to(tl.float32) * 2.0)
+    hopper.async_store(out_desc, [0, 0], tile)
+    hopper.async_store_wait(0)
+
+
+@kp.jit
+def fetch(copy, x_desc, out_desc, tile, full):
+    hopper.mbarrier_expect(full, tile.nbytes)
+    hopper.async_load(x_desc, [0, 0], tile, full)
+
+
+@kp.jit
+def doubled(x, out, n):
+    strides = [n * 64, 1]
+    x_desc = tl.make_tensor_descriptor(x, [64, n * 64], strides, [64, 64])
+    out_desc = tl.make_tensor_descriptor(out, [64, n * 64], strides, [64, 64])
+    tile, full = hopper.local_alloc([64, 64], tl.bfloat16), hopper.mbarrier_alloc(1)
+    arguments = (x_desc, out_desc, tile, full)
+    hopper.warp_specialize(hopper.role(fetch, arguments, num_warps=1), hopper.role(scale, arguments, num_warps=4))
+
+
+def test_what_threads_store_is_fenced_and_waited_for_before_tma_reads_it() -> None:
+    kernel = compile_ttir(ttir(doubled, {"x": "*bf16", "out": "*bf16", "n": "i32"}), Target.parse("cuda:sm_90a"), Options())
+    ptx = kernel.stages["ptx"]
+    order = [r"ld\.shared|ldmatrix", r"bar\.sync\s+\S+, 128", r"st\.shared|stmatrix", r"fence\.proxy\.async",
+             r"bar\.sync\s+\S+, 128", r"cp\.async\.bulk\.tensor\.2d\.global", r"bulk\.wait_group\.read 0"]  # fmt: skip
+    assert re.search(".*?".join(f"(?:{step})" for step in order), ptx.partition("mbarrier.try_wait")[2], re.DOTALL)
+
+
+def test_tensor_maps_are_fetched_before_they_are_needed() -> None:
+    kernel = compile_ttir(ttir(doubled, {"x": "*bf16", "out": "*bf16", "n": "i32"}), Target.parse("cuda:sm_90a"), Options())
+    before, _, _ = kernel.stages["ptx"].partition("bar.sync")
+    assert len(re.findall(r"@%p\d+ prefetch\.tensormap", before)) == 2
+
+
+@kp.jit
 def take_turns(copy, out):
     hopper.named_barrier_wait(copy, 256)
     hopper.named_barrier_arrive(1 - copy, 256)

@@ -73,7 +73,12 @@ def write_tile(state: Lowering, base: Val, memory: LinearLayout, layout: LinearL
     bits = _register_bits(values[0])
     access = access_shared(layout, memory, bits)
     words = words_of(access.width, bits)
-    with only_if(state, state.owner(layout)):
+    owner = state.owner(layout)
+    matrix = match_ldmatrix(access, bits) if state.architecture.has_stmatrix and words.count == 1 and owner is None else None
+    if matrix is not None:
+        _write_matrices(state, base, access, matrix, values)
+        return
+    with only_if(state, owner):
         addresses = Addresses(state, base, thread_bases(access.offsets, 0, bits // 8))
         for first in _firsts(access, access.vector):
             members = [values[first | member] for member in subsets(access.vector)]
@@ -81,6 +86,16 @@ def write_tile(state: Lowering, base: Val, memory: LinearLayout, layout: LinearL
             packed = [word_of(state, members[at : at + per], words.kind) for at in range(0, len(members), per)]
             address = addresses[_register_offset(access, first) * bits // 8]
             _store_words(state, address, words.kind, packed, access.width * bits // 8)
+
+
+def _write_matrices(state: Lowering, base: Val, access: SharedAccess, matrix: MatrixLoad, values: Sequence[Val]) -> None:
+    """Writes a tile of 16-bit elements by stmatrix, which takes what ldmatrix gives (PTX ISA, stmatrix)."""
+    addresses = Addresses(state, base, thread_bases(_matrix_rows(access, matrix), 0, 2))
+    name = f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{matrix.count}{'.trans' if matrix.transposed else ''}.b16.p3"
+    for first in _firsts(access, (matrix.pair, *matrix.matrices)):
+        members = [first | member for member in subsets(matrix.matrices)]
+        packed = [state.pack([values[member], values[member | 1 << matrix.pair]]) for member in members]
+        state.emit.call("void", name, [addresses[_register_offset(access, first) * 2], *packed])
 
 
 def _register_bits(value: Val) -> int:
