@@ -67,12 +67,36 @@ def sums_launch(columns: int, stages: int) -> Launch:
     return Launch(sums, (2, 1, 1), arguments, {"out": x.double().sum(1)}, 1e-5, Options(num_warps=4, num_stages=stages))
 
 
+@kp.jit
+def persistent(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """A product whose programs take one block after the other: rings begin and end in a loop, buffers are used for many things."""
+    a_blocks = tl.make_tensor_descriptor(a, [m, k], [k, 1], [BM, BK])
+    b_blocks = tl.make_tensor_descriptor(b, [n, k], [k, 1], [BN, BK])
+    c_blocks = tl.make_tensor_descriptor(c, [m, n], [n, 1], [BM, BN])
+    for block in range(tl.program_id(0), tl.cdiv(m, BM) * tl.cdiv(n, BN), tl.num_programs(0)):
+        row, column = block // tl.cdiv(n, BN) * BM, block % tl.cdiv(n, BN) * BN
+        acc = tl.zeros([BM, BN], tl.float32)
+        for at in range(0, k, BK):
+            acc = tl.dot(a_blocks.load([row, at]), b_blocks.load([column, at]).T, acc)
+        c_blocks.store([row, column], acc.to(tl.bfloat16))
+
+
+def persistent_launch(k: int) -> Launch:
+    m, n = 144, 80
+    a, b = torch.randn(m, k).bfloat16(), torch.randn(n, k).bfloat16()
+    c = torch.full((m, n), float("nan")).bfloat16()
+    arguments = {"a": a, "b": b, "c": c, "m": m, "n": n, "k": k, "BM": 64, "BN": 32, "BK": 32}
+    return Launch(persistent, (2, 1, 1), arguments, {"c": a.double() @ b.double().mT}, 1e-2, Options(num_warps=4, num_stages=3))
+
+
 @pytest.mark.parametrize(
     "launch",
     [
         pytest.param(attention_launch(112, 2), id="attention"),
         pytest.param(attention_launch(208, 3), id="attention, three stages"),
         pytest.param(attention_launch(32, 3), id="attention, one block of keys"),
+        pytest.param(persistent_launch(112), id="persistent"),
+        pytest.param(persistent_launch(16), id="persistent, one step"),
         pytest.param(sums_launch(208, 3), id="sums"),
         pytest.param(sums_launch(32, 4), id="sums, fewer blocks than buffers"),
     ],
