@@ -19,5 +19,6 @@ class LoadedKernel:
         shared_memory: int,
         program_ns: float,
         tensor_maps: str = "",
+        launch_pdl: bool = False,
     ) -> None: ...
     def launch(self, device: int, stream: int, grid: tuple[int, int, int], values: Sequence[Any]) -> None: ...

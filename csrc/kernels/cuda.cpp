@@ -19,6 +19,7 @@ using cuda::driver;
 constexpr int kMaxDevices = 64;
 constexpr int64_t kPlainSharedMemory = 48 * 1024;  // what a kernel may use without asking
 constexpr int kThreadsPerWarp = 32;
+constexpr int kFirstWithDependentLaunch = 90;  // compute capability
 constexpr int64_t kMaxGridX = INT32_MAX;
 constexpr int64_t kMaxGridYZ = 65535;
 
@@ -172,17 +173,26 @@ void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* co
   }
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   load(kernel, device);
-  cuda::LaunchAttribute cluster{};
-  cluster.id = cuda::kClusterDimension;
-  cluster.value.cluster[0] = static_cast<unsigned>(kernel.num_ctas);
-  cluster.value.cluster[1] = cluster.value.cluster[2] = 1;
+  cuda::LaunchAttribute attributes[2] = {};
+  unsigned attribute_count = 0;
+  if (kernel.num_ctas > 1) {
+    cuda::LaunchAttribute& cluster = attributes[attribute_count++];
+    cluster.id = cuda::kClusterDimension;
+    cluster.value.cluster[0] = static_cast<unsigned>(kernel.num_ctas);
+    cluster.value.cluster[1] = cluster.value.cluster[2] = 1;
+  }
+  if (kernel.launch_pdl && compute_capability(device) >= kFirstWithDependentLaunch) {
+    cuda::LaunchAttribute& early = attributes[attribute_count++];
+    early.id = cuda::kProgrammaticStreamSerialization;
+    early.value.flag = 1;
+  }
   const cuda::LaunchConfig config = {
       {static_cast<unsigned>(grid.x * kernel.num_ctas), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)},
       {static_cast<unsigned>(kernel.num_warps * kThreadsPerWarp), 1, 1},
       static_cast<unsigned>(kernel.shared_memory),
       stream,
-      &cluster,
-      kernel.num_ctas > 1 ? 1U : 0U};
+      attributes,
+      attribute_count};
   const ContextScope context(device);
   const auto& loaded = *static_cast<const Loaded*>(kernel.loaded.load(std::memory_order_relaxed));
   std::vector<cuda::TensorMap> maps(loaded.tensor_maps.size());

@@ -24,6 +24,7 @@ struct LaunchAttribute {
   char padding[4];
   union {
     unsigned cluster[3];
+    int flag;
     char size[64];
   } value;
 };
@@ -42,6 +43,7 @@ constexpr int kComputeCapabilityMinor = 76;
 constexpr int kMaxSharedMemoryPerBlockOptin = 97;
 constexpr int kMaxDynamicSharedSizeBytes = 8;
 constexpr int kClusterDimension = 4;
+constexpr int kProgrammaticStreamSerialization = 6;
 
 // The driver's functions. Members have the driver's names without `cu`.
 struct Driver {

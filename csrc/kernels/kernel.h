@@ -42,6 +42,8 @@ struct Kernel {
   double program_ns = 0;      // estimated time of one program; 0: unknown
   // The tensor maps that the kernel takes behind its parameters, as text that the launcher reads; nullptr: none.
   const char* tensor_maps = nullptr;
+  // Whether it may start while the launch before it on the stream still runs: it waits by itself for what that leaves.
+  bool launch_pdl = false;
   // What a launcher keeps here; nullptr until the kernel is loaded.
   std::atomic<void*> loaded{nullptr};
   // The devices it is ready for, as bits.

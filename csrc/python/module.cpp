@@ -87,7 +87,7 @@ class LoadedKernel {
  public:
   LoadedKernel(const std::string& backend, std::string name, std::string entry, std::string target,
                const std::variant<uintptr_t, std::string>& image, size_t image_size, const std::vector<std::string>& types,
-               int num_warps, int num_ctas, int64_t shared_memory, double program_ns, std::string tensor_maps)
+               int num_warps, int num_ctas, int64_t shared_memory, double program_ns, std::string tensor_maps, bool launch_pdl)
       : launcher_(backend == "cpu" ? cpu_launcher : cuda_launcher),
         is_cpu_(backend == "cpu"),
         name_(std::move(name)),
@@ -105,7 +105,7 @@ class LoadedKernel {
       start = &base64_;
     }
     kernel_.reset(new Kernel{name_.c_str(), entry_.c_str(), target_.c_str(), start, num_warps, num_ctas, shared_memory,
-                             program_ns, tensor_maps_.c_str()});
+                             program_ns, tensor_maps_.c_str(), launch_pdl});
   }
 
   // Launches on a device; `stream` is a CUstream, and unused on the CPU, where torch's threads share the programs.
@@ -149,10 +149,10 @@ PYBIND11_MODULE(_C, module) {
   });
   py::class_<kernelpack::LoadedKernel>(module, "LoadedKernel")
       .def(py::init<const std::string&, std::string, std::string, std::string, const std::variant<uintptr_t, std::string>&,
-                    size_t, const std::vector<std::string>&, int, int, int64_t, double, std::string>(),
+                    size_t, const std::vector<std::string>&, int, int, int64_t, double, std::string, bool>(),
            py::kw_only(), py::arg("backend"), py::arg("name"), py::arg("entry"), py::arg("target"), py::arg("image"),
            py::arg("image_size"), py::arg("types"), py::arg("num_warps"), py::arg("num_ctas"), py::arg("shared_memory"),
-           py::arg("program_ns"), py::arg("tensor_maps") = "")
+           py::arg("program_ns"), py::arg("tensor_maps") = "", py::arg("launch_pdl") = false)
       .def("launch", &kernelpack::LoadedKernel::launch, py::arg("device"), py::arg("stream"), py::arg("grid"),
            py::arg("values"));
 }

@@ -24,7 +24,8 @@ class Options:
     """How a kernel is compiled. The same fields for every backend, so that one Config fits several targets.
 
     A backend refuses by name what it cannot honour and ignores what has no meaning for it. `threads_per_warp` is the target's
-    own; it can be stated, not chosen.
+    own; it can be stated, not chosen. With `launch_pdl` (programmatic dependent launch) a kernel may start before the launch
+    ahead of it has ended, and waits for what that leaves by tl.extra.cuda.gdc_wait.
     """
 
     num_warps: int = 4
@@ -34,6 +35,7 @@ class Options:
     enable_fp_fusion: bool = True
     debug: bool = False
     threads_per_warp: int | None = None
+    launch_pdl: bool = False
 
 
 @dataclass(frozen=True, order=True)

@@ -2,6 +2,7 @@
 
 from kernelpack.language import core as core
 from kernelpack.language import descriptors as descriptors
+from kernelpack.language import extra as extra
 from kernelpack.language import math as math
 from kernelpack.language import random as random
 from kernelpack.language import standard as standard

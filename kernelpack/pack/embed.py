@@ -20,6 +20,8 @@ def kernel_row(pack: KernelPack, image: str) -> str:
     program_ns = float(figures.get("program_ns", 0))
     lines = launcher_text(pack.tensor_maps, pack.parameters).splitlines()
     tensor_maps = ",\n     " + "\n     ".join(f'"{line}\\n"' for line in lines) if lines else ""
+    if pack.options.launch_pdl:
+        tensor_maps = f"{tensor_maps or ', nullptr'}, true"
     return (
         f'    {{"{pack.variant}", "{pack.entry}", "{pack.target}", {image},\n'
         f"     {numbers[0]}, {numbers[1]}, {numbers[2]}, {program_ns!r}{tensor_maps}}},"

@@ -43,6 +43,7 @@ class LoadedKernel:
             shared_memory=int(figures.get("shared", 0)),
             program_ns=float(figures.get("program_ns", 0)),
             tensor_maps=launcher_text(figures.get("tensor_maps", ()), kernel.parameters),
+            launch_pdl=kernel.options.launch_pdl,
         )
 
     @property

@@ -125,6 +125,12 @@ EXAMPLES: dict[str, str] = {
         """
     ),
     "barrier": function("gpu.barrier"),
+    "dependent_launch": function(
+        """
+        gpu.gdc_wait
+        gpu.gdc_launch_dependents
+        """
+    ),
     "tiles": function(
         """
         %0 = tt.make_range {end = 16 : i32, start = 8 : i32} : tensor<8xi32>

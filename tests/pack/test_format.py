@@ -129,3 +129,11 @@ def test_rows_of_libraries_hold_the_tensor_maps_by_parameter_number() -> None:
         '8, 1, 0, 12.5,\n     "pi\\n"\n     "f32; base: $0; sizes: $1; strides: ; box: 64; swizzle: 0; padding: zero\\n"},'
     )
     assert kernel_row(replace(PACK, tensor_maps=()), "&image").endswith("8, 1, 0, 12.5},")
+
+
+def test_a_kernel_of_a_library_says_that_it_may_start_early() -> None:
+    early = replace(PACK, options=Options(num_warps=8, launch_pdl=True))
+    assert parse_pack(str(early)).options.launch_pdl
+    assert kernel_row(early, "image").endswith(", true},")
+    assert "nullptr, true}" in kernel_row(replace(early, tensor_maps=()), "image")
+    assert "true" not in kernel_row(PACK, "image")

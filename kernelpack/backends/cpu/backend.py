@@ -30,7 +30,7 @@ _STRUCTURE = {
     "builtin.module", "tt.func", "tt.return", "tt.get_program_id", "tt.get_num_programs", "tt.make_range", "tt.splat",
     "tt.unsplat", "tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.join", "tt.split", "tt.addptr", "tt.load",
     "tt.store", "tt.atomic_rmw", "tt.dot", "tt.reduce", "tt.reduce.return", "tt.scan", "tt.scan.return", "scf.for", "scf.if",
-    "scf.yield", "arith.constant", "gpu.barrier",
+    "scf.yield", "arith.constant", "gpu.barrier", "gpu.gdc_wait", "gpu.gdc_launch_dependents",
 }  # fmt: skip
 
 

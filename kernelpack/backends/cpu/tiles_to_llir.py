@@ -132,8 +132,8 @@ class _FunctionEmitter:
         match op.name:
             case "arith.constant":
                 self.scalars[op.result] = constant(op.attributes["value"], op.result.type)
-            case "gpu.barrier":
-                pass  # a program runs on one thread
+            case "gpu.barrier" | "gpu.gdc_wait" | "gpu.gdc_launch_dependents":
+                pass  # a program runs on one thread, a launch ends before the next begins
             case "tt.get_program_id" | "tt.get_num_programs":
                 axis = "xyz".index(op.attributes["axis"])
                 self.scalars[op.result] = (self.program_id if op.name == "tt.get_program_id" else self.grid)[axis]

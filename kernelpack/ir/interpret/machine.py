@@ -244,6 +244,8 @@ _OTHERS: dict[str, Callable[[_Machine, Operation, Sequence[Any], Environment], l
     "tt.reduce": _Machine.reduce,
     "tt.scan": _Machine.scan,
     "gpu.barrier": lambda machine, op, operands, env: [],  # a program has one thread here
+    "gpu.gdc_wait": lambda machine, op, operands, env: [],  # and a launch ends before the next begins
+    "gpu.gdc_launch_dependents": lambda machine, op, operands, env: [],
     "scf.if": _Machine.if_,
     "scf.for": _Machine.for_,
     "scf.while": _Machine.while_,

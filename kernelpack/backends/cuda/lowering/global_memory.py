@@ -199,4 +199,19 @@ def _masked_store(
     state.asm("void", text, constraints, [pointer, *packed, *([predicate] if predicate is not None else [])])
 
 
-GLOBAL_MEMORY: dict[str, Callable[[Lowering, Operation], None]] = {"tt.load": _load, "tt.store": _store}
+def _dependent_launch(instruction: str) -> Callable[[Lowering, Operation], None]:
+    """griddepcontrol (PTX ISA, from sm_90 on). Elsewhere a launch begins when the one before has ended: nothing to do."""
+
+    def lower(state: Lowering, op: Operation) -> None:
+        if state.architecture.capability >= 90:
+            state.asm("void", f"griddepcontrol.{instruction};", "~{memory}", [])
+
+    return lower
+
+
+GLOBAL_MEMORY: dict[str, Callable[[Lowering, Operation], None]] = {
+    "tt.load": _load,
+    "tt.store": _store,
+    "gpu.gdc_wait": _dependent_launch("wait"),
+    "gpu.gdc_launch_dependents": _dependent_launch("launch_dependents"),
+}

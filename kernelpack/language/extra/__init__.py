@@ -1,0 +1,3 @@
+"""tl.extra: what only some machines have. Elsewhere its functions do nothing."""
+
+from kernelpack.language.extra import cuda as cuda

@@ -1,0 +1,64 @@
+"""tl.extra.cuda: dependent launches wait where they can overlap, and run everywhere else."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.backends.base import Options, backends
+from kernelpack.runtime.launcher import compile_kernel
+from kernelpack.runtime.specialization import specialize
+from kernelpack.target import Target
+from tests.frontend.compiling import run
+
+
+@kp.jit
+def double(x, out, N: tl.constexpr):
+    place = tl.arange(0, N)
+    early = tl.load(x + place)
+    tl.extra.cuda.gdc_wait()
+    late = tl.load(x + place)
+    tl.extra.cuda.gdc_launch_dependents()
+    tl.store(out + place, early + late)
+
+
+def test_the_interpreter_and_cpus_have_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    x = torch.randn(32)
+    for launch in ("interpreter", "cpu"):
+        out = torch.zeros(32)
+        if launch == "interpreter":
+            run(double, 1, x=x, out=out, N=32)
+        elif importlib.util.find_spec("kernelpack._C") is not None:
+            monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path))
+            double[(1,)](x, out, N=32, launch_pdl=True)
+        else:
+            continue
+        torch.testing.assert_close(out, 2 * x)
+
+
+def ptx(target: str) -> list[str]:
+    """Returns what the kernel does to global memory, and when it waits."""
+    x = torch.zeros(32)
+    special, _ = specialize(double, {"x": x, "out": x, "N": 32}, backends()["cuda"])
+    kernel = compile_kernel(double, special, Target.parse(target), Options(num_warps=1, launch_pdl=True))
+    words = [line.split()[0].rstrip(";") for line in kernel.stages["ptx"].splitlines() if line.startswith("\t")]
+    return [word for word in words if word.startswith(("griddepcontrol", "ld.global", "st.global"))]
+
+
+def test_nothing_is_loaded_early_or_stored_late() -> None:
+    assert ptx("cuda:sm_90a") == [
+        "ld.global.b32",
+        "griddepcontrol.wait",
+        "ld.global.b32",
+        "griddepcontrol.launch_dependents",
+        "st.global.b32",
+    ]
+
+
+def test_older_gpus_have_no_dependent_launches() -> None:
+    assert "griddepcontrol.wait" not in ptx("cuda:sm_80")
