@@ -10,44 +10,16 @@
                                                wait for acc
 
 Attention is such a loop. Sums that nothing reads but their own product are pipeline_loops' matter. A product that outlasts its
-iteration reads its tile for an iteration longer: pipeline_loops gives such loops one buffer more (`outlasts` tells it where).
+iteration reads its tile for an iteration longer: pipeline_loops gives such loops one buffer more (products_in_flight tells it where).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from kernelpack.backends.cuda.products_in_flight import PRODUCT, outlasts, tile_source
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
-from kernelpack.ir.types import I1, MemDescType, TensorType
+from kernelpack.ir.types import I1, MemDescType
 
-PRODUCT = "ttng.warp_group_dot"
 WAIT = "ttng.warp_group_dot_wait"
-
-
-def outlasts(product: Operation) -> bool:
-    """Whether a product of a loop's body may end in the next iteration: its result is read there only.
-
-    Rows in registers must not be written until then; they are not where they come from a product of the same iteration, for
-    which that iteration waits first.
-    """
-    users = [user.name for user in product.result.users()]
-    assert product.parent is not None
-    in_registers = isinstance(product.operands[0].type, TensorType)
-    return users == ["scf.yield"] and (
-        not in_registers or any(op.name == PRODUCT for op in _needed_by(product.parent, product.operands[:1]))
-    )
-
-
-def _needed_by(body: Block, values: Iterable[Value]) -> set[Operation]:
-    """Returns the operations of a block that values are computed from in the same iteration."""
-    needed: set[Operation] = set()
-    pending = list(values)
-    while pending:
-        op = pending.pop().defining_op
-        if op is not None and op.parent is body and op not in needed:
-            needed.add(op)
-            pending += [operand for inner in op.walk() for operand in inner.operands]
-    return needed
 
 
 def defer_products(function: Operation) -> None:
@@ -80,9 +52,7 @@ def _has_room(loop: Operation, products: list[Operation]) -> bool:
 
 
 def _lasts(tile: Value, loop: Operation, slots: int) -> bool:
-    op = tile.defining_op
-    while op is not None and op.name == "ttg.memdesc_trans":
-        op = op.operands[0].defining_op
+    op = tile_source(tile)
     if op is not None and op.name == "ttg.memdesc_index":
         ring = op.operands[0]
         assert isinstance(ring.type, MemDescType)

@@ -16,25 +16,20 @@ fit, they are issued behind the wait and another barrier.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
-from kernelpack.backends.cuda.passes.defer_products import PRODUCT, outlasts
-from kernelpack.backends.cuda.passes.reload_operands import registers_of
-from kernelpack.backends.cuda.roles import REGISTERS
+from kernelpack.backends.cuda.products_in_flight import PRODUCT, deferrable, fit, has_lasting
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure, optional_operand
-from kernelpack.ir.types import I1, I32, MemDescType, TensorType, Type, shape_of, with_element
+from kernelpack.ir.types import I1, I32, MemDescType, TensorType, with_element
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.encoding import SharedEncoding, layout_of
-from kernelpack.layout.families import LANES
 
 DOTS = ("tt.dot", "ttg.fma_dot", PRODUCT)
-OTHER_REGISTERS = 64
 NUM_STAGES = "tt.num_stages"
 """The attribute of a loop that asks for its own number of stages."""
 
@@ -50,7 +45,7 @@ def pipeline_loops(function: Operation, num_stages: int, shared_bytes: int = 1 <
             if loads:
                 sources = [load.op for load in loads]
                 deferred = deferrable(op, sources)
-                ahead, lag = _fit(op, loads, stages - 1, int(_has_lasting(op, sources)), bool(deferred), shared_bytes)
+                ahead, lag = fit(op, sources, stages - 1, has_lasting(op, sources), bool(deferred), shared_bytes)
                 _Pipeline(op, loads, ahead, lag, deferred).run()
 
 
@@ -122,83 +117,6 @@ def _as_async(op: Operation, facts: AxisInfoAnalysis) -> _Load | None:
 def _is_zero(value: Value) -> bool:
     op = value.defining_op
     return op is not None and op.name == "arith.constant" and not op.attributes["value"]
-
-
-def deferrable(loop: Operation, loads: Collection[Operation]) -> list[Operation]:
-    """Returns the products of warpgroups that may end an iteration later: the loop only sums them up, and nothing writes their
-    operands meanwhile."""
-    body = loop.body
-    found = []
-    for op in body.operations:
-        if op.name == PRODUCT:
-            total, uses = op.operands[2], op.result.uses
-            if (
-                isinstance(total, BlockArgument)
-                and total.owner is body
-                and len(total.uses) == 1
-                and [(user.name, index) for user, index in uses] == [("scf.yield", total.index - 1)]
-                and all(_lasts(operand, loop, loads) for operand in op.operands[:2])
-            ):
-                found.append(op)
-    return found
-
-
-def _has_lasting(loop: Operation, loads: Collection[Operation]) -> bool:
-    """Whether products may end an iteration later, as their tiles allow."""
-    products = [op for op in loop.body.operations if op.name == PRODUCT]
-    tiles = [tile for op in products for tile in op.operands[:2] if isinstance(tile.type, MemDescType)]
-    return any(map(outlasts, products)) and all(_lasts(tile, loop, loads) for tile in tiles)
-
-
-def _lasts(operand: Value, loop: Operation, loads: Collection[Operation]) -> bool:
-    """Whether an operand is a tile in shared memory that the next iteration does not write: one from before the loop, or one of
-    several buffers that loads fill."""
-    op = operand.defining_op
-    while op is not None and op.name == "ttg.memdesc_trans":
-        op = op.operands[0].defining_op
-    if op is None or op.name != "ttg.local_alloc":
-        return False
-    return loop not in op.ancestors() or (bool(op.operands) and op.operands[0].defining_op in loads)
-
-
-def _fit(loop: Operation, loads: list[_Load], ahead: int, lag: int, deferred: bool, limit: int) -> tuple[int, int]:
-    """Returns how many iterations tiles are loaded ahead, and for how many products may stay in flight.
-
-    Buffers for the latter must fit, and leave room for as many blocks on a multiprocessor as there would be without them. Where
-    they do not, tiles are loaded one iteration less ahead; but two iterations hide the way to memory better than one does, and a
-    second barrier lets `deferred` products do without.
-    """
-    tiles = sum(_bytes(load.tile) for load in loads)
-    replaced = {user for load in loads for user in load.op.result.users()}
-    function = next(op for op in loop.ancestors() if op.name == "tt.func")
-    others = sum(
-        _bytes(op.result.type)
-        for op in function.walk()
-        if op.name == "ttg.local_alloc"
-        and op not in replaced
-        and (loop in op.ancestors() or any(loop in user.ancestors() for user in op.result.users()))
-    )
-    if not lag:
-        return ahead, 0
-    needed = others + tiles * (ahead + 1)
-    if needed + tiles * lag <= limit and _blocks(loop, needed + tiles * lag, limit) >= _blocks(loop, needed, limit):
-        return ahead, lag
-    return (ahead, 0) if ahead == 1 or (deferred and ahead == 2) else (ahead - 1, lag)
-
-
-def _bytes(kind: Type) -> int:
-    return math.prod(shape_of(kind)) * memory_bits(kind) // 8
-
-
-def _blocks(loop: Operation, shared: int, limit: int) -> int:
-    """Returns how many blocks fit on a multiprocessor, which has `limit` bytes of shared memory; each block takes 1 KB more.
-
-    The registers of a thread are those of its sums, and again 64 for all else.
-    """
-    products = [op for op in loop.body.operations if op.name == PRODUCT]
-    threads = layout_of(products[0].result).in_size("warp") * LANES
-    registers = sum(registers_of(op.result) for op in products) + OTHER_REGISTERS
-    return min(limit // (shared + 1024), REGISTERS // (threads * registers))
 
 
 @dataclass(frozen=True)

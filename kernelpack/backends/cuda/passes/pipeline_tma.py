@@ -27,7 +27,8 @@ from kernelpack.backends.cuda.passes.lower_descriptors import (
     is_copy_to,
     read_buffer,
 )
-from kernelpack.backends.cuda.passes.pipeline_loops import DOTS, NUM_STAGES, Slice, deferrable, slice_of
+from kernelpack.backends.cuda.passes.pipeline_loops import DOTS, NUM_STAGES, Slice, slice_of
+from kernelpack.backends.cuda.products_in_flight import deferrable
 from kernelpack.backends.cuda.roles import role_of
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of, operands_called

@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelpack.backends.cuda.passes.defer_products import PRODUCT, WAIT
+from kernelpack.backends.cuda.passes.defer_products import WAIT
 from kernelpack.backends.cuda.passes.lower_descriptors import LOAD
+from kernelpack.backends.cuda.products_in_flight import PRODUCT
 from kernelpack.backends.cuda.roles import role_of
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of
