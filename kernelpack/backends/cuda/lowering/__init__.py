@@ -19,7 +19,7 @@ from kernelpack.backends.cuda.lowering.rearrange import REARRANGE
 from kernelpack.backends.cuda.lowering.reduce import REDUCE
 from kernelpack.backends.cuda.lowering.shared_memory import SHARED_MEMORY
 from kernelpack.backends.cuda.lowering.state import GLOBAL, Lowering
-from kernelpack.backends.cuda.lowering.tma import TMA
+from kernelpack.backends.cuda.lowering.tma import TMA, prefetch_tensor_maps
 from kernelpack.backends.cuda.lowering.warp_specialize import WARP_SPECIALIZE
 from kernelpack.backends.cuda.lowering.wgmma import WGMMA
 from kernelpack.backends.cuda.roles import roles_of, warps_of
@@ -112,6 +112,7 @@ def _begin_kernel(state: Lowering, function: Operation) -> str:
         if argument.type == I1:
             value = state.emit.compare("icmp", "ne", value, Val("i8", "0"))
         state[argument] = [value]
+    prefetch_tensor_maps(state, function)
     limits = [f'"nvvm.reqntid"="{32 * state.num_warps}"']
     if roles_of(function):  # with setmaxnreg, the assembler must know what a thread starts with
         limits.append('"nvvm.minctasm"="1"')

@@ -14,7 +14,7 @@ from kernelpack.backends.cuda.tma import transfer_of
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import operand, operands_called
 from kernelpack.ir.dialects.descriptors import block_of
-from kernelpack.ir.types import bit_width
+from kernelpack.ir.types import TensorDescType, bit_width
 from kernelpack.llvm.text import Val
 
 
@@ -32,6 +32,13 @@ def _pieces(state: Lowering, op: Operation, buffer: Val) -> Iterator[tuple[Val, 
     for piece in transfer.pieces:
         place = [plus(coord, start) for coord, start in zip(coords, piece.start, strict=True)]
         yield plus(buffer, piece.offset * width), place[::-1]
+
+
+def prefetch_tensor_maps(state: Lowering, function: Operation) -> None:
+    """Has a kernel's tensor maps at hand when the first copies need them: fetching one takes as long as a load."""
+    for argument in function.body.arguments:
+        if isinstance(argument.type, TensorDescType):
+            state.asm("void", "@$0 prefetch.tensormap [$1];", "b,l,~{memory}", [state.first_thread(), state.scalar(argument)])
 
 
 def _load(state: Lowering, op: Operation) -> None:

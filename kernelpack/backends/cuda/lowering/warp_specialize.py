@@ -8,7 +8,6 @@ from kernelpack.backends.cuda.lowering.linear_code import i32
 from kernelpack.backends.cuda.lowering.state import Lowering
 from kernelpack.backends.cuda.roles import REGISTERS, Place, roles_of
 from kernelpack.ir.core import Operation
-from kernelpack.ir.types import TensorDescType
 from kernelpack.layout.families import LANES
 from kernelpack.layout.linear import log2
 from kernelpack.llvm.text import Val
@@ -16,7 +15,6 @@ from kernelpack.llvm.text import Val
 
 def _warp_specialize(state: Lowering, op: Operation) -> None:
     emit = state.emit
-    _prefetch_tensor_maps(state, op)
     # barriers were initialised by one thread; all, and the asynchronous proxy, see that from here on (PTX ISA, fence)
     state.asm("void", "fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;", "~{memory}", [])
     state.barrier()
@@ -33,14 +31,6 @@ def _warp_specialize(state: Lowering, op: Operation) -> None:
         emit.label(following)
     emit.jump(end)
     emit.label(end)
-
-
-def _prefetch_tensor_maps(state: Lowering, op: Operation) -> None:
-    """Has the tensor maps at hand when the first copies need them: fetching one takes as long as a load."""
-    function = next(outer for outer in op.ancestors() if outer.name == "tt.func")
-    for argument in function.body.arguments:
-        if isinstance(argument.type, TensorDescType):
-            state.asm("void", "@$0 prefetch.tensormap [$1];", "b,l,~{memory}", [state.first_thread(), state.scalar(argument)])
 
 
 def _role(state: Lowering, place: Place, warp: Val, places: list[Place], end: str) -> None:
