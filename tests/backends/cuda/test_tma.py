@@ -12,7 +12,7 @@ import kernelpack.language as tl
 from kernelpack.backends.base import Fact, Options, Parameter
 from kernelpack.backends.cuda.tma import Transfer, transfer_of
 from kernelpack.compiler import CompiledKernel, compile_ttir, optimise_ttir
-from kernelpack.errors import CompilationError
+from kernelpack.errors import CompilationError, UnsupportedError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.types import BF16, F8E5M2, F16, F32, F64, I8, TensorType, Type, bit_width
@@ -233,6 +233,24 @@ def test_a_copy_by_hand_needs_aligned_columns() -> None:
     with pytest.raises(CompilationError, match="cannot be handed to TMA: its last coordinate is not known") as caught:
         compiled(shifted_role_kernel)
     assert caught.value.location is not None
+
+
+@kp.jit
+def load_in_role(copy, d, out):
+    tl.store(out + tl.arange(0, 64), tl.sum(d.load([0, 0]).to(tl.float32), 1).to(tl.float16))
+
+
+@kp.jit
+def waiting_role_kernel(a, b, m, n, stride, MODE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    d = tl.make_tensor_descriptor(a, [m, n], [stride, 1], [BM, BN])
+    hopper.warp_specialize(hopper.role(load_in_role, (d, b), num_warps=4))
+
+
+def test_roles_say_who_waits_for_a_copy() -> None:
+    with pytest.raises(UnsupportedError, match="load of a tensor descriptor inside of a role") as caught:
+        compiled(waiting_role_kernel)
+    assert caught.value.location is not None
+    assert "hopper.async_load" in str(caught.value)
 
 
 def test_launchers_read_numbers_for_parameters() -> None:
