@@ -66,6 +66,8 @@ class Lowered:
     options: Options
     entry: str
     metadata: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    """The files that line information names, by these names, for errors of tools that see nothing else."""
 
 
 CSRC = next(

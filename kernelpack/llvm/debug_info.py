@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from kernelpack.errors import SourceLocation
-from kernelpack.ir.core import Location
+from kernelpack.ir.core import Location, Operation
 
 _LANGUAGE = str(Path(__file__).parents[1] / "language") + os.sep
 
@@ -30,6 +30,12 @@ def relative_name(file: str) -> str:
 def is_of_language(file: str) -> bool:
     """Whether a file holds the language's own functions."""
     return file.startswith(_LANGUAGE)
+
+
+def source_files(module: Operation) -> dict[str, str]:
+    """Returns the files that the operations of a module come from, by the names that line information has for them."""
+    places = (user_location(op.location).source for op in module.walk())
+    return {relative_name(place.file): place.file for place in places if place is not None}
 
 
 def user_location(location: Location) -> Location:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,19 +87,20 @@ def refuse_losses(assembled: Assembled, ptx: str, lowered: Lowered) -> None:
         line = re.search(r"line (\d+)", message)
         raise (OutOfResources if cure is _REGISTERS else BuildError)(
             f"{lowered.entry}: {meaning}. {assembled.tool} reports {message.strip()}",
-            location=_source_of(ptx, int(line[1])) if line is not None else None,
+            location=_source_of(ptx, int(line[1]), lowered.sources) if line is not None else None,
             cure=cure.format(**vars(lowered.options)),
         )
 
 
-def _source_of(ptx: str, line: int) -> SourceLocation | None:
-    """Returns the line of Python that a line of PTX comes from."""
+def _source_of(ptx: str, line: int, sources: Mapping[str, str]) -> SourceLocation | None:
+    """Returns the line of Python that a line of PTX comes from; `sources` are files by their names in PTX."""
     lines = ptx.splitlines()
     files = dict(re.findall(r'^\t\.file\t(\d+) "(.*)"', ptx, re.MULTILINE))
     for text in reversed(lines[:line]):
         place = re.match(r"\t\.loc\t(\d+) ([1-9]\d*) (\d+)", text)
         if place is not None and place[1] in files:
-            return SourceLocation(files[place[1]], int(place[2]), int(place[3]))
+            file = files[place[1]]
+            return SourceLocation(sources.get(file, file), int(place[2]), int(place[3]))
     return None
 
 

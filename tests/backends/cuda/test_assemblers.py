@@ -14,6 +14,7 @@ from kernelpack.backends.cuda import ptx_to_cubin
 from kernelpack.errors import BuildError, KernelpackError, OutOfResources
 from kernelpack.target import Target
 from tests.backends.cuda.cases import Launch, Product, cases
+from tests.backends.cuda.running import lower
 from tests.frontend.kernels import vector_add
 
 ELF = b"\x7fELF"
@@ -112,6 +113,21 @@ def test_a_missing_wait_fails_the_build_at_the_users_line() -> None:
     assert str(error).startswith("mine.py:11:1: kernel: a wait for wgmma was inserted. ptxas ")
     assert "C7517" in str(error)
     assert "num_stages=1 (now 2)" in str(error)
+
+
+def test_the_users_line_is_shown_from_its_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("\n" * 10 + "    total = tl.dot(a, b)\n")
+    facts = lowered()
+    facts.sources["mine.py"] = str(tmp_path / "mine.py")
+    with pytest.raises(BuildError) as raised:
+        ptx_to_cubin.ptx_to_cubin(NO_WAIT, facts)
+    assert f"{tmp_path}/mine.py:11:1: kernel: a wait" in str(raised.value)
+    assert "total = tl.dot(a, b)" in str(raised.value)
+
+
+def test_compiling_tells_where_the_sources_lie() -> None:
+    _, _, facts = lower(add())
+    assert facts.sources == {"tests/frontend/kernels.py": vector_add.location.file}
 
 
 def test_too_few_registers_fail_the_build_and_name_the_options() -> None:
