@@ -87,7 +87,7 @@ ONE_BLOCK = {"STAGES": 0, "PROGRAMS": 2**31 - 1}
 def cpu_config(point):
     if point["FEW_ROWS"]:
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1})
-    return kp.Config({**ONE_BLOCK, "BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 256, "GROUP": 8})
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": 256, "BLOCK_N": 128, "BLOCK_K": 256, "GROUP": 8})
 
 
 def cuda_config(point):
