@@ -126,9 +126,10 @@ def on_gpu(value: Any) -> Any:
 
 def call(target: str, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], rows: int = 1) -> tuple[Any, list[Run]]:
     """Returns what an op gives on the emulator, and its launches. Programs take `rows` rows in ops that let them take several."""
-    names = op.function.__globals__
+    names = op._runnable.__globals__  # the copy that the host function runs with
     with pytest.MonkeyPatch.context() as patch, emulated(target) as runs:
         if "rows_per_program" in names:
-            patch.setitem(names, "rows_per_program", lambda x: rows)
+            # a program takes one row only where the row is one tile
+            patch.setitem(names, "rows_per_program", lambda x: 1 if names.get("whole_row", lambda x: 0)(x) else rows)
         result = op(*map(on_gpu, args), **{name: on_gpu(value) for name, value in kwargs.items()})
     return result, runs
