@@ -64,6 +64,9 @@ def _describe(function: Any, done: dict[int, FunctionSource]) -> Iterator[str]:
     yield "\n".join([plain.__qualname__, options, source.text, *sorted(set(seen))])
 
 
+_LANGUAGE = "kernelpack.language"
+
+
 class Binding(NamedTuple):
     """A name that a function reads from outside, and what it stood for."""
 
@@ -71,14 +74,10 @@ class Binding(NamedTuple):
     name: str
     value: Any
 
-    def holds(self) -> bool:
-        """Whether the name still stands for the same object."""
-        return self.look_up(self.name) is self.value
-
 
 def bindings_of(function: JITFunction) -> list[Binding]:
-    """Returns the names that a function, and those that it can reach, read from outside: while they all hold, so does its
-    cache key, which takes a thousand times longer to make than they take to check."""
+    """Returns the names that a function, and those that it can reach, read from outside, the language's own left out: while all
+    stand for the same, so does its cache key, which takes a thousand times longer to make than they take to look up."""
     from kernelpack.frontend.jit import JITFunction, is_constexpr_function
 
     found: dict[tuple[Any, str], Binding] = {}
@@ -86,7 +85,7 @@ def bindings_of(function: JITFunction) -> list[Binding]:
     done: set[int] = set()
     while reached:
         plain = innermost(reached.pop())
-        if id(plain) in done:
+        if id(plain) in done or plain.__module__.startswith(_LANGUAGE):
             continue
         done.add(id(plain))
         cells = dict(zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True))
@@ -114,8 +113,10 @@ def _bindings(node: ast.AST, names: dict[str, Any], cells: dict[str, CellType]) 
         yield Binding(names.get, node.id, names[node.id])
     elif isinstance(node, ast.Attribute):
         outer = _resolve(node.value, names)
-        if outer is not None and isinstance(outer[1], ModuleType) and hasattr(outer[1], node.attr):
-            yield Binding(vars(outer[1]).get, node.attr, vars(outer[1]).get(node.attr))
+        module = None if outer is None else outer[1]
+        own = isinstance(module, ModuleType) and module.__name__.startswith(_LANGUAGE)
+        if isinstance(module, ModuleType) and not own and hasattr(module, node.attr):
+            yield Binding(vars(module).get, node.attr, vars(module).get(node.attr))
 
 
 def _text_hash(function: Any) -> str:

@@ -15,7 +15,7 @@ from kernelpack.errors import LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.dependencies import Binding, bindings_of
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.language.values import unwrap
+from kernelpack.language.values import constexpr
 from kernelpack.runtime.kernel_cache import KernelCache
 from kernelpack.runtime.specialization import Specialization, Specializer
 from kernelpack.target import Target
@@ -59,8 +59,10 @@ class Launcher:
         if specializer is None:
             specializer = self._specializers.setdefault(backend.name, Specializer(self.fn, backend))
         traits, values = specializer.traits(arguments)
-        if not all(binding.holds() for binding in self._bindings):
-            self._loaded.clear()  # a helper or a constant was replaced: what was compiled means something else
+        for look_up, name, value in self._bindings:
+            if look_up(name) is not value:
+                self._loaded.clear()  # a helper or a constant was replaced: what was compiled means something else
+                break
         key = (traits, target, options)
         try:
             loaded = self._loaded.get(key)
@@ -93,10 +95,11 @@ class Launcher:
                 options.append((name, value))
             else:
                 raise self._mismatch(f"there is no parameter or option {name}")
-        for place, value in enumerate(arguments):
-            if value is _NO_DEFAULT:
-                raise self._mismatch(f"{self.fn.arg_names[place]} is missing")
-        return [unwrap(value) for value in arguments], tuple(sorted(options))
+        if len(args) < len(names):
+            for place in range(len(args), len(names)):
+                if arguments[place] is _NO_DEFAULT:
+                    raise self._mismatch(f"{self.fn.arg_names[place]} is missing")
+        return [value.value if type(value) is constexpr else value for value in arguments], tuple(sorted(options))
 
     def _mismatch(self, problem: str) -> LaunchError:
         fn = self.fn
@@ -112,7 +115,7 @@ class Launcher:
             (value.device for value in arguments if hasattr(value, "data_ptr") or isinstance(value, TensorDescriptor)), None
         )
         kind = device.type if device is not None else "cpu"
-        found = _native(kind, knobs.CPU_TARGET.get())
+        found = _native(kind, knobs.CPU_TARGET.get() if kind == "cpu" else "")
         if found is None:
             raise LaunchError(f"{self.fn.__name__}: no backend runs on {kind} tensors", location=self.fn.location)
         return found
