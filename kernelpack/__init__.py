@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kernelpack.opgen.host_runtime import broadcast_strides, check, collapse_rows, empty, empty_like, empty_strided
     from kernelpack.opgen.load import load
     from kernelpack.opgen.op import Op, op
+    from kernelpack.runtime.allocator import set_allocator
     from kernelpack.runtime.autotune import autotune, heuristics
 
 _HOMES = {
@@ -31,6 +32,7 @@ _HOMES = {
     "opgen.host_runtime": ("broadcast_strides", "check", "collapse_rows", "empty", "empty_like", "empty_strided"),
     "opgen.load": ("load",),
     "opgen.op": ("Op", "op"),
+    "runtime.allocator": ("set_allocator",),
     "runtime.autotune": ("autotune", "heuristics"),
     "testing": ("testing",),
 }
@@ -58,6 +60,7 @@ __all__ = [
     "next_power_of_2",
     "op",
     "same_as",
+    "set_allocator",
     "testing",
 ]
 
