@@ -4,340 +4,25 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
+from kernelpack.analysis.axis_rules import (
+    RULES,
+    AxisInfo,
+    elementwise_constancy,
+    pointee_bytes,
+    power_of_two_factor,
+    uniform,
+    unknown,
+)
 from kernelpack.analysis.call_graph import CallGraph, enclosing_function
 from kernelpack.ir.core import Attribute, Block, Operation, Value, find_function
 from kernelpack.ir.dialect import Trait, definition
 from kernelpack.ir.dialects.tt import argument_facts
-from kernelpack.ir.types import PointerType, Type, bit_width, element_of, is_int, is_pointer, shape_of
+from kernelpack.ir.types import is_int, is_pointer, shape_of
 
-LARGEST = 1 << 30
-"""The divisibility of 0, which every power of two divides."""
-
-
-@dataclass(frozen=True)
-class AxisInfo:
-    """Facts about a value, a number for every dimension (one for scalars). All are powers of two.
-
-    contiguity    aligned groups of so many elements along the dimension hold consecutive integers (for pointers: elements)
-    divisibility  what divides the first element of every such group (for pointers: in bytes)
-    constancy     aligned groups of so many elements along the dimension are equal
-    constant      the value of every element, where that is known
-    nonnegative   whether no element is below zero
-    """
-
-    contiguity: tuple[int, ...]
-    divisibility: tuple[int, ...]
-    constancy: tuple[int, ...]
-    constant: int | None = None
-    nonnegative: bool = False
-
-    def join(self, other: AxisInfo) -> AxisInfo:
-        """Returns what holds of a value that is one or the other."""
-        contiguity = _gcd(self.contiguity, other.contiguity)
-        return AxisInfo(
-            contiguity,
-            tuple(math.gcd(self.divisibility_at(d, c), other.divisibility_at(d, c)) for d, c in enumerate(contiguity)),
-            _gcd(self.constancy, other.constancy),
-            self.constant if self.constant == other.constant else None,
-            self.nonnegative and other.nonnegative,
-        )
-
-    def divisibility_at(self, axis: int, step: int, scale: int = 1) -> int:
-        """Returns what divides the elements whose index along `axis` is a multiple of `step`; `scale` is the bytes of a pointee."""
-        divisor = self.divisibility[axis]
-        return math.gcd(divisor, step * scale) if self.contiguity[axis] > step else divisor
-
-    def every(self, scale: int = 1) -> int:
-        """Returns what divides every element."""
-        return max(self.divisibility_at(axis, 1, scale) for axis in range(len(self.contiguity)))
-
-
-def _gcd(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    return tuple(map(math.gcd, a, b))
-
-
-def power_of_two_factor(value: int) -> int:
-    """Returns the largest power of two that divides `value`."""
-    return min(value & -value, LARGEST) if value else LARGEST
-
-
-def _rank(kind: Type) -> int:
-    return max(1, len(shape_of(kind)))
-
-
-def _shape(kind: Type) -> tuple[int, ...]:
-    return shape_of(kind) or (1,)
-
-
-def _uniform(kind: Type, divisor: int, constant: int | None = None, nonnegative: bool = False) -> AxisInfo:
-    """The facts of a value that is the same everywhere."""
-    rank = _rank(kind)
-    return AxisInfo((1,) * rank, (divisor,) * rank, _shape(kind), constant, nonnegative)
-
-
-def _unknown(kind: Type) -> AxisInfo:
-    rank = _rank(kind)
-    return AxisInfo((1,) * rank, (1,) * rank, (1,) * rank)
-
-
-def _elementwise_constancy(infos: Sequence[AxisInfo]) -> tuple[int, ...]:
-    constancy = infos[0].constancy
-    for info in infos[1:]:
-        constancy = _gcd(constancy, info.constancy)
-    return constancy
-
-
-Rule = Callable[[Operation, Sequence[AxisInfo]], AxisInfo]
-
-
-def _add(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    scale_a = scale_b = 1
-    if op.name == "tt.addptr":
-        scale_a = scale_b = _pointee_bytes(op.result.type)
-    factor = scale_b  # an offset counts elements, a pointer's divisibility bytes
-    subtract = op.name == "arith.subi"
-    contiguity = tuple(
-        max(math.gcd(ca, kb), 1 if subtract else math.gcd(ka, cb))
-        for ca, ka, cb, kb in zip(a.contiguity, a.constancy, b.contiguity, b.constancy, strict=True)
-    )
-    divisibility = tuple(
-        math.gcd(a.divisibility_at(d, c, scale_a), b.divisibility_at(d, c) * factor) for d, c in enumerate(contiguity)
-    )
-    constant = None
-    if a.constant is not None and b.constant is not None and op.name != "tt.addptr":
-        constant = a.constant - b.constant if subtract else a.constant + b.constant
-    return AxisInfo(
-        contiguity,
-        divisibility,
-        _elementwise_constancy(infos),
-        constant,
-        constant >= 0 if constant is not None else not subtract and a.nonnegative and b.nonnegative,
-    )
-
-
-def _multiply(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    if op.name == "arith.shli":
-        if b.constant is None or not 0 <= b.constant < 30:
-            return replace(_unknown(op.result.type), constancy=_elementwise_constancy(infos))
-        b = _uniform(op.result.type, 1 << b.constant, 1 << b.constant, True)
-    for one, other in ((a, b), (b, a)):
-        if one.constant == 1:
-            return other
-    rank = len(a.contiguity)
-    constant = a.constant * b.constant if a.constant is not None and b.constant is not None else None
-    divisor = min(a.every() * b.every(), LARGEST)
-    return AxisInfo(
-        (1,) * rank,
-        (divisor,) * rank if constant is None else (power_of_two_factor(constant),) * rank,
-        _elementwise_constancy((a, b)),
-        constant,
-        constant >= 0 if constant is not None else a.nonnegative and b.nonnegative,
-    )
-
-
-def _divide(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    rank = len(a.contiguity)
-    divisor = b.constant
-    if op.name.startswith("arith.shr"):
-        divisor = 1 << b.constant if b.constant is not None and 0 <= b.constant < 30 else None
-    if divisor == 1:
-        return a
-    constancy = list(_elementwise_constancy(infos))
-    every = 1
-    if divisor is not None and divisor > 0:
-        factor = power_of_two_factor(divisor)
-        if factor == divisor:
-            every = max(1, a.every() // factor)  # exact where there is anything to know, whatever the sign
-        # signed division truncates towards zero, so a group around zero would not be constant; shifts floor
-        if a.nonnegative or op.name != "arith.divsi":
-            for axis in range(rank):
-                if a.contiguity[axis] > 1:
-                    constancy[axis] = max(constancy[axis], math.gcd(a.contiguity[axis], a.divisibility[axis], factor))
-    return AxisInfo((1,) * rank, (every,) * rank, tuple(constancy), None, a.nonnegative and b.nonnegative)
-
-
-def _remainder(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    rank = len(a.contiguity)
-    contiguity, divisibility = [1] * rank, [1] * rank
-    for axis in range(rank):
-        # x % n keeps groups that n's alignment does not split. A group below zero could wrap inside, to offsets before a tensor:
-        # as in Triton, remainders are taken to be of indices, whose sign is often beyond what can be told
-        aligned = math.gcd(a.divisibility[axis], b.divisibility[axis])
-        contiguity[axis] = math.gcd(a.contiguity[axis], aligned, b.constancy[axis])
-        divisibility[axis] = math.gcd(a.divisibility_at(axis, contiguity[axis]), b.divisibility[axis])
-    return AxisInfo(tuple(contiguity), tuple(divisibility), _elementwise_constancy(infos), None, a.nonnegative)
-
-
-def _compare(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    constancy = list(_elementwise_constancy(infos))
-    predicate = op.attributes["predicate"][-2:]
-    for left, right, splitting in ((a, b, ("lt", "ge")), (b, a, ("gt", "le"))):
-        if predicate not in splitting:
-            continue
-        # i < n changes its value only at n: not inside a group of i whose alignment n shares
-        for axis, group in enumerate(left.contiguity):
-            aligned = math.gcd(left.divisibility[axis], right.divisibility[axis])
-            constancy[axis] = max(constancy[axis], math.gcd(group, aligned, right.constancy[axis]))
-    return replace(_unknown(op.result.type), constancy=tuple(constancy))
-
-
-def _select(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    condition, a, b = infos
-    joined = a.join(b)
-    if not shape_of(op.operands[0].type):
-        return joined
-    contiguity = _gcd(joined.contiguity, condition.constancy)
-    divisibility = tuple(joined.divisibility_at(d, c) for d, c in enumerate(contiguity))
-    return replace(
-        joined,
-        contiguity=contiguity,
-        divisibility=divisibility,
-        constancy=_gcd(joined.constancy, condition.constancy),
-    )
-
-
-def _bitwise(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    divisor = max(a.every(), b.every()) if op.name == "arith.andi" else math.gcd(a.every(), b.every())
-    rank = len(a.contiguity)
-    nonnegative = a.nonnegative or b.nonnegative if op.name == "arith.andi" else a.nonnegative and b.nonnegative
-    return AxisInfo((1,) * rank, (divisor,) * rank, _elementwise_constancy(infos), None, nonnegative)
-
-
-def _extremum(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    rank = len(a.contiguity)
-    nonnegative = a.nonnegative and b.nonnegative
-    if op.name == "arith.maxsi":
-        nonnegative = a.nonnegative or b.nonnegative
-    divisor = math.gcd(a.every(), b.every())
-    return AxisInfo((1,) * rank, (divisor,) * rank, _elementwise_constancy(infos), None, nonnegative)
-
-
-def _range(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    start, end = op.attributes["start"], op.attributes["end"]
-    return AxisInfo((end - start,), (power_of_two_factor(start),), (1,), None, start >= 0)
-
-
-def _constant(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    if not is_int(op.result.type):
-        return _uniform(op.result.type, 1)
-    value = int(op.attributes["value"])
-    return _uniform(op.result.type, power_of_two_factor(value), value, value >= 0)
-
-
-def _splat(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    return _uniform(op.result.type, infos[0].divisibility[0], infos[0].constant, infos[0].nonnegative)
-
-
-def _expand_dims(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    info, axis = infos[0], op.attributes["axis"]
-    every = info.every(_pointee_bytes(op.result.type))
-
-    def insert(entries: tuple[int, ...], new: int) -> tuple[int, ...]:
-        return (*entries[:axis], new, *entries[axis:])
-
-    return replace(
-        info,
-        contiguity=insert(info.contiguity, 1),
-        divisibility=insert(info.divisibility, every),
-        constancy=insert(info.constancy, 1),
-    )
-
-
-def _broadcast(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    before, after = shape_of(op.operands[0].type), shape_of(op.result.type)
-    constancy = tuple(b if a == 1 else k for a, b, k in zip(before, after, infos[0].constancy, strict=True))
-    return replace(infos[0], constancy=constancy)
-
-
-def _trans(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    order, info = op.attributes["order"], infos[0]
-
-    def permute(entries: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(entries[axis] for axis in order)
-
-    return replace(
-        info,
-        contiguity=permute(info.contiguity),
-        divisibility=permute(info.divisibility),
-        constancy=permute(info.constancy),
-    )
-
-
-def _reshape(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    rank = _rank(op.result.type)
-    every = infos[0].every(_pointee_bytes(op.result.type))
-    return AxisInfo((1,) * rank, (every,) * rank, (1,) * rank, infos[0].constant, infos[0].nonnegative)
-
-
-def _same(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    return infos[0]
-
-
-def _address(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    """A pointer as an integer or the other way round: both count bytes, but contiguous ones are apart by a byte or an element."""
-    divisor = infos[0].every(_pointee_bytes(op.operands[0].type))
-    rank = _rank(op.result.type)
-    return AxisInfo((1,) * rank, (divisor,) * rank, infos[0].constancy)
-
-
-def _truncate(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    """Cutting high bits may wrap inside a group that is not aligned to its own size, and loses the sign."""
-    contiguity = _gcd(infos[0].contiguity, infos[0].divisibility)
-    divisibility = tuple(infos[0].divisibility_at(d, c) for d, c in enumerate(contiguity))
-    return replace(infos[0], contiguity=contiguity, divisibility=divisibility, constant=None, nonnegative=False)
-
-
-def _program_id(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    return _uniform(op.result.type, 1, None, True)
-
-
-_RULES: dict[str, Rule] = {
-    "arith.constant": _constant,
-    "arith.addi": _add,
-    "arith.subi": _add,
-    "tt.addptr": _add,
-    "arith.muli": _multiply,
-    "arith.shli": _multiply,
-    **dict.fromkeys(("arith.divsi", "arith.divui", "arith.shrsi", "arith.shrui"), _divide),
-    **dict.fromkeys(("arith.remsi", "arith.remui"), _remainder),
-    **dict.fromkeys(("arith.andi", "arith.ori", "arith.xori"), _bitwise),
-    **dict.fromkeys(("arith.maxsi", "arith.minsi"), _extremum),
-    "arith.cmpi": _compare,
-    "arith.select": _select,
-    "arith.extsi": _same,
-    "arith.extui": _same,
-    "arith.trunci": _truncate,
-    "tt.int_to_ptr": _address,
-    "tt.ptr_to_int": _address,
-    "tt.make_range": _range,
-    "tt.splat": _splat,
-    "tt.expand_dims": _expand_dims,
-    "tt.broadcast": _broadcast,
-    "tt.trans": _trans,
-    "tt.reshape": _reshape,
-    "tt.get_program_id": _program_id,
-    "tt.get_num_programs": _program_id,
-    "ttg.convert_layout": _same,
-}
 _HINTS = {"tt.contiguity": "contiguity", "tt.divisibility": "divisibility", "tt.constancy": "constancy"}
-
-
-def _pointee_bytes(kind: Type) -> int:
-    """Returns the bytes of what a pointer points to; 1 for integers."""
-    element = element_of(kind)
-    if not isinstance(element, PointerType):
-        return 1
-    return max(1, bit_width(element.pointee) // 8)
 
 
 def _argument_infos(function: Operation) -> list[AxisInfo]:
@@ -355,9 +40,9 @@ def _argument_infos(function: Operation) -> list[AxisInfo]:
             passed = [[callers[enclosing_function(site)][operand] for operand in site.operands] for site in sites]
             return [functools.reduce(AxisInfo.join, infos) for infos in zip(*passed, strict=True)]
     return [
-        _unknown(argument.type)
+        unknown(argument.type)
         if shape_of(argument.type)
-        else _uniform(argument.type, power_of_two_factor(facts.get("tt.divisibility", 1)))
+        else uniform(argument.type, power_of_two_factor(facts.get("tt.divisibility", 1)))
         for argument, facts in zip(arguments, argument_facts(function), strict=True)
     ]
 
@@ -375,13 +60,13 @@ class AxisInfoAnalysis:
         self._block(function.body)
 
     def __getitem__(self, value: Value) -> AxisInfo:
-        return self._infos.get(value) or _unknown(value.type)
+        return self._infos.get(value) or unknown(value.type)
 
     def access_width(self, pointer: Value, axis: int, mask: Value | None = None) -> int:
         """Returns how many neighbours along `axis` one access through a tile of pointers may cover: contiguous, aligned
         and under one mask value. A power of two, not limited to what hardware can do."""
         info = self[pointer]
-        size = _pointee_bytes(pointer.type)
+        size = pointee_bytes(pointer.type)
         width = math.gcd(info.contiguity[axis], max(1, info.divisibility[axis] // size))
         return width if mask is None else math.gcd(width, self[mask].constancy[axis])
 
@@ -406,14 +91,14 @@ class AxisInfoAnalysis:
                     self._infos[result] = self._hinted(op, self._result(op))
 
     def _result(self, op: Operation) -> AxisInfo:
-        rule = _RULES.get(op.name)
+        rule = RULES.get(op.name)
         infos = [self[operand] for operand in op.operands]
         if rule is not None:
             return rule(op, infos)
         kind = op.result.type if len(op.results) == 1 else op.results[0].type
         if infos and Trait.ELEMENTWISE in definition(op.name).traits and Trait.PURE in definition(op.name).traits:
-            return replace(_unknown(kind), constancy=_elementwise_constancy(infos))
-        return _unknown(kind)
+            return replace(unknown(kind), constancy=elementwise_constancy(infos))
+        return unknown(kind)
 
     @staticmethod
     def _hinted(op: Operation, info: AxisInfo) -> AxisInfo:
@@ -428,7 +113,7 @@ class AxisInfoAnalysis:
         return AxisInfo(**{**vars(info), **promised})
 
     def _call(self, op: Operation, callee: Operation) -> None:
-        alone = AxisInfoAnalysis(callee, [_unknown(argument.type) for argument in callee.body.arguments])
+        alone = AxisInfoAnalysis(callee, [unknown(argument.type) for argument in callee.body.arguments])
         for result, value in zip(op.results, callee.body.terminator.operands, strict=True):
             self._infos[result] = alone[value]
 
@@ -437,7 +122,7 @@ class AxisInfoAnalysis:
         induction, *carried = op.body.arguments
         divisor = math.gcd(lower.divisibility[0], step.divisibility[0])
         constant = lower.constant if lower.constant is not None and lower.constant == upper.constant else None
-        self._infos[induction] = _uniform(induction.type, divisor, constant, lower.nonnegative and step.nonnegative)
+        self._infos[induction] = uniform(induction.type, divisor, constant, lower.nonnegative and step.nonnegative)
         self._iterate(carried, op.operands[3:], op.body)
         for result, argument in zip(op.results, carried, strict=True):
             self._infos[result] = self[argument]
@@ -458,7 +143,7 @@ class AxisInfoAnalysis:
     def _while(self, op: Operation) -> None:
         before, after = (region.block for region in op.regions)
         for value in (*before.arguments, *after.arguments, *op.results):
-            self._infos[value] = _unknown(value.type)
+            self._infos[value] = unknown(value.type)
         self._block(before)
         self._block(after)
 
