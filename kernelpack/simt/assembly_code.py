@@ -215,9 +215,8 @@ class _Function:
                 self.set(atom, loaded if bits == 64 else slots.op(f"zext i{bits} {loaded} to i64"))
             else:
                 value = self.read(atom)
-                slots.line(
-                    f"store i{bits} {value if bits == 64 else slots.op(f'trunc i64 {value} to i{bits}')}, ptr {element}, align 1"
-                )
+                narrow = value if bits == 64 else slots.op(f"trunc i64 {value} to i{bits}")
+                slots.line(f"store i{bits} {narrow}, ptr {element}, align 1")
 
     def arithmetic(self, at: Instruction) -> bool:
         """Emits an instruction on registers alone; returns whether it is one."""

@@ -1,4 +1,4 @@
-"""Compiles a kernel's llir for the host, lays out its arguments in memory of their own, and runs its grid under the emulator."""
+"""Compiles a kernel's llir for the host, lays out its arguments in memory of their own, and runs its grid."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ SCHEDULES = (Schedule(0, False), Schedule(1, True))
 class Program:
     """A kernel compiled for the host.
 
-    `threads` and `shared` (bytes) are those of a block, `names` the parameters' names, `tensor_maps` what the launcher encodes for
-    the parameters behind them. Raises UnsupportedError for machine operations that are not modelled.
+    `threads` and `shared` (bytes) are those of a block, `names` the parameters' names, `tensor_maps` what the launcher
+    encodes for the parameters behind them. Raises UnsupportedError for machine operations that are not modelled.
     """
 
     def __init__(
@@ -144,8 +144,9 @@ class Program:
         block = tuple(runtime.simt_block(axis) for axis in range(3))
         if other:
             text += f"\n    the other: {self.describe(other)}"
-        message = f"{runtime.simt_kind().decode()}: {text}\n    at {self.describe(site)}, block {block}, thread {runtime.simt_thread()}"
-        return EmulationError(message, location=self.location(site), kind=runtime.simt_kind().decode(), site=site)
+        kind, thread = runtime.simt_kind().decode(), runtime.simt_thread()
+        message = f"{kind}: {text}\n    at {self.describe(site)}, block {block}, thread {thread}"
+        return EmulationError(message, location=self.location(site), kind=kind, site=site)
 
     def describe(self, site: int) -> str:
         """Returns a site as its source line, where that is known, and the instruction."""

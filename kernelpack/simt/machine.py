@@ -1,6 +1,6 @@
 """The machine operations that kernels use, as intrinsics and as PTX, and what the emulator calls for each: one table a form.
 
-A row's plan says which function of csrc/simt does it and what it is given: numbers pick arguments, `Constant` stands for itself.
+A row's plan says which function of csrc/simt does it and what it is given: numbers pick arguments, a `Constant` is itself.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ INTRINSICS: list[tuple[str, Callable[[Match], Plan]]] = [
     (r"cp\.async\.wait\.all", _plan("cp_wait_all")),
     (r"cp\.async\.mbarrier\.arrive\.noinc(\.shared)?", _plan("cp_mbarrier_arrive", 1)),
     (r"cp\.async\.mbarrier\.arrive(\.shared)?", _plan("cp_mbarrier_arrive", 0)),
-    (r"cp\.async\.bulk\.tensor\.g2s(?:\.cta)?\.tile\.([1-5])d", lambda match: _load_of(match)),
-    (r"cp\.async\.bulk\.tensor\.s2g\.tile\.([1-5])d", lambda match: _store_of(match)),
+    (r"cp\.async\.bulk\.tensor\.g2s(?:\.cta)?\.tile\.([1-5])d", lambda match: _coordinates(match, "tma_load", 0, 2, 1)),
+    (r"cp\.async\.bulk\.tensor\.s2g\.tile\.([1-5])d", lambda match: _coordinates(match, "tma_store", 1, 0)),
     (r"cp\.async\.bulk\.commit\.group", _plan("bulk_commit")),
     (r"cp\.async\.bulk\.wait\.group(\.read)?", _plan("bulk_wait")),
     (r"prefetch\.tensormap.*", _NOTHING),
@@ -128,16 +128,6 @@ INTRINSICS: list[tuple[str, Callable[[Match], Plan]]] = [
     (r"f2bf16\.rz", _plan("bfloat_rz")),
     (r"d2f\.rz", _plan("float_rz")),
 ]
-
-
-def _load_of(match: Match) -> Plan:
-    rank = int(match[1])
-    return Plan(f"tma_load{rank}", (0, 2, 1, *range(3, 3 + rank)))
-
-
-def _store_of(match: Match) -> Plan:
-    rank = int(match[1])
-    return Plan(f"tma_store{rank}", (1, 0, *range(2, 2 + rank)))
 
 
 def intrinsic(name: str) -> Plan:
@@ -234,47 +224,84 @@ def _wgmma(match: Match, at: Instruction) -> AssemblyPlan:
     return AssemblyPlan("wgmma", [*shape, trans_a, trans_b, *scales, scale_d.atom, b.atom, *a.atoms, *d.atoms], d.atoms)
 
 
-_SCOPE = r"(?:\.(?:shared|shared::cta|shared::cluster))?(?:\.b64)?"
+def _nothing(match: Match, at: Instruction) -> AssemblyPlan:
+    return AssemblyPlan("nothing", [])
+
+
+def _wait(match: Match, at: Instruction) -> AssemblyPlan:
+    """`mbarrier.try_wait.parity done, [address], parity{, nanoseconds};`"""
+    return AssemblyPlan("mbarrier_wait", _atoms(at, 1)[:2], at.operands[0].atoms)
+
+
+def _shuffle(match: Match, at: Instruction) -> AssemblyPlan:
+    """`shfl.sync.bfly.b32 d, a, lane, clamp, mask;`"""
+    return AssemblyPlan("shuffle", [at.operands[4].atom, *_atoms(at, 1)[:3], SHUFFLES[match[1]]], at.operands[0].atoms)
+
+
+def _vote(match: Match, at: Instruction) -> AssemblyPlan:
+    """`vote.sync.any.pred d, p, mask;`"""
+    return AssemblyPlan("vote", [at.operands[2].atom, at.operands[1].atom, VOTES[match[1]]], at.operands[0].atoms)
+
+
+def _approximate(match: Match, at: Instruction) -> AssemblyPlan:
+    """The function's name, and whether subnormal numbers count as zero."""
+    return AssemblyPlan(match[1], [*_atoms(at, 1), int(bool(match[2]))], at.operands[0].atoms)
+
+
+def _divide(match: Match, at: Instruction) -> AssemblyPlan:
+    return AssemblyPlan("divide", [*_atoms(at, 1), int(bool(match[1]))], at.operands[0].atoms)
+
+
+_SHARED = r"(?:\.(?:shared|shared::cta|shared::cluster))?(?:\.b64)?"
 _ORDER = r"(?:\.(?:release|acquire|relaxed))?(?:\.(?:cta|cluster))?"
+_HINT = r"(?:\.L2::cache_hint)?"
 ASSEMBLY: list[tuple[str, Form]] = [
-    (r"(?:bar|barrier)(?:\.cta)?\.(sync|arrive)(?:\.aligned)?", _barrier),
+    # ---- a warp
+    (r"shfl\.sync\.(bfly|up|down|idx)\.b32", _shuffle),
+    (r"vote\.sync\.(any|all|uni|ballot)\.(?:pred|b32)", _vote),
     (r"bar\.warp\.sync", _effect("bar_warp")),
-    (r"barrier\.cluster\..*|membar\..*|fence\.(?:sc|acq_rel)\..*|fence\.proxy\.tensormap.*", lambda match, at: AssemblyPlan("nothing", [])),
+    (r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.(?:shared|shared::cta)\.b16", _matrices),
+    (r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f32|f16|s32)\.(\w+)\.\w+\.\w+(?:\.satfinite)?", _assembly_mma),
+    # ---- barriers and fences
+    (r"(?:bar|barrier)(?:\.cta)?\.(sync|arrive)(?:\.aligned)?", _barrier),
+    (r"barrier\.cluster\..*|membar\..*|fence\.(?:sc|acq_rel)\..*|fence\.proxy\.tensormap.*", _nothing),
     (r"fence\.proxy\.async.*|fence\.mbarrier_init.*", _effect("fence_proxy")),
-    (rf"mbarrier\.init{_SCOPE}", _effect("mbarrier_init")),
-    (rf"mbarrier\.inval{_SCOPE}", _effect("mbarrier_inval")),
-    (rf"mbarrier\.arrive(\.expect_tx)?{_ORDER}{_SCOPE}", _arrive),
-    (rf"mbarrier\.expect_tx{_ORDER}{_SCOPE}", _effect("mbarrier_expect_tx")),
-    (rf"mbarrier\.(?:try|test)_wait\.parity{_ORDER}{_SCOPE}", lambda match, at: AssemblyPlan("mbarrier_wait", _atoms(at, 1)[:2], at.operands[0].atoms)),
+    (rf"mbarrier\.init{_SHARED}", _effect("mbarrier_init")),
+    (rf"mbarrier\.inval{_SHARED}", _effect("mbarrier_inval")),
+    (rf"mbarrier\.arrive(\.expect_tx)?{_ORDER}{_SHARED}", _arrive),
+    (rf"mbarrier\.expect_tx{_ORDER}{_SHARED}", _effect("mbarrier_expect_tx")),
+    (rf"mbarrier\.(?:try|test)_wait\.parity{_ORDER}{_SHARED}", _wait),
+    (r"mapa\.shared::cluster\.u(?:32|64)", lambda match, at: AssemblyPlan("same", at.operands[1].atoms, at.operands[0].atoms)),
+    # ---- asynchronous copies
     (r"cp\.async\.c[ag]\.(?:shared|shared::cta)\.global(?:\.L2::\w+)?", _assembly_copy),
     (r"cp\.async\.commit_group", _effect("cp_commit")),
     (r"cp\.async\.wait_group", _effect("cp_wait")),
     (r"cp\.async\.wait_all", _effect("cp_wait_all")),
-    (rf"cp\.async\.mbarrier\.arrive\.noinc{_SCOPE}", _effect("cp_mbarrier_arrive", 1)),
-    (rf"cp\.async\.mbarrier\.arrive{_SCOPE}", _effect("cp_mbarrier_arrive", 0)),
-    (r"cp\.async\.bulk\.tensor\.([1-5])d\.(?:shared::cluster|shared::cta)\.global(?:\.tile)?\.mbarrier::complete_tx::bytes(?:\.L2::cache_hint)?", _tensor_load),
-    (r"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group(?:\.L2::cache_hint)?", _tensor_store),
+    (rf"cp\.async\.mbarrier\.arrive\.noinc{_SHARED}", _effect("cp_mbarrier_arrive", 1)),
+    (rf"cp\.async\.mbarrier\.arrive{_SHARED}", _effect("cp_mbarrier_arrive", 0)),
+    (
+        r"cp\.async\.bulk\.tensor\.([1-5])d\.(?:shared::cluster|shared::cta)\.global(?:\.tile)?"
+        rf"\.mbarrier::complete_tx::bytes{_HINT}",
+        _tensor_load,
+    ),
+    (rf"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group{_HINT}", _tensor_store),
     (r"cp\.async\.bulk\.commit_group", _effect("bulk_commit")),
     (r"cp\.async\.bulk\.wait_group(?:\.read)?", _effect("bulk_wait")),
-    (r"prefetch.*|setmaxnreg\..*|griddepcontrol\..*|nanosleep\..*|discard\..*|applypriority\..*", lambda match, at: AssemblyPlan("nothing", [])),
+    # ---- warpgroups
     (r"wgmma\.fence\.sync\.aligned", _effect("wgmma_fence")),
     (r"wgmma\.commit_group\.sync\.aligned", _effect("wgmma_commit")),
     (r"wgmma\.wait_group\.sync\.aligned", _effect("wgmma_wait")),
     (r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16|s32)\.(\w+)\.(\w+)(?:\.satfinite)?", _wgmma),
-    (r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.(?:shared|shared::cta)\.b16", _matrices),
-    (r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f32|f16|s32)\.(\w+)\.\w+\.\w+(?:\.satfinite)?", _assembly_mma),
-    (r"shfl\.sync\.(bfly|up|down|idx)\.b32", lambda match, at: AssemblyPlan("shuffle", [at.operands[4].atom, *_atoms(at, 1)[:3], SHUFFLES[match[1]]], at.operands[0].atoms)),
-    (r"vote\.sync\.(any|all|uni)\.pred", lambda match, at: AssemblyPlan("vote", [at.operands[2].atom, at.operands[1].atom, VOTES[match[1]]], at.operands[0].atoms)),
-    (r"vote\.sync\.ballot\.b32", lambda match, at: AssemblyPlan("vote", [at.operands[2].atom, at.operands[1].atom, VOTES["ballot"]], at.operands[0].atoms)),
-    (r"mapa\.shared::cluster\.u(?:32|64)", lambda match, at: AssemblyPlan("same", [at.operands[1].atom], at.operands[0].atoms)),
+    (r"prefetch.*|setmaxnreg\..*|griddepcontrol\..*|nanosleep\..*|discard\..*|applypriority\..*", _nothing),
+    # ---- numbers
     (r"cvt\.rna\.tf32\.f32", _value("tf32_rna")),
     (r"cvt\.rz\.f16\.f32", _value("half_rz")),
     (r"cvt\.rz\.bf16\.f32", _value("bfloat_rz")),
     (r"cvt\.rn\.bf16x2\.f32", _value("bfloat_pair")),
     (r"cvt\.rn\.f16x2\.f32", _value("half_pair")),
-    (r"(ex2|lg2|rcp|rsqrt|sin|cos|tanh)\.approx(\.ftz)?\.f32", lambda match, at: AssemblyPlan(match[1], [*_atoms(at, 1), int(bool(match[2]))], at.operands[0].atoms)),
-    (r"div\.(?:approx|full)(\.ftz)?\.f32", lambda match, at: AssemblyPlan("divide", [*_atoms(at, 1), int(bool(match[1]))], at.operands[0].atoms)),
-]  # fmt: skip
+    (r"(ex2|lg2|rcp|rsqrt|sin|cos|tanh)\.approx(\.ftz)?\.f32", _approximate),
+    (r"div\.(?:approx|full)(\.ftz)?\.f32", _divide),
+]
 
 
 def assembly(instruction: Instruction) -> AssemblyPlan:

@@ -1,4 +1,4 @@
-"""Tensor maps as the emulator's launcher encodes them: from the text that the compiler recorded, for csrc/simt/tensor_memory.cpp."""
+"""Tensor maps as the emulator's launcher encodes them, from the text that the compiler recorded, for csrc/simt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RANK = 5
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A map for one launch, innermost dimension first: sizes and box in elements, strides in bytes, the first that of an element."""
+    """A map for one launch, innermost dimension first: sizes and box in elements, strides in bytes, first an element's."""
 
     element: str
     address: int

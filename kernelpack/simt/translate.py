@@ -1,6 +1,7 @@
 """llir -> LLVM IR for the host: no address spaces, every machine operation a call, every access to memory announced.
 
-The site of an operation is its line in the llir, counted from 1. Planted faults are sites that are switched off while the code runs.
+The site of an operation is its line in the llir, counted from 1. Planted faults are sites that are switched off while the code
+runs.
 """
 
 from __future__ import annotations
@@ -27,21 +28,16 @@ _ASM = re.compile(
     r'call (?P<result>void|\{[^}]*\}|<[^>]*>|\w+) asm (?:sideeffect )?"(?P<text>[^"]*)", "(?P<constraints>[^"]*)"'
     r"\((?P<arguments>.*)\)(?P<rest>[^)]*)$"
 )
-_LOAD = re.compile(
-    r"= load (?:volatile |atomic )?(?P<kind>[^,]+), ptr(?: addrspace\((?P<space>\d)\))? (?P<pointer>[^,]+)(?:.*, align (?P<align>\d+))?"
-)
-_STORE = re.compile(
-    r"store (?:volatile |atomic )?(?P<value>.+), ptr(?: addrspace\((?P<space>\d)\))? (?P<pointer>[^,]+)(?:.*, align (?P<align>\d+))?$"
-)
-_ATOMIC_RMW = re.compile(
-    r"(?:= )?(?:atomicrmw (?:volatile )?\w+|cmpxchg (?:weak |volatile )*) ?ptr(?: addrspace\((?P<space>\d)\))? (?P<pointer>[^,]+), (?P<kind>\S+)"
-)
+_PLACE = r"ptr(?: addrspace\((?P<space>\d)\))? (?P<pointer>[^,]+)"
+_LOAD = re.compile(rf"= load (?:volatile |atomic )?(?P<kind>[^,]+), {_PLACE}(?:.*, align (?P<align>\d+))?")
+_STORE = re.compile(rf"store (?:volatile |atomic )?(?P<value>.+), {_PLACE}(?:.*, align (?P<align>\d+))?$")
+_ATOMIC_RMW = re.compile(rf"(?:= )?(?:atomicrmw (?:volatile )?\w+|cmpxchg (?:weak |volatile )*) ?{_PLACE}, (?P<kind>\S+)")
 _MASKED_BRANCH = re.compile(r"br i1 (?P<condition>[^,]+), label %(?:if|atomic)\d+,")
 
 
 @dataclass(frozen=True)
 class Removable:
-    """An operation that a planted fault can remove: a `kind` of synchronisation, or the masks of one operation of the source."""
+    """What a planted fault can remove: a `kind` of synchronisation, or the masks of one operation of the source."""
 
     kind: str
     sites: tuple[int, ...]
