@@ -123,9 +123,9 @@ def attend_keys(
 
 
 @kp.jit
-def release_queries(q_empty, q_stage, step, Q_STAGES: tl.constexpr):
+def release_queries(q_empty, q_stage, step, LATE: tl.constexpr):
     """Gives back the queries of the step before, whose tile the result has left meanwhile."""
-    if Q_STAGES == 2:
+    if LATE:
         hopper.async_store_wait(0)
         if step > 0:
             hopper.mbarrier_arrive(q_empty[1 - q_stage])
@@ -136,14 +136,14 @@ def attend_block(
     q_tile, q_empty, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
     stage, phase, q_stage, step, copy, row, first, reach, keys, scale,
     HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
-    Q_STAGES: tl.constexpr, TURNS: tl.constexpr,
+    Q_STAGES: tl.constexpr, LATE: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Returns the attention of 64 queries, and the next place in the rings."""
     hopper.mbarrier_wait(k_full[stage], phase)
     scores = hopper.async_dot(q_tile, k_tiles[stage].T, tl.zeros([64, BLOCK_N], tl.float32))
     scores = hopper.wait_dots(0, scores)
     hopper.mbarrier_arrive(k_empty[stage])
-    release_queries(q_empty, q_stage, step, Q_STAGES)
+    release_queries(q_empty, q_stage, step, LATE)
     nothing = tl.full([64], -float("inf"), tl.float32)
     weights, _, row_max = weigh(scores, nothing, row, (reach - 1) * BLOCK_N, keys, scale, CAUSAL, True)
     row_sum = tl.sum(weights, axis=1)
@@ -174,7 +174,10 @@ def attend_block(
 
 @kp.jit
 def pass_block(k_full, k_empty, v_full, v_empty, stage, phase, reach, STAGES: tl.constexpr):
-    """Returns the next place in the rings behind keys that the others attend to: the loading role must be able to go on."""
+    """Returns the next place in the rings behind keys that the others attend to: the loading role must be able to go on.
+
+    Whoever gives a place back must have waited for it, or it would be counted for what the others still use.
+    """
     for _ in range(reach):
         hopper.mbarrier_wait(k_full[stage], phase)
         hopper.mbarrier_arrive(k_empty[stage])
@@ -205,7 +208,9 @@ def attend_heads(
     HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
     Q_STAGES: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
-    """64 queries of each block."""
+    """64 queries of each block. Where queries have two tiles, the result leaves through theirs."""
+    # waiting until it has left costs less under the next block's first product, but causal blocks of head size 64 are too short
+    LATE: tl.constexpr = Q_STAGES == 2 and not (CAUSAL and HEAD_DIM == 64)
     if TURNS and copy == 1:
         hopper.named_barrier_arrive(0, 256)  # the first turn is copy 0's
     stage, phase, q_stage, q_phase = 0, 0, 0, 0
@@ -221,20 +226,25 @@ def attend_heads(
             acc, stage, phase = attend_block(
                 q_tile, q_empty, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
                 stage, phase, q_stage, step, copy, row, first, reach, keys, scale,
-                HEAD_DIM, CAUSAL, BLOCK_N, STAGES, COPIES, Q_STAGES, TURNS,
+                HEAD_DIM, CAUSAL, BLOCK_N, STAGES, COPIES, Q_STAGES, LATE, TURNS,
             )  # fmt: skip
             if Q_STAGES == 1:
                 store_columns(acc, out, o_tiles, copy, number // heads, number % heads, row, 0)
             else:
                 hopper.local_store(q_tile, acc)
                 hopper.async_store(out, [number // heads, number % heads, row, 0], q_tile)
+            if Q_STAGES == 2 and not LATE:
+                hopper.async_store_wait(0)
         else:
-            release_queries(q_empty, q_stage, step, Q_STAGES)
+            release_queries(q_empty, q_stage, step, LATE)
             if Q_STAGES == 1:
                 hopper.mbarrier_arrive(q_empty[0])
             stage, phase = pass_block(k_full, k_empty, v_full, v_empty, stage, phase, reach, STAGES)
+        if Q_STAGES == 2 and not LATE:
+            hopper.mbarrier_arrive(q_empty[q_stage])
         q_stage, q_phase = next_stage(q_stage, q_phase, Q_STAGES)
-    hopper.async_store_wait(0)
+    if Q_STAGES == 1 or LATE:
+        hopper.async_store_wait(0)
 
 
 @kp.jit
