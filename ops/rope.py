@@ -98,7 +98,7 @@ def rope_kernel(
 def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"TILE": 0, "BLOCK": 32})
-    return kp.Config({"TILE": 32, "BLOCK": 64}, num_warps=4)  # TILE: the host function's position_count
+    return kp.Config({"TILE": 32, "BLOCK": 64}, num_warps=8)  # TILE: the host function's position_count
 
 
 @kp.op(
