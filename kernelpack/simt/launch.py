@@ -19,7 +19,7 @@ import llvmlite.binding as llvm
 
 from kernelpack import knobs
 from kernelpack.backends.base import CSRC
-from kernelpack.errors import BuildError, EmulationError, SourceLocation
+from kernelpack.errors import BuildError, EmulationError, SourceLocation, UnsupportedError
 from kernelpack.simt.tensor_maps import tensor_map
 from kernelpack.simt.translate import ENTRY, Removable, translate
 
@@ -64,6 +64,9 @@ class Program:
         self.debug = translated.debug
         self.removable: tuple[Removable, ...] = translated.removable
         self._runtime = _runtime()
+        for name in translated.functions:  # LLVM would end the process
+            if not hasattr(self._runtime, name):
+                raise UnsupportedError(f"the emulator has no function {name}", cure="write it in csrc/simt/arithmetic.cpp")
         module = llvm.parse_assembly(translated.text)
         module.verify()
         machine = _machine()

@@ -51,6 +51,8 @@ class Translated:
     parameters: tuple[str, ...]
     debug: dict[int, int]
     removable: tuple[Removable, ...]
+    functions: tuple[str, ...]
+    """Functions that the kernel calls and does not define."""
 
 
 SYNCHRONISATION = {
@@ -106,7 +108,7 @@ class _Translation:
         self.kinds: dict[int, str] = {}
         self.masks: dict[int, int | None] = {}
         self.parameters: list[str] = []
-        self.entry = ""
+        self.external: list[str] = []
         self.shared = ""
         self.fresh = 0
         self.accumulators = Accumulators(self.lines)
@@ -122,7 +124,7 @@ class _Translation:
             if translated is not None:
                 body.append(translated)
         text = "\n".join([*body, *self.texts, *self.declarations(), self.start()])
-        return Translated(text, tuple(self.parameters), self.debug, self.removable())
+        return Translated(text, tuple(self.parameters), self.debug, self.removable(), tuple(self.external))
 
     def removable(self) -> tuple[Removable, ...]:
         found = [Removable(kind, (site,)) for site, kind in self.kinds.items()]
@@ -159,6 +161,8 @@ class _Translation:
         ):
             return None
         if line.startswith("declare"):
+            if match := re.search(r"@((?!llvm\.)[\w$.]+)\(", line):
+                self.external.append(match[1])
             return None if "@llvm.nvvm." in line else self.plain(line)
         if match := re.match(r"@([\w.]+) = external addrspace\(3\) global", line):
             self.shared = match[1]

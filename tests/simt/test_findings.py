@@ -207,3 +207,9 @@ def test_a_finding_names_the_line_of_python() -> None:
 def test_an_unknown_machine_operation_is_refused_by_name(call: str) -> None:
     with pytest.raises(UnsupportedError, match=r"quantum\.entangle"):
         _run(f"  {call}\n")
+
+
+def test_an_unknown_function_is_refused_by_name() -> None:
+    text = HEAD.replace("define ", "declare void @entangle(i32)\ndefine ", 1) + "  call void @entangle(i32 0)\n  ret void\n}\n"
+    with pytest.raises(UnsupportedError, match="entangle"):
+        Program(text, 64, 1024)
