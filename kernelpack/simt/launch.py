@@ -86,10 +86,12 @@ class Program:
         *,
         schedule: Schedule = SCHEDULES[0],
         without: Removable | None = None,
+        reachable: Sequence[Any] = (),
     ) -> None:
         """Runs a grid. Tensors (on the CPU) are changed in place, numbers go by value.
 
-        `without` is an operation that is left out: a planted fault. Raises EmulationError for the first thing that is wrong.
+        `without` is an operation that is left out: a planted fault. `reachable` are further tensors, whose addresses the kernel
+        finds in memory. Raises EmulationError for the first thing that is wrong.
         """
         runtime = self._runtime
         runtime.simt_regions_clear()
@@ -113,6 +115,10 @@ class Program:
                 for index, text in enumerate(self.tensor_maps, len(given)):
                     keep.append(_aligned(tensor_map(text, values).encode()))
                     slots[index] = ctypes.addressof(keep[-1])
+            for tensor in reachable:
+                keep.append(ctypes.create_string_buffer(b"a tensor that an address in memory leads to"))
+                size = ctypes.c_uint64(tensor.numel() * tensor.element_size())
+                runtime.simt_region(ctypes.c_uint64(tensor.data_ptr()), size, keep[-1], None)
             self._run(grid, slots, schedule, without)
             for region in memory:
                 region.copy_back()
