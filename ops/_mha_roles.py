@@ -209,8 +209,8 @@ def attend_heads(
     Q_STAGES: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """64 queries of each block. Where queries have two tiles, the result leaves through theirs."""
-    # waiting until it has left costs less under the next block's first product, but causal blocks of head size 64 are too short
-    LATE: tl.constexpr = Q_STAGES == 2 and not (CAUSAL and HEAD_DIM == 64)
+    # waiting until it has left costs less under the next block's first product; blocks of head size 64 are too short for that
+    LATE: tl.constexpr = Q_STAGES == 2 and HEAD_DIM != 64
     if TURNS and copy == 1:
         hopper.named_barrier_arrive(0, 256)  # the first turn is copy 0's
     stage, phase, q_stage, q_phase = 0, 0, 0, 0
