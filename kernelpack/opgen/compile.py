@@ -104,8 +104,8 @@ def _compile(
 
 
 def _is_repetition(variant: KernelVariant, packs: dict[str, KernelPack]) -> bool:
-    """Whether a specialised variant compiled to the code of the variant that assumes nothing."""
-    if variant.plain is None or variant.ones:
+    """Whether a specialised variant compiled to the code of the variant that assumes nothing, where that was asked for too."""
+    if variant.plain not in packs or variant.ones:
         return False
     code = packs[variant.entry].code_sha256
     return code != "" and code == packs[variant.plain].code_sha256

@@ -105,6 +105,12 @@ def test_packs_have_machine_code_and_nothing_before_it(capsys: pytest.CaptureFix
     assert "need the op files" in said
 
 
+def test_specialised_variants_can_be_shown_alone(capsys: pytest.CaptureFixture[str], source: Path) -> None:
+    table = shown(capsys, str(source), "--target", "cuda:sm_80", "--variant", "*aligned")
+    assert "f32.aligned" in table
+    assert ".any" not in table
+
+
 def test_one_variant_shows_all_that_its_pack_states(capsys: pytest.CaptureFixture[str], built: dict[str, Any]) -> None:
     text = shown(capsys, built["directory"], "--variant", "f16.aligned")
     assert "parameter: x !tt.ptr<f16>\n" in text
