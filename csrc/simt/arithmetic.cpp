@@ -179,23 +179,20 @@ void simt_same(Site, const Slot* in, Slot* out) {
   out[0] = in[0];
 }
 
-#define LIBDEVICE(NAME)            \
-  double __nv_##NAME(double x) {   \
-    return NAME(x);                \
-  }                                \
-  float __nv_##NAME##f(float x) {  \
-    return (float)NAME((double)x); \
-  }
-LIBDEVICE(exp)
-LIBDEVICE(exp2)
-LIBDEVICE(log) LIBDEVICE(log2) LIBDEVICE(log10) LIBDEVICE(log1p) LIBDEVICE(expm1) LIBDEVICE(sin) LIBDEVICE(cos) LIBDEVICE(tan)
-    LIBDEVICE(asin) LIBDEVICE(acos) LIBDEVICE(atan) LIBDEVICE(sinh) LIBDEVICE(cosh) LIBDEVICE(tanh) LIBDEVICE(erf)
-        LIBDEVICE(erfc) LIBDEVICE(cbrt) double __nv_rsqrt(double x) {
+double __nv_rsqrt(double x) {
   return 1 / sqrt(x);
 }
 float __nv_rsqrtf(float x) {
   return (float)(1 / sqrt((double)x));
 }
+// clang-format off
+#define LIBDEVICE(NAME)                            \
+  double __nv_##NAME(double x) { return NAME(x); } \
+  float __nv_##NAME##f(float x) { return (float)NAME((double)x); }
+LIBDEVICE(exp) LIBDEVICE(exp2) LIBDEVICE(log) LIBDEVICE(log2) LIBDEVICE(log10) LIBDEVICE(log1p) LIBDEVICE(expm1)
+LIBDEVICE(sin) LIBDEVICE(cos) LIBDEVICE(tan) LIBDEVICE(asin) LIBDEVICE(acos) LIBDEVICE(atan)
+LIBDEVICE(sinh) LIBDEVICE(cosh) LIBDEVICE(tanh) LIBDEVICE(erf) LIBDEVICE(erfc) LIBDEVICE(cbrt)
+// clang-format on
 #define LIBDEVICE2(NAME)                   \
   double __nv_##NAME(double x, double y) { \
     return NAME(x, y);                     \
@@ -203,7 +200,9 @@ float __nv_rsqrtf(float x) {
   float __nv_##NAME##f(float x, float y) { \
     return NAME##f(x, y);                  \
   }
+    // clang-format off
 LIBDEVICE2(fmod) LIBDEVICE2(pow) LIBDEVICE2(atan2)
+// clang-format on
 
 }  // extern "C"
 }  // namespace simt

@@ -151,9 +151,9 @@ static void store(Site site, const Slot* in, int rank) {
   void simt_tma_store##N(Site site, const Slot* in, Slot*) { \
     store(site, in, N);                                      \
   }
-RANK(1)
-RANK(2)
-RANK(3) RANK(4) RANK(5)
+// clang-format off
+RANK(1) RANK(2) RANK(3) RANK(4) RANK(5)
+    // clang-format on
 
     void simt_bulk_commit(Site, const Slot*, Slot*) {
   self().bulk_group++, self().bulk_open = 0;
