@@ -60,7 +60,9 @@ def test_every_room_says_what_it_is_for() -> None:
     assert relative([room for room in sorted(set(rooms)) if not (room / "__init__.py").is_file()]) == []
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-demo.txt", "requirements-ptxas.txt"])
+@pytest.mark.parametrize(
+    "name", ["requirements.txt", "requirements-dev.txt", "requirements-demo.txt", "requirements-ptxas.txt"]
+)
 def test_every_requirement_is_pinned_to_one_version(name: str) -> None:
     lines = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
     assert lines
