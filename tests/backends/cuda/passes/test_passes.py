@@ -311,4 +311,6 @@ def test_buffers_get_offsets_and_barriers() -> None:
         layouts,
     )
     with pytest.raises(OutOfResources, match="needs 1024 bytes of shared memory, the target has 1000"):
-        place_shared(parse(f"%a = ttg.local_alloc %x : (tensor<16x16xf32, $x>) -> {memdesc}", "%x: tensor<16x16xf32, $x>", layouts), 1000)
+        place_shared(
+            parse(f"%a = ttg.local_alloc %x : (tensor<16x16xf32, $x>) -> {memdesc}", "%x: tensor<16x16xf32, $x>", layouts), 1000
+        )
