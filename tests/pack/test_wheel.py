@@ -142,7 +142,7 @@ def test_the_wheel_holds_no_build_leftovers(installed: Path) -> None:
         "ops.lock",
     ]
     assert [path.name for path in package.glob("_C.*.so")] != []
-    assert {path.name for path in (package / "csrc").iterdir()} == {"kernels", "ops"}
+    assert {path.name for path in (package / "csrc").iterdir()} == {"kernels", "ops", "simt"}
     assert (package / "py.typed").is_file()
     assert not (installed / "tests").exists()
     strings = (package / "library" / "libkernelpack_ops.so").read_bytes()
