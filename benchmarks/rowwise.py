@@ -57,12 +57,15 @@ def _ops() -> dict[str, _Op]:
         left, right = heads.chunk(2, -1)
         return torch.cat((left * cos - right * sin, right * cos + left * sin), -1).to(x.dtype)
 
+    def rope_out(x: Tensor, y: Tensor, w: Tensor, out: Tensor) -> None:
+        out.view(1, -1, x.shape[0], _HEAD).copy_(rope(x, y, w))
+
     return {
         "rope": _Op(
             lambda x, y, w: own.rope(*turned(x)),
             lambda x, y, w, out: own.rope.out(*turned(x), out=out.view(1, -1, x.shape[0], _HEAD)),
             rope,
-            lambda x, y, w, out: out.view(1, -1, x.shape[0], _HEAD).copy_(rope(x, y, w)),
+            rope_out,
         ),
         "softmax": _Op(
             lambda x, y, w: own.softmax(x),
