@@ -26,8 +26,14 @@ def second(x):
 def test_one_kernel_changes_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "op.py"
     file.write_text(OP_FILE)
-    assert change_one_kernel(file) == "first"
-    assert file.read_text() == OP_FILE.replace('    """Text."""\n', '    changed: tl.constexpr = 1\n    """Text."""\n')
+    assert change_one_kernel(file, ["first.any for cuda:sm_90a", "second.any for cuda:sm_90a"]) == "first"
+    assert file.read_text() == OP_FILE.replace('    """Text."""\n', '    """Text."""; changed: tl.constexpr = 1\n')
+
+
+def test_functions_that_kernels_call_are_no_kernels(tmp_path: Path) -> None:
+    file = tmp_path / "op.py"
+    file.write_text(OP_FILE.replace("    pass", "    kp.z(x)"))
+    assert change_one_kernel(file, ["second.any for cuda:sm_90a"]) == "second"
 
 
 def test_variants_are_counted_by_their_kernels_whole_name() -> None:
