@@ -124,9 +124,6 @@ class Lowering:
         """Returns whether the thread is the one of its block, or of its role's copy, that does what is to be done once."""
         return self.emit.compare("icmp", "eq", self.tid, i32(0))
 
-    def lane(self) -> Val:
-        return self.emit.binary("and", self.tid, i32(31))
-
     def coordinate(self, layout: LinearLayout, axis: int) -> Val:
         """Returns where the thread's first register lies along a dimension."""
         return apply_linear(self.emit, self.tid, thread_bases(layout, axis))

@@ -22,16 +22,13 @@ from dataclasses import dataclass
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
+from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of
 from kernelpack.backends.cuda.products_in_flight import PRODUCT, deferrable, fit, has_lasting
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
-from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure, optional_operand
+from kernelpack.ir.dialect import Effect, attribute, effects_of, optional_operand
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, with_element
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.encoding import SharedEncoding, layout_of
-
-DOTS = ("tt.dot", "ttg.fma_dot", PRODUCT)
-NUM_STAGES = "tt.num_stages"
-"""The attribute of a loop that asks for its own number of stages."""
 
 
 def pipeline_loops(function: Operation, num_stages: int, shared_bytes: int = 1 << 30) -> None:
@@ -119,61 +116,21 @@ def _is_zero(value: Value) -> bool:
     return op is not None and op.name == "arith.constant" and not op.attributes["value"]
 
 
-@dataclass(frozen=True)
-class Slice:
-    """What addresses are computed from: operations of a loop's body, in order, and the values that the loop carries for them."""
-
-    operations: list[Operation]
-    carried: list[BlockArgument]
-
-
-def slice_of(loop: Operation, operands: Sequence[Value]) -> Slice | None:
-    """Returns what addresses and masks need, in this iteration or an earlier one; None where that takes more than address
-    arithmetic."""
-    body = loop.body
-    needed: set[Operation] = set()
-    seen: set[Value] = set()
-    pending = list(operands)
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        if isinstance(value, BlockArgument) and value.owner is body and value.index > 0:
-            pending.append(body.terminator.operands[value.index - 1])
-            continue
-        op = value.defining_op
-        if op is None or op.parent is not body:
-            continue
-        if op.regions or op.name in DOTS or not (is_pure(op) or op.name == "tt.load"):
-            return None
-        needed.add(op)
-        pending += op.operands
-    carried = [argument for argument in body.arguments[1:] if argument in seen]
-    return Slice([op for op in body.operations if op in needed], carried)
-
-
-class _Pipeline:
+class _Pipeline(RunAhead):
     """Replaces one loop. The new one carries what the old one did, the values that run ahead, and two slots of the buffers."""
 
     def __init__(self, loop: Operation, loads: list[_Load], ahead: int, lag: int, deferred: list[Operation]) -> None:
         """Copies run `ahead` iterations early, and `lag` iterations longer than the tiles' own are they read."""
-        self.loop = loop
+        slice_ = slice_of(loop, [operand for load in loads for operand in load.op.operands[:2]])
+        super().__init__(loop, ahead, deferred, slice_, Builder.before(loop))
         self.loads = loads
-        self.ahead = ahead
         self.lag = lag
         self.slots = ahead + 1 + lag
-        self.deferred = deferred
-        self.lower, self.upper, self.step = loop.operands[:3]
-        slice_ = slice_of(loop, [operand for load in loads for operand in load.op.operands[:2]])
-        assert slice_ is not None
-        self.slice = slice_
-        self.build = Builder.before(loop)
         self.done: dict[Value, Value] = {}
         self.buffers = [self._buffer(load) for load in loads]
 
     def run(self) -> None:
-        ahead = self._prologue()
+        ahead = self.copy_first()
         block = self._block(ahead)
         first, last = self.build.constant(0, I32), self.build.constant(self.ahead, I32)
         operands = [*self.loop.operands, *ahead, first, last]
@@ -205,33 +162,7 @@ class _Pipeline:
         kind = MemDescType(load.tile.shape, load.tile.element, load.memory, True)
         return build.value("ttg.memdesc_index", [buffer, slot], None, kind)
 
-    def _prologue(self) -> list[Value]:
-        """Starts the copies for the first iterations; returns the carried values of the one behind them."""
-        build = self.build
-        within = build.value("arith.cmpi", [self.lower, self.upper], {"predicate": "slt"})
-        length = build.value("arith.subi", [self.upper, self.lower])
-        values: list[Value] = [self.loop.operands[2 + argument.index] for argument in self.slice.carried]
-        induction = self.lower
-        for stage in range(self.ahead):
-            inside = within
-            if stage:
-                induction = build.value("arith.addi", [induction, self.step])
-                inside = build.value("arith.andi", [within, self._is_longer(build, length, stage)])
-            values = self._copy_tiles(build, build.constant(stage, I32), induction, inside, values)
-        return values
-
-    def _is_longer(self, build: Builder, length: Value, steps: int) -> Value:
-        """Returns whether a positive length is more than some steps; unsigned, so that no range is too long."""
-        distance = build.value("arith.muli", [self.step, build.constant(steps, self.step.type)])
-        return build.value("arith.cmpi", [length, distance], {"predicate": "ugt"})
-
-    def _copy_tiles(
-        self, build: Builder, slot: Value, induction: Value, within: Value, values: list[Value], free: bool = False
-    ) -> list[Value]:
-        """Starts the copies of one iteration, given its carried values, and returns those of the next. `free`: nobody reads the
-        buffers since the last barrier."""
-        mapping: dict[Value, Value] = {self.loop.body.arguments[0]: induction}
-        mapping.update(zip(self.slice.carried, values, strict=True))
+    def start_copies(self, build: Builder, slot: Value, within: Value, mapping: dict[Value, Value], free: bool) -> None:
         for op in self.slice.operations:
             clone = build.insert(op.clone(mapping))
             if clone.name == "tt.load":  # an address that is itself loaded
@@ -245,9 +176,6 @@ class _Pipeline:
                 "ttg.async_copy_global_to_local", [pointer, self._view(build, load, buffer, slot), mask], {"free": free}
             )
         build.create("ttg.async_commit_group")
-        terminator = self.loop.body.terminator
-        following = [terminator.operands[argument.index - 1] for argument in self.slice.carried]
-        return [mapping.get(value, value) for value in following]
 
     @staticmethod
     def _and(build: Builder, pointer: Value, mask: Value | None, within: Value) -> Value:
@@ -258,12 +186,7 @@ class _Pipeline:
 
     def _block(self, ahead: list[Value]) -> Block:
         old = self.loop.body
-        block = Block([argument.type for argument in old.arguments], [argument.name for argument in old.arguments])
-        mapping: dict[Value, Value] = dict(zip(old.arguments, block.arguments, strict=True))
-        early = [
-            block.add_argument(value.type, argument.name and f"{argument.name}_ahead")
-            for argument, value in zip(self.slice.carried, ahead, strict=True)
-        ]
+        block, mapping, early = self.open_body(ahead)
         slot, slot_ahead = block.add_argument(I32, "slot"), block.add_argument(I32, "slot_ahead")
         build = Builder(block, location=self.loop.location)
         induction = block.arguments[0]
@@ -278,12 +201,7 @@ class _Pipeline:
             self._clone(build, op, views, mapping)
             if self.lag and following is None and op.name == PRODUCT:  # an empty list is one too: addresses may carry nothing
                 following = self._copy_ahead(build, induction, slot_ahead, early)
-        for dot in self.deferred:
-            product = mapping[dot.result].defining_op
-            assert product is not None
-            product.attributes["isAsync"] = True
-        if self.deferred:
-            build.create("ttng.warp_group_dot_wait", (), {"pendings": len(self.deferred)})
+        self.keep_in_flight(build, mapping)
         if following is None:
             following = self._copy_ahead(build, induction, slot_ahead, early)
         yielded = [mapping.get(value, value) for value in old.terminator.operands]
@@ -293,12 +211,9 @@ class _Pipeline:
 
     def _copy_ahead(self, build: Builder, induction: Value, slot: Value, values: Sequence[Value]) -> list[Value]:
         """Starts the copies of the iteration `ahead` of this one; returns the carried values of the one behind that."""
-        left = build.value("arith.subi", [self.upper, induction])
-        within = self._is_longer(build, left, self.ahead)
-        distance = build.value("arith.muli", [self.step, build.constant(self.ahead, self.step.type)])
-        later = build.value("arith.addi", [induction, distance])
+        later, within = self.later(build, induction)
         # with a buffer to spare, the one to fill was last read before the barrier that starts the iteration
-        return self._copy_tiles(build, slot, later, within, list(values), free=bool(self.lag))
+        return self.copy(build, slot, later, within, values, free=bool(self.lag))
 
     def _clone(self, build: Builder, op: Operation, views: dict[Operation, Value], mapping: dict[Value, Value]) -> None:
         """Copies an operation of the old loop; loads that run ahead are read from their buffers, or are the buffers."""

@@ -27,7 +27,7 @@ from kernelpack.backends.cuda.passes.lower_descriptors import (
     is_copy_to,
     read_buffer,
 )
-from kernelpack.backends.cuda.passes.pipeline_loops import DOTS, NUM_STAGES, Slice, slice_of
+from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of
 from kernelpack.backends.cuda.products_in_flight import deferrable
 from kernelpack.backends.cuda.roles import role_of
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
@@ -109,23 +109,18 @@ class _Stage:
     phase: Value
 
 
-class _Ring:
+class _Ring(RunAhead):
     """Replaces one loop. The new one carries what the old one did, the coordinates that run ahead, and its place in the ring."""
 
     def __init__(
         self, loop: Operation, loads: list[Operation], slots: int, deferred: list[Operation], start: Operation
     ) -> None:
         """The first copies start in front of `start`."""
-        self.loop = loop
+        self.lag = 1 if deferred else 0
+        super().__init__(loop, slots - self.lag, deferred, _slice(loop, loads), Builder.before(start))
         self.loads = loads
         self.slots = slots
-        self.deferred = deferred
-        self.lag = 1 if deferred else 0
-        self.ahead = slots - self.lag
-        self.lower, self.upper, self.step = loop.operands[:3]
-        self.slice = _slice(loop, loads)
         self.size = sum(block_bytes(block_of(load.operands[0].type)) for load in loads)
-        self.build = Builder.before(start)
         self.buffers = [self._buffer(load) for load in loads]
         self.full = barriers(self.build, slots)
 
@@ -134,7 +129,7 @@ class _Ring:
         for slot in range(self.slots):
             build.create("ttng.init_barrier", [self._view(build, self.full, build.constant(slot, I32))], {"count": 1})
         build.create("ttng.fence_mbarrier_init")
-        ahead = self._prologue()
+        ahead = self.copy_first()
         block = self._block(ahead)
         zero = build.constant(0, I32)
         build = Builder.before(self.loop)
@@ -172,30 +167,7 @@ class _Ring:
 
     # ---- copies ----
 
-    def _prologue(self) -> list[Value]:
-        """Starts the copies for the first iterations; returns the carried values of the one behind them."""
-        build = self.build
-        within = build.value("arith.cmpi", [self.lower, self.upper], {"predicate": "slt"})
-        length = build.value("arith.subi", [self.upper, self.lower])
-        values: list[Value] = [self.loop.operands[2 + argument.index] for argument in self.slice.carried]
-        induction = self.lower
-        for stage in range(self.ahead):
-            inside = within
-            if stage:
-                induction = build.value("arith.addi", [induction, self.step])
-                inside = build.value("arith.andi", [within, self._is_longer(build, length, stage)])
-            values = self._copy(build, build.constant(stage, I32), induction, inside, values)
-        return values
-
-    def _is_longer(self, build: Builder, length: Value, steps: int) -> Value:
-        """Returns whether a positive length is more than some steps; unsigned, so that no range is too long."""
-        distance = build.value("arith.muli", [self.step, build.constant(steps, self.step.type)])
-        return build.value("arith.cmpi", [length, distance], {"predicate": "ugt"})
-
-    def _copy(self, build: Builder, slot: Value, induction: Value, within: Value, values: Sequence[Value]) -> list[Value]:
-        """Starts the copies of one iteration, given its carried values, and returns those of the next."""
-        mapping: dict[Value, Value] = {self.loop.body.arguments[0]: induction}
-        mapping.update(zip(self.slice.carried, values, strict=True))
+    def start_copies(self, build: Builder, slot: Value, within: Value, mapping: dict[Value, Value], free: bool) -> None:
         for op in self.slice.operations:
             build.insert(op.clone(mapping))
         full = self._view(build, self.full, slot)
@@ -204,32 +176,19 @@ class _Ring:
             coords = [mapping.get(index, index) for index in operands_called(load, "indices")]
             operands = [load.operands[0], *coords, full, self._view(build, ring, slot), within]
             build.create("ttng.async_tma_copy_global_to_local", operands)
-        terminator = self.loop.body.terminator
-        following = [terminator.operands[argument.index - 1] for argument in self.slice.carried]
-        return [mapping.get(value, value) for value in following]
 
     # ---- the loop ----
 
     def _block(self, ahead: list[Value]) -> Block:
         old = self.loop.body
-        block = Block([argument.type for argument in old.arguments], [argument.name for argument in old.arguments])
-        mapping: dict[Value, Value] = dict(zip(old.arguments, block.arguments, strict=True))
-        early = [
-            block.add_argument(value.type, argument.name and f"{argument.name}_ahead")
-            for argument, value in zip(self.slice.carried, ahead, strict=True)
-        ]
+        block, mapping, early = self.open_body(ahead)
         stage = _Stage(block.add_argument(I32, "slot"), block.add_argument(I32, "phase"))
         build = Builder(block, location=self.loop.location)
         build.create("ttng.wait_barrier", [self._view(build, self.full, stage.slot), stage.phase])
         views = {load: self._view(build, ring, stage.slot) for load, ring in zip(self.loads, self.buffers, strict=True)}
         for op in old.operations[:-1]:
             self._clone(build, op, views, mapping)
-        for dot in self.deferred:
-            product = mapping[dot.result].defining_op
-            assert product is not None
-            product.attributes["isAsync"] = True
-        if self.deferred:
-            build.create("ttng.warp_group_dot_wait", (), {"pendings": len(self.deferred)})
+        self.keep_in_flight(build, mapping)
         following = self._refill(build, block.arguments[0], stage, early)
         yielded = [mapping.get(value, value) for value in old.terminator.operands]
         behind = self._next(build, stage)
@@ -250,15 +209,12 @@ class _Ring:
 
     def _refill(self, build: Builder, induction: Value, stage: _Stage, values: Sequence[Value]) -> list[Value]:
         """Starts the copies of the iteration `ahead` of this one; returns the carried values of the one behind that."""
-        left = build.value("arith.subi", [self.upper, induction])
-        within = self._is_longer(build, left, self.ahead)
-        distance = build.value("arith.muli", [self.step, build.constant(self.ahead, self.step.type)])
-        later = build.value("arith.addi", [induction, distance])
+        later, within = self.later(build, induction)
         slot = stage.slot
         if self.lag:
             before = build.value("arith.subi", [slot, build.constant(1, I32)])
             slot = build.value("arith.select", [self._is(build, slot, 0), build.constant(self.slots - 1, I32), before])
-        return self._copy(build, slot, later, within, values)
+        return self.copy(build, slot, later, within, values)
 
     def _next(self, build: Builder, stage: _Stage) -> _Stage:
         """Returns the place behind one, round the ring; the phase turns with it."""
