@@ -13,6 +13,7 @@ from typing import Any
 import kernelpack
 from kernelpack import knobs
 from kernelpack.backends.base import backend_of
+from kernelpack.cache_files import write_whole
 from kernelpack.compiler import CompiledKernel, source_hash
 from kernelpack.errors import KernelpackError, PackError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
@@ -200,11 +201,7 @@ class _Store:
     def save(self, key: str, pack: KernelPack) -> None:
         if self.directory is None:
             return
-        path = self.directory / key[:2] / f"{key}.kpack"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{time.monotonic_ns()}")
-        partial.write_text(str(pack))
-        partial.replace(path)  # whole or not at all, also with several builds at once
+        write_whole(self.directory / key[:2] / f"{key}.kpack", str(pack).encode())
 
 
 def _compiler_hash() -> str:

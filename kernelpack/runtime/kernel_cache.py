@@ -7,13 +7,13 @@ import enum
 import hashlib
 import json
 import pickle
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from kernelpack import knobs
 from kernelpack.backends.base import Options, backend_of
+from kernelpack.cache_files import write_whole
 from kernelpack.compiler import CompiledKernel, source_hash
 from kernelpack.frontend.dependencies import lines_of
 from kernelpack.frontend.jit import JITFunction
@@ -57,10 +57,7 @@ class KernelCache:
         if self.path is None:
             return
         with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            partial = self.path.with_suffix(f".{time.monotonic_ns()}")
-            partial.write_bytes(pickle.dumps(kernel))
-            partial.replace(self.path)  # whole or not at all, also with several processes at once
+            write_whole(self.path, pickle.dumps(kernel))
 
 
 def _text(values: Iterable[Any]) -> str | None:

@@ -16,28 +16,9 @@ from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.text import parse_module
 from kernelpack.language import hopper
 from kernelpack.target import Target
+from tests.simt.hopper_kernels import STAGES, advance, produce
 
 POINTERS = {"x": "*bf16", "out": "*fp32", "n": "i32"}
-STAGES = tl.constexpr(2)
-
-
-@kp.jit
-def advance(stage, phase):
-    stage += 1
-    if stage == STAGES:
-        stage = 0
-        phase ^= 1
-    return stage, phase
-
-
-@kp.jit
-def produce(copy, desc, tiles, full, empty, n):
-    stage, phase = 0, 1
-    for i in range(n):
-        hopper.mbarrier_wait(empty[stage], phase)
-        hopper.mbarrier_expect(full[stage], tiles.nbytes)
-        hopper.async_load(desc, [0, i * 64], tiles[stage], full[stage])
-        stage, phase = advance(stage, phase)
 
 
 @kp.jit
