@@ -8,17 +8,15 @@ def _warps(*counts):
     return [triton.Config({}, num_warps=count) for count in counts]
 
 
+def _blocks(*blocks):
+    """Returns a config for each size of BLOCK and number of warps."""
+    return [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in blocks]
+
+
 # ---- elementwise ----
 
 
-@triton.autotune(
-    configs=[
-        triton.Config({"BLOCK": 1024}, num_warps=4),
-        triton.Config({"BLOCK": 2048}, num_warps=4),
-        triton.Config({"BLOCK": 4096}, num_warps=8),
-    ],
-    key=["n"],
-)
+@triton.autotune(configs=_blocks((1024, 4), (2048, 4), (4096, 8)), key=["n"])
 @triton.jit
 def add(x, y, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -26,14 +24,7 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
     tl.store(out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
 
 
-@triton.autotune(
-    configs=[
-        triton.Config({"BLOCK": 1024}, num_warps=4),
-        triton.Config({"BLOCK": 2048}, num_warps=4),
-        triton.Config({"BLOCK": 4096}, num_warps=8),
-    ],
-    key=["n"],
-)
+@triton.autotune(configs=_blocks((1024, 4), (2048, 4), (4096, 8)), key=["n"])
 @triton.jit
 def swiglu(gate, up, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -43,14 +34,7 @@ def swiglu(gate, up, out, n, BLOCK: tl.constexpr):
     tl.store(out + offsets, g * tl.sigmoid(g) * u, mask=mask)
 
 
-@triton.autotune(
-    configs=[
-        triton.Config({"BLOCK": 512}, num_warps=4),
-        triton.Config({"BLOCK": 1024}, num_warps=4),
-        triton.Config({"BLOCK": 2048}, num_warps=8),
-    ],
-    key=["n"],
-)
+@triton.autotune(configs=_blocks((512, 4), (1024, 4), (2048, 8)), key=["n"])
 @triton.jit
 def dropout(x, out, n, p, seed, BLOCK: tl.constexpr):
     """Zeroes each element with probability p, by a random number of its own index."""

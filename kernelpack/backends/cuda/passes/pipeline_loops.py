@@ -24,7 +24,7 @@ from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
 from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of
 from kernelpack.backends.cuda.products_in_flight import PRODUCT, deferrable, fit, has_lasting
-from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
+from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, optional_operand
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, with_element
 from kernelpack.layout.convert import best_shared
@@ -126,7 +126,6 @@ class _Pipeline(RunAhead):
         self.loads = loads
         self.lag = lag
         self.slots = ahead + 1 + lag
-        self.done: dict[Value, Value] = {}
         self.buffers = [self._buffer(load) for load in loads]
 
     def run(self) -> None:
@@ -136,22 +135,14 @@ class _Pipeline(RunAhead):
         operands = [*self.loop.operands, *ahead, first, last]
         types = [value.type for value in operands[3:]]
         loop = self.build.create("scf.for", operands, self.loop.attributes, types, [Region([block])])
-        self._await_products(loop)
+        done = self.await_products(self.build, loop)
         self.build.create("ttg.async_wait", (), {"num": 0})
         for buffer in self.buffers:
             self.build.create("ttg.local_dealloc", [buffer])
         for old, result in zip(self.loop.results, loop.results, strict=False):
             result.name = old.name
-            old.replace_all_uses_with(self.done.get(result, result))
+            old.replace_all_uses_with(done.get(result, result))
         self.loop.drop()
-
-    def _await_products(self, loop: Operation) -> None:
-        """Behind the loop, waits for the products that are in flight: their sums can be read."""
-        places = [dot.operands[2].index - 1 for dot in self.deferred if isinstance(dot.operands[2], BlockArgument)]
-        sums = [loop.results[place] for place in places]
-        if sums:
-            waited = self.build.create("ttng.warp_group_dot_wait", sums, {"pendings": 0})
-            self.done = dict(zip(sums, waited.results, strict=True))
 
     def _buffer(self, load: _Load) -> Value:
         kind = MemDescType((self.slots, *load.tile.shape), load.tile.element, load.memory, True)

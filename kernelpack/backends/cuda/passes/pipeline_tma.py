@@ -30,7 +30,7 @@ from kernelpack.backends.cuda.passes.lower_descriptors import (
 from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of
 from kernelpack.backends.cuda.products_in_flight import deferrable
 from kernelpack.backends.cuda.roles import role_of
-from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
+from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of, operands_called
 from kernelpack.ir.dialects.descriptors import block_of
 from kernelpack.ir.types import I1, I32, MemDescType, shape_of
@@ -136,18 +136,12 @@ class _Ring(RunAhead):
         operands = [*self.loop.operands, *ahead, zero, zero]
         types = [value.type for value in operands[3:]]
         loop = build.create("scf.for", operands, self.loop.attributes, types, [Region([block])])
-        results = list(loop.results)
-        places = [dot.operands[2].index - 1 for dot in self.deferred if isinstance(dot.operands[2], BlockArgument)]
-        if places:  # behind the loop, sums can be read once the products in flight are done
-            sums = [results[place] for place in places]
-            waited = build.create("ttng.warp_group_dot_wait", sums, {"pendings": 0})
-            for place, value in zip(places, waited.results, strict=True):
-                results[place] = value
+        done = self.await_products(build, loop)
         for slot in range(self.slots):
             build.create("ttng.inval_barrier", [self._view(build, self.full, build.constant(slot, I32))])
-        for old, result in zip(self.loop.results, results, strict=False):
+        for old, result in zip(self.loop.results, loop.results, strict=False):
             result.name = old.name
-            old.replace_all_uses_with(result)
+            old.replace_all_uses_with(done.get(result, result))
         self.loop.drop()
 
     # ---- buffers ----
