@@ -28,7 +28,7 @@ from kernelpack.backends.cpu.tile_program import (
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, optional_operand
 from kernelpack.ir.dialects.tt import combine_name
-from kernelpack.ir.types import I1, FloatType, bit_width, element_of
+from kernelpack.ir.types import BF16, I1, FloatType, bit_width, element_of
 from kernelpack.llvm.text import Emitter, Val, literal, vector_width
 
 if TYPE_CHECKING:
@@ -397,11 +397,14 @@ class _NestEmitter:
 
             with em.into(ev.frames[-1]):
                 pointer, value, *mask = (vector if self.width == 1 else em.extract(vector, lane) for vector in vectors)
-                emit_atomic(em, op, pointer, value, mask[0] if mask else None, keep)
+                emit_atomic(self.lowering, op, pointer, value, mask[0] if mask else None, keep)
 
 
-def emit_atomic(em: Emitter, op: Operation, pointer: Val, value: Val, mask: Val | None, keep: Callable[[Val], None]) -> None:
+def emit_atomic(
+    lowering: Lowering, op: Operation, pointer: Val, value: Val, mask: Val | None, keep: Callable[[Val], None]
+) -> None:
     """Writes one atomic update under a mask; `keep` receives the old value (zero where masked off)."""
+    em = lowering.em
     after = em.new_label("next")
     if mask is not None:
         keep(literal(0, value.type))
@@ -414,11 +417,30 @@ def emit_atomic(em: Emitter, op: Operation, pointer: Val, value: Val, mask: Val 
         operation = "f" + name
     ordering = {"relaxed": "monotonic"}.get(attribute(op, "sem"), attribute(op, "sem"))
     size = max(1, bit_width(op.operands[1].type) // 8)
-    old = em.op(value.type, f"atomicrmw {operation} {pointer}, {value} {ordering}, align {size}")
-    keep(old)
+    if element_of(op.operands[1].type) == BF16 and name == "fadd":
+        keep(_add_bf16(lowering, pointer, value, ordering))
+    else:
+        keep(em.op(value.type, f"atomicrmw {operation} {pointer}, {value} {ordering}, align {size}"))
     if mask is not None:
         em.jump(after)
         em.label(after)
+
+
+def _add_bf16(lowering: Lowering, pointer: Val, value: Val, ordering: str) -> Val:
+    """Adds to a bfloat16, for which there is no instruction: reads, adds and writes, until nobody else has written in between."""
+    em, kind = lowering.em, value.type
+    seen = em.alloca(kind, "seen", 2)
+    em.store(em.op(kind, f"load atomic {kind}, {pointer} monotonic, align 2"), seen, 2)
+    again, done = em.new_label("again"), em.new_label("added")
+    em.jump(again)
+    em.label(again)
+    old = em.load(kind, seen, 2)
+    total = lowering.apply("arith.addf", [old, value], BF16, BF16, 1)
+    swapped = em.op(f"{{ {kind}, i1 }}", f"cmpxchg {pointer}, {old}, {total} {ordering} monotonic, align 2")
+    em.store(em.op(kind, f"extractvalue {swapped}, 0"), seen, 2)
+    em.branch(em.op("i1", f"extractvalue {swapped}, 1"), done, again)
+    em.label(done)
+    return old
 
 
 def turn(em: Emitter, points: list[Index], vectors: list[Val], lane: int, axis: int) -> tuple[list[Index], list[Val]]:

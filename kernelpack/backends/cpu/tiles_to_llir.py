@@ -159,7 +159,7 @@ class _FunctionEmitter:
     def _scalar_atomic(self, op: Operation) -> None:
         pointer, value, *mask = (self.scalars[operand] for operand in op.operands)
         slot = self.em.alloca(value.type, "old", 8)
-        emit_atomic(self.em, op, pointer, value, mask[0] if mask else None, lambda old: self.em.store(old, slot, 8))
+        emit_atomic(self.lowering, op, pointer, value, mask[0] if mask else None, lambda old: self.em.store(old, slot, 8))
         self.scalars[op.result] = self.em.load(value.type, slot, 8)
 
     def _evaluator(self) -> Evaluator:

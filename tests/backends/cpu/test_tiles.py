@@ -212,6 +212,13 @@ def count(x, counts, n, BLOCK: tl.constexpr):
 
 
 @kp.jit
+def add_up(x, counts, before, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    old = tl.atomic_add(counts + (i & 3), tl.load(x + i, mask=i < n, other=0), mask=i < n)
+    tl.store(before + i, old, mask=i < n)
+
+
+@kp.jit
 def early_return(x, out, n, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     if program * BLOCK >= n:
@@ -345,6 +352,13 @@ def test_functions_marked_noinline_are_inlined_for_want_of_calls() -> None:
 
 def test_atomics_under_a_mask() -> None:
     check(count, (3,), torch.randint(0, 7, (150,)).to(torch.int32), torch.zeros(8, dtype=torch.int32), 150, BLOCK=64)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_atomics_on_floats_of_16_bits(dtype: torch.dtype) -> None:
+    x = torch.randint(-3, 4, (100,)).to(dtype) / 8  # sums are exact
+    check(add_up, (1,), x, torch.tensor([0, -2, 1, 0.5], dtype=dtype), torch.zeros(100, dtype=dtype), 100, BLOCK=128)
+    check(add_up, (2,), x.clone(), torch.tensor([0, -2, 1, 0.5], dtype=dtype), torch.zeros(100, dtype=dtype), 100, BLOCK=64)
 
 
 def test_early_return() -> None:
