@@ -276,9 +276,14 @@ def effects_of(op: Operation) -> frozenset[Effect]:
     return frozenset(found)
 
 
+def computes(op: Operation) -> bool:
+    """Whether an operation by itself only computes its results: its row is pure, and it does not say `pure = false`."""
+    return definition(op.name).pure and op.attributes.get("pure") is not False
+
+
 def is_pure(op: Operation) -> bool:
     """Whether an operation, with everything nested in it, only computes its results."""
-    return definition(op.name).pure and all(
+    return computes(op) and all(
         is_pure(inner) or Trait.TERMINATOR in definition(inner.name).traits
         for region in op.regions
         for block in region.blocks

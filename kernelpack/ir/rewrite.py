@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from kernelpack.ir.core import Block, Builder, Operation, Value
-from kernelpack.ir.dialect import Effect, Trait, attribute, definition, facts
+from kernelpack.ir.dialect import Effect, Trait, attribute, computes, definition, facts
 
 Pattern = Callable[[Operation, "Rewriter"], bool]
 """Changes the IR around an operation through the Rewriter and returns whether it did."""
@@ -39,7 +39,7 @@ def folds(fold: Fold) -> Pattern:
 def is_removable(op: Operation) -> bool:
     """Whether an operation may go if its results are unused: it computes, reads memory that is not volatile, or fills a new buffer."""
     row = definition(op.name)
-    harmless = row.pure or Trait.TERMINATOR in row.traits
+    harmless = computes(op) or Trait.TERMINATOR in row.traits
     reads = (
         bool(row.effects)
         and row.effects <= _UNNOTICED

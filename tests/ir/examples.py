@@ -221,6 +221,34 @@ EXAMPLES: dict[str, str] = {
         """,
         "%a: tensor<8x4xf32>, %i: tensor<8x4xi32>",
     ),
+    "within tiles": function(
+        """
+        %0 = tt.gather %a[%i] {axis = 0 : i32} : (tensor<8x4xf32>, tensor<2x4xi32>) -> tensor<2x4xf32>
+        %1 = tt.histogram %j : tensor<8xi32> -> tensor<16xi32>
+        %2 = tt.histogram %j, %m : tensor<8xi32> -> tensor<16xi32>
+        %3 = tt.extern_elementwise %a, %a {libname = "libdevice", symbol = "__nv_powf"} : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+        %4:2 = "tt.map_elementwise"(%j) <{pack = 2 : i32}> ({
+        ^bb0(%x: i32, %y: i32):
+          tt.map_elementwise.return %y, %x, %x, %x : i32, i32, i32, i32
+        }) : (tensor<8xi32>) -> (tensor<8xi32>, tensor<8xi32>)
+        %5:2 = "tt.elementwise_inline_asm"(%j, %4#1) <{asm_string = "add.s32 $0, $2, $3; mov.b32 $1, $2;", constraints = "=r,=r,r,r", pure = false}> : (tensor<8xi32>, tensor<8xi32>) -> (tensor<8xi32>, tensor<8xi32>)
+        """,
+        "%a: tensor<8x4xf32>, %i: tensor<2x4xi32>, %j: tensor<8xi32>, %m: tensor<8xi1>",
+    ),
+    "compare and swap": function(
+        """
+        %0 = tt.atomic_cas acq_rel, gpu, %p, %v, %v : (!tt.ptr<i32>, i32, i32) -> i32
+        %1 = tt.atomic_cas relaxed, sys, %q, %t, %t : (tensor<8x!tt.ptr<i32>>, tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>
+        """,
+        "%p: !tt.ptr<i32>, %v: i32, %q: tensor<8x!tt.ptr<i32>>, %t: tensor<8xi32>",
+    ),
+    "messages": function(
+        """
+        "tt.print"(%v, %t) <{is_signed = array<i32: 1, 0>, prefix = "x: "}> : (i32, tensor<8xi32>) -> ()
+        "tt.assert"(%c) <{message = "c"}> : (i1) -> ()
+        """,
+        "%v: i32, %t: tensor<8xi32>, %c: i1",
+    ),
     "for": function(
         """
         scf.for %i = %a to %b step %b  : i32 {

@@ -1,5 +1,5 @@
 """The dialect tables of ttir. Importing this package makes every operation known."""
 
-from kernelpack.ir.dialects import arith, builtin, descriptors, gpu, math, scf, tt
+from kernelpack.ir.dialects import arith, builtin, descriptors, gpu, math, scf, tile_ops, tt
 
-__all__ = ["arith", "builtin", "descriptors", "gpu", "math", "scf", "tt"]
+__all__ = ["arith", "builtin", "descriptors", "gpu", "math", "scf", "tile_ops", "tt"]
