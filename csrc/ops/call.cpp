@@ -1,6 +1,7 @@
 // Checks, allocation and launches of a call.
 #include "ops/call.h"
 
+#include "ops/huge_pages.h"
 #include "ops/shim.h"
 #include "ops/stream.h"
 
@@ -142,7 +143,9 @@ Tensor Call::empty_strided(const char* name, int output, const Ints& shape, cons
                                                        device.type, device.index, &handle);
   if (code != 0) fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device);
   own(handle);
-  return Tensor(handle, name);
+  const Tensor made(handle, name);
+  if (device.type == aoti_torch_device_type_cpu()) prefer_huge_pages(made.data(), made.numel() * made.element_size());
+  return made;
 }
 
 void Call::give_result(StableIValue* stack, int index, const Tensor& tensor) {
