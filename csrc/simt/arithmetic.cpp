@@ -146,6 +146,34 @@ void simt_half_pair(Site, const Slot* in, Slot* out) {
   }
   out[0] = word;
 }
+// the nearest 8-bit float, of two equally near ones the even one; what is too large becomes the largest finite one
+static uint32_t to_small(Format format, float x) {
+  if (x != x) return 0x7F;
+  uint32_t largest = format == E4M3 ? 0x7E : 0x7B, best = 0;
+  double magnitude = fmin(fabs((double)x), decode(format, largest));
+  for (uint32_t bits = 1; bits <= largest; bits++) {
+    double before = fabs(magnitude - decode(format, best)), now = fabs(magnitude - decode(format, bits));
+    if (now < before || (now == before && bits % 2 == 0)) best = bits;
+  }
+  return best | (std::signbit(x) ? 0x80 : 0);
+}
+// in: high, low, format
+void simt_narrow_pair(Site, const Slot* in, Slot* out) {
+  auto format = (Format)in[2];
+  out[0] = to_small(format, from_bits((uint32_t)in[0])) << 8 | to_small(format, from_bits((uint32_t)in[1]));
+}
+// in: two bytes, format
+void simt_widen_pair(Site, const Slot* in, Slot* out) {
+  uint32_t word = 0;
+  for (int i = 1; i >= 0; i--) {
+    float value = decode((Format)in[1], in[0] >> 8 * i & 0xFF);
+    auto half = (_Float16)value;
+    uint16_t bits;
+    memcpy(&bits, &half, 2);
+    word = word << 16 | (value != value ? 0x7FFF : bits);
+  }
+  out[0] = word;
+}
 
 void simt_tid_x(Site, const Slot*, Slot* out) {
   out[0] = current;

@@ -186,6 +186,9 @@ def axis(value: tensor, number: object, name: str = "axis") -> int:
 
 # ---- matrix products ----
 
+ANY_NUMBER = 1 << 30
+"""Of products of 8-bit floats that a tensor core may sum in its own precision: all, unless the kernel says otherwise."""
+
 # operand type: the types that the product may accumulate in, the default first
 _DOT_RESULTS: dict[dtype, tuple[dtype, ...]] = {
     int8: (int32,),
@@ -214,7 +217,7 @@ def dot(
     if not isinstance(x, tensor) or not isinstance(y, tensor) or not x.shape or not y.shape:
         raise CompilationError(f"tl.dot multiplies tiles, not {describe(x)} and {describe(y)}")
     allowed = (float32, float16) if x.dtype.is_fp8() else _DOT_RESULTS.get(x.dtype)
-    if allowed is None or x.dtype != y.dtype:
+    if allowed is None or (x.dtype != y.dtype and not (x.dtype.is_fp8() and y.dtype.is_fp8())):
         raise CompilationError(
             f"tl.dot does not take {x.dtype} and {y.dtype}",
             cure="cast both to one of float16, bfloat16, float32, float64, int8",
@@ -237,8 +240,14 @@ def dot(
             cure=f"make it with tl.zeros({list(shape)}, dtype={result!r})",
         )
     attributes: dict[str, Any] = {"input_precision": _precision(x.dtype, input_precision, allow_tf32)}
-    if max_num_imprecise_acc is not None and x.dtype.is_fp8():
-        attributes["max_num_imprecise_acc"] = max_num_imprecise_acc
+    if x.dtype.is_fp8():
+        depth = x.shape[-1]
+        if max_num_imprecise_acc is not None and max_num_imprecise_acc > depth:
+            raise CompilationError(
+                f"max_num_imprecise_acc is {max_num_imprecise_acc}, more than the {depth} products that are summed",
+                cure=f"use at most {depth}, or leave it out to sum all on the tensor core",
+            )
+        attributes["max_num_imprecise_acc"] = ANY_NUMBER if max_num_imprecise_acc is None else max_num_imprecise_acc
     return tensor(b.value("tt.dot", [x.handle, y.handle, start.handle], attributes), kind)
 
 

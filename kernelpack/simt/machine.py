@@ -127,6 +127,8 @@ INTRINSICS: list[tuple[str, Callable[[Match], Plan]]] = [
     (r"div\.(?:approx|full)(\.ftz)?(?:\.f)?", lambda match: Plan("divide", None, (int(bool(match[1])),))),
     (r"f2bf16\.rz", _plan("bfloat_rz")),
     (r"d2f\.rz", _plan("float_rz")),
+    (r"ff\.to\.(e4m3|e5m2)x2\.rn", lambda match: Plan("narrow_pair", None, (FORMATS[match[1]],))),
+    (r"(e4m3|e5m2)x2\.to\.f16x2\.rn", lambda match: Plan("widen_pair", None, (FORMATS[match[1]],))),
 ]
 
 

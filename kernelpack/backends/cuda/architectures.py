@@ -28,6 +28,11 @@ class Architecture:
         return self.capability >= 90
 
     @property
+    def has_fp8_conversions(self) -> bool:
+        """Whether the hardware converts 8-bit floats (PTX ISA, cvt: sm_89, from version 8.1 on)."""
+        return self.capability >= 89
+
+    @property
     def has_wgmma(self) -> bool:
         """Whether warpgroups multiply tiles of shared memory (PTX ISA, wgmma: sm_90a alone)."""
         return self.name == "sm_90a"
@@ -44,8 +49,8 @@ ARCHITECTURES = {
         Architecture("sm_80", 80, "+ptx80", 163 * 1024),
         Architecture("sm_86", 86, "+ptx80", 99 * 1024),
         Architecture("sm_87", 87, "+ptx80", 163 * 1024),
-        Architecture("sm_89", 89, "+ptx80", 99 * 1024),
-        Architecture("sm_90", 90, "+ptx80", 227 * 1024),
+        Architecture("sm_89", 89, "+ptx81", 99 * 1024),
+        Architecture("sm_90", 90, "+ptx81", 227 * 1024),
         Architecture("sm_90a", 90, "+ptx86", 227 * 1024),
     )
 }

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 PTX_FEATURE = "ptx"
 """`cuda:sm_80+ptx`: the image is PTX of a low ISA version, which drivers compile for sm_80 and everything newer."""
 _INTEGERS = (1, 8, 16, 32, 64)
+_MOVES = frozenset({"arith.constant", "arith.select", "arith.bitcast", "math.absf"})
+"""What arith and math do to bits as they are."""
 _LINE_INFORMATION = re.compile(
     r"^(\t\.(loc|file)\b.*|\t\.section\t\.debug_.*|\$L__(tmp|func_begin|func_end)\d+:|\s*//.*)\n", re.MULTILINE
 )
@@ -168,7 +170,7 @@ class CUDABackend(Backend):
         if (op.name.startswith("ttng.") or op.name == "ttg.warp_specialize") and target.arch != "sm_90a":
             return "kernelpack.language.hopper needs cuda:sm_90a"
         for value in (*op.operands, *op.results):
-            reason = _unsupported_type(element_of(value.type))
+            reason = _unsupported_type(element_of(value.type)) or _unsupported_arithmetic(op, element_of(value.type))
             if reason is not None:
                 return reason
         return None
@@ -218,11 +220,15 @@ def _check(options: Options) -> None:
         raise UnsupportedError(f"maxnreg={options.maxnreg} is outside 16 ... 255", cure="leave it out, or choose 64 to 255")
 
 
+def _unsupported_arithmetic(op: Operation, kind: Type) -> str | None:
+    if isinstance(kind, FloatType) and kind.width == 8 and op.name.startswith(("arith.", "math.")) and op.name not in _MOVES:
+        return f"{kind} has no arithmetic"
+    return None
+
+
 def _unsupported_type(kind: Type) -> str | None:
     if isinstance(kind, PointerType):
         return _unsupported_type(kind.pointee)
-    if isinstance(kind, FloatType) and kind.width < 16:
-        return f"{kind} has no arithmetic on this backend yet"
     if isinstance(kind, IntegerType) and kind.width not in _INTEGERS:
         return f"integers have 1, 8, 16, 32 or 64 bits, not {kind.width}"
     return None

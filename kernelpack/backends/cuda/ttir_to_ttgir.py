@@ -6,7 +6,7 @@ from kernelpack.analysis.call_graph import CallGraph
 from kernelpack.backends.base import Lowered, Options
 from kernelpack.backends.cuda.architectures import Architecture, architecture_of
 from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
-from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots
+from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots, widen_small_floats
 from kernelpack.backends.cuda.passes.defer_products import defer_products
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
@@ -62,6 +62,7 @@ def _lower(function: Operation, module: Operation, architecture: Architecture, o
     decompose_dots(function)
     if architecture.has_wgmma and function is entry_function(module):  # wgmma does not overlap across calls (ptxas, C7510)
         select_warpgroup_dots(function, options.num_warps)
+    widen_small_floats(function)
     assign_layouts(function, options.num_warps)
     _clean(module)
     remove_conversions(function)

@@ -6,6 +6,7 @@ from kernelpack.backends.cuda.tma import transfer_of
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, operand, operands_called, row, same_as
 from kernelpack.ir.dialects.descriptors import squeezed
+from kernelpack.ir.dialects.tt import multiplies_together
 from kernelpack.ir.types import I32, I64, MemDescType, TensorDescType, TensorType, Type, element_of, shape_of
 
 NAMED_BARRIERS = 8
@@ -55,7 +56,7 @@ def _check_warp_group_dot(op: Operation) -> str | None:
     if not isinstance(a, (TensorType, MemDescType)):
         return f"operand a must be a tile in registers or in shared memory, is {a}"
     (m, k), (k_of_b, n) = shape_of(a)[-2:], shape_of(b)[-2:]
-    fits = k == k_of_b and shape_of(c) == (m, n) and element_of(a) == element_of(b)
+    fits = k == k_of_b and shape_of(c) == (m, n) and multiplies_together(element_of(a), element_of(b))
     return None if fits else f"tiles do not fit: {a} * {b} -> {c}"
 
 
@@ -150,11 +151,13 @@ TTNG = Dialect(
         ),
         # ---- products of warpgroups ----
         # D = A B + C on the tensor cores: A in shared memory or in registers, B in shared memory, C and D in registers. With
-        # isAsync, D may be read, and the buffers written, only behind a warp_group_dot_wait
+        # isAsync, D may be read, and the buffers written, only behind a warp_group_dot_wait. `part` is the range of the summed
+        # dimension that is multiplied, all of it unless it is given
         row(
             "ttng.warp_group_dot",
             "a: any, b: memdesc, c: tensor",
             attributes=[
+                attr("part", "ints", default=None),
                 attr("isAsync", "bool", default=False),
                 attr("inputPrecision", ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"), default="tf32"),
             ],

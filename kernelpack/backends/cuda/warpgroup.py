@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 
 from kernelpack.backends.cuda.memory_layouts import memory_bits
-from kernelpack.ir.types import BF16, F16, F32, I8, I32, MemDescType, Type
+from kernelpack.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, MemDescType, Type
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import SWIZZLES, dim, tma_tile
 from kernelpack.layout.linear import LinearLayout
@@ -40,7 +41,17 @@ INSTRUCTIONS: dict[Type, WarpgroupInstruction] = {
     BF16: WarpgroupInstruction("f32.bf16.bf16", 16, 16, F32, transposes=True),
     F32: WarpgroupInstruction("f32.tf32.tf32", 8, 32, F32),
     I8: WarpgroupInstruction("s32.s8.s8", 32, 8, I32, scales=False),
+    F8E4M3FN: WarpgroupInstruction("f32.e4m3.e4m3", 32, 8, F32),
+    F8E5M2: WarpgroupInstruction("f32.e5m2.e5m2", 32, 8, F32),
 }
+_SMALL_FLOATS = {F8E4M3FN: "e4m3", F8E5M2: "e5m2"}
+
+
+def instruction_of(a: Type, b: Type) -> WarpgroupInstruction | None:
+    """Returns the instruction for operands of two element types; the 8-bit floats can be mixed."""
+    if a != b and a in _SMALL_FLOATS and b in _SMALL_FLOATS:
+        return dataclasses.replace(INSTRUCTIONS[a], types=f"f32.{_SMALL_FLOATS[a]}.{_SMALL_FLOATS[b]}")
+    return INSTRUCTIONS.get(a) if a == b else None
 
 
 @dataclass(frozen=True)

@@ -230,9 +230,14 @@ def _check_combine(op: Operation) -> str | None:
 # ---- matrix products ----
 
 
+def multiplies_together(a: Type, b: Type) -> bool:
+    """Whether a matrix product takes operands of two element types: equal ones, or any two 8-bit floats."""
+    return a == b or (is_float(a) and is_float(b) and bit_width(a) == bit_width(b) == 8)
+
+
 def _check_dot(op: Operation) -> str | None:
     a, b, c = (value.type for value in op.operands)
-    if element_of(a) != element_of(b):
+    if not multiplies_together(element_of(a), element_of(b)):
         return f"a is {element_of(a)}, b is {element_of(b)}"
     if is_float(a) != is_float(c):
         return f"a and b are {element_of(a)}, c is {element_of(c)}"

@@ -16,6 +16,8 @@ from kernelpack.ir.formats import carrier, decode, encode, min_normal, round_to
 from kernelpack.ir.interpret import evaluate
 from kernelpack.ir.types import (
     BF16,
+    F8E4M3FN,
+    F8E5M2,
     F16,
     F32,
     F64,
@@ -38,7 +40,8 @@ from kernelpack.target import Target
 COUNT = 1024
 INTS: tuple[IntegerType, ...] = (I8, I16, I32, I64)
 FLOATS: tuple[FloatType, ...] = (F16, BF16, F32, F64)
-KINDS: tuple[Type, ...] = (*INTS, *FLOATS)
+SMALL_FLOATS: tuple[FloatType, ...] = (F8E4M3FN, F8E5M2)
+KINDS: tuple[Type, ...] = (*INTS, *FLOATS, *SMALL_FLOATS)
 
 _INT_BINARY = (
     "addi", "subi", "muli", "andi", "ori", "xori", "maxsi", "maxui", "minsi", "minui", "divsi", "divui", "remsi", "remui",
@@ -81,8 +84,17 @@ def rows_of(kind: Type) -> Iterator[Row]:
             yield Row("arith.uitofp", (0,), wide)
         if kind in (I32, I64):
             yield Row("tt.mulhiui", (0, 1), kind)
+    elif kind in SMALL_FLOATS:
+        for wide in (*FLOATS, *SMALL_FLOATS):
+            if wide != kind:
+                yield Row("tt.fp_to_fp", (0,), wide)
+        yield Row("math.absf", (0,), kind)
+        yield Row("tt.bitcast", (0,), I8)
     else:
         assert isinstance(kind, FloatType)
+        for small in SMALL_FLOATS:
+            for rounding in ("rtne", "rtz"):
+                yield Row("tt.fp_to_fp", (0,), small, {"rounding": rounding})
         for name in _FLOAT_BINARY:
             yield Row(f"arith.{name}", (0, 1), kind)
         yield Row("arith.divf", (0, 1), kind, ulp={F32: 2, F64: 0}.get(kind, 1))
@@ -197,7 +209,7 @@ def _values(kind: Type, seed: int) -> np.ndarray[Any, Any]:
         edges = [0, 1, -1, 2, -2, 7, low, low + 1, high, high - 1]
         picks = [edges[index] for index in random.integers(0, len(edges), COUNT // 2)]
         return np.array([*picks, *random.integers(low, high, COUNT // 2)], dtype=carrier(kind))
-    edges = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 2.0**-126, 3e38, 65504.0, 0.5, -2.5, 1.5]
+    edges = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 2.0**-126, 3e38, 65504.0, 0.5, -2.5, 1.5, 464.0, 2.0**-10]
     chosen = [edges[index] for index in random.integers(0, len(edges), COUNT // 2)]
     spread = random.standard_normal(COUNT // 2) * 10.0 ** random.integers(-6, 6, COUNT // 2)
     assert is_float(kind)

@@ -229,6 +229,22 @@ def product_of_changing_tile(a, b, out, K, N: tl.constexpr):
 
 
 @kp.jit
+def product_of_small_floats(
+    a, b, out, K, sbk, sbn, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, LIMIT: tl.constexpr, FLIP: tl.constexpr
+):
+    """8-bit floats, b in either order; with FLIP a's elements change their signs on the way, by their bits."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    total = tl.zeros((M, N), tl.float32)
+    for start in range(0, K, BK):
+        x = tl.load(a + m[:, None] * K + start + k[None, :])
+        if FLIP:
+            x = (x.to(tl.int8, bitcast=True) ^ -128).to(x.dtype, bitcast=True)
+        y = tl.load(b + (start + k[:, None]) * sbk + n[None, :] * sbn)
+        total = tl.dot(x, y, total, max_num_imprecise_acc=LIMIT)
+    tl.store(out + m[:, None] * N + n[None, :], total)
+
+
+@kp.jit
 def product_of_small_integers(a, b, out, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, A_IS_SMALL: tl.constexpr):
     """One operand has 8 bits in memory and is widened on the way."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)

@@ -13,6 +13,7 @@ from kernelpack.backends.cuda.lowering.calls import CALLS, begin_function, end_f
 from kernelpack.backends.cuda.lowering.control_flow import CONTROL_FLOW
 from kernelpack.backends.cuda.lowering.dot import DOT
 from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE, lower_elementwise
+from kernelpack.backends.cuda.lowering.fp8 import lower_float_cast
 from kernelpack.backends.cuda.lowering.global_memory import GLOBAL_MEMORY
 from kernelpack.backends.cuda.lowering.mbarrier import MBARRIER
 from kernelpack.backends.cuda.lowering.rearrange import REARRANGE
@@ -31,6 +32,7 @@ from kernelpack.llvm.text import Val, llvm_type
 
 LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
     **dict.fromkeys(ELEMENTWISE, lower_elementwise),
+    "tt.fp_to_fp": lower_float_cast,
     **REARRANGE,
     **CONTROL_FLOW,
     **GLOBAL_MEMORY,

@@ -77,12 +77,13 @@ def convert_float(state: Lowering, value: Val, target: str) -> Val:
     if before == 64 and after == 16:  # one rounding only: LLVM has the double to half conversion, bfloat goes through float
         if target == "half":
             return state.emit.cast("fptrunc", value, target)
-        return _double_to_bfloat(state, value)
+        return state.emit.cast("fptrunc", round_to_odd(state, value), "bfloat")
     return state.emit.cast("fpext" if after > before else "fptrunc", value, target)
 
 
-def _double_to_bfloat(state: Lowering, value: Val) -> Val:
-    """Rounds to odd in float first, so that the second rounding sees whether anything was cut off (Boldo and Melquiond, 2008)."""
+def round_to_odd(state: Lowering, value: Val) -> Val:
+    """Returns a double as a float that is odd where anything was cut off, so that a second rounding is as if it were the only one
+    (Boldo and Melquiond, 2008)."""
     emit = state.emit
     near = emit.cast("fptrunc", value, "float")
     back = emit.cast("fpext", near, "double")
@@ -93,7 +94,7 @@ def _double_to_bfloat(state: Lowering, value: Val) -> Val:
     truncated = emit.select(above, emit.binary("sub", bits, literal(1, "i32")), bits)
     inexact = emit.compare("fcmp", "one", back, value)
     odd = emit.select(inexact, emit.binary("or", truncated, literal(1, "i32")), bits)
-    return emit.cast("fptrunc", emit.cast("bitcast", odd, "float"), "bfloat")
+    return emit.cast("bitcast", odd, "float")
 
 
 def _float_cast(state: Lowering, op: Operation, values: list[Val]) -> Val:

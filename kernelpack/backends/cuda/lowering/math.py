@@ -100,8 +100,14 @@ def _absolute_int(state: Lowering, op: Operation, values: list[Val]) -> Val:
     return state.emit.call(values[0].type, f"llvm.abs.{values[0].type}", [values[0], Val("i1", "false")])
 
 
+def _absolute(state: Lowering, op: Operation, values: list[Val]) -> Val:
+    if values[0].type == "i8":  # the bits of an 8-bit float
+        return state.emit.binary("and", values[0], Val("i8", "127"))
+    return _intrinsic("fabs")(state, op, values)
+
+
 MATH: dict[str, Element] = {
-    "math.absf": _intrinsic("fabs"),
+    "math.absf": _absolute,
     "math.absi": _absolute_int,
     "math.ceil": _intrinsic("ceil"),
     "math.floor": _intrinsic("floor"),

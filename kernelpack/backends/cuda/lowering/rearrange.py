@@ -7,7 +7,8 @@ from collections.abc import Callable
 from kernelpack.backends.cuda.lowering.linear_code import apply_linear, i32, thread_bases
 from kernelpack.backends.cuda.lowering.state import Lowering, register_type
 from kernelpack.ir.core import Operation
-from kernelpack.ir.types import TensorType, shape_of
+from kernelpack.ir.formats import encode, round_to
+from kernelpack.ir.types import FloatType, TensorType, element_of, shape_of
 from kernelpack.layout.convert import Move, plan_conversion
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import HARDWARE
@@ -17,7 +18,10 @@ from kernelpack.llvm.text import Val, literal
 
 def _constant(state: Lowering, op: Operation) -> None:
     count = layout_of(op.result).in_size("register") if isinstance(op.result.type, TensorType) else 1
-    state[op.result] = [literal(op.attributes["value"], register_type(op.result.type))] * count
+    value, element = op.attributes["value"], element_of(op.result.type)
+    if isinstance(element, FloatType) and element.width == 8:  # in registers as its bits
+        value = int(encode(round_to(value, element), element))
+    state[op.result] = [literal(value, register_type(element))] * count
 
 
 def _make_range(state: Lowering, op: Operation) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from kernelpack.backends.cuda.lowering.linear_code import I32, apply_linear, i32
 from kernelpack.backends.cuda.lowering.state import Lowering
 from kernelpack.backends.cuda.warpgroup import (
-    INSTRUCTIONS,
     MOST_COLUMNS,
     ROWS,
     WARPS,
     OperandTile,
     WarpgroupInstruction,
+    instruction_of,
     tile_of,
 )
 from kernelpack.errors import CompilationError
@@ -74,7 +74,8 @@ def _fence(state: Lowering, words: Sequence[Val]) -> list[Val]:
 
 def _warp_group_dot(state: Lowering, op: Operation) -> None:
     a, b, c = op.operands
-    instruction = INSTRUCTIONS[element_of(a.type)]
+    instruction = instruction_of(element_of(a.type), element_of(b.type))
+    assert instruction is not None
     layout = layout_of(op.result)
     places = layout.images("register")
     initial = None if _is_zero(c) else state[c]
@@ -93,14 +94,15 @@ def _warp_group_dot(state: Lowering, op: Operation) -> None:
     registers: dict[Basis, Val | None] = {place: None if initial is None else next(fenced) for place in places}
     for words in rows.values():
         words[:] = [next(fenced) for _ in words]
-    depth = shape_of(a.type)[-1]
+    first, end = attribute(op, "part") or (0, shape_of(a.type)[-1])
     for m in sorted({place[0] - place[0] % ROWS for place in places}):
         for n in range(0, columns, width):
             held = [place for place in places if place[0] // ROWS * ROWS == m and n <= place[1] < n + width]
             held.sort(key=lambda place: (place[1] // 8, place[0] % 16, place[1]))
             total = [registers[place] for place in held]
-            for k in range(0, depth, instruction.k):
-                total = _issue(state, instruction, width, left.at(m, k), right.at(n, k), total, transposed, bool(k))
+            for k in range(first, end, instruction.k):
+                started = k > first
+                total = _issue(state, instruction, width, left.at(m, k), right.at(n, k), total, transposed, started)
             registers.update(zip(held, total, strict=True))
     state.asm("void", "wgmma.commit_group.sync.aligned;", "~{memory}", [], sync=True)
     result = [register for place in places if (register := registers[place]) is not None]

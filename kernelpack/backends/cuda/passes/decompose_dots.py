@@ -1,11 +1,13 @@
-"""Rewrites dots that no instruction computes as they stand into ones that do: 16-bit accumulators, and float32 in three tf32 steps."""
+"""Rewrites dots that no instruction computes as they stand into ones that do: 16-bit accumulators, and float32 in three tf32 steps; 8-bit floats
+as halves."""
 
 from __future__ import annotations
 
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.types import BF16, F16, F32, I32, element_of, with_element
+from kernelpack.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I32, element_of, with_element
 
+SMALL_FLOATS = (F8E4M3FN, F8E5M2)
 _TF32_BITS = -8192
 """Sign, exponent and the ten upper bits of the fraction: 0xFFFFE000."""
 _PARTS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 3}
@@ -18,6 +20,15 @@ def decompose_dots(function: Operation) -> None:
             op = _widen_accumulator(op)
         if op.name == "tt.dot" and attribute(op, "input_precision") in _PARTS:
             _split(op)
+
+
+def widen_small_floats(function: Operation) -> None:
+    """Multiplies 8-bit floats as halves, which hold them exactly, in a ttir function: only wgmma has them as they are."""
+    for op in list(function.walk()):
+        if op.name == "tt.dot" and element_of(op.operands[0].type) in SMALL_FLOATS:
+            build = Builder.before(op)
+            for index, value in enumerate(op.operands[:2]):
+                op.set_operand(index, build.value("tt.fp_to_fp", [value], None, with_element(value.type, F16)))
 
 
 def _widen_accumulator(op: Operation) -> Operation:

@@ -16,10 +16,10 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.memory_layouts import access_order, memory_bits
 from kernelpack.backends.cuda.passes.materialize import behind
 from kernelpack.backends.cuda.tensor_core import warpgroups_over_dot
-from kernelpack.backends.cuda.warpgroup import INSTRUCTIONS, ROWS, WARPS, operand_tile
+from kernelpack.backends.cuda.warpgroup import ROWS, WARPS, instruction_of, operand_tile
 from kernelpack.ir.core import Block, Builder, Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition
-from kernelpack.ir.types import F32, MemDescType, TensorType, bit_width, element_of, shape_of
+from kernelpack.ir.types import F32, FloatType, MemDescType, TensorType, bit_width, element_of, shape_of
 from kernelpack.layout.encoding import SharedEncoding, tma_encoding
 from kernelpack.layout.families import LANES
 from kernelpack.layout.transfer import permute_dims
@@ -66,9 +66,17 @@ class _Selector:
         if left is not None:
             a = self._buffer(a, left)
         b = self._buffer(b, right)
-        precision = {"inputPrecision": attribute(dot, "input_precision")}
-        result = Builder.before(dot).value("ttng.warp_group_dot", [a, b, c], precision)
-        dot.replace_with(result)
+        attributes = {"inputPrecision": attribute(dot, "input_precision")}
+        build, depth = Builder.before(dot), shape_of(dot.operands[0].type)[1]
+        limit = most_on_tensor_core(dot)
+        if limit is None:
+            dot.replace_with(build.value("ttng.warp_group_dot", [a, b, c], attributes))
+            return
+        for first in range(0, depth, limit):
+            zero = build.constant(0.0, c.type)
+            part = build.value("ttng.warp_group_dot", [a, b, zero], {**attributes, "part": (first, min(depth, first + limit))})
+            c = build.value("arith.addf", [c, part])
+        dot.replace_with(c)
 
     def _encoding(self, value: Value, k_axis: int) -> SharedEncoding | None:
         """Returns how an operand lies in shared memory; None where wgmma could not read it so."""
@@ -77,8 +85,14 @@ class _Selector:
         order = self._order(value)
         if order is None:  # computed: along the summed dimension
             order = (k_axis, 1 - k_axis)
-        encoding = tma_encoding(kind.shape, memory_bits(kind), order)
-        return encoding if operand_tile(encoding.layout, memory_bits(kind), k_axis) is not None else None
+        bits = memory_bits(kind)
+        # 8-bit floats have no other instruction: where wgmma cannot read a tile as it lies, it is turned on its way
+        along_k = [(k_axis, 1 - k_axis)] if isinstance(kind.element, FloatType) and bits == 8 else []
+        for wanted in (order, *along_k):
+            encoding = tma_encoding(kind.shape, bits, wanted)
+            if operand_tile(encoding.layout, bits, k_axis) is not None:
+                return encoding
+        return None
 
     def _order(self, value: Value) -> tuple[int, ...] | None:
         """Returns the order of a tile in the memory that it is loaded from, seen through what keeps elements in place."""
@@ -120,8 +134,8 @@ class _Selector:
 def fits_warpgroups(dot: Operation, num_warps: int) -> bool:
     """Whether wgmma can compute a dot, its operands' places in memory aside."""
     a, b, c = (value.type for value in dot.operands)
-    instruction = INSTRUCTIONS.get(element_of(a))
-    if instruction is None or element_of(a) != element_of(b) or element_of(c) != instruction.accumulator:
+    instruction = instruction_of(element_of(a), element_of(b))
+    if instruction is None or element_of(c) != instruction.accumulator:
         return False
     if element_of(a) == F32 and attribute(dot, "input_precision") != "tf32":
         return False
@@ -130,6 +144,20 @@ def fits_warpgroups(dot: Operation, num_warps: int) -> bool:
     m, n = shape_of(c)
     columns = warpgroups_over_dot((m, n), num_warps)[1]
     return m >= ROWS and n // columns >= 8 and m * n // (num_warps * LANES) <= MOST_REGISTERS
+
+
+def most_on_tensor_core(dot: Operation) -> int | None:
+    """Returns how many products the tensor core may sum before the sum is added to the float32 result; None for all.
+
+    Sums of 8-bit floats keep about 14 bits there, which a kernel can limit (max_num_imprecise_acc).
+    """
+    a, b = (value.type for value in dot.operands[:2])
+    instruction = instruction_of(element_of(a), element_of(b))
+    assert instruction is not None
+    limit: int = attribute(dot, "max_num_imprecise_acc")
+    if not isinstance(element_of(a), FloatType) or instruction.bits != 8 or limit > shape_of(a)[1]:
+        return None
+    return max(instruction.k, limit // instruction.k * instruction.k)
 
 
 def registers_of(dot: Operation, num_warps: int) -> int:

@@ -1,0 +1,116 @@
+"""Conversions of 8-bit floats, which lie in registers as their bits: by the hardware in pairs where it has them, by integer arithmetic
+elsewhere.
+
+Narrowing takes what is too large, infinities too, to the largest finite value (PTX ISA, cvt.satfinite).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelpack.backends.cuda.lowering.elementwise import convert_float, lower_elementwise, round_to_odd
+from kernelpack.backends.cuda.lowering.linear_code import i32
+from kernelpack.backends.cuda.lowering.state import Lowering, register_type
+from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import attribute
+from kernelpack.ir.formats import max_finite
+from kernelpack.ir.types import F8E5M2, FloatType, bit_width, element_of
+from kernelpack.llvm.text import Val, literal
+
+_PAIRS = {"f8E4M3FN": "e4m3x2", "f8E5M2": "e5m2x2"}
+"""How the instructions call a pair."""
+_F32_BIAS, _F32_MANTISSA = 127, 23
+
+
+def lower_float_cast(state: Lowering, op: Operation) -> None:
+    """Lowers tt.fp_to_fp for all floats."""
+    before, after = element_of(op.operands[0].type), element_of(op.result.type)
+    assert isinstance(before, FloatType)
+    assert isinstance(after, FloatType)
+    if bit_width(before) > 8 and bit_width(after) > 8:
+        lower_elementwise(state, op)
+        return
+    registers = state[op.operands[0]]
+    if bit_width(before) == 8:
+        halves = _widen(state, registers, before)
+        if bit_width(after) == 8:
+            state[op.result] = narrow(state, [convert_float(state, half, "float") for half in halves], after, "rtne")
+        else:
+            state[op.result] = [convert_float(state, half, register_type(after)) for half in halves]
+        return
+    rounding = attribute(op, "rounding")
+    floats = [round_to_odd(state, x) if x.type == "double" else convert_float(state, x, "float") for x in registers]
+    state[op.result] = narrow(state, floats, after, rounding)
+
+
+def _widen(state: Lowering, registers: Sequence[Val], kind: FloatType) -> list[Val]:
+    """Returns 8-bit floats as halves, which hold them all."""
+    emit = state.emit
+    if kind == F8E5M2:  # the upper byte of a half
+        wide = [emit.binary("shl", emit.cast("zext", bits, "i16"), Val("i16", "8")) for bits in registers]
+        return [emit.cast("bitcast", bits, "half") for bits in wide]
+    if not state.architecture.has_fp8_conversions:
+        return [_widen_e4m3(state, bits) for bits in registers]
+    found: list[Val] = []
+    for pair in _pairs(registers):
+        word = state.pack(pair, "i16")
+        vector = emit.call("<2 x half>", f"llvm.nvvm.{_PAIRS[kind.name]}.to.f16x2.rn", [word])
+        found += [emit.extract(vector, index) for index in range(2)]
+    return found[: len(registers)]
+
+
+def _widen_e4m3(state: Lowering, bits: Val) -> Val:
+    """The fields of a half, whose exponent is then too small by 8; subnormal numbers come out right too."""
+    emit = state.emit
+    wide = emit.cast("zext", bits, "i16")
+    magnitude = emit.binary("and", wide, Val("i16", "127"))
+    fields = emit.cast("bitcast", emit.binary("shl", magnitude, Val("i16", "7")), "half")
+    scaled = emit.binary("fmul", fields, literal(256.0, "half"))
+    is_nan = emit.compare("icmp", "eq", magnitude, Val("i16", "127"))
+    value = emit.cast("bitcast", emit.select(is_nan, literal(float("nan"), "half"), scaled), "i16")
+    sign = emit.binary("shl", emit.binary("and", wide, Val("i16", "128")), Val("i16", "8"))
+    return emit.cast("bitcast", emit.binary("or", value, sign), "half")
+
+
+def narrow(state: Lowering, registers: Sequence[Val], kind: FloatType, rounding: str) -> list[Val]:
+    """Returns float32 registers as 8-bit floats."""
+    if not state.architecture.has_fp8_conversions or rounding != "rtne":
+        return [_narrow_by_integers(state, value, kind, rounding) for value in registers]
+    found: list[Val] = []
+    for low, high in _pairs(registers):  # the first operand becomes the upper half
+        word = state.emit.call("i16", f"llvm.nvvm.ff.to.{_PAIRS[kind.name]}.rn", [high, low])
+        found += state.unpack(word, "i8", 2)
+    return found[: len(registers)]
+
+
+def _narrow_by_integers(state: Lowering, value: Val, kind: FloatType, rounding: str) -> Val:
+    emit = state.emit
+    cut = _F32_MANTISSA - kind.mantissa
+    bias = (1 << kind.exponent - 1) - 1
+    bits = emit.cast("bitcast", value, "i32")
+    sign = emit.binary("and", emit.binary("lshr", bits, i32(24)), i32(128))
+    magnitude = emit.call("float", "llvm.fabs.f32", [value])
+    bounded = emit.call("float", "llvm.minnum.f32", [magnitude, literal(max_finite(kind), "float")])
+    # normal numbers: round the bits that are cut off into the rest, then move the exponent
+    whole = emit.cast("bitcast", bounded, "i32")
+    if rounding == "rtne":
+        odd = emit.binary("and", emit.binary("lshr", whole, i32(cut)), i32(1))
+        whole = emit.binary("add", emit.binary("add", whole, i32((1 << cut - 1) - 1)), odd)
+    normal = emit.binary("sub", emit.binary("lshr", whole, i32(cut)), i32(_F32_BIAS - bias << kind.mantissa))
+    # subnormal ones are whole multiples of the smallest: of one when added to a number whose last place that is
+    quantum = 2.0 ** (1 - bias - kind.mantissa)
+    if rounding == "rtne":
+        magic = quantum * 2.0**_F32_MANTISSA
+        added = emit.cast("bitcast", emit.binary("fadd", bounded, literal(magic, "float")), "i32")
+        subnormal = emit.binary("and", added, i32((1 << _F32_MANTISSA) - 1))
+    else:
+        subnormal = emit.cast("fptoui", emit.binary("fmul", bounded, literal(1 / quantum, "float")), "i32")
+    is_small = emit.compare("fcmp", "olt", bounded, literal(2.0 ** (1 - bias), "float"))
+    result = emit.select(is_small, subnormal, normal)
+    is_nan = emit.compare("fcmp", "uno", value, value)
+    return emit.cast("trunc", emit.binary("or", emit.select(is_nan, i32(127), result), sign), "i8")
+
+
+def _pairs(registers: Sequence[Val]) -> list[tuple[Val, Val]]:
+    """Returns neighbours; the last one without a neighbour is its own."""
+    return [(registers[at], registers[min(at + 1, len(registers) - 1)]) for at in range(0, len(registers), 2)]
