@@ -12,6 +12,7 @@ import kernelpack
 from kernelpack import knobs
 from kernelpack.backends.base import CSRC, Backend, backend_of
 from kernelpack.errors import BuildError, PackError, SchemaError
+from kernelpack.opgen.c_entries import c_files
 from kernelpack.opgen.compile import ProgressCallback, compile_variants
 from kernelpack.opgen.emit import LibraryPlan, library_files
 from kernelpack.opgen.op import Op
@@ -186,7 +187,7 @@ def _write(built: Built, library: LibraryPlan, plan: Plan) -> None:
     """Writes packs, lock file, C++ and Python; removes those of variants and ops that no longer exist."""
     wanted: dict[Path, str] = {built.directory / "ops.lock": lock_text(built.packs)}
     wanted |= {built.directory / "packs" / pack.file_name: str(pack) for pack in built.packs}
-    wanted |= {built.directory / "cpp" / name: text for name, text in library_files(library).items()}
+    wanted |= {built.directory / "cpp" / name: text for name, text in (library_files(library) | c_files(library)).items()}
     wanted |= {built.directory / name: text for name, text in package_files(library).items()}
     for path, text in wanted.items():
         write_if_changed(path, text)
@@ -226,7 +227,7 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     name = built.namespace
     exports = {
         "ops": [f"kernelpack_namespace_{name}", f"{name}_load_error", f"{name}_warmup", f"{name}_last_error"],
-        "kernels": [f"{name}_find_kernel", f"{name}_launch_kernel", f"{name}_kernels_error"],
+        "kernels": [f"{name}_{what}" for what in ("find_kernel", "launch_*", "load_kernels", "target", "kernels_error")],
     }
     scripts = {key: folder / f"{key}.exports" for key in exports}
     for key, script in scripts.items():

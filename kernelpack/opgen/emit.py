@@ -59,8 +59,6 @@ def library_files(library: LibraryPlan) -> dict[str, str]:
         namespace=library.namespace,
         arrays="\n".join(f"extern kernelpack::Kernel {backend.name}[];" for backend in library.backends),
     )
-    files[f"{library.namespace}_kernels.h"] = fill("kernels_c.h.in", version=library.version, namespace=library.namespace)
-    files["kernels_c.cpp"] = _kernels_c_file(library)
     for backend in library.backends:
         packs = library.packs_of(backend)
         write = object_kernels if backend.image_kind == "object" else base64_kernels
@@ -279,7 +277,6 @@ def library_file(library: LibraryPlan) -> str:
         name = plan.host.name
         declarations.append(f"const kp::OpConstructor& {name}_constructor();\nextern const kp::OpEntry {name}_entries[];")
         entries += [f"    {name}_entries[{index}]," for index in range(count)]
-    includes = sorted({f'#include "{_header(backend)}"' for backend in library.backends})
     for backend in library.backends:
         targets = library.targets[backend.name]
         backends.append(
@@ -304,29 +301,10 @@ def library_file(library: LibraryPlan) -> str:
         op_count=len(library.ops),
         backend_count=len(library.backends),
     )
-    return text.replace('#include "kernels.h"\n', "\n".join(['#include "kernels.h"', *includes]) + "\n", 1)
+    includes = "\n".join(['#include "kernels.h"', *launcher_includes(library.backends)])
+    return text.replace('#include "kernels.h"', includes, 1)
 
 
-def _header(backend: Backend) -> str:
-    """Returns how generated code includes a backend's launcher: by file name, from the folder the build adds."""
-    return backend.launcher_header.name
-
-
-def _kernels_c_file(library: LibraryPlan) -> str:
-    targets, rows = [], []
-    for backend in library.backends:
-        names = library.targets[backend.name]
-        targets.append(
-            f"const char* const k{backend.name}Targets[] = {{{', '.join(quoted(str(target)) for target in names)}}};"
-        )
-        count = len(library.packs_of(backend))
-        array = f"{library.namespace}_kernels::{backend.name}"
-        rows.append(f"    {{&{backend.launcher}, {array}, {count}, k{backend.name}Targets, {len(names)}}},")
-    return fill(
-        "kernels_c.cpp.in",
-        version=library.version,
-        namespace=library.namespace,
-        includes="\n".join(sorted({f'#include "{_header(backend)}"' for backend in library.backends})),
-        targets="\n".join(targets),
-        backends="\n".join(rows),
-    )
+def launcher_includes(backends: Sequence[Backend]) -> list[str]:
+    """Returns how generated code includes the backends' launchers: by file name, from the folders the build adds."""
+    return sorted({f'#include "{backend.launcher_header.name}"' for backend in backends})

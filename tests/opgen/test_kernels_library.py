@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernelpack.opgen.build import Built
+from kernelpack.target import Target
 
 HOST = r"""
 #include <stdio.h>
@@ -107,6 +109,28 @@ def test_errors_reach_c_as_text(host: Path, sample_built: Built, tmp_path: Path)
         f"the CUDA driver cannot be opened: {tmp_path}/libcuda.so.1: cannot open shared object file: No such file or directory",
         "  to fix: install the NVIDIA driver on this machine, or set KERNELPACK_LIBCUDA to its libcuda.so.1",
     ]
+
+
+def test_entry_points_of_kernels_check_what_their_code_assumes(sample_built: Built) -> None:
+    """By ctypes, as any language that calls C would: a misaligned pointer is refused before the driver is even opened."""
+    library = ctypes.CDLL(str(sample_built.kernels_library))
+    library.sample_kernels_error.restype = library.sample_target.restype = ctypes.c_char_p
+    grid = (0, None, *map(ctypes.c_int64, (1, 1, 1)))
+    x, out = (ctypes.c_float * 64)(*range(64)), (ctypes.c_float * 64)()
+    target = library.sample_target(b"cpu", 0).decode()
+    assert target in {str(pack.target) for pack in sample_built.packs}
+    negate = library[f"sample_launch_scale_kernel_f32_none_NEGATE1_any_{Target.parse(target).slug}"]
+    assert negate(*grid, x, out, 60, ctypes.c_float(3)) == 0
+    assert list(out) == [-3.0 * i for i in range(60)] + [0.0] * 4
+    aligned = library.sample_launch_scale_kernel_f32_none_NEGATE1_aligned_cuda_sm_90a
+    assert aligned(*grid, ctypes.c_void_p(4096), ctypes.c_void_p(4100), 64, ctypes.c_float(3)) == 1
+    assert library.sample_kernels_error().decode().splitlines() == [
+        "scale_kernel-f32-none-NEGATE1.aligned assumes out % 16 == 0, which does not hold",
+        "  to fix: launch scale_kernel-f32-none-NEGATE1.any, which assumes nothing",
+    ]
+    assert library.sample_load_kernels(b"scale_", b"cpu", 0) == 0
+    assert library.sample_load_kernels(b"absent", b"cpu", 0) == 1
+    assert library.sample_kernels_error().decode() == f"no kernel's name begins with absent for {target}"
 
 
 def python(code: str, *arguments: object, **environment: str) -> str:
