@@ -11,10 +11,7 @@ void shim_failed(const char* doing) {
   throw Error(std::string("torch failed while ") + doing);
 }
 
-int Backend::target(const OpInfo& op, int device, bool products) {
-  std::atomic<int>* known = device >= 0 && device < kMaxTensors ? &chosen[device][products] : nullptr;
-  const int before = known != nullptr ? known->load(std::memory_order_relaxed) : 0;
-  if (before > 0) return before - 1;
+int Backend::choose_target(const OpInfo& op, int device, bool products) {
   const int found = launcher->choose(targets, target_count, device, products);
   if (found < 0) {
     const std::string wanted = launcher->describe(device);
@@ -22,22 +19,20 @@ int Backend::target(const OpInfo& op, int device, bool products) {
     for (int i = 0; i < target_count; ++i) message += std::string(i ? ", " : "") + targets[i];
     throw Error(message + "\n  to fix: " + op.build + " --target " + wanted);
   }
-  if (known != nullptr) known->store(found + 1, std::memory_order_relaxed);
+  if (place(device) < kMaxDevices) chosen[place(device)][products].store(found + 1, std::memory_order_relaxed);
   return found;
 }
 
-Call::~Call() {
-  for (int i = 0; i < owned_count_; ++i) {
-    if (owned_[i] != nullptr) aoti_torch_delete_tensor_object(owned_[i]);
-  }
+void* Backend::find_current_stream(int device) {
+  const CurrentStream found = launcher->current_stream != nullptr ? launcher->current_stream : torch_stream(device_type());
+  stream.store(found, std::memory_order_relaxed);
+  return found(device);
 }
 
-int Call::dtype_axis(const Tensor& x, std::initializer_list<DType> built) const {
-  const DType found = x.defined() ? x.dtype() : DType::none;
+void Call::dtype_not_built(const Tensor& x, std::initializer_list<DType> built) const {
   int index = 0;
   std::string names;
   for (DType dtype : built) {
-    if (dtype == found) return index;
     if (names.find(name_of(dtype)) == std::string::npos || dtype == DType::none) {
       names += (index ? std::string(", ") : std::string()) + name_of(dtype);
     }
@@ -48,8 +43,7 @@ int Call::dtype_axis(const Tensor& x, std::initializer_list<DType> built) const 
        ".to(...), or add torch.", x.dtype_name(), " to variants[\"", x.name(), "\"] at ", op_.place, " and run: ", op_.build);
 }
 
-void Call::check_same_dtype(const Tensor& x, const Tensor& other) const {
-  if (x.defined() && x.dtype() == other.dtype()) return;
+void Call::dtypes_differ(const Tensor& x, const Tensor& other) const {
   fail(x.name(), " has dtype ", x.dtype_name(), ", ", other.name(), " has ", other.dtype_name(),
        "\n  to fix: convert one of them with ", x.name(), ".to(...)");
 }
@@ -70,7 +64,7 @@ int Call::value_axis(const char* kernel, const char* name, int64_t value, const 
        value, " to variants[\"", name, "\"] at ", op_.place, " and run: ", op_.build);
 }
 
-void Call::check_tensors(std::initializer_list<Tensor> tensors) {
+void Call::check_devices(Tensors tensors) {
   const Tensor* first = nullptr;
   for (const Tensor& x : tensors) {
     if (!x.defined()) continue;
@@ -87,14 +81,17 @@ void Call::check_tensors(std::initializer_list<Tensor> tensors) {
            "\n  to fix: move all tensors to one device");
     }
   }
+}
+
+void Call::check_given_apart(Tensors tensors) const {
   for (int i = 0; i < given_count_; ++i) {
-    for (const Tensor& x : tensors) check_apart(given_[i], x);
-    for (int j = 0; j < i; ++j) check_apart(given_[i], given_[j]);
+    for (const Tensor& x : tensors) check_apart(given(i), x);
+    for (int j = 0; j < i; ++j) check_apart(given(i), given(j));
   }
 }
 
 void Call::check_apart(const Tensor& given, const Tensor& other) const {
-  if (!other.defined() || given.numel() == 0 || other.numel() == 0) return;
+  if (!given.defined() || !other.defined() || given.numel() == 0 || other.numel() == 0) return;
   const auto bytes = [](const Tensor& x) {  // from the first element to the last; a view may skip some in between
     int64_t last = 0;
     for (int64_t i = 0; i < x.dim(); ++i) last += (x.size(i) - 1) * x.stride(i);
@@ -133,9 +130,9 @@ Tensor Call::empty_strided(const char* name, int output, const Ints& shape, cons
   for (int64_t extent : shape) {
     if (extent < 0) fail(name, " would have the negative size ", extent);
   }
-  if (output >= 0 && given_[output].defined()) {
-    check_given(given_[output], shape, strides, dtype, device);
-    return given_[output];
+  if (output >= 0 && output < given_count_) {
+    check_given(given(output), shape, strides, dtype, device);
+    return given(output);
   }
   if (owned_count_ == kMaxTensors) fail("a call uses more than ", int64_t{kMaxTensors}, " tensors");
   AtenTensorHandle handle = nullptr;
@@ -143,16 +140,9 @@ Tensor Call::empty_strided(const char* name, int output, const Ints& shape, cons
                                                        device.type, device.index, &handle);
   if (code != 0) fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device);
   own(handle);
-  const Tensor made(handle, name);
-  if (device.type == aoti_torch_device_type_cpu()) prefer_huge_pages(made.data(), made.numel() * made.element_size());
+  const Tensor made(handle, name, shape.size(), dtype, device);
+  if (device.type == aoti_torch_device_type_cpu()) prefer_huge_pages(made.data(), product(shape) * made.element_size());
   return made;
-}
-
-void Call::give_result(StableIValue* stack, int index, const Tensor& tensor) {
-  for (int i = 0; i < owned_count_; ++i) {
-    if (owned_[i] == tensor.handle()) owned_[i] = nullptr;
-  }
-  stack[index] = reinterpret_cast<StableIValue>(tensor.handle());
 }
 
 const Variant& Call::choose(const LaunchSite& site, int point, uint64_t facts) const {
@@ -169,10 +159,7 @@ void Call::launch(const Variant& variant, const Grid& grid, void* slots) const {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   void* params[kMaxTensors * 2];
   for (int i = 0; i < variant.parameter_count; ++i) params[i] = static_cast<char*>(slots) + 8 * variant.parameters[i];
-  const DeviceScope device(device_);
-  const Launcher& launcher = *backend_.launcher;
-  void* stream = launcher.current_stream != nullptr ? launcher.current_stream(device_.index) : current_stream(device_);
-  launcher.launch(*variant.kernel, device_.index, stream, grid, params);
+  backend_.launcher->launch(*variant.kernel, device_.index, backend_.current_stream(device_.index), grid, params);
 }
 
 }  // namespace kernelpack

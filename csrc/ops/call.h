@@ -3,16 +3,20 @@
 
 #include <torch/csrc/stable/c/shim.h>
 
+#include <functional>
+#include <new>
 #include <optional>
 #include <string>
 
 #include "kernels/table.h"
+#include "ops/stream.h"
 #include "ops/tensor.h"
 
 namespace kernelpack {
 
 constexpr int kMaxOutputs = 8;
 constexpr int kMaxTensors = 64;  // arguments and allocations of one call
+constexpr int kMaxDevices = 64;
 
 // What errors say about an op and how to build more of it.
 struct OpInfo {
@@ -27,12 +31,28 @@ struct Backend {
   const char* const* targets;
   int target_count;
   int32_t (*device_type)();  // torch's number of the devices it serves
-  // The target chosen for each device, for kernels without and with products, plus 1; 0: not asked yet.
-  std::atomic<int> chosen[kMaxTensors][2];
+  // The target chosen for each device, for kernels without and with products, plus 1; 0: not asked yet. The last is asked anew.
+  std::atomic<int> chosen[kMaxDevices + 1][2];
+  // Where the backend's launches go; nullptr: not asked yet.
+  std::atomic<CurrentStream> stream{nullptr};
 
   // Returns the index of the target whose kernels run best on a device; `products`: they multiply matrices. Throws Error if
   // none runs.
-  int target(const OpInfo& op, int device, bool products);
+  int target(const OpInfo& op, int device, bool products) {
+    const int known = chosen[place(device)][products].load(std::memory_order_relaxed);
+    return known > 0 ? known - 1 : choose_target(op, device, products);
+  }
+  // Returns what the launcher takes as stream of a device. Throws Error.
+  void* current_stream(int device) {
+    const CurrentStream known = stream.load(std::memory_order_relaxed);
+    return known != nullptr ? known(device) : find_current_stream(device);
+  }
+
+ private:
+  // torch says -1 for the only device of a type, the CPU
+  static int place(int device) { return device < 0 ? 0 : device < kMaxDevices ? device : kMaxDevices; }
+  int choose_target(const OpInfo& op, int device, bool products);
+  void* find_current_stream(int device);
 };
 
 // A launch in a host function: where its variants are, for each target of each backend.
@@ -49,10 +69,17 @@ class OpError : public Error {
   using Error::Error;
 };
 
+// The tensors of a call, by reference.
+using Tensors = std::initializer_list<std::reference_wrapper<const Tensor>>;
+
 class Call {
  public:
   Call(const OpInfo& op, Backend& backend, int backend_index) : op_(op), backend_(backend), backend_index_(backend_index) {}
-  ~Call();
+  ~Call() {
+    for (int i = 0; i < owned_count_; ++i) {
+      if (owned_[i] != nullptr) aoti_torch_delete_tensor_object(owned_[i]);
+    }
+  }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
@@ -72,7 +99,7 @@ class Call {
   AtenTensorHandle own(AtenTensorHandle handle) { return owned_[owned_count_++] = handle; }
   // The tensor that result `index` is written to, for calls of the .out overload.
   void give_output(int index, const Tensor& tensor) {
-    given_[index] = tensor;
+    new (given_memory_ + index * sizeof(Tensor)) Tensor(tensor);
     given_count_ = index + 1;
   }
 
@@ -83,13 +110,25 @@ class Call {
   }
 
   // Returns which of the dtypes that were built a tensor has; DType::none stands for an absent one. Throws Error.
-  int dtype_axis(const Tensor& x, std::initializer_list<DType> built) const;
-  void check_same_dtype(const Tensor& x, const Tensor& other) const;
+  int dtype_axis(const Tensor& x, std::initializer_list<DType> built) const {
+    int index = 0;
+    for (DType dtype : built) {
+      if (dtype == x.dtype()) return index;
+      ++index;
+    }
+    dtype_not_built(x, built);
+  }
+  void check_same_dtype(const Tensor& x, const Tensor& other) const {
+    if (!x.defined() || x.dtype() != other.dtype()) dtypes_differ(x, other);
+  }
   // Returns which of the built values a constexpr has. Throws Error.
   int value_axis(const char* kernel, const char* name, int64_t value, const int64_t* built, int count) const;
   // All tensors that are there must be on one device, which the call then runs on, and the given outputs must lie apart
   // from them and from each other: a kernel may read an argument after it has begun to write. Throws Error.
-  void check_tensors(std::initializer_list<Tensor> tensors);
+  void check_tensors(Tensors tensors) {
+    check_devices(tensors);
+    if (given_count_ > 0) check_given_apart(tensors);
+  }
   // A tensor that the op writes to must not repeat elements.
   void check_writable(const Tensor& x) const;
 
@@ -100,7 +139,12 @@ class Call {
     return empty_strided(name, output, shape, contiguous_strides(shape), dtype, device);
   }
   // Hands result `index` over to torch.
-  void give_result(StableIValue* stack, int index, const Tensor& tensor);
+  void give_result(StableIValue* stack, int index, const Tensor& tensor) {
+    for (int i = 0; i < owned_count_; ++i) {
+      if (owned_[i] == tensor.handle()) owned_[i] = nullptr;
+    }
+    stack[index] = reinterpret_cast<StableIValue>(tensor.handle());
+  }
 
   // -- launches
   int device_index() const { return device_.index; }
@@ -108,6 +152,11 @@ class Call {
   void launch(const Variant& variant, const Grid& grid, void* slots) const;
 
  private:
+  [[noreturn]] void dtype_not_built(const Tensor& x, std::initializer_list<DType> built) const;
+  [[noreturn]] void dtypes_differ(const Tensor& x, const Tensor& other) const;
+  void check_devices(Tensors tensors);
+  void check_given_apart(Tensors tensors) const;
+  const Tensor& given(int index) const { return reinterpret_cast<const Tensor*>(given_memory_)[index]; }
   void check_apart(const Tensor& given, const Tensor& other) const;
   void check_given(const Tensor& given, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const;
 
@@ -115,10 +164,11 @@ class Call {
   Backend& backend_;
   int backend_index_;
   Device device_{};
-  AtenTensorHandle owned_[kMaxTensors];
+  // Only what is used of these is ever written: clearing them would take longer than the call's other steps.
   int owned_count_ = 0;
-  Tensor given_[kMaxOutputs];
   int given_count_ = 0;
+  AtenTensorHandle owned_[kMaxTensors];
+  alignas(Tensor) unsigned char given_memory_[kMaxOutputs * sizeof(Tensor)];
 };
 
 // The values of a launch's run-time parameters, each in its natural C type in a slot of 8 bytes. Checks what is narrow.

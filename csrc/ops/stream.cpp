@@ -21,35 +21,35 @@ void run(void* /*context*/, int64_t count, void (*body)(int64_t, int64_t, void*)
 
 const ParallelFor kTorchThreads = {num_threads, run, nullptr};
 
-using CurrentStream = AOTITorchError (*)(int32_t device, void** stream);
-
 // Lives in libtorch_cuda, which this library does not link to: a torch without CUDA loads it too.
-CurrentStream find_current_stream() {
-  void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
-  return library == nullptr ? nullptr : reinterpret_cast<CurrentStream>(dlsym(library, "aoti_torch_get_current_cuda_stream"));
+AOTITorchError (*current_cuda_stream)(int32_t device, void** stream) = nullptr;
+
+void* threads_of_torch(int /*device*/) {
+  return const_cast<ParallelFor*>(&kTorchThreads);
+}
+
+void* cuda_stream(int device) {
+  void* stream = nullptr;
+  shim(current_cuda_stream(device, &stream), "looking for the current CUDA stream");
+  return stream;
 }
 
 }  // namespace
 
-void* current_stream(const Device& device) {
-  if (!device.is_cuda()) return const_cast<ParallelFor*>(&kTorchThreads);
-  static const CurrentStream find = find_current_stream();
-  if (find == nullptr) {
+CurrentStream torch_stream(int32_t device_type) {
+  if (device_type != aoti_torch_device_type_cuda()) return threads_of_torch;
+  static const bool found = [] {
+    void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+    void* symbol = library == nullptr ? nullptr : dlsym(library, "aoti_torch_get_current_cuda_stream");
+    current_cuda_stream = reinterpret_cast<decltype(current_cuda_stream)>(symbol);
+    return symbol != nullptr;
+  }();
+  if (!found) {
     throw Error(
         "this torch has no CUDA support, so its current stream cannot be found\n  to fix: install a torch that was built for "
         "CUDA");
   }
-  void* stream = nullptr;
-  shim(find(device.index, &stream), "looking for the current CUDA stream");
-  return stream;
-}
-
-DeviceScope::DeviceScope(const Device& device) {
-  if (device.is_cuda()) shim(aoti_torch_create_device_guard(device.index, &guard_), "changing the current CUDA device");
-}
-
-DeviceScope::~DeviceScope() {
-  if (guard_ != nullptr) aoti_torch_delete_device_guard(guard_);
+  return cuda_stream;
 }
 
 }  // namespace kernelpack

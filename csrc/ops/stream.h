@@ -1,23 +1,14 @@
 // Where a launch goes: torch's current stream of a GPU, torch's threads on the CPU.
 #pragma once
 
-#include "ops/tensor.h"
+#include <cstdint>
 
 namespace kernelpack {
 
 // Returns what the launcher of a device's backend takes as stream. Throws Error.
-void* current_stream(const Device& device);
+using CurrentStream = void* (*)(int device);
 
-// Makes a GPU the current device, as torch does it, for as long as this lives. Does nothing for the CPU.
-class DeviceScope {
- public:
-  explicit DeviceScope(const Device& device);
-  ~DeviceScope();
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  DeviceGuardHandle guard_ = nullptr;
-};
+// Returns the function for devices of a type. Throws Error where this torch has none.
+CurrentStream torch_stream(int32_t device_type);
 
 }  // namespace kernelpack

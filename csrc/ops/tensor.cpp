@@ -12,26 +12,25 @@ namespace {
 struct DTypeRow {
   DType dtype;
   const char* name;
-  int64_t size;
   int32_t (*code)();
 };
 
 const DTypeRow kDTypes[] = {
-    {DType::float16, "float16", 2, aoti_torch_dtype_float16},
-    {DType::bfloat16, "bfloat16", 2, aoti_torch_dtype_bfloat16},
-    {DType::float32, "float32", 4, aoti_torch_dtype_float32},
-    {DType::float64, "float64", 8, aoti_torch_dtype_float64},
-    {DType::float8_e4m3fn, "float8_e4m3fn", 1, aoti_torch_dtype_float8_e4m3fn},
-    {DType::float8_e5m2, "float8_e5m2", 1, aoti_torch_dtype_float8_e5m2},
-    {DType::int8, "int8", 1, aoti_torch_dtype_int8},
-    {DType::int16, "int16", 2, aoti_torch_dtype_int16},
-    {DType::int32, "int32", 4, aoti_torch_dtype_int32},
-    {DType::int64, "int64", 8, aoti_torch_dtype_int64},
-    {DType::uint8, "uint8", 1, aoti_torch_dtype_uint8},
-    {DType::uint16, "uint16", 2, aoti_torch_dtype_uint16},
-    {DType::uint32, "uint32", 4, aoti_torch_dtype_uint32},
-    {DType::uint64, "uint64", 8, aoti_torch_dtype_uint64},
-    {DType::boolean, "bool", 1, aoti_torch_dtype_bool},
+    {DType::float16, "float16", aoti_torch_dtype_float16},
+    {DType::bfloat16, "bfloat16", aoti_torch_dtype_bfloat16},
+    {DType::float32, "float32", aoti_torch_dtype_float32},
+    {DType::float64, "float64", aoti_torch_dtype_float64},
+    {DType::float8_e4m3fn, "float8_e4m3fn", aoti_torch_dtype_float8_e4m3fn},
+    {DType::float8_e5m2, "float8_e5m2", aoti_torch_dtype_float8_e5m2},
+    {DType::int8, "int8", aoti_torch_dtype_int8},
+    {DType::int16, "int16", aoti_torch_dtype_int16},
+    {DType::int32, "int32", aoti_torch_dtype_int32},
+    {DType::int64, "int64", aoti_torch_dtype_int64},
+    {DType::uint8, "uint8", aoti_torch_dtype_uint8},
+    {DType::uint16, "uint16", aoti_torch_dtype_uint16},
+    {DType::uint32, "uint32", aoti_torch_dtype_uint32},
+    {DType::uint64, "uint64", aoti_torch_dtype_uint64},
+    {DType::boolean, "bool", aoti_torch_dtype_bool},
 };
 
 // dtypes that torch has and kernels do not read, by name.
@@ -61,10 +60,7 @@ struct Codes {
   }
 };
 
-const Codes& codes() {
-  static const Codes instance;
-  return instance;
-}
+const Codes kCodes;  // filled when the library is loaded, behind torch
 
 const DTypeRow* row_of(DType dtype) {
   for (const DTypeRow& row : kDTypes) {
@@ -81,17 +77,12 @@ const char* name_of(DType dtype) {
 }
 
 DType dtype_from_torch(int32_t code) {
-  return code >= 0 && code < 128 ? codes().from_torch[code] : DType::other;
+  return code >= 0 && code < 128 ? kCodes.from_torch[code] : DType::other;
 }
 
 int32_t dtype_to_torch(DType dtype) {
-  if (row_of(dtype) == nullptr) throw Error(std::string("a tensor cannot have ") + name_of(dtype));
-  return codes().to_torch[static_cast<int>(dtype)];
-}
-
-int64_t size_of(DType dtype) {
-  const DTypeRow* row = row_of(dtype);
-  return row != nullptr ? row->size : 0;
+  if (dtype == DType::none || dtype == DType::other) throw Error(std::string("a tensor cannot have ") + name_of(dtype));
+  return kCodes.to_torch[static_cast<int>(dtype)];
 }
 
 std::string name_of(const Device& device) {
@@ -127,36 +118,47 @@ int64_t product(const Ints& values) {
 }
 
 Ints contiguous_strides(const Ints& shape) {
-  int64_t reversed[kMaxDims];
+  Ints strides;
+  strides.size_ = shape.size();
   int64_t step = 1;
   for (int64_t i = shape.size() - 1; i >= 0; --i) {
-    reversed[i] = step;
-    step *= std::max<int64_t>(shape.at(i), 1);
+    strides.values_[i] = step;
+    step *= std::max<int64_t>(shape.values_[i], 1);
   }
-  return {reversed, shape.size()};
+  return strides;
 }
 
 Tensor::Tensor(AtenTensorHandle handle, const char* name) : handle_(handle), name_(name) {
   if (handle == nullptr) return;
-  int32_t layout = 0;
-  shim(aoti_torch_get_layout(handle, &layout), "reading a tensor's layout");
-  static const int32_t strided = aoti_torch_layout_strided();
-  if (layout != strided) throw Error(std::string(name) + " is not a strided tensor\n  to fix: pass " + name + ".to_dense()");
-  int64_t* sizes = nullptr;
-  int64_t* strides = nullptr;
+  read_layout();
   shim(aoti_torch_get_dim(handle, &dim_), "reading a tensor's rank");
-  shim(aoti_torch_get_sizes(handle, &sizes), "reading a tensor's sizes");
-  shim(aoti_torch_get_strides(handle, &strides), "reading a tensor's strides");
   shim(aoti_torch_get_dtype(handle, &torch_dtype_), "reading a tensor's dtype");
   shim(aoti_torch_get_device_type(handle, &device_.type), "reading a tensor's device");
   shim(aoti_torch_get_device_index(handle, &device_.index), "reading a tensor's device");
   shim(aoti_torch_get_data_ptr(handle, &data_), "reading a tensor's address");
-  sizes_ = sizes;
-  strides_ = strides;
   dtype_ = dtype_from_torch(torch_dtype_);
 }
 
+Tensor::Tensor(AtenTensorHandle handle, const char* name, int64_t dim, DType dtype, const Device& device)
+    : handle_(handle), name_(name), dim_(dim), device_(device), torch_dtype_(dtype_to_torch(dtype)), dtype_(dtype) {
+  shim(aoti_torch_get_data_ptr(handle, &data_), "reading a tensor's address");
+}
+
+void Tensor::read_layout() const {
+  if (handle_ == nullptr) return;
+  int64_t* sizes = nullptr;
+  int64_t* strides = nullptr;
+  // only strided tensors have strides: sparse ones and others fail here
+  if (aoti_torch_get_strides(handle_, &strides) != 0) {
+    throw Error(std::string(name_) + " is not a strided tensor\n  to fix: pass " + name_ + ".to_dense()");
+  }
+  shim(aoti_torch_get_sizes(handle_, &sizes), "reading a tensor's sizes");
+  sizes_ = sizes;
+  strides_ = strides;
+}
+
 bool Tensor::is_contiguous() const {
+  if (sizes_ == nullptr) read_layout();
   int64_t step = 1;
   bool contiguous = true;
   for (int64_t i = dim_ - 1; i >= 0; --i) {

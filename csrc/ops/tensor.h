@@ -38,7 +38,12 @@ enum class DType : int8_t {
 const char* name_of(DType dtype);
 DType dtype_from_torch(int32_t code);
 int32_t dtype_to_torch(DType dtype);
-int64_t size_of(DType dtype);
+// Returns the bytes of an element; 0 where kernels cannot read it.
+inline int64_t size_of(DType dtype) {
+  constexpr int8_t kSizes[] = {0, 2, 2, 4, 8, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 0};
+  static_assert(sizeof(kSizes) == static_cast<size_t>(DType::other) + 1);
+  return kSizes[static_cast<size_t>(dtype)];
+}
 
 // A torch device: `type` is libtorch's number.
 struct Device {
@@ -56,8 +61,9 @@ class Ints {
  public:
   Ints() = default;
   Ints(std::initializer_list<int64_t> values) : Ints(values.begin(), static_cast<int64_t>(values.size())) {}
-  Ints(const int64_t* values, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) push(values[i]);
+  Ints(const int64_t* values, int64_t count) : size_(count) {
+    if (count > kMaxDims) throw Error("a shape has more than 64 dimensions");
+    for (int64_t i = 0; i < count; ++i) values_[i] = values[i];
   }
   void push(int64_t value) {
     if (size_ == kMaxDims) throw Error("a shape has more than 64 dimensions");
@@ -76,6 +82,8 @@ class Ints {
   const int64_t* end() const { return values_ + size_; }
 
  private:
+  friend Ints contiguous_strides(const Ints& shape);
+
   int64_t values_[kMaxDims];
   int64_t size_ = 0;
 };
@@ -92,18 +100,27 @@ class Tensor {
   Tensor() = default;
   // Reads a torch tensor; a null handle makes an absent one. Throws Error for one that has no strides (sparse, ...).
   Tensor(AtenTensorHandle handle, const char* name);
+  // One that was just allocated: only its address is read, and sizes and strides when they are asked for.
+  Tensor(AtenTensorHandle handle, const char* name, int64_t dim, DType dtype, const Device& device);
 
   bool defined() const { return handle_ != nullptr; }
   const char* name() const { return name_; }
   AtenTensorHandle handle() const { return handle_; }
   int64_t dim() const { return dim_; }
-  int64_t size(int64_t index) const { return sizes_[checked(index)]; }
-  int64_t stride(int64_t index) const { return strides_[checked(index)]; }
-  Ints shape() const { return {sizes_, dim_}; }
-  Ints strides() const { return {strides_, dim_}; }
+  int64_t size(int64_t index) const { return sizes()[checked(index)]; }
+  int64_t stride(int64_t index) const {
+    if (strides_ == nullptr) read_layout();
+    return strides_[checked(index)];
+  }
+  Ints shape() const { return {sizes(), dim_}; }
+  Ints strides() const {
+    if (strides_ == nullptr) read_layout();
+    return {strides_, dim_};
+  }
   int64_t numel() const {
+    const int64_t* extents = sizes();
     int64_t count = 1;
-    for (int64_t i = 0; i < dim_; ++i) count *= sizes_[i];
+    for (int64_t i = 0; i < dim_; ++i) count *= extents[i];
     return count;
   }
   bool is_contiguous() const;
@@ -116,6 +133,11 @@ class Tensor {
   std::string dtype_name() const;
 
  private:
+  void read_layout() const;
+  const int64_t* sizes() const {
+    if (sizes_ == nullptr) read_layout();
+    return sizes_;
+  }
   int64_t checked(int64_t index) const {
     const int64_t i = index < 0 ? index + dim_ : index;
     if (i < 0 || i >= dim_) out_of_range(index);
@@ -126,8 +148,8 @@ class Tensor {
   AtenTensorHandle handle_ = nullptr;
   const char* name_ = "";
   int64_t dim_ = 0;
-  const int64_t* sizes_ = nullptr;
-  const int64_t* strides_ = nullptr;
+  mutable const int64_t* sizes_ = nullptr;
+  mutable const int64_t* strides_ = nullptr;
   void* data_ = nullptr;
   Device device_{};
   int32_t torch_dtype_ = 0;
