@@ -84,7 +84,8 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
     assert isinstance(value, bytes), f"the last stage of {backend.name} must give bytes"
     code = backend.code_of([text for text in stages.values() if isinstance(text, str)][-1]).replace(lowered.entry, "")
     return CompiledKernel(
-        lowered.entry, target, options, parameters, facts, name, value, lowered.metadata, stages,
+        lowered.entry, target, options, parameters,
+        tuple(fact for fact in facts if fact not in lowered.unused), name, value, lowered.metadata, stages,
         hashlib.sha256("\n".join([code, *lowered.metadata.get("tensor_maps", ())]).encode()).hexdigest(),
     )  # fmt: skip
 

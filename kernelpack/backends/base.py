@@ -68,6 +68,8 @@ class Lowered:
     metadata: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     """The files that line information names, by these names, for errors of tools that see nothing else."""
+    unused: set[Fact] = field(default_factory=set)
+    """Facts that a stage looked at and made nothing of. The others travel with the kernel and guard it."""
 
 
 CSRC = next(
@@ -81,18 +83,56 @@ Stage = Callable[[Any, Lowered], Any]
 
 
 @dataclass(frozen=True)
-class ArgumentProperty:
-    """One of a backend's argument specializations.
+class Test:
+    """How a property is decided of a run-time argument: in Python, and by a C++ condition in which `{arg}` and `{value}` stand for
+    what is compared. The number is an integer's value or a pointer's address; with `of_reach`, how many bytes lie from a
+    pointer to the end of its tensor."""
 
-    `holds(value)` decides for a run-time integer (a pointer's address, an integer's value); `guard` is the same as a C++
-    expression in which `{arg}` and `{value}` are replaced; `applies(type text)` says to which parameters it can belong.
-    """
+    guard: str
+    holds: Callable[[int, int], bool]
+    of_reach: bool = False
+
+    def condition(self, argument: str, value: int) -> str:
+        """Returns the guard for an argument, which is a C++ expression."""
+        return self.guard.replace("{arg}", argument).replace("{value}", str(value))
+
+
+EQUAL_TO = Test("{arg} == {value}", lambda number, value: number == value)
+"""The argument is the value: it becomes a constant and is no parameter of the kernel any more. Only for numbers whose type the
+kernel leaves open."""
+DIVISIBLE_BY = Test("{arg} % {value} == 0", lambda number, value: number % value == 0)
+"""The argument is a multiple of the value. `do_not_specialize_on_alignment` excludes it."""
+REACHES = Test("{arg} >> ({value} - 1) == 0", lambda number, value: number >> (value - 1) == 0, of_reach=True)
+"""Offsets of so many bits, in bytes, reach every element of the tensor that a pointer points to."""
+
+
+@dataclass(frozen=True)
+class ArgumentProperty:
+    """One of a backend's argument specializations: code may assume of arguments to which it `applies` (by their ttir type, as
+    text) that the `test` holds for `value`. `name` is the attribute by which the backend's stages see it."""
 
     name: str
     value: int
-    guard: str
-    holds: Callable[[int], bool]
+    test: Test
     applies: Callable[[str], bool]
+
+    def holds(self, number: int) -> bool:
+        """Whether a call's argument has the property."""
+        return self.test.holds(number, self.value)
+
+
+def integers(kind: str) -> bool:
+    """Whether a ttir type is that of the integers that sizes and strides have."""
+    return kind in ("i32", "i64")
+
+
+def pointers(kind: str) -> bool:
+    """Whether a ttir type is a pointer."""
+    return kind.startswith("!tt.ptr")
+
+
+def numbers_and_pointers(kind: str) -> bool:
+    return integers(kind) or pointers(kind)
 
 
 @dataclass(frozen=True)
@@ -151,7 +191,8 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def properties(self) -> Sequence[ArgumentProperty]:
-        """Returns the argument facts that this backend's code may assume."""
+        """Returns what this backend's code may assume of arguments, in order. It alone decides how many versions of an argument
+        there are: nothing else asks whether a number is 1 or divisible by 16."""
 
     @abc.abstractmethod
     def targets(self) -> Sequence[Target]:
@@ -188,10 +229,6 @@ class Backend(abc.ABC):
         """Returns whether the backend lowers an access through a tensor descriptor (tt.descriptor_load, ...) itself. The others
         become masked accesses through pointers. `facts` are those of the function."""
         return False
-
-    def spec_key(self, values: Sequence[tuple[str, int]]) -> tuple[bool, ...]:
-        """Returns which properties hold for a call's (parameter type, value) pairs; equal keys share a compilation."""
-        return tuple(prop.holds(value) for kind, value in values for prop in self.properties() if prop.applies(kind))
 
     def tool_versions(self) -> Mapping[str, str]:
         """Returns the tools whose version decides the image's bytes, for pack headers and caches."""

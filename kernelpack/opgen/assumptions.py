@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernelpack.backends.base import ArgumentProperty, Fact
+from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Fact
+from kernelpack.frontend.jit import KernelParam
 from kernelpack.opgen.config import Specialization
 from kernelpack.opgen.host_ir import (
     TENSOR,
@@ -20,9 +21,6 @@ from kernelpack.opgen.host_ir import (
     Variable,
     walk_statements,
 )
-
-EQUAL_TO = "equal_to"
-"""The property of a parameter that a variant makes a constant. Needs no backend: the constant is not a parameter any more."""
 
 
 class Provenance:
@@ -106,29 +104,39 @@ def assumptions(
     specialization: Specialization,
     provenance: Provenance,
     properties: Sequence[ArgumentProperty],
-    unspecialized: frozenset[str],
-) -> tuple[tuple[Fact, ...], frozenset[str]]:
-    """Returns the facts a variant asks its backend to assume, and the parameters that it makes the constant 1.
+    parameters: Sequence[KernelParam],
+) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
+    """Returns the facts a variant asks its backend to assume, and those that make a parameter a constant.
 
-    `signature` holds the run-time parameters' types (`*fp32`, `i32`); `unspecialized` those the kernel excludes. What a
-    specialization covers is assumed to be as divisible as it says, and to have every other property that the backend knows.
+    `signature` holds the run-time parameters' types (`*fp32`, `i32`). What a specialization covers is assumed to be as divisible
+    as it says, and to have every other property that the backend knows; a property that makes constants is assumed of what
+    it says is 1.
     """
     facts: list[Fact] = []
-    ones = frozenset(name for name in specialization.ones if name in signature and not signature[name].startswith("*"))
-    for name, kind in signature.items():
-        if name in unspecialized or name in ones:
+    constants: list[Fact] = []
+    for parameter in parameters:
+        name = parameter.name
+        if name not in signature or parameter.do_not_specialize:
             continue
-        value = launch.arguments[name]
-        if kind.startswith("*"):
+        value, kind = launch.arguments[name], ttir_type(signature[name])
+        if signature[name].startswith("*"):
             limit = specialization.pointer if provenance.named(provenance.tensor(value), specialization.tensors) else 0
         else:
             asked = name in specialization.divisible
             limit = specialization.inner if asked or provenance.named(provenance.inner_of(value), specialization.tensors) else 0
-        for prop in properties:
-            holds = limit % prop.value == 0 if prop.name == "tt.divisibility" else True
-            if limit and holds and prop.applies(ttir_type(kind)):
+        known = [prop for prop in properties if prop.applies(kind)]
+        one = [Fact(name, prop.name, prop.value) for prop in known if prop.test is EQUAL_TO and prop.holds(1)]
+        if one and name in specialization.ones:
+            constants.append(one[0])
+            continue
+        for prop in known if limit else ():
+            if prop.test is DIVISIBLE_BY:
+                assumed = prop.holds(limit) and not parameter.do_not_specialize_on_alignment
+            else:
+                assumed = prop.test is not EQUAL_TO
+            if assumed:
                 facts.append(Fact(name, prop.name, prop.value))
-    return tuple(facts), ones
+    return tuple(sorted(facts)), tuple(sorted(constants))
 
 
 def ttir_type(kind: str) -> str:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable
 
 from kernelpack.backends.base import Backend, Parameter
-from kernelpack.opgen.emit import LibraryPlan, fill, launcher_includes
+from kernelpack.opgen.emit import LibraryPlan, fill
 from kernelpack.opgen.print_cpp import quoted
 from kernelpack.pack.format import KernelPack
 
@@ -40,7 +40,6 @@ def c_files(library: LibraryPlan) -> dict[str, str]:
         "kernels_c.cpp": fill(
             "kernels_c.cpp.in",
             **values,
-            includes="\n".join(launcher_includes(library.backends)),
             targets="\n".join(targets),
             backends="\n".join(backends),
             entries="\n\n".join(entries),
@@ -82,13 +81,11 @@ def _entry(namespace: str, pack: KernelPack, backend: Backend, row: str) -> str:
 def _guards(pack: KernelPack, backend: Backend, argument: Callable[[Parameter], str]) -> list[str]:
     """Returns the C conditions of what the kernel's code assumes; `argument` writes a parameter."""
     parameters = {parameter.name: parameter for parameter in pack.parameters}
-    guards = {(prop.name, prop.value): prop.guard for prop in backend.properties()}
-    facts = [fact for fact in pack.facts if fact.parameter in parameters]  # others are constants
+    tests = {prop.name: prop.test for prop in backend.properties() if not prop.test.of_reach}  # only a tensor knows its reach
     return [
-        guards[fact.property, fact.value]
-        .replace("{arg}", argument(parameters[fact.parameter]))
-        .replace("{value}", str(fact.value))
-        for fact in facts
+        tests[fact.property].condition(argument(parameters[fact.parameter]), fact.value)
+        for fact in pack.facts
+        if fact.parameter in parameters and fact.property in tests  # others are constants
     ]
 
 

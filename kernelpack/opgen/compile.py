@@ -106,7 +106,7 @@ def _compile(
 
 def _is_repetition(variant: KernelVariant, packs: dict[str, KernelPack]) -> bool:
     """Whether a specialised variant compiled to the code of the variant that assumes nothing, where that was asked for too."""
-    if variant.plain not in packs or variant.ones:
+    if variant.plain not in packs or variant.constants:
         return False
     code = packs[variant.entry].code_sha256
     return code != "" and code == packs[variant.plain].code_sha256
@@ -117,17 +117,17 @@ _ENTRY = "__entry__"
 
 def _job(variant: KernelVariant, texts: dict[Any, str]) -> CompileJob:
     """Runs the front end, once for all targets that share its result in `texts`."""
-    key = (id(variant.kernel), tuple(variant.signature.items()), repr(list(variant.constexprs.items())), variant.compiled_facts)
+    key = (id(variant.kernel), tuple(variant.signature.items()), repr(list(variant.constexprs.items())), variant.facts)
     if key not in texts:
         texts[key] = print_op(_module(variant, _ENTRY), locations=True)
     ttir = texts[key].replace(_ENTRY, variant.entry)
-    return CompileJob(variant.name, variant.entry, ttir, variant.target, variant.options, variant.compiled_facts)
+    return CompileJob(variant.name, variant.entry, ttir, variant.target, variant.options, variant.facts)
 
 
 def _module(variant: KernelVariant, entry: str) -> Any:
     """Runs the front end and names the kernel's symbol."""
     constexprs = {name: _language_value(value) for name, value in variant.constexprs.items()}
-    module = ast_to_ttir(variant.kernel, dict(variant.signature), constexprs, variant.compiled_facts)
+    module = ast_to_ttir(variant.kernel, dict(variant.signature), constexprs, variant.facts)
     entry_function(module).attributes["sym_name"] = entry
     return module
 
@@ -151,7 +151,7 @@ def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
         parameters=kernel.parameters,
         constexprs={name: _constexpr_text(value) for name, value in variant.constexprs.items()},
         options=kernel.options,
-        facts=tuple(sorted({*kernel.facts, *variant.ones})),
+        facts=tuple(sorted({*kernel.facts, *variant.constants})),
         metadata={name: value for name, value in figures.items() if isinstance(value, (int, float))},
         tools={"kernelpack": kernelpack.__version__, **backend_of(kernel.target).tool_versions()},
         code_sha256=kernel.code_sha256,
@@ -186,7 +186,7 @@ class _Store:
             source,
             lines if backend.line_information else "",
             repr((variant.op, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
-            repr((list(variant.constexprs.items()), variant.options, variant.facts)),
+            repr((list(variant.constexprs.items()), variant.options, variant.assumed)),
         ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

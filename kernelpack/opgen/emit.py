@@ -8,7 +8,6 @@ from pathlib import Path
 from string import Template
 
 from kernelpack.backends.base import Backend, Fact
-from kernelpack.opgen.assumptions import EQUAL_TO
 from kernelpack.opgen.print_cpp import CppPrinter, cpp_type, guard_texts, is_flag, quoted
 from kernelpack.opgen.schema import Argument, Schema
 from kernelpack.opgen.variants import KernelVariant, LaunchPlan, OpPlan
@@ -55,6 +54,7 @@ def library_files(library: LibraryPlan) -> dict[str, str]:
     files["library.cpp"] = library_file(library)
     files["kernels.h"] = fill(
         "kernels.h.in",
+        includes="\n".join(sorted({f'#include "{backend.launcher_header.name}"' for backend in library.backends})),
         version=library.version,
         namespace=library.namespace,
         arrays="\n".join(f"extern kernelpack::Kernel {backend.name}[];" for backend in library.backends),
@@ -185,13 +185,11 @@ class _Tables:
         self.position = {
             pack.entry: index for backend in library.backends for index, pack in enumerate(library.packs_of(backend))
         }
-        self.guards = {(EQUAL_TO, 1): "{arg} == {value}"}
-        for backend in library.backends:
-            self.guards |= {(prop.name, prop.value): prop.guard for prop in backend.properties()}
+        self.tests = {prop.name: prop.test for backend in library.backends for prop in backend.properties()}
 
     def recorded(self, variant: KernelVariant) -> tuple[Fact, ...]:
-        """Returns what guards a variant: what its compilation recorded, and the parameters it made constants."""
-        return tuple(sorted({*self.library.packs[variant.entry].facts, *variant.ones}))
+        """Returns what guards a variant: what its pack says that its code assumes."""
+        return self.library.packs[variant.entry].facts
 
     def facts_of(self, plan: LaunchPlan) -> list[tuple[Fact, str]]:
         """Returns the facts of a launch, each with its C++ condition; the position is the bit."""
@@ -202,7 +200,7 @@ class _Tables:
                     found |= dict.fromkeys(self.recorded(row.variant))
         facts = sorted(found)
         assert len(facts) <= 64, f"{plan.launch.kernel_name} has {len(facts)} facts; a launch's facts fill 64 bits"
-        texts = guard_texts(plan, facts, self.guards, CppPrinter(self.plan, {}))
+        texts = guard_texts(plan, facts, self.tests, CppPrinter(self.plan, {}))
         return list(zip(facts, texts, strict=True))
 
     def text(self) -> str:
@@ -287,7 +285,7 @@ def library_file(library: LibraryPlan) -> str:
             f"kp::Backend {backend.name}_backend = {{&{backend.launcher}, k{backend.name}Targets, {len(targets)},\n"
             f"    aoti_torch_device_type_{device}, {{}}}};"
         )
-    text = fill(
+    return fill(
         "library.cpp.in",
         version=library.version,
         namespace=library.namespace,
@@ -301,10 +299,3 @@ def library_file(library: LibraryPlan) -> str:
         op_count=len(library.ops),
         backend_count=len(library.backends),
     )
-    includes = "\n".join(['#include "kernels.h"', *launcher_includes(library.backends)])
-    return text.replace('#include "kernels.h"', includes, 1)
-
-
-def launcher_includes(backends: Sequence[Backend]) -> list[str]:
-    """Returns how generated code includes the backends' launchers: by file name, from the folders the build adds."""
-    return sorted({f'#include "{backend.launcher_header.name}"' for backend in backends})

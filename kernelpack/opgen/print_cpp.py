@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from kernelpack.backends.base import Fact
+from kernelpack.backends.base import Fact, Test
 from kernelpack.opgen.config import SameAs, Space
 from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.host_ir import (
@@ -277,15 +277,15 @@ def is_flag(axis: Axis) -> bool:
     return axis.value is not None and axis.value.type == BOOL and axis.values == (False, True)
 
 
-def guard_texts(
-    plan: LaunchPlan, facts: Sequence[Fact], guards: Mapping[tuple[str, int], str], printer: CppPrinter
-) -> list[str]:
-    """Returns the C++ conditions of facts; `guards` are the backends' texts by property and value."""
+def guard_texts(plan: LaunchPlan, facts: Sequence[Fact], tests: Mapping[str, Test], printer: CppPrinter) -> list[str]:
+    """Returns the C++ conditions of facts; `tests` are the backends', by property."""
     slots = {slot.parameter: slot for slot in plan.slots}
     texts: list[str] = []
     for fact in facts:
         slot = slots[fact.parameter]
         value = printer.expr(slot.value)
-        argument = f"kp::address({value})" if slot.kind == "pointer" else value if value.isidentifier() else f"({value})"
-        texts.append(guards[fact.property, fact.value].replace("{arg}", argument).replace("{value}", str(fact.value)))
+        test = tests[fact.property]
+        number = "reach" if test.of_reach else "address"
+        argument = f"kp::{number}({value})" if slot.kind == "pointer" else value if value.isidentifier() else f"({value})"
+        texts.append(test.condition(argument, fact.value))
     return texts

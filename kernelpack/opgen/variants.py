@@ -11,7 +11,7 @@ from typing import Any
 from kernelpack.backends.base import Backend, Fact, Options
 from kernelpack.errors import HostFunctionError, SourceLocation
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.opgen.assumptions import EQUAL_TO, Provenance, assumptions
+from kernelpack.opgen.assumptions import Provenance, assumptions
 from kernelpack.opgen.config import (
     Config,
     ConfigLike,
@@ -33,7 +33,8 @@ from kernelpack.target import Target
 class KernelVariant:
     """A kernel to compile. `signature` holds the run-time parameters in order, `constexprs` the rest (None: absent tensor).
 
-    `plain` is the entry of the variant that assumes nothing; None: this is it.
+    `facts` are those that the backend may use, `constants` those that made a parameter a constant, which the backend never
+    sees. `plain` is the entry of the variant that assumes nothing; None: this is it.
     """
 
     name: str
@@ -44,18 +45,14 @@ class KernelVariant:
     constexprs: Mapping[str, Any]
     options: Options
     facts: tuple[Fact, ...]
+    constants: tuple[Fact, ...]
     entry: str
     plain: str | None = None
 
     @property
-    def compiled_facts(self) -> tuple[Fact, ...]:
-        """The facts that the backend may use."""
-        return tuple(fact for fact in self.facts if fact.property != EQUAL_TO)
-
-    @property
-    def ones(self) -> tuple[Fact, ...]:
-        """The facts that made a parameter a constant: they guard the variant, but the backend never sees them."""
-        return tuple(fact for fact in self.facts if fact.property == EQUAL_TO)
+    def assumed(self) -> tuple[Fact, ...]:
+        """Everything that must hold for a call."""
+        return tuple(sorted({*self.facts, *self.constants}))
 
 
 @dataclass(frozen=True)
@@ -178,30 +175,32 @@ class Planner:
             signature, constexprs, options, specialized = bound
             label = "-".join([*_labels(listed, plan.axes), *(f"{name}{int(value)}" for name, value in chosen.items())])
             rows: list[Row] = []
-            unspecialized = frozenset(p.name for p in kernel_parameters(plan.launch.kernel) if p.do_not_specialize)
             for number, specialization in enumerate([None, *specialize] if specialized else [None]):
                 facts: tuple[Fact, ...] = ()
-                ones: frozenset[str] = frozenset()
+                constants: tuple[Fact, ...] = ()
                 if specialization is not None:
-                    facts, ones = assumptions(
-                        plan.launch, signature, specialization, provenance, backend.properties(), unspecialized
+                    parameters = kernel_parameters(plan.launch.kernel)
+                    facts, constants = assumptions(
+                        plan.launch, signature, specialization, provenance, backend.properties(), parameters
                     )
-                    if not facts and not ones:
+                    if not facts and not constants:
                         continue
                     bound = _bind(plan.launch, reached, chosen, configs, replace(point, specialized=True))
                     if bound is None:
                         continue
                     signature, constexprs, options, _ = bound
                 suffix = "any" if number == 0 else "aligned" if number == 1 else f"aligned{number}"
+                values = {fact.parameter: fact.value for fact in constants}
                 variant = self._variant(
                     f"{plan.launch.kernel_name}{'-' if label else ''}{label}.{suffix}",
                     op,
                     plan.launch.kernel,
                     target,
-                    {name: kind for name, kind in signature.items() if name not in ones},
-                    constexprs | dict.fromkeys(sorted(ones), 1),
+                    {name: kind for name, kind in signature.items() if name not in values},
+                    constexprs | values,
                     options,
-                    tuple(sorted([*facts, *(Fact(name, EQUAL_TO, 1) for name in ones)])),
+                    facts,
+                    constants,
                     rows[0].variant.entry if rows else None,
                 )
                 meta = tuple(int(constexprs[name]) for name in plan.launch.meta_names)
@@ -222,10 +221,11 @@ class Planner:
         constexprs: dict[str, Any],
         options: Options,
         facts: tuple[Fact, ...],
+        constants: tuple[Fact, ...],
         plain: str | None,
     ) -> KernelVariant:
         values = tuple((key, repr(value)) for key, value in sorted(constexprs.items()))
-        key = (id(kernel), target, tuple(signature.items()), values, options, facts)
+        key = (id(kernel), target, tuple(signature.items()), values, options, facts, constants)
         found = self.variants.get(key)
         if found is None:
             unique, count = name, 1
@@ -235,7 +235,7 @@ class Planner:
                 unique = f"{stem}-{count}.{suffix}"
             self.names.add((unique, target))
             entry = re.sub(r"\W", "_", f"{self.namespace}_{unique}_{target.slug}")
-            found = KernelVariant(unique, op, kernel, target, signature, constexprs, options, facts, entry, plain)
+            found = KernelVariant(unique, op, kernel, target, signature, constexprs, options, facts, constants, entry, plain)
             self.variants[key] = found
         return found
 

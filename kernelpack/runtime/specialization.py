@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from kernelpack.backends.base import ArgumentProperty, Backend, Fact
+from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Backend, Fact
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.jit import JITFunction, KernelParam
 from kernelpack.language.types import parse_type
@@ -33,15 +32,15 @@ Trait = tuple[Any, ...]
 class Specializer:
     """Sorts the calls of one kernel for one backend.
 
-    As in Triton: an integer has the type of its annotation, else it is i32 where it fits, or i64; one equal to 1 becomes a
-    compile-time constant, unless `do_not_specialize` names it or its type is given; pointers and integers carry the facts that
-    the backend knows.
+    As in Triton: an integer has the type of its annotation, else it is i32 where it fits, or i64. What else code depends on
+    are the backend's properties: one that an integer be equal to a value makes it a compile-time constant, unless its type
+    is given; the others become facts. `do_not_specialize` excludes all, `do_not_specialize_on_alignment` those of divisors.
     """
 
     def __init__(self, fn: JITFunction, backend: Backend) -> None:
         self.fn = fn
         self.backend = backend
-        self._properties = functools.cache(self._properties_of)
+        self._known = _KnownProperties(fn, backend)
         self._annotated = [number_type(param, "") or None for param in fn.params]
         self._params = list(zip(fn.params, self._annotated, strict=True))
 
@@ -56,22 +55,21 @@ class Specializer:
             if param.is_constexpr or value is None:
                 traits.append((None, type(value), value))
                 continue
-            is_integer = type(value) is int
-            if is_integer and value == 1 and annotated is None and not param.do_not_specialize:
-                traits.append((None, int, 1))
-                continue
             if type(value) is TensorDescriptor:
                 traits.append(self._descriptor(param, value))
                 values += value.parts().values()
                 continue
             kind = annotated or _type_of(self.fn, param, value)
-            values.append(value)
-            properties = () if param.do_not_specialize else self._properties(kind)
-            if not properties or param.do_not_specialize_on_alignment:
+            constants, properties = self._known[param.num, kind]
+            if properties or constants:
+                number = value.data_ptr() if kind[0] == "*" else int(value)
+                if constants and any(prop.holds(number) for prop in constants):
+                    traits.append((None, int, number))
+                    continue
+                traits.append((kind, *[prop.holds(number) for prop in properties]))
+            else:
                 traits.append((kind,))
-                continue
-            number = value if is_integer else value.data_ptr() if kind[0] == "*" else int(value)
-            traits.append((kind, *[prop.holds(number) for prop in properties]))
+            values.append(value)
         return tuple(traits), values
 
     def specialization(self, traits: Sequence[Trait]) -> Specialization:
@@ -88,7 +86,7 @@ class Specializer:
                 constexprs.append((param.name, rest[1]))
                 continue
             signature.append((param.name, kind))
-            held = zip(self._properties(kind), rest, strict=True) if rest else ()
+            held = zip(self._known[param.num, kind].facts, rest, strict=True)
             facts += [Fact(param.name, prop.name, prop.value) for prop, holds in held if holds]
         return Specialization(tuple(signature), tuple(constexprs), tuple(facts))
 
@@ -99,18 +97,45 @@ class Specializer:
         facts: list[tuple[str, str, int]] = []
         for part, number in value.parts().items():
             is_base = part == "base"
-            for prop in self._properties(f"*{element}" if is_base else "i64" if part.startswith("stride") else "i32"):
+            for prop in self._known[
+                param.num, f"*{element}" if is_base else "i64" if part.startswith("stride") else "i32"
+            ].facts:
                 if prop.holds(number.data_ptr() if is_base else number):
                     facts.append((part, prop.name, prop.value))
-                elif not is_base and prop.name == "tt.divisibility" and number * value.base.element_size() % ALIGNMENT == 0:
+                elif not is_base and prop.test is DIVISIBLE_BY and number * value.base.element_size() % ALIGNMENT == 0:
                     facts.append((part, prop.name, max(1, ALIGNMENT // value.base.element_size())))
         return TensorDescriptor, f"tensordesc<{element}{list(value.block_shape)}{more}>", *facts
 
-    def _properties_of(self, kind: str) -> tuple[ArgumentProperty, ...]:
-        """Returns the properties that arguments of a type can have."""
+
+class _Known(NamedTuple):
+    """The properties that arguments of one parameter and type can have: those that make a constant, and those that are facts."""
+
+    constants: tuple[ArgumentProperty, ...]
+    facts: tuple[ArgumentProperty, ...]
+
+
+class _KnownProperties(dict[tuple[int, str], _Known]):
+    """What a backend asks of each parameter, by its number and type, found when it is first looked up."""
+
+    def __init__(self, fn: JITFunction, backend: Backend) -> None:
+        super().__init__()
+        self.fn = fn
+        self.properties = backend.properties()
+
+    def __missing__(self, key: tuple[int, str]) -> _Known:
+        number, kind = key
+        param = self.fn.params[number]
         ir_type = str(parse_type(kind).to_ir())
-        is_number = kind.startswith(("*", "i", "u")) and kind != "i1"
-        return tuple(prop for prop in self.backend.properties() if is_number and prop.applies(ir_type))
+        # how far a pointer reaches is asked by op libraries alone: a kernel that Python launches may leave the view it is given
+        known = [prop for prop in self.properties if prop.applies(ir_type) and not prop.test.of_reach]
+        if param.do_not_specialize:
+            known = []
+        elif param.do_not_specialize_on_alignment:
+            known = [prop for prop in known if prop.test is not DIVISIBLE_BY]
+        is_typed = bool(number_type(param, ""))
+        constants = tuple(prop for prop in known if prop.test is EQUAL_TO and not is_typed)
+        self[key] = _Known(constants, tuple(prop for prop in known if prop.test is not EQUAL_TO))
+        return self[key]
 
 
 def specialize(fn: JITFunction, arguments: Mapping[str, Any], backend: Backend) -> tuple[Specialization, list[Any]]:

@@ -13,6 +13,8 @@ import pytest
 HERE = Path(__file__).parent
 
 OPS = '''
+import torch
+
 import kernelpack as kp
 import kernelpack.language as tl
 
@@ -23,6 +25,20 @@ def parity_kernel(x, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     tl.store(out + offsets, tl.load(x + offsets, mask=mask) + (n % 2).to(tl.float32), mask=mask)
+
+
+@kp.jit
+def ones_kernel(out, n, BLOCK: tl.constexpr):
+    """Fills with 1 if the number of elements is no power of two, else with 0."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, ((n & (n - 1)) != 0).to(tl.float32), mask=offsets < n)
+
+
+@kp.op("ones(Tensor x) -> Tensor", variants={"x": [tl.float32]}, configs={"toy": kp.Config({"BLOCK": 16})})
+def ones(x):
+    out = kp.empty(x.shape, torch.float32, x.device)
+    ones_kernel[(kp.cdiv(x.numel(), 16),)](out, x.numel(), BLOCK=16)
+    return out
 
 
 @kp.op("parity(Tensor x) -> Tensor", variants={"x": [tl.float32]}, configs={"toy": kp.Config({"BLOCK": 16})})
@@ -49,6 +65,7 @@ USE = """
     for n in (40, 41, 1, 0, 6):
         x = torch.randn(n)
         torch.testing.assert_close(torch.ops.toys.parity(x), x + n % 2)
+        torch.testing.assert_close(torch.ops.toys.ones(x), torch.full((n,), float(n & (n - 1) != 0)))
     torch.testing.assert_close(torch.compile(torch.ops.toys.parity, fullgraph=True, dynamic=True, backend="aot_eager")(x), x)
     try:
         torch.ops.toys.parity(torch.ones(20000))
@@ -76,15 +93,24 @@ def test_a_third_partys_backend_serves_torch_ops(tmp_path: Path, environment: di
     done = run(USE, tmp_path, environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines() == [
+        "ones_kernel.aligned toy:one n:toy.power_of_two=1 1 1.0",  # that n is even it made nothing of
+        "ones_kernel.any toy:one 0 1.0",
         "parity_kernel.aligned toy:one n:toy.even=2 1 1.0",
         "parity_kernel.any toy:one 0 1.0",
         "refused toys::parity: toys have at most 1000 programs",
     ]
     names = (tmp_path / "log").read_text().split()
-    expected = {40: "aligned", 41: "any", 1: "any", 6: "aligned"}  # no launch for none; the last one is torch.compile's
-    assert names == [f"parity_kernel.{suffix}" for suffix in [*expected.values(), "aligned"]]
-    code = (tmp_path / "toys" / "cpp" / "op_parity.cpp").read_text()
-    assert "n % 2 == 0" in code
+    expected = {40: ("aligned", "any"), 41: ("any", "any"), 1: ("any", "aligned"), 6: ("aligned", "any")}  # no launch for none
+    assert names == [
+        *(
+            f"{kernel}.{suffix}"
+            for pair in expected.values()
+            for kernel, suffix in zip(("parity_kernel", "ones_kernel"), pair, strict=True)
+        ),
+        "parity_kernel.aligned",  # torch.compile's
+    ]
+    assert "n % 2 == 0" in (tmp_path / "toys" / "cpp" / "op_parity.cpp").read_text()
+    assert "toy::is_power_of_two((x.numel()))" in (tmp_path / "toys" / "cpp" / "op_ones.cpp").read_text()
 
 
 def test_what_the_backend_refuses_is_an_error_at_the_users_line(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -99,7 +125,7 @@ def test_what_the_backend_refuses_is_an_error_at_the_users_line(tmp_path: Path, 
         tmp_path,
         environment,
     )
-    assert "toy_ops.py:11:" in done.stderr
+    assert "toy_ops.py:13:" in done.stderr
     assert "tt.dot cannot be compiled for toy:one: toys do not multiply matrices" in done.stderr
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Device, Lowered, Options, Stage, Tool
+from kernelpack.backends.base import CSRC, EQUAL_TO, ArgumentProperty, Backend, Device, Lowered, Options, Stage, Tool, integers
 from kernelpack.backends.cpu.carry_scalars import carry_scalars
 from kernelpack.backends.cpu.elementwise import is_elementwise
 from kernelpack.backends.cpu.estimate import program_nanoseconds
@@ -52,7 +52,9 @@ class CPUBackend(Backend):
         return {"cpu_ttir": lower_ttir, "tiles": ttir_to_tiles_stage, "llir": tiles_to_llir_stage, "object": llir_to_object}
 
     def properties(self) -> Sequence[ArgumentProperty]:
-        return ()
+        # A stride of 1 makes an access contiguous, which vector code reads and writes whole. It assumes no alignment: CPUs
+        # since x86-64-v3 and ARMv8 read and write vectors at any address, and an aligned one is no faster for being known.
+        return (ArgumentProperty("equal_to", 1, EQUAL_TO, integers),)
 
     def targets(self) -> Sequence[Target]:
         return targets()

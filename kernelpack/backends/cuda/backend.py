@@ -8,7 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Device, Options, Stage, Tool
+from kernelpack.backends.base import (
+    CSRC,
+    DIVISIBLE_BY,
+    EQUAL_TO,
+    ArgumentProperty,
+    Backend,
+    Device,
+    Options,
+    Stage,
+    Tool,
+    integers,
+    numbers_and_pointers,
+)
 from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
 from kernelpack.backends.cuda import ttng as _ttng  # noqa: F401
 from kernelpack.backends.cuda.architectures import ARCHITECTURES, architecture_of, runnable
@@ -100,13 +112,8 @@ class CUDABackend(Backend):
 
     def properties(self) -> Sequence[ArgumentProperty]:
         return (
-            ArgumentProperty(
-                name="tt.divisibility",
-                value=16,
-                guard="{arg} % {value} == 0",
-                holds=lambda value: value % 16 == 0,
-                applies=lambda kind: kind.startswith("!tt.ptr") or kind in ("i32", "i64"),
-            ),
+            ArgumentProperty("equal_to", 1, EQUAL_TO, integers),
+            ArgumentProperty("tt.divisibility", 16, DIVISIBLE_BY, numbers_and_pointers),
         )
 
     def targets(self) -> Sequence[Target]:

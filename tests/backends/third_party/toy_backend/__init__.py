@@ -7,15 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernelpack.backends.base import CSRC, ArgumentProperty, Backend, Device, Lowered, Options, Stage, Tool
+from kernelpack.backends.base import (
+    CSRC,
+    DIVISIBLE_BY,
+    ArgumentProperty,
+    Backend,
+    Device,
+    Fact,
+    Lowered,
+    Options,
+    Stage,
+    Test,
+    Tool,
+    integers,
+)
 from kernelpack.backends.cpu import CPUBackend
 from kernelpack.compiler import CompiledKernel
 from kernelpack.errors import TargetError
-from kernelpack.ir.core import Builder, Operation, entry_function
+from kernelpack.ir.core import Builder, Operation, Value, entry_function
 from kernelpack.target import Target
 
 HERE = Path(__file__).parent / "csrc"
 HOST = Target.parse("cpu:x86-64-v3")
+POWER_OF_TWO = Test("toy::is_power_of_two({arg})", lambda number, _: number > 0 and number & (number - 1) == 0)
 
 
 class ToyBackend(Backend):
@@ -46,13 +60,8 @@ class ToyBackend(Backend):
 
     def properties(self) -> Sequence[ArgumentProperty]:
         return (
-            ArgumentProperty(
-                name="toy.even",
-                value=2,
-                guard="{arg} % {value} == 0",
-                holds=lambda value: value % 2 == 0,
-                applies=lambda kind: kind in ("i32", "i64"),
-            ),
+            ArgumentProperty("toy.even", 2, DIVISIBLE_BY, integers),
+            ArgumentProperty("toy.power_of_two", 1, POWER_OF_TWO, integers),
         )
 
     def targets(self) -> Sequence[Target]:
@@ -77,17 +86,34 @@ class ToyBackend(Backend):
 
 
 def fold_parity(module: Operation, lowered: Lowered) -> Operation:
-    """The remainder by 2 of an argument that is known to be even is 0."""
+    """Of an argument known to be even, the remainder by 2 is 0; of one known to be a power of two, what & n - 1 leaves of n."""
     copy = module.clone()
     function = entry_function(copy)
     facts: Sequence[Mapping[str, Any]] = function.attributes.get("arg_attrs") or [{}] * len(function.body.arguments)
-    even = {argument for argument, known in zip(function.body.arguments, facts, strict=True) if "toy.even" in known}
-    lowered.metadata["folded"] = 0
+    known = {
+        name: {argument for argument, entry in zip(function.body.arguments, facts, strict=True) if name in entry}
+        for name in ("toy.even", "toy.power_of_two")
+    }
+    used = set()
     for op in list(copy.walk()):
-        if op.name == "arith.remsi" and op.operands[0] in even and is_constant(op.operands[1].defining_op, 2):
-            op.replace_with(Builder.before(op).constant(0, op.result.type))
-            lowered.metadata["folded"] += 1
+        if op.name == "arith.remsi" and op.operands[0] in known["toy.even"] and is_constant(op.operands[1].defining_op, 2):
+            used.add(Fact(op.operands[0].name, "toy.even", 2))
+        elif op.name == "arith.andi" and op.operands[0] in known["toy.power_of_two"] and is_one_less(*op.operands):
+            used.add(Fact(op.operands[0].name, "toy.power_of_two", 1))
+        else:
+            continue
+        op.replace_with(Builder.before(op).constant(0, op.result.type))
+    lowered.metadata["folded"] = len(used)
+    lowered.unused |= {Fact(argument.name, "toy.even", 2) for argument in known["toy.even"]} - used
+    lowered.unused |= {Fact(argument.name, "toy.power_of_two", 1) for argument in known["toy.power_of_two"]} - used
     return copy
+
+
+def is_one_less(number: Value, other: Value) -> bool:
+    op = other.defining_op
+    return (
+        op is not None and op.name == "arith.addi" and op.operands[0] is number and is_constant(op.operands[1].defining_op, -1)
+    )
 
 
 def is_constant(op: Operation | None, value: int) -> bool:
