@@ -153,8 +153,10 @@ class ModuleGenerator:
             "sym_name": made.name,
             "function_type": kind,
             "sym_visibility": "public" if is_kernel else "private",
-            "noinline": fn.noinline,
+            "noinline": bool(fn.noinline),
         }
+        if fn.noinline == "object":
+            attributes["tt.own_object"] = True
         made.op = Operation("tt.func", attributes=attributes, regions=[Region([block])], location=builder.location)
         return made
 

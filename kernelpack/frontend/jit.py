@@ -61,7 +61,7 @@ class JITFunction(Launchable):
         self,
         fn: Any,
         *,
-        noinline: bool = False,
+        noinline: bool | str = False,
         do_not_specialize: Iterable[str | int] = (),
         do_not_specialize_on_alignment: Iterable[str | int] = (),
         debug: bool = False,
@@ -70,7 +70,9 @@ class JITFunction(Launchable):
         functools.update_wrapper(self, self.fn)
         self.__name__ = self.fn.__name__
         self.module = self.fn.__module__
-        self.noinline = bool(noinline)
+        if noinline not in (False, True, "object"):
+            raise ValueError(f'{self.__name__}: noinline={noinline!r} is not False, True or "object"')
+        self.noinline = noinline
         self.debug = bool(debug)
         self.signature = inspect.signature(self.fn)
         self.arg_names = list(self.signature.parameters)
@@ -169,7 +171,7 @@ def jit(fn: Callable[..., Any]) -> JITFunction: ...
 @overload
 def jit(
     *,
-    noinline: bool | None = None,
+    noinline: bool | str | None = None,
     do_not_specialize: Iterable[str | int] | None = None,
     do_not_specialize_on_alignment: Iterable[str | int] | None = None,
     debug: bool | None = None,
@@ -179,21 +181,22 @@ def jit(
 def jit(
     fn: Callable[..., Any] | None = None,
     *,
-    noinline: bool | None = None,
+    noinline: bool | str | None = None,
     do_not_specialize: Iterable[str | int] | None = None,
     do_not_specialize_on_alignment: Iterable[str | int] | None = None,
     debug: bool | None = None,
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Decorator: makes a Python function a kernel, or a function for kernels to call.
 
-    Parameters annotated `tl.constexpr` are known at compile time. `noinline` keeps a called function a function.
+    Parameters annotated `tl.constexpr` are known at compile time. `noinline` keeps a called function a function;
+    as "object" it is also compiled to an object of its own, which kernels on CUDA that call it alike share.
     `do_not_specialize` names parameters of which compiled code assumes nothing.
     """
 
     def decorate(function: Callable[..., Any]) -> JITFunction:
         return JITFunction(
             function,
-            noinline=bool(noinline),
+            noinline=noinline or False,
             do_not_specialize=do_not_specialize or (),
             do_not_specialize_on_alignment=do_not_specialize_on_alignment or (),
             debug=bool(debug),

@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 from kernelpack.backends.base import Lowered
 from kernelpack.backends.cuda.architectures import Architecture, architecture_of
 from kernelpack.backends.cuda.lowering.math import LIBDEVICE_PREFIX
+from kernelpack.backends.cuda.objects import join_ptx, split_llir
 from kernelpack.backends.cuda.toolchain import find_libdevice
 from kernelpack.errors import CompilationError
 
@@ -18,13 +19,14 @@ TRIPLE = "nvptx64-nvidia-cuda"
 
 
 def llir_to_ptx(text: str, lowered: Lowered) -> str:
-    """Returns the PTX of a kernel. Raises CompilationError where LLVM refuses the code or libdevice is missing."""
-    return emit_ptx(text, architecture_of(lowered.target))
+    """Returns the PTX of a kernel, and behind it that of functions with objects of their own. Raises CompilationError where LLVM
+    refuses the code or libdevice is missing."""
+    return join_ptx([emit_ptx(module, architecture_of(lowered.target)) for module in split_llir(text)])
 
 
 def llir_to_ptx_image(text: str, lowered: Lowered) -> bytes:
     """Returns the PTX of a kernel as the driver takes it: ended by a zero byte."""
-    return llir_to_ptx(text, lowered).encode() + b"\0"
+    return emit_ptx(text, architecture_of(lowered.target)).encode() + b"\0"
 
 
 @functools.cache

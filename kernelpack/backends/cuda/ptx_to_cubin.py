@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpack.backends.base import Lowered
 from kernelpack.backends.cuda.cubin import without_embedded_ptx
+from kernelpack.backends.cuda.objects import link, split_ptx
 from kernelpack.backends.cuda.toolchain import find_ptxas, nvjitlink_version, ptxas_version
 from kernelpack.errors import BuildError, OutOfResources, SourceLocation
 from kernelpack.knobs import CHECK_PTXAS
@@ -50,13 +52,19 @@ class Assembled:
 def ptx_to_cubin(ptx: str, lowered: Lowered) -> bytes:
     """Returns the cubin of a kernel and notes its resources. Raises BuildError, or OutOfResources, where
     the code would not be what was written."""
-    assembled = _with_room(assemble(ptx, lowered.target.arch), ptx, lowered)
-    refuse_losses(assembled, ptx, lowered)
+    modules, arch = split_ptx(ptx), lowered.target.arch
+    if len(modules) > 1:
+        assembled = assemble_objects(modules, lowered)
+    else:
+        assembled = _with_room(assemble(ptx, arch), ptx, lowered)
+        refuse_losses(assembled, ptx, lowered)
     if CHECK_PTXAS.get():
         other = Path(CHECK_PTXAS.get())
         if not other.is_file():
             raise BuildError(f"{CHECK_PTXAS.name}={other}: there is no such file", cure="name a ptxas, or unset it")
-        refuse_losses(assemble_with_ptxas(ptx, lowered.target.arch, other), ptx, lowered)
+        more = ("-c",) if len(modules) > 1 else ()
+        for module in modules:
+            refuse_losses(assemble_with_ptxas(module, arch, other, *more), module, lowered)
     lowered.metadata.update(resources(assembled.log))
     lowered.metadata["assembler"] = assembled.tool
     return without_embedded_ptx(assembled.image)
@@ -75,6 +83,28 @@ def _with_room(assembled: Assembled, ptx: str, lowered: Lowered) -> Assembled:
         return assembled
     again = assemble(re.sub(r"(\.reqntid \d+)", r"\1 .minnctapersm 1", ptx), lowered.target.arch)
     return again if resources(again.log)["spills"] < first["spills"] else assembled
+
+
+def assemble_objects(modules: Sequence[str], lowered: Lowered) -> Assembled:
+    """Assembles a kernel and its functions that have objects of their own, and links them."""
+    ptxas, arch, threads = find_ptxas(), lowered.target.arch, lowered.metadata.get("threads", 0)
+    if ptxas is None:
+        return assemble_with_nvjitlink(arch, *modules)
+    # the kernel says how many threads a block has, a function does not know it
+    limit = lowered.options.maxnreg or min(_MOST_REGISTERS, _REGISTER_FILE // threads if threads else _MOST_REGISTERS)
+    kernel, *functions = modules
+    objects = [assemble_with_ptxas(kernel, arch, ptxas, "-c")]
+    objects += [_object_of(function, arch, ptxas, limit // 8 * 8) for function in functions]
+    for made, module in zip(objects, modules, strict=True):
+        refuse_losses(made, module, lowered)
+    image, log = link([made.image for made in objects], arch, ptxas)
+    return Assembled(image, "\n".join([*(made.log for made in objects), log]), objects[0].tool)
+
+
+@functools.lru_cache(maxsize=256)
+def _object_of(ptx: str, arch: str, ptxas: Path, registers: int) -> Assembled:
+    """Returns a function's object, which all kernels share that this process compiles."""
+    return assemble_with_ptxas(ptx, arch, ptxas, "-c", f"-maxrregcount={registers}")
 
 
 def refuse_losses(assembled: Assembled, ptx: str, lowered: Lowered) -> None:
@@ -110,19 +140,19 @@ def assemble(ptx: str, arch: str) -> Assembled:
     if ptxas is not None:
         return assemble_with_ptxas(ptx, arch, ptxas)
     if nvjitlink_version() is not None:
-        return assemble_with_nvjitlink(ptx, arch)
+        return assemble_with_nvjitlink(arch, ptx)
     raise BuildError(
         "no assembler for PTX was found",
         cure="pip install nvidia-cuda-nvcc (ptxas), or pip install cuda-python nvidia-nvjitlink",
     )
 
 
-def assemble_with_ptxas(ptx: str, arch: str, ptxas: Path) -> Assembled:
+def assemble_with_ptxas(ptx: str, arch: str, ptxas: Path, *more: str) -> Assembled:
     tool = f"ptxas {ptxas_version(ptxas)}"
     with tempfile.TemporaryDirectory(prefix="kernelpack-") as folder:
         # fixed names in the working directory: the cubin must not depend on where it was made
         (Path(folder) / "kernel.ptx").write_text(ptx)
-        command = [str(ptxas), f"-arch={arch}", "-O3", "-v", "-lineinfo", "kernel.ptx", "-o", "kernel.cubin"]
+        command = [str(ptxas), f"-arch={arch}", "-O3", "-v", "-lineinfo", *more, "kernel.ptx", "-o", "kernel.cubin"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         log = done.stdout + done.stderr
         if done.returncode:
@@ -137,16 +167,17 @@ def _excerpt(ptx: str, log: str) -> str:
     return "\n".join(f"{number}: {lines[number - 1]}" for number in numbers if 0 < number <= len(lines))
 
 
-def assemble_with_nvjitlink(ptx: str, arch: str) -> Assembled:
+def assemble_with_nvjitlink(arch: str, *modules: str) -> Assembled:
     from cuda.bindings import nvjitlink
 
     tool = f"nvJitLink {nvjitlink_version()}"
     options = [f"-arch={arch}", "-O3", "-verbose", "-lineinfo"]
     handle = nvjitlink.create(len(options), options)
     try:
-        data = ptx.encode()
         try:
-            nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), "kernel.ptx")
+            for module in modules:
+                data = module.encode()
+                nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), "kernel.ptx")
             nvjitlink.complete(handle)
         except nvjitlink.nvJitLinkError as problem:
             size = nvjitlink.get_error_log_size(handle)
@@ -168,12 +199,13 @@ def _text(buffer: bytearray) -> str:
 
 
 def resources(log: str) -> dict[str, int]:
-    """Returns registers a thread, bytes spilled (stores and loads), and bytes of stack from the assembler's report."""
-    found = {"registers": 0, "spills": 0, "stack": 0}
-    for name, pattern in (
-        ("registers", r"Used (\d+) registers"),
-        ("spills", r"(\d+) bytes spill (?:stores|loads)"),
-        ("stack", r"(\d+) bytes stack frame"),
-    ):
-        found[name] = sum(map(int, re.findall(pattern, log)))
-    return found
+    """Returns registers a thread, bytes spilled (stores and loads), and bytes of stack from the reports of assembler and linker."""
+
+    def numbers(pattern: str) -> list[int]:
+        return [int(number) for number in re.findall(pattern, log)]
+
+    return {
+        "registers": max(numbers(r"[Uu]sed (\d+) registers"), default=0),  # the linker's are those of the functions, too
+        "spills": sum(numbers(r"(\d+) bytes spill (?:stores|loads)")),
+        "stack": sum(numbers(r"(\d+) bytes stack frame")),
+    }

@@ -128,7 +128,7 @@ def test_both_assemblers_lose_the_embedded_text_and_nothing_else() -> None:
     ptx = emit_ptx(llir, ARCHITECTURES["sm_80"])
     ptxas = ptx_to_cubin.find_ptxas()
     assert ptxas is not None
-    for made in (ptx_to_cubin.assemble_with_ptxas(ptx, "sm_80", ptxas), ptx_to_cubin.assemble_with_nvjitlink(ptx, "sm_80")):
+    for made in (ptx_to_cubin.assemble_with_ptxas(ptx, "sm_80", ptxas), ptx_to_cubin.assemble_with_nvjitlink("sm_80", ptx)):
         small = without_embedded_ptx(made.image)
         assert b"shfl.sync" in made.image
         assert b"shfl.sync" not in small

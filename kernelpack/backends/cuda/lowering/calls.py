@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from kernelpack.backends.cuda.dialect import OFFSET, SHARED
 from kernelpack.backends.cuda.lowering.state import SHARED as SHARED_POINTER
 from kernelpack.backends.cuda.lowering.state import Lowering, register_type
+from kernelpack.backends.cuda.objects import OWN_OBJECT
 from kernelpack.ir.core import Operation, Value, find_function
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, TensorType, Type, element_of
 from kernelpack.layout.encoding import layout_of
@@ -66,7 +67,8 @@ def begin_function(state: Lowering, function: Operation) -> str:
         parameters.append(state.memory)
     kind = _returned(_result_types(function.body.terminator.operands))
     # convergent: it may wait at barriers, which all threads must reach together
-    return f"define internal {kind} @{function.attributes['sym_name']}({', '.join(map(str, parameters))}) noinline convergent"
+    linkage = "" if function.attributes.get(OWN_OBJECT) else "internal "
+    return f"define {linkage}{kind} @{function.attributes['sym_name']}({', '.join(map(str, parameters))}) noinline convergent"
 
 
 def end_function(state: Lowering, function: Operation) -> None:
