@@ -23,7 +23,7 @@ from kernelpack.backends.base import (
 )
 from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
 from kernelpack.backends.cuda import ttng as _ttng  # noqa: F401
-from kernelpack.backends.cuda.architectures import ARCHITECTURES, architecture_of, runnable
+from kernelpack.backends.cuda.architectures import ARCHITECTURES, Architecture, architecture_of, runnable
 from kernelpack.backends.cuda.driver import device_capability, gpus
 from kernelpack.backends.cuda.jit import LoadedImage
 from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx, llir_to_ptx_image
@@ -104,7 +104,7 @@ class CUDABackend(Backend):
         return target
 
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
-        _check(options)
+        _check(options, architecture_of(target))
         first: dict[str, Stage] = {"ttgir": ttir_to_ttgir, "llir": ttgir_to_llir}
         if PTX_FEATURE in target.features:
             return {**first, "ptx": llir_to_ptx_image}
@@ -209,9 +209,15 @@ def _native() -> str:
     )
 
 
-def _check(options: Options) -> None:
-    if options.num_ctas != 1:
-        raise UnsupportedError(f"num_ctas={options.num_ctas}: clusters are not supported", cure="use num_ctas=1")
+def _check(options: Options, architecture: Architecture) -> None:
+    # a program of several blocks may as well be computed by one: what it means is the same (docs/decisions.md)
+    if options.num_ctas not in (1, 2, 4, 8, 16):
+        raise UnsupportedError(f"num_ctas={options.num_ctas} is not a power of two from 1 to 16", cure="use num_ctas=1")
+    if options.num_ctas > 1 and architecture.capability < 90:
+        raise UnsupportedError(
+            f"num_ctas={options.num_ctas}: {architecture.name} has no clusters of blocks, which came with sm_90",
+            cure="use num_ctas=1",
+        )
     if options.num_warps not in (1, 2, 4, 8, 16, 32):
         raise UnsupportedError(f"num_warps={options.num_warps} is not a power of two from 1 to 32", cure="use 4 or 8")
     if options.threads_per_warp not in (None, LANES):

@@ -53,6 +53,7 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
         shared=shared,
         num_warps=num_warps,
         threads=num_warps * LANES,
+        num_ctas=1,
     )
     return module
 

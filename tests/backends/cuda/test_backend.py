@@ -72,7 +72,8 @@ def test_unknown_targets_are_refused_with_a_cure(target: str, message: str) -> N
     [
         ({"num_warps": 3}, "num_warps=3 is not a power of two"),
         ({"num_stages": 0}, "num_stages=0 is below 1"),
-        ({"num_ctas": 2}, "clusters are not supported"),
+        ({"num_ctas": 2}, "num_ctas=2: sm_80 has no clusters of blocks"),
+        ({"num_ctas": 3}, "num_ctas=3 is not a power of two"),
         ({"maxnreg": 300}, "maxnreg=300 is outside"),
         ({"threads_per_warp": 64}, "threads_per_warp=64: warps of NVIDIA GPUs have 32 threads"),
     ],
@@ -80,6 +81,12 @@ def test_unknown_targets_are_refused_with_a_cure(target: str, message: str) -> N
 def test_options_that_cannot_be_honoured_are_refused(options: dict[str, int], message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         add(**options).compile("cuda:sm_80")
+
+
+def test_programs_of_several_blocks_are_computed_by_one() -> None:
+    kernel = add(num_ctas=2).compile("cuda:sm_90a")
+    assert kernel.metadata["num_ctas"] == 1  # what a launcher makes clusters of
+    assert kernel.code_sha256 == add().compile("cuda:sm_90a").code_sha256
 
 
 def test_the_targets_own_threads_per_warp_may_be_stated() -> None:
