@@ -1,13 +1,32 @@
 """What kernels are written in: `import kernelpack.language as tl`. Names and meaning are those of triton.language."""
 
+from kernelpack.language import atomics as atomics
+from kernelpack.language import block_pointers as block_pointers
 from kernelpack.language import core as core
+from kernelpack.language import debugging as debugging
 from kernelpack.language import descriptors as descriptors
 from kernelpack.language import extra as extra
+from kernelpack.language import inline_asm as inline_asm
 from kernelpack.language import math as math
 from kernelpack.language import random as random
+from kernelpack.language import sorting as sorting
 from kernelpack.language import standard as standard
+from kernelpack.language import tile_ops as tile_ops
+from kernelpack.language.aggregates import aggregate_replace as aggregate_replace
+from kernelpack.language.aggregates import must_use_result as must_use_result
+from kernelpack.language.atomics import *  # noqa: F403
+from kernelpack.language.block_pointers import *  # noqa: F403
 from kernelpack.language.core import *  # noqa: F403
+from kernelpack.language.debugging import *  # noqa: F403
 from kernelpack.language.descriptors import *  # noqa: F403
+from kernelpack.language.inline_asm import *  # noqa: F403
 from kernelpack.language.math import *  # noqa: F403
 from kernelpack.language.random import *  # noqa: F403
+from kernelpack.language.sorting import *  # noqa: F403
 from kernelpack.language.standard import *  # noqa: F403
+from kernelpack.language.tile_ops import *  # noqa: F403
+from kernelpack.language.tuples import tuple as tuple
+from kernelpack.language.types import const as const
+from kernelpack.language.types import constexpr_type as constexpr_type
+from kernelpack.language.types import pi32_t as pi32_t
+from kernelpack.language.types import tuple_type as tuple_type

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import memory, semantic, tiles
+from kernelpack.frontend import block_pointers, memory, semantic, tiles
 from kernelpack.language.builtin import METHODS, Generator, builtin, member
 from kernelpack.language.types import (
     bfloat16,
@@ -34,20 +34,18 @@ from kernelpack.language.types import (
     uint64,
     void,
 )
-from kernelpack.language.values import constexpr, tensor
+from kernelpack.language.values import block_pointer, constexpr, tensor
 
 __all__ = [
     "PropagateNan",
     "arange",
     "associative_scan",
     "assume",
-    "atomic_add",
     "bfloat16",
     "block_type",
     "broadcast",
     "broadcast_to",
     "cast",
-    "cat",
     "clamp",
     "constexpr",
     "debug_barrier",
@@ -269,16 +267,6 @@ def split(a: tensor, *, _generator: Generator) -> tuple[tensor, tensor]:
     return tiles.split(_generator.builder, semantic.to_tensor(_generator.builder, a))
 
 
-@builtin
-def cat(input: tensor, other: tensor, can_reorder: bool = False, *, _generator: Generator) -> tensor:
-    """Concatenates two tiles of one axis; the order of elements is not kept, which `can_reorder` must allow."""
-    if not can_reorder:
-        raise CompilationError(
-            "tl.cat reorders elements, so it needs can_reorder=True", cure="to keep the order use tl.join, permute and reshape"
-        )
-    return tiles.cat(_generator.builder, input, other)
-
-
 # ---- memory ----
 
 
@@ -295,9 +283,18 @@ def load(
     *,
     _generator: Generator,
 ) -> tensor:
-    """Loads through a pointer or a tile of pointers; where `mask` is false nothing is read and `other` is the value."""
-    _refuse_block_pointers("tl.load", boundary_check, padding_option)
-    return memory.load(_generator.builder, pointer, mask, other, cache_modifier, eviction_policy, volatile)
+    """Loads through a pointer or a tile of pointers; where `mask` is false nothing is read and `other` is the value.
+
+    Through a block pointer, `boundary_check` names the axes along which what lies outside of the tensor is not read; it is zero,
+    or NaN with padding_option="nan".
+    """
+    b = _generator.builder
+    if isinstance(pointer, block_pointer):
+        _refuse_masks("tl.load", mask, other)
+        pointer, mask, other = block_pointers.access(b, pointer, boundary_check, padding_option)
+    else:
+        _refuse_bounds("tl.load", boundary_check, padding_option)
+    return memory.load(b, pointer, mask, other, cache_modifier, eviction_policy, volatile)
 
 
 @builtin
@@ -312,24 +309,33 @@ def store(
     _generator: Generator,
 ) -> None:
     """Stores a value, converted to the element type, through a pointer or a tile of pointers, where `mask` is true."""
-    _refuse_block_pointers("tl.store", boundary_check, "")
-    memory.store(_generator.builder, pointer, value, mask, cache_modifier, eviction_policy)
+    b = _generator.builder
+    if isinstance(pointer, block_pointer):
+        _refuse_masks("tl.store", mask, None)
+        value = semantic.as_type(b, value, pointer.block_type.element_ty)
+        if value.shape not in ((), pointer.block_type.shape):
+            raise CompilationError(
+                f"a block of shape {list(pointer.block_type.shape)} cannot hold a tile of shape {list(value.shape)}"
+            )
+        pointer, mask, _ = block_pointers.access(b, pointer, boundary_check, None)
+    else:
+        _refuse_bounds("tl.store", boundary_check, "")
+    memory.store(b, pointer, value, mask, cache_modifier, eviction_policy)
 
 
-def _refuse_block_pointers(name: str, boundary_check: Any, padding_option: str) -> None:
-    if boundary_check or padding_option:
+def _refuse_masks(name: str, mask: Any, other: Any) -> None:
+    if mask is not None or other is not None:
         raise CompilationError(
-            f"{name} has boundary_check and padding_option for block pointers only, which are not supported yet",
-            cure="use a tile of pointers with mask= and other=",
+            f"{name} through a block pointer takes no mask and no other", cure="use boundary_check= and padding_option="
         )
 
 
-@builtin
-def atomic_add(
-    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None, *, _generator: Generator
-) -> tensor:
-    """Adds to memory atomically where `mask` is true; returns the values from before."""
-    return memory.atomic_add(_generator.builder, pointer, val, mask, sem, scope)
+def _refuse_bounds(name: str, boundary_check: Any, padding_option: Any) -> None:
+    if boundary_check or padding_option:
+        raise CompilationError(
+            f"{name} has boundary_check and padding_option for block pointers only",
+            cure="use mask= and other=, or make a block pointer by tl.make_block_ptr",
+        )
 
 
 @builtin

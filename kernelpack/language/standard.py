@@ -19,10 +19,14 @@ __all__ = [
     "max",
     "min",
     "ravel",
+    "reduce_or",
     "sigmoid",
     "softmax",
+    "squeeze",
     "sum",
     "swizzle2d",
+    "unsqueeze",
+    "xor_sum",
 ]
 
 # ---- small integer functions ----
@@ -55,6 +59,25 @@ def swizzle2d(i, j, size_i, size_j, size_g):
 def ravel(x, can_reorder=False):
     """Returns the elements in one axis."""
     return core.reshape(x, [x.numel], can_reorder=can_reorder)
+
+
+@constexpr_function
+def _without(shape, axis):
+    return [extent for at, extent in enumerate(shape) if at != axis]
+
+
+@jit
+def squeeze(x, dim: core.constexpr):
+    """Returns the elements without the axis `dim`, which has size 1."""
+    axis: core.constexpr = dim % len(x.shape)
+    core.static_assert(x.shape[axis] == 1, "only an axis of size 1 can be squeezed")
+    return core.reshape(x, _without(x.shape, axis))
+
+
+@jit
+def unsqueeze(x, dim: core.constexpr):
+    """Returns the elements with an axis of size 1 inserted at `dim`."""
+    return core.expand_dims(x, dim)
 
 
 @jit
@@ -134,6 +157,35 @@ def cumprod(input, axis=0, reverse=False):
 @jit
 def _half_to_float(x):
     return x.to(core.float32) if x.dtype == core.bfloat16 else x
+
+
+# ---- bits ----
+
+
+@jit
+def _exclusive_or(a, b):
+    return a ^ b
+
+
+@jit
+def _or(a, b):
+    return a | b
+
+
+@member
+@jit
+def xor_sum(input, axis=None, keep_dims=False):
+    """Returns the bitwise exclusive or of integers along an axis (None: of all)."""
+    core.static_assert(input.dtype.is_int(), "xor_sum takes integers")
+    return core.reduce(input, axis, _exclusive_or, keep_dims)
+
+
+@member
+@jit
+def reduce_or(input, axis=None, keep_dims=False):
+    """Returns the bitwise or of integers along an axis (None: of all)."""
+    core.static_assert(input.dtype.is_int(), "reduce_or takes integers")
+    return core.reduce(input, axis, _or, keep_dims)
 
 
 # ---- maxima and minima ----

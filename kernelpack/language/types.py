@@ -361,6 +361,91 @@ class tensor_descriptor_type(dtype):
         return self.name
 
 
+class block_pointer_type(dtype):
+    """A pointer to a block of a tensor: as `dtype` it is a pointer to tiles of `block_type`."""
+
+    def __new__(cls, element_ty: dtype, block_shape: Sequence[int], rank_order: Sequence[int]) -> block_pointer_type:
+        self = object.__new__(cls)
+        self.block_type = block_type(element_ty, block_shape)
+        self.order = tuple(rank_order)
+        self.name = f"block_pointer<{element_ty}{list(self.block_type.shape)}>"
+        return self
+
+    block_type: block_type
+    order: tuple[int, ...]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return block_pointer_type, (self.element_ty, self.block_type.shape, self.order)
+
+    @property
+    def element_ty(self) -> dtype:
+        return self.block_type.element_ty
+
+    def mangle(self) -> str:
+        return f"B{self.block_type.mangle()}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, block_pointer_type) and (self.block_type, self.order) == (other.block_type, other.order)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.order))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class constexpr_type(dtype):
+    """The type of a compile-time value: the value itself."""
+
+    def __new__(cls, value: object) -> constexpr_type:
+        self = object.__new__(cls)
+        self.value = value
+        self.name = f"constexpr[{value!r}]"
+        self.primitive_bitwidth = 0
+        return self
+
+    value: object
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return constexpr_type, (self.value,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, constexpr_type) and type(self.value) is type(other.value) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((constexpr_type, self.value))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class tuple_type(dtype):
+    """The type of a tuple: the types of its entries, and the names of a named tuple's."""
+
+    def __new__(cls, types: Sequence[dtype], fields: Sequence[str] | None = None) -> tuple_type:
+        self = object.__new__(cls)
+        self.types = tuple(types)
+        self.fields = None if fields is None else tuple(fields)
+        self.name = f"({', '.join(map(str, self.types))})"
+        self.primitive_bitwidth = 0
+        return self
+
+    types: tuple[dtype, ...]
+    fields: tuple[str, ...] | None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tuple_type, (self.types, self.fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple_type) and (self.types, self.fields) == (other.types, other.fields)
+
+    def __hash__(self) -> int:
+        return hash((self.types, self.fields))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
 def check_shape(shape: Sequence[object]) -> tuple[int, ...]:
     """Returns a shape as ints. Raises CompilationError where an extent is no compile-time power of two, or the tile too big."""
     extents: list[int] = []
@@ -403,6 +488,13 @@ float8e4b15, float8e4nv, float8e4b8 = dtype("fp8e4b15"), dtype("fp8e4nv"), dtype
 float8e5, float8e5b16 = dtype("fp8e5"), dtype("fp8e5b16")
 float16, bfloat16, float32, float64 = dtype("fp16"), dtype("bf16"), dtype("fp32"), dtype("fp64")
 
+pi32_t = pointer_type(int32)
+
+
+class const:
+    """As an annotation: memory behind this pointer is only read."""
+
+
 _SIGNATURE_NAMES = {
     **{name: dtype(name) for name in (*dtype.FP_TYPES,)},
     **{f"i{width}": dtype(f"int{width}") for width in (1, 8, 16, 32, 64)},
@@ -410,6 +502,11 @@ _SIGNATURE_NAMES = {
     "u1": int1,
     "B": int1,
 }
+
+
+def signature_name(kind: dtype) -> str:
+    """Returns the text that names a scalar type in signatures: `fp32`, `i32`, `u8`."""
+    return next(name for name, known in _SIGNATURE_NAMES.items() if known == kind)
 
 
 def parse_type(text: str) -> dtype:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Value
-from kernelpack.language.types import block_type, dtype, tensor_descriptor_type
+from kernelpack.language.types import block_pointer_type, block_type, dtype, pointer_type, tensor_descriptor_type
 
 
 class constexpr:
@@ -172,3 +172,44 @@ class tensor_descriptor(aggregate):
 
     def __repr__(self) -> str:
         return f"tensor_descriptor[{self.type}]"
+
+
+class block_pointer(aggregate):
+    """A pointer to a block of a tensor: base, int64 sizes and strides in elements, and the int32 coordinates of its first element."""
+
+    attributes = ("block_type", "dtype", "type")
+    methods: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self,
+        type: block_pointer_type,
+        base: tensor,
+        sizes: Sequence[tensor],
+        strides: Sequence[tensor],
+        offsets: Sequence[tensor],
+    ) -> None:
+        self.type: block_pointer_type = type
+        self.base = base
+        self.sizes = tuple(sizes)
+        self.strides = tuple(strides)
+        self.offsets = tuple(offsets)
+
+    @property
+    def dtype(self) -> pointer_type:
+        return pointer_type(self.type.block_type)
+
+    @property
+    def block_type(self) -> block_type:
+        return self.type.block_type
+
+    def parts(self) -> dict[str, Any]:
+        groups = {"size": self.sizes, "stride": self.strides, "offset": self.offsets}
+        return {"base": self.base} | {f"{name}_{axis}": v for name, group in groups.items() for axis, v in enumerate(group)}
+
+    def with_parts(self, parts: Sequence[Any]) -> block_pointer:
+        rank = len(self.sizes)
+        base, *rest = parts
+        return block_pointer(self.type, base, rest[:rank], rest[rank : 2 * rank], rest[2 * rank :])
+
+    def __repr__(self) -> str:
+        return f"block_pointer[{self.type}]"

@@ -105,6 +105,15 @@ class Emitter:
     def line(self, text: str) -> None:
         self._sink.append(f"  {text}{self.attachment}")
 
+    @property
+    def sink(self) -> list[str]:
+        """Where lines go at the moment."""
+        return self._sink
+
+    def append(self, lines: Sequence[str]) -> None:
+        """Writes lines that were collected elsewhere."""
+        self._sink += lines
+
     def op(self, kind: str, text: str, hint: str = "v") -> Val:
         """Writes `%v = text` and returns %v as a value of type `kind`."""
         name = self.fresh(hint)

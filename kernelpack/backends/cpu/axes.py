@@ -53,15 +53,19 @@ class Axes:
     def _compute(self, value: Value) -> Preference:
         if isinstance(value, BlockArgument):
             loop = value.owner.parent.parent if value.owner.parent is not None else None
+            if loop is not None and loop.name == "scf.while":
+                return self._carried_while(loop, value)
             return self._carried(loop, value.index - 1) if loop is not None and loop.name == "scf.for" else NONE
         assert isinstance(value, OpResult)
         op = value.owner
         match op.name:
             case "scf.for":
                 return self._carried(op, value.index)
+            case "scf.while":
+                return self._carried_while(op, value)
             case "scf.if":
                 return self._best([region.block.terminator.operands[value.index] for region in op.regions])
-            case "tt.load" | "tt.atomic_rmw":
+            case "tt.load" | "tt.atomic_rmw" | "tt.atomic_cas":
                 axis = self.memory_axis(op.operands[0])
                 return (axis, 1) if axis is not None else self._best(op.operands[1:])
             case "tt.dot":
@@ -81,6 +85,10 @@ class Axes:
                 axis, strength = self.preference(op.operands[0])
                 last = axis == len(shape_of(op.operands[0].type)) - 1
                 return (len(shape_of(value.type)) - 1, strength) if last else NONE
+            case "tt.map_elementwise":
+                return (len(shape_of(value.type)) - 1, 2)
+            case "tt.gather":
+                return self.preference(op.operands[1])
             case "tt.scan" | "tt.join" | "tt.split" | "tt.cat":
                 return self._best(op.operands)
             case _:
@@ -96,6 +104,15 @@ class Axes:
 
     def _carried(self, loop: Operation, index: int) -> Preference:
         axis, _ = self._best([loop.body.terminator.operands[index], loop.operands[3 + index]])
+        return (axis, 2) if axis is not None else NONE
+
+    def _carried_while(self, loop: Operation, value: Value) -> Preference:
+        before, body = (region.block for region in loop.regions)
+        if isinstance(value, BlockArgument) and value.owner is before:
+            axis, _ = self._best([loop.operands[value.index], body.terminator.operands[value.index]])
+        else:
+            assert isinstance(value, (BlockArgument, OpResult))
+            axis, _ = self._best([before.terminator.operands[value.index + 1]])
         return (axis, 2) if axis is not None else NONE
 
     def dot_axis(self, dot: Operation) -> int:

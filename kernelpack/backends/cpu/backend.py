@@ -10,6 +10,7 @@ from kernelpack.backends.base import CSRC, EQUAL_TO, ArgumentProperty, Backend, 
 from kernelpack.backends.cpu.carry_scalars import carry_scalars
 from kernelpack.backends.cpu.elementwise import is_elementwise
 from kernelpack.backends.cpu.estimate import program_nanoseconds
+from kernelpack.backends.cpu.expand_ops import expand_ops
 from kernelpack.backends.cpu.jit import LoadedObject
 from kernelpack.backends.cpu.levels import level_of, resolve, runnable, targets
 from kernelpack.backends.cpu.machine_code import disassemble, model_name
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 _STRUCTURE = {
     "builtin.module", "tt.func", "tt.return", "tt.get_program_id", "tt.get_num_programs", "tt.make_range", "tt.splat",
     "tt.unsplat", "tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.join", "tt.split", "tt.addptr", "tt.load",
-    "tt.store", "tt.atomic_rmw", "tt.dot", "tt.reduce", "tt.reduce.return", "tt.scan", "tt.scan.return", "scf.for", "scf.if",
-    "scf.yield", "arith.constant", "gpu.barrier", "gpu.gdc_wait", "gpu.gdc_launch_dependents",
+    "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.gather", "tt.histogram", "tt.map_elementwise",
+    "tt.map_elementwise.return", "tt.print", "tt.assert", "tt.cat", "tt.dot", "tt.reduce", "tt.reduce.return", "tt.scan",
+    "tt.scan.return", "scf.for", "scf.if", "scf.while", "scf.condition", "scf.yield", "arith.constant", "gpu.barrier", "gpu.gdc_wait", "gpu.gdc_launch_dependents",
 }  # fmt: skip
 
 
@@ -87,7 +89,7 @@ class CPUBackend(Backend):
 def lower_ttir(module: Operation, lowered: Lowered) -> Operation:
     """Prepares ttir for tile loops: carried address tiles become scalars, masks that index bounds decide are split off."""
     copy = module.clone()
-    version_masks(carry_scalars(copy))
+    version_masks(carry_scalars(expand_ops(copy)))
     for run in TTIR_PASSES:
         run(copy)
     return copy

@@ -6,7 +6,7 @@ import math
 
 from kernelpack.backends.cpu.affine import constant_of
 from kernelpack.backends.cpu.levels import Level
-from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Statement, TileProgram
+from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Statement, TileProgram, While
 from kernelpack.ir.core import Value
 from kernelpack.ir.types import shape_of
 
@@ -35,6 +35,8 @@ def _statement(statement: Statement, level: Level) -> float:
             return math.prod(statement.out.shape) * depth / lanes * _FMA_NS
         case For():
             return _trips(statement) * _statements(statement.body, level)
+        case While():
+            return _UNKNOWN_TRIPS * (_statements(statement.before, level) + _statements(statement.body, level))
         case If():
             return max(_statements(statement.then, level), _statements(statement.otherwise, level))
         case _:

@@ -435,6 +435,30 @@ def _join(ev: Evaluator, op: Operation, index: Index) -> Lanes:
         return Vector(ev.em.select(first, a, b), depth)
 
 
+def _gather(ev: Evaluator, op: Operation, index: Index) -> Lanes:
+    """Reads the source's buffer at indices that are computed; indices beyond its extent wrap around."""
+    source, axis = op.operands[0], op.attributes["axis"]
+    buffer = next(iter(ev.program.plain[source].values()))
+    indices = ev.evaluate(op.operands[1], index)
+    kind, size = memory_type(buffer.element), element_bytes(buffer.element)
+    base = ev.pointer(buffer, tuple(FIRST if at == axis else place for at, place in enumerate(index)))
+    depth = max(indices.depth, max((place.depth for place in index if place.base is not None), default=0))
+    lane_axis = next((at for at, place in enumerate(index) if place.lanes), None)
+    with ev.em.into(ev.at(depth)):
+        single = lane_axis in (None, axis) and isinstance(indices, Uniform)
+        at = indices.val if single and isinstance(indices, Uniform) else ev.vector(indices, op.operands[1].type)
+        width = vector_width(at.type)
+        wide = ev.em.cast("sext", at, vector_type("i64", width)) if element_type(at.type) != "i64" else at
+        inside = ev.em.binary("and", wide, literal(buffer.shape[axis] - 1, wide.type))
+        offsets = ev.em.binary("mul", inside, literal(buffer.strides[axis] * size, wide.type))
+        if single:
+            return Uniform(from_memory(ev.em, ev.em.load(kind, ev.em.offset(base, offsets), size), buffer.element), depth)
+        if lane_axis not in (None, axis):
+            offsets = ev.em.binary("add", offsets, iota("i64", width, buffer.strides[lane_axis] * size))
+        pointers = ev.em.op(f"<{width} x ptr>", f"getelementptr i8, {base}, {offsets}")
+        return Vector(from_memory(ev.em, ev.gather(vector_type(kind, width), pointers, None, None), buffer.element), depth)
+
+
 _STRUCTURAL: dict[str, Callable[[Evaluator, Operation, Index], Lanes]] = {
     "arith.constant": _constant,
     "tt.splat": _splat,
@@ -444,6 +468,7 @@ _STRUCTURAL: dict[str, Callable[[Evaluator, Operation, Index], Lanes]] = {
     "tt.trans": _trans,
     "tt.reshape": _reshape,
     "tt.join": _join,
+    "tt.gather": _gather,
     "tt.load": lambda ev, op, index: ev.load(op, index),
 }
 

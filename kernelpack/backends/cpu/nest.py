@@ -8,15 +8,22 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kernelpack.backends.cpu.atomics import emit_atomic
 from kernelpack.backends.cpu.elements import constant, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.evaluate import Evaluator, Index, Place
 from kernelpack.backends.cpu.levels import Level
+from kernelpack.backends.cpu.messages import emit_assert, emit_print
 from kernelpack.backends.cpu.operand import write_operand
+from kernelpack.backends.cpu.regions import Regions, runs_on_vectors
 from kernelpack.backends.cpu.tile_program import (
+    ALONE,
     Atomic,
     Buffer,
+    Histogram,
+    Map,
     Materialize,
+    Message,
     Nest,
     OperandBuffer,
     Reduce,
@@ -28,7 +35,7 @@ from kernelpack.backends.cpu.tile_program import (
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, optional_operand
 from kernelpack.ir.dialects.tt import combine_name
-from kernelpack.ir.types import BF16, I1, FloatType, bit_width, element_of
+from kernelpack.ir.types import F64, I1, FloatType, bit_width, element_of, is_float
 from kernelpack.llvm.text import Emitter, Val, literal, vector_width
 
 if TYPE_CHECKING:
@@ -43,11 +50,15 @@ def emit_nest(
     program: TileProgram,
     lowering: Lowering,
     level: Level,
-    scalars: dict[Value, Val],
+    regions: Regions,
     storage: dict[int, Val],
+    program_id: Sequence[Val],
 ) -> None:
-    """Writes a nest at the end of the emitter's lines; scalar results of reductions go to `scalars`."""
-    _NestEmitter(nest, program, lowering, level, scalars, storage).run()
+    """Writes a nest at the emitter's place; scalar results of reductions go to the scalars of `regions`."""
+    lines: list[str] = []
+    with lowering.em.into(lines):
+        _NestEmitter(nest, program, lowering, level, regions, storage, program_id, lines).run()
+    lowering.em.append(lines)
 
 
 class _NestEmitter:
@@ -57,14 +68,18 @@ class _NestEmitter:
         program: TileProgram,
         lowering: Lowering,
         level: Level,
-        scalars: dict[Value, Val],
+        regions: Regions,
         storage: dict[int, Val],
+        program_id: Sequence[Val],
+        lines: list[str],
     ) -> None:
         self.nest = nest
+        self.regions = regions
+        self.program_id = program_id
         self.em = lowering.em
         self.lowering = lowering
         self.level = level
-        self.scalars = scalars
+        self.scalars = regions.scalars
         self.lane = nest.lane_axis
         self.reduced = next((root.axis for root in nest.roots if isinstance(root, (Reduce, Scan))), None)
         self.turned = next(
@@ -74,12 +89,19 @@ class _NestEmitter:
         self.tile = self._tile()
         written = [root for root in nest.roots if isinstance(root, Materialize)]
         fresh = frozenset((root.value, id(root.into)) for root in written)
-        self.ev = Evaluator(program, lowering, scalars, storage, self.em.lines, self.width, fresh)
+        self.ev = Evaluator(program, lowering, self.scalars, storage, lines, self.width, fresh)
         self.accumulators: dict[tuple[Reduce | Scan, Index, int, int], Val] = {}
 
     def _width(self) -> int:
         """Returns the number of lanes; a block that is turned has as many rows as lanes."""
         width = min(self.level.lanes(32), self.nest.shape[self.lane])
+        for root in self.nest.roots:
+            if isinstance(root, (Reduce, Scan, Map)) and not runs_on_vectors(root.op.body):
+                width = 1
+            if isinstance(root, Map) and root.op.attributes["pack"] > 1:
+                width = root.op.attributes["pack"]
+            if isinstance(root, Message) and root.op.name == "tt.print":
+                width = 1
         if self.turned is not None:
             width = min(width, self.nest.shape[self.turned])
             into = next((r.into for r in self.nest.roots if isinstance(r, Materialize)), None)
@@ -100,7 +122,7 @@ class _NestEmitter:
             pairs = isinstance(into, OperandBuffer) and into.pack == 2
             tile[self.turned] = self.width // 2 if pairs else self.width
             return tile
-        if any(isinstance(root, (Scan, Atomic)) for root in self.nest.roots):
+        if any(isinstance(root, ALONE) for root in self.nest.roots):
             return tile
         inner = self.lane if self.reduced is None else self.reduced
         step = tile[inner]
@@ -114,6 +136,11 @@ class _NestEmitter:
     # ---- loops ----
 
     def run(self) -> None:
+        for root in self.nest.roots:
+            if isinstance(root, Histogram):
+                zero, size = Val("i8", "0"), Val("i64", str(root.into.bytes))
+                arguments = [self.ev.storage[id(root.into)], zero, size, Val("i1", "false")]
+                self.em.call("void", "llvm.memset.p0.i64", arguments)
         axes = list(range(len(self.nest.shape)))
         last = [self.lane] if self.reduced in (None, self.lane) else [self.lane, self.reduced]
         order = [axis for axis in axes if axis not in last] + [axis for axis in last if axis is not None]
@@ -189,6 +216,12 @@ class _NestEmitter:
                 case Atomic():
                     for point in points:
                         self._atomic(root, point)
+                case Map():
+                    self._map(root, points[0])
+                case Histogram():
+                    self._count(root, points[0])
+                case Message():
+                    self._message(root, points[0])
                 case Store() | Materialize():
                     value = root.op.operands[1] if isinstance(root, Store) else root.value
                     source = root.source if isinstance(root, Materialize) else None
@@ -325,16 +358,7 @@ class _NestEmitter:
 
     def _combine(self, op: Operation, a: Sequence[Val], b: Sequence[Val]) -> list[Val]:
         """Emits a reduction's region on two sets of values."""
-        width = vector_width(a[0].type)
-        values: dict[Value, Val] = {}
-        values.update(zip(op.body.arguments, (*a, *b), strict=True))
-        for inner in op.body.operations[:-1]:
-            if inner.name == "arith.constant":
-                values[inner.result] = constant(inner.attributes["value"], inner.result.type, width)
-            else:
-                operands = [values[o] if o in values else self.em.splat(self.scalars[o], width) for o in inner.operands]
-                values[inner.result] = self.lowering.lower(inner, operands)
-        return [values[operand] for operand in op.body.terminator.operands]
+        return self.regions.apply(op.body, [*a, *b])
 
     # ---- scans ----
 
@@ -359,7 +383,7 @@ class _NestEmitter:
                 combined = self._combine(root.op, carried, values)
                 values = [self.em.select(first, own, both) for own, both in zip(values, combined, strict=True)]
             for buffer, slot, value in zip(root.into, slots, values, strict=True):
-                self.ev.write(buffer, point, value)
+                self._write_lanes(buffer, point, value)
                 following = value
                 if axis == self.lane and self.width > 1:
                     following = self.em.shuffle(value, None, [0 if reverse else self.width - 1] * self.width)
@@ -382,65 +406,81 @@ class _NestEmitter:
             distance *= 2
         return values
 
-    # ---- atomics ----
+    # ---- one element, or one group of elements, at a time ----
+
+    def _write_lanes(self, buffer: Buffer, point: Index, value: Val) -> None:
+        """Writes a vector, element by element where the buffer's innermost axis is another."""
+        if self.width == 1 or buffer.lane_axis == self.lane:
+            self.ev.write(buffer, point, value)
+            return
+        for lane in range(self.width):
+            self.ev.write(buffer, self._at_lane(point, lane), self.em.extract(value, lane))
+
+    def _at_lane(self, point: Index, lane: int) -> Index:
+        return tuple(place.one(lane) if place.lanes else place for place in point)
+
+    def _one(self, vector: Val, lane: int) -> Val:
+        return vector if self.width == 1 else self.em.extract(vector, lane)
 
     def _atomic(self, root: Atomic, point: Index) -> None:
         """Updates memory lane by lane, where the mask allows."""
-        op, ev, em = root.op, self.ev, self.em
-        vectors = [self._evaluate(operand, point) for operand in op.operands]
+        vectors = [self._evaluate(operand, point) for operand in root.op.operands]
         for lane in range(self.width):
-            place = tuple(one.one(lane) if one.lanes else one for one in point)
+            place = self._at_lane(point, lane)
 
             def keep(old: Val, place: Index = place) -> None:
                 if root.into is not None:
-                    ev.write(root.into, place, old)
+                    self.ev.write(root.into, place, old)
 
-            with em.into(ev.frames[-1]):
-                pointer, value, *mask = (vector if self.width == 1 else em.extract(vector, lane) for vector in vectors)
-                emit_atomic(self.lowering, op, pointer, value, mask[0] if mask else None, keep)
+            with self.em.into(self.ev.frames[-1]):
+                emit_atomic(self.lowering, root.op, [self._one(vector, lane) for vector in vectors], keep)
 
+    def _map(self, root: Map, point: Index) -> None:
+        """Runs the region on vectors, or on the neighbours in a vector that make a group."""
+        pack = int(root.op.attributes["pack"])
+        vectors = [self._evaluate(operand, point) for operand in root.op.operands]
+        with self.em.into(self.ev.frames[-1]):
+            if pack == 1:
+                for buffer, value in zip(root.into, self.regions.apply(root.op.body, vectors), strict=True):
+                    self._write_lanes(buffer, point, value)
+                return
+            given = self.regions.apply(root.op.body, [self._one(vector, lane) for vector in vectors for lane in range(pack)])
+            for number, value in enumerate(given):
+                self.ev.write(root.into[number // pack], self._at_lane(point, number % pack), value)
 
-def emit_atomic(
-    lowering: Lowering, op: Operation, pointer: Val, value: Val, mask: Val | None, keep: Callable[[Val], None]
-) -> None:
-    """Writes one atomic update under a mask; `keep` receives the old value (zero where masked off)."""
-    em = lowering.em
-    after = em.new_label("next")
-    if mask is not None:
-        keep(literal(0, value.type))
-        inside = em.new_label("atomic")
-        em.branch(mask, inside, after)
-        em.label(inside)
-    name = op.attributes["atomic_rmw_op"]
-    operation = {"exch": "xchg", "fadd": "fadd"}.get(name, name)
-    if isinstance(element_of(op.operands[1].type), FloatType) and name in ("add", "max", "min"):
-        operation = "f" + name
-    ordering = {"relaxed": "monotonic"}.get(attribute(op, "sem"), attribute(op, "sem"))
-    size = max(1, bit_width(op.operands[1].type) // 8)
-    if element_of(op.operands[1].type) == BF16 and name == "fadd":
-        keep(_add_bf16(lowering, pointer, value, ordering))
-    else:
-        keep(em.op(value.type, f"atomicrmw {operation} {pointer}, {value} {ordering}, align {size}"))
-    if mask is not None:
-        em.jump(after)
-        em.label(after)
+    def _count(self, root: Histogram, point: Index) -> None:
+        """Counts elements one after the other: equal ones may be neighbours."""
+        vectors = [self._evaluate(operand, point) for operand in root.op.operands]
+        em, bins = self.em, root.into.shape[0]
+        with em.into(self.ev.frames[-1]):
+            base = self.ev.storage[id(root.into)]
+            for lane in range(self.width):
+                value, *mask = (self._one(vector, lane) for vector in vectors)
+                wide = em.cast("zext", value, "i64") if value.type != "i64" else value
+                counted = em.compare("icmp", "ult", wide, literal(bins, "i64"))
+                counted = em.binary("and", counted, mask[0]) if mask else counted
+                slot = em.offset(base, em.binary("shl", em.select(counted, wide, literal(0, "i64")), literal(2, "i64")))
+                added = em.binary("add", em.load("i32", slot, 4), em.cast("zext", counted, "i32"))
+                em.store(added, slot, 4)
 
+    def _message(self, root: Message, point: Index) -> None:
+        vectors = [self._evaluate(operand, point) for operand in root.op.operands]
+        em = self.em
+        with em.into(self.ev.frames[-1]):
+            if root.op.name == "tt.assert":
+                kind = vectors[0].type
+                holds = em.call("i1", f"llvm.vector.reduce.and.v{self.width}i1", vectors) if self.width > 1 else vectors[0]
+                assert vector_width(kind) == self.width
+                emit_assert(em, root.op, holds)
+                return
+            values = [self.printed(value, operand) for value, operand in zip(vectors, root.op.operands, strict=True)]
+            place = [self.ev.position(one, "i32") for one in point]
+            emit_print(em, root.op, values, place, self.nest.shape, self.program_id)
 
-def _add_bf16(lowering: Lowering, pointer: Val, value: Val, ordering: str) -> Val:
-    """Adds to a bfloat16, for which there is no instruction: reads, adds and writes, until nobody else has written in between."""
-    em, kind = lowering.em, value.type
-    seen = em.alloca(kind, "seen", 2)
-    em.store(em.op(kind, f"load atomic {kind}, {pointer} monotonic, align 2"), seen, 2)
-    again, done = em.new_label("again"), em.new_label("added")
-    em.jump(again)
-    em.label(again)
-    old = em.load(kind, seen, 2)
-    total = lowering.apply("arith.addf", [old, value], BF16, BF16, 1)
-    swapped = em.op(f"{{ {kind}, i1 }}", f"cmpxchg {pointer}, {old}, {total} {ordering} monotonic, align 2")
-    em.store(em.op(kind, f"extractvalue {swapped}, 0"), seen, 2)
-    em.branch(em.op("i1", f"extractvalue {swapped}, 1"), done, again)
-    em.label(done)
-    return old
+    def printed(self, value: Val, operand: Value) -> Val:
+        """Returns floats as double."""
+        kind = element_of(operand.type)
+        return self.lowering.convert(value, kind, F64) if is_float(kind) else value
 
 
 def turn(em: Emitter, points: list[Index], vectors: list[Val], lane: int, axis: int) -> tuple[list[Index], list[Val]]:

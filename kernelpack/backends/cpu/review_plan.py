@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.affine import strides
 from kernelpack.backends.cpu.tile_program import (
+    WRITES,
     Atomic,
     Buffer,
     Dot,
     For,
+    Histogram,
     If,
+    Map,
     Materialize,
     Nest,
     Reduce,
     Scan,
     Statement,
-    Store,
     TileProgram,
+    While,
     moves_unit_axes,
     values_of,
 )
@@ -35,6 +38,7 @@ _COST = {
     **dict.fromkeys(("arith.divf", "tt.precise_divf", "math.sqrt", "math.rsqrt", "tt.precise_sqrt", "arith.remf"), 6),
     **dict.fromkeys(("arith.divsi", "arith.divui", "arith.remsi", "arith.remui"), 20),
     "tt.load": 3,
+    "tt.gather": 3,
 }
 _SHARE = 9  # a tile that costs this much is kept in a buffer rather than computed by two nests
 
@@ -50,11 +54,19 @@ class Step:
     def loops(self) -> list[For]:
         return [outer for outer, _ in self.path if isinstance(outer, For)]
 
+    def bodies(self) -> set[Block]:
+        """Returns the blocks of the loops around it that run once an iteration."""
+        return {
+            outer.op.regions[part if isinstance(outer, While) else 0].block
+            for outer, part in self.path
+            if isinstance(outer, (For, While))
+        }
+
     def after(self, other: Step) -> bool:
         """Whether this step can run after `other` in one iteration of the loops they share."""
         for (mine, my_branch), (theirs, their_branch) in zip(self.path, other.path, strict=False):
             if mine is theirs and my_branch != their_branch:
-                return False
+                return isinstance(mine, While) and my_branch > their_branch
             if mine is not theirs:
                 break
         return self.order > other.order
@@ -93,6 +105,9 @@ def _steps(statements: list[Statement], path: tuple[tuple[Statement, int], ...],
                 yield Step(statement, counter[0], path)
             case For():
                 yield from _steps(statement.body, (*path, (statement, 0)), counter)
+            case While():
+                yield from _steps(statement.before, (*path, (statement, 0)), counter)
+                yield from _steps(statement.body, (*path, (statement, 1)), counter)
             case If():
                 yield from _steps(statement.then, (*path, (statement, 0)), counter)
                 yield from _steps(statement.otherwise, (*path, (statement, 1)), counter)
@@ -133,8 +148,9 @@ def _evaluate(step: Step, program: TileProgram) -> dict[Value, Evaluation]:
         if op is None or op.name in BUFFERED or (value in program.plain and (value not in first or elsewhere)):
             continue
         same = Trait.ELEMENTWISE in definition(op.name).traits or op.name == "tt.load"
-        for operand in op.operands:
-            pending.append((operand, _operand_axis(op, axis), elsewhere or not same, value))
+        for position, operand in enumerate(op.operands):
+            at = None if op.name == "tt.gather" and position == 0 else _operand_axis(op, axis)
+            pending.append((operand, at, elsewhere or not same, value))
     return dict(found)
 
 
@@ -209,7 +225,7 @@ def _keep_crossing(
     """Keeps costly tiles that loops would compute every time, and tiles read across the lanes."""
     learned = False
     for step in steps:
-        inner = {outer.op.body for outer in step.loops()}
+        inner = step.bodies()
         for value, evaluation in evaluated[step].items():
             op = value.defining_op
             outside = op is not None and inner - set(_block_path(op.parent))
@@ -226,6 +242,8 @@ def _keep_across(plan: Planner, program: TileProgram, value: Value, evaluation: 
     shape, op = shape_of(value.type), value.defining_op
     if op is not None and op.name == "tt.reshape" and _is_virtual(value, plan):
         return _keep_reshaped(plan, program, op, known)
+    if op is not None and op.name == "tt.gather" and _is_virtual(value, plan) and op.operands[0] not in program.plain:
+        return _keep(known, plan, op.operands[0])
     if len(shape) < 2:
         return False
     learned = False
@@ -266,7 +284,7 @@ def _keep_moved_loads(
         for step in steps
         if isinstance(step.statement, Nest)
         for root in step.statement.roots
-        if isinstance(root, (Store, Atomic))
+        if isinstance(root, WRITES)
     ]
     learned = False
     for step in steps:
@@ -279,7 +297,7 @@ def _keep_moved_loads(
             scalar_writes = any(
                 Effect.WRITE_GLOBAL in effects_of(between)
                 for between in _between(op, step)
-                if between.name in ("tt.store", "tt.atomic_rmw") and not shape_of(between.operands[0].type)
+                if between.name in ("tt.store", "tt.atomic_rmw", "tt.atomic_cas") and not shape_of(between.operands[0].type)
             )
             if moved or scalar_writes:
                 learned |= _keep(known, plan, value)
@@ -380,6 +398,8 @@ def _written(statement: Statement) -> list[Buffer]:
                     written.append(into)
                 case Reduce() | Scan():
                     written += [buffer for buffer in root.into if buffer is not None]
-                case Atomic(_, into) if into is not None:
+                case Atomic(_, into) | Histogram(_, into) if into is not None:
                     written.append(into)
+                case Map():
+                    written += root.into
     return written

@@ -206,10 +206,51 @@ class Atomic:
     position: int
 
     def __str__(self) -> str:
-        return f"atomic {self.op.attributes['atomic_rmw_op']} {_name(self.op.operands[1])} at {_name(self.op.operands[0])}"
+        what = self.op.attributes.get("atomic_rmw_op", "compare and swap")
+        return f"atomic {what} {_name(self.op.operands[1])} at {_name(self.op.operands[0])}"
 
 
-Root = Materialize | Reduce | Scan | Store | Atomic
+@dataclass(eq=False)
+class Map:
+    """Runs an operation's region on groups of neighbours along the last axis."""
+
+    op: Operation
+    into: list[Buffer]
+    position: int
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, self.into))} <- map of {', '.join(map(_name, self.op.operands))}"
+
+
+@dataclass(eq=False)
+class Histogram:
+    """Counts the values of a tile into a buffer."""
+
+    op: Operation
+    into: Buffer
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.into} <- histogram of {_name(self.op.operands[0])}"
+
+
+@dataclass(eq=False)
+class Message:
+    """Prints a tile's elements, or stops the program where a condition does not hold for one."""
+
+    op: Operation
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.op.name.split('.')[1]} {', '.join(map(_name, self.op.operands))}"
+
+
+Root = Materialize | Reduce | Scan | Store | Atomic | Map | Histogram | Message
+
+ALONE = (Scan, Atomic, Map, Histogram, Message)
+"""Roots that share a nest with no other."""
+WRITES = (Store, Atomic, Map)
+"""Roots that may write global memory."""
 
 # ---- statements ----
 
@@ -263,7 +304,18 @@ class If:
     otherwise: list[Statement] = field(default_factory=list)
 
 
-Statement = Nest | Dot | Scalar | For | If
+@dataclass(eq=False)
+class While:
+    """A loop with a condition. Tiles that the condition block takes live in `carried`, those it passes on in `passed`."""
+
+    op: Operation
+    carried: list[Buffer | None]
+    passed: list[Buffer | None]
+    before: list[Statement] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
+
+
+Statement = Nest | Dot | Scalar | For | If | While
 
 
 @dataclass(eq=False)
@@ -300,6 +352,9 @@ def walk(statements: list[Statement]) -> Iterator[Statement]:
         elif isinstance(statement, If):
             yield from walk(statement.then)
             yield from walk(statement.otherwise)
+        elif isinstance(statement, While):
+            yield from walk(statement.before)
+            yield from walk(statement.body)
 
 
 def _lines(statements: list[Statement], depth: int) -> list[str]:
@@ -318,6 +373,11 @@ def _lines(statements: list[Statement], depth: int) -> list[str]:
             case For():
                 carried = ", ".join(str(buffer) for buffer in statement.carried if buffer)
                 lines.append(f"{pad}for {_name(statement.op.body.arguments[0])} carrying ({carried})")
+                lines += _lines(statement.body, depth + 1)
+            case While():
+                lines.append(f"{pad}while")
+                lines += _lines(statement.before, depth + 1)
+                lines.append(f"{pad}do")
                 lines += _lines(statement.body, depth + 1)
             case If():
                 lines.append(f"{pad}if {_name(statement.op.operands[0])}")

@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelpack.backends.base import Options
+from kernelpack.backends.cpu.atomics import emit_atomic
 from kernelpack.backends.cpu.dot import emit_dot
 from kernelpack.backends.cpu.elements import constant, element_bytes, from_memory, memory_type, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.evaluate import FIRST, Evaluator, Uniform
 from kernelpack.backends.cpu.levels import Level
-from kernelpack.backends.cpu.nest import emit_atomic, emit_nest
-from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram
+from kernelpack.backends.cpu.messages import emit_assert, emit_print
+from kernelpack.backends.cpu.nest import emit_nest
+from kernelpack.backends.cpu.regions import Regions
+from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram, While
 from kernelpack.errors import OutOfResources
-from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.dialect import pointee_of
-from kernelpack.ir.types import shape_of
+from kernelpack.ir.types import F64, is_float, shape_of
 from kernelpack.llvm.text import Emitter, Val, literal
 
 SCRATCH_LIMIT = 4 << 20
@@ -55,6 +58,7 @@ class _FunctionEmitter:
         self.lowering = Lowering(self.em, fuse=options.enable_fp_fusion, bf16_hardware=level.bf16_dot)
         self.scalars: dict[Value, Val] = {}
         self.storage: dict[int, Val] = {}
+        self.regions = Regions(self.lowering, self.scalars, self._statements)
 
     def module(self) -> str:
         em, entry = self.em, self.program.entry
@@ -117,13 +121,15 @@ class _FunctionEmitter:
         for statement in statements:
             match statement:
                 case Nest():
-                    emit_nest(statement, self.program, self.lowering, self.level, self.scalars, self.storage)
+                    emit_nest(statement, self.program, self.lowering, self.level, self.regions, self.storage, self.program_id)
                 case Dot():
                     emit_dot(statement, self.program, self.lowering, self.level, self.scalars, self.storage)
                 case Scalar():
                     self._scalar(statement.op)
                 case For():
                     self._for(statement)
+                case While():
+                    self._while(statement)
                 case If():
                     self._if(statement)
 
@@ -147,8 +153,13 @@ class _FunctionEmitter:
                 self.scalars[op.result] = loaded.val
             case "tt.store":
                 self._evaluator().store(op, (), self.scalars[op.operands[1]], lanes=False)
-            case "tt.atomic_rmw":
+            case "tt.atomic_rmw" | "tt.atomic_cas":
                 self._scalar_atomic(op)
+            case "tt.assert":
+                emit_assert(em, op, self.scalars[op.operands[0]])
+            case "tt.print":
+                values = [self._printed(operand) for operand in op.operands]
+                emit_print(em, op, values, [], [], self.program_id)
             case "tt.unsplat":
                 zeros = tuple(FIRST for _ in shape_of(op.operands[0].type))
                 value = self._evaluator().vector_of(op.operands[0], zeros)
@@ -157,13 +168,18 @@ class _FunctionEmitter:
                 self.scalars[op.result] = self.lowering.lower(op, [self.scalars[operand] for operand in op.operands])
 
     def _scalar_atomic(self, op: Operation) -> None:
-        pointer, value, *mask = (self.scalars[operand] for operand in op.operands)
-        slot = self.em.alloca(value.type, "old", 8)
-        emit_atomic(self.lowering, op, pointer, value, mask[0] if mask else None, lambda old: self.em.store(old, slot, 8))
-        self.scalars[op.result] = self.em.load(value.type, slot, 8)
+        operands = [self.scalars[operand] for operand in op.operands]
+        slot = self.em.alloca(operands[1].type, "old", 8)
+        emit_atomic(self.lowering, op, operands, lambda old: self.em.store(old, slot, 8))
+        self.scalars[op.result] = self.em.load(operands[1].type, slot, 8)
+
+    def _printed(self, value: Value) -> Val:
+        """Returns a scalar as it is printed: floats as double."""
+        scalar = self.scalars[value]
+        return self.lowering.convert(scalar, value.type, F64) if is_float(value.type) else scalar
 
     def _evaluator(self) -> Evaluator:
-        return Evaluator(self.program, self.lowering, self.scalars, self.storage, self.em.lines, 1)
+        return Evaluator(self.program, self.lowering, self.scalars, self.storage, self.em.sink, 1)
 
     def _for(self, statement: For) -> None:
         em, op = self.em, statement.op
@@ -186,6 +202,31 @@ class _FunctionEmitter:
         em.line(f"br label %{head}, !llvm.loop !0")
         em.label(exit_)
         self._results(op, carried)
+
+    def _while(self, statement: While) -> None:
+        em, op = self.em, statement.op
+        before, body = (region.block for region in op.regions)
+        carried, passed = self._slots(op.operands, before.arguments), self._slots(None, op.results)
+        head, inside, exit_ = em.new_label("while"), em.new_label("body"), em.new_label("exit")
+        em.jump(head)
+        em.label(head)
+        self._arguments(before, carried)
+        self._statements(statement.before)
+        goes_on, *values = before.terminator.operands
+        self._store_all(values, passed)
+        em.branch(self.scalars[goes_on], inside, exit_)
+        em.label(inside)
+        self._arguments(body, passed)
+        self._statements(statement.body)
+        self._yield(body.terminator, carried)
+        em.line(f"br label %{head}, !llvm.loop !0")
+        em.label(exit_)
+        self._results(op, passed)
+
+    def _arguments(self, block: Block, slots: dict[int, Val]) -> None:
+        for index, slot in slots.items():
+            argument = block.arguments[index]
+            self.scalars[argument] = self.em.load(register_type(argument.type), slot, 8)
 
     def _if(self, statement: If) -> None:
         em, op = self.em, statement.op
@@ -213,8 +254,10 @@ class _FunctionEmitter:
         return slots
 
     def _yield(self, terminator: Operation, slots: dict[int, Val]) -> None:
-        values = {index: self.scalars[terminator.operands[index]] for index in slots}
-        for index, value in values.items():
+        self._store_all(terminator.operands, slots)
+
+    def _store_all(self, values: Sequence[Value], slots: dict[int, Val]) -> None:
+        for index, value in [(index, self.scalars[values[index]]) for index in slots]:
             self.em.store(value, slots[index], 8)
 
     def _results(self, op: Operation, slots: dict[int, Val]) -> None:

@@ -13,13 +13,18 @@ from kernelpack.backends.cpu.affine import strides
 from kernelpack.backends.cpu.axes import Axes
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.tile_program import (
+    ALONE,
+    WRITES,
     Atomic,
     Buffer,
     Dot,
     For,
+    Histogram,
     If,
     InPlace,
+    Map,
     Materialize,
+    Message,
     Nest,
     Operand,
     OperandBuffer,
@@ -31,6 +36,7 @@ from kernelpack.backends.cpu.tile_program import (
     Storage,
     Store,
     TileProgram,
+    While,
     domain_of,
     product_element,
     turned_axis,
@@ -40,7 +46,10 @@ from kernelpack.ir.core import Block, Operation, OpResult, Value, entry_function
 from kernelpack.ir.dialect import Effect, Trait, definition, effects_of, optional_operand
 from kernelpack.ir.types import TensorType, bit_width, element_of, shape_of
 
-BUFFERED = {"tt.dot", "tt.reduce", "tt.scan", "tt.atomic_rmw", "scf.for", "scf.if"}
+BUFFERED = {
+    "tt.dot", "tt.reduce", "tt.scan", "tt.atomic_rmw", "tt.atomic_cas", "tt.map_elementwise", "tt.histogram", "scf.for",
+    "scf.if", "scf.while",
+}  # fmt: skip
 """Operations whose tile results always live in buffers."""
 
 
@@ -245,6 +254,8 @@ class Planner:
                 targets = self.tile_targets(op, direct)
                 branches = [self.block(r.block, targets) if r.blocks else [] for r in op.regions]
                 sequence.append(If(op, [t.buffer if t else None for t in targets], *branches))
+            case "scf.while":
+                self.while_loop(sequence, op, position, direct)
             case "tt.dot":
                 out = self.target(op.result, direct).buffer
                 sequence.append(Dot(op, self.operands[op, 0], self.operands[op, 1], out))
@@ -256,7 +267,15 @@ class Planner:
                 sequence.add(Scan(op, buffers, position), buffers[0].lane_axis)
             case "tt.store" if tiles:
                 sequence.add(Store(op, self.axes.memory_axis(op.operands[0]), position), self.store_lanes(op))
-            case "tt.atomic_rmw" if tiles:
+            case "tt.map_elementwise":
+                mapped = [t.buffer for t in self.tile_targets(op, direct) if t]
+                sequence.add(Map(op, mapped, position), len(shape_of(op.operands[0].type)) - 1)
+            case "tt.histogram":
+                sequence.add(Histogram(op, self.target(op.result, direct).buffer, position), 0)
+            case "tt.print" | "tt.assert" if tiles:
+                shape = shape_of(op.operands[0].type)
+                sequence.add(Message(op, position), len(shape) - 1)
+            case "tt.atomic_rmw" | "tt.atomic_cas" if tiles:
                 old = self.target(op.result, direct).buffer if op.result.uses else None
                 sequence.add(Atomic(op, old, position), self.store_lanes(op))
             case _ if not tiles or op.name == "tt.unsplat":
@@ -284,6 +303,24 @@ class Planner:
                 self.hold(argument, target.buffer)
         body = self.block(op.body, inner)
         sequence.append(For(op, [t.buffer if t else None for t in targets], body))
+
+    def while_loop(self, sequence: Sequence, op: Operation, position: int, direct: dict[Value, Target]) -> None:
+        """Plans a loop whose two blocks each write what the other reads, so that neither overwrites what it still needs."""
+        before, body = (region.block for region in op.regions)
+        passed = self.tile_targets(op, direct)
+        carried: list[Target | None] = []
+        for value, argument in zip(op.operands, before.arguments, strict=True):
+            held = Target(self.buffer(argument, self.axes.lane_axis(argument))) if isinstance(value.type, TensorType) else None
+            carried.append(held)
+            if held is not None:
+                self.write(sequence, value, held.buffer, position)
+                self.hold(argument, held.buffer)
+        for argument, target in zip(body.arguments, passed, strict=True):
+            if target is not None:
+                self.hold(argument, target.buffer)
+        statements = self.block(before, [None, *passed])
+        buffers = [[target.buffer if target else None for target in targets] for targets in (carried, passed)]
+        sequence.append(While(op, *buffers, statements, self.block(body, carried)))
 
 
 def read_in_place(dot: Operation, index: int, k_axis: int) -> InPlace | None:
@@ -336,7 +373,7 @@ class Sequence:
             if self.joins(root, reach, statement, lane_axis):
                 statement.roots.append(root)
                 return
-            if isinstance(root, (Store, Atomic)) or self.waits(root, reach, statement):
+            if isinstance(root, (*WRITES, Message)) or self.waits(root, reach, statement):
                 break
         self.statements.append(Nest(domain_of(root), lane_axis, [root]))
 
@@ -344,16 +381,16 @@ class Sequence:
         """Whether a root needs something that a nest makes, or must stay behind its stores."""
         if reach.needs & {value for made in nest.roots for value in made_by(made)}:
             return True
-        stores = [made.position for made in nest.roots if isinstance(made, (Store, Atomic))]
+        stores = [made.position for made in nest.roots if isinstance(made, WRITES)]
         return any(store < root.position for store in stores) and bool(reach.loads)
 
     def joins(self, root: Root, reach: Reach, nest: Nest, lane_axis: int) -> bool:
         if domain_of(root) != nest.shape or lane_axis != nest.lane_axis:
             return False
-        if isinstance(root, (Scan, Atomic)) or turned_axis(root, lane_axis) is not None:
+        if isinstance(root, ALONE) or turned_axis(root, lane_axis) is not None:
             return False
         for made in nest.roots:
-            if isinstance(made, (Scan, Atomic)) or turned_axis(made, lane_axis) is not None:
+            if isinstance(made, ALONE) or turned_axis(made, lane_axis) is not None:
                 return False
             if isinstance(made, Reduce) and (
                 set(made.op.results) & reach.needs or (isinstance(root, Reduce) and root.axis != made.axis)
@@ -381,7 +418,7 @@ def made_by(root: Root) -> list[Value]:
     match root:
         case Materialize(value, into, _, _):
             return [value] if isinstance(into, Buffer) else []
-        case Store():
+        case Store() | Message():
             return []
         case _:
             return list(root.op.results)

@@ -13,12 +13,12 @@ from kernelpack.ir.core import Block, Operation, Value, entry_function, function
 from kernelpack.ir.dialect import Trait, attribute, definition, is_pure
 from kernelpack.ir.dialects.descriptors import REDUCTIONS, block_of
 from kernelpack.ir.dialects.tt import AXES
-from kernelpack.ir.formats import Array, normal
+from kernelpack.ir.formats import Array, carrier, encode, normal
 from kernelpack.ir.interpret.descriptors import Descriptor, padding_of
 from kernelpack.ir.interpret.elementwise import ELEMENTWISE
 from kernelpack.ir.interpret.memory import Memory
 from kernelpack.ir.interpret.tiles import TILES, constant, reduce, scan, split
-from kernelpack.ir.types import IntegerType, PointerType, Type, element_of, is_float, shape_of
+from kernelpack.ir.types import IntegerType, PointerType, Type, bit_width, element_of, is_float, is_pointer, shape_of
 
 Environment = dict[Value, Any]
 """What the values of a running function hold; regions share it with what encloses them."""
@@ -84,6 +84,16 @@ def _argument(name: str, value: Any, kind: Type, memory: Memory) -> Any:
     raise LaunchError(f"argument {name} must be a number for {kind}, is {value!r}")
 
 
+def _shown(value: Any, kind: Type, signed: bool, hexadecimal: bool) -> str:
+    """Returns a value as a kernel prints it."""
+    if is_float(kind) and not hexadecimal:
+        return f"{float(value):f}"
+    bits = int(encode(np.asarray(value).reshape(1), element_of(kind))[0])
+    if is_pointer(kind) or hexadecimal:
+        return f"0x{bits:0{max(1, bit_width(kind) // 4)}x}"
+    return str(int(value) if signed else bits)
+
+
 class _Machine:
     """One launch. `results` gives the results of an operation, `block` what a block's terminator passes on."""
 
@@ -128,6 +138,9 @@ class _Machine:
     def atomic(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
         pointers, values, mask = (*operands, None)[:3]
         return [self.memory.atomic(op, op.attributes["atomic_rmw_op"], element_of(op.result.type), pointers, values, mask)]
+
+    def compare_and_swap(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        return [self.memory.compare_and_swap(op, element_of(op.result.type), *operands)]
 
     # ---- descriptors ----
 
@@ -179,6 +192,40 @@ class _Machine:
     def scan(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
         axis, reverse = op.attributes["axis"], attribute(op, "reverse")
         return scan(operands, axis, reverse, lambda left, right: self.combine(op.body, left, right, env))
+
+    def map_elementwise(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        """Runs the region on `pack` neighbours of each operand at a time, in row-major order."""
+        pack, shape = op.attributes["pack"], operands[0].shape
+        rows = [np.ascontiguousarray(values).reshape(-1, pack) for values in operands]
+        given = self.each(op.body, [row[:, at] for row in rows for at in range(pack)], env)
+        groups = [given[at : at + pack] for at in range(0, len(given), pack)]
+        return [np.stack(group, axis=-1).reshape(shape) for group in groups]
+
+    def each(self, block: Block, arguments: Sequence[Array], env: Environment) -> list[Array]:
+        """Runs a region element by element on rows of one length."""
+        results = [self.block(block, values, env) for values in zip(*arguments, strict=True)]
+        kinds = [carrier(value.type) for value in block.terminator.operands]
+        return [np.array(column, kind) for column, kind in zip(zip(*results, strict=True), kinds, strict=True)]
+
+    def print_(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        """Prints element by element: the program, the place in the tile, the prefix and the value."""
+        shape = np.shape(operands[0]) if operands else ()
+        signs = attribute(op, "is_signed")
+        for place in np.ndindex(shape):
+            where = ", ".join(f"{at:{len(str(extent - 1))}}" for at, extent in zip(place, shape, strict=True))
+            head = f"pid ({', '.join(map(str, self.program))}) idx ({where}) {op.attributes['prefix']}"
+            if not operands:
+                print(head)
+            for number, (values, operand) in enumerate(zip(operands, op.operands, strict=True)):
+                which = f"(operand {number}) " if len(operands) > 1 else ""
+                shown = _shown(np.asarray(values)[place], operand.type, bool(signs[number]), bool(attribute(op, "hex")))
+                print(f"{head}{which}{shown}")
+        return []
+
+    def assert_(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
+        if not np.all(operands[0]):
+            raise LaunchError(f"assertion failed: {op.attributes['message']}", location=op.location.source)
+        return []
 
     def combine(self, block: Block, left: Sequence[Array], right: Sequence[Array], env: Environment) -> list[Array]:
         """Runs a combine region on whole tiles at once where all its operations are elementwise, else element by element."""
@@ -233,6 +280,7 @@ _OTHERS: dict[str, Callable[[_Machine, Operation, Sequence[Any], Environment], l
     "tt.load": _Machine.load,
     "tt.store": _Machine.store,
     "tt.atomic_rmw": _Machine.atomic,
+    "tt.atomic_cas": _Machine.compare_and_swap,
     "tt.make_tensor_descriptor": _Machine.make_descriptor,
     "tt.descriptor_load": _Machine.descriptor_load,
     "tt.descriptor_store": _Machine.descriptor_store,
@@ -243,6 +291,9 @@ _OTHERS: dict[str, Callable[[_Machine, Operation, Sequence[Any], Environment], l
     "tt.split": _Machine.split,
     "tt.reduce": _Machine.reduce,
     "tt.scan": _Machine.scan,
+    "tt.map_elementwise": _Machine.map_elementwise,
+    "tt.print": _Machine.print_,
+    "tt.assert": _Machine.assert_,
     "gpu.barrier": lambda machine, op, operands, env: [],  # a program has one thread here
     "gpu.gdc_wait": lambda machine, op, operands, env: [],  # and a launch ends before the next begins
     "gpu.gdc_launch_dependents": lambda machine, op, operands, env: [],

@@ -140,18 +140,33 @@ class Memory:
 
     def atomic(self, op: Operation, what: str, kind: Type, pointers: Array, values: Array, mask: Array | None) -> Array:
         """Combines values into memory lane by lane and returns what each lane found there (zero where the mask is off)."""
+        operands, combine = np.broadcast_to(values, np.shape(pointers)).reshape(-1), _ATOMIC[what]
+
+        def update(before: Array, lanes: Array) -> Array:
+            return encode(np.asarray(combine(kind, decode(before, kind), operands[lanes])), kind)
+
+        return self._update(op, kind, pointers, mask, update)
+
+    def compare_and_swap(self, op: Operation, kind: Type, pointers: Array, compared: Array, values: Array) -> Array:
+        """Writes values lane by lane where memory holds the same bits as `compared`; returns what each lane found there."""
+        wanted, new = (encode(np.broadcast_to(v, np.shape(pointers)).reshape(-1), kind) for v in (compared, values))
+        return self._update(op, kind, pointers, None, lambda old, lanes: np.where(old == wanted[lanes], new[lanes], old))
+
+    def _update(
+        self, op: Operation, kind: Type, pointers: Array, mask: Array | None, update: Callable[[Array, Array], Array]
+    ) -> Array:
+        """Replaces bits in memory by `update(bits, lanes)`, lane by lane, and returns the values from before."""
         flat, active = _lanes(pointers, mask)
-        combine = _ATOMIC[what]
         out: Array = np.zeros(np.shape(pointers), carrier(kind))
-        found, operands = out.reshape(-1), np.broadcast_to(values, np.shape(pointers)).reshape(-1)
+        found = out.reshape(-1)
         for selected, view, places in self._places(op, flat, active, bytes_of(kind), writes=True):
             pending = np.arange(len(places))
             while len(pending):  # each round takes the first pending lane of every place
                 _, first = np.unique(places[pending], return_index=True)
                 lanes = pending[first]
-                before = decode(view[places[lanes]], kind)
-                found[selected[lanes]] = before
-                view[places[lanes]] = encode(np.asarray(combine(kind, before, operands[selected[lanes]])), kind)
+                before = view[places[lanes]]
+                found[selected[lanes]] = decode(before, kind)
+                view[places[lanes]] = update(before, selected[lanes])
                 pending = np.delete(pending, first)
         return out
 

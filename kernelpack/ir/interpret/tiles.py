@@ -40,6 +40,19 @@ def _dot(op: Operation, a: Array, b: Array, c: Array) -> Array:
     return out
 
 
+def _gather(op: Operation, source: Array, indices: Array) -> Array:
+    axis = op.attributes["axis"]
+    return np.take_along_axis(source, indices.astype(np.int64) % source.shape[axis], axis)
+
+
+def _histogram(op: Operation, values: Array, mask: Array | None = None) -> Array:
+    bins = shape_of(op.result.type)[0]
+    places = values.view(np.dtype(f"uint{8 * values.dtype.itemsize}"))
+    counted = places < bins
+    counted = counted if mask is None else counted & mask
+    return np.bincount(places[counted].astype(np.int64), minlength=bins).astype(np.int32)
+
+
 TILES: dict[str, Callable[..., Array]] = {
     "arith.constant": lambda op: constant(op.attributes["value"], op.result.type),
     "tt.make_range": _make_range,
@@ -50,6 +63,8 @@ TILES: dict[str, Callable[..., Array]] = {
     "tt.reshape": lambda op, values: values.reshape(shape_of(op.result.type)),
     "tt.trans": lambda op, values: np.transpose(values, op.attributes["order"]),
     "tt.join": _join,
+    "tt.gather": _gather,
+    "tt.histogram": _histogram,
     "tt.cat": lambda op, a, b: np.concatenate([a, b]),
     "tt.dot": _dot,
 }

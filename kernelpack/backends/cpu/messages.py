@@ -1,0 +1,71 @@
+"""Emits what a kernel tells a person: printing of values, and assertions, which end the process like a trap on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import attribute
+from kernelpack.ir.types import Type, bit_width, element_of, is_float, is_pointer
+from kernelpack.llvm.text import Emitter, Val
+
+_STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
+
+
+def emit_print(
+    em: Emitter, op: Operation, values: Sequence[Val], place: Sequence[Val], shape: Sequence[int], program: Sequence[Val]
+) -> None:
+    """Prints one element of every operand: the program, where the element is in its tile, the prefix and the value."""
+    prefix = str(op.attributes["prefix"]).replace("%", "%%")
+    widths = [len(str(extent - 1)) for extent in shape]
+    where = f"pid (%u, %u, %u) idx ({', '.join(f'%{width}d' for width in widths)})"
+    if not values:
+        _write(em, _STANDARD_OUTPUT, f"{where} {prefix}\n", [*program, *place])
+    signs, hexadecimal = attribute(op, "is_signed"), bool(attribute(op, "hex"))
+    for number, (value, operand) in enumerate(zip(values, op.operands, strict=True)):
+        which = f"(operand {number}) " if len(values) > 1 else ""
+        kind = element_of(operand.type)
+        text = f"{where} {prefix}{which}{_conversion(kind, bool(signs[number]), hexadecimal)}\n"
+        _write(em, _STANDARD_OUTPUT, text, [*program, *place, _promoted(em, value, kind, bool(signs[number]))])
+
+
+def emit_assert(em: Emitter, op: Operation, holds: Val) -> None:
+    """Ends the process with a message unless an i1 holds."""
+    failed, after = em.new_label("failed"), em.new_label("holds")
+    em.branch(holds, after, failed)
+    em.label(failed)
+    source = op.location.source
+    place = f"{source.file}:{source.line}: " if source is not None else ""
+    message = f"{place}assertion failed: {op.attributes['message']}\n".replace("%", "%%")
+    _write(em, _STANDARD_ERROR, message, [])
+    em.call("void", "abort", [])
+    em.line("unreachable")
+    em.label(after)
+
+
+def _conversion(kind: Type, signed: bool, hexadecimal: bool) -> str:
+    """Returns printf's conversion of a value; integers are widened to 64 bits."""
+    if is_pointer(kind):
+        return "%p"
+    if hexadecimal:
+        return f"0x%0{max(1, bit_width(kind) // 4)}llx"
+    if is_float(kind):
+        return "%f"
+    return "%lld" if signed else "%llu"
+
+
+def _promoted(em: Emitter, value: Val, kind: Type, signed: bool) -> Val:
+    """Returns a value as C passes it to a variadic function. Floats come as double."""
+    if is_pointer(kind) or value.type == "double":
+        return value
+    return em.cast("sext" if signed else "zext", value, "i64")
+
+
+def _write(em: Emitter, file: int, text: str, arguments: Sequence[Val]) -> None:
+    data = text.encode() + b"\0"
+    name = em.fresh("text").replace("%", "@.")
+    spelled = "".join(chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\' else f"\\{byte:02X}" for byte in data)
+    em.declarations.add(f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{spelled}"')
+    em.declarations.add("declare i32 @dprintf(i32, ptr, ...)")
+    passed = ", ".join(map(str, [Val("i32", str(file)), Val("ptr", name), *arguments]))
+    em.line(f"{em.fresh('written')} = call i32 (i32, ptr, ...) @dprintf({passed})")

@@ -1,0 +1,98 @@
+"""Orders of elements along an axis: flips, sorting, the largest k. Written in the language itself.
+
+Sorting is Batcher's bitonic network: each step compares every element with the one a power of two away, which a gather fetches.
+"""
+
+# mypy: ignore-errors
+# What follows is not Python to a type checker: parameters are tensors or compile-time values, as the call has it.
+
+from __future__ import annotations
+
+from kernelpack.frontend.jit import constexpr_function, jit
+from kernelpack.language import core, tile_ops
+from kernelpack.language.builtin import member
+
+__all__ = ["bitonic_merge", "flip", "sort", "topk"]
+
+
+@constexpr_function
+def _axis(shape, dim):
+    return (len(shape) - 1 if dim is None else dim) % len(shape)
+
+
+@constexpr_function
+def _log2(n):
+    return n.bit_length() - 1
+
+
+@constexpr_function
+def _last(shape, extent):
+    return [*shape[:-1], extent]
+
+
+@constexpr_function
+def _row(rank, axis, extent):
+    return [extent if at == axis else 1 for at in range(rank)]
+
+
+@jit
+def _places(shape: core.constexpr, axis: core.constexpr):
+    """Returns where each element of a tile is along an axis."""
+    places = core.reshape(core.arange(0, shape[axis]), _row(len(shape), axis, shape[axis]))
+    return core.broadcast_to(places, shape)
+
+
+@member
+@jit
+def flip(x, dim: core.constexpr = None):
+    """Returns the elements in reverse order along `dim` (default: the last axis)."""
+    axis: core.constexpr = _axis(x.shape, dim)
+    return tile_ops.gather(x, x.shape[axis] - 1 - _places(x.shape, axis), axis)
+
+
+@jit
+def _merge_step(x, places, distance, up):
+    """Orders pairs of elements that lie `distance` apart along the last axis, upwards where `up`."""
+    other = tile_ops.gather(x, places ^ distance, len(x.shape) - 1)
+    first = (places & distance) == 0
+    takes_smaller = first == up
+    return core.where(core.where(takes_smaller, other < x, other > x), other, x)
+
+
+@jit
+def _check_last(shape: core.constexpr, dim: core.constexpr):
+    core.static_assert(_axis(shape, dim) == len(shape) - 1, "only the last axis can be sorted")
+
+
+@jit
+def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = False):
+    """Returns the elements in order along the last axis, if they rise and then fall, or fall and then rise, before."""
+    _check_last(x.shape, dim)
+    extent: core.constexpr = x.shape[-1]
+    places = _places(x.shape, len(x.shape) - 1)
+    up = (places & 0) != (0 if descending else 1)
+    for step in range(_log2(extent)):
+        x = _merge_step(x, places, extent >> (step + 1), up)
+    return x
+
+
+@member
+@jit
+def sort(x, dim: core.constexpr = None, descending: core.constexpr = False):
+    """Returns the elements in order along the last axis. Where there are NaNs the order is unspecified."""
+    _check_last(x.shape, dim)
+    extent: core.constexpr = x.shape[-1]
+    places = _places(x.shape, len(x.shape) - 1)
+    for stage in range(1, _log2(extent) + 1):  # makes sequences of 2^stage elements, that rise and fall in turn
+        rising = ((places >> stage) & 1) == 0
+        up = rising != (1 if descending else 0)
+        for step in range(stage):
+            x = _merge_step(x, places, 1 << (stage - 1 - step), up)
+    return x
+
+
+@jit
+def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.constexpr = True):
+    """Returns the `k` largest elements along the last axis, the largest first (descending=False: the smallest, rising)."""
+    ordered = sort(x, dim, descending)
+    return tile_ops.gather(ordered, _places(_last(x.shape, k), len(x.shape) - 1), len(x.shape) - 1)
