@@ -13,8 +13,10 @@ from kernelpack.simt import machine
 from kernelpack.simt.ptx import Assembly, Atom, Instruction, Operand, parse_assembly
 
 _SLOTS = {"float": "i32", "double": "i64", "half": "i16", "bfloat": "i16", "<2 x half>": "i32", "<2 x bfloat>": "i32"}
+_NOWHERE = ("%globaltimer", "%smid")
+"""Special registers that say nothing here: there is one multiprocessor, and no clock."""
 _COMPARES = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
-_BINARY = {"and": "and", "or": "or", "xor": "xor", "add": "add", "sub": "sub", "shl": "shl", "shr": "lshr"}
+_BINARY = {"and": "and", "or": "or", "xor": "xor", "add": "add", "sub": "sub", "mul": "mul", "shl": "shl", "shr": "lshr"}
 
 
 def members(kind: str) -> list[str]:
@@ -125,6 +127,8 @@ class _Function:
         return "%r_" + re.sub(r"\W", "_", register)
 
     def read(self, atom: Atom) -> str:
+        if atom in _NOWHERE:
+            return "0"
         return str(atom) if isinstance(atom, int) else self.slots.op(f"load i64, ptr {self.place(atom)}")
 
     def set(self, atom: Atom, value: str) -> None:
@@ -241,6 +245,9 @@ class _Function:
             chosen = slots.op(f"icmp ne i64 {self.read(at.operands[3].atom)}, 0")
             yes, no = (self.read(operand.atom) for operand in at.operands[1:3])
             result = slots.op(f"select i1 {chosen}, i64 {yes}, i64 {no}")
+        elif name == "not":
+            value = slots.op(f"xor {kind} {source(at.operands[1])}, -1")
+            result = value if bits == 64 else slots.op(f"zext {kind} {value} to i64")
         elif name in _BINARY and qualifiers[-1][0] in "busp":
             value = slots.op(f"{_BINARY[name]} {kind} {source(at.operands[1])}, {source(at.operands[2])}")
             result = value if bits == 64 else slots.op(f"zext {kind} {value} to i64")

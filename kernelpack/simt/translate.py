@@ -160,6 +160,11 @@ class _Translation:
             r"!(llvm\.(dbg|module|ident)|\d+ = (distinct )?!DI|\d+ = !\{i32 \d, !\")", line
         ):
             return None
+        line = line.replace("@vprintf(", "@simt_vprintf(")
+        if "@__assertfail(" in line:  # where it stands, for the report
+            line = line.replace(
+                "@__assertfail(", "@simt_assertfail(" + ("i32, " if line.startswith("declare") else f"i32 {site}, ")
+            )
         if line.startswith("declare"):
             if match := re.search(r"@((?!llvm\.)[\w$.]+)\(", line):
                 self.external.append(match[1])

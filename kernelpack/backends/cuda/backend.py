@@ -69,6 +69,7 @@ _STRUCTURE = frozenset(
         "scf.condition",
         "tt.reduce.return",
         "tt.scan.return",
+        "tt.map_elementwise.return",
         "ttg.role",
         "ttg.warp_return",
     }

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.cuda.scratch import ATOMICS
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import optional_operand, pointee_of
 from kernelpack.ir.types import TensorType, Type, bit_width, is_pointer, shape_of
 from kernelpack.layout.families import LANES, spread
 from kernelpack.layout.linear import LinearLayout
 
-ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw")
+ACCESSES = ("tt.load", "tt.store", *ATOMICS)
 VECTOR_BITS = 128
 LINE_BYTES = 128
 """What the L1 cache looks up at once."""
@@ -56,7 +57,7 @@ def _wish(op: Operation, facts: AxisInfoAnalysis, threads: int) -> Wish:
     shape = shape_of(pointer.type)
     order = access_order(op, facts)
     widths = [facts.access_width(pointer, axis) for axis in range(len(shape))]
-    if op.name == "tt.atomic_rmw":
+    if op.name in ATOMICS:
         return Wish(order, 1)
     share = max(1, math.prod(shape) // threads)
     return Wish(order, min(widths[order[0]], VECTOR_BITS // element_bits(op), share))

@@ -10,9 +10,11 @@ from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import swizzled
 from kernelpack.layout.linear import LinearLayout
 
+ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
 
-def atomic_exchange_layout(shape: tuple[int, ...]) -> LinearLayout:
-    """Returns where the results of an atomic lie while threads exchange them."""
+
+def exchange_layout(shape: tuple[int, ...]) -> LinearLayout:
+    """Returns where a tile lies while threads exchange its elements: row by row."""
     return swizzled(shape, tuple(reversed(range(len(shape)))))
 
 
@@ -24,19 +26,27 @@ def scan_warps(op: Operation) -> int:
 
 def scratch_bytes(op: Operation) -> int:
     """Returns the bytes of shared memory that lowering an operation uses on its own; 0 for most."""
-    if op.name == "tt.atomic_rmw" and op.result.uses:
+    if op.name in ATOMICS and op.result.uses:
         kind = op.result.type
         if not isinstance(kind, TensorType):
             return max(4, bit_width(kind) // 8)
         layout = layout_of(kind)
         copies = layout.free_bits("lane") | layout.free_bits("warp")
-        return math.prod(kind.shape) * bit_width(kind) // 8 if copies else 0
+        return _bytes(op.result) if copies else 0
     if op.name == "tt.scan":
         warps = scan_warps(op)
         if warps == 1:
             return 0
         return sum(scan_exchange_bytes(op, value) for value in op.operands)
+    if op.name == "tt.gather":
+        return _bytes(op.operands[0])
+    if op.name == "tt.histogram":
+        return _bytes(op.result)
     return 0
+
+
+def _bytes(tile: Value) -> int:
+    return math.prod(shape_of(tile.type)) * max(8, bit_width(tile.type)) // 8
 
 
 def scan_exchange_bytes(op: Operation, operand: Value) -> int:

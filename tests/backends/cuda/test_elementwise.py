@@ -14,7 +14,6 @@ from kernelpack.simt import Program
 from kernelpack.target import Target
 from tests.backends.cuda.elementwise import KINDS, SMALL_FLOATS, Elementwise, rows_of
 
-
 CONVERTED_BY_HARDWARE = [(kind, "cuda:sm_90a") for kind in (F32, *SMALL_FLOATS)]
 """Types whose conversions newer targets have instructions for."""
 

@@ -13,9 +13,12 @@ from kernelpack.backends.cuda.lowering.calls import CALLS, begin_function, end_f
 from kernelpack.backends.cuda.lowering.control_flow import CONTROL_FLOW
 from kernelpack.backends.cuda.lowering.dot import DOT
 from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE, lower_elementwise
+from kernelpack.backends.cuda.lowering.exchange import EXCHANGE
+from kernelpack.backends.cuda.lowering.foreign import FOREIGN
 from kernelpack.backends.cuda.lowering.fp8 import lower_float_cast
 from kernelpack.backends.cuda.lowering.global_memory import GLOBAL_MEMORY
 from kernelpack.backends.cuda.lowering.mbarrier import MBARRIER
+from kernelpack.backends.cuda.lowering.messages import MESSAGES
 from kernelpack.backends.cuda.lowering.rearrange import REARRANGE
 from kernelpack.backends.cuda.lowering.reduce import REDUCE
 from kernelpack.backends.cuda.lowering.shared_memory import SHARED_MEMORY
@@ -39,6 +42,9 @@ LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
     **SHARED_MEMORY,
     **ATOMICS,
     **REDUCE,
+    **EXCHANGE,
+    **FOREIGN,
+    **MESSAGES,
     **DOT,
     **WGMMA,
     **MBARRIER,
@@ -58,9 +64,11 @@ def lower_module(module: Operation, architecture: Architecture, options: Options
     debug = DebugInfo(first=2)
     declarations: set[str] = set()
     definitions: list[str] = []
+    messages: dict[str, str] = {}
     for function in CallGraph(module).order:
         subprogram = debug.function(function.attributes["sym_name"], function.location)
         state = _new_state(function, architecture, options, debug, subprogram)
+        state.messages = messages
         attached = "" if subprogram is None else f" !dbg !{subprogram}"
         is_kernel = function.attributes.get("sym_visibility") == "public"
         head = _begin_kernel(state, function) if is_kernel else begin_function(state, function)
@@ -70,13 +78,14 @@ def lower_module(module: Operation, architecture: Architecture, options: Options
         state.attach(function.location)
         end_function(state, function)
         declarations |= state.emit.declarations
-        definitions += [f"{head}{attached} {{", "entry:", *state.emit.lines, "}", ""]
+        definitions += [f"{head}{attached} {{", "entry:", *state.emit.allocas, *state.emit.lines, "}", ""]
     return "\n".join(
         [
             'target triple = "nvptx64-nvidia-cuda"',
             "",
             "@shared_memory = external addrspace(3) global [0 x i8], align 1024",
             "",
+            *(_constant(name, text) for text, name in messages.items()),
             *sorted(declarations),
             "",
             *definitions,
@@ -86,6 +95,12 @@ def lower_module(module: Operation, architecture: Architecture, options: Options
             "",
         ]
     )
+
+
+def _constant(name: str, text: str) -> str:
+    data = text.encode() + b"\0"
+    quoted = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in data)
+    return f'{name} = private unnamed_addr addrspace(1) constant [{len(data)} x i8] c"{quoted}"'
 
 
 def _new_state(

@@ -32,7 +32,7 @@ def lower_float_cast(state: Lowering, op: Operation) -> None:
         return
     registers = state[op.operands[0]]
     if bit_width(before) == 8:
-        halves = _widen(state, registers, before)
+        halves = widen(state, registers, before)
         if bit_width(after) == 8:
             state[op.result] = narrow(state, [convert_float(state, half, "float") for half in halves], after, "rtne")
         else:
@@ -43,7 +43,7 @@ def lower_float_cast(state: Lowering, op: Operation) -> None:
     state[op.result] = narrow(state, floats, after, rounding)
 
 
-def _widen(state: Lowering, registers: Sequence[Val], kind: FloatType) -> list[Val]:
+def widen(state: Lowering, registers: Sequence[Val], kind: FloatType) -> list[Val]:
     """Returns 8-bit floats as halves, which hold them all."""
     emit = state.emit
     if kind == F8E5M2:  # the upper byte of a half

@@ -76,6 +76,8 @@ class Lowering:
         """Which copy of a role with several runs the code."""
         self.memory = Val(SHARED, "@shared_memory")
 
+        self.messages: dict[str, str] = {}
+        """Texts that the kernel shows, by the names of the constants that hold them: of the whole module."""
         self.warpgroups: dict[Val, Val] = {}
         """The number of the thread's warpgroup by the thread's index that it was computed from."""
 
@@ -213,6 +215,11 @@ class Lowering:
         elements = [self.emit.extract(vector, index) for index in range(count)]
         self.words[tuple(elements)] = word
         return elements
+
+    def message(self, text: str) -> Val:
+        """Returns the address of a text, which ends in a zero byte."""
+        name = self.messages.setdefault(text, f"@message{len(self.messages)}")
+        return self.emit.cast("addrspacecast", Val(GLOBAL, name), "ptr")
 
     # ---- inline assembly ----
 

@@ -8,15 +8,18 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.memory_layouts import boundary_layout, choose_memory_layouts, default_layout
 from kernelpack.backends.cuda.passes.materialize import Materializer, free_values
 from kernelpack.backends.cuda.roles import scopes
+from kernelpack.backends.cuda.scratch import ATOMICS
 from kernelpack.backends.cuda.tensor_core import accumulator_layout, operand_layouts
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, definition
 from kernelpack.ir.types import FunctionType, TensorType, shape_of
 from kernelpack.layout.encoding import layout_of, with_layout
-from kernelpack.layout.families import scan
+from kernelpack.layout.families import scan, spread
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import REARRANGING, operand_layout, remove_dim, result_layout
 
+UNIFORM = ("tt.elementwise_inline_asm", "tt.map_elementwise")
+"""Elementwise operations of several results."""
 DOTS = ("tt.dot", "ttng.warp_group_dot")
 BROADCAST, WEAK, MEMORY, DOT, BOUNDARY = range(5)
 """How strongly a layout is wanted: copies that a broadcast made up, nobody in particular, an access to memory, a tensor core,
@@ -89,7 +92,7 @@ class _Assigner:
                 self._forward(op)
 
     def _forward(self, op: Operation) -> None:
-        if op.name in ("tt.load", "tt.atomic_rmw", "tt.descriptor_load"):
+        if op.name in ("tt.load", "tt.descriptor_load", *ATOMICS):
             self._wish(op.result, self.memory.get(op), MEMORY)
         elif op.name in DOTS:
             self._wish(op.result, self.dots[op], DOT)
@@ -115,6 +118,13 @@ class _Assigner:
             for value, result in zip(op.operands, op.results, strict=True):
                 home = self.homes.get(value)
                 self._wish(result, scan(shape_of(value.type), op.attributes["axis"], self.num_warps), home[1] if home else WEAK)
+        elif op.name == "tt.gather":
+            self._copy(op.operands[1], op.result)
+        elif op.name in UNIFORM:
+            home = self._neighbours(op) or self._strongest(op.operands)
+            for result in op.results if home else ():
+                assert home is not None
+                self._wish(result, *home)
         elif op.name == "tt.reduce":
             home = self._strongest(op.operands)
             for result in op.results if home else ():
@@ -129,6 +139,14 @@ class _Assigner:
             home = self._strongest(op.operands)
             if home is not None:
                 self._wish(op.result, *home)
+
+    def _neighbours(self, op: Operation) -> tuple[LinearLayout, int] | None:
+        """Returns the layout in which a thread holds the neighbours that a region takes at a time."""
+        pack = op.attributes.get("pack", 1)
+        if op.name != "tt.map_elementwise" or pack == 1:
+            return None
+        shape = shape_of(op.results[0].type)
+        return spread(shape, min(pack, shape[-1]), tuple(reversed(range(len(shape)))), self.num_warps), MEMORY
 
     def _strongest(self, values: list[Value]) -> tuple[LinearLayout, int] | None:
         homes = [self.homes[value] for value in values if value in self.homes]
@@ -150,7 +168,17 @@ class _Assigner:
         """Gives loop-carried values that nothing decides (pointers, counters) the layout of the access they are for."""
         for value in _values(self.function):
             if isinstance(value.type, TensorType) and value not in self.homes and value not in self.free:
-                self._wish(value, self._wanted_by_users(value), WEAK)
+                wanted = self._wanted_by_users(value)
+                if wanted is not None and self._can_be_in(value, wanted):
+                    self._wish(value, wanted, WEAK)
+
+    @staticmethod
+    def _can_be_in(value: Value, layout: LinearLayout) -> bool:
+        """Whether what defines a value gives it in any layout: operations that tie it to that of their operands do not."""
+        op = value.defining_op
+        if op is not None and op.name in REARRANGING:
+            return operand_layout(op, layout) is not None
+        return op is None or op.name not in ("tt.reduce", "tt.scan", *UNIFORM)
 
     def _wanted_by_users(self, value: Value) -> LinearLayout | None:
         seen: set[Value] = set()
@@ -183,7 +211,8 @@ class _Assigner:
         """Returns the layout of a value that nothing decides; where the operation ties it to its operand, what follows from that."""
         op = value.defining_op
         if op is not None and (op.name in REARRANGING or op.name == "tt.reduce"):
-            operand = default_layout(shape_of(op.operands[0].type), self.num_warps)
+            home = self._strongest(op.operands)
+            operand = home[0] if home is not None else default_layout(shape_of(op.operands[0].type), self.num_warps)
             tied = result_layout(op, operand) if op.name in REARRANGING else remove_dim(operand, op.attributes["axis"])
             if tied is not None:
                 return tied
@@ -220,6 +249,12 @@ class _Assigner:
             return self._yield_requirements(op)
         if op.name in REARRANGING:
             return all_of(_rearranged_from(op))
+        if op.name == "tt.gather":
+            return [None, layout_of(op.result)]
+        if op.name == "tt.histogram":
+            return all_of(layout_of(op.operands[0]))
+        if op.name in UNIFORM:
+            return all_of(layout_of(op.results[0])) if op.results else [None] * len(tiles)
         if op.name == "tt.scan" or Trait.ELEMENTWISE in definition(op.name).traits:
             return all_of(layout_of(op.results[0]))
         return [None] * len(tiles)

@@ -18,6 +18,7 @@ did was issued before s. Tile i+S goes where tile i-1 was or an earlier one (cop
 from __future__ import annotations
 
 from kernelpack.backends.cuda.roles import roles_of
+from kernelpack.backends.cuda.scratch import ATOMICS
 from kernelpack.backends.cuda.warpgroup import WARPS
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of
@@ -66,7 +67,7 @@ def _first_wait(loop: Operation) -> Operation | None:
 
 def _exchanges(op: Operation) -> bool:
     """Whether an operation uses shared memory of its own."""
-    return op.name in ("tt.scan", "tt.atomic_rmw", "tt.call") or (
+    return op.name in ("tt.scan", "tt.gather", "tt.histogram", "tt.call", *ATOMICS) or (
         op.name == "scf.for" and any(map(_exchanges, op.body.operations))
     )
 
