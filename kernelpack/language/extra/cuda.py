@@ -1,11 +1,26 @@
-"""tl.extra.cuda: programmatic dependent launch. A kernel launched with `launch_pdl=True` may start while the launch before it on the
+"""tl.extra.cuda: what only GPUs have: their clock, the number of a multiprocessor, programmatic dependent launch. A kernel launched with `launch_pdl=True` may start while the launch before it on the
 stream still runs."""
 
 from __future__ import annotations
 
 from kernelpack.language.builtin import Generator, builtin
+from kernelpack.language.inline_asm import inline_asm_elementwise
+from kernelpack.language.types import int32, int64
+from kernelpack.language.values import tensor
 
-__all__ = ["gdc_launch_dependents", "gdc_wait"]
+__all__ = ["gdc_launch_dependents", "gdc_wait", "globaltimer", "smid"]
+
+
+@builtin
+def globaltimer(*, _generator: Generator) -> tensor:
+    """Returns the GPU's clock in nanoseconds, an int64."""
+    return inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], int64, False, 1, _generator=_generator)
+
+
+@builtin
+def smid(*, _generator: Generator) -> tensor:
+    """Returns the number of the multiprocessor that runs the program, an int32."""
+    return inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], int32, True, 1, _generator=_generator)
 
 
 @builtin
