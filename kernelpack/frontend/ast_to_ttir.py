@@ -14,28 +14,36 @@ from kernelpack.backends.base import Fact
 from kernelpack.errors import CompilationError
 from kernelpack.frontend.control_flow import ControlFlow
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.frontend.scope import describe_type, mangle, parts_of, replace_tensors, tensors_in
+from kernelpack.frontend.scope import describe_type, mangle, parts_of, replace_tensors, tensors_in, with_parts
 from kernelpack.frontend.source import location_of
 from kernelpack.frontend.visitor import Visitor
 from kernelpack.ir.core import Attribute, Block, Builder, Location, Operation, Region, Value, module
 from kernelpack.ir.dialect import is_pure
 from kernelpack.ir.types import FunctionType
 from kernelpack.ir.verify import verify
+from kernelpack.language.aggregates import plain, user_aggregate
 from kernelpack.language.types import dtype, int32, int64, parse_type, pointer_type, tensor_descriptor_type
-from kernelpack.language.values import aggregate, tensor, tensor_descriptor, unwrap
+from kernelpack.language.values import aggregate, tensor, tensor_descriptor
 
 
 def ast_to_ttir(
-    fn: JITFunction, signature: Mapping[str, str], constexprs: Mapping[str, object], facts: Sequence[Fact] = ()
+    fn: JITFunction,
+    signature: Mapping[str, Any],
+    constexprs: Mapping[str, object],
+    facts: Sequence[Fact] = (),
+    *,
+    debug: bool = False,
 ) -> Operation:
     """Returns a verified module with one public function, the kernel, and a private one for each function that it calls.
 
     `signature` gives the types of the run-time arguments (`*fp32`, `i32`, ...), `constexprs` the values of all others; where
-    both leave an argument out, its default is a compile-time value. `facts` become attributes of the arguments. Raises
-    CompilationError with the place in the user's source.
+    both leave an argument out, its default is a compile-time value. The type of a tuple is a tuple of types, "constexpr" for
+    entries that `constexprs` has under a dotted path ("xs.1"), as it has the class of a named tuple or an aggregate under the
+    path of that. `facts` become attributes of the arguments. `debug` compiles run-time assertions. Raises CompilationError with
+    the place in the user's source.
     """
     arguments = _kernel_arguments(fn, signature, constexprs)
-    generator = ModuleGenerator()
+    generator = ModuleGenerator(debug)
     kernel = generator.function(fn, arguments, is_kernel=True)
     assert kernel.op is not None
     _attach_facts(fn, kernel.op, facts)
@@ -44,9 +52,9 @@ def ast_to_ttir(
     return made
 
 
-def _kernel_arguments(fn: JITFunction, signature: Mapping[str, str], constexprs: Mapping[str, object]) -> dict[str, Any]:
+def _kernel_arguments(fn: JITFunction, signature: Mapping[str, Any], constexprs: Mapping[str, object]) -> dict[str, Any]:
     """Returns the arguments by name: compile-time values, and tensors that only show the types of run-time values."""
-    unknown = sorted({*signature, *constexprs} - set(fn.arg_names))
+    unknown = sorted({*signature, *(name.partition(".")[0] for name in constexprs)} - set(fn.arg_names))
     if unknown:
         raise CompilationError(
             f"{fn.__name__} has no argument {', '.join(unknown)}",
@@ -55,8 +63,10 @@ def _kernel_arguments(fn: JITFunction, signature: Mapping[str, str], constexprs:
         )
     arguments: dict[str, Any] = {}
     for param in fn.params:
-        if param.name in constexprs:
-            arguments[param.name] = unwrap(constexprs[param.name])
+        if isinstance(signature.get(param.name), tuple):
+            arguments[param.name] = _shown_tuple(fn, param.name, signature[param.name], constexprs)
+        elif param.name in constexprs:
+            arguments[param.name] = plain(constexprs[param.name])
         elif param.name in signature:
             if param.is_constexpr:
                 raise CompilationError(
@@ -78,6 +88,26 @@ def _kernel_arguments(fn: JITFunction, signature: Mapping[str, str], constexprs:
     return arguments
 
 
+def _shown_tuple(fn: JITFunction, path: str, types: tuple[Any, ...], constexprs: Mapping[str, object]) -> Any:
+    """Returns a tuple or an aggregate argument whose run-time parts only show types."""
+    parts: list[Any] = []
+    for number, kind in enumerate(types):
+        place = f"{path}.{number}"
+        if isinstance(kind, tuple):
+            parts.append(_shown_tuple(fn, place, kind, constexprs))
+        elif kind == "constexpr":
+            parts.append(plain(constexprs[place]))
+        else:
+            try:
+                parts.append(_shown(parse_type(kind)))
+            except ValueError as problem:
+                raise CompilationError(f"argument {place} of {fn.__name__}: {problem}", location=fn.location) from None
+    made: Any = constexprs.get(path)
+    if made is None:
+        return tuple(parts)
+    return made.of_parts(parts) if issubclass(made, user_aggregate) else made(*parts)
+
+
 def _shown(kind: dtype) -> tensor | aggregate:
     """Returns a value that only shows the type of a run-time argument."""
     if not isinstance(kind, tensor_descriptor_type):
@@ -91,6 +121,7 @@ def _attach_facts(fn: JITFunction, op: Operation, facts: Sequence[Fact]) -> None
     if not facts:
         return
     names = [argument.name for argument in op.body.arguments]
+    facts = [fact for fact in facts if names.count(fact.parameter) < 2]  # of two, a part of a tuple is called as a parameter is
     entries: list[dict[str, Attribute]] = [{} for _ in names]
     for fact in facts:
         if fact.parameter not in names:
@@ -121,7 +152,8 @@ class CompiledFunction:
 class ModuleGenerator:
     """Compiles functions into one module, each once for every combination of argument types and compile-time values."""
 
-    def __init__(self) -> None:
+    def __init__(self, debug: bool = False) -> None:
+        self.debug = debug
         self.functions: list[CompiledFunction] = []
         self.by_key: dict[tuple[Any, ...], CompiledFunction] = {}
 
@@ -143,7 +175,7 @@ class ModuleGenerator:
         builder = Builder(block, location=Location(location_of(tree, fn.file)))
         scope = {name: _as_parameter(block, name, value) for name, value in arguments.items()}
         visitor = ControlFlow(self, fn, builder, scope)
-        visitor.returns_values = not is_kernel
+        visitor.returns_values, visitor.frame = not is_kernel, made
         flow = visitor.visit_body(tree.body, last=True)
         made.value = flow.value
         results = [entry.handle for entry in tensors_in(flow.value)]
@@ -183,6 +215,7 @@ class ModuleGenerator:
         """Generates the body of a function where the caller is, and returns what it gives."""
         _check_arguments(fn, arguments)
         visitor = ControlFlow(self, fn, caller.builder, arguments, caller.builder.location)
+        visitor.frame = caller.frame
         with _called_from(caller, fn):
             return visitor.visit_body(fn.parse().body, last=True).value
 
@@ -199,9 +232,11 @@ class ModuleGenerator:
 
 
 def _as_parameter(block: Block, name: str, value: Any) -> Any:
-    """Returns an argument as the function sees it. The parts of an aggregate are parameters of their own: `name_part`."""
+    """Returns an argument as the function sees it. Parts of tuples and aggregates are parameters of their own: `name_part`."""
     if isinstance(value, aggregate):
         return value.with_parts([_as_parameter(block, f"{name}_{part}", entry) for part, entry in value.parts().items()])
+    if isinstance(value, tuple):
+        return with_parts(value, [_as_parameter(block, f"{name}_{place}", entry) for place, entry in enumerate(value)])
     return replace_tensors(value, lambda entry: tensor(block.add_argument(entry.handle.type, name), entry.type))
 
 

@@ -7,24 +7,29 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
-from kernelpack.frontend.expressions import Expressions
+from kernelpack.frontend.expressions import Expressions, is_constructor
 from kernelpack.frontend.jit import JITFunction, is_constexpr_function
+from kernelpack.frontend.local_functions import LocalFunction, generate
 from kernelpack.frontend.scope import describe_type, tensors_in
-from kernelpack.frontend.visitor import bind
-from kernelpack.language import core
+from kernelpack.frontend.visitor import as_value, bind
+from kernelpack.language import core, debugging, tuples
 from kernelpack.language import math as tl_math
-from kernelpack.language.builtin import BoundMethod, builtin_signature
+from kernelpack.language.aggregates import user_aggregate
+from kernelpack.language.builtin import METHODS, BoundMethod, builtin_signature
 from kernelpack.language.types import dtype
 from kernelpack.language.values import constexpr, tensor
+
+if TYPE_CHECKING:
+    from kernelpack.frontend.control_flow import ControlFlow
 
 # Python's functions whose run-time form is a builtin
 _RUN_TIME: dict[Any, Callable[..., Any]] = {abs: tl_math.abs, min: core.minimum, max: core.maximum}
 # Python's functions that look at values without computing with them
-_INSPECTORS = (isinstance, hasattr, len, type, tuple)
+_INSPECTORS = (isinstance, hasattr, len, list, type, tuple)
 # what a loop runs over; Python's range has the first three parameters of tl.range, without their names
 _RANGES: dict[Any, inspect.Signature] = {function: inspect.signature(function) for function in (core.range, core.static_range)}
 _RANGES[range] = inspect.Signature(
@@ -49,12 +54,23 @@ class Calls(Expressions):
         if isinstance(function, BoundMethod):
             args.insert(0, function.self)
             function = function.function
+        if node is self.unused_call:
+            self.check_used(node, function)
         return self.call(node, function, args, kwargs)
 
-    def call(self, node: ast.Call, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def check_used(self, node: ast.Call, function: Any) -> None:
+        """Refuses a call that throws away what @must_use_result says to use."""
+        reason = getattr(function, "must_use_result", False)
+        if reason:
+            more = f" {reason}" if isinstance(reason, str) else ""
+            raise CompilationError(f"The result of {ast.unparse(node.func)} is not being used.{more}")
+
+    def call(self, node: ast.expr, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Returns what a call gives. Raises CompilationError for what kernels cannot call."""
         if isinstance(function, JITFunction):
             return self.module.call(self, function, bind(function.signature, function.__name__, args, kwargs))
+        if isinstance(function, LocalFunction):
+            return generate(cast("ControlFlow", self), function, bind(function.signature, function.__name__, args, kwargs))
         signature = builtin_signature(function)
         if signature is not None:
             bind(signature, function.__name__, args, kwargs)
@@ -62,7 +78,7 @@ class Calls(Expressions):
         if function is constexpr:
             return self.fold(node, lambda value: value, *args, **kwargs)
         if function is print:
-            raise CompilationError("kernels cannot print", cure="tl.static_print prints while the kernel is compiled")
+            return debugging.device_print(*args, **kwargs, _generator=self)
         if function in _RANGES:
             bind(_RANGES[function], function.__name__, args, kwargs)
             return (core.range if function is range else function)(*args, **kwargs)
@@ -72,13 +88,31 @@ class Calls(Expressions):
             return tl_math.abs(*args, **kwargs, _generator=self)
         if function in _INSPECTORS:
             return self.query(node, function, args)
+        if function is tuples.tuple:
+            return self.query(node, tuple, args)
         if function in _CASTS and any(isinstance(value, tensor) for value in args):
             raise CompilationError(f"{function.__name__}() does not take run-time values", cure=f"use {_CASTS[function]}")
         if _runs_at_compile_time(function):
             return self.fold(node, function, *args, **kwargs)
-        raise CompilationError(f"`{ast.unparse(node.func)}` is {describe_type(function)}, which cannot be called")
+        if is_constructor(function) or (args and isinstance(args[0], user_aggregate) and inspect.isfunction(function)):
+            return self.construct(node, function, args, kwargs)
+        called = node.func if isinstance(node, ast.Call) else node
+        if inspect.isfunction(function) and isinstance(called, ast.Attribute) and is_constructor(self.visit(called.value)):
+            return self.construct(node, function, args, kwargs)  # a static method of an aggregate
+        raise CompilationError(f"`{ast.unparse(called)}` is {describe_type(function)}, which cannot be called")
 
-    def extremum(self, node: ast.Call, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def construct(self, node: ast.expr, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Makes a named tuple or an aggregate, or calls a plain method of one, as Python does."""
+        parameters = inspect.signature(function).parameters
+        more = {"_semantic": self} if "_semantic" in parameters else {}
+        try:
+            return as_value(function(*args, **kwargs, **more))
+        except CompilationError:
+            raise
+        except Exception as problem:
+            raise CompilationError(f"`{ast.unparse(node)}`: {type(problem).__name__}: {problem}") from problem
+
+    def extremum(self, node: ast.expr, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """min() and max(): Python's for compile-time values, elementwise minimum and maximum for run-time values."""
         if not any(isinstance(value, tensor) for value in args):
             if any(
@@ -95,21 +129,36 @@ class Calls(Expressions):
             )
         return functools.reduce(lambda x, y: _RUN_TIME[function](x, y, _generator=self), args)
 
-    def query(self, node: ast.Call, function: Any, args: Sequence[Any]) -> Any:
+    def query(self, node: ast.expr, function: Any, args: Sequence[Any]) -> Any:
         if function is len and isinstance(args[0] if args else None, tensor):
             if not args[0].shape:
                 raise CompilationError("len() of a scalar")
             return args[0].shape[0]
+        if function is isinstance and len(args) == 2:
+            kinds = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if constexpr in kinds and not any(True for _ in tensors_in(args[0])):
+                return True  # what is a constexpr elsewhere is its value here
         try:
-            return function(*args)
+            if function is hasattr:
+                return self.has_attribute(*args)
+            return as_value(function(*args))
         except TypeError as problem:
             raise CompilationError(f"`{ast.unparse(node)}`: {problem}") from None
 
+    def has_attribute(self, value: Any, name: str) -> bool:
+        if isinstance(value, tensor):
+            return name in METHODS or hasattr(value, name)
+        if isinstance(value, user_aggregate):
+            return name in value.fields or hasattr(type(value), name)
+        return hasattr(value, name)
+
     def attribute_by_name(self, node: ast.Call) -> Any:
-        """getattr(x, name) is x.name for a name known at compile time."""
-        name = self.visit(node.args[1]) if len(node.args) == 2 and not node.keywords else None
+        """getattr(x, name) is x.name for a name known at compile time; a third argument is for where there is none."""
+        name = self.visit(node.args[1]) if len(node.args) in (2, 3) and not node.keywords else None
         if not isinstance(name, str):
             raise CompilationError("getattr() takes a value and a compile-time name", cure="write the attribute: x.name")
+        if len(node.args) == 3 and not self.has_attribute(self.visit(node.args[0]), name):
+            return self.visit(node.args[2])
         return self.visit(ast.copy_location(ast.Attribute(node.args[0], name, ast.Load()), node))
 
     def static_assert(self, node: ast.Call) -> None:
@@ -120,8 +169,12 @@ class Calls(Expressions):
             raise CompilationError("tl.static_assert takes a condition and a message")
         self.check(texts["cond"], texts["msg"])
 
-    def check(self, condition: ast.expr, message: ast.expr | None) -> None:
+    def check(self, condition: ast.expr, message: ast.expr | None, *, may_be_run_time: bool = False) -> None:
         value = self.visit(condition)
+        if may_be_run_time and isinstance(value, tensor):
+            text = "" if message is None else self.visit(message)
+            debugging.device_assert(value, text or ast.unparse(condition), _generator=self)
+            return
         failed = not isinstance(value, tensor) and not value
         text = self.visit(message) if failed and message is not None else ""
         if failed and not text:
@@ -130,6 +183,8 @@ class Calls(Expressions):
 
     def inline(self, function: Any, args: Sequence[Any]) -> Any:
         """Generates the body of a @jit function at this place and returns what it returns."""
+        if isinstance(function, LocalFunction):
+            return generate(cast("ControlFlow", self), function, bind(function.signature, function.__name__, args, {}))
         if not isinstance(function, JITFunction):
             raise CompilationError(
                 f"a @jit function is needed, got {describe_type(function)}", cure="decorate it with @kernelpack.jit"

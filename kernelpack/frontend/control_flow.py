@@ -54,7 +54,8 @@ class ControlFlow(Statements):
     def return_value(self, node: ast.Return) -> Flow:
         if self.loop_depth:
             raise CompilationError(
-                "a loop cannot be left with return", cure="keep the result in a variable, and return after the loop"
+                "Cannot have `return` statements inside `while` or `for` statements",
+                cure="keep the result in a variable, and return after the loop",
             )
         value = None if node.value is None else self.visit(node.value)
         if value is not None and not self.returns_values:
@@ -157,28 +158,25 @@ class ControlFlow(Statements):
 
     def visit_For(self, node: ast.For) -> None:
         self.refuse_else(node)
-        if not isinstance(node.target, ast.Name):
-            raise CompilationError("a loop has one variable", cure="for i in range(n):")
         bounds = self.visit(node.iter)
-        if isinstance(bounds, core.static_range):
+        if isinstance(bounds, (core.static_range, tuple)):
             self.unroll(node, bounds)
-        elif isinstance(bounds, core.range):
+        elif not isinstance(bounds, core.range):
+            raise CompilationError(
+                f"a loop cannot run over {describe_type(bounds)}", cure="use range, tl.range, tl.static_range or a tuple"
+            )
+        elif isinstance(node.target, ast.Name):
             self.for_loop(node, node.target.id, bounds)
         else:
-            raise CompilationError(
-                f"a loop cannot run over {describe_type(bounds)}",
-                cure="unroll it: `for i in tl.static_range(len(xs)):`, and index with xs[i]"
-                if isinstance(bounds, tuple)
-                else "use range, tl.range or tl.static_range",
-            )
+            raise CompilationError("a loop over a range has one variable", cure="for i in range(n):")
 
-    def unroll(self, node: ast.For, indices: Iterable[int]) -> None:
-        assert isinstance(node.target, ast.Name)
+    def unroll(self, node: ast.For, values: Iterable[Any]) -> None:
         with self.looping():
-            for index in indices:
-                self.scope[node.target.id] = index
+            for value in values:
+                self.bind_target(node.target, value)
                 self.visit_body(node.body, last=False)
-        self.scope[node.target.id] = _counted(node.lineno)
+        for name in _assigned_names([ast.Expr(node.target)]):
+            self.scope[name] = _counted(node.lineno)
 
     def for_loop(self, node: ast.For, target: str, bounds: core.range) -> None:
         b = self.builder
@@ -373,10 +371,14 @@ def _counted(line: int) -> Undefined:
 
 def _assigned_names(body: Sequence[ast.stmt]) -> list[str]:
     """Returns the variables that statements may assign, in order."""
-    names = [
-        node.id
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    ]
+    names: list[str] = []
+    pending: list[ast.AST] = list(reversed(body))
+    while pending:  # in the order of the text
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.append(node.id)
+        elif not isinstance(node, (ast.Lambda, ast.ListComp)):  # whose variables are their own
+            pending += reversed(list(ast.iter_child_nodes(node)))
     return list(dict.fromkeys(names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import inspect
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -13,10 +14,12 @@ from typing import Any
 from kernelpack.errors import CompilationError
 from kernelpack.frontend import buffers, semantic, suggestions, tiles
 from kernelpack.frontend.jit import JITFunction, is_constexpr_function
+from kernelpack.frontend.local_functions import LocalFunctions
 from kernelpack.frontend.scope import Undefined, describe_type, tensors_in
-from kernelpack.frontend.visitor import Visitor
+from kernelpack.frontend.visitor import as_value
+from kernelpack.language.aggregates import aggregate_replace, plain, user_aggregate
 from kernelpack.language.builtin import METHODS, BoundMethod, builtin_signature
-from kernelpack.language.types import dtype
+from kernelpack.language.types import constexpr_type, dtype, tuple_type
 from kernelpack.language.unsupported import UNSUPPORTED
 from kernelpack.language.values import aggregate, constexpr, tensor, unwrap
 
@@ -60,7 +63,7 @@ COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
 
 PYTHON_FUNCTIONS: dict[str, Any] = {
     function.__name__: function
-    for function in (abs, bool, float, getattr, hasattr, int, isinstance, len, max, min, print, range, str, tuple, type)
+    for function in (abs, bool, float, getattr, hasattr, int, isinstance, len, list, max, min, print, range, str, tuple, type)
 }
 
 _TENSOR_ATTRIBUTES = ("T", "dtype", "numel", "shape", "type")
@@ -68,7 +71,7 @@ _TENSOR_ATTRIBUTES = ("T", "dtype", "numel", "shape", "type")
 _CONVERSIONS: dict[int, Callable[[Any], Any]] = {-1: lambda value: value, ord("s"): str, ord("r"): repr, ord("a"): ascii}
 
 
-class Expressions(Visitor):
+class Expressions(LocalFunctions):
     """Visits expressions without calls and branches."""
 
     # ---- names and constants ----
@@ -86,6 +89,11 @@ class Expressions(Visitor):
                 raise CompilationError(f"{name} has no value here: {value.reason}", cure=value.cure)
             self.read.add((name, id(value)))
             return value
+        found, value = self.captured(name)
+        if found:
+            if isinstance(value, Undefined):
+                raise CompilationError(f"{name} has no value here: {value.reason}", cure=value.cure)
+            return value
         if name in self.outer:
             value = unwrap(self.outer[name])
             if isinstance(self.outer[name], constexpr) or _readable(value):
@@ -97,6 +105,13 @@ class Expressions(Visitor):
         raise CompilationError(
             f"{name} is not defined", cure=suggestions.for_name(name, [*self.scope, *self.outer, *PYTHON_FUNCTIONS])
         )
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
+        self.assign(node.target, self.visit(node.value))
+        return self.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
+
+    def assign(self, target: ast.expr, value: Any, *, is_constexpr: bool = False) -> None:
+        raise NotImplementedError
 
     def visit_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
         return self.elements(node.elts)
@@ -201,14 +216,21 @@ class Expressions(Visitor):
             return self.module_attribute(node, value, name)
         if semantic.is_number(value):
             return self.number_attribute(value, name)
-        if name == "value" and (value is None or isinstance(value, (str, dtype, tuple))):
+        if name == "value" and (value is None or isinstance(value, (str, dtype, tuple, JITFunction))):
             return value  # what is a constexpr elsewhere is its value here
+        if name == "type" and (value is None or isinstance(value, (str, tuple))):
+            return type_of(value)
         if isinstance(value, JITFunction):
             raise CompilationError(f"kernels cannot look into {value.__name__}: it has no attribute {name!r} for them")
-        found = self.fold(node, getattr, value, name) if not isinstance(value, tuple) else getattr(value, name, None)
-        if found is None and isinstance(value, tuple):
-            raise CompilationError(f"a tuple has no attribute {name!r}", cure=suggestions.for_attribute(name, ()))
-        return found
+        if isinstance(value, type) and issubclass(value, user_aggregate):
+            return getattr(value, name, None) or self.fold(node, getattr, value, name)
+        if not isinstance(value, tuple):
+            return self.fold(node, getattr, value, name)
+        if not hasattr(value, name):
+            raise CompilationError(
+                f"a tuple has no attribute {name!r}", cure=suggestions.for_attribute(name, getattr(value, "_fields", ()))
+            )
+        return unwrap(getattr(value, name))
 
     def tensor_attribute(self, value: tensor, name: str) -> Any:
         if isinstance(value.type, buffers.buffer_type):
@@ -224,6 +246,8 @@ class Expressions(Visitor):
         )
 
     def aggregate_attribute(self, value: aggregate, name: str) -> Any:
+        if isinstance(value, user_aggregate):
+            return self.member_of(value, name)
         if name in value.attributes:
             return getattr(value, name)
         if name in value.methods:
@@ -233,11 +257,29 @@ class Expressions(Visitor):
             cure=suggestions.for_attribute(name, [*value.methods, *value.attributes]),
         )
 
+    def member_of(self, value: user_aggregate, name: str) -> Any:
+        """Returns a field, or a method bound to the aggregate."""
+        if name == "type" or name in value.fields:
+            return plain(getattr(value, name))
+        if name.startswith("__") or not hasattr(type(value), name):
+            methods = [entry for entry in dir(type(value)) if not entry.startswith("_")]
+            raise CompilationError(
+                f"a {type(value).__name__} has no attribute {name!r}", cure=suggestions.for_attribute(name, methods)
+            )
+        found = inspect.getattr_static(type(value), name)
+        if isinstance(found, (staticmethod, classmethod)):
+            return getattr(value, name)
+        if isinstance(found, property):
+            return as_value(getattr(value, name))
+        return BoundMethod(found, value) if callable(found) else as_value(found)
+
     def number_attribute(self, value: Any, name: str) -> Any:
-        """Numbers known at compile time answer as the tensors that they would be."""
+        """Numbers known at compile time answer as the tensors that they would be, but for their type, which says the value."""
         if name == "value":
             return value
-        if name in ("dtype", "type"):
+        if name == "type":
+            return constexpr_type(value)
+        if name == "dtype":
             return semantic.type_of_number(value)
         if name in METHODS:
             return BoundMethod(METHODS[name], semantic.to_tensor(self.builder, value))
@@ -259,6 +301,9 @@ class Expressions(Visitor):
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         value, key = self.visit(node.value), self.visit(node.slice)
+        if isinstance(value, user_aggregate) and hasattr(type(value), "__getitem__"):
+            method = inspect.getattr_static(type(value), "__getitem__")
+            return self.call(node, method, [value, key], {})
         if isinstance(value, JITFunction):
             raise CompilationError(
                 f"{value.__name__} is launched with a grid from outside only", cure=f"call it: {value.__name__}(...)"
@@ -287,6 +332,9 @@ class Expressions(Visitor):
     def visit_Slice(self, node: ast.Slice) -> slice:
         return slice(*(None if part is None else self.visit(part) for part in (node.lower, node.upper, node.step)))
 
+    def call(self, node: ast.expr, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
 
 def _readable(value: Any) -> bool:
     """Whether kernels may read a global: what cannot change between compilations, or is part of the language."""
@@ -295,8 +343,27 @@ def _readable(value: Any) -> bool:
         or isinstance(value, (ModuleType, JITFunction, dtype, enum.Enum))
         or builtin_signature(value) is not None
         or is_constexpr_function(value)
+        or is_constructor(value)
         or (isinstance(value, type) and (issubclass(value, enum.Enum) or value.__module__.startswith("kernelpack.language")))
     )
+
+
+def is_constructor(value: Any) -> bool:
+    """Whether a value is a class of named tuples or aggregates, or makes instances of one."""
+    return (
+        value is aggregate_replace
+        or (isinstance(value, type)
+        and (issubclass(value, user_aggregate) or (issubclass(value, tuple) and hasattr(value, "_fields"))))
+    )
+
+
+def type_of(value: Any) -> dtype:
+    """Returns the type of a value: of a compile-time value, the value itself."""
+    if isinstance(value, (tensor, aggregate)):
+        return value.type
+    if isinstance(value, tuple):
+        return tuple_type([type_of(entry) for entry in value], getattr(value, "_fields", None))
+    return constexpr_type(value)
 
 
 def _not_readable(name: str, value: Any) -> CompilationError:
@@ -309,7 +376,8 @@ def _not_readable(name: str, value: Any) -> CompilationError:
             cure="decorate it with @kernelpack.jit, or with @kernelpack.constexpr_function if it computes compile-time values",
         )
     return CompilationError(
-        f"{name} is a plain Python global ({type(value).__name__}), which may change after the kernel was compiled",
+        f"Cannot access global variable {name} from within a @jit function: it is a plain Python global "
+        f"({type(value).__name__}), which may change after the kernel was compiled",
         cure=f"make it a compile-time constant, {name} = tl.constexpr(...), or pass it as an argument",
     )
 

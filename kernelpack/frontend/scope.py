@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kernelpack.language.aggregates import user_aggregate
 from kernelpack.language.types import dtype
 from kernelpack.language.values import aggregate, tensor
 
@@ -40,8 +41,10 @@ def parts_of(value: Any) -> tuple[Any, ...]:
 
 
 def with_parts(value: Any, parts: Iterable[Any]) -> Any:
-    """Returns a tuple or an aggregate of the same kind that consists of other values."""
-    return value.with_parts(tuple(parts)) if isinstance(value, aggregate) else tuple(parts)
+    """Returns a tuple, a named tuple or an aggregate of the same kind that consists of other values."""
+    if isinstance(value, aggregate):
+        return value.with_parts(tuple(parts))
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
 def replace_tensors(value: Any, replace: Callable[[tensor], tensor]) -> Any:
@@ -85,6 +88,8 @@ def describe_type(value: Any) -> str:
 
 def mangle(value: Any) -> str:
     """Returns a text that tells apart the arguments for which a function must be compiled separately."""
+    if isinstance(value, user_aggregate):
+        return f"{value.type.mangle()}_{'_'.join(map(mangle, parts_of(value)))}"
     if isinstance(value, (tensor, aggregate)):
         return value.type.mangle()
     if isinstance(value, tuple):

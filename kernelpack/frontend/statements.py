@@ -8,7 +8,7 @@ from typing import Any
 from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
 from kernelpack.frontend.calls import Calls
-from kernelpack.frontend.scope import assign_name, describe_type, tensors_in
+from kernelpack.frontend.scope import assign_name, describe_type, tensors_in, with_parts
 
 
 class Statements(Calls):
@@ -16,21 +16,21 @@ class Statements(Calls):
 
     def visit_Expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):  # a docstring, or ...
+            self.unused_call = node.value
             self.visit(node.value)
 
     def visit_Pass(self, node: ast.Pass) -> None:
         pass
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        self.check(node.test, node.msg)
+        self.check(node.test, node.msg, may_be_run_time=True)
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        what = "an exception" if node.exc is None else f"`{ast.unparse(node.exc)}`"
+        raise CompilationError(f"the kernel raises {what} where its compile-time values lead")
 
     def visit_Assign(self, node: ast.Assign) -> None:
         value = self.visit(node.value)
-        names = {name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
-        if names and names <= self.declared:
-            self.require_constexpr(node.targets[0], value)
-        else:
-            value = self.materialise(value)
         for target in node.targets:
             self.assign(target, value)
 
@@ -39,7 +39,7 @@ class Statements(Calls):
             raise CompilationError("only variables can be assigned to", cure="store through a pointer with tl.store")
         current = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
         value = self.visit(ast.copy_location(ast.BinOp(current, node.op, node.value), node))
-        self.assign(node.target, self.materialise(value))
+        self.assign(node.target, value)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         """`x: tl.constexpr` without a value holds for the assignment that follows; other annotations mean nothing."""
@@ -48,12 +48,7 @@ class Statements(Calls):
             if is_constexpr and isinstance(node.target, ast.Name):
                 self.declared.add(node.target.id)
             return
-        value = self.visit(node.value)
-        if is_constexpr:
-            self.require_constexpr(node.target, value)
-        else:
-            value = self.materialise(value)
-        self.assign(node.target, value)
+        self.assign(node.target, self.visit(node.value), is_constexpr=is_constexpr)
 
     def require_constexpr(self, target: ast.expr, value: Any) -> None:
         if next(tensors_in(value), None) is not None:
@@ -66,17 +61,26 @@ class Statements(Calls):
         """A number assigned to a variable becomes a run-time value, so that it has a type and may change in loops."""
         if semantic.is_number(value):
             return semantic.to_tensor(self.builder, value)
-        if type(value) is tuple:
-            return tuple(self.materialise(entry) for entry in value)
-        return value
+        return with_parts(value, map(self.materialise, value)) if isinstance(value, tuple) else value
 
-    def assign(self, target: ast.expr, value: Any) -> None:
+    def assign(self, target: ast.expr, value: Any, *, is_constexpr: bool = False) -> None:
+        """Gives variables their values: those annotated as tl.constexpr keep compile-time values, in others numbers become
+        run-time values."""
         if isinstance(target, ast.Name):
+            if is_constexpr or target.id in self.declared:
+                self.require_constexpr(target, value)
+            else:
+                value = self.materialise(value)
             assign_name(value, target.id)
             self.scope[target.id] = value
             self.assigned_at[target.id] = target
         elif isinstance(target, (ast.Tuple, ast.List)):
-            self.unpack(target.elts, value)
+            self.unpack(target.elts, value, is_constexpr)
+        elif isinstance(target, ast.Attribute):
+            raise CompilationError(
+                f"`{ast.unparse(target)}` cannot be assigned to: values do not change",
+                cure="make a changed copy: tl.aggregate_replace(value, field=...)",
+            )
         elif isinstance(target, ast.Subscript):
             raise CompilationError(
                 "elements cannot be assigned to", cure="store to memory with tl.store, or choose with tl.where"
@@ -84,12 +88,16 @@ class Statements(Calls):
         else:
             raise CompilationError(f"`{ast.unparse(target)}` cannot be assigned to")
 
-    def unpack(self, targets: list[ast.expr], value: Any) -> None:
+    def unpack(self, targets: list[ast.expr], value: Any, is_constexpr: bool = False) -> None:
         if not isinstance(value, tuple):
             raise CompilationError(
                 f"{describe_type(value)} cannot be unpacked into {len(targets)} variables", cure="only tuples can"
             )
+        starred = next((place for place, target in enumerate(targets) if isinstance(target, ast.Starred)), None)
+        if starred is not None and len(value) >= len(targets) - 1:
+            rest = len(value) - len(targets) + 1
+            value = (*value[:starred], tuple(value[starred : starred + rest]), *value[starred + rest :])
         if len(value) != len(targets):
             raise CompilationError(f"{len(value)} values cannot be unpacked into {len(targets)} variables")
         for target, entry in zip(targets, value, strict=True):
-            self.assign(target, entry)
+            self.assign(target.value if isinstance(target, ast.Starred) else target, entry, is_constexpr=is_constexpr)

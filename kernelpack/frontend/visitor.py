@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernelpack.errors import CompilationError
 from kernelpack.frontend import suggestions
-from kernelpack.frontend.scope import Scope, describe_type, tensors_in
+from kernelpack.frontend.scope import Scope, describe_type, tensors_in, with_parts
 from kernelpack.frontend.source import location_of
 from kernelpack.ir.core import Builder, Location
+from kernelpack.language.aggregates import user_aggregate
 from kernelpack.language.values import unwrap
 
 if TYPE_CHECKING:
@@ -29,20 +30,15 @@ _REFUSED: dict[type[ast.AST], tuple[str, str | None]] = {
     ast.Continue: ("continue", "put the rest of the loop's body under an `if`"),
     ast.Delete: ("del", "leave it out: values have no lifetime"),
     ast.Dict: ("a dict", "use separate tl.constexpr variables"),
-    ast.DictComp: ("a comprehension", "use tl.static_range"),
-    ast.FunctionDef: ("a nested function", "define it outside with @kernelpack.jit"),
-    ast.GeneratorExp: ("a generator", "use tl.static_range"),
+    ast.DictComp: ("a dict", "use separate tl.constexpr variables"),
+    ast.GeneratorExp: ("a generator", "write a list comprehension, [f(x) for x in xs]"),
     ast.Global: ("global", "kernels cannot change globals: store through a pointer"),
     ast.Import: ("import", "import at the top of the file"),
     ast.ImportFrom: ("import", "import at the top of the file"),
-    ast.Lambda: ("lambda", "define a function with @kernelpack.jit"),
-    ast.ListComp: ("a comprehension", "use tl.static_range"),
     ast.Match: ("match", "use if and elif"),
-    ast.NamedExpr: (":=", "assign on a line of its own"),
     ast.Nonlocal: ("nonlocal", None),
-    ast.Raise: ("raise", "use tl.static_assert(False, message) for what is wrong at compile time"),
     ast.Set: ("a set", "use a tuple"),
-    ast.SetComp: ("a comprehension", "use tl.static_range"),
+    ast.SetComp: ("a set", "use a tuple"),
     ast.Starred: ("*", "name the elements one by one"),
     ast.Try: ("try", "kernels cannot raise: test before, and mask"),
     ast.With: ("with", None),
@@ -54,8 +50,9 @@ _REFUSED: dict[type[ast.AST], tuple[str, str | None]] = {
 class Visitor:
     """Generates the body of one function into `builder`.
 
-    `scope` holds what names stand for at this point, `outer` what they stand for outside the function. `call_site` is where
-    the function is called from when its body is generated in place.
+    `scope` holds what names stand for at this point, `outer` what they stand for outside the function; between them come the
+    names of `enclosing`, the visitor of the function that a lambda or a nested function stands in. `call_site` is where the
+    function is called from when its body is generated in place; `frame` is the IR function that it becomes part of.
     """
 
     def __init__(
@@ -67,10 +64,18 @@ class Visitor:
         self.scope = scope
         self.outer = function.scope()
         self.call_site = call_site
+        self.enclosing: Visitor | None = None
+        self.frame: object = self
+        self.unused_call: ast.expr | None = None  # a call whose value nobody takes
         self.loop_depth = 0
         self.declared: set[str] = set()  # variables annotated as tl.constexpr before they are assigned
         self.assigned_at: dict[str, ast.AST] = {}
         self.read: set[tuple[str, int]] = set()  # (name, identity of its value)
+
+    @property
+    def debug(self) -> bool:
+        """Whether run-time assertions are compiled."""
+        return self.module.debug or self.function.debug
 
     def visit(self, node: ast.AST) -> Any:
         """Returns the value of an expression, or carries out a statement. Operations get the node's location."""
@@ -111,14 +116,14 @@ class Visitor:
     def fold(self, node: ast.AST, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Returns what Python makes of compile-time values."""
         for value in (*args, *kwargs.values()):
-            if next(tensors_in(value), None) is not None:
+            if not isinstance(value, user_aggregate) and next(tensors_in(value), None) is not None:
                 raise CompilationError(
                     f"`{ast.unparse(node)}` needs compile-time values, got {describe_type(value)}",
                     cure=suggestions.for_foreign(function)
                     or "only operators, tl functions and @jit functions take run-time values",
                 )
         try:
-            return _as_value(function(*args, **kwargs))
+            return as_value(function(*args, **kwargs))
         except CompilationError:
             raise
         except Exception as problem:
@@ -127,12 +132,12 @@ class Visitor:
             ) from problem
 
 
-def _as_value(value: Any) -> Any:
+def as_value(value: Any) -> Any:
     """Returns what a Python function gave as a value of the language: no constexpr, no lists."""
     value = unwrap(value)
-    if isinstance(value, list) or type(value) is tuple:
-        return tuple(_as_value(entry) for entry in value)
-    return value
+    if isinstance(value, list):
+        return tuple(as_value(entry) for entry in value)
+    return with_parts(value, [as_value(entry) for entry in value]) if isinstance(value, tuple) else value
 
 
 def bind(signature: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

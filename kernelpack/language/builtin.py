@@ -17,6 +17,7 @@ class Generator(Protocol):
     """What a builtin may ask of the front end: a place to create operations, and the body of a kernel function put there."""
 
     builder: Builder
+    debug: bool
 
     def inline(self, function: Any, args: Sequence[Any]) -> Any:
         """Generates the body of a @jit function in place and returns what it returns."""
@@ -37,6 +38,8 @@ def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if "_semantic" in kwargs:  # how functions of other packages, which run while kernels compile, hand it on
+            kwargs["_generator"] = kwargs.pop("_semantic")
         if kwargs.get("_generator") is None:
             raise CompilationError(
                 f"{function.__name__} is part of the kernel language and can only be called inside a @jit function"

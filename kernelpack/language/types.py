@@ -25,13 +25,13 @@ class Signedness(enum.Enum):
     UNSIGNED = 1
 
 
-# name: (bits, stored mantissa bits, exponent bias, IR type); fp8 kinds without an IR type exist for comparisons only
+# name: (bits, stored mantissa bits, exponent bias, IR type)
 _FLOATS: dict[str, tuple[int, int, int, ir.Type | None]] = {
-    "fp8e4b15": (8, 3, 15, None),
+    "fp8e4b15": (8, 3, 15, ir.F8E4M3B15),
     "fp8e4nv": (8, 3, 7, ir.F8E4M3FN),
-    "fp8e4b8": (8, 3, 8, None),
+    "fp8e4b8": (8, 3, 8, ir.F8E4M3FNUZ),
     "fp8e5": (8, 2, 15, ir.F8E5M2),
-    "fp8e5b16": (8, 2, 16, None),
+    "fp8e5b16": (8, 2, 16, ir.F8E5M2FNUZ),
     "fp16": (16, 10, 15, ir.F16),
     "bf16": (16, 7, 127, ir.BF16),
     "fp32": (32, 23, 127, ir.F32),

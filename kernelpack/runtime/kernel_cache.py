@@ -16,6 +16,7 @@ from kernelpack.backends.base import Options, backend_of
 from kernelpack.cache_files import write_whole
 from kernelpack.compiler import CompiledKernel, source_hash
 from kernelpack.frontend.dependencies import lines_of
+from kernelpack.frontend.expressions import is_constructor
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.language.types import dtype
 from kernelpack.runtime.specialization import Specialization
@@ -68,6 +69,8 @@ def _text(values: Iterable[Any]) -> str | None:
             text = _text(value)
         elif isinstance(value, JITFunction):
             text = value.cache_key
+        elif isinstance(value, type) and is_constructor(value):
+            text = f"{value.__module__}.{value.__qualname__} {getattr(value, '_fields', None) or list(vars(value)['fields'])}"
         elif value is None or isinstance(value, (bool, int, float, str, dtype, enum.Enum)):
             text = repr(value)
         else:

@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Backend, Fact
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.jit import JITFunction, KernelParam
-from kernelpack.language.types import parse_type
+from kernelpack.language.aggregates import plain, user_aggregate
+from kernelpack.language.types import dtype as language_type
+from kernelpack.language.types import parse_type, signature_name
+from kernelpack.language.values import constexpr, unwrap
 from kernelpack.opgen.dtypes import DTYPES
 from kernelpack.opgen.kernels import number_type
 from kernelpack.tools.tensor_descriptor import ALIGNMENT, TensorDescriptor
@@ -17,16 +20,22 @@ from kernelpack.tools.tensor_descriptor import ALIGNMENT, TensorDescriptor
 
 @dataclass(frozen=True)
 class Specialization:
-    """The part of a call that code depends on. Equal specializations share a compilation; hashable."""
+    """The part of a call that code depends on. Equal specializations share a compilation; hashable.
 
-    signature: tuple[tuple[str, str], ...]
+    The type of a tuple argument is a tuple of types; see ast_to_ttir.
+    """
+
+    signature: tuple[tuple[str, Any], ...]
     constexprs: tuple[tuple[str, Any], ...]
     facts: tuple[Fact, ...]
 
 
 Trait = tuple[Any, ...]
 """What code depends on of one argument: (type, whether each of the backend's properties holds), or (None, type, constant), or
-(TensorDescriptor, type, facts of the parameters that it becomes)."""
+(TensorDescriptor, type, facts of the parameters that it becomes), or (tuple, class or None, the traits of its entries)."""
+
+_NOT_PLAIN = (tuple, TensorDescriptor, user_aggregate, JITFunction, language_type, constexpr, str)
+"""Arguments that are neither tensors nor numbers."""
 
 
 class Specializer:
@@ -53,11 +62,10 @@ class Specializer:
         values: list[Any] = []
         for (param, annotated), value in zip(self._params, arguments, strict=True):
             if param.is_constexpr or value is None:
-                traits.append((None, type(value), value))
+                traits.append((None, type(value), _frozen(value)))
                 continue
-            if type(value) is TensorDescriptor:
-                traits.append(self._descriptor(param, value))
-                values += value.parts().values()
+            if isinstance(value, _NOT_PLAIN):
+                traits.append(self._trait(param, value, values))
                 continue
             kind = annotated or _type_of(self.fn, param, value)
             constants, properties = self._known[param.num, kind]
@@ -72,22 +80,58 @@ class Specializer:
             values.append(value)
         return tuple(traits), values
 
+    def _trait(self, param: KernelParam, value: Any, values: list[Any]) -> Trait:
+        """Returns what code depends on of any argument, or entry of one, and appends its run-time values."""
+        if isinstance(value, TensorDescriptor):
+            values += value.parts().values()
+            return self._descriptor(param, value)
+        if isinstance(value, (tuple, user_aggregate)):
+            is_named = not isinstance(value, tuple) or hasattr(value, "_fields")
+            entries = value if isinstance(value, tuple) else [getattr(value, name) for name in value.fields]
+            return tuple, type(value) if is_named else None, *[self._trait(param, entry, values) for entry in entries]
+        if value is None or isinstance(value, _NOT_PLAIN):
+            known = _frozen(value)
+            return None, type(known), known
+        kind = _type_of(self.fn, param, value)
+        constants, properties = self._known[param.num, kind]
+        number = value.data_ptr() if kind[0] == "*" else int(value) if constants or properties else 0
+        if any(prop.holds(number) for prop in constants):
+            return None, int, number
+        values.append(value)
+        return kind, *[prop.holds(number) for prop in properties]
+
     def specialization(self, traits: Sequence[Trait]) -> Specialization:
         """Returns what to compile for a call's traits."""
-        signature: list[tuple[str, str]] = []
+        signature: list[tuple[str, Any]] = []
         constexprs: list[tuple[str, Any]] = []
         facts: list[Fact] = []
-        for param, (kind, *rest) in zip(self.fn.params, traits, strict=True):
-            if kind is TensorDescriptor:
-                signature.append((param.name, rest[0]))
-                facts += [Fact(f"{param.name}_{part}", name, number) for part, name, number in rest[1:]]
-                continue
+
+        def described(param: KernelParam, path: str, name: str, trait: Trait) -> Any:
+            """Returns the type of an argument or entry whose IR parameters are called `name`..., and notes the rest."""
+            kind, *rest = trait
             if kind is None:
-                constexprs.append((param.name, rest[1]))
-                continue
-            signature.append((param.name, kind))
+                constexprs.append((path, rest[1]))
+                return "constexpr"
+            if kind is tuple:
+                of, *entries = rest
+                if of is not None:
+                    constexprs.append((path, of))
+                parts = of.fields if isinstance(of, type) and issubclass(of, user_aggregate) else range(len(entries))
+                return tuple(
+                    described(param, f"{path}.{place}", f"{name}_{part}", entry)
+                    for place, (part, entry) in enumerate(zip(parts, entries, strict=True))
+                )
+            if kind is TensorDescriptor:
+                facts.extend(Fact(f"{name}_{part}", prop, number) for part, prop, number in rest[1:])
+                return rest[0]
             held = zip(self._known[param.num, kind].facts, rest, strict=True)
-            facts += [Fact(param.name, prop.name, prop.value) for prop, holds in held if holds]
+            facts.extend(Fact(name, prop.name, prop.value) for prop, holds in held if holds)
+            return kind
+
+        for param, trait in zip(self.fn.params, traits, strict=True):
+            kind = described(param, param.name, param.name, trait)
+            if trait[0] is not None:
+                signature.append((param.name, kind))
         return Specialization(tuple(signature), tuple(constexprs), tuple(facts))
 
     def _descriptor(self, param: KernelParam, value: TensorDescriptor) -> Trait:
@@ -145,6 +189,14 @@ def specialize(fn: JITFunction, arguments: Mapping[str, Any], backend: Backend) 
     return specializer.specialization(traits), values
 
 
+def _frozen(value: Any) -> Any:
+    """Returns a compile-time value as kernels have it: hashable, without constexprs, lists as tuples."""
+    value = unwrap(value)
+    if isinstance(value, list):
+        value = tuple(value)
+    return plain(tuple(map(_frozen, value))) if type(value) is tuple else plain(value)
+
+
 _TENSOR_TYPES: dict[Any, str] = {}
 """The type text of a pointer to a tensor's elements, by torch dtype."""
 
@@ -167,6 +219,8 @@ def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
     dtype = getattr(value, "dtype", None)
     if dtype is not None and hasattr(value, "data_ptr"):
         if dtype not in _TENSOR_TYPES:
+            if isinstance(dtype, language_type):  # of kernelpack.reinterpret
+                return f"*{signature_name(dtype)}"
             name = str(dtype).removeprefix("torch.")
             if name not in DTYPES:
                 raise LaunchError(
@@ -177,5 +231,5 @@ def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
     raise LaunchError(
         f"argument {param.name} of {fn.__name__} is a {type(value).__name__}",
         location=fn.location,
-        cure="pass a tensor, an int, a float, a bool or None, or annotate the parameter tl.constexpr",
+        cure="pass a tensor, a number, None, a tuple of these, or annotate the parameter tl.constexpr",
     )

@@ -57,14 +57,13 @@ MISTAKES = [
     ("if n is 3:\n    pass", "`is` compares with None only", "write =="),
     ("if x > 3:\n    pass", "a condition must be a scalar", "use tl.where"),
     ("if 0 < n < 8:\n    pass", "chained comparisons", "(a < b) & (b < c)"),
-    ("for v in (1, 2):\n    pass", "a loop cannot run over", "for i in tl.static_range(len(xs)):"),
-    ("for i in range(n):\n    if i > 3:\n        return", "a loop cannot be left with return", "return after the loop"),
+    ("for v in x:\n    pass", "a loop cannot run over", "use range, tl.range, tl.static_range or a tuple"),
+    ("for i in range(n):\n    if i > 3:\n        return", "Cannot have `return` statements inside", "return after the loop"),
     ("acc = 0\nfor i in range(n):\n    acc += 1.5", "it is int32 before the loop and fp32 at its end", "start with the type that it has later"),
     ("a, b = x", "cannot be unpacked into 2 variables", "only tuples can"),
     ("helper[(1,)](n)", "helper is launched with a grid from outside only", "call it: helper(...)"),
-    ("print(n)", "kernels cannot print", "tl.static_print"),
     ("return n", "a kernel returns nothing", "tl.store"),
-    ("y = [v for v in range(4)]", "a comprehension is not part of the kernel language", "use tl.static_range"),
+    ("y = {v for v in range(4)}", "a set is not part of the kernel language", "use a tuple"),
 ]  # fmt: skip
 
 

@@ -1,0 +1,42 @@
+"""What programs say while they run, to whoever looks for a mistake in a kernel: prints and assertions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelpack.errors import CompilationError
+from kernelpack.frontend import semantic
+from kernelpack.language.builtin import Generator, builtin
+from kernelpack.language.types import describe, int1
+
+__all__ = ["device_assert", "device_print"]
+
+
+@builtin
+def device_print(prefix: Any, *args: Any, hex: bool = False, _generator: Generator) -> None:
+    """Prints run-time values, element by element, behind a compile-time text; with `hex` in hexadecimal. `print` is the same."""
+    if not isinstance(prefix, str):
+        prefix, args = "", (prefix, *args)
+    if not prefix.isascii():
+        raise CompilationError(f"the text of device_print is {prefix!r}", cure="use ASCII characters only")
+    if not prefix.endswith(" "):
+        prefix += " "
+    b = _generator.builder
+    values = [semantic.to_tensor(b, value) for value in args]
+    signs = tuple(int(value.dtype.is_int_signed()) for value in values)
+    b.create("tt.print", [value.handle for value in values], {"prefix": prefix, "hex": bool(hex), "is_signed": signs})
+
+
+@builtin
+def device_assert(cond: Any, msg: str = "", mask: Any = None, *, _generator: Generator) -> None:
+    """Stops where a condition, or one element of a tile of conditions, does not hold, but only in kernels compiled with debug=True
+    or KERNELPACK_DEBUG=1. `assert` of a run-time condition is the same. Where `mask` is false nothing is checked."""
+    if not isinstance(msg, str):
+        raise CompilationError(f"the message of device_assert is a compile-time string, got {describe(msg)}")
+    if not _generator.debug:
+        return
+    b = _generator.builder
+    condition = semantic.cast(b, semantic.to_tensor(b, cond), int1)
+    if mask is not None:
+        condition = semantic.logical(b, "|", condition, semantic.logical_not(b, semantic.to_tensor(b, mask)))
+    b.create("tt.assert", [condition.handle], {"message": msg})

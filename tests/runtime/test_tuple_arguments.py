@@ -1,0 +1,87 @@
+"""Tuples, named tuples and aggregates as arguments of kernels: what is compiled for them, and what reaches the kernel."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.backends.base import backend_of
+from kernelpack.language.aggregates import aggregate
+from kernelpack.runtime.specialization import specialize
+from kernelpack.target import Target
+from kernelpack.tools.tensor_descriptor import TensorDescriptor
+
+
+class Matrix(NamedTuple):
+    ptr: tl.tensor
+    shape: tuple
+    fn: tl.constexpr
+
+
+@aggregate
+class Pair:
+    left: tl.tensor
+    COUNT: tl.constexpr
+
+
+@kp.jit
+def negate(x):
+    return -x
+
+
+@kp.jit
+def through_all(out, xs, matrix, pair, blocks, flags: tl.constexpr):
+    tl.static_assert(xs[1] is None and xs[2][0] == 1 and xs[2][1] == 4)
+    tl.static_assert(flags[1] == "b" and len(flags) == 2)
+    value = tl.load(xs[0]) + xs[2][2]
+    tl.store(out, matrix.fn(value) * matrix.shape[1])
+    tl.store(out + 1, tl.load(matrix.ptr + matrix.shape[0]) + pair.COUNT + tl.load(pair.left))
+    tile = blocks[0].load([0, 0])
+    for _ in range(2):
+        matrix = Matrix(matrix.ptr + 1, matrix.shape, matrix.fn)
+    tl.store(out + 2, tl.sum(tile) + tl.load(matrix.ptr) + blocks[1])
+
+
+def test_nested_arguments_reach_the_kernel() -> None:
+    out, x, m, y = torch.zeros(3), torch.full((1,), 5.0), torch.arange(4.0), torch.full((1,), 2.0)
+    block = TensorDescriptor.from_tensor(torch.ones(4, 4), [4, 4])
+    through_all[(1,)](
+        out,
+        (x, None, (1, tl.constexpr(4), 7)),
+        Matrix(m, (3, 2), negate),
+        Pair(y, 9),
+        (block, 0.5),
+        ["a", "b"],
+    )
+    assert out.tolist() == [-24.0, 3 + 9 + 2, 16 + 2 + 0.5]
+
+
+def test_what_is_compiled() -> None:
+    x = torch.zeros(64)
+
+    @kp.jit
+    def kernel(xs, named):
+        pass
+
+    backend = backend_of(Target("cuda", "sm_90a"))
+    special, values = specialize(kernel, {"xs": (x, (16, 1, 3)), "named": Matrix(x, (2, None), negate)}, backend)
+    assert special.signature == (
+        ("xs", ("*fp32", ("i32", "constexpr", "i32"))),
+        ("named", ("*fp32", ("i32", "constexpr"), "constexpr")),
+    )
+    assert special.constexprs == (("xs.1.1", 1), ("named", Matrix), ("named.1.1", None), ("named.2", negate))
+    assert {fact.parameter for fact in special.facts if fact.property == "tt.divisibility"} == {"xs_0", "xs_1_0", "named_0"}
+    assert values == [x, 16, 3, x, 2]
+
+
+def test_functions_and_types_need_no_annotation() -> None:
+    @kp.jit
+    def kernel(out, fn, kind):
+        tl.store(out, fn(tl.load(out)).to(kind))
+
+    out = torch.full((1,), 2.5)
+    kernel[(1,)](out, negate, tl.int32)
+    assert out.item() == -2.0
