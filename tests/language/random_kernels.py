@@ -17,9 +17,12 @@ SLOT = 1024  # elements that one stored value takes in an output
 MEMORY = 1024  # elements of an input
 EXTENTS = (8, 32)  # of a kernel's tiles along an axis: a part of a vector register, and more than one
 PROGRAMS = 2
-INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "int64")
+CELLS = 8
+"""How many slots of memory a program has that kernels update atomically."""
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 POINTERS = {"int": INTEGERS, "float": FLOATS}
+ATOMICS = ("add",)
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Shape = tuple[int, ...]
@@ -47,6 +50,17 @@ def chosen(flag, x, y):
 @kp.jit
 def parity(a, b):
     return a + b - (a & b) * 2
+
+
+@kp.jit
+def larger(a, i, b, j):
+    keep = (a > b) | ((a == b) & (i < j))
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@kp.jit
+def compose(a, b, c, d):
+    return a * c, b * c + d
 """
 
 # x and y are operands of one kind that broadcast; y may be a number
@@ -56,7 +70,8 @@ EXACT = {
         "tl.maximum(x, y)", "tl.minimum(x, y)", "tl.abs(x.to(tl.int32))", "x.to(tl.int32) // ((x.to(tl.int32) & 15) - 17)",
         "x.to(tl.int16) % ((y & 7) + 1).to(tl.int16)", "x.to(tl.uint32) // 7", "x.to(tl.int64) % 5", "x.to(tl.int8) // 3",
         "tl.cdiv(x.to(tl.int32) & 255, 8)", "scaled(x)", "scaled(x, by=y)", "x.to(tl.int8)", "x.to(tl.uint8)", "x.to(tl.int16)",
-        "x.to(tl.int32)", "x.to(tl.uint32)", "x.to(tl.int64)", "tl.zeros_like(x) + y", "chosen(n, x, (x + y).to(x.dtype))",
+        "x.to(tl.int32)", "x.to(tl.uint32)", "x.to(tl.int64)", "x.to(tl.uint16)", "x.to(tl.uint64)", "tl.zeros_like(x) + y",
+        "tl.umulhi(x.to(tl.uint32), (x + y).to(tl.uint32))", "tl.umulhi(x.to(tl.int64), x.to(tl.int64) ^ 3)", "chosen(n, x, (x + y).to(x.dtype))",
         "tl.where(x > y, x, y)", "tl.where(n > 2, x, y)", "x.to(tl.int32, bitcast=True) if x.dtype == tl.uint32 else x",
     ],
     "float": [
@@ -94,13 +109,16 @@ class Value:
 
 @dataclass(frozen=True)
 class RandomKernel:
-    """Source of `kernel(p_TYPE for each type, whole, real, n, s)`, which stores up to `slots` values a program."""
+    """Source of `kernel(p_TYPE for each type, cells, whole, real, n, s)`, which stores up to `slots` values a program."""
 
     source: str
     slots: int
 
     def __repr__(self) -> str:
         return self.source
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # what Hypothesis prints
+        printer.text(self.source)
 
 
 class _Writer:
@@ -120,6 +138,7 @@ class _Writer:
         self.indent = "    "
         self.values = [Value("pid", "int", ()), Value("n", "int", ()), Value("s", "float", ())]
         self.count = 0
+        self.cells = 0
         self.depth = 0
 
     # ---- choices ----
@@ -153,11 +172,15 @@ class _Writer:
         self.lines.append(self.indent + text)
 
     def let(self, text: str, kind: str, shape: Shape) -> Value:
-        value = Value(f"v{self.count}", kind, shape)
-        self.count += 1
+        value = Value(*self.names(1), kind, shape)
         self.say(f"{value.name} = {text}")
         self.values.append(value)
         return value
+
+    def names(self, count: int) -> list[str]:
+        """Returns names of new variables."""
+        self.count += count
+        return [f"v{self.count - count + index}" for index in range(count)]
 
     def apply(self, text: str, value: Value, kind: str) -> Value:
         """Fills x and y into an expression over elements."""
@@ -223,17 +246,97 @@ class _Writer:
         axis = self.draw(st.integers(0, len(x.shape) - 1))
         left = x.shape[:axis] + x.shape[axis + 1 :]
         sums = x.kind == "int" or not self.exact  # the order of a float sum is free
-        what = self.one_of(*(["sum", "cumsum", "all", "combine"] if sums else []), "max", "min", "keep")
-        if what == "cumsum":
-            self.let(f"tl.cumsum({x.name}, {axis}, reverse={self.chance(2)})", x.kind, x.shape)
-        elif what == "all":
+        what = self.one_of(
+            *(["sum", "all"] if sums else []), *(["combine", "place"] if x.kind == "int" else []), "max", "min", "keep"
+        )
+        if what == "all":
             self.let(f"tl.sum({x.name})", x.kind, ())
-        elif what == "combine" and x.kind == "int":
+        elif what == "combine":
             self.let(f"tl.reduce({x.name}.to(tl.int32), {axis}, parity)", x.kind, left)
+        elif what == "place":
+            self.let(f"tl.{self.one_of('argmax', 'argmin')}({x.name}, {axis})", x.kind, left)
         elif what == "keep":
             self.let(f"{x.name} + tl.max({x.name}, {axis}, keep_dims=True)", x.kind, x.shape)
         else:
-            self.let(f"tl.{what.replace('combine', 'sum')}({x.name}, axis={axis})", x.kind, left)
+            self.let(f"tl.{what}({x.name}, axis={axis})", x.kind, left)
+
+    def reduce_pairs(self) -> None:
+        """Reduces a tile together with another one, by a function of two pairs."""
+        x = self.pick(self.kind(), self.vector, self.wide, self.tall)
+        axis = self.draw(st.integers(0, len(x.shape) - 1))
+        at = self.let(f"tl.arange(0, {x.shape[axis]})", "int", (x.shape[axis],))
+        lined = at.name if len(x.shape) == 1 else f"{at.name}[:, None]" if axis == 0 else f"{at.name}[None, :]"
+        names = self.names(2)
+        known = x.name if x.kind == "int" else f"tl.where({x.name} == {x.name}, {x.name}, 0)"
+        self.say(f"{', '.join(names)} = tl.reduce(({known}, {lined} + tl.zeros({list(x.shape)}, tl.int32)), {axis}, larger)")
+        left = x.shape[:axis] + x.shape[axis + 1 :]
+        self.values += [Value(names[0], x.kind, left), Value(names[1], "int", left)]
+
+    def scan(self) -> None:
+        x = self.pick("int" if self.exact else "float", self.vector, self.wide, self.tall, self.square)
+        axis, reverse = self.draw(st.integers(0, len(x.shape) - 1)), self.chance(2)
+        what = self.one_of("cumsum", "cumprod", "associative_scan", "pairs") if self.exact else "cumsum"
+        if what == "pairs":
+            names = self.names(2)
+            both = f"({x.name}.to(tl.int32), {x.name}.to(tl.int32) * 3 + 1)"
+            self.say(f"{', '.join(names)} = tl.associative_scan({both}, {axis}, compose, reverse={reverse})")
+            self.values += [Value(name, "int", x.shape) for name in names]
+        elif what == "associative_scan":
+            self.let(f"tl.associative_scan({x.name}.to(tl.int32), {axis}, parity, reverse={reverse})", "int", x.shape)
+        else:
+            self.let(f"tl.{what}({x.name}, {axis}, reverse={reverse})", x.kind, x.shape)
+
+    def join(self) -> None:
+        """Puts two tiles together and takes them apart in another way."""
+        x = self.pick(self.kind(), self.vector, self.wide, self.tall)
+        both = f"{x.name}, {self.pick(x.kind, x.shape).name}.to({x.name}.dtype)"
+        what = self.one_of("split", "interleave", "sum", "halves")
+        if what == "split":
+            names = self.names(2)
+            self.say(f"{', '.join(names)} = tl.split(tl.join({both}))")
+            self.values += [Value(name, x.kind, x.shape) for name in names]
+        elif what == "interleave" and x.shape == self.tall:
+            self.let(f"tl.interleave({both})", x.kind, self.square)
+        elif what == "sum" and (x.kind == "int" or not self.exact):
+            self.let(f"tl.sum(tl.join({both}), {len(x.shape)})", x.kind, x.shape)
+        elif what == "halves":
+            names = self.names(2)
+            halves = (*x.shape[:-1], x.shape[-1] // 2)
+            self.say(f"{', '.join(names)} = tl.split(tl.reshape({x.name}, {[*halves, 2]}))")
+            if x.shape in (self.vector, self.square) and halves in (self.vector, self.wide, self.tall, self.square):
+                self.values += [Value(name, x.kind, halves) for name in names]
+            else:
+                self.let(f"tl.interleave({names[1]}, {names[0]})", x.kind, x.shape)
+        else:
+            self.let(f"tl.max(tl.join({both}), {len(x.shape)})", x.kind, x.shape)
+
+    def update(self) -> None:
+        """Updates memory that no other element touches, atomically, and uses what was there."""
+        if self.cells == CELLS or self.depth:
+            return
+        x = self.pick("int", self.vector, self.wide, self.tall)
+        i = "tl.arange(0, {})"
+        at = i.format(x.shape[0])
+        if len(x.shape) == 2:
+            at = f"{at}[:, None] * {x.shape[1]} + {i.format(x.shape[1])}[None, :]"
+        place = f"cells + (pid * {CELLS} + {self.cells}) * {SLOT} + (({at}) {self.one_of('', '* 2', '^ 3')})"
+        self.cells += 1
+        mask = self.one_of("", f"({at}) % 3 != pid", f"{x.name} > 5")
+        call = f"tl.atomic_{self.one_of(*ATOMICS)}({place}, {x.name}.to(tl.int32)"
+        if mask:  # what a masked element gets is undefined
+            self.let(f"tl.where({mask}, {call}, mask={mask}), 0)", "int", x.shape)
+        else:
+            self.let(f"{call})", "int", x.shape)
+
+    def block(self) -> None:
+        """Reads a block of a tensor, which may lie outside of it in part."""
+        shape = self.one_of(self.wide, self.tall)
+        kind = self.one_of("int", "float")
+        pointer = {"int": self.one_of("p_int32", "p_int64"), "float": self.one_of("p_float32", "p_float64")}[kind]
+        rows, columns = self.one_of("n + 3", "16", "31"), self.one_of("32", "20")
+        desc = f"tl.make_tensor_descriptor({pointer}, [{rows}, {columns}], [{columns}, 1], {list(shape)})"
+        at = self.one_of("[0, 0]", "[pid * 8, 4]", "[n, 0]", "[1, 3]")
+        self.let(f"{desc}.load({at}){'' if self.exact else '.to(tl.float32)'}", kind if self.exact else "float", shape)
 
     def dot(self) -> None:
         """Small whole numbers: every product and sum is exact in every type."""
@@ -249,8 +352,7 @@ class _Writer:
     def tuples(self) -> None:
         x = self.pick(self.kind())
         y = self.pick(x.kind, x.shape)
-        names = f"v{self.count}", f"v{self.count + 1}"
-        self.count += 2
+        names = self.names(2)
         self.say(f"{', '.join(names)} = ordered({x.name}, {y.name})")
         self.values += [Value(name, x.kind, x.shape) for name in names]
 
@@ -292,9 +394,9 @@ class _Writer:
         self.values, self.indent = outer, self.indent[4:]
 
     def step(self) -> None:
-        steps = [self.compute] * 6 + [self.reduce, self.reshape, self.tuples]
+        steps = [self.compute] * 6 + [self.reduce, self.reshape, self.tuples, self.scan, self.join]
         if self.exact:
-            steps += [self.convert, self.convert, self.gather, self.dot]
+            steps += [self.convert, self.convert, self.gather, self.dot, self.reduce_pairs, self.update, self.block]
         if self.depth < 2:
             steps += [self.loop, self.branch]
         self.one_of(*steps)()
@@ -331,9 +433,9 @@ def kernels(draw: Draw, exact: bool = True, steps: int = 10) -> RandomKernel:
     in ways that do not amplify errors.
     """
     writer = _Writer(draw, exact)
-    for _ in range(draw(st.integers(3, steps))):
+    for _ in range(draw(st.integers(2, steps))):
         writer.step()
     slots = writer.store_all()
     pointers = ", ".join(f"p_{kind}" for kind in (*INTEGERS, *FLOATS))
     body = "\n".join(["    pid = tl.program_id(0)", *writer.lines])
-    return RandomKernel(f"{PRELUDE}\n\n@kp.jit\ndef kernel({pointers}, whole, real, n, s):\n{body}\n", slots)
+    return RandomKernel(f"{PRELUDE}\n\n@kp.jit\ndef kernel({pointers}, cells, whole, real, n, s):\n{body}\n", slots)

@@ -1,52 +1,106 @@
-"""Random kernels give the same results by the interpreter and by the CPU backend at every level."""
+"""Random kernels give the same results by the interpreter, by the CPU backend, and by the CUDA backend on the emulator."""
 
 from __future__ import annotations
 
+import functools
+
+import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import engine
 
+from kernelpack.backends.base import Options
+from kernelpack.backends.cpu.jit import LoadedObject
+from kernelpack.compiler import compile_ttir, optimise_ttir
 from kernelpack.frontend.jit import JITFunction
-from tests.backends.cpu.agreement import check
+from kernelpack.ir.interpret import launch
+from kernelpack.ir.text import parse_module
+from kernelpack.simt.compile import program_of
+from kernelpack.target import Target
+from tests.backends.cpu.agreement import ttir_of
+from tests.backends.cpu.kernels import levels_here
 from tests.frontend.compiling import define
-from tests.language.random_kernels import FLOATS, INTEGERS, MEMORY, PROGRAMS, SLOT, RandomKernel, kernels
+from tests.language.random_kernels import CELLS, FLOATS, INTEGERS, MEMORY, PROGRAMS, SLOT, RandomKernel, kernels
 
-# kernels are small enough to read as they were drawn, and each takes a compilation: failures are not shrunk
-_SETTINGS = settings(
-    deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck), print_blob=False
-)
+BATCH = 25
+"""Programs that one test draws; different numbers draw different ones."""
+FEW = range(8)
+MANY = range(8, 80)
 
 
+@functools.cache
 def memory() -> list[torch.Tensor]:
-    """Returns the inputs of random kernels: every extreme of the integers, floats of every kind."""
+    """Returns the inputs of random kernels: every extreme of the integers, floats of every kind. And cells to update."""
     generator = torch.Generator().manual_seed(0)
     made = []
-    for name in INTEGERS:
+    for name in (*INTEGERS, "int32"):
         kind = getattr(torch, name)
-        bits = torch.randint(-(1 << 31), 1 << 31, (MEMORY,), generator=generator, dtype=torch.int64)
+        count = MEMORY if len(made) < len(INTEGERS) else PROGRAMS * CELLS * SLOT
+        bits = torch.randint(-(1 << 31), 1 << 31, (count,), generator=generator, dtype=torch.int64)
         bits[::3] %= 8
-        bits[:4] = torch.tensor([0, -1, torch.iinfo(kind).min, torch.iinfo(kind).max])
+        bits[:4] = torch.tensor([0, -1, torch.iinfo(kind).min, -1 if kind == torch.uint64 else torch.iinfo(kind).max])
         made.append(bits.to(kind))
-    for name in FLOATS:
-        made.append((torch.randn(MEMORY, generator=generator, dtype=torch.float64) * 3).to(getattr(torch, name)))
-    return made
+    floats = [torch.randn(MEMORY, generator=generator, dtype=torch.float64) * 3 for _ in FLOATS]
+    return [*made[:-1], *(values.to(getattr(torch, name)) for values, name in zip(floats, FLOATS, strict=True)), made[-1]]
 
 
-def compare(random: RandomKernel, n: int, rtol: float = 0.0, atol: float = 0.0) -> None:
+def compare(random: RandomKernel, n: int, level: str, target: str, options: Options, tolerance: float = 0.0) -> None:
+    """Runs a kernel in all three ways from the same memory; what they leave in it must agree."""
     kernel = define(random.source)["kernel"]
     assert isinstance(kernel, JITFunction)
     size = PROGRAMS * max(random.slots, 1) * SLOT
-    whole, real = torch.full((size,), -77, dtype=torch.int64), torch.full((size,), -77, dtype=torch.float64)
-    check(kernel, (PROGRAMS,), *memory(), whole, real, n, 0.75, rtol=rtol, atol=atol)
+    out = [torch.full((size,), -77, dtype=torch.int64), torch.full((size,), -77, dtype=torch.float64)]
+
+    def arguments() -> list[torch.Tensor | int | float]:
+        return [*memory()[:-1], *(tensor.clone() for tensor in (memory()[-1], *out)), n, 0.75]
+
+    module = ttir_of(kernel, expected := arguments(), {})
+    launch(module, (PROGRAMS,), expected)
+    again = parse_module(str(optimise_ttir(module)))
+    on_cpu, on_cuda = arguments(), arguments()
+    LoadedObject(compile_ttir(module, Target.parse(f"cpu:{level}"), options)).launch((PROGRAMS, 1, 1), on_cpu)
+    program_of(again, Target.parse(target), options).run((PROGRAMS,), on_cuda)
+    for where, actual in ((level, on_cpu), (target, on_cuda)):
+        for name, ours, theirs in zip(kernel.arg_names, actual, expected, strict=True):
+            if name in ("cells", "whole", "real"):
+                torch.testing.assert_close(
+                    ours,
+                    theirs,
+                    rtol=tolerance,
+                    atol=tolerance,
+                    equal_nan=True,
+                    msg=lambda text, m=f"{name} on {where}": f"{m}: {text}",
+                )
 
 
-@settings(_SETTINGS, max_examples=45)
-@given(random=kernels(), n=st.sampled_from([0, 1, 3, 6, 11]))
-def test_integers_memory_conversions_and_single_roundings_agree_to_the_bit(random: RandomKernel, n: int) -> None:
-    compare(random, n)
+def draw_and_compare(number: int, examples: int, exact: bool) -> None:
+    """Compares kernels that follow from a number. What fails is reduced to a small kernel, and printed as source."""
+
+    @seed(number)
+    @settings(
+        max_examples=examples,
+        phases=[Phase.generate, Phase.shrink],
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    @given(
+        random=kernels(exact=exact, steps=5),
+        n=st.sampled_from([0, 1, 3, 6, 11]),
+        level=st.sampled_from(levels_here()),
+        target=st.sampled_from(["cuda:sm_80", "cuda:sm_90a"]),
+        num_warps=st.sampled_from([1, 4]),
+    )
+    def test(random: RandomKernel, n: int, level: str, target: str, num_warps: int) -> None:
+        compare(random, n, level, target, Options(num_warps=num_warps), 0.0 if exact else 2e-5)
+
+    test()
 
 
-@settings(_SETTINGS, max_examples=15)
-@given(random=kernels(exact=False, steps=8), n=st.sampled_from([3, 6]))
-def test_elementary_functions_and_float_sums_agree_within_rounding(random: RandomKernel, n: int) -> None:
-    compare(random, n, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("number", [*FEW, *(pytest.param(number, marks=pytest.mark.slow) for number in MANY)])
+def test_random_kernels_agree(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Integers, memory, conversions and single roundings to the bit; every fifth batch elementary functions and float sums."""
+    monkeypatch.setattr(engine, "MAX_SHRINKING_SECONDS", 45)
+    draw_and_compare(number, BATCH, exact=number % 5 != 4)
