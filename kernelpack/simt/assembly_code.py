@@ -198,6 +198,9 @@ class _Function:
 
     def access(self, at: Instruction) -> None:
         """`ld{.global}{.v4}.b32 {a, b, c, d}, [address];` and `st` likewise."""
+        if at.opcode.startswith("atom"):
+            self.atomic(at)
+            return
         slots = self.slots
         is_load = at.opcode.startswith("ld")
         match = re.search(r"(?:\.v(\d))?\.[busf](\d+)$", at.opcode)
@@ -221,6 +224,29 @@ class _Function:
                 value = self.read(atom)
                 narrow = value if bits == 64 else slots.op(f"trunc i64 {value} to i{bits}")
                 slots.line(f"store i{bits} {narrow}, ptr {element}, align 1")
+
+    def atomic(self, at: Instruction) -> None:
+        """`atom.global.gpu.relaxed.add.u32 old, [address], value;`, `atom....cas.b32 old, [address], compared, value;`"""
+        slots = self.slots
+        match = re.fullmatch(r"atom\.global(?:\.\w+)*?\.(\w+?)(?:\.noftz)?\.([busf]+)(\d+)", at.opcode)
+        if match is None:
+            raise UnsupportedError(f"the emulator does not know the machine operation {at.opcode}")
+        what, letters, bits = match[1], match[2], int(match[3])
+        names = {("f", 16): "half", ("bf", 16): "bfloat", ("f", 32): "float", ("f", 64): "double"}
+        kind = names.get((letters, bits), f"i{bits}")
+        place, *values = at.operands[1:]
+        address = slots.op(f"add i64 {self.read(place.atom)}, {place.offset}")
+        slots.line(f"call void @simt_access(i64 {address}, i32 {bits // 8}, i32 {bits // 8}, i32 2, i32 1, i32 %site)")
+        pointer = slots.op(f"inttoptr i64 {address} to ptr")
+        given = [f"{kind} {slots.from_slot(self.read(value.atom), kind)}" for value in values]
+        if what == "cas":
+            pair = slots.op(f"cmpxchg ptr {pointer}, {', '.join(given)} monotonic monotonic")
+            old = slots.op(f"extractvalue {{{kind}, i1}} {pair}, 0")
+        else:
+            name = {"exch": "xchg"}.get(what, what)
+            name = f"f{name}" if "f" in letters else f"u{name}" if letters == "u" and name in ("min", "max") else name
+            old = slots.op(f"atomicrmw {name} ptr {pointer}, {given[0]} monotonic")
+        self.set(at.operands[0].atom, slots.to_slot(old, kind))
 
     def arithmetic(self, at: Instruction) -> bool:
         """Emits an instruction on registers alone; returns whether it is one."""
@@ -258,4 +284,4 @@ class _Function:
 
 
 def _is_access(opcode: str) -> bool:
-    return opcode.split(".")[0] in ("ld", "st")
+    return opcode.split(".")[0] in ("ld", "st", "atom")

@@ -285,7 +285,7 @@ class _Translation:
             self.called |= called
         for function in _functions_in(self.texts, self.functions[key]):
             self.note(site, function)
-        if re.match(r"@\$\d+ (ld|st)\b", match["text"]):
+        if re.match(r"@\$\d+ (ld|st|atom)\b", match["text"]):
             self.masks[site] = self.debug.get(site)
         return self.call(result, self.functions[key], site, arguments)
 

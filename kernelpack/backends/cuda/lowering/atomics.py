@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kernelpack.backends.cuda.lowering.global_memory import from_memory, to_memory
 from kernelpack.backends.cuda.lowering.shared_memory import buffer_address, only_if, read_tile, write_tile
-from kernelpack.backends.cuda.lowering.state import Lowering, memory_type
+from kernelpack.backends.cuda.lowering.state import GLOBAL, Lowering, memory_type
 from kernelpack.backends.cuda.scratch import exchange_layout
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute, operand, optional_operand
@@ -14,21 +14,32 @@ from kernelpack.ir.types import I1, TensorType, element_of
 from kernelpack.layout.encoding import layout_of
 from kernelpack.llvm.text import Val, literal
 
-_OPCODES = {"exch": "xchg"}
+_OF_WIDTH = {16: ("i16", "half", "bfloat"), 32: ("i32", "float"), 64: ("i64", "double", GLOBAL)}
+_TYPES: dict[str, dict[str, str]] = {
+    "add": {"i32": "u32", "i64": "u64"},
+    "fadd": {"half": "noftz.f16", "bfloat": "noftz.bf16", "float": "f32", "double": "f64"},
+    **dict.fromkeys(("max", "min"), {"i32": "s32", "i64": "s64"}),
+    **dict.fromkeys(("umax", "umin"), {"i32": "u32", "i64": "u64"}),
+    **dict.fromkeys(("and", "or", "xor", "exch"), {kind: f"b{bits}" for bits in (32, 64) for kind in _OF_WIDTH[bits]}),
+    "cas": {kind: f"b{bits}" for bits, kinds in _OF_WIDTH.items() for kind in kinds},
+}
+"""Update, type of the element in a register: how PTX writes the type (PTX ISA, atom)."""
+_LETTERS = {"i16": "h", "i32": "r", "i64": "l"}
 _SCOPES = {"gpu": ' syncscope("device")', "cta": ' syncscope("block")', "sys": ""}
-
-One = Callable[[int, str], Val]
-"""Emits the atomic on one register in a scope, returns what was there before."""
 
 
 def _atomic_rmw(state: Lowering, op: Operation) -> None:
     pointers, values = state[operand(op, "ptr")], state[operand(op, "val")]
-    opcode: str = op.attributes["atomic_rmw_op"]
+    what: str = op.attributes["atomic_rmw_op"]
+    scope, order = attribute(op, "scope"), attribute(op, "sem")
+    in_hardware = values[0].type in _TYPES[what] and (values[0].type != "bfloat" or state.architecture.capability >= 90)
 
-    def one(register: int, scope: str) -> Val:
-        value = values[register]
-        text = f"atomicrmw {_OPCODES.get(opcode, opcode)} {pointers[register]}, {value}{scope} monotonic"
-        return state.emit.op(value.type, text)
+    def one(register: int, predicate: Val | None) -> Val:
+        pointer, value = pointers[register], values[register]
+        if not in_hardware:
+            return _by_exchanges(state, what, pointer, value, scope, order, predicate)
+        name = {"fadd": "add", "umax": "max", "umin": "min"}.get(what, what)
+        return _atom(state, f"{scope}.{order}.{name}.{_TYPES[what][value.type]}", pointer, [value], predicate)
 
     _atomic(state, op, one)
 
@@ -36,68 +47,59 @@ def _atomic_rmw(state: Lowering, op: Operation) -> None:
 def _atomic_cas(state: Lowering, op: Operation) -> None:
     """Compares bits: numbers that are equal but differ in bits (zeros of both signs) count as different."""
     pointers, compared, values = (state[operand(op, name)] for name in ("ptr", "cmp", "val"))
+    scope, order = attribute(op, "scope"), attribute(op, "sem")
 
-    def one(register: int, scope: str) -> Val:
-        emit = state.emit
-        expected, value = (state.as_integer(registers[register]) for registers in (compared, values))
-        pair = emit.op(f"{{{value.type}, i1}}", f"cmpxchg {pointers[register]}, {expected}, {value}{scope} monotonic monotonic")
-        return state.from_integer(emit.op(value.type, f"extractvalue {pair}, 0"), values[register].type)
+    def one(register: int, predicate: Val | None) -> Val:
+        given = [compared[register], values[register]]
+        return _atom(state, f"{order}.{scope}.cas.{_TYPES['cas'][given[0].type]}", pointers[register], given, predicate)
 
     _atomic(state, op, one)
 
 
-def _atomic(state: Lowering, op: Operation, one: One) -> None:
-    """Emits an atomic for every register that the thread owns, between the fences that its order asks for.
+def _atomic(state: Lowering, op: Operation, one: Callable[[int, Val | None], Val]) -> None:
+    """Emits an atomic for every register that the thread owns. `one` emits that of a register, under a predicate.
 
-    A scalar's atomic releases what the whole program wrote before: its threads meet first, and one of them fences.
+    A scalar's atomic releases what the whole program wrote before: its threads meet first.
     """
     mask = optional_operand(op, "mask") if op.name == "tt.atomic_rmw" else None
-    scope: str = _SCOPES[attribute(op, "scope")]
-    releases, acquires = (attribute(op, "sem") in (order, "acq_rel") for order in ("release", "acquire"))
     owner = state.owner_of(op.operands[0].type)
-    is_tile = isinstance(op.operands[0].type, TensorType)
-    if releases and not is_tile:
+    if not isinstance(op.operands[0].type, TensorType) and attribute(op, "sem") in ("release", "acq_rel"):
         state.barrier()
-
-    def fenced(register: int, scope: str) -> Val:
-        _fence(state, scope, "release" if releases else None)
-        old = one(register, scope)
-        _fence(state, scope, "acquire" if acquires else None)
-        return old
-
-    if is_tile:
-        _fence(state, scope, "release" if releases else None)
     results = []
     for index in range(len(state[op.operands[0]])):
-        predicate = state.both(owner, state[mask][index] if mask is not None else None)
-        results.append(_guarded(state, one if is_tile else fenced, index, scope, predicate))
-    if is_tile:
-        _fence(state, scope, "acquire" if acquires else None)
+        results.append(one(index, state.both(owner, state[mask][index] if mask is not None else None)))
     if op.result.uses and owner is not None:
         results = _give_to_copies(state, op, results)
     state[op.result] = results
 
 
-def _fence(state: Lowering, scope: str, order: str | None) -> None:
-    if order is not None:
-        state.emit.line(f"fence{scope} {order}")
+def _atom(state: Lowering, suffix: str, pointer: Val, values: Sequence[Val], predicate: Val | None) -> Val:
+    """Emits PTX's atom under a predicate; where it does not hold, the result is zero."""
+    kind = values[0].type
+    words = [state.as_integer(value) for value in values]
+    letter = _LETTERS[words[0].type]
+    inputs = ", ".join(f"${3 + index}" for index in range(len(words)))
+    condition = f"@${3 + len(words)} " if predicate is not None else ""
+    constraints = [f"={letter}", "0", "l", *[letter] * len(words), *(["b"] if predicate is not None else [])]
+    arguments = [literal(0, words[0].type), pointer, *words, *([predicate] if predicate is not None else [])]
+    text = f"{condition}atom.global.{suffix} $0, [$2], {inputs};"
+    return state.from_integer(state.asm(words[0].type, text, ",".join([*constraints, "~{memory}"]), arguments), kind)
 
 
-def _guarded(state: Lowering, one: One, register: int, scope: str, predicate: Val | None) -> Val:
-    """Emits one atomic, under a predicate; where it does not hold, the result is zero."""
+def _by_exchanges(state: Lowering, what: str, pointer: Val, value: Val, scope: str, order: str, predicate: Val | None) -> Val:
+    """Emits an update that the hardware does not have: LLVM makes a loop of compare-and-swap of it."""
     emit = state.emit
+    text = f"atomicrmw {what} {pointer}, {value}{_SCOPES[scope]} {'monotonic' if order == 'relaxed' else order}"
     if predicate is None:
-        return one(register, scope)
+        return emit.op(value.type, text)
     then, end = emit.new_label("atomic"), emit.new_label("endatomic")
     before = emit.block
     emit.branch(predicate, then, end)
     emit.label(then)
-    old = one(register, scope)
+    old = emit.op(value.type, text)
     emit.jump(end)
-    inside = emit.block
     emit.label(end)
-    zero = "null" if old.type.startswith("ptr") else literal(0, old.type).name
-    return emit.op(old.type, f"phi {old.type} [ {old.name}, %{inside} ], [ {zero}, %{before} ]")
+    return emit.op(value.type, f"phi {value.type} [ {old.name}, %{then} ], [ {literal(0, value.type).name}, %{before} ]")
 
 
 def _give_to_copies(state: Lowering, op: Operation, results: list[Val]) -> list[Val]:
