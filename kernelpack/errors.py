@@ -69,6 +69,10 @@ class CompilationError(KernelpackError):
         super().__init__(message, location=location, cure=cure)
         self.call_sites = call_sites
 
+    @property
+    def error_message(self) -> str:
+        return self.message
+
     def __reduce__(self) -> tuple[object, ...]:
         return *super().__reduce__(), {"call_sites": self.call_sites}
 
@@ -80,8 +84,20 @@ class UnsupportedError(CompilationError):
     """A backend cannot lower an operation for its target."""
 
 
+class UnsupportedLanguageConstruct(CompilationError):
+    """A kernel uses Python that is not part of the language."""
+
+
+class CompileTimeAssertionFailure(CompilationError):
+    """A static assertion that does not hold."""
+
+
 class OutOfResources(CompilationError):
     """A kernel needs more shared memory, registers or stack than the target has."""
+
+
+TritonError = KernelpackError
+"""The name that code written for Triton catches."""
 
 
 class ParseError(KernelpackError):
@@ -114,6 +130,13 @@ class BuildError(KernelpackError):
 
 class LaunchError(KernelpackError):
     """A launch that cannot be made: no variant, wrong argument, driver failure."""
+
+
+class AutotunerError(LaunchError):
+    """An autotuned kernel for which no config is left."""
+
+    def __str__(self) -> str:
+        return f"Autotuner error: {self.message}"
 
 
 class EmulationError(KernelpackError):

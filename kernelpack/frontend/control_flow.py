@@ -119,7 +119,7 @@ class ControlFlow(Statements):
         if not any(flow.falls for flow in flows):
             if not mergeable(flows[0].value, flows[1].value, numbers=True):
                 raise CompilationError(
-                    f"the function returns {describe_type(flows[0].value)} on one path and {describe_type(flows[1].value)} "
+                    f"Return type mismatch: the function returns {describe_type(flows[0].value)} on one path and {describe_type(flows[1].value)} "
                     "on another",
                     cure="return values of the same types on all paths, the end of the function included",
                 )
@@ -145,7 +145,7 @@ class ControlFlow(Statements):
                 values.append(self.visit(side))
         if not mergeable(*values, numbers=True):
             raise CompilationError(
-                f"both values of a run-time `x if c else y` need one type, they are {describe_type(values[0])} and "
+                f"Ternary expression with dynamic condition has inconsistent types: its values are {describe_type(values[0])} and "
                 f"{describe_type(values[1])}",
                 cure="cast one of them with .to(), or use tl.where",
             )

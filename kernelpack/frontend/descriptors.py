@@ -47,7 +47,8 @@ def make(b: Builder, base: Any, shape: Any, strides: Any, block_shape: Any, padd
     row = kind.block_type.shape[-1] * element.itemsize
     if row < ROW_BYTES:
         raise CompilationError(
-            f"the last axis of the block has {kind.block_type.shape[-1]} elements of {element}, {row} bytes; at least {ROW_BYTES} are needed",
+            f"Descriptor block shape must have at least {ROW_BYTES} bytes in its last axis, "
+            f"{kind.block_type.shape[-1]} elements of {element} are {row}",
             cure=f"make it {ROW_BYTES // element.itemsize} or more; what lies outside of the tensor is masked",
         )
     if not _is_one(steps[-1]):

@@ -350,10 +350,9 @@ def _readable(value: Any) -> bool:
 
 def is_constructor(value: Any) -> bool:
     """Whether a value is a class of named tuples or aggregates, or makes instances of one."""
-    return (
-        value is aggregate_replace
-        or (isinstance(value, type)
-        and (issubclass(value, user_aggregate) or (issubclass(value, tuple) and hasattr(value, "_fields"))))
+    return value is aggregate_replace or (
+        isinstance(value, type)
+        and (issubclass(value, user_aggregate) or (issubclass(value, tuple) and hasattr(value, "_fields")))
     )
 
 

@@ -96,7 +96,7 @@ def writable(name: str, value: object) -> tensor:
     """Returns a pointer or a tile of pointers that may be written through."""
     ptr = pointer_of(name, value)
     if ptr.dtype.is_const():
-        raise CompilationError(f"{name} cannot write through {ptr.dtype}")
+        raise CompilationError(f"Cannot store to a constant pointer: {name} got {ptr.dtype}")
     return ptr
 
 

@@ -132,7 +132,8 @@ class Merge:
                 merged[name] = self.add(*values, name=name)
             else:
                 merged[name] = Undefined(
-                    f"after the `if` in line {line} it is {describe_type(values[0])} or {describe_type(values[1])}",
+                    f"Mismatched type for {name}: after the `if` in line {line} it is {describe_type(values[0])} or "
+                    f"{describe_type(values[1])}",
                     "give it one type in both branches, or make the condition tl.constexpr",
                 )
         return merged

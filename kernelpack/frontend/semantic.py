@@ -141,7 +141,8 @@ def computation_type(a: dtype, a_weak: bool, b: dtype, b_weak: bool, division: b
         raise CompilationError(f"there is no arithmetic on {a} and {b}", cure="cast to float16 first: x.to(tl.float16)")
     if division and a.int_signedness != b.int_signedness:
         raise CompilationError(
-            f"/, // and % do not take {a} and {b}, one signed and one unsigned", cure="cast one of them with .to()"
+            f"Cannot use /, // or % with {a} and {b} because they have different signedness",
+            cure="cast one of them with .to()",
         )
     return promote_integers(a, b)
 
@@ -152,7 +153,7 @@ def _check_weak(value: Operand, kind: dtype) -> None:
         return
     if not kind.get_int_min_value() <= value <= kind.get_int_max_value():
         raise CompilationError(
-            f"the number {value} does not fit the other operand's type {kind}",
+            f"the number {value} is out of range for the other operand's type, {kind}",
             cure="cast the other operand to a wider type with .to()",
         )
 
@@ -210,7 +211,9 @@ def expand_dims(b: Builder, value: tensor, axis: int) -> tensor:
     rank = len(value.shape)
     at = axis + rank + 1 if axis < 0 else axis
     if not 0 <= at <= rank:
-        raise CompilationError(f"axis {axis} is out of range for a result of {rank + 1} dimensions")
+        raise CompilationError(
+            f"invalid axis {axis}. Expected {-rank - 1} <= axis < {rank + 1}: the result has {rank + 1} dimensions"
+        )
     shape = (*value.shape[:at], 1, *value.shape[at:])
     if not value.shape:
         return splat(b, value, shape)
@@ -399,7 +402,10 @@ def arithmetic(b: Builder, symbol: str, lhs: Operand, rhs: Operand) -> tensor:
     for_float, for_signed, for_unsigned = _ARITHMETIC[symbol]
     if x.dtype.is_floating():
         if for_float is None:
-            raise CompilationError(f"{symbol} does not take floats ({x.dtype})", cure=_NO_FLOATS.get(symbol))
+            raise CompilationError(
+                f"invalid operands of type {_kind(lhs)} and {_kind(rhs)}: {symbol} does not take floats",
+                cure=_NO_FLOATS.get(symbol),
+            )
         name = for_float
     else:
         # the sign of a shift is that of what is shifted, not of the common type
@@ -432,6 +438,10 @@ def _pointer_arithmetic(b: Builder, symbol: str, lhs: Operand, rhs: Operand) -> 
     elif y.dtype.int_bitwidth < 32:
         y = cast(b, y, int32)
     return tensor(b.value("tt.addptr", [x.handle, y.handle]), x.type)
+
+
+def _kind(value: Operand) -> object:
+    return value.type if isinstance(value, tensor) else type_of_number(value)
 
 
 def compare(b: Builder, symbol: str, lhs: Operand, rhs: Operand) -> tensor:

@@ -22,6 +22,10 @@ class FunctionSource:
     tree: ast.FunctionDef
     text: str
 
+    @property
+    def def_file_lineno(self) -> int:
+        return self.line
+
 
 def innermost(function: Any) -> FunctionType:
     """Returns the plain function behind decorators that keep `__wrapped__` or `fn`. Raises CompilationError."""

@@ -30,7 +30,7 @@ Combine = Callable[[Sequence[tensor]], Sequence[tensor]]
 def program(b: Builder, operation: str, axis: object) -> tensor:
     """Returns this program's index, or the number of programs, along a grid axis."""
     if axis not in (0, 1, 2) or isinstance(axis, bool):
-        raise CompilationError(f"the axis of a grid is 0, 1 or 2, not {describe(axis)}")
+        raise CompilationError(f"program_id axis must be 0, 1, or 2 but got {describe(axis)}")
     assert isinstance(axis, int)
     return tensor(b.value(operation, (), {"axis": "xyz"[axis]}), int32)
 
@@ -94,7 +94,7 @@ def index(b: Builder, value: tensor, keys: Sequence[Any]) -> tensor:
             value = semantic.expand_dims(b, value, position)
         elif not (isinstance(key, slice) and key == slice(None)):
             raise CompilationError(
-                "tiles are indexed with `:` and None only",
+                f"unsupported tensor index: tiles are indexed with `:` and None only, not {describe(key)}",
                 cure="compute with masks (tl.where, tl.sum), or load what is needed through pointers",
             )
     return value

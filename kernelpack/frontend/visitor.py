@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernelpack.errors import CompilationError
+from kernelpack.errors import CompilationError, UnsupportedLanguageConstruct
 from kernelpack.frontend import suggestions
 from kernelpack.frontend.scope import Scope, describe_type, tensors_in, with_parts
 from kernelpack.frontend.source import location_of
@@ -95,6 +95,8 @@ class Visitor:
         except CompilationError as problem:
             if problem.location is None:
                 problem.location = self.location(node).source
+                if problem.__cause__ is None:  # as in Triton, where the reason alone is the cause of an error with a place
+                    problem.__cause__ = ValueError(problem.message)
             raise
         finally:
             self.builder.location = outer
@@ -111,7 +113,7 @@ class Visitor:
     def refuse(self, node: ast.AST) -> NoReturn:
         """Refuses syntax that the language does not have."""
         name, cure = _REFUSED.get(type(node), (f"this syntax ({type(node).__name__})", None))
-        raise CompilationError(f"{name} is not part of the kernel language", cure=cure)
+        raise UnsupportedLanguageConstruct(f"{name} is not part of the kernel language", cure=cure)
 
     def fold(self, node: ast.AST, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Returns what Python makes of compile-time values."""

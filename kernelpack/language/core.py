@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kernelpack.errors import CompilationError
+from kernelpack.errors import CompilationError, CompileTimeAssertionFailure
 from kernelpack.frontend import block_pointers, memory, semantic, tiles
 from kernelpack.language.builtin import METHODS, Generator, builtin, member
 from kernelpack.language.types import (
@@ -197,9 +197,12 @@ def expand_dims(input: Any, axis: int | Sequence[int], *, _generator: Generator)
     rank = len(value.shape) + len(axes)
     if any(isinstance(entry, bool) or not isinstance(entry, int) for entry in axes):
         raise CompilationError(f"axis must be a compile-time integer or several, is {describe(axis)}")
+    for entry in axes:
+        if not -rank <= entry < rank:
+            raise CompilationError(f"invalid axis {entry}. Expected {-rank} <= axis < {rank}: the result has {rank} dimensions")
     places = [entry + rank if entry < 0 else entry for entry in axes]
     if len(set(places)) != len(places):
-        raise CompilationError(f"expand_dims got an axis twice: {axes}")
+        raise CompilationError(f"expand_dims received duplicate axes, normalized axes = {sorted(places)}")
     for place in sorted(places):
         value = semantic.expand_dims(_generator.builder, value, place)
     return value
@@ -489,7 +492,7 @@ def static_assert(cond: Any, msg: str = "", *, _generator: Generator) -> None:
             "the condition of an assertion must be known at compile time", cure="make what it depends on tl.constexpr"
         )
     if not cond:
-        raise CompilationError(f"assertion failed: {msg}" if msg else "assertion failed")
+        raise CompileTimeAssertionFailure(f"assertion failed: {msg}" if msg else "assertion failed")
 
 
 @builtin

@@ -465,7 +465,7 @@ def test_variables_of_the_body_may_change_type_if_they_are_set_before_they_are_r
         ("while True:\n    n += 1", r"this loop never ends"),
         ("if tl.arange(0, 4) > 2:\n    pass", r"a condition must be a scalar, this is a tile of shape \[4\]"),
         ("if tl.float32:\n    pass", r"is not a condition"),
-        ("x = 1 if n else 2.0", r"need one type, they are the compile-time value 1 and the compile-time value 2.0"),
+        ("x = 1 if n else 2.0", r"inconsistent types: its values are the compile-time value 1 and the compile-time value 2.0"),
         ("return n", r"a kernel returns nothing"),
         ("if 1 < n < 3:\n    pass", r"chained comparisons"),
     ],

@@ -188,7 +188,7 @@ def test_a_parameter_can_be_a_descriptor() -> None:
         ("tl.make_tensor_descriptor(p, [], [], [])", "1 to 5 axes, not 0", ""),
         ("tl.make_tensor_descriptor(p, [n], [1], [12])", "must be powers of two", "next_power_of_2"),
         ("tl.make_tensor_descriptor(p, [n], [1], [n])", "must be a compile-time integer", ""),
-        ("tl.make_tensor_descriptor(p, [n, n], [n, 1], [8, 2])", "2 elements of fp32, 8 bytes; at least 16", "make it 4 or more"),
+        ("tl.make_tensor_descriptor(p, [n, n], [n, 1], [8, 2])", "at least 16 bytes in its last axis, 2 elements of fp32 are 8", "make it 4 or more"),
         ("tl.make_tensor_descriptor(p, [n, n], [1, n], [8, 8])", "last stride .* must be the compile-time integer 1", "axes swapped"),
         ("tl.make_tensor_descriptor(p, [n, n], [n, 2], [8, 8])", "last stride .* must be the compile-time integer 1", ""),
         ("tl.make_tensor_descriptor(p, [1.5, n], [n, 1], [8, 8])", "shape takes integer scalars", ""),

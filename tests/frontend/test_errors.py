@@ -25,7 +25,7 @@ def test_message_location_excerpt_and_cure() -> None:
     location = error.location
     assert location is not None
     assert str(error) == (
-        f"{location.file}:4:21: tiles are indexed with `:` and None only\n"
+        f"{location.file}:4:21: unsupported tensor index: tiles are indexed with `:` and None only, not 0\n"
         "        if x is None or x[0]:  # never\n"
         "                        ^\n"
         "  to fix: compute with masks (tl.where, tl.sum), or load what is needed through pointers"

@@ -93,11 +93,11 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
 @functools.cache
 def source_hash(*more: str) -> str:
     """Returns the hash of the compiler's own source, and of `more` files of kernelpack: a changed compiler compiles anew."""
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     rooms = ("frontend", "language", "ir", "passes", "analysis", "layout", "llvm", "backends")
     files = [path for room in rooms for path in sorted((root / room).rglob("*.py"))]
     digest = hashlib.sha256()
-    for path in [*files, *(root / name for name in ("compiler.py", "target.py", *more))]:
+    for path in [*files, *(root / name for name in ("compiler/__init__.py", "target.py", *more))]:
         digest.update(path.relative_to(root).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

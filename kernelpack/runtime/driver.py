@@ -1,0 +1,167 @@
+"""kernelpack.runtime.driver.active: which device kernels are launched on, and what host code asks about it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from kernelpack.backends.compiler import GPUTarget
+
+_REGISTERS_OF_AN_SM = 65536
+_WARP_SIZE = 32
+"""Also on CPUs, where it only divides up host code's counts of threads."""
+
+
+class DriverBase:
+    """What the device of a kind is: the one of torch, `cuda` where there is one and else `cpu`."""
+
+    device_type = ""
+
+    def get_current_target(self) -> GPUTarget:
+        """Returns what kernels are compiled for."""
+        raise NotImplementedError
+
+    def get_active_torch_device(self) -> Any:
+        raise NotImplementedError
+
+    def get_device_interface(self) -> Any:
+        """Returns torch's module of the device: torch.cuda, torch.cpu."""
+        import torch
+
+        return getattr(torch, self.device_type)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        pass
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        from kernelpack.testing import do_bench
+
+        return functools.partial(do_bench, device=self.device_type)
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """Returns memory larger than the last cache, which clear_cache overwrites between calls."""
+        import torch
+
+        return torch.empty(256 << 20, dtype=torch.int8, device=self.get_active_torch_device())
+
+    def clear_cache(self, cache: Any) -> None:
+        cache.zero_()
+
+    @property
+    def utils(self) -> DriverBase:
+        return self
+
+    def get_device_properties(self, device: int = 0) -> dict[str, int]:
+        """Returns the device's figures: multiprocessor_count, max_shared_mem, max_num_regs, warpSize."""
+        raise NotImplementedError
+
+
+class CPUDriver(DriverBase):
+    """This machine's CPU. Its cores are the multiprocessors; it has no shared memory to run out of."""
+
+    device_type = "cpu"
+
+    def get_current_target(self) -> GPUTarget:
+        from kernelpack.backends.base import backend_of
+        from kernelpack.target import Target
+
+        native = Target("cpu", "native")
+        return GPUTarget("cpu", backend_of(native).resolve_target(native).arch, _WARP_SIZE)
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cpu")
+
+    def get_device_properties(self, device: int = 0) -> dict[str, int]:
+        cores = len(os.sched_getaffinity(0))
+        return {
+            "multiprocessor_count": cores,
+            "max_shared_mem": 1 << 20,
+            "max_num_regs": _REGISTERS_OF_AN_SM,
+            "warpSize": _WARP_SIZE,
+        }
+
+
+class CUDADriver(DriverBase):
+    """The current CUDA device of torch."""
+
+    device_type = "cuda"
+
+    def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
+        import torch
+
+        major, minor = torch.cuda.get_device_capability(device)
+        return major, minor
+
+    def get_current_target(self) -> GPUTarget:
+        major, minor = self.get_device_capability()
+        return GPUTarget("cuda", major * 10 + minor, _WARP_SIZE)
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", self.get_current_device())
+
+    def get_current_device(self) -> int:
+        import torch
+
+        return torch.cuda.current_device()
+
+    def set_current_device(self, device: int) -> None:
+        import torch
+
+        torch.cuda.set_device(device)
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        import torch
+
+        return int(torch.cuda.current_stream(device).cuda_stream)
+
+    def get_device_properties(self, device: int = 0) -> dict[str, int]:
+        import torch
+
+        found = torch.cuda.get_device_properties(device)
+        return {
+            "multiprocessor_count": found.multi_processor_count,
+            "max_shared_mem": found.shared_memory_per_block_optin,
+            "max_num_regs": found.regs_per_multiprocessor,
+            "warpSize": found.warp_size,
+        }
+
+
+class _Drivers:
+    """`active` is the driver in use, found when first asked for; set_active chooses another."""
+
+    def __init__(self) -> None:
+        self._default: DriverBase | None = None
+        self._active: DriverBase | None = None
+
+    @property
+    def default(self) -> DriverBase:
+        import torch
+
+        if self._default is None:
+            self._default = CUDADriver() if torch.cuda.is_available() else CPUDriver()
+        return self._default
+
+    @property
+    def active(self) -> DriverBase:
+        return self._active or self.default
+
+    def set_active(self, driver: DriverBase) -> None:
+        self._active = driver
+
+    def reset_active(self) -> None:
+        self._active = None
+
+
+driver = _Drivers()

@@ -1,0 +1,60 @@
+"""What host code asks of a compiled kernel: its code at every stage, its resources, its name."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernelpack.compiler import CompiledKernel
+
+
+class KernelView:
+    """A compiled kernel; `src` is what it was compiled from, where that is known."""
+
+    def __init__(self, kernel: CompiledKernel, src: Any = None) -> None:
+        self.kernel = kernel
+        self.src = src
+
+    @property
+    def asm(self) -> dict[str, str | bytes]:
+        """The value of every stage by name: `ttir`, `ttgir`, `llir`, `ptx`, `cubin`, ... as far as the backend has them."""
+        return dict(self.kernel.stages)
+
+    @property
+    def name(self) -> str:
+        """The symbol of the entry."""
+        return self.kernel.entry
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the code: kernels with equal code do the same."""
+        return self.kernel.code_sha256
+
+    @property
+    def metadata(self) -> SimpleNamespace:
+        """Options and resources by name: shared (bytes), num_warps, num_stages, num_ctas, target, name, hash, ..."""
+        from kernelpack.backends.compiler import GPUTarget
+
+        target, options = self.kernel.target, self.kernel.options
+        arch = target.arch.removeprefix("sm_").rstrip("a") if target.backend == "cuda" else target.arch
+        known = {**vars(options), "shared": 0, "cluster_dims": (1, 1, 1), **self.kernel.metadata}
+        known |= {
+            "target": GPUTarget(target.backend, int(arch) if arch.isdigit() else arch),
+            "name": self.name,
+            "hash": self.hash,
+        }
+        return SimpleNamespace(**known)
+
+    @property
+    def n_regs(self) -> int:
+        """Registers of a thread; 0 where the backend does not say."""
+        return int(self.kernel.metadata.get("registers", 0))
+
+    @property
+    def n_spills(self) -> int:
+        """Bytes of registers that a thread keeps in memory."""
+        return int(self.kernel.metadata.get("spills", 0))
+
+    def _init_handles(self) -> None:
+        """What Triton's host code calls before it asks for registers: here they are known from compiling."""
