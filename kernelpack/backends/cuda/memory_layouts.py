@@ -67,7 +67,7 @@ def choose_memory_layouts(function: Operation, facts: AxisInfoAnalysis, num_warp
     """Returns a coalesced layout for every access of a tile.
 
     Accesses of one shape and order share a layout, so that what is loaded can be combined and stored without conversions: the
-    widest vector that any of them can use and that fits 16 bytes of the widest element.
+    widest vector that any of them can use and that fits 16 bytes of the widest element. Those in the innermost loops decide.
     """
     threads = num_warps * LANES
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[tuple[Operation, int, int]]] = {}
@@ -85,11 +85,17 @@ def choose_memory_layouts(function: Operation, facts: AxisInfoAnalysis, num_warp
     reduced = _reduced_axes(function)
     chosen: dict[Operation, LinearLayout] = {}
     for (shape, order), members in groups.items():
-        limit = VECTOR_BITS // max(bits for *_, bits in members)
-        vector = min(limit, max(vector for _, vector, _ in members))
+        depth = max(_loops_around(op) for op, *_ in members)
+        often = [member for member in members if _loops_around(member[0]) == depth]
+        limit = VECTOR_BITS // max(bits for *_, bits in often)
+        vector = min(limit, max(vector for _, vector, _ in often))
         layout = spread(shape, vector, order, num_warps, reduced.get(shape, frozenset()))
         chosen.update((op, layout) for op, *_ in members)
     return chosen
+
+
+def _loops_around(op: Operation) -> int:
+    return sum(parent.name in ("scf.for", "scf.while") for parent in op.ancestors())
 
 
 def _reduced_axes(function: Operation) -> dict[tuple[int, ...], frozenset[int]]:

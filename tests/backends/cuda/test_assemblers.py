@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.measure import OURS
-from benchmarks.same_source import load_kernels
 from kernelpack.backends.base import Lowered, Options
 from kernelpack.backends.cuda import ptx_to_cubin
+from kernelpack.backends.cuda.ptx_to_cubin import Assembled
 from kernelpack.errors import BuildError, KernelpackError, OutOfResources
 from kernelpack.target import Target
 from tests.backends.cuda.cases import Launch, Product, cases
@@ -207,15 +206,29 @@ def test_messages_of_the_assembler_show_the_line() -> None:
         ptx_to_cubin.assemble(SETMAXNREG.replace("setmaxnreg.inc.sync.aligned.u32 232", "nonsense"), "sm_90a")
 
 
-def test_what_must_spill_has_all_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = load_kernels(OURS).layer_norm_backward.fn  # keeps five tiles over a loop
-    arguments = {name: torch.zeros(4, dtype=torch.bfloat16) for name in ("grad", "x", "weight", "grad_x")}
-    arguments |= {name: torch.zeros(4) for name in ("mean_in", "scale_in", "partial_weight", "partial_bias")}
-    sizes = {"stride": 16, "rows": 16, "columns": 16, "BLOCK": 16384}
-    launch = Launch(kernel, (1,), {**arguments, **sizes}, {}, options=Options(num_warps=16))
-    given = launch.compile("cuda:sm_90a").metadata
-    monkeypatch.setattr(ptx_to_cubin, "_with_room", lambda assembled, ptx, lowered: assembled)
-    left_alone = launch.compile("cuda:sm_90a").metadata
-    assert given["registers"] == 128
-    assert left_alone["registers"] < 128, "ptxas does it by itself now: _with_room can go"
-    assert given["spills"] < left_alone["spills"] / 2
+@pytest.mark.parametrize(
+    ("registers", "spills", "again", "taken"),
+    [(32, 16000, (255, 5000), True), (64, 2000, (128, 2400), False), (128, 600, None, False), (64, 0, None, False)],
+    ids=["spills less with all registers", "spills more", "has all registers", "spills nothing"],
+)
+def test_what_must_spill_may_have_all_registers(
+    monkeypatch: pytest.MonkeyPatch, registers: int, spills: int, again: tuple[int, int] | None, taken: bool
+) -> None:
+    """ptxas gives layer_norm_backward of same_source, BLOCK 16384, 4 warps, 32 registers and 16 KB of spills by itself."""
+
+    def assembled(registers: int, spills: int) -> Assembled:
+        return Assembled(b"", f"{spills} bytes spill stores, 0 bytes spill loads\nUsed {registers} registers", "ptxas")
+
+    asked = []
+
+    def assemble(ptx: str, arch: str) -> Assembled:
+        asked.append(ptx)
+        assert again is not None
+        return assembled(*again)
+
+    monkeypatch.setattr(ptx_to_cubin, "assemble", assemble)
+    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(), "kernel", metadata={"threads": 128 if registers < 64 else 512})
+    first = assembled(registers, spills)
+    chosen = ptx_to_cubin._with_room(first, ".reqntid 512\n", lowered)
+    assert asked == ([] if again is None else [".reqntid 512 .minnctapersm 1\n"])
+    assert (chosen is not first) == taken

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+import kernelpack as kp
+import kernelpack.language as tl
 from tests.backends.cuda.cases import Attention, Launch, Product, cases
 from tests.frontend.kernels import vector_add
 
@@ -138,3 +140,32 @@ def test_half_precision_products_use_the_tensor_cores_of_their_type() -> None:
 def test_every_accumulator_shape_is_compiled_for_hopper_too() -> None:
     launch = Product(num_stages=3, num_warps=8).launch()
     assert launch.compile("cuda:sm_90a").metadata["spills"] == 0
+
+
+@kp.jit
+def rows_and_their_sums(x, out, sums, rows, COLUMNS: tl.constexpr):
+    column = tl.arange(0, COLUMNS)
+    total = tl.zeros([COLUMNS], tl.float32)
+    for row in range(rows):
+        value = tl.load(x + row * COLUMNS + column).to(tl.float32)
+        tl.store(out + row * COLUMNS + column, value * tl.sum(value, axis=0))
+        total += value
+    tl.store(sums + column, total)
+
+
+@functools.cache
+def rows_and_sums() -> str:
+    x = torch.zeros(4, 1024, dtype=torch.bfloat16)
+    arguments = {"x": x, "out": x.clone(), "sums": torch.zeros(1024), "rows": 4, "COLUMNS": 1024}
+    return ptx_of(Launch(rows_and_their_sums, (1,), arguments, {}))
+
+
+def test_a_loop_s_vectors_are_as_wide_as_its_elements_allow() -> None:
+    """The wider elements that are stored behind it do not count."""
+    assert count(r"ld\.global\.v4\.b32", rows_and_sums()) == 1024 // 8 // 128
+
+
+def test_a_warp_s_share_of_a_sum_is_stored_without_a_branch() -> None:
+    """Products and sums on both sides of a branch would not be fused."""
+    assert count(r"@%p\d+ st\.shared\.b32", rows_and_sums()) == 1
+    assert count(r"\bbra\b", rows_and_sums()) == 2  # into the loop, and round it

@@ -171,7 +171,7 @@ def _store(state: Lowering, op: Operation) -> None:
         if predicate is None and not qualifiers:
             _plain_store(state, first, words, packed, bits * len(members) // 8)
         else:
-            _masked_store(state, first, words, packed, predicate, qualifiers)
+            masked_store(state, first, words, packed, predicate, qualifiers)
 
 
 def _plain_store(state: Lowering, pointer: Val, words: Words, packed: Sequence[Val], align: int) -> None:
@@ -186,7 +186,7 @@ def _plain_store(state: Lowering, pointer: Val, words: Words, packed: Sequence[V
     emit.store(vector, pointer, align)
 
 
-def _masked_store(
+def masked_store(
     state: Lowering, pointer: Val, words: Words, packed: Sequence[Val], predicate: Val | None, qualifiers: str
 ) -> None:
     inputs = [f"${index + 1}" for index in range(words.count)]
@@ -194,7 +194,8 @@ def _masked_store(
     condition = f"@${words.count + 1} " if predicate is not None else ""
     if words.kind == "i8":
         packed = [state.emit.cast("zext", word, "i16") for word in packed]
-    constraints = ",".join(["l"] + [words.constraint] * words.count + (["b"] if predicate is not None else []))
+    address = "r" if qualifiers == ".shared" else "l"
+    constraints = ",".join([address] + [words.constraint] * words.count + (["b"] if predicate is not None else []))
     text = f"{condition}st{qualifiers or '.global'}{words.suffix} [$0], {list_text};"
     state.asm("void", text, constraints, [pointer, *packed, *([predicate] if predicate is not None else [])])
 

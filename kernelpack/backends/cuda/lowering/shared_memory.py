@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from kernelpack.backends.cuda.async_copy import async_copy_bits
 from kernelpack.backends.cuda.dialect import OFFSET, STRIDE
-from kernelpack.backends.cuda.lowering.global_memory import elements_of, from_memory, to_memory, word_of, words_of
+from kernelpack.backends.cuda.lowering.global_memory import elements_of, from_memory, masked_store, to_memory, word_of, words_of
 from kernelpack.backends.cuda.lowering.linear_code import LinearOffsets, i32, thread_bases
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type, register_type
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
@@ -18,6 +18,10 @@ from kernelpack.layout.convert import MatrixLoad, SharedAccess, access_shared, m
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.llvm.text import Val
+
+
+PREDICATED_STORES = 4
+"""Up to so many stores of a tile that several threads hold stand under a predicate instead of a branch."""
 
 
 class Addresses:
@@ -78,14 +82,20 @@ def write_tile(state: Lowering, base: Val, memory: LinearLayout, layout: LinearL
     if matrix is not None:
         _write_matrices(state, base, access, matrix, values)
         return
-    with only_if(state, owner):
+    starts = _firsts(access, access.vector)
+    # a few stores under a predicate leave the code in one piece, across which LLVM fuses products and sums
+    predicate = owner if len(starts) <= PREDICATED_STORES else None
+    with only_if(state, owner if predicate is None else None):
         addresses = Addresses(state, base, thread_bases(access.offsets, 0, bits // 8))
-        for first in _firsts(access, access.vector):
+        for first in starts:
             members = [values[first | member] for member in subsets(access.vector)]
             per = words.per_word
             packed = [word_of(state, members[at : at + per], words.kind) for at in range(0, len(members), per)]
             address = addresses[_register_offset(access, first) * bits // 8]
-            _store_words(state, address, words.kind, packed, access.width * bits // 8)
+            if predicate is None:
+                _store_words(state, address, words.kind, packed, access.width * bits // 8)
+            else:
+                masked_store(state, address, words, packed, predicate, ".shared")
 
 
 def _write_matrices(state: Lowering, base: Val, access: SharedAccess, matrix: MatrixLoad, values: Sequence[Val]) -> None:
