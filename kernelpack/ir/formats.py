@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernelpack.ir.types import BF16, F16, F32, F64, FloatType, IntegerType, Type
+from kernelpack.ir.types import BF16, F8E4M3B15, F16, F32, F64, FloatType, IntegerType, Type
 
 Array = npt.NDArray[Any]
 
@@ -32,21 +32,40 @@ def carrier(kind: Type) -> np.dtype[Any]:
     return np.dtype(np.int64)
 
 
+def bias(kind: FloatType) -> int:
+    """Returns what is added to exponents before they are stored. The FNUZ formats have one more than IEEE's."""
+    if kind == F8E4M3B15:
+        return 15
+    return (1 << kind.exponent - 1) - (0 if kind.name.endswith("UZ") else 1)
+
+
 def has_infinity(kind: FloatType) -> bool:
-    return not kind.name.endswith("FN")
+    return "FN" not in kind.name and kind != F8E4M3B15
+
+
+def nan_bits(kind: FloatType) -> int | None:
+    """Returns the pattern of NaN: FN formats have the last one only, FNUZ formats that of -0, F8E4M3B15 none."""
+    if kind == F8E4M3B15:
+        return None
+    if kind.name.endswith("UZ"):
+        return 1 << kind.width - 1
+    if not has_infinity(kind):
+        return (1 << kind.width - 1) - 1
+    return ((1 << kind.exponent) - 1 << kind.mantissa) | (1 << kind.mantissa - 1)
 
 
 def max_finite(kind: FloatType) -> float:
     """Returns the largest finite value of a format."""
-    bias = (1 << kind.exponent - 1) - 1
     if has_infinity(kind):
-        return (2.0 - 2.0**-kind.mantissa) * 2.0**bias
-    return (2.0 - 2.0 ** (1 - kind.mantissa)) * 2.0 ** (bias + 1)  # only the very last pattern is NaN
+        top, fraction = (1 << kind.exponent) - 2, (1 << kind.mantissa) - 1
+    else:  # all patterns are finite but the very last one of FN formats
+        top, fraction = (1 << kind.exponent) - 1, (1 << kind.mantissa) - (2 if kind.name.endswith("FN") else 1)
+    return float((1.0 + fraction * 2.0**-kind.mantissa) * 2.0 ** (top - bias(kind)))
 
 
 def min_normal(kind: FloatType) -> float:
     """Returns the smallest positive normal value of a format."""
-    return float(2.0 ** (2 - (1 << kind.exponent - 1)))
+    return float(2.0 ** (1 - bias(kind)))
 
 
 def round_to(values: npt.ArrayLike, kind: FloatType, rounding: str = "rtne") -> Array:
@@ -63,7 +82,7 @@ def round_to(values: npt.ArrayLike, kind: FloatType, rounding: str = "rtne") -> 
             return _round_to_bf16(source)
         exact = source.astype(np.float64)
         _, exponent = np.frexp(exact)  # |exact| is in [2**(exponent - 1), 2**exponent)
-        least = 2 - (1 << kind.exponent - 1)
+        least = 1 - bias(kind)
         quantum = np.maximum(exponent - 1, least) - kind.mantissa
         whole = np.ldexp(exact, -quantum)  # exact: a shift of the exponent
         rounded = np.ldexp(np.rint(whole) if rounding == "rtne" else np.trunc(whole), quantum)
@@ -89,9 +108,12 @@ def encode(values: Array, kind: Type) -> Array:
     if isinstance(kind, FloatType) and kind not in _NATIVE:
         if kind == BF16:
             return (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-        magnitudes, nan = _fp8_magnitudes(kind)
-        bits = np.where(np.isnan(values), nan, np.searchsorted(magnitudes, np.abs(values)))
-        return np.where(np.signbit(values), bits | 128, bits).astype(np.uint8)
+        magnitudes = _fp8_magnitudes(kind)
+        bits = np.searchsorted(magnitudes, np.abs(np.nan_to_num(values, nan=0.0, posinf=None, neginf=None)))
+        negative = np.signbit(values) & ((bits != 0) | (nan_bits(kind) != 128))  # FNUZ formats have no -0
+        nan = nan_bits(kind)
+        bits = np.where(np.isnan(values), 127 if nan is None else nan & 127, bits)
+        return np.where(negative | (np.isnan(values) & (nan == 128)), bits | 128, bits).astype(np.uint8)
     if values.dtype == np.bool_:
         return values.astype(np.uint8)
     same_width: Array = values.view(np.dtype(f"uint{values.dtype.itemsize * 8}"))
@@ -103,12 +125,12 @@ def decode(bits: Array, kind: Type) -> Array:
     if isinstance(kind, FloatType) and kind not in _NATIVE:
         if kind == BF16:
             return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        magnitudes, _ = _fp8_magnitudes(kind)
+        magnitudes = _fp8_magnitudes(kind)
         table: Array = np.full(128, np.nan, np.float32)
         table[: len(magnitudes)] = magnitudes
         magnitude = table[bits & 127]
         signed: Array = np.where(bits >= 128, np.negative(magnitude), magnitude)
-        return signed
+        return np.where(bits == 128, np.float32(np.nan), signed) if nan_bits(kind) == 128 else signed
     if kind == IntegerType(1):
         return np.not_equal(bits, 0)
     values: Array = bits.view(carrier(kind))
@@ -116,17 +138,14 @@ def decode(bits: Array, kind: Type) -> Array:
 
 
 @functools.cache
-def _fp8_magnitudes(kind: FloatType) -> tuple[Array, int]:
-    """Returns the positive values of an 8-bit format in order of their bits (infinity included), and the pattern of NaN."""
-    bias = (1 << kind.exponent - 1) - 1
+def _fp8_magnitudes(kind: FloatType) -> Array:
+    """Returns the positive values of an 8-bit format in order of their bits, infinity included."""
     bits = np.arange(128)
     exponent, mantissa = bits >> kind.mantissa, bits & (1 << kind.mantissa) - 1
     hidden = np.where(exponent > 0, 1 << kind.mantissa, 0)
-    values = np.ldexp((mantissa + hidden).astype(np.float32), np.maximum(exponent, 1) - bias - kind.mantissa)
+    values = np.ldexp((mantissa + hidden).astype(np.float32), np.maximum(exponent, 1) - bias(kind) - kind.mantissa)
     finite = int(np.searchsorted(values, max_finite(kind), side="right"))
-    if has_infinity(kind):
-        return np.append(values[:finite], np.float32(np.inf)), finite + (1 << kind.mantissa - 1)
-    return values[:finite], finite
+    return np.append(values[:finite], np.float32(np.inf)) if has_infinity(kind) else values[:finite]
 
 
 def normal(value: bool | int | float, kind: Type) -> bool | int | float:

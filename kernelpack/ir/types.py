@@ -130,7 +130,10 @@ F32 = FloatType("f32", 32, 8, 23)
 F64 = FloatType("f64", 64, 11, 52)
 F8E4M3FN = FloatType("f8E4M3FN", 8, 4, 3)
 F8E5M2 = FloatType("f8E5M2", 8, 5, 2)
-FLOATS = {kind.name: kind for kind in (F16, BF16, F32, F64, F8E4M3FN, F8E5M2)}
+F8E4M3FNUZ = FloatType("f8E4M3FNUZ", 8, 4, 3)
+F8E5M2FNUZ = FloatType("f8E5M2FNUZ", 8, 5, 2)
+F8E4M3B15 = FloatType("f8E4M3B15", 8, 4, 3)
+FLOATS = {kind.name: kind for kind in (F16, BF16, F32, F64, F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F8E4M3B15)}
 TOKEN = TokenType()
 
 

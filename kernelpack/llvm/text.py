@@ -20,7 +20,7 @@ class Val(NamedTuple):
         return f"{self.type} {self.name}"
 
 
-_FLOATS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "f8E4M3FN": "i8", "f8E5M2": "i8"}
+_FLOATS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
 
 
 def llvm_type(kind: Type, pointer: str = "ptr") -> str:
@@ -28,7 +28,7 @@ def llvm_type(kind: Type, pointer: str = "ptr") -> str:
     if isinstance(kind, IntegerType):
         return f"i{kind.width}"
     if isinstance(kind, FloatType):
-        return _FLOATS[kind.name]
+        return "i8" if kind.width == 8 else _FLOATS[kind.name]
     if isinstance(kind, PointerType):
         return pointer
     raise TypeError(f"{kind} is not a scalar type")

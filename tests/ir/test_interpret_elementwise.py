@@ -445,7 +445,7 @@ def test_pointer_arithmetic() -> None:
 
 def test_every_elementwise_row_is_defined_and_tested() -> None:
     rows = {row.name for table in (ARITH, MATH, TT) for row in table.rows.values() if Trait.ELEMENTWISE in row.traits}
-    assert rows == set(ELEMENTWISE)
+    assert rows | {"tt.extern_elementwise"} == set(ELEMENTWISE)  # tests/backends/cpu/test_libdevice.py
     tested = set(INT_ORACLES) | set(FLOAT_ORACLES) | set(ELEMENTARY)
     tested |= {"arith.cmpi", "arith.cmpf", "arith.select", "tt.clampf", "arith.bitcast", "tt.bitcast", "tt.fp_to_fp"}
     tested |= {"arith.extsi", "arith.extui", "arith.trunci", "arith.extf", "arith.truncf"}

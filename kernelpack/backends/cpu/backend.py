@@ -13,13 +13,13 @@ from kernelpack.backends.cpu.estimate import program_nanoseconds
 from kernelpack.backends.cpu.expand_ops import expand_ops
 from kernelpack.backends.cpu.jit import LoadedObject
 from kernelpack.backends.cpu.levels import level_of, resolve, runnable, targets
+from kernelpack.backends.cpu.library_functions import refusal
 from kernelpack.backends.cpu.machine_code import disassemble, model_name
 from kernelpack.backends.cpu.tile_program import Dot, TileProgram, walk
 from kernelpack.backends.cpu.tiles_to_llir import tiles_to_llir
 from kernelpack.backends.cpu.ttir_to_tiles import ttir_to_tiles
 from kernelpack.backends.cpu.version_masks import version_masks
 from kernelpack.ir.core import Operation
-from kernelpack.ir.types import FLOATS, FloatType, element_of
 from kernelpack.llvm import codegen
 from kernelpack.passes import TTIR_PASSES
 from kernelpack.target import Target
@@ -73,10 +73,8 @@ class CPUBackend(Backend):
     def supports(self, op: Operation, target: Target) -> str | None:
         if op.name not in _STRUCTURE and not is_elementwise(op.name):
             return "the CPU backend has no lowering for it"
-        kinds = [element_of(value.type) for value in (*op.operands, *op.results)]
-        if any(isinstance(kind, FloatType) and kind.width == 8 for kind in kinds):
-            supported = ", ".join(name for name, kind in FLOATS.items() if kind.width > 8)
-            return f"8-bit floats are not supported on CPUs yet; use one of {supported}"
+        if op.name == "tt.extern_elementwise":
+            return refusal(op.attributes["symbol"])
         return None
 
     def load(self, kernel: CompiledKernel) -> LoadedObject:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 
-from kernelpack.ir.types import BF16, F16, I1, Type, bit_width
+from kernelpack.ir.formats import encode, round_to
+from kernelpack.ir.types import BF16, F16, I1, FloatType, Type, bit_width
 from kernelpack.llvm.text import Emitter, Val, literal, llvm_type, vector_type, vector_width
 
 
@@ -32,6 +33,8 @@ def constant(value: bool | int | float, kind: Type, width: int = 1) -> Val:
     if kind == BF16:
         bits = int.from_bytes(struct.pack("<f", value), "little") >> 16
         return literal(bits, register_type(kind, width))
+    if isinstance(kind, FloatType) and kind.width == 8:
+        return literal(int(encode(round_to(value, kind), kind)), register_type(kind, width))
     return literal(value, register_type(kind, width))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kernelpack.backends.cpu import fp8, library_functions
 from kernelpack.backends.cpu.elements import register_type
 from kernelpack.backends.cpu.vector_math import FUNCTIONS, VectorMath
 from kernelpack.ir.core import Attribute, Operation
 from kernelpack.ir.dialect import attribute
+from kernelpack.ir.formats import nan_bits
 from kernelpack.ir.types import BF16, F16, F32, F64, I1, FloatType, Type, bit_width, element_of, is_float
 from kernelpack.llvm.text import Emitter, Val, element_type, literal, suffix, vector_type, vector_width
 
@@ -32,13 +34,16 @@ class Lowering:
         if name in ("arith.extf", "arith.truncf", "tt.fp_to_fp"):
             rounding = attribute(op, "rounding") if op is not None and name == "tt.fp_to_fp" else "rtne"
             return self.convert(arguments[0], source, result, rounding)
+        if name == "tt.extern_elementwise":
+            assert op is not None
+            return library_functions.lower(self, op.attributes["symbol"], arguments)
         row = _TABLE[name]
-        if source in (BF16, F16) and name not in _BITWISE:
+        if is_small(source) and name not in _BITWISE:
             wide = [self.convert(a, source, F32) if element_type(a.type) != "i1" else a for a in arguments]
             inner = F32 if is_float(result) else result
             value = row(self, wide, F32, inner, width, op)
             return self.convert(value, F32, result) if is_float(result) else value
-        if result in (BF16, F16) and is_float(result) and name in ("arith.sitofp", "arith.uitofp"):
+        if is_small(result) and name in ("arith.sitofp", "arith.uitofp"):
             return self.convert(row(self, arguments, source, F32, width, op), F32, result)
         return row(self, arguments, source, result, width, op)
 
@@ -50,11 +55,13 @@ class Lowering:
             return value
         width = vector_width(value.type)
         kind = register_type(result, width)
+        if isinstance(source, FloatType) and source.width == 8:
+            return self.convert(fp8.decode(self.em, value, source), F32, result, rounding)
         if source == BF16:
             return self.convert(self._from_bf16(value, width), F32, result, rounding)
         if bit_width(result) > bit_width(source):
             return self.em.cast("fpext", value, kind)
-        if source == F64 and result in (BF16, F16):
+        if source == F64 and is_small(result):
             return self.convert(self._to_odd(value, width), F32, result, rounding)
         if source == F16:
             return self.convert(self.convert(value, F16, F32), F32, result, rounding)
@@ -62,6 +69,8 @@ class Lowering:
             return self._truncate(value, source, result, width)
         if result == BF16:
             return self._to_bf16(value, width)
+        if isinstance(result, FloatType) and result.width == 8:
+            return fp8.encode(self.em, value, result)
         return self.em.cast("fptrunc", value, kind)
 
     def _to_bf16(self, value: Val, width: int) -> Val:
@@ -107,8 +116,16 @@ class Lowering:
         larger = em.compare("fcmp", "ogt", em.call(value.type, fabs, [back]), em.call(value.type, fabs, [value]))
         ints = vector_type(f"i{result.width}", width)
         bits = em.cast("bitcast", near, ints)
-        stepped = em.select(larger, em.binary("sub", bits, literal(1, ints)), bits)
-        return em.cast("bitcast", stepped, near.type)
+        smaller = em.binary("sub", bits, literal(1, ints))
+        if nan_bits(result) == 1 << result.width - 1:  # what would be -0 is NaN here
+            negative_zero = em.compare("icmp", "eq", smaller, literal(-(1 << result.width - 1), ints))
+            smaller = em.select(negative_zero, literal(0, ints), smaller)
+        return em.cast("bitcast", em.select(larger, smaller, bits), near.type)
+
+
+def is_small(kind: Type) -> bool:
+    """Whether a float type has no arithmetic of its own: it is done in float32."""
+    return isinstance(kind, FloatType) and kind.width < 32
 
 
 Row = Callable[[Lowering, Sequence[Val], Type, Type, int, Operation | None], Val]
@@ -310,4 +327,4 @@ _BITWISE = {"arith.bitcast", "tt.bitcast", "arith.select"}
 
 def is_elementwise(name: str) -> bool:
     """Whether an operation has a row here."""
-    return name in _TABLE or name in ("arith.extf", "arith.truncf", "tt.fp_to_fp")
+    return name in _TABLE or name in ("arith.extf", "arith.truncf", "tt.fp_to_fp", "tt.extern_elementwise")

@@ -310,17 +310,18 @@ class Planner:
         passed = self.tile_targets(op, direct)
         carried: list[Target | None] = []
         for value, argument in zip(op.operands, before.arguments, strict=True):
-            held = Target(self.buffer(argument, self.axes.lane_axis(argument))) if isinstance(value.type, TensorType) else None
-            carried.append(held)
-            if held is not None:
-                self.write(sequence, value, held.buffer, position)
-                self.hold(argument, held.buffer)
+            tile = isinstance(value.type, TensorType)
+            target = Target(self.buffer(argument, self.axes.lane_axis(argument))) if tile else None
+            carried.append(target)
+            if target is not None:
+                self.write(sequence, value, target.buffer, position)
+                self.hold(argument, target.buffer)
         for argument, target in zip(body.arguments, passed, strict=True):
             if target is not None:
                 self.hold(argument, target.buffer)
         statements = self.block(before, [None, *passed])
-        buffers = [[target.buffer if target else None for target in targets] for targets in (carried, passed)]
-        sequence.append(While(op, *buffers, statements, self.block(body, carried)))
+        held, given = ([target.buffer if target else None for target in targets] for targets in (carried, passed))
+        sequence.append(While(op, held, given, statements, self.block(body, carried)))
 
 
 def read_in_place(dot: Operation, index: int, k_axis: int) -> InPlace | None:

@@ -11,6 +11,7 @@ import numpy as np
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.formats import Array, carrier, decode, encode, round_to
+from kernelpack.ir.interpret.libdevice import extern_elementwise
 from kernelpack.ir.types import F64, FloatType, IntegerType, PointerType, Type, bit_width, element_of
 
 # ---- integers: carriers are signed, i1 is bool and as a signed number 0 or -1 ----
@@ -334,6 +335,7 @@ _OTHERS: dict[str, Callable[..., Array]] = {
     "tt.int_to_ptr": lambda op, values: unsigned(values).astype(np.int64),
     "tt.ptr_to_int": lambda op, values: _back(values, _result(op)),
     "tt.clampf": _clamp,
+    "tt.extern_elementwise": extern_elementwise,
 }
 
 

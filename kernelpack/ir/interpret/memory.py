@@ -34,6 +34,9 @@ STORED_AS: dict[str, tuple[str, ...]] = {
     "f64": ("float64",),
     "f8E4M3FN": ("float8_e4m3fn", "uint8", "int8"),
     "f8E5M2": ("float8_e5m2", "uint8", "int8"),
+    "f8E4M3FNUZ": ("float8_e4m3fnuz", "uint8", "int8"),
+    "f8E5M2FNUZ": ("float8_e5m2fnuz", "uint8", "int8"),
+    "f8E4M3B15": ("uint8", "int8"),
 }
 """The NumPy and torch element types that a pointer to a scalar type takes, the proper one first."""
 

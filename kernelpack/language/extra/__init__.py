@@ -1,3 +1,4 @@
-"""tl.extra: what only some machines have. Elsewhere its functions do nothing."""
+"""tl.extra: what only some machines have, and the functions of libdevice, which CPUs have too."""
 
 from kernelpack.language.extra import cuda as cuda
+from kernelpack.language.extra import libdevice as libdevice
