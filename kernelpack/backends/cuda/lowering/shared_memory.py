@@ -19,7 +19,6 @@ from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.llvm.text import Val
 
-
 PREDICATED_STORES = 4
 """Up to so many stores of a tile that several threads hold stand under a predicate instead of a branch."""
 
