@@ -9,7 +9,8 @@
                                   acc = dot p, v[last], acc
 
 Attention is such a loop: f is the softmax and the scaling of what was summed before. Only loops that load their blocks through
-descriptors are turned: their copies cost the threads nothing, while those of pointers would hold up what should overlap.
+descriptors are turned: their copies cost the threads nothing, while those of pointers would hold up what should overlap. Of one
+warpgroup they are not: several blocks on a multiprocessor overlap better, and turned there is room for fewer (docs/h100.md).
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from kernelpack.backends.cuda.passes.defer_products import WAIT
 from kernelpack.backends.cuda.passes.lower_descriptors import LOAD
 from kernelpack.backends.cuda.products_in_flight import PRODUCT
 from kernelpack.backends.cuda.roles import role_of
+from kernelpack.backends.cuda.warpgroup import WARPS
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of
 from kernelpack.ir.types import I1, TensorType
+from kernelpack.layout.encoding import layout_of
 
 
 def rotate_products(function: Operation) -> None:
@@ -54,7 +57,11 @@ def _find_pair(loop: Operation) -> _Pair | None:
     body = loop.body
     products = [op for op in body.operations if op.name == PRODUCT]
     effects = {effect for op in body.operations if op.name != PRODUCT for effect in effects_of(op)}
-    if len(products) != 2 or {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects:
+    if (
+        len(products) != 2
+        or layout_of(products[0].result).in_size("warp") <= WARPS
+        or {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects
+    ):
         return None
     first, second = products
     uses = [(user.name, index) for user, index in second.result.uses]

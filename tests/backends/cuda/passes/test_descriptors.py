@@ -186,12 +186,12 @@ def test_fewer_stages(stages: int) -> None:
 
 
 @kp.jit
-def attention(q, k, v, out, n, D: tl.constexpr, BN: tl.constexpr, READ: tl.constexpr):
-    q_blocks = tl.make_tensor_descriptor(q, [n, D], [D, 1], [64, D])
+def attention(q, k, v, out, n, M: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, READ: tl.constexpr):
+    q_blocks = tl.make_tensor_descriptor(q, [n, D], [D, 1], [M, D])
     k_blocks = tl.make_tensor_descriptor(k, [n, D], [D, 1], [BN, D])
     v_blocks = tl.make_tensor_descriptor(v, [n, D], [D, 1], [BN, D])
     query = q_blocks.load([0, 0])
-    peak, acc = tl.full([64], -float("inf"), tl.float32), tl.zeros([64, D], tl.float32)
+    peak, acc = tl.full([M], -float("inf"), tl.float32), tl.zeros([M, D], tl.float32)
     for at in range(0, n, BN):
         scores = tl.dot(query, k_blocks.load([at, 0]).T)
         if READ:  # the sum so far decides the weights: the next product cannot begin before it is there
@@ -201,14 +201,14 @@ def attention(q, k, v, out, n, D: tl.constexpr, BN: tl.constexpr, READ: tl.const
             tl.exp(scores - largest[:, None]).to(tl.bfloat16), v_blocks.load([at, 0]), acc * tl.exp(peak - largest)[:, None]
         )
         peak = largest
-    tl.store(out + tl.arange(0, 64)[:, None] * D + tl.arange(0, D)[None, :], acc)
+    tl.store(out + tl.arange(0, M)[:, None] * D + tl.arange(0, D)[None, :], acc)
 
 
-def attention_loop(read: bool) -> Operation:
+def attention_loop(read: bool, warpgroups: int = 2) -> Operation:
     facts = tuple(Fact(name, "tt.divisibility", 16) for name in ("q", "k", "v", "out", "n"))
     types = {**dict.fromkeys(("q", "k", "v"), "*bf16"), "out": "*fp32", "n": "i32"}
-    module = ast_to_ttir(attention, types, {"D": 64, "BN": 64, "READ": read}, facts)
-    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(num_warps=4, num_stages=2), "attention")
+    module = ast_to_ttir(attention, types, {"M": 64 * warpgroups, "D": 64, "BN": 64, "READ": read}, facts)
+    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(num_warps=4 * warpgroups, num_stages=2), "attention")
     ttgir = ttir_to_ttgir(optimise_ttir(module), lowered)
     verify(ttgir)
     return loop_of(ttgir)
@@ -232,4 +232,10 @@ def test_products_of_attention_move_apart() -> None:
 def test_products_that_depend_on_the_sum_stay_in_order() -> None:
     loop = attention_loop(read=True)
     products = [op for op in loop.body.operations if op.name == "ttng.warp_group_dot"]
+    assert [bool(op.attributes.get("isAsync")) for op in products] == [False, False]
+
+
+def test_products_of_one_warpgroup_stay_in_order() -> None:
+    """Other blocks on the multiprocessor compute under them, if there is room for those."""
+    products = [op for op in attention_loop(read=False, warpgroups=1).body.operations if op.name == "ttng.warp_group_dot"]
     assert [bool(op.attributes.get("isAsync")) for op in products] == [False, False]
