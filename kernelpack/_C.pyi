@@ -1,6 +1,6 @@
 """kernelpack._C, from csrc/python/module.cpp."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 class LoadedKernel:
@@ -20,5 +20,24 @@ class LoadedKernel:
         program_ns: float,
         tensor_maps: str = "",
         launch_pdl: bool = False,
+        launch_cooperative_grid: bool = False,
     ) -> None: ...
+    def load(self, device: int) -> None: ...
     def launch(self, device: int, stream: int, grid: tuple[int, int, int], values: Sequence[Any]) -> None: ...
+
+class JitLauncher:
+    def __init__(
+        self,
+        python: Any,
+        names: Sequence[str],
+        defaults: Sequence[Any],
+        no_default: object,
+        constexprs: Sequence[bool],
+        options: frozenset[str],
+        tests: Sequence[tuple[str, int, Callable[[int], bool]]],
+        hooks: list[Any],
+    ) -> None: ...
+    def clear(self) -> None: ...
+    def watch(self, bindings: Sequence[tuple[Callable[[str], Any], str, Any]]) -> None: ...
+    def find(self, *args: Any, **kwargs: Any) -> Any: ...
+    def binder(self) -> Callable[[Any], Callable[..., Any]]: ...

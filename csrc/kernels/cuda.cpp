@@ -49,18 +49,43 @@ int compute_capability(int ordinal) {
   return capability;
 }
 
-// Makes a device's primary context current for as long as this lives. A fresh thread has none.
+// The primary contexts that are known, by device.
+std::atomic<cuda::Context> primary_contexts[kMaxDevices];
+
+// Returns a device's primary context, which is kept for the life of the process, as torch keeps it.
+cuda::Context primary_context(int ordinal) {
+  const cuda::Device device = device_handle(ordinal);
+  cuda::Context context = primary_contexts[ordinal].load(std::memory_order_acquire);
+  if (context == nullptr) {
+    driver().check(driver().DevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain",
+                   "making a context on CUDA device " + std::to_string(ordinal));
+    primary_contexts[ordinal].store(context, std::memory_order_release);
+  }
+  return context;
+}
+
+// Returns whether a context is one of a device's.
+bool is_of(cuda::Context context, int ordinal) {
+  cuda::Device device = -1;
+  if (context == nullptr) return false;
+  driver().check(driver().CtxGetDevice(&device), "cuCtxGetDevice", "looking for the context's device");
+  if (device != device_handle(ordinal)) return false;
+  unsigned flags = 0;
+  int is_active = 0;  // a host with a context of its own may have no primary one, and needs none
+  if (driver().DevicePrimaryCtxGetState(device, &flags, &is_active) == 0 && is_active != 0) primary_context(ordinal);
+  return true;
+}
+
+// Makes a context of a device current for as long as this lives: the one that is, or the primary one. A fresh thread has none.
 class ContextScope {
  public:
   explicit ContextScope(int ordinal) {
     cuda::Context current = nullptr;
     driver().check(driver().CtxGetCurrent(&current), "cuCtxGetCurrent", "looking for a context");
-    if (current != nullptr) {
-      cuda::Device device = -1;
-      driver().check(driver().CtxGetDevice(&device), "cuCtxGetDevice", "looking for the context's device");
-      if (device == device_handle(ordinal)) return;
-    }
-    driver().check(driver().CtxPushCurrent(primary(ordinal)), "cuCtxPushCurrent", "entering a context");
+    const bool is_known = static_cast<unsigned>(ordinal) < kMaxDevices && current != nullptr &&
+                          current == primary_contexts[ordinal].load(std::memory_order_relaxed);
+    if (is_known || is_of(current, ordinal)) return;
+    driver().check(driver().CtxPushCurrent(primary_context(ordinal)), "cuCtxPushCurrent", "entering a context");
     pushed_ = true;
   }
   ~ContextScope() {
@@ -71,19 +96,6 @@ class ContextScope {
   ContextScope& operator=(const ContextScope&) = delete;
 
  private:
-  // Kept for the life of the process, as torch keeps it.
-  static cuda::Context primary(int ordinal) {
-    static std::atomic<cuda::Context> contexts[kMaxDevices];
-    const cuda::Device device = device_handle(ordinal);
-    cuda::Context context = contexts[ordinal].load(std::memory_order_acquire);
-    if (context == nullptr) {
-      driver().check(driver().DevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain",
-                     "making a context on CUDA device " + std::to_string(ordinal));
-      contexts[ordinal].store(context, std::memory_order_release);
-    }
-    return context;
-  }
-
   bool pushed_ = false;
 };
 
@@ -131,27 +143,38 @@ std::string text(const Grid& grid) {
 struct Loaded {
   cuda::KernelHandle handle;
   cuda::TensorMaps tensor_maps;
+  std::atomic<uint64_t> ready_devices{0};
 };
 
+// Returns what is kept of a kernel that is ready for a device, else nullptr.
+Loaded* ready(const Kernel& kernel, int device) {
+  auto* loaded = static_cast<Loaded*>(kernel.loaded.load(std::memory_order_acquire));
+  if (loaded == nullptr || static_cast<unsigned>(device) >= kMaxDevices) return nullptr;
+  return (loaded->ready_devices.load(std::memory_order_acquire) >> device & 1) != 0 ? loaded : nullptr;
+}
+
+Loaded* load_image(const Kernel& kernel, const std::string& doing) {
+  cuda::TensorMaps tensor_maps(kernel.tensor_maps);
+  cuda::KernelHandle handle = nullptr;
+  const auto image = decode(*static_cast<const Base64Image*>(kernel.image));
+  cuda::Library library = nullptr;  // never unloaded: kernels may still run when the process ends
+  driver().check(driver().LibraryLoadData(&library, image.get(), nullptr, nullptr, 0, nullptr, nullptr, 0), "cuLibraryLoadData",
+                 doing);
+  driver().check(driver().LibraryGetKernel(&handle, library, kernel.entry), "cuLibraryGetKernel", doing);
+  return new Loaded{handle, std::move(tensor_maps)};
+}
+
 void load(Kernel& kernel, int device) {
-  const uint64_t bit = uint64_t{1} << (device & 63);
-  if ((kernel.ready_devices.load(std::memory_order_acquire) & bit) != 0) return;
+  if (ready(kernel, device) != nullptr) return;
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
-  if ((kernel.ready_devices.load(std::memory_order_relaxed) & bit) != 0) return;
+  if (ready(kernel, device) != nullptr) return;
   const std::string doing = std::string("loading ") + kernel.name + " for " + kernel.target;
   const ContextScope context(device);
   auto* loaded = static_cast<Loaded*>(kernel.loaded.load(std::memory_order_relaxed));
   if (loaded == nullptr) {
-    cuda::TensorMaps tensor_maps(kernel.tensor_maps);
-    cuda::KernelHandle handle = nullptr;
-    const auto image = decode(*static_cast<const Base64Image*>(kernel.image));
-    cuda::Library library = nullptr;  // never unloaded: kernels may still run when the process ends
-    driver().check(driver().LibraryLoadData(&library, image.get(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-                   "cuLibraryLoadData", doing);
-    driver().check(driver().LibraryGetKernel(&handle, library, kernel.entry), "cuLibraryGetKernel", doing);
-    loaded = new Loaded{handle, std::move(tensor_maps)};
-    kernel.loaded.store(loaded, std::memory_order_relaxed);
+    loaded = load_image(kernel, doing);
+    kernel.loaded.store(loaded, std::memory_order_release);
   }
   if (kernel.shared_memory > kPlainSharedMemory) {
     const int limit = attribute(cuda::kMaxSharedMemoryPerBlockOptin, device);
@@ -164,52 +187,110 @@ void load(Kernel& kernel, int device) {
                                                loaded->handle, device_handle(device)),
                    "cuKernelSetAttribute", doing);
   }
-  kernel.ready_devices.fetch_or(bit, std::memory_order_release);
+  cuda::Function function = nullptr;  // a library's code reaches a context when it is first asked for: now, not in a capture
+  driver().check(driver().KernelGetFunction(&function, loaded->handle), "cuKernelGetFunction", doing);
+  loaded->ready_devices.fetch_or(uint64_t{1} << device, std::memory_order_release);
+}
+
+// Loads a kernel for a launch. Throws Error where the stream is capturing a graph, into which loading cannot go.
+Loaded* load_for(Kernel& kernel, int device, void* stream) {
+  {
+    const ContextScope context(device);
+    int status = 0;
+    const cuda::Result result = driver().StreamIsCapturing(stream, &status);
+    constexpr cuda::Result kCaptureImplicit = 906;  // another stream captures, and this is the one that waits for all
+    if (status != 0 || result == kCaptureImplicit) {
+      throw Error(
+          std::string(kernel.name) + " is not loaded on CUDA device " + std::to_string(device) +
+          ", and nothing can be loaded while a graph is captured\n  to fix: call it once before the capture, or warmup");
+    }
+    driver().check(result, "cuStreamIsCapturing", std::string("loading ") + kernel.name);
+  }
+  load(kernel, device);
+  return ready(kernel, device);
+}
+
+// The attributes of a kernel's launches.
+class Attributes {
+ public:
+  Attributes(const Kernel& kernel, int device) {
+    if (kernel.num_ctas > 1) {
+      unsigned* cluster = add(cuda::kClusterDimension).cluster;
+      cluster[0] = static_cast<unsigned>(kernel.num_ctas);
+      cluster[1] = cluster[2] = 1;
+    }
+    if (kernel.launch_pdl && compute_capability(device) >= kFirstWithDependentLaunch) {
+      add(cuda::kProgrammaticStreamSerialization).flag = 1;
+    }
+    if (kernel.launch_cooperative_grid) add(cuda::kCooperative).flag = 1;
+  }
+  cuda::LaunchAttribute* data() { return rows_; }
+  unsigned count() const { return count_; }
+
+ private:
+  decltype(cuda::LaunchAttribute::value)& add(int id) {
+    cuda::LaunchAttribute& row = rows_[count_++];
+    row.id = id;
+    return row.value;
+  }
+
+  cuda::LaunchAttribute rows_[3];
+  unsigned count_ = 0;
+};
+
+// The parameters of a launch with tensor maps behind them. Nothing of it lies on the heap.
+class WithTensorMaps {
+ public:
+  WithTensorMaps(const Kernel& kernel, const cuda::TensorMaps& maps, void* const* params, void* stream) {
+    const size_t count = maps.parameter_count();
+    if (maps.size() > kMost || count > kMostParameters) throw Error(std::string(kernel.name) + " has too many parameters");
+    maps.encode(kernel.name, params, stream, maps_);
+    for (size_t i = 0; i < count; ++i) params_[i] = params[i];
+    for (size_t i = 0; i < maps.size(); ++i) params_[count + i] = &maps_[i];
+  }
+  void** data() { return params_; }
+
+ private:
+  static constexpr size_t kMost = 16;  // 4 KiB of parameters hold 32
+  static constexpr size_t kMostParameters = 512;
+  cuda::TensorMap maps_[kMost];
+  void* params_[kMost + kMostParameters];
+};
+
+[[noreturn]] __attribute__((noinline)) void launch_failed(cuda::Result result, const Kernel& kernel, const Grid& grid) {
+  driver().check(result, "cuLaunchKernelEx",
+                 std::string("launching ") + kernel.name + " (" + kernel.target + ") with grid " + text(grid) + ", " +
+                     std::to_string(kernel.num_warps * kThreadsPerWarp) + " threads, " + std::to_string(kernel.shared_memory) +
+                     " bytes of shared memory");
+  throw Error("not reached");
 }
 
 void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
-  if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.x > kMaxGridX || grid.y > kMaxGridYZ || grid.z > kMaxGridYZ) {
-    throw Error(std::string(kernel.name) + ": grid " + text(grid) + " is outside (2^31 - 1, 65535, 65535)");
+  if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.x > kMaxGridX / kernel.num_ctas || grid.y > kMaxGridYZ ||
+      grid.z > kMaxGridYZ) {
+    throw Error(std::string(kernel.name) + ": grid " + text(grid) + " is outside (2^31 - 1, 65535, 65535)" +
+                (kernel.num_ctas > 1 ? ", of which x counts " + std::to_string(kernel.num_ctas) + " blocks a program" : ""));
   }
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  load(kernel, device);
-  cuda::LaunchAttribute attributes[2] = {};
-  unsigned attribute_count = 0;
-  if (kernel.num_ctas > 1) {
-    cuda::LaunchAttribute& cluster = attributes[attribute_count++];
-    cluster.id = cuda::kClusterDimension;
-    cluster.value.cluster[0] = static_cast<unsigned>(kernel.num_ctas);
-    cluster.value.cluster[1] = cluster.value.cluster[2] = 1;
-  }
-  if (kernel.launch_pdl && compute_capability(device) >= kFirstWithDependentLaunch) {
-    cuda::LaunchAttribute& early = attributes[attribute_count++];
-    early.id = cuda::kProgrammaticStreamSerialization;
-    early.value.flag = 1;
-  }
+  Loaded* loaded = ready(kernel, device);
+  if (loaded == nullptr) loaded = load_for(kernel, device, stream);
+  Attributes attributes(kernel, device);
   const cuda::LaunchConfig config = {
       {static_cast<unsigned>(grid.x * kernel.num_ctas), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)},
       {static_cast<unsigned>(kernel.num_warps * kThreadsPerWarp), 1, 1},
       static_cast<unsigned>(kernel.shared_memory),
       stream,
-      attributes,
-      attribute_count};
+      attributes.data(),
+      attributes.count()};
   const ContextScope context(device);
-  const auto& loaded = *static_cast<const Loaded*>(kernel.loaded.load(std::memory_order_relaxed));
-  std::vector<cuda::TensorMap> maps(loaded.tensor_maps.size());
-  std::vector<void*> with_maps;
-  if (!maps.empty()) {
-    loaded.tensor_maps.encode(kernel.name, params, stream, maps.data());
-    with_maps.assign(params, params + loaded.tensor_maps.parameter_count());
-    for (cuda::TensorMap& map : maps) with_maps.push_back(&map);
+  cuda::Result result = 0;
+  if (loaded->tensor_maps.size() == 0) {
+    result = driver().LaunchKernelEx(&config, loaded->handle, const_cast<void**>(params), nullptr);
+  } else {
+    WithTensorMaps all(kernel, loaded->tensor_maps, params, stream);
+    result = driver().LaunchKernelEx(&config, loaded->handle, all.data(), nullptr);
   }
-  const cuda::Result result =
-      driver().LaunchKernelEx(&config, loaded.handle, maps.empty() ? const_cast<void**>(params) : with_maps.data(), nullptr);
-  if (result != 0) {
-    driver().check(result, "cuLaunchKernelEx",
-                   std::string("launching ") + kernel.name + " (" + kernel.target + ") with grid " + text(grid) + ", " +
-                       std::to_string(kernel.num_warps * kThreadsPerWarp) + " threads, " +
-                       std::to_string(kernel.shared_memory) + " bytes of shared memory");
-  }
+  if (result != 0) launch_failed(result, kernel, grid);
 }
 
 }  // namespace

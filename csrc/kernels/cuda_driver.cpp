@@ -2,16 +2,19 @@
 #include "kernels/cuda_driver.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <cstdlib>
 #include <mutex>
 
 namespace kernelpack::cuda {
+
+std::atomic<DriverState> driver_state{DriverState::closed};
+Driver driver_table;
+
 namespace {
 
 std::mutex mutex;
-Driver table;
-std::atomic<bool> is_open{false};
 
 void* find(void* library, const char* name) {
   void* symbol = dlsym(library, name);
@@ -26,7 +29,13 @@ void bind(Function& member, void* library, const char* name) {
   member = reinterpret_cast<Function>(find(library, name));
 }
 
+void forget_driver() {
+  DriverState open = DriverState::open;
+  driver_state.compare_exchange_strong(open, DriverState::of_parent);
+}
+
 void open() {
+  Driver& table = driver_table;
   const char* chosen = std::getenv("KERNELPACK_LIBCUDA");
   const char* path = chosen != nullptr && *chosen != '\0' ? chosen : "libcuda.so.1";
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -40,13 +49,16 @@ void open() {
   bind(table.DeviceGet, library, "cuDeviceGet");
   bind(table.DeviceGetAttribute, library, "cuDeviceGetAttribute");
   bind(table.DevicePrimaryCtxRetain, library, "cuDevicePrimaryCtxRetain");
+  bind(table.DevicePrimaryCtxGetState, library, "cuDevicePrimaryCtxGetState");
   bind(table.CtxGetCurrent, library, "cuCtxGetCurrent");
   bind(table.CtxGetDevice, library, "cuCtxGetDevice");
   bind(table.CtxPushCurrent, library, "cuCtxPushCurrent_v2");
   bind(table.CtxPopCurrent, library, "cuCtxPopCurrent_v2");
   bind(table.LibraryLoadData, library, "cuLibraryLoadData");
   bind(table.LibraryGetKernel, library, "cuLibraryGetKernel");
+  bind(table.KernelGetFunction, library, "cuKernelGetFunction");
   bind(table.KernelSetAttribute, library, "cuKernelSetAttribute");
+  bind(table.StreamIsCapturing, library, "cuStreamIsCapturing");
   bind(table.MemAlloc, library, "cuMemAlloc_v2");
   bind(table.MemsetD8Async, library, "cuMemsetD8Async");
   bind(table.TensorMapEncodeTiled, library, "cuTensorMapEncodeTiled");
@@ -64,6 +76,12 @@ const char* cure(Result result) {
     case 209:
     case 222:
       return "the library holds no code for this GPU: build it with the GPU's own --target";
+    case 720:
+      return "all programs of a cooperative launch run at once: give a grid that the GPU holds, or smaller blocks";
+    case 900:
+    case 901:
+    case 906:
+      return "what is loaded before a graph is captured needs nothing during the capture: call warmup first";
     case 700:
     case 715:
     case 716:
@@ -87,15 +105,22 @@ void Driver::check(Result result, const char* function, const std::string& doing
   throw Error(message);
 }
 
-const Driver& driver() {
-  if (!is_open.load(std::memory_order_acquire)) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (!is_open.load(std::memory_order_relaxed)) {
-      open();
-      is_open.store(true, std::memory_order_release);
-    }
+const Driver& open_driver() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const DriverState state = driver_state.load(std::memory_order_acquire);
+  if (state == DriverState::of_parent) {
+    throw Error(
+        "this process was forked from one that uses CUDA, whose driver does not work in it\n  to fix: start processes by "
+        "spawn, "
+        "e.g. torch.multiprocessing.set_start_method(\"spawn\"), or fork before the first launch");
   }
-  return table;
+  if (state == DriverState::closed) {
+    open();
+    static const int registered = pthread_atfork(nullptr, nullptr, forget_driver);
+    static_cast<void>(registered);
+    driver_state.store(DriverState::open, std::memory_order_release);
+  }
+  return driver_table;
 }
 
 }  // namespace kernelpack::cuda

@@ -1,6 +1,7 @@
 // The part of the CUDA driver API that the launcher uses, found in libcuda.so.1 at run time: nothing links to CUDA.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,9 +15,11 @@ using Device = int;  // CUdevice
 struct ContextOpaque;
 struct LibraryOpaque;
 struct KernelOpaque;
+struct FunctionOpaque;
 using Context = ContextOpaque*;
 using Library = LibraryOpaque*;
 using KernelHandle = KernelOpaque*;
+using Function = FunctionOpaque*;
 
 // CUlaunchAttribute and CUlaunchConfig of cuda.h.
 struct LaunchAttribute {
@@ -42,6 +45,7 @@ constexpr int kComputeCapabilityMajor = 75;
 constexpr int kComputeCapabilityMinor = 76;
 constexpr int kMaxSharedMemoryPerBlockOptin = 97;
 constexpr int kMaxDynamicSharedSizeBytes = 8;
+constexpr int kCooperative = 2;
 constexpr int kClusterDimension = 4;
 constexpr int kProgrammaticStreamSerialization = 6;
 
@@ -53,6 +57,7 @@ struct Driver {
   Result (*DeviceGet)(Device* device, int ordinal);
   Result (*DeviceGetAttribute)(int* value, int attribute, Device device);
   Result (*DevicePrimaryCtxRetain)(Context* context, Device device);
+  Result (*DevicePrimaryCtxGetState)(Device device, unsigned* flags, int* active);
   Result (*CtxGetCurrent)(Context* context);
   Result (*CtxGetDevice)(Device* device);
   Result (*CtxPushCurrent)(Context context);
@@ -60,7 +65,9 @@ struct Driver {
   Result (*LibraryLoadData)(Library* library, const void* code, void* jit_options, void** jit_values, unsigned jit_count,
                             void* options, void** values, unsigned count);
   Result (*LibraryGetKernel)(KernelHandle* kernel, Library library, const char* name);
+  Result (*KernelGetFunction)(Function* function, KernelHandle kernel);
   Result (*KernelSetAttribute)(int attribute, int value, KernelHandle kernel, Device device);
+  Result (*StreamIsCapturing)(void* stream, int* status);
   Result (*MemAlloc)(uint64_t* address, size_t bytes);
   Result (*MemsetD8Async)(uint64_t address, unsigned char value, size_t bytes, void* stream);
   Result (*TensorMapEncodeTiled)(void* map, int element, uint32_t rank, void* address, const uint64_t* sizes,
@@ -72,7 +79,15 @@ struct Driver {
   void check(Result result, const char* function, const std::string& doing) const;
 };
 
-// Returns the driver, opened and initialised on the first call. Throws Error, each time anew, where there is none.
-const Driver& driver();
+enum class DriverState { closed, open, of_parent };
+extern std::atomic<DriverState> driver_state;
+extern Driver driver_table;
+const Driver& open_driver();
+
+// Returns the driver, opened and initialised on the first call. Throws Error, each time anew, where there is none, and in
+// processes that were forked from one that had opened it.
+inline const Driver& driver() {
+  return driver_state.load(std::memory_order_acquire) == DriverState::open ? driver_table : open_driver();
+}
 
 }  // namespace kernelpack::cuda

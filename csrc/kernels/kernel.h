@@ -44,10 +44,10 @@ struct Kernel {
   const char* tensor_maps = nullptr;
   // Whether it may start while the launch before it on the stream still runs: it waits by itself for what that leaves.
   bool launch_pdl = false;
+  // Whether all its programs run at once, so that they may wait for each other.
+  bool launch_cooperative_grid = false;
   // What a launcher keeps here; nullptr until the kernel is loaded.
   std::atomic<void*> loaded{nullptr};
-  // The devices it is ready for, as bits.
-  std::atomic<uint64_t> ready_devices{0};
 };
 
 // A backend's loader and launcher. `params[i]` points to the value of run-time parameter i in its natural C type.

@@ -25,7 +25,8 @@ class Options:
 
     A backend refuses by name what it cannot honour and ignores what has no meaning for it. `threads_per_warp` is the target's
     own; it can be stated, not chosen. With `launch_pdl` (programmatic dependent launch) a kernel may start before the launch
-    ahead of it has ended, and waits for what that leaves by tl.extra.cuda.gdc_wait.
+    ahead of it has ended, and waits for what that leaves by tl.extra.cuda.gdc_wait. With `launch_cooperative_grid` all programs
+    run at once, so that they may wait for each other; a grid that the GPU cannot hold is refused.
     """
 
     num_warps: int = 4
@@ -36,6 +37,7 @@ class Options:
     debug: bool = False
     threads_per_warp: int | None = None
     launch_pdl: bool = False
+    launch_cooperative_grid: bool = False
 
 
 @dataclass(frozen=True, order=True)

@@ -139,8 +139,13 @@ class JITFunction(Launchable):
         launcher = importlib.import_module("kernelpack.runtime.launcher")  # late: compiling offline launches nothing
         return launcher.Launcher(self)
 
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return self._launcher.bind(grid)  # type: ignore[no-any-return]
+
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        return self._launcher.launch(grid, args, kwargs, warmup)
+        if warmup:
+            return self._launcher.launch(grid, args, kwargs, warmup)
+        return self._launcher.bind(grid)(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise CompilationError(

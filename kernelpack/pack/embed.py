@@ -20,8 +20,9 @@ def kernel_row(pack: KernelPack, image: str) -> str:
     program_ns = float(figures.get("program_ns", 0))
     lines = launcher_text(pack.tensor_maps, pack.parameters).splitlines()
     tensor_maps = ",\n     " + "\n     ".join(f'"{line}\\n"' for line in lines) if lines else ""
-    if pack.options.launch_pdl:
-        tensor_maps = f"{tensor_maps or ', nullptr'}, true"
+    if pack.options.launch_pdl or pack.options.launch_cooperative_grid:
+        flags = [pack.options.launch_pdl, pack.options.launch_cooperative_grid]
+        tensor_maps = f"{tensor_maps or ', nullptr'}, {', '.join(str(flag).lower() for flag in flags)}"
     return (
         f'    {{"{pack.variant}", "{pack.entry}", "{pack.target}", {image},\n'
         f"     {numbers[0]}, {numbers[1]}, {numbers[2]}, {program_ns!r}{tensor_maps}}},"

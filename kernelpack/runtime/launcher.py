@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
 from kernelpack import knobs
-from kernelpack.backends.base import Backend, Options, backends
+from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, Backend, Options, backends
 from kernelpack.compiler import CompiledKernel, compile_ttir, optimise_ttir
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
@@ -17,7 +17,7 @@ from kernelpack.frontend.dependencies import Binding, bindings_of
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.language.values import constexpr
 from kernelpack.runtime.kernel_cache import KernelCache
-from kernelpack.runtime.specialization import Specialization, Specializer
+from kernelpack.runtime.specialization import Specialization, Specializer, Trait
 from kernelpack.target import Target
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
@@ -35,8 +35,16 @@ _MAX_GRID = (2**31 - 1, 65535, 65535)
 _NO_DEFAULT = object()
 
 
+HOOKS: list[Any] = []
+"""While it is not empty, every launch goes through Python: who wants to see launches adds something."""
+
+
 class Launcher:
-    """Launches one kernel. Options (`num_warps`, ...) go by keyword; the device is that of the first tensor."""
+    """Launches one kernel. Options (`num_warps`, ...) go by keyword; the device is that of the first tensor.
+
+    `bind(grid)` is `kernel[grid]`: C++ finds what earlier calls compiled (csrc/python/jit_launcher.cpp), and asks `prepare` for
+    what is new. Calls with arguments that C++ does not know (tuples, descriptors, ...) come to `launch` each time.
+    """
 
     def __init__(self, fn: JITFunction) -> None:
         self.fn = fn
@@ -47,6 +55,46 @@ class Launcher:
         self._lock = threading.Lock()
         self._bindings: list[Binding] = []
 
+    @functools.cached_property
+    def native(self) -> Any:
+        """The C++ side; None where it is not built."""
+        try:
+            from kernelpack import _C
+        except ImportError:
+            return None
+        return _C.JitLauncher(
+            python=self,
+            names=self.fn.arg_names,
+            defaults=self._defaults,
+            no_default=_NO_DEFAULT,
+            constexprs=[param.is_constexpr for param in self.fn.params],
+            options=_OPTION_NAMES,
+            tests=_tests(),
+            hooks=HOOKS,
+        )
+
+    @functools.cached_property
+    def bind(self) -> Callable[[Any], Callable[..., Any]]:
+        """Returns what launches over a grid."""
+        if self.native is None:
+            return lambda grid: lambda *args, **kwargs: self.launch(grid, args, kwargs)
+        bind: Callable[[Any], Callable[..., Any]] = self.native.binder()
+        return bind
+
+    def prepare(self, values: Sequence[Any], options: Mapping[str, Any]) -> tuple[Loaded, Any, list[int]]:
+        """Returns the kernel for a value of each parameter, its C++ object (None: only Python launches it), and the positions
+        of the arguments that are its run-time parameters."""
+        arguments = [value.value if type(value) is constexpr else value for value in values]
+        loaded, traits, _ = self._find(arguments, tuple(sorted(options.items())))
+        return loaded, getattr(loaded, "native", None), [place for place, (kind, *_) in enumerate(traits) if kind is not None]
+
+    def forget(self) -> None:
+        """Drops what was compiled: a helper or a constant was replaced, and means something else."""
+        self._loaded.clear()
+        self._bindings = []
+        if self.native is not None:
+            self.native.clear()
+
     def launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], warmup: bool = False) -> Loaded:
         """Launches over a grid, unless `warmup`, and returns what was launched.
 
@@ -54,15 +102,26 @@ class Launcher:
         arguments that do not fit.
         """
         arguments, options = self._bind(args, kwargs)
+        for look_up, name, value in self._bindings:
+            if look_up(name) is not value:
+                self.forget()
+                break
+        loaded, _, values = self._find(arguments, options)
+        if not warmup:
+            extents = self._grid(grid, arguments, options)
+            if 0 not in extents:
+                loaded.launch(extents, values)
+        return loaded
+
+    def _find(
+        self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
+    ) -> tuple[Loaded, tuple[Trait, ...], list[Any]]:
+        """Returns the kernel for a call, what it was chosen by, and the run-time arguments."""
         backend, target = self._device(arguments)
         specializer = self._specializers.get(backend.name)
         if specializer is None:
             specializer = self._specializers.setdefault(backend.name, Specializer(self.fn, backend))
         traits, values = specializer.traits(arguments)
-        for look_up, name, value in self._bindings:
-            if look_up(name) is not value:
-                self._loaded.clear()  # a helper or a constant was replaced: what was compiled means something else
-                break
         key = (traits, target, options)
         try:
             loaded = self._loaded.get(key)
@@ -73,11 +132,7 @@ class Launcher:
             ) from None
         if loaded is None:
             loaded = self._load(key, specializer.specialization(traits), backend)
-        if not warmup:
-            extents = self._grid(grid, arguments, options)
-            if 0 not in extents:
-                loaded.launch(extents, values)
-        return loaded
+        return loaded, traits, values
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], tuple[tuple[str, Any], ...]]:
         """Returns a value for each parameter, and the options that the call gives."""
@@ -126,6 +181,8 @@ class Launcher:
             if key not in self._loaded:
                 options = Options(**{name: value for name, value in given if value is not None})
                 self._bindings = bindings_of(self.fn)
+                if self.native is not None:
+                    self.native.watch(self._bindings)
                 cache = KernelCache(self.fn, special, target, options)
                 kernel = cache.load()
                 if kernel is None:
@@ -148,6 +205,15 @@ class Launcher:
 
 
 @functools.cache
+def _tests() -> list[tuple[str, int, Callable[[int], bool]]]:
+    """Returns what backends may assume of integers and addresses: which kind of test it is, its value, and the test."""
+    kinds = {EQUAL_TO: "equal", DIVISIBLE_BY: "divisible"}
+    properties = [prop for backend in backends().values() for prop in backend.properties() if not prop.test.of_reach]
+    rows = {(kinds.get(prop.test, prop), prop.value): prop for prop in properties}
+    return [(kinds.get(prop.test, "other"), prop.value, prop.holds) for prop in rows.values()]
+
+
+@functools.cache
 def _native(kind: str, forced: str) -> tuple[Backend, Target] | None:
     """Returns the backend for a kind of device, and what it compiles for here. `forced` is a knob that decides this."""
     for backend in backends().values():
@@ -158,5 +224,5 @@ def _native(kind: str, forced: str) -> tuple[Backend, Target] | None:
 
 def compile_kernel(fn: JITFunction, special: Specialization, target: Target, options: Options) -> CompiledKernel:
     """Compiles a kernel for a specialization."""
-    module = ast_to_ttir(fn, dict(special.signature), dict(special.constexprs), special.facts)
+    module = ast_to_ttir(fn, dict(special.signature), dict(special.constexprs), special.facts, debug=options.debug)
     return compile_ttir(optimise_ttir(module), target, options, special.facts)

@@ -30,7 +30,7 @@ class LoadedKernel:
             ) from None
         self.kernel = kernel
         figures = kernel.metadata
-        self._native = _C.LoadedKernel(
+        self.native = _C.LoadedKernel(
             backend=kernel.target.backend,
             name=kernel.entry,
             entry=kernel.entry,
@@ -44,6 +44,7 @@ class LoadedKernel:
             program_ns=float(figures.get("program_ns", 0)),
             tensor_maps=launcher_text(figures.get("tensor_maps", ()), kernel.parameters),
             launch_pdl=kernel.options.launch_pdl,
+            launch_cooperative_grid=kernel.options.launch_cooperative_grid,
         )
 
     @property
@@ -64,7 +65,7 @@ class LoadedKernel:
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         """Runs every program of a grid; `values` are the run-time arguments in order, tensors or numbers."""
         device, stream = self.place(values)
-        self._native.launch(device, stream, grid, values)
+        self.native.launch(device, stream, grid, values)
 
     def place(self, values: Sequence[Any]) -> tuple[int, int]:
         """Returns the device's number and the stream to launch on; 0, 0 for the CPU."""

@@ -4,30 +4,64 @@ from __future__ import annotations
 
 import fcntl
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from kernelpack.backends.base import Fact, Options, Parameter, backend_of
+from kernelpack.opgen.c_entries import c_files
+from kernelpack.opgen.emit import LibraryPlan, fill
+from kernelpack.pack.embed import base64_kernels
+from kernelpack.pack.format import KernelPack
+from kernelpack.target import Target
 
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
 
 
+def fake_library() -> dict[str, str]:
+    """Returns what a build writes for C programs, for a kernel whose image only the fake driver loads."""
+    target = Target.parse("cuda:sm_90a")
+    backend = backend_of(target)
+    pack = KernelPack(
+        "k", "k", target, "cubin", "fake_k", (Parameter("x", "!tt.ptr<f32>"), Parameter("n", "i32")), {}, Options(),
+        (Fact("x", "tt.divisibility", 16),), {"num_warps": 4}, {}, b"image",
+    )  # fmt: skip
+    plan = LibraryPlan("fake", "0", "kernelpack build", (), (backend,), {"cuda": (target,)}, {pack.entry: pack})
+    head = fill(
+        "kernels.h.in", version="0", namespace="fake", includes='#include "cuda.h"', arrays="extern kernelpack::Kernel cuda[];"
+    )
+    rows = f'#include "kernels.h"\n{base64_kernels("fake", "cuda", [pack])}'
+    return {**c_files(plan), "kernels.h": head, "kernels_cuda.cpp": rows}
+
+
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The folder with the test program and two drivers, made once for all processes of a parallel run."""
+    """The folder with the test program, under two sanitizers, and two drivers, made once for all processes of a parallel run."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "csrc"
     folder.mkdir(exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "kernels_test").is_file():
-            flags = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
+        if not (folder / "done").is_file():
+            for name, text in fake_library().items():
+                (folder / name).write_text(text)
+            flags = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}", f"-I{CSRC / 'kernels'}", "-I."]
             mock = str(HERE / "mock_cuda.cpp")
-            for command in (
+            sources = [str(HERE / "kernels_test.cpp"), "kernels_c.cpp", "kernels_cuda.cpp"]
+            sources += map(str, sorted((CSRC / "kernels").glob("*.cpp")))
+            sanitized = ["-g1", "-fno-sanitize-recover=all", *sources, "-ldl", "-lpthread"]
+            commands = [
                 [*flags, "-shared", "-fPIC", mock, "-o", "mock.so"],
                 [*flags, "-shared", "-fPIC", "-DMOCK_OLD", mock, "-o", "old.so"],
-                [*flags, "-fsanitize=undefined", "-fno-sanitize-recover=all", str(HERE / "kernels_test.cpp"),
-                 *map(str, sorted((CSRC / "kernels").glob("*.cpp"))), "-o", "kernels_test", "-ldl", "-lpthread"],
-            ):  # fmt: skip
-                subprocess.run(command, cwd=folder, check=True)
+                [*flags, "-fsanitize=address,undefined", *sanitized, "-o", "kernels_test"],
+                [*flags, "-fsanitize=thread", *sanitized, "-o", "threads_test"],
+            ]
+            with ThreadPoolExecutor(2) as pool:
+                for done in pool.map(
+                    lambda command: subprocess.run(command, cwd=folder, capture_output=True, text=True), commands
+                ):
+                    assert done.returncode == 0, done.stderr
+            (folder / "done").touch()
     return folder

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "fake_kernels.h"
 #include "kernels/base64.h"
 #include "kernels/cpu.h"
 #include "kernels/cuda.h"
@@ -373,9 +375,11 @@ void cuda_empty_tensors_read_as_padding() {
     int n = 0;
     void* params[] = {&address, &n};
     cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, params);
-    const uint64_t first[14] = {9 | 2 << 8 | 2 << 16, 0x7000, 1, 1, 0, 0, 0, 16, 0, 0, 0, 32, 128, 0};
+    const uint64_t zeros = last_map(0)[1];
+    const uint64_t first[14] = {9 | 2 << 8 | 2 << 16, zeros, 1, 1, 0, 0, 0, 16, 0, 0, 0, 32, 128, 0};
     EXPECT(std::memcmp(last_map(0), first, sizeof(first)) == 0);
-    EXPECT(last_map(1)[1] == 0x7040 && last_fill() == 0xFF);
+    EXPECT(zeros != 0 && *reinterpret_cast<const int*>(zeros) == 0);
+    EXPECT(last_map(1)[1] == zeros + 64 && *reinterpret_cast<const int*>(zeros + 64) == -1 && last_fill() == 0xFF);
   }
   EXPECT(mock_count("cuMemAlloc") == 1 && mock_count("cuMemsetD8Async") == 4);
 }
@@ -412,7 +416,7 @@ void cuda_driver_refuses_a_tensor_map() {
   int n = 8;
   void* params[] = {&address, &n};
   expect_error(
-      "cuTensorMapEncodeTiled failed with an unknown CUresult (1, no description) while describing a tensor of sizes [8, 64], "
+      "cuTensorMapEncodeTiled failed with an unknown CUresult (77, no description) while describing a tensor of sizes [8, 64], "
       "strides [128] bytes, in blocks of [128, 32] for k",
       [&] { cuda_launcher.launch(kernel, 0, nullptr, {2, 1, 1}, params); });
 }
@@ -466,6 +470,182 @@ void cuda_driver_that_is_missing() {
   }
 }
 
+// What the driver answers from now on, `function=result`, "" for its own answers.
+void mock_fail(const std::string& what) {
+  reinterpret_cast<void (*)(const char*)>(mock_symbol("mock_fail"))(what.c_str());
+}
+
+void cuda_every_error_of_every_function_is_told_and_survived() {
+  // what is asked once a process, once a kernel and device, and at each launch
+  const char* const functions[] = {"cuInit",
+                                   "cuDeviceGet",
+                                   "cuDevicePrimaryCtxRetain",
+                                   "cuCtxGetCurrent",
+                                   "cuCtxPushCurrent",
+                                   "cuStreamIsCapturing",
+                                   "cuLibraryLoadData",
+                                   "cuLibraryGetKernel",
+                                   "cuKernelSetAttribute",
+                                   "cuKernelGetFunction",
+                                   "cuDeviceGetAttribute",
+                                   "cuTensorMapEncodeTiled",
+                                   "cuMemAlloc",
+                                   "cuMemsetD8Async",
+                                   "cuLaunchKernelEx"};
+  const auto result_at = reinterpret_cast<int (*)(int)>(mock_symbol("mock_result"));
+  const auto name_of = reinterpret_cast<int (*)(int, const char**)>(mock_symbol("cuGetErrorName"));
+  uint64_t address = 0;
+  int n = 0;  // an empty tensor, whose map needs memory of its own
+  void* params[] = {&address, &n};
+  for (const std::string function : functions) {
+    for (int i = 0; result_at(i) != 0; ++i) {
+      const int result = result_at(i);
+      const char* name = nullptr;
+      name_of(result, &name);
+      const bool once = function == "cuInit" || function == "cuDevicePrimaryCtxRetain" || function == "cuMemAlloc";
+      if (once && i > 0) continue;                                       // they have succeeded, and are not asked again
+      if (function == "cuStreamIsCapturing" && result == 906) continue;  // which is how it says that another stream captures
+      const int device = function == "cuDevicePrimaryCtxRetain" ? 1 : function == "cuMemAlloc" ? 2 : 0;
+      Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 100 * 1024, 0, kMaps};
+      mock_fail(function + "=" + std::to_string(result));
+      expect_error(function + " failed with " + name + " (" + std::to_string(result) + ", ",
+                   [&] { cuda_launcher.launch(kernel, device, nullptr, {2, 1, 1}, params); });
+      mock_fail("");
+      const int before = mock_count("cuLaunchKernelEx");
+      cuda_launcher.launch(kernel, device, nullptr, {2, 1, 1}, params);  // nothing is left behind
+      EXPECT(mock_count("cuLaunchKernelEx") == before + 1);
+    }
+  }
+}
+
+void cuda_launches_ask_the_driver_for_the_context_alone() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0, nullptr, true};
+  reinterpret_cast<int (*)(void*)>(mock_symbol("cuCtxSetCurrent"))(nullptr);
+  cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr);
+  void* primary = nullptr;
+  reinterpret_cast<int (*)(void**, int)>(mock_symbol("cuDevicePrimaryCtxRetain"))(&primary, 0);
+  reinterpret_cast<int (*)(void*)>(mock_symbol("cuCtxSetCurrent"))(primary);
+  const auto total = [] {
+    int all = 0;
+    for (const char* function :
+         {"cuDeviceGet", "cuDeviceGetAttribute", "cuCtxGetDevice", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuStreamIsCapturing",
+          "cuLibraryLoadData", "cuKernelGetFunction", "cuDevicePrimaryCtxGetState"}) {
+      all += mock_count(function);
+    }
+    return all;
+  };
+  const int before = total(), contexts = mock_count("cuCtxGetCurrent");
+  for (int i = 0; i < 10; ++i) cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr);
+  EXPECT(total() == before);
+  EXPECT(mock_count("cuCtxGetCurrent") == contexts + 10);
+}
+
+void cuda_a_hosts_own_context_is_used() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0};
+  void* own = reinterpret_cast<void* (*)()>(mock_symbol("mock_own_context"))();  // of device 2
+  reinterpret_cast<int (*)(void*)>(mock_symbol("cuCtxSetCurrent"))(own);
+  for (int i = 0; i < 3; ++i) cuda_launcher.launch(kernel, 2, nullptr, {1, 1, 1}, nullptr);
+  EXPECT(mock_count("cuDevicePrimaryCtxRetain") == 0 && mock_count("cuCtxPushCurrent") == 0);
+  cuda_launcher.launch(kernel, 1, nullptr, {1, 1, 1}, nullptr);  // another device: its primary context, for the call
+  EXPECT(mock_count("cuDevicePrimaryCtxRetain") == 1);
+  EXPECT(mock_count("cuCtxPushCurrent") == mock_count("cuCtxPopCurrent"));
+  void* after = nullptr;
+  reinterpret_cast<int (*)(void**)>(mock_symbol("cuCtxGetCurrent"))(&after);
+  EXPECT(after == own);
+}
+
+void cuda_nothing_is_loaded_during_a_capture() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0};
+  const auto capture = reinterpret_cast<void (*)(int)>(mock_symbol("mock_capture"));
+  cuda_launcher.describe(0);
+  capture(1);
+  const std::string said =
+      "k is not loaded on CUDA device 0, and nothing can be loaded while a graph is captured\n  to fix: call it once before";
+  expect_error(said, [&] { cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr); });
+  EXPECT(mock_count("cuLibraryLoadData") == 0);
+  capture(0);
+  mock_fail("cuStreamIsCapturing=906");  // the legacy stream, while another one captures
+  expect_error(said, [&] { cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr); });
+  mock_fail("");
+  cuda_launcher.load(kernel, 0);
+  capture(1);
+  cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr);
+  EXPECT(mock_count("cuLaunchKernelEx") == 1);
+}
+
+void cuda_attributes_of_launches() {
+  const auto attribute = reinterpret_cast<const int* (*)(int)>(mock_symbol("mock_last_attribute"));
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 2, 0, 0, nullptr, true, true};
+  cuda_launcher.launch(kernel, 0, nullptr, {3, 1, 1}, nullptr);
+  EXPECT(mock_last_launch()[7] == 3);
+  EXPECT(attribute(0)[0] == 4 && attribute(0)[1] == 2);  // a cluster of two blocks
+  EXPECT(attribute(1)[0] == 6 && attribute(1)[1] == 1);  // programmatic dependent launch
+  EXPECT(attribute(2)[0] == 2 && attribute(2)[1] == 1);  // cooperative
+  mock_fail("cuLaunchKernelEx=720");
+  expect_error("all programs of a cooperative launch run at once",
+               [&] { cuda_launcher.launch(kernel, 0, nullptr, {3, 1, 1}, nullptr); });
+  expect_error("of which x counts 2 blocks a program",
+               [&] { cuda_launcher.launch(kernel, 0, nullptr, {int64_t{1} << 30, 1, 1}, nullptr); });
+}
+
+void cuda_a_forked_process_is_told() {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0};
+  const pid_t early = fork();  // before the driver is opened: the child opens its own
+  if (early == 0) {
+    cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr);
+    std::_Exit(0);
+  }
+  int status = 0;
+  EXPECT(waitpid(early, &status, 0) == early && status == 0);
+  cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < 2; ++i) {
+      expect_error("this process was forked from one that uses CUDA",
+                   [&] { cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr); });
+    }
+    std::_Exit(0);
+  }
+  EXPECT(waitpid(child, &status, 0) == child && status == 0);
+  cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr);
+}
+
+// -- the C entry points that builds generate, for a kernel called k of a library called fake ------------------------------
+
+void c_entries_load_once_however_many_threads_call_first() {
+  std::vector<std::thread> callers;
+  std::atomic<int> waiting{8};
+  std::atomic<int> failures{0};
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      --waiting;
+      while (waiting > 0) std::this_thread::yield();
+      alignas(16) float x = 0;
+      for (int launch = 0; launch < 10; ++launch) failures += fake_launch_k(0, nullptr, 1, 1, 1, &x, 32);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT(failures == 0);
+  EXPECT(mock_count("cuInit") == 1 && mock_count("cuLibraryLoadData") == 1 && mock_count("cuKernelGetFunction") == 1);
+  EXPECT(mock_count("cuLaunchKernelEx") == 80);
+}
+
+void c_entries_give_errors_as_text_of_their_thread() {
+  alignas(16) float x = 0;
+  mock_fail("cuLibraryLoadData=2");
+  EXPECT(fake_launch_k(0, nullptr, 1, 1, 1, &x, 32) == 1);
+  const std::string said = fake_kernels_error();
+  EXPECT(said.find("cuLibraryLoadData failed with CUDA_ERROR_OUT_OF_MEMORY (2, out of memory) while loading k") == 0);
+  EXPECT(said.find("to fix: free GPU memory") != std::string::npos);
+  std::thread([] { EXPECT(std::string(fake_kernels_error()).empty()); }).join();
+  mock_fail("");
+  EXPECT(fake_launch_k(0, nullptr, 1, 1, 1, &x, 32) == 0);
+  EXPECT(fake_launch_k(0, nullptr, 1, 65536, 1, &x, 32) == 1);
+  EXPECT(fake_launch_k(0, nullptr, 0, 1, 1, &x, 32) == 0);                               // an empty grid
+  EXPECT(fake_launch_k(0, nullptr, 1, 1, 1, reinterpret_cast<char*>(&x) + 4, 32) == 1);  // the code assumes alignment
+  EXPECT(mock_count("cuLaunchKernelEx") == 1);
+}
+
 #define TEST(name) {#name, name}
 const std::map<std::string, void (*)()> kTests = {
     TEST(every_program_runs_once),
@@ -490,6 +670,14 @@ const std::map<std::string, void (*)()> kTests = {
     TEST(cuda_driver_refuses_a_tensor_map),
     TEST(cuda_targets_fit_the_device),
     TEST(cuda_errors_name_result_and_cure),
+    TEST(cuda_every_error_of_every_function_is_told_and_survived),
+    TEST(cuda_launches_ask_the_driver_for_the_context_alone),
+    TEST(cuda_a_hosts_own_context_is_used),
+    TEST(cuda_nothing_is_loaded_during_a_capture),
+    TEST(cuda_attributes_of_launches),
+    TEST(cuda_a_forked_process_is_told),
+    TEST(c_entries_load_once_however_many_threads_call_first),
+    TEST(c_entries_give_errors_as_text_of_their_thread),
     TEST(cuda_driver_that_finds_no_gpu),
     TEST(cuda_driver_that_is_too_old),
     TEST(cuda_driver_that_is_missing),

@@ -1,0 +1,501 @@
+// What a call is compiled for is decided by Python (runtime/specialization.py), once for each key: two calls with equal keys
+// share a compilation, and what is not seen here (tuples, descriptors, other objects with addresses, hooks) is left to Python
+// each time.
+#include "python/jit_launcher.h"
+
+#include <pybind11/stl.h>
+#include <structmember.h>
+
+#include <cstring>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "python/loaded_kernel.h"
+#include "python/tensors.h"
+
+namespace py = pybind11;
+
+namespace kernelpack {
+namespace {
+
+constexpr Py_ssize_t kMaxParameters = 256;
+constexpr size_t kMaxOptions = 16;
+
+// What a backend may assume of an integer or an address, as far as it is decided here. `holds` is asked where it is not.
+struct Test {
+  enum class Kind { equal, divisible, other } kind;
+  int64_t value;
+  py::object holds;
+};
+
+// What words of a key say of arguments that have no number there.
+enum Tag : uint64_t { kNone = 1, kBool, kFloat, kInt32, kInt64, kTensor, kConstant };
+
+uint64_t mix(uint64_t hash, uint64_t word) {
+  const __uint128_t product = static_cast<__uint128_t>(hash ^ word) * 0x9E3779B97F4A7C15u;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+// A key in the making, on the stack: words, and the constants that some of them are hashes of.
+struct Key {
+  uint64_t words[kMaxParameters + 2 * kMaxOptions + 1];
+  PyObject* constants[kMaxParameters + 2 * kMaxOptions];  // borrowed
+  size_t word_count = 0;
+  size_t constant_count = 0;
+
+  void add(uint64_t word) { words[word_count++] = word; }
+  // Returns false for a value without a hash; the Python error is cleared.
+  bool add_constant(PyObject* value) {
+    const Py_hash_t hash = PyObject_Hash(value);
+    if (hash == -1 && PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      return false;
+    }
+    add(mix(mix(kConstant, reinterpret_cast<uint64_t>(Py_TYPE(value))), static_cast<uint64_t>(hash)));
+    constants[constant_count++] = value;
+    return true;
+  }
+  uint64_t hash() const {
+    uint64_t hash = word_count;
+    for (size_t i = 0; i < word_count; ++i) hash = mix(hash, words[i]);
+    return hash;
+  }
+};
+
+// A kernel that was launched, and the calls that it is for.
+struct Entry {
+  std::vector<uint64_t> words;
+  std::vector<py::object> constants;
+  py::object loaded;               // what calls return
+  LoadedKernel* kernel;            // of `loaded`; nullptr: such calls are Python's
+  std::vector<uint16_t> run_time;  // which arguments are its parameters
+};
+
+bool same_constant(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyFloat_CheckExact(a)) {  // 0.0 == -0.0, and NaN is not itself
+    const double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+    return std::memcmp(&x, &y, sizeof(x)) == 0;
+  }
+  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) PyErr_Clear();
+  return equal == 1;
+}
+
+bool matches(const Entry& entry, const Key& key) {
+  if (entry.words.size() != key.word_count || entry.constants.size() != key.constant_count) return false;
+  if (std::memcmp(entry.words.data(), key.words, key.word_count * sizeof(uint64_t)) != 0) return false;
+  for (size_t i = 0; i < key.constant_count; ++i) {
+    if (!same_constant(entry.constants[i].ptr(), key.constants[i])) return false;
+  }
+  return true;
+}
+
+// A name that a kernel reads from outside, and what it stood for when the kernel was compiled.
+struct Binding {
+  py::object dictionary;  // where it is looked up, or
+  py::object look_up;     // the function that does
+  py::object name;
+  py::object value;
+};
+
+// The launches of one kernel.
+class JitLauncher {
+ public:
+  JitLauncher(py::object python, const py::sequence& names, const py::sequence& defaults, py::object no_default,
+              const std::vector<bool>& constexprs, const py::object& options, const py::sequence& tests, py::list hooks)
+      : python_(std::move(python)), no_default_(std::move(no_default)), option_names_(options), hooks_(std::move(hooks)) {
+    for (const py::handle& name : names) names_.push_back(interned(name));
+    for (const py::handle& value : defaults) defaults_.push_back(py::reinterpret_borrow<py::object>(value));
+    for (bool is_constexpr : constexprs) is_constexpr_.push_back(is_constexpr);
+    for (const py::handle& row : tests) {
+      const auto [kind, value, holds] = row.cast<std::tuple<std::string, int64_t, py::object>>();
+      tests_.push_back({kind == "equal"       ? Test::Kind::equal
+                        : kind == "divisible" ? Test::Kind::divisible
+                                              : Test::Kind::other,
+                        value, holds});
+    }
+    if (names_.size() > static_cast<size_t>(kMaxParameters)) is_python_ = true;
+  }
+
+  // Forgets all kernels: what they were compiled from has changed.
+  void clear() { entries_.clear(); }
+
+  // Remembers what the functions of a kernel read from outside: (look_up, name, value) of each.
+  void watch(const py::sequence& bindings) {
+    bindings_.clear();
+    for (const py::handle& row : bindings) {
+      const auto parts = row.cast<py::tuple>();
+      Binding binding{py::object(), parts[0], parts[1], parts[2]};
+      if (PyCFunction_CheckExact(binding.look_up.ptr())) {  // the method `get` of a dictionary
+        PyObject* self = PyCFunction_GET_SELF(binding.look_up.ptr());
+        if (self != nullptr && PyDict_CheckExact(self)) binding.dictionary = py::reinterpret_borrow<py::object>(self);
+      }
+      bindings_.push_back(std::move(binding));
+    }
+  }
+
+  // Launches as `kernel[grid](*args, **kwargs)`; `names` are those of the last arguments. Returns a new reference.
+  PyObject* launch(PyObject* grid, PyObject* const* args, size_t positional, PyObject* names) {
+    Call call;
+    Entry* entry = is_python_ || PyList_GET_SIZE(hooks_.ptr()) != 0 ? nullptr : find(call, args, positional, names);
+    if (entry == nullptr || entry->kernel == nullptr || call.is_mixed) return in_python(grid, args, positional, names);
+    // what follows may run other Python code, which may clear the entries
+    py::object result = entry->loaded;
+    LoadedKernel& kernel = *entry->kernel;
+    Argument arguments[kMaxParameters];
+    const size_t count = entry->run_time.size();
+    for (size_t i = 0; i < count; ++i) arguments[i] = call.arguments[entry->run_time[i]];
+    Grid extents;
+    if (!read_grid(grid, call, extents)) return in_python(grid, args, positional, names);
+    if (extents.x != 0 && extents.y != 0 && extents.z != 0) {
+      void* stream = nullptr;
+      if (call.device_type != kOnCpu && !current_stream(*call.exchange, call.device_type, call.device, &stream)) {
+        return in_python(grid, args, positional, names);
+      }
+      kernel.launch(call.device_type == kOnCpu ? 0 : call.device, stream, extents, arguments);
+    }
+    return result.release().ptr();
+  }
+
+  // Returns the compiled kernel of a call without launching it, or None where Python has to look.
+  py::object find_loaded(const py::args& args, const py::kwargs& kwargs) {
+    std::vector<PyObject*> all(args.size());
+    for (size_t i = 0; i < args.size(); ++i) all[i] = PyTuple_GET_ITEM(args.ptr(), i);
+    py::list names;
+    for (const auto& [name, value] : kwargs) {
+      names.append(name);
+      all.push_back(value.ptr());
+    }
+    Call call;
+    Entry* entry = find(call, all.data(), args.size(), py::tuple(names).ptr());
+    return entry == nullptr ? py::none() : entry->loaded;
+  }
+
+ private:
+  // One call: its arguments by parameter, and what they are.
+  struct Call {
+    PyObject* values[kMaxParameters];  // borrowed
+    Argument arguments[kMaxParameters];
+    std::pair<PyObject*, PyObject*> options[kMaxOptions];  // borrowed
+    size_t option_count = 0;
+    Key key;
+    const TensorExchange* exchange = nullptr;
+    int32_t device_type = kOnCpu;
+    int32_t device = 0;
+    bool is_mixed = false;  // tensors lie on several devices
+  };
+
+  static py::object interned(const py::handle& name) {
+    PyObject* text = name.inc_ref().ptr();
+    PyUnicode_InternInPlace(&text);
+    return py::reinterpret_steal<py::object>(text);
+  }
+
+  // Returns the kernel of a call, compiled by now; nullptr where Python has to look at it.
+  Entry* find(Call& call, PyObject* const* args, size_t positional, PyObject* names) {
+    if (!bind(call, args, positional, names) || !make_key(call)) return nullptr;
+    if (!bindings_hold()) {
+      python_.attr("forget")();
+      entries_.clear();
+    }
+    const uint64_t hash = call.key.hash();
+    const auto [first, last] = entries_.equal_range(hash);
+    for (auto it = first; it != last; ++it) {
+      if (matches(it->second, call.key)) return &it->second;
+    }
+    return compile(call, hash);
+  }
+
+  bool bind(Call& call, PyObject* const* args, size_t positional, PyObject* names) {
+    const size_t count = names_.size();
+    if (positional > count) return false;
+    for (size_t i = 0; i < positional; ++i) call.values[i] = args[i];
+    for (size_t i = positional; i < count; ++i) call.values[i] = nullptr;
+    const size_t named = names == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(names));
+    for (size_t i = 0; i < named; ++i) {
+      PyObject* name = PyTuple_GET_ITEM(names, i);
+      const size_t place = place_of(name, positional);
+      if (place < count) {
+        if (call.values[place] != nullptr) return false;
+        call.values[place] = args[positional + i];
+      } else if (call.option_count < kMaxOptions && PySet_Contains(option_names_.ptr(), name) == 1) {
+        call.options[call.option_count++] = {name, args[positional + i]};
+      } else {
+        PyErr_Clear();
+        return false;  // Python says what is wrong
+      }
+    }
+    for (size_t i = positional; i < count; ++i) {
+      if (call.values[i] != nullptr) continue;
+      call.values[i] = defaults_[i].ptr();
+      if (call.values[i] == no_default_.ptr()) return false;
+    }
+    return true;
+  }
+
+  // Returns the parameter of a name from `first` on, or the number of parameters.
+  size_t place_of(PyObject* name, size_t first) const {
+    const size_t count = names_.size();
+    for (size_t i = first; i < count; ++i) {  // names in calls are interned, nearly always
+      if (names_[i].ptr() == name) return i;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (PyUnicode_Compare(names_[i].ptr(), name) == 0) return i;
+    }
+    return count;
+  }
+
+  bool make_key(Call& call) {
+    const size_t count = names_.size();
+    for (size_t i = 0; i < count; ++i) {
+      PyObject* value = call.values[i];
+      if (is_constexpr_[i] ? !call.key.add_constant(value) : !add_run_time(call, value, call.arguments[i])) return false;
+    }
+    call.key.add(static_cast<uint64_t>(call.device_type));
+    for (size_t i = 0; i < call.option_count; ++i) {
+      if (!call.key.add_constant(call.options[i].first) || !call.key.add_constant(call.options[i].second)) return false;
+    }
+    return true;
+  }
+
+  bool add_run_time(Call& call, PyObject* value, Argument& argument) {
+    PyTypeObject* type = Py_TYPE(value);
+    if (type == &PyLong_Type) return add_integer(call, value, argument);
+    if (type == &PyFloat_Type) {
+      argument.form = Argument::Form::number;
+      argument.number = PyFloat_AS_DOUBLE(value);
+      call.key.add(kFloat);
+      return true;
+    }
+    if (type == &PyBool_Type) {
+      argument.form = Argument::Form::integer;
+      argument.integer = value == Py_True ? 1 : 0;
+      call.key.add(kBool);
+      return true;
+    }
+    if (value == Py_None) {
+      call.key.add(kNone);
+      return true;
+    }
+    const TensorExchange* exchange = tensor_exchange(type);
+    TensorView view;
+    if (exchange == nullptr || !read(*exchange, value, view)) return false;
+    if (call.exchange == nullptr) {
+      call.exchange = exchange;
+      call.device_type = view.device_type;
+      call.device = view.device;
+    } else if (view.device_type != call.device_type || view.device != call.device) {
+      call.is_mixed = true;
+    }
+    argument.form = Argument::Form::pointer;
+    argument.pointer = view.data;
+    uint64_t bits = 0;
+    if (!holding(reinterpret_cast<int64_t>(view.data), bits)) return false;
+    call.key.add(kTensor | bits << 8 | static_cast<uint64_t>(view.dtype) << 32);
+    return true;
+  }
+
+  bool add_integer(Call& call, PyObject* value, Argument& argument) {
+    int overflow = 0;
+    const int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow != 0) return false;
+    argument.form = Argument::Form::integer;
+    argument.integer = number;
+    uint64_t bits = 0;
+    if (!holding(number, bits)) return false;
+    call.key.add((number == static_cast<int32_t>(number) ? kInt32 : kInt64) | bits << 8);
+    return true;
+  }
+
+  // Writes which tests hold for a number, as bits. More than a kernel asks of an argument do no harm: Python shares
+  // compilations.
+  bool holding(int64_t number, uint64_t& bits) const {
+    for (const Test& test : tests_) {
+      bool holds = false;
+      if (test.kind == Test::Kind::divisible) {
+        holds = (test.value & (test.value - 1)) == 0 ? (number & (test.value - 1)) == 0 : number % test.value == 0;
+      } else if (test.kind == Test::Kind::equal) {
+        holds = number == test.value;
+      } else {
+        holds = test.holds(number).cast<bool>();
+      }
+      bits = bits << 1 | static_cast<uint64_t>(holds);
+    }
+    return tests_.size() <= 24;
+  }
+
+  bool bindings_hold() const {
+    for (const Binding& binding : bindings_) {
+      if (binding.dictionary.ptr() != nullptr) {
+        PyObject* found = PyDict_GetItemWithError(binding.dictionary.ptr(), binding.name.ptr());
+        if (found == nullptr) PyErr_Clear();
+        if ((found == nullptr ? Py_None : found) != binding.value.ptr()) return false;
+      } else if (binding.look_up(binding.name).ptr() != binding.value.ptr()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Has Python compile for a call of a new kind. Throws what it raises.
+  Entry* compile(const Call& call, uint64_t hash) {
+    py::list values;
+    for (size_t i = 0; i < names_.size(); ++i) values.append(py::handle(call.values[i]));
+    py::dict options;
+    for (size_t i = 0; i < call.option_count; ++i)
+      options[py::handle(call.options[i].first)] = py::handle(call.options[i].second);
+    const auto [loaded, native, run_time] =
+        python_.attr("prepare")(values, options).cast<std::tuple<py::object, py::object, std::vector<uint16_t>>>();
+    Entry entry;
+    entry.words.assign(call.key.words, call.key.words + call.key.word_count);
+    for (size_t i = 0; i < call.key.constant_count; ++i) {
+      entry.constants.push_back(py::reinterpret_borrow<py::object>(call.key.constants[i]));
+    }
+    entry.loaded = loaded;
+    entry.kernel = native.is_none() ? nullptr : native.cast<LoadedKernel*>();
+    entry.run_time = run_time;
+    if (entry.kernel != nullptr && entry.kernel->parameter_count() != run_time.size()) entry.kernel = nullptr;
+    for (uint16_t number : run_time) {
+      if (number >= names_.size()) entry.kernel = nullptr;
+    }
+    if (entry.kernel != nullptr && entry.kernel->is_cpu() != (call.device_type == kOnCpu)) entry.kernel = nullptr;
+    return &entries_.emplace(hash, std::move(entry))->second;
+  }
+
+  // Reads a grid, of a function too. Returns false for one that Python has to refuse.
+  bool read_grid(PyObject* grid, const Call& call, Grid& extents) const {
+    py::object chosen = py::reinterpret_borrow<py::object>(grid);
+    if (!PyTuple_CheckExact(grid) && !PyList_CheckExact(grid) && !PyLong_CheckExact(grid)) {
+      if (PyCallable_Check(grid) == 0) return false;
+      py::dict meta;
+      for (size_t i = 0; i < names_.size(); ++i) PyDict_SetItem(meta.ptr(), names_[i].ptr(), call.values[i]);
+      for (size_t i = 0; i < call.option_count; ++i) PyDict_SetItem(meta.ptr(), call.options[i].first, call.options[i].second);
+      chosen = py::reinterpret_steal<py::object>(PyObject_CallOneArg(grid, meta.ptr()));
+      if (!chosen) throw py::error_already_set();
+    }
+    if (PyLong_CheckExact(chosen.ptr())) return read_extent(chosen.ptr(), kMaxX, extents.x);
+    if (!PyTuple_CheckExact(chosen.ptr()) && !PyList_CheckExact(chosen.ptr())) return false;
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(chosen.ptr());
+    PyObject** items = PySequence_Fast_ITEMS(chosen.ptr());
+    if (count < 1 || count > 3) return false;
+    return read_extent(items[0], kMaxX, extents.x) && (count < 2 || read_extent(items[1], kMaxYZ, extents.y)) &&
+           (count < 3 || read_extent(items[2], kMaxYZ, extents.z));
+  }
+
+  static bool read_extent(PyObject* value, int64_t most, int64_t& extent) {
+    if (!PyLong_CheckExact(value)) return false;
+    int overflow = 0;
+    extent = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return overflow == 0 && extent >= 0 && extent <= most;
+  }
+
+  PyObject* in_python(PyObject* grid, PyObject* const* args, size_t positional, PyObject* names) const {
+    py::tuple given(positional);
+    for (size_t i = 0; i < positional; ++i) given[i] = py::reinterpret_borrow<py::object>(args[i]);
+    py::dict named;
+    for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_GET_SIZE(names); ++i) {
+      named[py::handle(PyTuple_GET_ITEM(names, i))] = py::handle(args[positional + static_cast<size_t>(i)]);
+    }
+    return python_.attr("launch")(py::handle(grid), given, named).release().ptr();
+  }
+
+  static constexpr int64_t kMaxX = INT32_MAX;
+  static constexpr int64_t kMaxYZ = 65535;
+
+  py::object python_;
+  py::object no_default_;
+  py::object option_names_;
+  py::list hooks_;
+  std::vector<py::object> names_, defaults_;
+  std::vector<char> is_constexpr_;
+  std::vector<Test> tests_;
+  std::vector<Binding> bindings_;
+  std::unordered_multimap<uint64_t, Entry> entries_;
+  bool is_python_ = false;
+};
+
+// `kernel[grid]`: calls launch. A type of its own, since calls of pybind11's functions pack arguments into tuples.
+struct Bound {
+  PyObject_HEAD vectorcallfunc call;
+  PyObject* owner;  // a capsule, which keeps the launcher alive
+  JitLauncher* launcher;
+  PyObject* grid;
+};
+
+constexpr const char* kCapsule = "kernelpack.JitLauncher";
+
+PyObject* call_bound(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
+  auto& bound = *reinterpret_cast<Bound*>(self);
+  try {
+    return bound.launcher->launch(bound.grid, args, static_cast<size_t>(PyVectorcall_NARGS(count)), names);
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const Error& error) {
+    py::set_error(py::module_::import("kernelpack.errors").attr("LaunchError"), error.what());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+void delete_bound(PyObject* self) {
+  auto& bound = *reinterpret_cast<Bound*>(self);
+  PyTypeObject* type = Py_TYPE(self);
+  Py_DECREF(bound.owner);
+  Py_DECREF(bound.grid);
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+
+PyTypeObject* bound_type() {
+  static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Bound, call), READONLY, nullptr},
+                                  {nullptr, 0, 0, 0, nullptr}};
+  static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(delete_bound)},
+                                {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                                {Py_tp_members, members},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"kernelpack._C.Bound", sizeof(Bound), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return type;
+}
+
+PyObject* bind_grid(PyObject* capsule, PyObject* grid) {
+  static PyTypeObject* const type = bound_type();
+  Bound* bound = PyObject_New(Bound, type);
+  if (bound == nullptr) return nullptr;
+  bound->call = call_bound;
+  bound->owner = Py_NewRef(capsule);
+  bound->launcher = static_cast<JitLauncher*>(PyCapsule_GetPointer(capsule, kCapsule));
+  bound->grid = Py_NewRef(grid);
+  return reinterpret_cast<PyObject*>(bound);
+}
+
+// Returns the function of a launcher from a grid to what launches over it.
+py::object binder(const py::object& self) {
+  static PyMethodDef method = {"bind", bind_grid, METH_O, "Returns what launches over a grid, as kernel[grid] does."};
+  const auto release = [](PyObject* capsule) { Py_XDECREF(static_cast<PyObject*>(PyCapsule_GetContext(capsule))); };
+  auto capsule = py::reinterpret_steal<py::object>(PyCapsule_New(self.cast<JitLauncher*>(), kCapsule, release));
+  PyCapsule_SetContext(capsule.ptr(), Py_NewRef(self.ptr()));
+  return py::reinterpret_steal<py::object>(PyCFunction_New(&method, capsule.ptr()));
+}
+
+}  // namespace
+
+void add_jit_launcher(py::module_& module) {
+  py::class_<JitLauncher>(module, "JitLauncher")
+      .def(py::init<py::object, const py::sequence&, const py::sequence&, py::object, const std::vector<bool>&,
+                    const py::object&, const py::sequence&, py::list>(),
+           py::arg("python"), py::arg("names"), py::arg("defaults"), py::arg("no_default"), py::arg("constexprs"),
+           py::arg("options"), py::arg("tests"), py::arg("hooks"))
+      .def("clear", &JitLauncher::clear)
+      .def("watch", &JitLauncher::watch, py::arg("bindings"))
+      .def("find", &JitLauncher::find_loaded)
+      .def("binder", &binder);
+}
+
+}  // namespace kernelpack

@@ -1,0 +1,60 @@
+// A compiled kernel that this process can launch from Python.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/kernel.h"
+
+namespace kernelpack {
+
+// The value of a run-time argument.
+struct Argument {
+  enum class Form : uint8_t { integer, number, pointer };
+  Form form;
+  union {
+    int64_t integer;
+    double number;
+    void* pointer;
+  };
+};
+
+class LoadedKernel {
+ public:
+  // `image` is a CPU kernel's address, or the base64 of a GPU's image. Throws Error for a parameter type that Python cannot
+  // pass.
+  LoadedKernel(const std::string& backend, std::string name, std::string entry, std::string target,
+               const std::variant<uintptr_t, std::string>& image, size_t image_size, const std::vector<std::string>& types,
+               int num_warps, int num_ctas, int64_t shared_memory, double program_ns, std::string tensor_maps, bool launch_pdl,
+               bool launch_cooperative_grid);
+
+  bool is_cpu() const { return is_cpu_; }
+  const std::string& name() const { return name_; }
+  size_t parameter_count() const { return kinds_.size(); }
+  // Makes the kernel ready for a device, before its first launch. Throws Error.
+  void load(int device) { launcher_.load(*kernel_, device); }
+  // Launches on a device; `stream` is a CUstream, and unused on the CPU, where torch's threads share the programs. `arguments`
+  // has one for each parameter. Gives up the GIL meanwhile. Throws Error.
+  void launch(int device, void* stream, const Grid& grid, const Argument* arguments);
+
+ private:
+  // How a run-time parameter lies in memory.
+  enum class Kind : uint8_t { pointer, i1, i8, i16, i32, i64, f16, bf16, f32, f64 };
+  static Kind kind_of(const std::string& type);
+  void write(size_t parameter, const Argument& argument, void* slot) const;
+
+  const Launcher& launcher_;
+  bool is_cpu_;
+  std::string name_, entry_, target_, tensor_maps_, text_;
+  const char* chunk_ = nullptr;
+  Base64Image base64_{};
+  std::vector<Kind> kinds_;
+  std::unique_ptr<Kernel> kernel_;
+};
+
+}  // namespace kernelpack
