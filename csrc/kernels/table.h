@@ -1,4 +1,5 @@
-// Dispatch tables: which variants a launch can choose from, and the choice.
+// Dispatch tables: which variants a launch can choose from, and the choice. It takes as long among four variants as among four
+// hundred: what a call is like becomes indices, and the indices one row.
 #pragma once
 
 #include "kernels/kernel.h"
@@ -8,23 +9,59 @@ namespace kernelpack {
 // A variant of a launch's kernel.
 struct Variant {
   Kernel* kernel;
-  uint64_t facts;             // what the code assumes, as bits of the launch's facts
   const uint8_t* parameters;  // which slots of the launch it takes, in order
   int32_t parameter_count;
   const int64_t* meta;  // the constexprs that the grid asks for
 };
 
-// The variants of one target. Those of point p are [first[p], first[p + 1]), the one that assumes most first.
-struct TargetVariants {
-  const uint16_t* first;
-  const Variant* variants;
+// A point of a launch's space: a dtype for each tensor, a value for each constexpr. Its variants differ in what they assume of
+// the call. Bit i stands for the launch's assumption i; where several hold, the first is the best.
+struct Point {
+  uint64_t assumptions;  // those that there are variants for
+  uint32_t first;        // the row of the first one's variant; the others' follow
+};
 
-  // Returns the first variant of a point whose facts all hold, or nullptr.
-  const Variant* find(int point, uint64_t facts) const {
-    for (uint16_t row = first[point]; row < first[point + 1]; ++row) {
-      if ((variants[row].facts & ~facts) == 0) return &variants[row];
-    }
-    return nullptr;
+// The variants of one target.
+struct TargetVariants {
+  const Point* points;
+  const Variant* variants;
+  int variant_count;
+
+  // Returns the best variant of a point, given which of the launch's assumptions hold, or nullptr.
+  const Variant* find(int point, uint64_t held) const {
+    const Point& at = points[point];
+    const uint64_t fitting = at.assumptions & held;
+    if (fitting == 0) return nullptr;
+    const uint64_t before = (fitting & -fitting) - 1;
+    return &variants[at.first + __builtin_popcountll(at.assumptions & before)];
+  }
+};
+
+// Bit i is flag i.
+template <class... Flags>
+constexpr uint64_t bits(Flags... flags) {
+  uint64_t result = 0;
+  int place = 0;
+  ((result |= uint64_t{flags} << place++), ...);
+  return result;
+}
+
+// The values that were built of a constexpr. Each has a slot of its own: a perfect hash, whose displacements the build found.
+template <size_t value_count, size_t bucket_count, size_t slot_count>
+struct ValueAxis {
+  const char* name;
+  int64_t values[value_count];
+  uint64_t multiplier;
+  uint16_t displacements[bucket_count];
+  uint16_t slots[slot_count];
+
+  // Returns which of the values one is, or -1.
+  int place(int64_t value) const {
+    const uint64_t bits = static_cast<uint64_t>(value);
+    const uint64_t hash = (bits ^ bits >> 32) * multiplier;
+    const uint64_t bucket = hash >> 52 & (bucket_count - 1);
+    const uint16_t place = slots[(hash >> 32 ^ displacements[bucket]) & (slot_count - 1)];
+    return values[place] == value ? place : -1;
   }
 };
 

@@ -29,15 +29,23 @@ void* Backend::find_current_stream(int device) {
   return found(device);
 }
 
-void Call::dtype_not_built(const Tensor& x, std::initializer_list<DType> built) const {
-  int index = 0;
+void Call::dtype_not_built(const Tensor& x, const DTypeAxis& built, std::initializer_list<SameDType> same) const {
   std::string names;
-  for (DType dtype : built) {
-    if (names.find(name_of(dtype)) == std::string::npos || dtype == DType::none) {
-      names += (index ? std::string(", ") : std::string()) + name_of(dtype);
+  bool named[kDTypes] = {};
+  const auto add = [&](DType dtype) {
+    bool& known = named[static_cast<int>(dtype)];
+    if (!known) names += (names.empty() ? "" : ", ") + std::string(name_of(dtype));
+    known = true;
+  };
+  const auto add_place = [&](int place) {
+    for (int i = 0; i < kDTypes; ++i) {
+      if (built.place(static_cast<DType>(i)) == place) add(static_cast<DType>(i));
     }
-    ++index;
-  }
+    for (const SameDType& other : same) {
+      if (other.place == place) add(other.x.dtype());
+    }
+  };
+  for (int place = 0; place < kDTypes; ++place) add_place(place);
   if (!x.defined()) fail(x.name(), " is None, built are: ", names, "\n  to fix: pass a tensor");
   fail(x.name(), " has dtype ", x.dtype_name(), ", built are: ", names, "\n  to fix: convert it with ", x.name(),
        ".to(...), or add torch.", x.dtype_name(), " to variants[\"", x.name(), "\"] at ", op_.place, " and run: ", op_.build);
@@ -48,15 +56,14 @@ void Call::dtypes_differ(const Tensor& x, const Tensor& other) const {
        "\n  to fix: convert one of them with ", x.name(), ".to(...)");
 }
 
-int Call::value_axis(const char* kernel, const char* name, int64_t value, const int64_t* built, int count) const {
-  int nearest = 0;
+void Call::value_not_built(const char* kernel, const char* name, int64_t value, const int64_t* built, size_t count) const {
+  size_t nearest = 0;
   std::string names;
   const auto distance = [value](int64_t other) {
     return other > value ? static_cast<uint64_t>(other) - static_cast<uint64_t>(value)
                          : static_cast<uint64_t>(value) - static_cast<uint64_t>(other);
   };
-  for (int i = 0; i < count; ++i) {
-    if (built[i] == value) return i;
+  for (size_t i = 0; i < count; ++i) {
     if (distance(built[i]) < distance(built[nearest])) nearest = i;
     names += (i ? ", " : "") + std::to_string(built[i]);
   }
@@ -92,13 +99,8 @@ void Call::check_given_apart(Tensors tensors) const {
 
 void Call::check_apart(const Tensor& given, const Tensor& other) const {
   if (!given.defined() || !other.defined() || given.numel() == 0 || other.numel() == 0) return;
-  const auto bytes = [](const Tensor& x) {  // from the first element to the last; a view may skip some in between
-    int64_t last = 0;
-    for (int64_t i = 0; i < x.dim(); ++i) last += (x.size(i) - 1) * x.stride(i);
-    return (last + 1) * x.element_size();
-  };
   const uint64_t a = address(given), b = address(other);
-  if (a < b + bytes(other) && b < a + bytes(given)) {
+  if (a < b + reach(other) && b < a + reach(given)) {
     fail(given.name(), " lies in the memory of ", other.name(),
          ", which the op may still read when it writes\n  to fix: pass another tensor as ", given.name());
   }
@@ -145,14 +147,9 @@ Tensor Call::empty_strided(const char* name, int output, const Ints& shape, cons
   return made;
 }
 
-const Variant& Call::choose(const LaunchSite& site, int point, uint64_t facts) const {
-  const int target = backend_.target(op_, device_.index, site.products);
-  const Variant* found = site.variants[backend_index_][target].find(point, facts);
-  if (found == nullptr) {
-    fail("kernel ", site.kernel, " was not built for these arguments and ", backend_.targets[target],
-         "\n  to fix: widen variants at ", op_.place, " and run: ", op_.build);
-  }
-  return *found;
+void Call::variant_not_built(const LaunchSite& site, int target) const {
+  fail("kernel ", site.kernel, " was not built for these arguments and ", backend_.targets[target],
+       "\n  to fix: widen variants at ", op_.place, " and run: ", op_.build);
 }
 
 void Call::launch(const Variant& variant, const Grid& grid, void* slots) const {

@@ -59,8 +59,31 @@ struct Backend {
 struct LaunchSite {
   const char* kernel;
   bool products;  // it multiplies matrices
-  int point_count;
   const TargetVariants* const* variants;  // by backend, then target
+};
+
+// The dtypes that were built of a tensor argument, each with its place along the axis.
+class DTypeAxis {
+ public:
+  struct Entry {
+    DType dtype;
+    int8_t place;
+  };
+  constexpr DTypeAxis(std::initializer_list<Entry> built) {
+    for (int8_t& place : places_) place = -1;
+    for (const Entry& entry : built) places_[static_cast<int>(entry.dtype)] = entry.place;
+  }
+  // Returns which of them one is, or -1.
+  constexpr int place(DType dtype) const { return places_[static_cast<int>(dtype)]; }
+
+ private:
+  int8_t places_[kDTypes] = {};
+};
+
+// An entry of such an axis that stands for whatever dtype another argument has.
+struct SameDType {
+  const Tensor& x;
+  int place;
 };
 
 // An error that names its op already.
@@ -110,19 +133,23 @@ class Call {
   }
 
   // Returns which of the dtypes that were built a tensor has; DType::none stands for an absent one. Throws Error.
-  int dtype_axis(const Tensor& x, std::initializer_list<DType> built) const {
-    int index = 0;
-    for (DType dtype : built) {
-      if (dtype == x.dtype()) return index;
-      ++index;
+  int dtype_axis(const Tensor& x, const DTypeAxis& built, std::initializer_list<SameDType> same = {}) const {
+    if (built.place(x.dtype()) >= 0) return built.place(x.dtype());
+    for (const SameDType& other : same) {
+      if (other.x.dtype() == x.dtype()) return other.place;
     }
-    dtype_not_built(x, built);
+    dtype_not_built(x, built, same);
   }
   void check_same_dtype(const Tensor& x, const Tensor& other) const {
     if (!x.defined() || x.dtype() != other.dtype()) dtypes_differ(x, other);
   }
   // Returns which of the built values a constexpr has. Throws Error.
-  int value_axis(const char* kernel, const char* name, int64_t value, const int64_t* built, int count) const;
+  template <size_t count, size_t buckets, size_t slots>
+  int value_axis(const char* kernel, const ValueAxis<count, buckets, slots>& built, int64_t value) const {
+    const int place = built.place(value);
+    if (place < 0) value_not_built(kernel, built.name, value, built.values, count);
+    return place;
+  }
   // All tensors that are there must be on one device, which the call then runs on, and the given outputs must lie apart
   // from them and from each other: a kernel may read an argument after it has begun to write. Throws Error.
   void check_tensors(Tensors tensors) {
@@ -148,11 +175,19 @@ class Call {
 
   // -- launches
   int device_index() const { return device_.index; }
-  const Variant& choose(const LaunchSite& site, int point, uint64_t facts) const;
+  // Returns the variant for a point of the launch's space and the assumptions that hold. Throws Error.
+  const Variant& choose(const LaunchSite& site, int point, uint64_t held) const {
+    const int target = backend_.target(op_, device_.index, site.products);
+    const Variant* found = site.variants[backend_index_][target].find(point, held);
+    if (found == nullptr) variant_not_built(site, target);
+    return *found;
+  }
   void launch(const Variant& variant, const Grid& grid, void* slots) const;
 
  private:
-  [[noreturn]] void dtype_not_built(const Tensor& x, std::initializer_list<DType> built) const;
+  [[noreturn]] void dtype_not_built(const Tensor& x, const DTypeAxis& built, std::initializer_list<SameDType> same) const;
+  [[noreturn]] void value_not_built(const char* kernel, const char* name, int64_t value, const int64_t* built, size_t count) const;
+  [[noreturn]] void variant_not_built(const LaunchSite& site, int target) const;
   [[noreturn]] void dtypes_differ(const Tensor& x, const Tensor& other) const;
   void check_devices(Tensors tensors);
   void check_given_apart(Tensors tensors) const;
@@ -217,6 +252,13 @@ class Slots {
 // The address of a tensor's first element, as guards see it.
 inline uint64_t address(const Tensor& x) {
   return reinterpret_cast<uint64_t>(x.data());
+}
+
+// How many bytes a tensor covers, from its first element on.
+inline int64_t reach(const Tensor& x) {
+  int64_t last = 0;
+  for (int64_t i = 0; i < x.dim(); ++i) last += (x.size(i) - 1) * x.stride(i);
+  return x.numel() == 0 ? 0 : (last + 1) * x.element_size();
 }
 
 // None of host functions.

@@ -41,7 +41,7 @@ void OpConstructor::warmup(Backend& backend, int backend_index, int device) cons
   for (int i = 0; i < site_count_; ++i) {
     const int target = backend.target(info_, device, sites_[i]->products);
     const TargetVariants& variants = sites_[i]->variants[backend_index][target];
-    for (uint16_t row = 0; row < variants.first[sites_[i]->point_count]; ++row) {
+    for (int row = 0; row < variants.variant_count; ++row) {
       backend.launcher->load(*variants.variants[row].kernel, device);
     }
   }

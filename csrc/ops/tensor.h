@@ -34,6 +34,7 @@ enum class DType : int8_t {
   boolean,
   other,  // one that no kernel reads
 };
+constexpr int kDTypes = static_cast<int>(DType::other) + 1;
 
 const char* name_of(DType dtype);
 DType dtype_from_torch(int32_t code);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -88,11 +89,12 @@ Stage = Callable[[Any, Lowered], Any]
 class Test:
     """How a property is decided of a run-time argument: in Python, and by a C++ condition in which `{arg}` and `{value}` stand for
     what is compared. The number is an integer's value or a pointer's address; with `of_reach`, how many bytes lie from a
-    pointer to the end of its tensor."""
+    pointer to the end of its tensor. `implies(value, other)` says whether the test for `other` holds wherever that for `value` does."""
 
     guard: str
     holds: Callable[[int, int], bool]
     of_reach: bool = False
+    implies: Callable[[int, int], bool] = operator.eq
 
     def condition(self, argument: str, value: int) -> str:
         """Returns the guard for an argument, which is a C++ expression."""
@@ -102,9 +104,13 @@ class Test:
 EQUAL_TO = Test("{arg} == {value}", lambda number, value: number == value)
 """The argument is the value: it becomes a constant and is no parameter of the kernel any more. Only for numbers whose type the
 kernel leaves open."""
-DIVISIBLE_BY = Test("{arg} % {value} == 0", lambda number, value: number % value == 0)
+DIVISIBLE_BY = Test(
+    "{arg} % {value} == 0", lambda number, value: number % value == 0, implies=lambda value, other: value % other == 0
+)
 """The argument is a multiple of the value. `do_not_specialize_on_alignment` excludes it."""
-REACHES = Test("{arg} >> ({value} - 1) == 0", lambda number, value: number >> (value - 1) == 0, of_reach=True)
+REACHES = Test(
+    "{arg} >> ({value} - 1) == 0", lambda number, value: number >> (value - 1) == 0, of_reach=True, implies=operator.le
+)
 """Offsets of so many bits, in bytes, reach every element of the tensor that a pointer points to."""
 
 

@@ -14,7 +14,8 @@ from kernelpack.backends.base import CSRC, Backend, backend_of
 from kernelpack.errors import BuildError, PackError, SchemaError
 from kernelpack.opgen.c_entries import c_files
 from kernelpack.opgen.compile import ProgressCallback, compile_variants
-from kernelpack.opgen.emit import LibraryPlan, library_files
+from kernelpack.opgen.emit import library_files
+from kernelpack.opgen.library import LibraryPlan
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.package import package_files
 from kernelpack.opgen.sources import find_ops

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Callable
 
 from kernelpack.backends.base import Backend, Parameter
-from kernelpack.opgen.emit import LibraryPlan, fill
+from kernelpack.opgen.emit import fill
+from kernelpack.opgen.library import LibraryPlan
 from kernelpack.opgen.print_cpp import quoted
 from kernelpack.pack.format import KernelPack
 

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-from kernelpack.backends.base import Backend, Fact
-from kernelpack.opgen.print_cpp import CppPrinter, cpp_type, guard_texts, is_flag, quoted
+from kernelpack.opgen.dispatch_tables import DispatchTables
+from kernelpack.opgen.library import LibraryPlan
+from kernelpack.opgen.print_cpp import CppPrinter, cpp_type, quoted
 from kernelpack.opgen.schema import Argument, Schema
-from kernelpack.opgen.variants import KernelVariant, LaunchPlan, OpPlan
+from kernelpack.opgen.variants import OpPlan
 from kernelpack.pack.embed import base64_kernels, object_kernels
-from kernelpack.pack.format import KernelPack
-from kernelpack.target import Target
 
 _TEMPLATES = Path(__file__).parent / "templates"
-
-
-@dataclass(frozen=True)
-class LibraryPlan:
-    """Everything a library is printed from. `backends` are in the order of their first target."""
-
-    namespace: str
-    version: str
-    build_command: str
-    ops: tuple[OpPlan, ...]
-    backends: tuple[Backend, ...]
-    targets: Mapping[str, tuple[Target, ...]]
-    """By backend."""
-    packs: Mapping[str, KernelPack]
-    """By entry."""
-
-    def packs_of(self, backend: Backend) -> list[KernelPack]:
-        """Returns a backend's kernels in the order of its array."""
-        found = [pack for pack in self.packs.values() if pack.target.backend == backend.name]
-        return sorted(found, key=lambda pack: (self.targets[backend.name].index(pack.target), pack.variant))
 
 
 def fill(template: str, **values: object) -> str:
@@ -73,9 +51,8 @@ def library_files(library: LibraryPlan) -> dict[str, str]:
 def op_file(library: LibraryPlan, plan: OpPlan) -> str:
     """Returns the C++ of one op: tables, constructor, functor, boxed functions."""
     host, schema = plan.host, plan.host.schema
-    tables = _Tables(library, plan)
-    facts = {launch.launch.index: tables.facts_of(launch) for launch in plan.launches}
-    printer = CppPrinter(plan, facts)
+    tables = DispatchTables(library, plan)
+    printer = CppPrinter(plan, tables.assumptions, library.tests)
     name, out = class_name(schema.name), schema.out_variant()
     parameters = ["kp::Call& call"]
     parameters += [f"const {cpp_type(variable.type)}& {variable.name}" if variable.type.name in ("Tensor", "ints", "floats")
@@ -174,94 +151,6 @@ def _unpack(arguments: Sequence[Argument], names: Sequence[str]) -> str:
 
 def _view(argument: Argument, name: str) -> str:
     return f'kp::Tensor({name}, "{argument.name}")' if argument.is_tensor else name
-
-
-class _Tables:
-    """The dispatch tables of one op."""
-
-    def __init__(self, library: LibraryPlan, plan: OpPlan) -> None:
-        self.library = library
-        self.plan = plan
-        self.position = {
-            pack.entry: index for backend in library.backends for index, pack in enumerate(library.packs_of(backend))
-        }
-        self.tests = {prop.name: prop.test for backend in library.backends for prop in backend.properties()}
-
-    def recorded(self, variant: KernelVariant) -> tuple[Fact, ...]:
-        """Returns what guards a variant: what its pack says that its code assumes."""
-        return self.library.packs[variant.entry].facts
-
-    def facts_of(self, plan: LaunchPlan) -> list[tuple[Fact, str]]:
-        """Returns the facts of a launch, each with its C++ condition; the position is the bit."""
-        found: dict[Fact, None] = {}
-        for points in plan.points.values():
-            for rows in points:
-                for row in rows:
-                    found |= dict.fromkeys(self.recorded(row.variant))
-        facts = sorted(found)
-        assert len(facts) <= 64, f"{plan.launch.kernel_name} has {len(facts)} facts; a launch's facts fill 64 bits"
-        texts = guard_texts(plan, facts, self.tests, CppPrinter(self.plan, {}))
-        return list(zip(facts, texts, strict=True))
-
-    def text(self) -> str:
-        """Returns the tables of every launch."""
-        parts: list[str] = []
-        for plan in self.plan.launches:
-            index = plan.launch.index
-            parts.append(f"// Launch {index}: {plan.launch.kernel_name}, line {plan.launch.location.line}.")
-            if plan.axes:
-                order = ", ".join(f"{axis.name} ({axis.size})" for axis in plan.axes)
-                parts.append(f"// Axes: {order}; the last one fastest.")
-            parts += [
-                f"const int64_t kLaunch{index}_{axis.name}[] = {{{', '.join(str(int(value)) for value in axis.values)}}};"
-                for axis in plan.axes
-                if axis.value is not None and not is_flag(axis)
-            ]
-            parts += self.launch(plan)
-        sites = ", ".join(f"&kLaunch{plan.launch.index}" for plan in self.plan.launches)
-        return "\n".join([*parts, f"const kp::LaunchSite* const kSites[] = {{{sites}}};"])
-
-    def launch(self, plan: LaunchPlan) -> list[str]:
-        number = plan.launch.index
-        bits = {fact: bit for bit, (fact, _) in enumerate(self.facts_of(plan))}
-        slot_of = {slot.parameter: index for index, slot in enumerate(plan.slots)}
-        lists: dict[tuple[int, ...], str] = {}
-        metas: dict[tuple[int, ...], str] = {}
-        lines: list[str] = []
-        body: list[str] = []
-        by_backend: list[str] = []
-        for backend in self.library.backends:
-            by_target: list[str] = []
-            for target in self.library.targets[backend.name]:
-                first, rows = [0], []
-                for point in plan.points[target]:
-                    ordered = sorted(point, key=lambda row: -len(self.recorded(row.variant)))
-                    for row in ordered:
-                        pack = self.library.packs[row.variant.entry]
-                        slots = tuple(slot_of[parameter.name] for parameter in pack.parameters)
-                        parameters = lists.setdefault(slots, f"kParameters{number}_{len(lists)}")
-                        meta = metas.setdefault(row.meta, f"kMeta{number}_{len(metas)}") if row.meta else "nullptr"
-                        mask = sum(1 << bits[fact] for fact in self.recorded(row.variant))
-                        kernel = f"&{self.library.namespace}_kernels::{backend.name}[{self.position[pack.entry]}]"
-                        rows.append(f"    {{{kernel}, {mask:#x}, {parameters}, {len(slots)}, {meta}}},  // {pack.variant}")
-                    first.append(len(rows))
-                suffix = f"{number}_{target.slug}"
-                body.append(f"const uint16_t kFirst{suffix}[] = {{{', '.join(map(str, first))}}};")
-                body.append("\n".join([f"const kp::Variant kVariants{suffix}[] = {{", *(rows or ["    {}"]), "};"]))
-                by_target.append(f"{{kFirst{suffix}, kVariants{suffix}}}")
-            body.append(f"const kp::TargetVariants kTargets{number}_{backend.name}[] = {{{', '.join(by_target)}}};")
-            by_backend.append(f"kTargets{number}_{backend.name}")
-        lines += [f"const uint8_t {name}[] = {{{', '.join(map(str, slots)) or 0}}};" for slots, name in lists.items()]
-        lines += [f"const int64_t {name}[] = {{{', '.join(map(str, meta))}}};" for meta, name in metas.items()]
-        points = len(next(iter(plan.points.values())))
-        rows_of_all = (row for target in plan.points.values() for point in target for row in point)
-        products = any(self.library.packs[row.variant.entry].metadata.get("products") for row in rows_of_all)
-        return [
-            *lines,
-            *body,
-            f"const kp::TargetVariants* const kBackends{number}[] = {{{', '.join(by_backend)}}};",
-            f'const kp::LaunchSite kLaunch{number} = {{"{plan.launch.kernel_name}", {str(products).lower()}, {points}, kBackends{number}}};',
-        ]
 
 
 # -- the library ------------------------------------------------------------------------------------------------------------

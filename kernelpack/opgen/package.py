@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelpack.opgen import host_runtime
-from kernelpack.opgen.emit import LibraryPlan, fill
+from kernelpack.opgen.emit import fill
+from kernelpack.opgen.library import LibraryPlan
 from kernelpack.opgen.print_fake import print_fakes
 
 

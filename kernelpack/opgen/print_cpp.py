@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
-from kernelpack.backends.base import Fact, Test
+from kernelpack.backends.base import Fact
 from kernelpack.opgen.config import SameAs, Space
+from kernelpack.opgen.dispatch import Assumptions, Tests
 from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.host_ir import (
     BOOL,
@@ -34,7 +36,7 @@ from kernelpack.opgen.host_ir import (
     Statement,
 )
 from kernelpack.opgen.host_ops import apply, render
-from kernelpack.opgen.variants import Axis, LaunchPlan, OpPlan
+from kernelpack.opgen.variants import Axis, LaunchPlan, OpPlan, Slot
 
 _TYPES = {
     "int": "int64_t",
@@ -73,12 +75,13 @@ def cpp_dtype(dtype: DType | None) -> str:
 
 
 class CppPrinter:
-    """Prints one op's functor body. `facts` are the bits of each launch's facts with their C++ guards."""
+    """Prints one op's functor body. `assumptions` are those of each launch, decided by the backends' `tests`."""
 
-    def __init__(self, plan: OpPlan, facts: Mapping[int, Sequence[tuple[Fact, str]]]) -> None:
+    def __init__(self, plan: OpPlan, assumptions: Mapping[int, Assumptions], tests: Tests) -> None:
         self.host: HostFunction = plan.host
         self.plan = plan
-        self.facts = facts
+        self.assumptions = assumptions
+        self.tests = tests
         self.lines: list[str] = []
         self.depth = 2
         self.meta: dict[str, int] = {}
@@ -210,11 +213,12 @@ class CppPrinter:
             if len(entries) == 1 and isinstance(entries[0], SameAs):
                 self.emit(f"call.check_same_dtype({name}, {names[entries[0].argument]});")
                 continue
-            dtypes = [
-                f"{names[entry.argument]}.dtype()" if isinstance(entry, SameAs) else cpp_dtype(entry) for entry in entries
-            ]
+            built = [f"{{{cpp_dtype(entry)}, {i}}}" for i, entry in enumerate(entries) if not isinstance(entry, SameAs)]
+            same = [f"{{{names[entry.argument]}, {i}}}" for i, entry in enumerate(entries) if isinstance(entry, SameAs)]
+            self.emit(f"static constexpr kp::DTypeAxis {name}_dtypes = {{{', '.join(built)}}};")
             result = f"const int {name}_axis = " if len(entries) > 1 else ""
-            self.emit(f"{result}call.dtype_axis({name}, {{{', '.join(dtypes)}}});")
+            others = f", {{{', '.join(same)}}}" if same else ""
+            self.emit(f"{result}call.dtype_axis({name}, {name}_dtypes{others});")
         for argument in self.host.schema.arguments:
             if argument.mutated:
                 self.emit(f"call.check_writable({names[argument.name]});")
@@ -236,11 +240,7 @@ class CppPrinter:
             else:
                 setter = {"fp32": "f32", "fp64": "f64", "u32": "u32", "u64": "i64"}.get(slot.kind, slot.kind)
                 self.emit(f'slots.{setter}({index}, "{slot.parameter}", {value});')
-        known = self.facts[launch.index]
-        if known:
-            self.emit("uint64_t facts = 0;")
-        for bit, (fact, guard) in enumerate(known):
-            self.emit(f"facts |= uint64_t{{{guard}}} << {bit};  // {fact.parameter}: {fact.property} = {fact.value}")
+        held = self.held(plan)
         point = "0"
         for axis in plan.axes:
             index_text = self.axis(plan, axis.name)
@@ -250,11 +250,34 @@ class CppPrinter:
                 else f"{point if point.isidentifier() else f'({point})'} * {axis.size} + {index_text}"
             )
         self.emit(f"const int point = {point};")
-        self.emit(f"const kp::Variant& variant = call.choose(kLaunch{launch.index}, point, {'facts' if known else 0});")
+        self.emit(f"const kp::Variant& variant = call.choose(kLaunch{launch.index}, point, {held});")
         grid = [self.expr(dimension) for dimension in launch.grid]
         self.emit(f"call.launch(variant, {{{', '.join(grid)}}}, slots.data());")
         self.depth -= 1
         self.emit("}")
+
+    def held(self, plan: LaunchPlan) -> str:
+        """Emits the facts that variants assume; returns which of the launch's assumptions hold, as bits."""
+        assumptions = self.assumptions[plan.launch.index]
+        slots = {slot.parameter: slot for slot in plan.slots}
+        for number, group in enumerate(assumptions.groups):
+            for place, fact in enumerate(group):
+                head = f"const bool facts{number} =" if place == 0 else "                   &&"
+                end = ";" if place == len(group) - 1 else ""
+                meaning = f"// {fact.parameter}: {fact.property} = {fact.value}"
+                self.emit(f"{head} {self.guard(fact, slots[fact.parameter])}{end}  {meaning}")
+        flags = [" && ".join(f"facts{i}" for i in assumptions.groups_of(one)) or "true" for one in assumptions.sets]
+        return "1" if flags in ([], ["true"]) else f"kp::bits({', '.join(flags)})"
+
+    def guard(self, fact: Fact, slot: Slot) -> str:
+        """Returns the condition that a fact is, of the value that a call gives the parameter."""
+        test = self.tests[fact.property]
+        value = self.expr(slot.value)
+        if slot.kind == "pointer":
+            number = f"kp::{'reach' if test.of_reach else 'address'}({value})"
+        else:
+            number = value if re.fullmatch(r"[\w.]+(\([\w-]*\))?", value) else f"({value})"
+        return test.condition(number, fact.value)
 
     def axis(self, plan: LaunchPlan, name: str) -> str:
         axis = next(axis for axis in plan.axes if axis.name == name)
@@ -264,28 +287,12 @@ class CppPrinter:
         if is_flag(axis):
             value = self.expr(axis.value)
             return f"int{{{value}}}"
-        array = f"kLaunch{plan.launch.index}_{name}"
         value = self.expr(axis.value)
-        self.emit(
-            f'const int {name}_axis = call.value_axis("{plan.launch.kernel_name}", "{name}", {value}, {array}, {axis.size});'
-        )
+        known = f"kLaunch{plan.launch.index}_{name}"
+        self.emit(f'const int {name}_axis = call.value_axis("{plan.launch.kernel_name}", {known}, {value});')
         return f"{name}_axis"
 
 
 def is_flag(axis: Axis) -> bool:
     """Whether an axis is a bool whose value is its position."""
     return axis.value is not None and axis.value.type == BOOL and axis.values == (False, True)
-
-
-def guard_texts(plan: LaunchPlan, facts: Sequence[Fact], tests: Mapping[str, Test], printer: CppPrinter) -> list[str]:
-    """Returns the C++ conditions of facts; `tests` are the backends', by property."""
-    slots = {slot.parameter: slot for slot in plan.slots}
-    texts: list[str] = []
-    for fact in facts:
-        slot = slots[fact.parameter]
-        value = printer.expr(slot.value)
-        test = tests[fact.property]
-        number = "reach" if test.of_reach else "address"
-        argument = f"kp::{number}({value})" if slot.kind == "pointer" else value if value.isidentifier() else f"({value})"
-        texts.append(test.condition(argument, fact.value))
-    return texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -94,6 +94,10 @@ class LaunchPlan:
     slots: tuple[Slot, ...]
     points: dict[Target, list[list[Row]]] = field(default_factory=dict)
     left_out: bool = False
+
+    def rows(self) -> Iterator[Row]:
+        """Returns every variant of every target, once for each point that it serves."""
+        return (row for points in self.points.values() for point in points for row in point)
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def test_a_third_partys_backend_serves_torch_ops(tmp_path: Path, environment: di
         "parity_kernel.aligned",  # torch.compile's
     ]
     assert "n % 2 == 0" in (tmp_path / "toys" / "cpp" / "op_parity.cpp").read_text()
-    assert "toy::is_power_of_two((x.numel()))" in (tmp_path / "toys" / "cpp" / "op_ones.cpp").read_text()
+    assert "toy::is_power_of_two(x.numel())" in (tmp_path / "toys" / "cpp" / "op_ones.cpp").read_text()
 
 
 def test_what_the_backend_refuses_is_an_error_at_the_users_line(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -234,18 +234,26 @@ void the_knob_forces_a_level() {
 
 void the_variant_that_assumes_most_and_may_is_found() {
   Kernel kernels[3] = {};
-  const Variant variants[] = {{&kernels[0], 0b11, nullptr, 0, nullptr},
-                              {&kernels[1], 0b01, nullptr, 0, nullptr},
-                              {&kernels[2], 0, nullptr, 0, nullptr},
-                              {&kernels[0], 0b10, nullptr, 0, nullptr}};
-  const uint16_t first[] = {0, 3, 3, 4};
-  const TargetVariants table{first, variants};
-  EXPECT(table.find(0, 0b111) == &variants[0]);
-  EXPECT(table.find(0, 0b101) == &variants[1]);
-  EXPECT(table.find(0, 0b110) == &variants[2]);
+  const Variant variants[] = {{&kernels[0], nullptr, 0, nullptr},
+                              {&kernels[1], nullptr, 0, nullptr},
+                              {&kernels[2], nullptr, 0, nullptr},
+                              {&kernels[0], nullptr, 0, nullptr}};
+  const Point points[] = {{0b1101, 0}, {0, 3}, {uint64_t{1} << 63, 3}};
+  const TargetVariants table{points, variants, 4};
+  EXPECT(table.find(0, bits(true, true, true, true)) == &variants[0]);
+  EXPECT(table.find(0, bits(false, true, true, true)) == &variants[1]);
+  EXPECT(table.find(0, bits(false, true, false, true)) == &variants[2]);
+  EXPECT(table.find(0, bits(false, true)) == nullptr);
   EXPECT(table.find(1, ~uint64_t{0}) == nullptr);
-  EXPECT(table.find(2, 0b01) == nullptr);
-  EXPECT(table.find(2, 0b10) == &variants[3]);
+  EXPECT(table.find(2, ~uint64_t{0}) == &variants[3]);
+  EXPECT(table.find(2, ~uint64_t{0} >> 1) == nullptr);
+}
+
+void values_that_were_not_built_have_no_place() {
+  const ValueAxis<2, 2, 2> axis = {"WIDTH", {16, 64}, 0xdaa66d2c7ddf743f, {0, 1}, {1, 0}};  // as a build made it
+  EXPECT(axis.place(16) == 0);
+  EXPECT(axis.place(64) == 1);
+  for (int64_t other : {int64_t{0}, int64_t{-16}, int64_t{17}, int64_t{16} << 32, INT64_MIN, INT64_MAX}) EXPECT(axis.place(other) == -1);
 }
 
 void base64_of_other_sizes_and_letters_is_refused() {
@@ -659,6 +667,7 @@ const std::map<std::string, void (*)()> kTests = {
     TEST(the_best_level_that_the_cpu_has_is_chosen),
     TEST(the_knob_forces_a_level),
     TEST(the_variant_that_assumes_most_and_may_is_found),
+    TEST(values_that_were_not_built_have_no_place),
     TEST(base64_of_other_sizes_and_letters_is_refused),
     TEST(arithmetic_has_pythons_meaning),
     TEST(cuda_kernels_load_once_from_any_thread),
