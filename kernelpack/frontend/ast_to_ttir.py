@@ -14,7 +14,7 @@ from kernelpack.backends.base import Fact
 from kernelpack.errors import CompilationError
 from kernelpack.frontend.control_flow import ControlFlow
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.frontend.scope import describe_type, mangle, parts_of, replace_tensors, tensors_in, with_parts
+from kernelpack.frontend.scope import mangle, parts_of, replace_tensors, tensors_in, with_parts
 from kernelpack.frontend.source import location_of
 from kernelpack.frontend.visitor import Visitor
 from kernelpack.ir.core import Attribute, Block, Builder, Location, Operation, Region, Value, module
@@ -194,7 +194,6 @@ class ModuleGenerator:
 
     def call(self, caller: Visitor, fn: JITFunction, arguments: dict[str, Any]) -> Any:
         """Creates a call, compiling the function if these arguments are new, and returns what it gives."""
-        _check_arguments(fn, arguments)
         made = self.by_key.get(_key(fn, arguments))
         if made is None:
             with _called_from(caller, fn):
@@ -213,7 +212,6 @@ class ModuleGenerator:
 
     def inline(self, caller: Visitor, fn: JITFunction, arguments: dict[str, Any]) -> Any:
         """Generates the body of a function where the caller is, and returns what it gives."""
-        _check_arguments(fn, arguments)
         visitor = ControlFlow(self, fn, caller.builder, arguments, caller.builder.location)
         visitor.frame = caller.frame
         with _called_from(caller, fn):
@@ -254,15 +252,6 @@ def _specialization(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return (type(value), repr(value))
     return value
-
-
-def _check_arguments(fn: JITFunction, arguments: dict[str, Any]) -> None:
-    for param in fn.params:
-        if param.is_constexpr and any(True for _ in tensors_in(arguments[param.name])):
-            raise CompilationError(
-                f"argument {param.name} of {fn.__name__} is tl.constexpr, got {describe_type(arguments[param.name])}",
-                cure="pass a compile-time value, or leave the annotation out",
-            )
 
 
 @contextmanager

@@ -179,6 +179,16 @@ def test_numbers_known_at_compile_time_answer_as_tensors_would() -> None:
     assert "arith.extsi %c1_i32 : i32 to i64" in body_of(compile_kernel(fn, p="*i64", n=1))
 
 
+def test_a_run_time_value_for_a_constexpr_parameter_of_a_called_function_stays_one() -> None:
+    """As in Triton, where the annotation binds kernels only: called functions take what comes."""
+    fn = kernel("tl.store(p, scaled(n, offset=n))\ntl.store(p + 1, scaled(n, offset=3))", "p, n", scaled=scaled)
+    body = body_of(compile_kernel(fn, p="*i32", n="i32"))
+    assert body.count("tt.call") == 2
+    x = np.zeros(2, dtype=np.int32)
+    run(fn, 1, p=x, n=5)
+    assert x.tolist() == [15, 13]
+
+
 def test_bodies_that_are_inlined_into_reductions() -> None:
     fn = kernel(
         "tl.store(p, tl.reduce(tl.load(p + tl.arange(0, 4)), 0, f))",
@@ -194,7 +204,6 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         ("scaled()", r"scaled\(\): missing a required argument: 'x'"),
         ("scaled(n, 1, 2)", r"too many positional arguments"),
         ("scaled(n, y=1)", r"unexpected keyword argument 'y'"),
-        ("scaled(n, offset=n)", r"argument offset of scaled is tl.constexpr, got int32"),
         ("scaled(**n)", r"\*\* is not part of the kernel language"),
         ("scaled(*n)", r"\* spreads tuples, not int32"),
         ("forever(n)", r"forever calls itself with the same types"),
