@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernelpack.frontend.jit import JITFunction, constexpr_function, jit
     from kernelpack.language.integers import cdiv, next_power_of_2
     from kernelpack.language.values import constexpr
-    from kernelpack.opgen.config import Config, aligned, same_as
+    from kernelpack.opgen.config import Config, aligned, fastest, same_as
     from kernelpack.opgen.host_runtime import broadcast_strides, check, collapse_rows, empty, empty_like, empty_strided
     from kernelpack.opgen.load import load
     from kernelpack.opgen.op import Op, op
@@ -28,7 +28,7 @@ _HOMES = {
     "frontend.jit": ("JITFunction", "constexpr_function", "jit"),
     "language.integers": ("cdiv", "next_power_of_2"),
     "language.values": ("constexpr",),
-    "opgen.config": ("Config", "aligned", "same_as"),
+    "opgen.config": ("Config", "aligned", "fastest", "same_as"),
     "opgen.host_runtime": ("broadcast_strides", "check", "collapse_rows", "empty", "empty_like", "empty_strided"),
     "opgen.load": ("load",),
     "opgen.op": ("Op", "op"),
@@ -53,6 +53,7 @@ __all__ = [
     "empty",
     "empty_like",
     "empty_strided",
+    "fastest",
     "heuristics",
     "jit",
     "language",

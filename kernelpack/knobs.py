@@ -44,9 +44,16 @@ LOAD_LIBRARY = Knob("KERNELPACK_LOAD_LIBRARY", "1", "run", "0: import kernelpack
 CPU_TARGET = Knob(
     "KERNELPACK_CPU_TARGET", "", "library, run", "forces the CPU level, e.g. cpu:x86-64-v3; default: the best this CPU has"
 )
+CONFIG = Knob(
+    "KERNELPACK_CONFIG",
+    "",
+    "library",
+    "kernel=number,...: the configs that calls get instead of those that `kernelpack tune` found fastest; `kernelpack tune --show` "
+    "lists them",
+)
 LIBCUDA = Knob("KERNELPACK_LIBCUDA", "libcuda.so.1", "library, run", "the CUDA driver library to open")
 
-KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, LIBCUDA)
+KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, CONFIG, LIBCUDA)
 
 
 def cache_dir() -> Path | None:

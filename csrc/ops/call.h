@@ -11,6 +11,7 @@
 #include "kernels/table.h"
 #include "ops/stream.h"
 #include "ops/tensor.h"
+#include "ops/tuned.h"
 
 namespace kernelpack {
 
@@ -175,6 +176,8 @@ class Call {
 
   // -- launches
   int device_index() const { return device_.index; }
+  // Returns which config of a point is fastest for the sizes that its choice depends on.
+  int config(const LaunchSite& site, const Tuning& tuning, int point, std::initializer_list<int64_t> sizes) const;
   // Returns the variant for a point of the launch's space and the assumptions that hold. Throws Error.
   const Variant& choose(const LaunchSite& site, int point, uint64_t held) const {
     const int target = backend_.target(op_, device_.index, site.products);

@@ -19,7 +19,8 @@ from kernelpack.opgen.library import LibraryPlan
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.package import package_files
 from kernelpack.opgen.sources import find_ops
-from kernelpack.opgen.variants import KernelVariant, LaunchPlan, OpPlan, Planner
+from kernelpack.opgen.tuning import Choices
+from kernelpack.opgen.variants import Contest, KernelVariant, LaunchPlan, OpPlan, Planner
 from kernelpack.pack.format import KernelPack, read_pack
 from kernelpack.pack.lock import differences, lock_line, lock_text, read_lock
 from kernelpack.pack.ninja import TORCH_TARGET_VERSION, NinjaFile, run_ninja, torch_dir, version_script, write_if_changed
@@ -58,11 +59,15 @@ class Plan:
     op_plans: tuple[OpPlan, ...]
     targets: tuple[tuple[Target, Backend], ...]
     variants: tuple[KernelVariant, ...]
+    contests: tuple[Contest, ...]
     build_command: str
 
 
-def plan_library(sources: Sequence[Path | str], *, namespace: str, targets: Iterable[Target | str]) -> Plan:
-    """Imports op files and plans every variant for every target. Raises KernelpackError with file and line."""
+def plan_library(
+    sources: Sequence[Path | str], *, namespace: str, targets: Iterable[Target | str], choices: Choices | None = None
+) -> Plan:
+    """Imports op files and plans every variant for every target. `choices` decides which of several configs are built (default:
+    what `kernelpack tune` measured). Raises KernelpackError with file and line."""
     if not namespace.isidentifier() or not namespace.isascii() or keyword.iskeyword(namespace):
         raise SchemaError(f"namespace {namespace!r} is no name that torch.ops can have", cure="write --namespace my_ops")
     asked = [Target.parse(target) if isinstance(target, str) else target for target in targets]
@@ -78,12 +83,12 @@ def plan_library(sources: Sequence[Path | str], *, namespace: str, targets: Iter
             )
     paths = [Path(source) for source in sources]
     ops = find_ops(paths, namespace)
-    planner = Planner(namespace, pairs)
+    planner = Planner(namespace, pairs, choices)
     op_plans = tuple(planner.plan(op.host, op.space, op.configs, op.specialize, op.location) for op in ops)
     variants = tuple(sorted(planner.variants.values(), key=lambda variant: (str(variant.target), variant.name)))
     files = " ".join(path.name for path in paths)
     command = " ".join([f"kernelpack build {files} --namespace {namespace}", *(f"--target {target}" for target in resolved)])
-    return Plan(namespace, tuple(ops), op_plans, pairs, variants, command)
+    return Plan(namespace, tuple(ops), op_plans, pairs, variants, tuple(planner.contests), command)
 
 
 def build(

@@ -41,9 +41,15 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def compile_variants(
-    variants: Sequence[KernelVariant], *, jobs: int | None = None, progress: ProgressCallback | None = None, cache: bool = True
+    variants: Sequence[KernelVariant],
+    *,
+    jobs: int | None = None,
+    progress: ProgressCallback | None = None,
+    cache: bool = True,
+    failures: dict[str, KernelpackError] | None = None,
 ) -> tuple[dict[str, KernelPack], tuple[str, ...]]:
-    """Returns the packs by entry, and the names of the kernels that were compiled now. Raises the first error, by name.
+    """Returns the packs by entry, and the names of the kernels that were compiled now. Raises the first error, by name; with
+    `failures`, errors are put there by entry instead.
 
     A specialised variant whose code is that of the plain one is left out: its assumptions made no difference. With `cache`
     False every kernel is compiled; later builds may still take them from the cache.
@@ -58,8 +64,12 @@ def compile_variants(
         packs[entry] = _pack(by_name[entry], kernel)
         store.save(keys[entry], packs[entry])
 
-    _compile(missing, len(variants), keep, jobs, progress)
-    kept = {variant.entry: packs[variant.entry] for variant in variants if not _is_repetition(variant, packs)}
+    _compile(missing, len(variants), keep, jobs, progress, failures=failures)
+    kept = {
+        variant.entry: packs[variant.entry]
+        for variant in variants
+        if variant.entry in packs and not _is_repetition(variant, packs)
+    }
     return kept, tuple(f"{variant.name} for {variant.target}" for variant in missing if variant.entry in kept)
 
 
@@ -79,6 +89,7 @@ def _compile(
     jobs: int | None,
     progress: ProgressCallback | None,
     keep_stages: bool = False,
+    failures: dict[str, KernelpackError] | None = None,
 ) -> None:
     """Compiles variants and hands each kernel over as soon as it is there, so that a build that breaks off loses little."""
     started = time.monotonic()
@@ -100,6 +111,9 @@ def _compile(
     for variant, result in zip(missing, compile_all(compile_jobs, processes, done), strict=True):
         if isinstance(result, KernelpackError):
             result.message = f"{variant.name} for {variant.target}: {result.message}"
+            if failures is not None:
+                failures[variant.entry] = result
+                continue
         if isinstance(result, BaseException):
             raise result
 

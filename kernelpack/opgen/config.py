@@ -46,6 +46,25 @@ class Config:
 
 
 @dataclass(frozen=True)
+class Fastest:
+    """Several configs, of which a call's sizes choose: the values of the kernel's run-time parameters that `key` names."""
+
+    configs: tuple[Config, ...]
+    key: tuple[str, ...]
+
+
+def fastest(configs: Iterable[Config], key: Iterable[str]) -> Fastest:
+    """In `configs`: several configs. `kernelpack tune` finds the fastest for each size of a call, and builds hold those alone.
+
+    `key` names the kernel's integer parameters that the choice depends on. Where nothing has been measured, the first config is used.
+    """
+    found = Fastest(tuple(configs), tuple(key))
+    if not found.configs:
+        raise HostFunctionError("kp.fastest was given no configs", cure="write kp.fastest([kp.Config(...), ...], key=[...])")
+    return found
+
+
+@dataclass(frozen=True)
 class SameAs:
     """In `variants`: the dtype that another tensor argument has in the call."""
 
@@ -103,8 +122,8 @@ class VariantPoint:
         return self.known.get(name, default)
 
 
-ConfigLike = Config | Callable[[VariantPoint], Config | None]
-"""A config, or a function that gives one for a variant; None: do not build it."""
+ConfigLike = Config | Fastest | Callable[[VariantPoint], Config | Fastest | None]
+"""A config, several to choose from, or a function that gives these for a variant; None: do not build it."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +223,8 @@ def resolve(space: Space) -> list[dict[str, DType | None]]:
     return points
 
 
-def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Config | None:
-    """Returns the config for a point: of the longest key that the target starts with, an empty one if none does.
+def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Config | Fastest | None:
+    """Returns the config for a point, or several: of the longest key that the target starts with, an empty one if none does.
 
     None means that the author's function declines to build the variant.
     """
@@ -214,7 +233,7 @@ def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Config
     if not keys:
         return Config({})
     found = configs[max(keys, key=len)]
-    return found if isinstance(found, Config) else found(point)
+    return found if isinstance(found, (Config, Fastest)) else found(point)
 
 
 def options_of(config: Config, given: Mapping[str, Any]) -> Options:

@@ -12,6 +12,7 @@ from kernelpack.opgen.dispatch import Assumption, Assumptions, mask_of
 from kernelpack.opgen.library import LibraryPlan
 from kernelpack.opgen.perfect_hash import perfect_hash
 from kernelpack.opgen.print_cpp import is_flag
+from kernelpack.opgen.print_tuning import tuning_tables
 from kernelpack.opgen.variants import Axis, KernelVariant, LaunchPlan, OpPlan
 from kernelpack.target import Target
 
@@ -75,6 +76,7 @@ class DispatchTables:
             *lines,
             *rows.shared(),
             *tables,
+            *tuning_tables(launch, self.library.backends, self.library.targets),
             f"const kp::TargetVariants* const kBackends{number}[] = {{{names}}};",
             f'const kp::LaunchSite kLaunch{number} = {{"{kernel}", {str(products).lower()}, kBackends{number}}};',
         ]

@@ -11,6 +11,7 @@ from typing import Any
 
 from kernelpack.errors import SourceLocation
 from kernelpack.frontend.jit import JITFunction
+from kernelpack.opgen.config import Fastest
 from kernelpack.opgen.schema import Schema
 
 
@@ -136,7 +137,8 @@ class For:
 @dataclass(frozen=True)
 class Launch:
     """`kernel[grid](arguments)`. `arguments` are by the kernel's parameter names, run-time and constexpr alike; a grid may
-    hold `meta` operations. `options` are compile options given at the launch, such as num_warps."""
+    hold `meta` operations. `options` are compile options given at the launch, such as num_warps; `fastest` are the configs of an
+    autotuned kernel."""
 
     kernel: JITFunction
     grid: tuple[Expr, ...]
@@ -144,6 +146,7 @@ class Launch:
     options: Mapping[str, Any]
     location: SourceLocation
     index: int = 0
+    fastest: Fastest | None = None
 
     @property
     def kernel_name(self) -> str:

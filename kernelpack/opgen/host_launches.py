@@ -22,7 +22,7 @@ from kernelpack.opgen.host_ir import (
     Launch,
 )
 from kernelpack.opgen.host_values import Grid, Meta, Method, Object, Tuple, Value
-from kernelpack.opgen.kernels import is_kernel, jit_function, kernel_parameters
+from kernelpack.opgen.kernels import autotuned_configs, is_kernel, jit_function, kernel_parameters
 
 OPTIONS = tuple(field.name for field in fields(Options))
 """Keywords of a launch that are compile options, not kernel arguments."""
@@ -56,7 +56,8 @@ class Launches(Calls):
         sizes = tuple(self.number(dimension, grid_node) for dimension in dimensions)
         function = jit_function(kernel)
         assert function is not None
-        self.block.append(Launch(function, sizes, arguments, options, self.source.at(node), self.launches))
+        place = self.source.at(node)
+        self.block.append(Launch(function, sizes, arguments, options, place, self.launches, autotuned_configs(kernel)))
         self.launches += 1
         return NOTHING
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernelpack.frontend.jit import JITFunction, KernelParam
+from kernelpack.opgen.config import Fastest
 
 _WIDTHS = {"int1": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float32": "fp32", "float64": "fp64"}
 _WIDTHS |= {name: name for name in (*_WIDTHS.values(), "u32", "u64")} | {"uint32": "u32", "uint64": "u64"}
@@ -22,6 +23,18 @@ def jit_function(value: Any) -> JITFunction | None:
         value = getattr(value, "fn", None)
         seen += 1
     return value if isinstance(value, JITFunction) else None
+
+
+def autotuned_configs(value: Any) -> Fastest | None:
+    """Returns the configs of an autotuned kernel, and which of its run-time parameters choose among them; None for others."""
+    from kernelpack.runtime.autotune import Autotuner
+
+    while value is not None and not isinstance(value, (JITFunction, Autotuner)):
+        value = getattr(value, "fn", None)
+    if not isinstance(value, Autotuner):
+        return None
+    numbers = {parameter.name for parameter in kernel_parameters(value) if not parameter.is_constexpr}
+    return Fastest(tuple(value.configs), tuple(name for name in value.keys if name in numbers))
 
 
 def kernel_parameters(kernel: Any) -> tuple[KernelParam, ...]:

@@ -7,14 +7,27 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from kernelpack.backends.base import backends
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
+from kernelpack.frontend.jit import JITFunction
 from kernelpack.frontend.source import source_of
 from kernelpack.opgen import host_runtime
-from kernelpack.opgen.config import ConfigLike, SameAs, Space, Specialization, VariantPoint, aligned, check_space, config_for
+from kernelpack.opgen.config import (
+    ConfigLike,
+    Fastest,
+    SameAs,
+    Space,
+    Specialization,
+    VariantPoint,
+    aligned,
+    check_space,
+    config_for,
+)
 from kernelpack.opgen.dtypes import DType, dtype_of
 from kernelpack.opgen.host_ir import HostFunction
 from kernelpack.opgen.host_translate import translate
@@ -24,6 +37,29 @@ from kernelpack.target import Target
 
 _DTYPES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("kernelpack_dtypes")
 """The dtypes of the running op's tensor arguments, as its `variants` list them: what config functions may ask for."""
+
+
+@dataclass(frozen=True)
+class CapturedLaunch:
+    """A launch that a host function would have made. `arguments` are those given, by the kernel's parameter names."""
+
+    kernel: JITFunction
+    grid: Any
+    arguments: Mapping[str, Any]
+
+
+_CAPTURED: contextvars.ContextVar[list[CapturedLaunch] | None] = contextvars.ContextVar("kernelpack_captured", default=None)
+
+
+@contextmanager
+def capture() -> Iterator[list[CapturedLaunch]]:
+    """While it is entered, ops that Python runs launch nothing: their launches are added to the list."""
+    launches: list[CapturedLaunch] = []
+    before = _CAPTURED.set(launches)
+    try:
+        yield launches
+    finally:
+        _CAPTURED.reset(before)
 
 
 class Op:
@@ -41,6 +77,7 @@ class Op:
         configs: Mapping[str, ConfigLike],
         specialize: Sequence[Specialization],
         location: SourceLocation,
+        tune: Callable[..., Iterable[Sequence[Any]]] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
@@ -48,6 +85,7 @@ class Op:
         self.configs = dict(configs)
         self.specialize = tuple(specialize)
         self.location = location
+        self.tune = tune
         self.space: Space = check_space(schema, variants, location)
 
     @property
@@ -143,6 +181,12 @@ class BoundKernel:
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         def launch(*args: Any, **kwargs: Any) -> Any:
+            captured = _CAPTURED.get()
+            if captured is not None:
+                names = (parameter.name for parameter in kernel_parameters(self.kernel))
+                assert self.fn is not None
+                captured.append(CapturedLaunch(self.fn, grid, {**dict(zip(names, args, strict=False)), **kwargs}))
+                return None
             return self.kernel[grid](*args, **kwargs, **self._bound(args, kwargs))
 
         return launch
@@ -164,6 +208,8 @@ class BoundKernel:
         }
         known = {**_DTYPES.get(), **values}
         config = config_for(self.op.configs, VariantPoint(known, target, self.fn.__name__))
+        if isinstance(config, Fastest):
+            config = config.configs[0]
         if config is None:
             raise HostFunctionError(
                 f"configs of {self.op.name} declines {self.fn.__name__} with {values} for {target}", location=self.op.location
@@ -197,13 +243,16 @@ def op(
     variants: Mapping[str, Iterable[Any]],
     configs: Mapping[str, ConfigLike] | None = None,
     specialize: Sequence[Specialization] | None = None,
+    tune: Callable[..., Iterable[Sequence[Any]]] | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: makes a host function the op `schema`.
 
     `variants` lists the dtypes of tensor arguments and the values of constexpr parameters to build; tensors it leaves out
     have the dtype of the first it names. `configs` binds the other constexprs and the compile options, by target: the
     longest key that a target starts with counts; a value is a kp.Config, or a function that gives one for a variant
-    (None: do not build it). `specialize` lists what further variants assume (default: one, `kp.aligned()`).
+    (None: do not build it). `specialize` lists what further variants assume (default: one, `kp.aligned()`). `tune` yields the
+    arguments of the calls with which `kernelpack tune` finds the best of several configs; `tensor("x", 4, 1024)`, which it is
+    given, makes a tensor of the dtype that argument x has in the variant at hand, or None.
     Raises SchemaError and HostFunctionError with the place in the source.
     """
     caller = sys._getframe(1)
@@ -217,7 +266,7 @@ def op(
                 location=location,
                 cure="give both the same name",
             )
-        return Op(function, parsed, variants, configs or {}, (aligned(),) if specialize is None else specialize, location)
+        return Op(function, parsed, variants, configs or {}, (aligned(),) if specialize is None else specialize, location, tune)
 
     return decorate
 

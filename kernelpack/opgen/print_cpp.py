@@ -250,7 +250,14 @@ class CppPrinter:
                 else f"{point if point.isidentifier() else f'({point})'} * {axis.size} + {index_text}"
             )
         self.emit(f"const int point = {point};")
-        self.emit(f"const kp::Variant& variant = call.choose(kLaunch{launch.index}, point, {held});")
+        entry = "point"
+        if plan.decisions:
+            entry = f"point * {plan.config_count} + config"
+            key = next(iter(next(iter(plan.decisions.values())).values())).key
+            sizes = ", ".join(self.expr(slot.value) for name in key for slot in plan.slots if slot.parameter == name)
+            tables = f"kLaunch{launch.index}, kTuning{launch.index}"
+            self.emit(f"const int config = call.config({tables}, point, {{{sizes}}});  // by {', '.join(key)}")
+        self.emit(f"const kp::Variant& variant = call.choose(kLaunch{launch.index}, {entry}, {held});")
         grid = [self.expr(dimension) for dimension in launch.grid]
         self.emit(f"call.launch(variant, {{{', '.join(grid)}}}, slots.data());")
         self.depth -= 1

@@ -15,6 +15,7 @@ from kernelpack.opgen.assumptions import Provenance, assumptions
 from kernelpack.opgen.config import (
     Config,
     ConfigLike,
+    Fastest,
     SameAs,
     Space,
     Specialization,
@@ -26,6 +27,7 @@ from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.host_ir import BOOL, FLOAT, INT, NONE, Expr, HostFunction, Launch
 from kernelpack.opgen.host_static import UNKNOWN, ReachedLaunch, TensorFact, is_tensor_like, reached_launches
 from kernelpack.opgen.kernels import kernel_parameters, number_type
+from kernelpack.opgen.tuning import Choices, Decision
 from kernelpack.target import Target
 
 
@@ -86,7 +88,9 @@ class Row:
 class LaunchPlan:
     """A launch with its table: `points[target][p]` are the rows of point p, in the order of the axes, last axis fastest.
 
-    `left_out` says that the configs build some combinations for none of the targets.
+    Where sizes choose among configs, each point is `config_count` entries behind each other, one for each config of its
+    decision (`decisions[target][p]`), and its first again where it has fewer. `left_out` says that the configs build some
+    combinations for none of the targets.
     """
 
     launch: Launch
@@ -94,10 +98,23 @@ class LaunchPlan:
     slots: tuple[Slot, ...]
     points: dict[Target, list[list[Row]]] = field(default_factory=dict)
     left_out: bool = False
+    config_count: int = 1
+    decisions: dict[Target, dict[int, Decision]] = field(default_factory=dict)
 
     def rows(self) -> Iterator[Row]:
         """Returns every variant of every target, once for each point that it serves."""
         return (row for points in self.points.values() for point in points for row in point)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A point of a launch that several configs compete for: `rows` are those of each config, the one that assumes nothing first."""
+
+    op: str
+    target: Target
+    name: str
+    fastest: Fastest
+    rows: tuple[tuple[Row, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -113,9 +130,11 @@ class OpPlan:
 class Planner:
     """Plans the ops of a library. Equal kernels of several launches are compiled once; names are unique in the library."""
 
-    def __init__(self, namespace: str, targets: Sequence[tuple[Target, Backend]]) -> None:
+    def __init__(self, namespace: str, targets: Sequence[tuple[Target, Backend]], choices: Choices | None = None) -> None:
         self.namespace = namespace
         self.targets = targets
+        self.choices = choices or Choices()
+        self.contests: list[Contest] = []
         self.variants: dict[tuple[Any, ...], KernelVariant] = {}
         self.names: set[tuple[str, Target]] = set()
 
@@ -133,16 +152,34 @@ class Planner:
         provenance = Provenance(host)
         names = [name for name, entries in space.dtypes.items() if len(entries) > 1]
         combinations = list(itertools.product(*(range(len(space.dtypes[name])) for name in names)))
-        for target, _ in self.targets:
-            for plan in plans:
-                plan.points[target] = [[] for _ in range(_product(axis.size for axis in plan.axes))]
+        filled: list[dict[Target, dict[int, list[list[Row]]]]] = [{target: {} for target, _ in self.targets} for _ in plans]
         for combination in combinations:
             dtypes, listed = _resolve(space, dict(zip(names, combination, strict=True)))
             for reached in reached_launches(host, dtypes):
                 plan = plans[reached.launch.index]
                 for target, backend in self.targets:
-                    self._fill(plan, reached, combination, listed, target, backend, configs, specialize, provenance, host.name)
-        for plan in plans:
+                    found = self._fill(
+                        plan,
+                        reached,
+                        combination,
+                        listed,
+                        target,
+                        backend,
+                        configs,
+                        specialize,
+                        provenance,
+                        host.name,
+                        location,
+                    )
+                    filled[reached.launch.index][target] |= found
+        for plan, by_target in zip(plans, filled, strict=True):
+            plan.config_count = max((len(rows) for points in by_target.values() for rows in points.values()), default=1)
+            for target, points in by_target.items():
+                count = _product(axis.size for axis in plan.axes)
+                entries = (points.get(point, [[]]) for point in range(count))
+                plan.points[target] = [
+                    rows for entry in entries for rows in (*entry, *[entry[0]] * (plan.config_count - len(entry)))
+                ]
             # a launch that configs leave out for all of these targets is for others: under x.is_cuda, in a library for CPUs
             if not plan.left_out and not any(rows for points in plan.points.values() for rows in points):
                 raise HostFunctionError(
@@ -163,8 +200,11 @@ class Planner:
         specialize: Sequence[Specialization],
         provenance: Provenance,
         op: str,
-    ) -> None:
+        location: SourceLocation,
+    ) -> dict[int, list[list[Row]]]:
+        """Returns, by point, the rows of each config that calls of these dtypes may get."""
         value_axes = [axis for axis in plan.axes if axis.value is not None]
+        filled: dict[int, list[list[Row]]] = {}
         for choice in itertools.product(*(range(axis.size) for axis in value_axes)):
             chosen = {axis.name: axis.values[i] for axis, i in zip(value_axes, choice, strict=True)}
             if any(
@@ -172,48 +212,83 @@ class Planner:
             ):
                 continue  # the host function decides this constexpr for these dtypes
             point = VariantPoint({**listed, **chosen}, target, plan.launch.kernel_name)
-            bound = _bind(plan.launch, reached, chosen, configs, point)
-            if bound is None:
+
+            def bind(number: int, point: VariantPoint = point, chosen: Mapping[str, Any] = chosen) -> list[Bound | None]:
+                """Returns what config `number` gives the variant that assumes nothing, and the others."""
+                plain = _bind(plan.launch, reached, chosen, configs, point, number)
+                if plain is None or not plain.specialize:
+                    return [plain]
+                special = _bind(plan.launch, reached, chosen, configs, replace(point, specialized=True), number)
+                return [plain, *(special for _ in specialize)]
+
+            bounds = bind(0)
+            if bounds[0] is None:
                 plan.left_out = True
                 continue
-            signature, constexprs, options, specialized = bound
-            label = "-".join([*_labels(listed, plan.axes), *(f"{name}{int(value)}" for name, value in chosen.items())])
-            rows: list[Row] = []
-            for number, specialization in enumerate([None, *specialize] if specialized else [None]):
-                facts: tuple[Fact, ...] = ()
-                constants: tuple[Fact, ...] = ()
-                if specialization is not None:
-                    parameters = kernel_parameters(plan.launch.kernel)
-                    facts, constants = assumptions(
-                        plan.launch, signature, specialization, provenance, backend.properties(), parameters
-                    )
-                    if not facts and not constants:
-                        continue
-                    bound = _bind(plan.launch, reached, chosen, configs, replace(point, specialized=True))
-                    if bound is None:
-                        continue
-                    signature, constexprs, options, _ = bound
-                suffix = "any" if number == 0 else "aligned" if number == 1 else f"aligned{number}"
-                values = {fact.parameter: fact.value for fact in constants}
-                variant = self._variant(
-                    f"{plan.launch.kernel_name}{'-' if label else ''}{label}.{suffix}",
-                    op,
-                    plan.launch.kernel,
-                    target,
-                    {name: kind for name, kind in signature.items() if name not in values},
-                    constexprs | values,
-                    options,
-                    facts,
-                    constants,
-                    rows[0].variant.entry if rows else None,
-                )
-                meta = tuple(int(constexprs[name]) for name in plan.launch.meta_names)
-                if not any(row.variant is variant for row in rows):
-                    rows.append(Row(variant, meta))
             index = 0
             for axis, i in zip(plan.axes, (*combination, *choice), strict=True):
                 index = index * axis.size + i
-            plan.points[target][index] = rows
+            label = "-".join([*_labels(listed, plan.axes), *(f"{name}{int(value)}" for name, value in chosen.items())])
+            name = f"{plan.launch.kernel_name}{'-' if label else ''}{label}"
+            fastest = next(
+                (bound.fastest for bound in reversed(bounds) if bound is not None and bound.fastest is not None), None
+            )
+            if fastest is None:
+                filled[index] = [self._rows(plan, name, op, target, backend, specialize, provenance, bounds)]
+                continue
+            _check_key(plan, fastest, location)
+            decision = self.choices.decide(op, location.file, target, name, fastest)
+            plan.decisions.setdefault(target, {})[index] = decision
+            filled[index] = [
+                self._rows(plan, f"{name}-c{number}", op, target, backend, specialize, provenance, bind(number))
+                for number in decision.configs
+            ]
+            self.contests.append(Contest(op, target, name, fastest, tuple(map(tuple, filled[index]))))
+        return filled
+
+    def _rows(
+        self,
+        plan: LaunchPlan,
+        name: str,
+        op: str,
+        target: Target,
+        backend: Backend,
+        specialize: Sequence[Specialization],
+        provenance: Provenance,
+        bounds: Sequence[Bound | None],
+    ) -> list[Row]:
+        """Returns the variants of a point with one config: the one that assumes nothing, and the specialised ones."""
+        rows: list[Row] = []
+        for number, (bound, specialization) in enumerate(zip(bounds, [None, *specialize], strict=False)):
+            if bound is None:
+                continue
+            facts: tuple[Fact, ...] = ()
+            constants: tuple[Fact, ...] = ()
+            if specialization is not None:
+                parameters = kernel_parameters(plan.launch.kernel)
+                facts, constants = assumptions(
+                    plan.launch, bound.signature, specialization, provenance, backend.properties(), parameters
+                )
+                if not facts and not constants:
+                    continue
+            suffix = "any" if number == 0 else "aligned" if number == 1 else f"aligned{number}"
+            values = {fact.parameter: fact.value for fact in constants}
+            variant = self._variant(
+                f"{name}.{suffix}",
+                op,
+                plan.launch.kernel,
+                target,
+                {name: kind for name, kind in bound.signature.items() if name not in values},
+                bound.constexprs | values,
+                bound.options,
+                facts,
+                constants,
+                rows[0].variant.entry if rows else None,
+            )
+            meta = tuple(int(bound.constexprs[name]) for name in plan.launch.meta_names)
+            if not any(row.variant is variant for row in rows):
+                rows.append(Row(variant, meta))
+        return rows
 
     def _variant(
         self,
@@ -306,13 +381,27 @@ def _slots(launch: Launch) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-def _bind(
-    launch: Launch, reached: ReachedLaunch, chosen: Mapping[str, Any], configs: Mapping[str, ConfigLike], point: VariantPoint
-) -> tuple[dict[str, str], dict[str, Any], Options, bool] | None:
-    """Returns signature, constexprs and options of a point, and whether it gets specialised variants.
+@dataclass(frozen=True)
+class Bound:
+    """A point with a config: what its kernel is compiled with, whether it gets specialised variants, and the configs among which
+    its own is one, if there are several."""
 
-    None where the author's config function declines it.
-    """
+    signature: dict[str, str]
+    constexprs: dict[str, Any]
+    options: Options
+    specialize: bool
+    fastest: Fastest | None
+
+
+def _bind(
+    launch: Launch,
+    reached: ReachedLaunch,
+    chosen: Mapping[str, Any],
+    configs: Mapping[str, ConfigLike],
+    point: VariantPoint,
+    number: int,
+) -> Bound | None:
+    """Returns a point bound to its config, or to config `number` of several; None where the author's function declines it."""
     signature: dict[str, str] = {}
     constexprs: dict[str, Any] = {}
     open_names: list[str] = []
@@ -350,9 +439,11 @@ def _bind(
         else:
             open_names.append(name)
     full = replace(point, known={**point.known, **{k: v for k, v in constexprs.items() if k not in signature}})
-    config = config_for(configs, full)
-    if config is None:
+    found = launch.fastest or config_for(configs, full)
+    if found is None:
         return None
+    fastest = found if isinstance(found, Fastest) else None
+    config = found.configs[number] if isinstance(found, Fastest) else found
     for parameter in kernel_parameters(launch.kernel):
         if parameter.name in open_names:
             if parameter.name in config.kwargs:
@@ -375,7 +466,19 @@ def _bind(
             )
     order = {parameter.name: i for i, parameter in enumerate(kernel_parameters(launch.kernel))}
     constexprs = dict(sorted(constexprs.items(), key=lambda item: order[item[0]]))
-    return signature, constexprs, options_of(config, launch.options), config.specialize
+    return Bound(signature, constexprs, options_of(config, launch.options), config.specialize, fastest)
+
+
+def _check_key(plan: LaunchPlan, fastest: Fastest, location: SourceLocation) -> None:
+    """Raises HostFunctionError for a key that a call cannot choose by."""
+    numbers = [slot.parameter for slot in plan.slots if slot.value.type == INT]
+    for name in fastest.key:
+        if name not in numbers:
+            raise HostFunctionError(
+                f"kp.fastest: key names {name!r}, which is no run-time integer of {plan.launch.kernel_name}",
+                location=location,
+                cure=f"its run-time integers are {', '.join(numbers) or 'none'}",
+            )
 
 
 def _check_names(
@@ -403,7 +506,8 @@ def _check_names(
                 cure=f"pass {name}=... in the launch, or bind it in configs",
             )
     for key, config in configs.items():
-        for name in config.kwargs if isinstance(config, Config) else ():
+        several = config.configs if isinstance(config, Fastest) else (config,)
+        for name in dict.fromkeys(name for one in several if isinstance(one, Config) for name in one.kwargs):
             if not parameters.get(name, False):
                 raise HostFunctionError(
                     f"configs[{key!r}] of {host.name}: no kernel has a constexpr {name!r}",
