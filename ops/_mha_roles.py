@@ -77,16 +77,20 @@ def load_heads(
 
 
 @kp.jit
-def weigh(scores, row_max, row, column, keys, scale, CAUSAL: tl.constexpr, EDGE: tl.constexpr):
-    """Returns the weights of some keys, the factor for what was summed before, and the new maxima. EDGE: some do not count."""
-    if EDGE:
-        columns = column + tl.arange(0, scores.shape[1])
-        counts = (columns < keys)[None, :]
-        if CAUSAL:
-            counts = counts & (row + tl.arange(0, 64)[:, None] >= columns[None, :])
-        scores = tl.where(counts, scores, -float("inf"))
+def hide(scores, row, column, keys, CAUSAL: tl.constexpr):
+    """Returns scores with minus infinity for the keys that do not count."""
+    columns = column + tl.arange(0, scores.shape[1])
+    counts = (columns < keys)[None, :]
+    if CAUSAL:
+        counts = counts & (row + tl.arange(0, 64)[:, None] >= columns[None, :])
+    return tl.where(counts, scores, -float("inf"))
+
+
+@kp.jit
+def weigh(scores, row_max, scale, HIDDEN: tl.constexpr):
+    """Returns the weights of some keys, the factor for what was summed before, and the new maxima. HIDDEN: none may count."""
     new_max = tl.maximum(row_max, tl.max(scores, axis=1))
-    finite = tl.where(new_max == -float("inf"), 0.0, new_max) if EDGE else new_max
+    finite = tl.where(new_max == -float("inf"), 0.0, new_max) if HIDDEN else new_max
     shift = -(finite * scale)
     weights = tl.exp2(tl.fma(scores, scale, shift[:, None]))
     return weights, tl.exp2(tl.fma(row_max, scale, shift)), new_max
@@ -95,12 +99,10 @@ def weigh(scores, row_max, row, column, keys, scale, CAUSAL: tl.constexpr, EDGE:
 @kp.jit
 def attend_keys(
     acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
-    stage, phase, copy, row, keys, scale, start, stop,
-    CAUSAL: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, TURNS: tl.constexpr,
+    stage, phase, copy, scale, blocks, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
-    """Walks the blocks of keys from `start` down to `stop`, one behind with their values."""
-    for i in range(start - stop):
-        n = start - 1 - i
+    """Walks blocks of keys that all count, one behind with their values."""
+    for _ in range(blocks):
         previous, previous_phase = stage, phase
         stage, phase = next_stage(stage, phase, STAGES)
         hopper.mbarrier_wait(k_full[stage], phase)
@@ -113,7 +115,7 @@ def attend_keys(
             hopper.named_barrier_arrive(1 - copy, 256)
         scores = hopper.wait_dots(1, scores)
         hopper.mbarrier_arrive(k_empty[stage])
-        new_weights, rescale, row_max = weigh(scores, row_max, row, n * BLOCK_N, keys, scale, CAUSAL, EDGE)
+        new_weights, rescale, row_max = weigh(scores, row_max, scale, False)
         row_sum = row_sum * rescale + tl.sum(new_weights, axis=1)
         acc = hopper.wait_dots(0, acc)
         hopper.mbarrier_arrive(v_empty[previous])
@@ -134,32 +136,31 @@ def release_queries(q_empty, q_stage, step, LATE: tl.constexpr):
 @kp.jit
 def attend_block(
     q_tile, q_empty, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
-    stage, phase, q_stage, step, copy, row, first, reach, keys, scale,
-    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
+    stage, phase, q_stage, step, copy, row, reach, keys, scale,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr,
     Q_STAGES: tl.constexpr, LATE: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
-    """Returns the attention of 64 queries, and the next place in the rings."""
+    """Returns the attention of 64 queries to `reach` blocks of keys, and the next place in the rings."""
     hopper.mbarrier_wait(k_full[stage], phase)
     scores = hopper.async_dot(q_tile, k_tiles[stage].T, tl.zeros([64, BLOCK_N], tl.float32))
     scores = hopper.wait_dots(0, scores)
     hopper.mbarrier_arrive(k_empty[stage])
     release_queries(q_empty, q_stage, step, LATE)
     nothing = tl.full([64], -float("inf"), tl.float32)
-    weights, _, row_max = weigh(scores, nothing, row, (reach - 1) * BLOCK_N, keys, scale, CAUSAL, True)
+    # this block alone crosses the diagonal, or the end of the keys
+    if CAUSAL:
+        weights, _, row_max = weigh(hide(scores, row, (reach - 1) * BLOCK_N, keys, True), nothing, scale, True)
+    else:
+        if reach * BLOCK_N > keys:
+            weights, _, row_max = weigh(hide(scores, row, (reach - 1) * BLOCK_N, keys, False), nothing, scale, True)
+        else:
+            weights, _, row_max = weigh(scores, nothing, scale, True)
     row_sum = tl.sum(weights, axis=1)
     weights = weights.to(q_tile.dtype)
     acc = tl.zeros([64, HEAD_DIM], tl.float32)
-    start = reach - 1
-    if CAUSAL and COPIES * 64 != BLOCK_N:  # otherwise the last block alone crosses the diagonal
-        whole = tl.minimum(start, tl.minimum(keys, first + 1) // BLOCK_N)
-        acc, row_sum, row_max, weights, stage, phase = attend_keys(
-            acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
-            stage, phase, copy, row, keys, scale, start, whole, CAUSAL, True, BLOCK_N, STAGES, TURNS,
-        )  # fmt: skip
-        start = whole
     acc, row_sum, row_max, weights, stage, phase = attend_keys(
         acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
-        stage, phase, copy, row, keys, scale, start, 0, CAUSAL, False, BLOCK_N, STAGES, TURNS,
+        stage, phase, copy, scale, reach - 1, BLOCK_N, STAGES, TURNS,
     )  # fmt: skip
     if Q_STAGES == 1:  # the result goes another way, and the next queries are needed soon
         hopper.mbarrier_arrive(q_empty[0])
@@ -223,10 +224,14 @@ def attend_heads(
         q_tile = q_tiles[q_stage * COPIES + copy]
         hopper.mbarrier_wait(q_full[q_stage], q_phase)
         if TURNS or row < queries:
+            own = reach
+            if CAUSAL and COPIES * 64 != BLOCK_N:  # the last keys may count for none of these queries
+                own = reach_of(row, queries, keys, CAUSAL, 64, BLOCK_N)
+                stage, phase = pass_block(k_full, k_empty, v_full, v_empty, stage, phase, reach - own, STAGES)
             acc, stage, phase = attend_block(
                 q_tile, q_empty, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
-                stage, phase, q_stage, step, copy, row, first, reach, keys, scale,
-                HEAD_DIM, CAUSAL, BLOCK_N, STAGES, COPIES, Q_STAGES, LATE, TURNS,
+                stage, phase, q_stage, step, copy, row, own, keys, scale,
+                HEAD_DIM, CAUSAL, BLOCK_N, STAGES, Q_STAGES, LATE, TURNS,
             )  # fmt: skip
             if Q_STAGES == 1:
                 store_columns(acc, out, o_tiles, copy, number // heads, number % heads, row, 0)
@@ -255,8 +260,9 @@ def mha_by_roles(
     HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
 ):  # fmt: skip
     """All blocks of queries of all heads; `scale` is positive and includes log2(e), and there are keys."""
-    # two roles have 240 registers a thread, three have 160; head size 256 has no room for two blocks of queries
-    TURNS: tl.constexpr = COPIES == 2 and (CAUSAL or HEAD_DIM == 128)
+    # two roles have 240 registers a thread, three have 160; roles with turns attend to as many blocks of keys as each other;
+    # head size 256 has no room for two blocks of queries
+    TURNS: tl.constexpr = COPIES == 2 and BLOCK_N == 128 and (CAUSAL or HEAD_DIM == 128)
     Q_STAGES: tl.constexpr = 1 if HEAD_DIM == 256 else 2
     dtype: tl.constexpr = query.dtype.element_ty
     q_strides, k_strides = [stride_qb, stride_qh, stride_qm, 1], [stride_kb, stride_kh, stride_kn, 1]

@@ -67,7 +67,7 @@ def matmul_kernel(
     STAGES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """One block of one product of a batch, or with STAGES every PROGRAMS-th. B_TRANSPOSED: b is contiguous along k, otherwise along
-    n; stride_b belongs to the other dimension. FEW_ROWS names the variants with low blocks."""
+    n; stride_b belongs to the other dimension. FEW_ROWS names the variants with low blocks: the most rows that they are for."""
     if STAGES:
         matmul_by_roles(
             a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
@@ -84,18 +84,25 @@ ONE_BLOCK = {"STAGES": 0, "PROGRAMS": 2**31 - 1}
 """Constexprs of kernels whose programs compute one block each."""
 
 
+FEW_ROWS = (0, 16, 32, 64)
+"""The most rows of blocks for few rows, and 0 for more: 16 and 32 are for 16-bit inputs on GPUs."""
+
+
 def cpu_config(point):
+    if point["FEW_ROWS"] in (16, 32):
+        return None
     if point["FEW_ROWS"]:
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1})
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 256, "BLOCK_N": 128, "BLOCK_K": 256, "GROUP": 8})
 
 
 def cuda_config(point):
-    wide = point["a"] == tl.float32
-    if point["FEW_ROWS"]:
-        return kp.Config(
-            {**ONE_BLOCK, "BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 32 if wide else 64, "GROUP": 1}, num_warps=4, num_stages=3
-        )
+    wide, few = point["a"] == tl.float32, point["FEW_ROWS"]
+    if wide and few in (16, 32):
+        return None
+    if few:
+        rows, depth = (16, 32) if wide else (few, 64)
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": depth, "GROUP": 1}, num_warps=4, num_stages=3)
     if wide:
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "GROUP": 8}, num_warps=4, num_stages=2)
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
@@ -106,7 +113,8 @@ def hopper_config(point):
     if not point.specialized or point["a"] == tl.float32:
         return cuda_config(point)
     if point["FEW_ROWS"]:  # bound by reading b: many narrow blocks, much on its way at a time
-        blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "GROUP": 1, "STAGES": 6}
+        stages = 6 if point["FEW_ROWS"] == 64 else 8
+        blocks = {"BLOCK_M": point["FEW_ROWS"], "BLOCK_N": 64, "BLOCK_K": 128, "GROUP": 1, "STAGES": stages}
     else:
         blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "STAGES": 4}
     # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
@@ -118,7 +126,7 @@ def hopper_config(point):
     variants={
         "a": [tl.float32, tl.float16, tl.bfloat16],
         "B_TRANSPOSED": [False, True],
-        "FEW_ROWS": [False, True],
+        "FEW_ROWS": FEW_ROWS,
     },
     configs={"cpu": cpu_config, "cuda": cuda_config, "cuda:sm_90a": hopper_config},
     specialize=[kp.aligned(divisible=("stride_ab", "stride_am", "stride_bb", "stride_b"))],
@@ -157,11 +165,14 @@ def matmul(a, b, bias, activation):
         (batches, rows), (stride_ab, stride_am) = kp.collapse_rows(a, ndims=2)
         stride_bb = 0
     transposed = b.stride(-1) != 1 and columns > 1
+    few = 0 if rows > 64 else 64
+    if rows <= 32 and a.is_cuda and a.element_size() == 2:
+        few = 16 if rows <= 16 else 32
     matmul_kernel[
         lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]), batches)
     ](
         a, b, bias, out, stride_ab, stride_am, stride_bb, b.stride(-1) if transposed else b.stride(-2),
-        batches, rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=rows <= 64,
+        batches, rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=few,
     )  # fmt: skip
     return out
 

@@ -29,12 +29,13 @@ def mha_fwd(
     stride_vb: tl.int64, stride_vh: tl.int64, stride_vn: tl.int64,
     stride_mb: tl.int64, stride_mh: tl.int64, stride_mm: tl.int64, stride_mn: tl.int64,
     batches, heads, group, queries, keys, head_dim, value_dim, scale,
-    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, SHORT: tl.constexpr,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, SHORT: tl.constexpr, LONG: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, BY_STRIDE: tl.constexpr,
     COPIES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """One block of queries of one head, or with COPIES every PROGRAMS-th of all. `group` query heads share a key head; scale
-    includes log2(e). SHORT names the variants for few queries, and for what is rare: no keys, scales that are not positive.
+    includes log2(e). SHORT names the variants for few queries, and for what is rare: no keys, scales that are not positive; LONG
+    those for many queries.
     """
     if COPIES:
         mha_by_roles(
@@ -137,16 +138,30 @@ def hopper_config(point):
     roles = point.kernel == "mha_fwd" and point.specialized and point["query"] != tl.float32 and point["attn_mask"] is None
     if not roles or point["SHORT"] or point["HEAD_DIM"] == 32:
         return cuda_config(point)
-    # head size 64 is bound by exponentials, which three roles overlap better; causal, their high blocks waste more than that
-    copies = 3 if point["HEAD_DIM"] == 64 and not point["CAUSAL"] else 2
+    # head size 64 is bound by exponentials, which three roles overlap better; causal, they wait for each other at the diagonal
+    copies = 3 if point["HEAD_DIM"] == 64 and (point["LONG"] or not point["CAUSAL"]) else 2
     blocks = {"BLOCK_M": 64 * copies, "BLOCK_N": 64 if point["HEAD_DIM"] == 256 else 128, "SPLIT": False, "BY_STRIDE": False}
     # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
     return kp.Config({**blocks, "COPIES": copies, "PROGRAMS": 132})
 
 
+LONG_QUERIES = 3072
+"""From so many queries on, causal calls with head size 64 in 16 bits have kernels of their own on GPUs."""
+
+
 def built(config):
-    """A causal call has no other mask, so its variants with one are not built."""
-    return lambda point: None if point.get("CAUSAL") and point["attn_mask"] is not None else config(point)
+    """A causal call has no other mask, so its variants with one are not built; of LONG ones only those that calls choose."""
+
+    def chosen(point):
+        if point.kernel != "mha_fwd":
+            return config(point)
+        causal, unmasked = point["CAUSAL"], point["attn_mask"] is None
+        if point["LONG"]:
+            narrow = point["HEAD_DIM"] == 64 and point["query"] != tl.float32 and point.target.backend != "cpu"
+            return config(point) if causal and unmasked and narrow and not point["SHORT"] else None
+        return None if causal and not unmasked else config(point)
+
+    return chosen
 
 
 @kp.op(
@@ -158,6 +173,7 @@ def built(config):
         "HEAD_DIM": [32, 64, 128, 256],
         "CAUSAL": [False, True],
         "SHORT": [False, True],
+        "LONG": [False, True],
     },
     configs={"cpu": built(cpu_config), "cuda": built(cuda_config), "cuda:sm_90a": built(hopper_config)},
 )
@@ -239,6 +255,8 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
         # blocks of 64 queries would waste more than a quarter of their work
         short = kp.cdiv(queries, 64) * 256 > queries * 5 or keys == 0 or scale <= 0.0
         total = batches * heads
+        size = max(kp.next_power_of_2(max(head_dim, value_dim)), 32)
+        wide = not query.is_cuda or query.element_size() != 2 or size != 64
         mha_fwd[
             lambda meta: (
                 min(kp.cdiv(queries, meta["BLOCK_M"]) * total, meta["PROGRAMS"])
@@ -253,7 +271,7 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
             value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
             stride_mb, stride_mh, stride_mm, stride_mn,
             batches, heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value,
-            HEAD_DIM=max(kp.next_power_of_2(max(head_dim, value_dim)), 32), CAUSAL=is_causal, SHORT=short,
+            HEAD_DIM=size, CAUSAL=is_causal, SHORT=short, LONG=is_causal and not short and not wide and queries >= LONG_QUERIES,
         )  # fmt: skip
     return out
 

@@ -28,49 +28,45 @@ def rope_kernel(
     head_size,
     pairs,
     position_count,
-    head_count,
     INTERLEAVED: tl.constexpr,
     TILE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Turns `position_count` positions of `head_count` heads: TILE positions at once, or where that is 0 one after the other.
+    """Turns `position_count` positions of one head: TILE positions at once, or where that is 0 one after the other.
 
     A pair is (x[i], x[i + pairs]), or (x[2i], x[2i + 1]) where INTERLEAVED.
     """
-    first = tl.program_id(0).to(tl.int64) * position_count
-    if TILE:  # the tile's angles stay in the cache from head to head
-        groups = tl.cdiv(heads, head_count)
-        batch = (tl.program_id(1) // groups).to(tl.int64)
-        first_head = tl.program_id(1) % groups * head_count
+    blocks = tl.cdiv(positions, position_count)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    first = (tl.program_id(0) % blocks).to(tl.int64) * position_count
+    batch, head = row // heads, row % heads
+    if TILE:
         position = first + tl.arange(0, TILE)[:, None]
-        for head in range(first_head, tl.minimum(first_head + head_count, heads)):
-            source = x + batch * batch_stride + head.to(tl.int64) * head_stride + position * position_stride
-            target = out + ((batch * heads + head) * positions + position) * head_size
-            cos_row = cos + batch * cos_batch_stride + head * cos_head_stride + position * cos_position_stride
-            sin_row = sin + batch * sin_batch_stride + head * sin_head_stride + position * sin_position_stride
-            for begin in range(0, pairs, BLOCK):
-                index = begin + tl.arange(0, BLOCK)[None, :]
-                inside = (index < pairs) & (position < positions)
-                c = tl.load(cos_row + index, mask=inside).to(tl.float32)
-                s = tl.load(sin_row + index, mask=inside).to(tl.float32)
-                if INTERLEAVED:
-                    both = 2 * begin + tl.arange(0, 2 * BLOCK)[None, :]
-                    inside = (both < 2 * pairs) & (position < positions)
-                    a, b = tl.split(tl.reshape(tl.load(source + both, mask=inside).to(tl.float32), [TILE, BLOCK, 2]))
-                    turned = tl.interleave(a * c - b * s, b * c + a * s)
-                    tl.store(target + both, turned, mask=inside)
-                else:
-                    a = tl.load(source + index, mask=inside).to(tl.float32)
-                    b = tl.load(source + pairs + index, mask=inside).to(tl.float32)
-                    tl.store(target + index, a * c - b * s, mask=inside)
-                    tl.store(target + pairs + index, b * c + a * s, mask=inside)
-            for begin in range(2 * pairs, head_size, BLOCK):
-                index = begin + tl.arange(0, BLOCK)[None, :]
-                inside = (index < head_size) & (position < positions)
-                tl.store(target + index, tl.load(source + index, mask=inside), mask=inside)
+        source = x + batch * batch_stride + head * head_stride + position * position_stride
+        target = out + (row * positions + position) * head_size
+        cos_row = cos + batch * cos_batch_stride + head * cos_head_stride + position * cos_position_stride
+        sin_row = sin + batch * sin_batch_stride + head * sin_head_stride + position * sin_position_stride
+        for begin in range(0, pairs, BLOCK):
+            index = begin + tl.arange(0, BLOCK)[None, :]
+            inside = (index < pairs) & (position < positions)
+            c = tl.load(cos_row + index, mask=inside).to(tl.float32)
+            s = tl.load(sin_row + index, mask=inside).to(tl.float32)
+            if INTERLEAVED:
+                both = 2 * begin + tl.arange(0, 2 * BLOCK)[None, :]
+                inside = (both < 2 * pairs) & (position < positions)
+                a, b = tl.split(tl.reshape(tl.load(source + both, mask=inside).to(tl.float32), [TILE, BLOCK, 2]))
+                turned = tl.interleave(a * c - b * s, b * c + a * s)
+                tl.store(target + both, turned, mask=inside)
+            else:
+                a = tl.load(source + index, mask=inside).to(tl.float32)
+                b = tl.load(source + pairs + index, mask=inside).to(tl.float32)
+                tl.store(target + index, a * c - b * s, mask=inside)
+                tl.store(target + pairs + index, b * c + a * s, mask=inside)
+        for begin in range(2 * pairs, head_size, BLOCK):
+            index = begin + tl.arange(0, BLOCK)[None, :]
+            inside = (index < head_size) & (position < positions)
+            tl.store(target + index, tl.load(source + index, mask=inside), mask=inside)
     else:
-        row = tl.program_id(1).to(tl.int64)
-        batch, head = row // heads, row % heads
         for position in range(first, tl.minimum(first + position_count, positions)):
             source = x + batch * batch_stride + head * head_stride + position * position_stride
             target = out + (row * positions + position) * head_size
@@ -98,7 +94,8 @@ def rope_kernel(
 def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"TILE": 0, "BLOCK": 32})
-    return kp.Config({"TILE": 32, "BLOCK": 64}, num_warps=8)  # TILE: the host function's position_count
+    # TILE: the host function's position_count
+    return kp.Config({"TILE": 64, "BLOCK": 64}, num_warps=8 if point["INTERLEAVED"] or point["x"] == tl.float32 else 4)
 
 
 @kp.op(
@@ -132,13 +129,11 @@ def rope(x, cos, sin, interleaved):
     angles = (batches, heads, positions, pairs)
     cos0, cos1, cos2, _ = kp.broadcast_strides(cos, angles)
     sin0, sin1, sin2, _ = kp.broadcast_strides(sin, angles)
-    position_count = 32 if x.is_cuda else max(1, 4096 // max(head_size, 1))
-    head_count = 8 if x.is_cuda and positions >= 32 else 1
-    grid = (kp.cdiv(positions, position_count), batches * kp.cdiv(heads, head_count))
-    rope_kernel[grid](
+    position_count = 64 if x.is_cuda else max(1, 4096 // max(head_size, 1))
+    rope_kernel[(kp.cdiv(positions, position_count) * batches * heads,)](
         x, cos, sin, out,
         x.stride(0), x.stride(1), x.stride(2), cos0, cos1, cos2, sin0, sin1, sin2,
-        heads, positions, head_size, pairs, position_count, head_count, INTERLEAVED=interleaved,
+        heads, positions, head_size, pairs, position_count, INTERLEAVED=interleaved,
     )  # fmt: skip
     return out
 

@@ -12,7 +12,20 @@ from kernelpack.frontend import descriptors, semantic
 from kernelpack.ir.core import Block, Builder, Region, Value
 from kernelpack.ir.types import I32, MemDescType
 from kernelpack.language.builtin import Generator
-from kernelpack.language.types import block_type, check_shape, describe, dtype, float32, int1, int32, int64
+from kernelpack.language.types import (
+    bfloat16,
+    block_type,
+    check_shape,
+    describe,
+    dtype,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    int1,
+    int32,
+    int64,
+)
 from kernelpack.language.values import tensor
 from kernelpack.layout.encoding import SharedEncoding, tma_encoding
 from kernelpack.layout.families import swizzled
@@ -256,8 +269,11 @@ def dot(b: Builder, x: object, y: object, acc: object) -> tensor:
     fits = all(len(shape) == 2 for shape in shapes) and (left[0][1], (left[0][0], right.tile[1])) == (right.tile[0], acc.shape)
     if not fits:
         raise CompilationError(f"the shapes of a product do not fit: {' * '.join(str(list(shape)) for shape in shapes)}")
-    if left[1] != right.element_ty or left[1].primitive_bitwidth != 16 or not left[1].is_floating():
-        raise CompilationError(f"operands of products are both float16 or both bfloat16, not {left[1]} and {right.element_ty}")
+    kinds = {left[1], right.element_ty}
+    if kinds not in ({float16}, {bfloat16}) and not kinds <= {float8e4nv, float8e5}:
+        raise CompilationError(
+            f"operands of products are both float16, both bfloat16, or float8e4nv and float8e5, not {left[1]} and {right.element_ty}"
+        )
     if acc.shape[0] % 64:
         raise CompilationError(f"the rows of a product are a multiple of 64, not {acc.shape[0]}")
     handle = b.value("ttng.warp_group_dot", [x.handle, y.handle, acc.handle], {"isAsync": True}, acc.type.to_ir())

@@ -142,8 +142,8 @@ def async_store_wait(pending: int, *, _generator: Generator) -> None:
 def async_dot(a: tensor, b: tensor, acc: tensor, *, _generator: Generator) -> tensor:
     """Starts acc + a b and returns the sum, which may be read behind `wait_dots`.
 
-    a [M, K] in shared memory or registers, b [K, N] in shared memory, both float16 or bfloat16; acc [M, N] float32, M a
-    multiple of 64 rows for each four warps. A constant zero as acc costs nothing.
+    a [M, K] in shared memory or registers, b [K, N] in shared memory, both float16 or both bfloat16, or 8-bit floats, which lie
+    along K in shared memory; acc [M, N] float32, M a multiple of 64 rows for each four warps. A constant zero as acc costs nothing.
     """
     return buffers.dot(_generator.builder, a, b, acc)
 

@@ -40,13 +40,13 @@ def attention(q, k, v, out, heads, queries, keys, BM: tl.constexpr, BN: tl.const
 
 
 def attention_launch(keys: int, stages: int) -> Launch:
-    heads, queries, size = 2, 80, 64
+    heads, queries, size = 2, 144, 64
     q, k, v = (torch.randn(heads, rows, size).bfloat16() * 0.5 for rows in (queries, keys, keys))
     out = torch.full((heads, queries, size), float("nan")).bfloat16()
     expected = torch.softmax(q.double() @ k.double().mT, -1) @ v.double()
     arguments = {"q": q, "k": k, "v": v, "out": out, "heads": heads, "queries": queries, "keys": keys}
-    arguments |= {"BM": 64, "BN": 32, "D": size}
-    return Launch(attention, (2, heads, 1), arguments, {"out": expected}, 2e-2, Options(num_warps=4, num_stages=stages))
+    arguments |= {"BM": 128, "BN": 32, "D": size}  # two warpgroups, whose products move apart
+    return Launch(attention, (2, heads, 1), arguments, {"out": expected}, 2e-2, Options(num_warps=8, num_stages=stages))
 
 
 @kp.jit
