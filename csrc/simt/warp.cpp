@@ -1,4 +1,5 @@
 // What the 32 lanes of a warp do together: shuffles, votes, matrices in shared memory, and products of matrices in registers.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -162,7 +163,8 @@ void stmatrix(Collected& w, const Slot* constants, Site site) {
 
 // ---- mma.sync.m16n8k*: fragments as in the figures of the PTX ISA, 9.7.14.5 ----
 
-// constants: k, format of a and b, whether sums are integers, whether accumulators are pairs of halves
+// constants: k, format of a and b, whether sums are integers (2: that stop at the ends of their range), whether accumulators are
+// pairs of halves
 void mma(Collected& w, const Slot* constants, Site) {
   static double a[16][32], b[32][8];
   int k = (int)constants[0];
@@ -188,7 +190,9 @@ void mma(Collected& w, const Slot* constants, Site) {
       for (int i = 0; i < k; i++) sum += a[row][i] * b[i][column];
       auto c = (uint32_t)w.in[lane][a_words + b_words + (half ? r / 2 : r)];
       if (integer) {
-        w.out[lane][r] = (uint32_t)((int32_t)c + (int32_t)sum);
+        int64_t total = (int64_t)(int32_t)c + (int64_t)sum;
+        if (constants[2] == 2) total = std::min<int64_t>(std::max<int64_t>(total, INT32_MIN), INT32_MAX);
+        w.out[lane][r] = (uint32_t)total;
       } else if (half) {
         _Float16 d = (_Float16)((double)from_half(c >> 16 * (r % 2) & 0xFFFF) + sum);
         uint16_t word;

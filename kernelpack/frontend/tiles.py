@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -248,13 +249,22 @@ def dot(
                 cure=f"use at most {depth}, or leave it out to sum all on the tensor core",
             )
         attributes["max_num_imprecise_acc"] = ANY_NUMBER if max_num_imprecise_acc is None else max_num_imprecise_acc
-    return tensor(b.value("tt.dot", [x.handle, y.handle, start.handle], attributes), kind)
+    return _multiply(b, x, y, start, attributes)
+
+
+def _multiply(b: Builder, x: tensor, y: tensor, start: tensor, attributes: dict[str, Any]) -> tensor:
+    """Returns the product, several axes of batches taken as one."""
+    if len(x.shape) <= 3:
+        return tensor(b.value("tt.dot", [x.handle, y.handle, start.handle], attributes), start.type)
+    count = math.prod(x.shape[:-2])
+    flat = [reshape(b, value, (count, *value.shape[-2:])) for value in (x, y, start)]
+    return reshape(b, _multiply(b, *flat, attributes), start.shape)
 
 
 def _dot_shape(x: tensor, y: tensor) -> tuple[int, ...]:
     left, right = x.shape, y.shape
-    if len(left) != len(right) or len(left) not in (2, 3):
-        raise CompilationError(f"tl.dot takes two tiles of 2 or of 3 axes, not shapes {list(left)} and {list(right)}")
+    if len(left) != len(right) or len(left) < 2:
+        raise CompilationError(f"tl.dot takes two tiles of 2 axes, or of more, not shapes {list(left)} and {list(right)}")
     if left[-1] != right[-2] or left[:-2] != right[:-2]:
         raise CompilationError(
             f"shapes {list(left)} and {list(right)} cannot be multiplied: "

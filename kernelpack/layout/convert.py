@@ -227,6 +227,6 @@ def _candidates(shape: tuple[int, ...], bits: int) -> Iterator[LinearLayout]:
             vec = vec_bytes // element
             if vec < 1 or vec >= shape[order[0]]:
                 continue
-            for max_phase in (2, 4, 8):
+            for max_phase in (2, 4, 8, 16, 32):
                 if max_phase * vec_bytes <= max(WAVEFRONT_BYTES, 16) and max_phase * vec <= shape[order[0]]:
                     yield swizzled(shape, order, vec, per_phase, max_phase)

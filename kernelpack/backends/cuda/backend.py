@@ -243,6 +243,8 @@ def _unsupported_arithmetic(op: Operation, kind: Type) -> str | None:
 def _unsupported_type(kind: Type) -> str | None:
     if isinstance(kind, PointerType):
         return _unsupported_type(kind.pointee)
+    if isinstance(kind, FloatType) and kind.name.endswith("UZ"):
+        return f"{kind} is a type of other GPUs"
     if isinstance(kind, IntegerType) and kind.width not in _INTEGERS:
         return f"integers have 1, 8, 16, 32 or 64 bits, not {kind.width}"
     return None

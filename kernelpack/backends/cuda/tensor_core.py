@@ -31,7 +31,7 @@ _MMA: dict[Type, MmaInstruction] = {
     F16: MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", 16, 16, "<2 x half>", F32),
     BF16: MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.bf16", 16, 16, "i32", F32),
     F32: MmaInstruction("llvm.nvvm.mma.m16n8k8.row.col.tf32", 8, 32, "i32", F32),
-    I8: MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.s8", 32, 8, "i32", I32),
+    I8: MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.satfinite.s8", 32, 8, "i32", I32),
 }
 
 

@@ -414,9 +414,9 @@ WARPGROUP_IDIOMS: dict[str, Callable[[], Launch]] = {
 }
 
 
-def _batched(dtype: torch.dtype, batch: int, m: int, n: int, k: int) -> Launch:
+def _batched(dtype: torch.dtype, batch: int, m: int, n: int, k: int, nested: bool = False) -> Launch:
     a, b = _random(batch, m, k, dtype=dtype), _random(batch, k, n, dtype=dtype)
-    arguments = {"a": a, "b": b, "c": _fresh(batch, m, n), "BATCH": batch, "M": m, "N": n, "K": k}
+    arguments = {"a": a, "b": b, "c": _fresh(batch, m, n), "BATCH": batch, "M": m, "N": n, "K": k, "NESTED": nested}
     return Launch(kernels.batched_dot, (1,), arguments, {"c": a.double() @ b.double()}, 3e-6)
 
 
@@ -496,6 +496,7 @@ def _product_cases() -> Iterator[Case]:
         yield Case(product.name, product.launch, small)
     for dtype, sizes in ((torch.float16, (2, 16, 16, 32)), (torch.float32, (4, 16, 8, 16)), (torch.bfloat16, (8, 32, 16, 16))):
         yield Case(f"batched-{_name(dtype)}", functools.partial(_batched, dtype, *sizes))
+    yield Case("batched-twice", functools.partial(_batched, torch.float16, 4, 16, 16, 16, True))
     for name, launch in WARPGROUP_IDIOMS.items():
         yield Case(name, launch)
     for attention, small in _attentions():

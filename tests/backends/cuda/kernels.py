@@ -146,11 +146,15 @@ def matmul(
 
 
 @kp.jit
-def batched_dot(a, b, c, BATCH: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def batched_dot(a, b, c, BATCH: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, NESTED: tl.constexpr = False):
     i, m, n, k = tl.arange(0, BATCH), tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     x = tl.load(a + i[:, None, None] * M * K + m[None, :, None] * K + k[None, None, :])
     y = tl.load(b + i[:, None, None] * K * N + k[None, :, None] * N + n[None, None, :])
-    tl.store(c + i[:, None, None] * M * N + m[None, :, None] * N + n[None, None, :], tl.dot(x, y, input_precision="ieee"))
+    if NESTED:  # batches of batches
+        z = tl.dot(x.reshape(2, BATCH // 2, M, K), y.reshape(2, BATCH // 2, K, N), input_precision="ieee").reshape(BATCH, M, N)
+    else:
+        z = tl.dot(x, y, input_precision="ieee")
+    tl.store(c + i[:, None, None] * M * N + m[None, :, None] * N + n[None, None, :], z)
 
 
 @kp.jit

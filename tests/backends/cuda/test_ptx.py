@@ -129,7 +129,7 @@ def test_half_precision_products_use_the_tensor_cores_of_their_type() -> None:
     for name, shape in (
         ("matmul-float16-float32-100x72x80-64x64x32-rr-ieee-4-2", "m16n8k16.row.col.f32.f16.f16.f32"),
         ("matmul-float32-float32-64x64x64-32x32x32-rr-tf32-4-2", "m16n8k8.row.col.f32.tf32.tf32.f32"),
-        ("matmul-int8-int32-100x72x80-32x32x64-rr-ieee-4-2", "m16n8k32.row.col.s32.s8.s8.s32"),
+        ("matmul-int8-int32-100x72x80-32x32x64-rr-ieee-4-2", "m16n8k32.row.col.satfinite.s32.s8.s8.s32"),
     ):
         assert shape in ptx(name)
     exact = ptx("matmul-float32-float32-64x64x64-32x32x32-rr-ieee-4-2")

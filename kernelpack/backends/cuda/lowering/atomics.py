@@ -15,14 +15,14 @@ from kernelpack.layout.encoding import layout_of
 from kernelpack.llvm.text import Val, literal
 
 _OF_WIDTH = {16: ("i16", "half", "bfloat"), 32: ("i32", "float"), 64: ("i64", "double", GLOBAL)}
+_BITS = {kind: f"b{bits}" for bits, kinds in _OF_WIDTH.items() for kind in kinds}
+_SIGNED, _UNSIGNED = {"i32": "s32", "i64": "s64"}, {"i32": "u32", "i64": "u64"}
 _TYPES: dict[str, dict[str, str]] = {
-    "add": {"i32": "u32", "i64": "u64"},
+    "add": _UNSIGNED,
     "fadd": {"half": "noftz.f16", "bfloat": "noftz.bf16", "float": "f32", "double": "f64"},
-    **dict.fromkeys(("max", "min"), {"i32": "s32", "i64": "s64"}),
-    **dict.fromkeys(("umax", "umin"), {"i32": "u32", "i64": "u64"}),
-    **dict.fromkeys(("and", "or", "xor", "exch"), {kind: f"b{bits}" for bits in (32, 64) for kind in _OF_WIDTH[bits]}),
-    "cas": {kind: f"b{bits}" for bits, kinds in _OF_WIDTH.items() for kind in kinds},
-}
+    "max": _SIGNED, "min": _SIGNED, "umax": _UNSIGNED, "umin": _UNSIGNED,
+    "and": _BITS, "or": _BITS, "xor": _BITS, "exch": _BITS, "cas": _BITS,
+}  # fmt: skip
 """Update, type of the element in a register: how PTX writes the type (PTX ISA, atom)."""
 _LETTERS = {"i16": "h", "i32": "r", "i64": "l"}
 _SCOPES = {"gpu": ' syncscope("device")', "cta": ' syncscope("block")', "sys": ""}

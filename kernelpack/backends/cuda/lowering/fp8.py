@@ -13,13 +13,13 @@ from kernelpack.backends.cuda.lowering.linear_code import i32
 from kernelpack.backends.cuda.lowering.state import Lowering, register_type
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.formats import max_finite
+from kernelpack.ir.formats import bias, max_finite, nan_bits
 from kernelpack.ir.types import F8E5M2, FloatType, bit_width, element_of
 from kernelpack.llvm.text import Val, literal
 
 _PAIRS = {"f8E4M3FN": "e4m3x2", "f8E5M2": "e5m2x2"}
 """How the instructions call a pair."""
-_F32_BIAS, _F32_MANTISSA = 127, 23
+_F16_BIAS, _F32_BIAS, _F32_MANTISSA = 15, 127, 23
 
 
 def lower_float_cast(state: Lowering, op: Operation) -> None:
@@ -49,8 +49,8 @@ def widen(state: Lowering, registers: Sequence[Val], kind: FloatType) -> list[Va
     if kind == F8E5M2:  # the upper byte of a half
         wide = [emit.binary("shl", emit.cast("zext", bits, "i16"), Val("i16", "8")) for bits in registers]
         return [emit.cast("bitcast", bits, "half") for bits in wide]
-    if not state.architecture.has_fp8_conversions:
-        return [_widen_e4m3(state, bits) for bits in registers]
+    if not _in_hardware(state, kind):
+        return [_widen_e4m3(state, bits, kind) for bits in registers]
     found: list[Val] = []
     for pair in _pairs(registers):
         word = state.pack(pair, "i16")
@@ -59,22 +59,29 @@ def widen(state: Lowering, registers: Sequence[Val], kind: FloatType) -> list[Va
     return found[: len(registers)]
 
 
-def _widen_e4m3(state: Lowering, bits: Val) -> Val:
-    """The fields of a half, whose exponent is then too small by 8; subnormal numbers come out right too."""
+def _in_hardware(state: Lowering, kind: FloatType) -> bool:
+    return state.architecture.has_fp8_conversions and kind.name in _PAIRS
+
+
+def _widen_e4m3(state: Lowering, bits: Val, kind: FloatType) -> Val:
+    """The fields of a half, whose exponent has another bias; subnormal numbers come out right too."""
     emit = state.emit
     wide = emit.cast("zext", bits, "i16")
     magnitude = emit.binary("and", wide, Val("i16", "127"))
     fields = emit.cast("bitcast", emit.binary("shl", magnitude, Val("i16", "7")), "half")
-    scaled = emit.binary("fmul", fields, literal(256.0, "half"))
-    is_nan = emit.compare("icmp", "eq", magnitude, Val("i16", "127"))
-    value = emit.cast("bitcast", emit.select(is_nan, literal(float("nan"), "half"), scaled), "i16")
+    scale = 2.0 ** (_F16_BIAS - bias(kind))
+    value = emit.binary("fmul", fields, literal(scale, "half")) if scale != 1.0 else fields
+    if (nan := nan_bits(kind)) is not None:
+        is_nan = emit.compare("icmp", "eq", magnitude, Val("i16", str(nan)))
+        value = emit.select(is_nan, literal(float("nan"), "half"), value)
+    value = emit.cast("bitcast", value, "i16")
     sign = emit.binary("shl", emit.binary("and", wide, Val("i16", "128")), Val("i16", "8"))
     return emit.cast("bitcast", emit.binary("or", value, sign), "half")
 
 
 def narrow(state: Lowering, registers: Sequence[Val], kind: FloatType, rounding: str) -> list[Val]:
     """Returns float32 registers as 8-bit floats."""
-    if not state.architecture.has_fp8_conversions or rounding != "rtne":
+    if not _in_hardware(state, kind) or rounding != "rtne":
         return [_narrow_by_integers(state, value, kind, rounding) for value in registers]
     found: list[Val] = []
     for low, high in _pairs(registers):  # the first operand becomes the upper half
@@ -86,7 +93,7 @@ def narrow(state: Lowering, registers: Sequence[Val], kind: FloatType, rounding:
 def _narrow_by_integers(state: Lowering, value: Val, kind: FloatType, rounding: str) -> Val:
     emit = state.emit
     cut = _F32_MANTISSA - kind.mantissa
-    bias = (1 << kind.exponent - 1) - 1
+    offset = bias(kind)
     bits = emit.cast("bitcast", value, "i32")
     sign = emit.binary("and", emit.binary("lshr", bits, i32(24)), i32(128))
     magnitude = emit.call("float", "llvm.fabs.f32", [value])
@@ -96,16 +103,16 @@ def _narrow_by_integers(state: Lowering, value: Val, kind: FloatType, rounding: 
     if rounding == "rtne":
         odd = emit.binary("and", emit.binary("lshr", whole, i32(cut)), i32(1))
         whole = emit.binary("add", emit.binary("add", whole, i32((1 << cut - 1) - 1)), odd)
-    normal = emit.binary("sub", emit.binary("lshr", whole, i32(cut)), i32(_F32_BIAS - bias << kind.mantissa))
+    normal = emit.binary("sub", emit.binary("lshr", whole, i32(cut)), i32(_F32_BIAS - offset << kind.mantissa))
     # subnormal ones are whole multiples of the smallest: of one when added to a number whose last place that is
-    quantum = 2.0 ** (1 - bias - kind.mantissa)
+    quantum = 2.0 ** (1 - offset - kind.mantissa)
     if rounding == "rtne":
         magic = quantum * 2.0**_F32_MANTISSA
         added = emit.cast("bitcast", emit.binary("fadd", bounded, literal(magic, "float")), "i32")
         subnormal = emit.binary("and", added, i32((1 << _F32_MANTISSA) - 1))
     else:
         subnormal = emit.cast("fptoui", emit.binary("fmul", bounded, literal(1 / quantum, "float")), "i32")
-    is_small = emit.compare("fcmp", "olt", bounded, literal(2.0 ** (1 - bias), "float"))
+    is_small = emit.compare("fcmp", "olt", bounded, literal(2.0 ** (1 - offset), "float"))
     result = emit.select(is_small, subnormal, normal)
     is_nan = emit.compare("fcmp", "uno", value, value)
     return emit.cast("trunc", emit.binary("or", emit.select(is_nan, i32(127), result), sign), "i8")

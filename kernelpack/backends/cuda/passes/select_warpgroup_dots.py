@@ -86,8 +86,8 @@ class _Selector:
         if order is None:  # computed: along the summed dimension
             order = (k_axis, 1 - k_axis)
         bits = memory_bits(kind)
-        # 8-bit floats have no other instruction: where wgmma cannot read a tile as it lies, it is turned on its way
-        along_k = [(k_axis, 1 - k_axis)] if isinstance(kind.element, FloatType) and bits == 8 else []
+        # where wgmma cannot read an 8-bit tile as it lies, it is turned on its way: mma.sync would have to as well
+        along_k = [(k_axis, 1 - k_axis)] if bits == 8 else []
         for wanted in (order, *along_k):
             encoding = tma_encoding(kind.shape, bits, wanted)
             if operand_tile(encoding.layout, bits, k_axis) is not None:
