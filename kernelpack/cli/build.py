@@ -52,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
             progress=progress,
             cache=not arguments.no_cache,
         )
+    for warning in built.warnings:
+        print(f"kernelpack build: {Style(sys.stderr).yellow('warning:')} {warning}", file=sys.stderr)
     print(json.dumps(_record(built), indent=1) if arguments.json else _text(built))
     return 0
 
@@ -68,6 +70,7 @@ def _record(built: Built) -> dict[str, Any]:
         "compiled": list(built.compiled),
         "cached": len(built.packs) - len(built.compiled),
         "seconds": round(built.seconds, 3),
+        "warnings": list(built.warnings),
     }
 
 

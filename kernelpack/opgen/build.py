@@ -14,6 +14,7 @@ from kernelpack.backends.base import CSRC, Backend, backend_of
 from kernelpack.errors import BuildError, PackError, SchemaError
 from kernelpack.opgen.c_entries import c_files
 from kernelpack.opgen.compile import ProgressCallback, compile_variants
+from kernelpack.opgen.coverage import coverage, warnings_of
 from kernelpack.opgen.emit import library_files
 from kernelpack.opgen.library import LibraryPlan
 from kernelpack.opgen.op import Op
@@ -29,7 +30,8 @@ from kernelpack.target import Target
 
 @dataclass(frozen=True)
 class Built:
-    """What a build made. `compiled` kernels were compiled now, the other packs came from the cache."""
+    """What a build made. `compiled` kernels were compiled now, the other packs came from the cache. `warnings` name regions of the
+    declared variants whose calls will be refused, because nothing was built for them."""
 
     namespace: str
     directory: Path
@@ -38,6 +40,7 @@ class Built:
     packs: tuple[KernelPack, ...]
     compiled: tuple[str, ...]
     seconds: float
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ def build(
         tuple(packs.values()),
         compiled,
         0.0,
+        tuple(warning for op in plan.op_plans for warning in warnings_of(coverage(op, plan.targets))),
     )
     _write(built, library, plan)
     _link(built, library, jobs or knobs.jobs())

@@ -42,10 +42,10 @@ def is_contradiction(assumption: Assumption, tests: Tests) -> bool:
 
 
 def ordered(assumptions: Iterable[Assumption], tests: Tests) -> list[Assumption]:
-    """Returns different assumptions, each before those that it implies."""
-    found = sorted(set(assumptions))
+    """Returns different assumptions, each before those that it implies; of others the one that is given first."""
+    found = list(dict.fromkeys(assumptions))
     strength = {one: sum(implies(one, other, tests) for other in found) for one in found}
-    return sorted(found, key=lambda one: (-strength[one], -len(one), one))
+    return sorted(found, key=lambda one: (-strength[one], -len(one)))
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,10 @@ UNKNOWN: Any = _Unknown()
 
 @dataclass(frozen=True)
 class TensorFact:
-    """A tensor whose dtype is known; `dtype` None: the argument is absent."""
+    """A tensor whose dtype is known; `dtype` None: the argument is absent. `is_cuda` None: only the call knows."""
 
     dtype: DType | None
+    is_cuda: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,18 @@ class _State:
     values: dict[Variable, Any] = field(default_factory=dict)
 
 
-def reached_launches(host: HostFunction, dtypes: Mapping[str, DType | None]) -> list[ReachedLaunch]:
-    """Returns the launches that a call whose tensors have these dtypes can reach, in order."""
+def reached_launches(
+    host: HostFunction,
+    dtypes: Mapping[str, DType | None],
+    is_cuda: bool | None = None,
+    given: Mapping[Variable, Any] | None = None,
+) -> list[ReachedLaunch]:
+    """Returns the launches that a call whose tensors have these dtypes can reach, in order. `given` are values of arguments."""
     state = _State()
     for argument, variable in zip(host.schema.arguments, host.arguments, strict=True):
-        state.values[variable] = TensorFact(dtypes[argument.name]) if argument.is_tensor else UNKNOWN
+        dtype = dtypes.get(argument.name)
+        state.values[variable] = TensorFact(dtype, is_cuda if dtype else None) if argument.is_tensor else UNKNOWN
+    state.values |= given or {}
     reached: list[ReachedLaunch] = []
     _run(host.body, state, reached)
     return reached
@@ -144,6 +152,8 @@ def evaluate(expr: Expr, values: Mapping[Variable, Any]) -> Any:
         return first.dtype is None if isinstance(first, TensorFact) else UNKNOWN
     if expr.op == "value":
         return first
+    if expr.op == "is_cuda":
+        return first.is_cuda if isinstance(first, TensorFact) and first.is_cuda is not None else UNKNOWN
     if expr.op == "dtype":
         return first.dtype if isinstance(first, TensorFact) and first.dtype is not None else UNKNOWN
     if expr.op == "element_size":

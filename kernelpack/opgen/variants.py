@@ -150,11 +150,8 @@ class Planner:
         _check_names(host, space, configs, specialize, location)
         plans = tuple(LaunchPlan(launch, _axes(host, launch, space), _slots(launch)) for launch in host.launches)
         provenance = Provenance(host)
-        names = [name for name, entries in space.dtypes.items() if len(entries) > 1]
-        combinations = list(itertools.product(*(range(len(space.dtypes[name])) for name in names)))
         filled: list[dict[Target, dict[int, list[list[Row]]]]] = [{target: {} for target, _ in self.targets} for _ in plans]
-        for combination in combinations:
-            dtypes, listed = _resolve(space, dict(zip(names, combination, strict=True)))
+        for combination, dtypes, listed in _combinations(space):
             for reached in reached_launches(host, dtypes):
                 plan = plans[reached.launch.index]
                 for target, backend in self.targets:
@@ -333,6 +330,18 @@ def _labels(listed: Mapping[str, Any], axes: Sequence[Axis]) -> list[str]:
             dtype = listed[f"{axis.name}:dtype"]
             labels.append("none" if dtype is None else dtype.short)
     return labels
+
+
+def _combinations(space: Space) -> Iterator[tuple[tuple[int, ...], dict[str, DType | None], dict[str, Any]]]:
+    """Returns every choice of entries of the dtype axes, with what _resolve makes of it."""
+    names = [name for name, entries in space.dtypes.items() if len(entries) > 1]
+    for combination in itertools.product(*(range(len(space.dtypes[name])) for name in names)):
+        yield combination, *_resolve(space, dict(zip(names, combination, strict=True)))
+
+
+def dtypes_of(space: Space) -> Iterator[tuple[tuple[int, ...], dict[str, DType | None]]]:
+    """Returns every choice of entries of the dtype axes, with the dtypes that the tensor arguments then have."""
+    return ((combination, dtypes) for combination, dtypes, _ in _combinations(space))
 
 
 def _resolve(space: Space, chosen: Mapping[str, int]) -> tuple[dict[str, DType | None], dict[str, Any]]:
