@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kernelpack.frontend import tile_ops, tiles
+from kernelpack.frontend.scaled_dot import scaled_dot
 from kernelpack.language.builtin import Generator, builtin, member
+from kernelpack.language.types import dtype, float32
 from kernelpack.language.values import tensor
 
-__all__ = ["cat", "gather", "histogram", "map_elementwise"]
+__all__ = ["cat", "dot_scaled", "gather", "histogram", "map_elementwise"]
 
 
 @member
@@ -54,3 +56,28 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1, _generator: Gener
 
     made = tile_ops.map_elementwise(_generator.builder, apply, args, pack)
     return made[0] if single and len(made) == 1 else tuple(made)
+
+
+@builtin
+def dot_scaled(
+    lhs: tensor,
+    lhs_scale: tensor | None,
+    lhs_format: str,
+    rhs: tensor,
+    rhs_scale: tensor | None,
+    rhs_format: str,
+    acc: tensor | None = None,
+    fast_math: bool = False,
+    lhs_k_pack: bool = True,
+    rhs_k_pack: bool = True,
+    out_dtype: dtype = float32,
+    *,
+    _generator: Generator,
+) -> tensor:
+    """Returns lhs @ rhs (+ acc) of operands in microscaling formats: e2m1 (two in a byte), e4m3, e5m2, fp16 or bf16.
+
+    Scales have shape [M, K / 32] and [N, K / 32]: the exponents of powers of two in uint8. Without `k_pack` the two numbers of a
+    byte are neighbours along the other axis than K. `fast_math` takes no care of scales that are NaN.
+    """
+    left, right = (lhs, lhs_scale, lhs_format, lhs_k_pack), (rhs, rhs_scale, rhs_format, rhs_k_pack)
+    return scaled_dot(_generator.builder, left, right, acc, out_dtype, fast_math)

@@ -3,6 +3,5 @@
 _LATER = "it is not supported yet"
 
 UNSUPPORTED: dict[str, str] = {
-    "dot_scaled": _LATER,
     "pow": "write x * x, or tl.exp2(y * tl.log2(x))",
 }

@@ -1,0 +1,140 @@
+"""Products of microscaling formats: 4- and 8-bit floats that share a power of two in blocks along K (OCP Microscaling Formats v1.0).
+
+Operands are widened to float16 or bfloat16, which hold every element, multiplied by their scales, and multiplied as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernelpack.errors import CompilationError
+from kernelpack.frontend import semantic, tiles
+from kernelpack.ir.core import Builder
+from kernelpack.language.types import (
+    bfloat16,
+    describe,
+    dtype,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    int8,
+    int16,
+    int32,
+    uint8,
+)
+from kernelpack.language.values import tensor
+
+FORMATS: dict[str, tuple[dtype, ...]] = {
+    "e2m1": (uint8, int8),
+    "e4m3": (float8e4nv, uint8, int8),
+    "e5m2": (float8e5, uint8, int8),
+    "fp16": (float16, uint8),
+    "bf16": (bfloat16, uint8),
+}
+"""The types in which a format comes; 8-bit ones also as their bits, two e2m1 in a byte, the first in its lower half."""
+_NAN_SCALE = 255
+
+
+def scaled_dot(
+    b: Builder,
+    left: Sequence[Any],
+    right: Sequence[Any],
+    acc: Any,
+    out_dtype: dtype,
+    fast_math: bool,
+) -> tensor:
+    """Returns the product of two operands, each (tile, scale or None, format, whether bytes hold neighbours along K)."""
+    formats = [_format(side[2]) for side in (left, right)]
+    wide = float16 if "fp16" in formats else bfloat16
+    operands = []
+    for (value, scale, _, k_pack), word, k_axis in zip((left, right), formats, (-1, -2), strict=True):
+        tile = _elements(b, value, word, wide, k_axis, k_pack)
+        if scale is not None:
+            tile = _scaled(b, tile, scale, wide, k_axis, fast_math)
+        operands.append(tile)
+    return tiles.dot(b, operands[0], operands[1], acc, None, None, None, out_dtype)
+
+
+def _format(word: object) -> str:
+    if isinstance(word, str) and word in FORMATS:
+        return word
+    raise CompilationError(f"{describe(word)} is no format of tl.dot_scaled", cure=f"use one of {', '.join(FORMATS)}")
+
+
+def _elements(b: Builder, value: Any, word: str, wide: dtype, k_axis: int, k_pack: bool) -> tensor:
+    """Returns an operand's elements in a wide type."""
+    if not isinstance(value, tensor) or len(value.shape) < 2 or value.dtype not in FORMATS[word]:
+        kinds = " or ".join(map(str, FORMATS[word]))
+        raise CompilationError(f"an operand of tl.dot_scaled in format {word} is a tile of {kinds}, got {describe(value)}")
+    if word == "e2m1":
+        return _small_elements(b, value, wide, k_axis if k_pack else -3 - k_axis)
+    exact = FORMATS[word][0]
+    if value.dtype != exact and exact.primitive_bitwidth == 8:
+        value = semantic.bitcast(b, value, exact)
+    if value.dtype != exact:
+        raise CompilationError(f"an operand of tl.dot_scaled in format {word} is a tile of {exact}, got {describe(value)}")
+    return semantic.cast(b, value, wide)
+
+
+def _small_elements(b: Builder, value: tensor, wide: dtype, packed: int) -> tensor:
+    """Returns the e2m1 numbers of bytes, which lie side by side along an axis."""
+    bits = semantic.cast(b, semantic.bitcast(b, value, uint8), int16)
+    halves = [_number(b, half, wide) for half in (bits, semantic.arithmetic(b, ">>", bits, 4))]
+    rank, at = len(value.shape), packed % len(value.shape)
+    joined = tiles.permute(b, tiles.join(b, *halves), [*range(at + 1), rank, *range(at + 1, rank)])
+    return tiles.reshape(b, joined, [*value.shape[:at], 2 * value.shape[at], *value.shape[at + 1 :]])
+
+
+def _number(b: Builder, bits: tensor, wide: dtype) -> tensor:
+    """Returns the number that the lowest four bits are: a sign, two bits of exponent with bias 1, one of mantissa."""
+    mantissa, bias = wide.fp_mantissa_width, wide.exponent_bias
+    magnitude = semantic.arithmetic(b, "&", bits, 7)
+    placed = semantic.arithmetic(b, "<<", magnitude, mantissa - 1)
+    normal = semantic.arithmetic(b, "+", placed, (bias - 1) << mantissa)
+    half = semantic.where(b, semantic.compare(b, "==", magnitude, 1), (bias - 1) << mantissa, 0)
+    half = semantic.cast(b, half, int16)
+    number = semantic.where(b, semantic.compare(b, ">=", magnitude, 2), normal, half)
+    sign = semantic.arithmetic(b, "<<", semantic.arithmetic(b, "&", bits, 8), 12)
+    return semantic.bitcast(b, semantic.arithmetic(b, "|", number, sign), wide)
+
+
+def _scaled(b: Builder, tile: tensor, scale: Any, wide: dtype, k_axis: int, fast_math: bool) -> tensor:
+    """Multiplies an operand by its scales: a byte, the biased exponent of a power of two, or an e4m3 number, for each block of K."""
+    if not isinstance(scale, tensor) or scale.dtype not in (uint8, int8, float8e4nv):
+        raise CompilationError(f"a scale of tl.dot_scaled is a tile of uint8 (or fp8e4nv), got {describe(scale)}")
+    depth, rows = tile.shape[k_axis], tile.shape[-3 - k_axis]
+    blocks = scale.shape[-1] if scale.shape else 0
+    if scale.shape != (*tile.shape[:-2], rows, blocks) or not blocks or depth % blocks:
+        raise CompilationError(
+            f"scales of shape {list(scale.shape)} do not fit {rows} rows of {depth} elements along K",
+            cure="give one scale for each row (column of the right operand) and block of 32 elements",
+        )
+    factor, bad = _factor(b, scale, wide)
+    factor = _spread(b, factor, depth // blocks, k_axis)
+    product = semantic.arithmetic(b, "*", tile, factor)
+    if bad is None or fast_math:
+        return product
+    nan = semantic.constant(b, float("nan"), product.type)
+    return semantic.where(b, _spread(b, bad, depth // blocks, k_axis), nan, product)
+
+
+def _factor(b: Builder, scale: tensor, wide: dtype) -> tuple[tensor, tensor | None]:
+    """Returns scales as numbers, and which are NaN."""
+    if scale.dtype == float8e4nv:
+        return semantic.cast(b, scale, wide), None
+    bits = semantic.bitcast(b, scale, uint8)
+    bad = semantic.compare(b, "==", bits, _NAN_SCALE)
+    if wide == bfloat16:
+        shifted = semantic.arithmetic(b, "<<", semantic.cast(b, bits, int16), bfloat16.fp_mantissa_width)
+        return semantic.bitcast(b, shifted, bfloat16), bad
+    shifted = semantic.arithmetic(b, "<<", semantic.cast(b, bits, int32), float32.fp_mantissa_width)
+    return semantic.cast(b, semantic.bitcast(b, shifted, float32), float16), bad
+
+
+def _spread(b: Builder, value: tensor, count: int, k_axis: int) -> tensor:
+    """Repeats what belongs to a block for each of its elements, and turns the tile as the operand lies."""
+    wide = semantic.broadcast_to(b, semantic.expand_dims(b, value, len(value.shape)), [*value.shape, count])
+    rows = tiles.reshape(b, wide, [*value.shape[:-1], value.shape[-1] * count])
+    return rows if k_axis == -1 else tiles.transpose(b, rows)
