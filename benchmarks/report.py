@@ -20,7 +20,7 @@ import torch
 from benchmarks.measure import OURS, Case, measure, processes
 from kernelpack.errors import BuildError
 
-LOWER_IS_BETTER = ("s", "kernels")
+LOWER_IS_BETTER = ("s", "ns", "us", "kernels")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def machine(device: str) -> dict[str, Any]:
 def versions(device: str) -> dict[str, str]:
     """Returns what the figures depend on of the software."""
     found = {
-        "kernelpack": import_module("kernelpack").__version__,
+        "kernelpack": import_module("kernelpack.version").VERSION,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }

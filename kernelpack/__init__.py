@@ -9,11 +9,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from kernelpack.version import LANGUAGE_VERSION
+
+__version__ = LANGUAGE_VERSION
+"""Of the language: what code written for Triton compares. kernelpack.version has the package's own."""
 
 if TYPE_CHECKING:
-    from kernelpack import language, testing
+    from kernelpack import backends, compiler, errors, knobs, language, runtime, testing, tools
+    from kernelpack.compiler.compiler import ASTSource, compile
+    from kernelpack.errors import CompilationError, OutOfResources, TritonError
     from kernelpack.frontend.jit import JITFunction, constexpr_function, jit
+    from kernelpack.language.aggregates import aggregate, must_use_result
     from kernelpack.language.integers import cdiv, next_power_of_2
     from kernelpack.language.values import constexpr
     from kernelpack.opgen.config import Config, aligned, fastest, same_as
@@ -22,9 +28,14 @@ if TYPE_CHECKING:
     from kernelpack.opgen.op import Op, op
     from kernelpack.runtime.allocator import set_allocator
     from kernelpack.runtime.autotune import autotune, heuristics
+    from kernelpack.runtime.jit import KernelInterface
+    from kernelpack.runtime.stand_ins import MockTensor, TensorWrapper, reinterpret
 
 _HOMES = {
-    "language": ("language",),
+    **{name: (name,) for name in ("backends", "compiler", "errors", "knobs", "language", "runtime", "testing", "tools")},
+    "compiler.compiler": ("ASTSource", "compile"),
+    "errors": ("errors", "CompilationError", "OutOfResources", "TritonError"),
+    "language.aggregates": ("aggregate", "must_use_result"),
     "frontend.jit": ("JITFunction", "constexpr_function", "jit"),
     "language.integers": ("cdiv", "next_power_of_2"),
     "language.values": ("constexpr",),
@@ -34,35 +45,53 @@ _HOMES = {
     "opgen.op": ("Op", "op"),
     "runtime.allocator": ("set_allocator",),
     "runtime.autotune": ("autotune", "heuristics"),
-    "testing": ("testing",),
+    "runtime.jit": ("KernelInterface",),
+    "runtime.stand_ins": ("MockTensor", "TensorWrapper", "reinterpret"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ASTSource",
+    "CompilationError",
     "Config",
     "JITFunction",
+    "KernelInterface",
+    "MockTensor",
     "Op",
+    "OutOfResources",
+    "TensorWrapper",
+    "TritonError",
+    "aggregate",
     "aligned",
     "autotune",
+    "backends",
     "broadcast_strides",
     "cdiv",
     "check",
     "collapse_rows",
+    "compile",
+    "compiler",
     "constexpr",
     "constexpr_function",
     "empty",
     "empty_like",
     "empty_strided",
+    "errors",
     "fastest",
     "heuristics",
     "jit",
+    "knobs",
     "language",
     "load",
+    "must_use_result",
     "next_power_of_2",
     "op",
+    "reinterpret",
+    "runtime",
     "same_as",
     "set_allocator",
     "testing",
+    "tools",
 ]
 
 

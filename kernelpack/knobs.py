@@ -1,4 +1,7 @@
-"""Every environment variable that kernelpack reads: name, meaning, default. C++ reads those marked so under the same names."""
+"""Every environment variable that kernelpack reads: name, meaning, default. C++ reads those marked so under the same names.
+
+What programs set while they run stands here too, under Triton's names: knobs.runtime, knobs.autotuning, ... (hooks.py).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpack.errors import BuildError
+from kernelpack.hooks import AutotuningKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
+from kernelpack.hooks import HookChain as HookChain
+
+runtime = RuntimeKnobs()
+autotuning = AutotuningKnobs()
+compilation = CompilationKnobs()
+language = LanguageKnobs()
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,7 @@ LOAD_LIBRARY = Knob("KERNELPACK_LOAD_LIBRARY", "1", "run", "0: import kernelpack
 CPU_TARGET = Knob(
     "KERNELPACK_CPU_TARGET", "", "library, run", "forces the CPU level, e.g. cpu:x86-64-v3; default: the best this CPU has"
 )
+DEBUG = Knob("KERNELPACK_DEBUG", "0", "run", "1: kernels check their run-time assertions")
 CONFIG = Knob(
     "KERNELPACK_CONFIG",
     "",
@@ -53,7 +64,7 @@ CONFIG = Knob(
 )
 LIBCUDA = Knob("KERNELPACK_LIBCUDA", "libcuda.so.1", "library, run", "the CUDA driver library to open")
 
-KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, CONFIG, LIBCUDA)
+KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, DEBUG, CONFIG, LIBCUDA)
 
 
 def cache_dir() -> Path | None:

@@ -14,10 +14,10 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any, NoReturn
 
-from kernelpack import __version__
 from kernelpack.cli.nearest import did_you_mean
 from kernelpack.cli.terminal import Style
 from kernelpack.errors import BuildError, CompilationError, KernelpackError
+from kernelpack.version import VERSION
 
 VERBS = ("build", "inspect", "coverage", "verify", "tune", "doctor")
 BUILD_PACKAGES = ("llvmlite", "numpy", "torch")
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _Parser(
         prog="kernelpack", description="Builds op libraries from kernels in the Triton language, and looks into them."
     )
-    parser.add_argument("--version", action="version", version=f"kernelpack {__version__}")
+    parser.add_argument("--version", action="version", version=f"kernelpack {VERSION}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verbs: dict[str, Any] = {}
     for name in VERBS:

@@ -24,6 +24,7 @@ from kernelpack.backends.base import Backend, Device, Tool, backends
 from kernelpack.cli.terminal import Style, count, shorten, width
 from kernelpack.errors import PackError
 from kernelpack.opgen.load import own_library
+from kernelpack.version import VERSION
 
 PURPOSE = "say what is installed, what can be built, what runs here, and what to do about what is missing"
 OLDEST_TORCH = (2, 10)
@@ -114,7 +115,7 @@ def _missing(backend: Backend) -> list[str]:
 def _general_tools() -> list[Tool]:
     compiler = knobs.CXX.get()
     return [
-        Tool("kernelpack", f"{kernelpack.__version__}, {Path(kernelpack.__file__).parent}", True, "", ""),
+        Tool("kernelpack", f"{VERSION}, {Path(kernelpack.__file__).parent}", True, "", ""),
         Tool("Python", f"{platform.python_version()}, {sys.executable}", True, "", ""),
         _torch(),
         *(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,3 +102,9 @@ def source_hash(*more: str) -> str:
         digest.update(path.relative_to(root).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("ASTSource", "compile", "make_backend"):  # late: offline builds have sources of their own
+        return getattr(importlib.import_module("kernelpack.compiler.compiler"), name)
+    raise AttributeError(f"module 'kernelpack.compiler' has no attribute {name!r}")

@@ -63,6 +63,8 @@ def _kernel_arguments(fn: JITFunction, signature: Mapping[str, Any], constexprs:
         )
     arguments: dict[str, Any] = {}
     for param in fn.params:
+        if param.is_constexpr and param.do_not_specialize:
+            raise CompilationError(f"{param.name} marked as constexpr and listed in do_not_specialize", location=fn.location)
         if isinstance(signature.get(param.name), tuple):
             arguments[param.name] = _shown_tuple(fn, param.name, signature[param.name], constexprs)
         elif param.name in constexprs:

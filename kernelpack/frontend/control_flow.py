@@ -54,7 +54,7 @@ class ControlFlow(Statements):
     def return_value(self, node: ast.Return) -> Flow:
         if self.loop_depth:
             raise CompilationError(
-                "Cannot have `return` statements inside `while` or `for` statements",
+                "Cannot have `return` statements inside `while` or `for` statements in triton's language",
                 cure="keep the result in a variable, and return after the loop",
             )
         value = None if node.value is None else self.visit(node.value)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+from kernelpack import knobs
 from kernelpack.errors import CompilationError
 from kernelpack.frontend import buffers, semantic, suggestions, tiles
 from kernelpack.frontend.jit import JITFunction, is_constexpr_function
@@ -96,7 +97,8 @@ class Expressions(LocalFunctions):
             return value
         if name in self.outer:
             value = unwrap(self.outer[name])
-            if isinstance(self.outer[name], constexpr) or _readable(value):
+            allowed = knobs.compilation.allow_non_constexpr_globals and isinstance(value, (bool, int, float, str, list, tuple))
+            if isinstance(self.outer[name], constexpr) or _readable(value) or allowed:
                 return _frozen(value)
             if name not in PYTHON_FUNCTIONS:
                 raise _not_readable(name, value)

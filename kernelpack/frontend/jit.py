@@ -43,7 +43,11 @@ class Launchable:
         raise NotImplementedError
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
-        """Compiles for a call's arguments without launching."""
+        """Compiles for a call's arguments without launching. A torch dtype stands for a tensor of it."""
+        dtype = importlib.import_module("torch").dtype
+        stand_in = importlib.import_module("kernelpack.runtime.stand_ins").MockTensor
+        args = tuple(stand_in(value) if isinstance(value, dtype) else value for value in args)
+        kwargs = {name: stand_in(value) if isinstance(value, dtype) else value for name, value in kwargs.items()}
         return self.run(*args, grid=grid, warmup=True, **kwargs)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
@@ -65,6 +69,9 @@ class JITFunction(Launchable):
         do_not_specialize: Iterable[str | int] = (),
         do_not_specialize_on_alignment: Iterable[str | int] = (),
         debug: bool = False,
+        version: Any = None,
+        repr: Callable[[Any], str] | None = None,
+        launch_metadata: Callable[[Any, Any, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.fn = innermost(fn)
         functools.update_wrapper(self, self.fn)
@@ -74,6 +81,14 @@ class JITFunction(Launchable):
             raise ValueError(f'{self.__name__}: noinline={noinline!r} is not False, True or "object"')
         self.noinline = noinline
         self.debug = bool(debug)
+        self.version = version
+        self.repr = repr or (lambda specialization: self.__name__)
+        self.launch_metadata = launch_metadata
+        self.pre_run_hooks: list[Callable[..., Any]] = []
+        self.do_not_specialize, self.do_not_specialize_on_alignment = (
+            list(do_not_specialize),
+            list(do_not_specialize_on_alignment),
+        )
         self.signature = inspect.signature(self.fn)
         self.arg_names = list(self.signature.parameters)
         excluded = [self._names(names) for names in (do_not_specialize, do_not_specialize_on_alignment)]
@@ -120,6 +135,46 @@ class JITFunction(Launchable):
         return self.source.tree
 
     @property
+    def rewriter(self) -> FunctionSource:
+        """The source as it is compiled: its `def_file_lineno` is the line of `def` in the file."""
+        return self.source
+
+    def rewrite(self) -> JITFunction:
+        """Reads the source, and returns what is launched: nothing is rewritten."""
+        self.source  # noqa: B018  # read once, kept
+        return self
+
+    @property
+    def raw_src(self) -> list[str]:
+        """The lines of the source, decorators included."""
+        return inspect.getsourcelines(self.fn)[0]
+
+    @property
+    def __globals__(self) -> dict[str, Any]:
+        return self.fn.__globals__
+
+    @property
+    def constexprs(self) -> list[int]:
+        """The positions of the parameters that are annotated tl.constexpr."""
+        return [param.num for param in self.params if param.is_constexpr]
+
+    @property
+    def device_caches(self) -> Any:
+        """What was compiled so far: `kernel.device_caches[device][0]` maps keys to kernels, the same for every device."""
+        return self._launcher.device_caches
+
+    cache = device_caches
+
+    def preload(self, specialization_data: str) -> Any:
+        """Compiles what another process compiled, as knobs.runtime.jit_cache_hook was told in its `specialization_data`; returns the
+        kernel. Raises RuntimeError for data of another kernel or target."""
+        return self._launcher.preload(specialization_data)
+
+    def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
+        """Lets `hook(*args, **kwargs)` be called with the arguments of every launch, before it."""
+        self.pre_run_hooks.append(hook)
+
+    @property
     def cache_key(self) -> str:
         """SHA-256 over what the function means: its source, the functions it calls, the constants it reads. No paths."""
         return cache_key_of(self)
@@ -140,9 +195,13 @@ class JITFunction(Launchable):
         return launcher.Launcher(self)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        if self.pre_run_hooks:
+            return functools.partial(self.run, grid=grid)
         return self._launcher.bind(grid)  # type: ignore[no-any-return]
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
         if warmup:
             return self._launcher.launch(grid, args, kwargs, warmup)
         return self._launcher.bind(grid)(*args, **kwargs)
@@ -180,6 +239,9 @@ def jit(
     do_not_specialize: Iterable[str | int] | None = None,
     do_not_specialize_on_alignment: Iterable[str | int] | None = None,
     debug: bool | None = None,
+    version: Any = None,
+    repr: Callable[[Any], str] | None = None,
+    launch_metadata: Callable[[Any, Any, dict[str, Any]], dict[str, Any]] | None = None,
 ) -> Callable[[Callable[..., Any]], JITFunction]: ...
 
 
@@ -190,6 +252,9 @@ def jit(
     do_not_specialize: Iterable[str | int] | None = None,
     do_not_specialize_on_alignment: Iterable[str | int] | None = None,
     debug: bool | None = None,
+    version: Any = None,
+    repr: Callable[[Any], str] | None = None,
+    launch_metadata: Callable[[Any, Any, dict[str, Any]], dict[str, Any]] | None = None,
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Decorator: makes a Python function a kernel, or a function for kernels to call.
 
@@ -205,6 +270,9 @@ def jit(
             do_not_specialize=do_not_specialize or (),
             do_not_specialize_on_alignment=do_not_specialize_on_alignment or (),
             debug=bool(debug),
+            version=version,
+            repr=repr,
+            launch_metadata=launch_metadata,
         )
 
     return decorate if fn is None else decorate(fn)

@@ -7,6 +7,7 @@ location; the visitor that called adds its own.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -484,7 +485,14 @@ def logical(b: Builder, symbol: str, lhs: Operand, rhs: Operand) -> tensor:
 
 def where(b: Builder, condition: Operand, x: Operand, y: Operand) -> tensor:
     """Returns elements of `x` where the condition holds and of `y` elsewhere, in their common type and shape."""
-    chosen = cast(b, to_tensor(b, condition), int1)
+    given = to_tensor(b, condition)
+    if not given.dtype.is_bool():
+        warnings.warn(
+            f"tl.where with a non-boolean condition ({given.dtype}) is deprecated: write condition != 0",
+            UserWarning,
+            stacklevel=2,
+        )
+    chosen = cast(b, given, int1)
     yes, no = operands(b, "tl.where", x, y, pointers=True)
     if chosen.shape:
         chosen, yes, no = broadcast(b, chosen, yes, no)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernelpack.errors import CompilationError, UnsupportedLanguageConstruct
+from kernelpack.errors import CompilationError, CompileTimeAssertionFailure, UnsupportedLanguageConstruct
 from kernelpack.frontend import suggestions
 from kernelpack.frontend.scope import Scope, describe_type, tensors_in, with_parts
 from kernelpack.frontend.source import location_of
@@ -95,7 +95,9 @@ class Visitor:
         except CompilationError as problem:
             if problem.location is None:
                 problem.location = self.location(node).source
-                if problem.__cause__ is None:  # as in Triton, where the reason alone is the cause of an error with a place
+                if problem.__cause__ is None and not isinstance(
+                    problem, CompileTimeAssertionFailure
+                ):  # as in Triton, where the reason alone is the cause of an error with a place
                     problem.__cause__ = ValueError(problem.message)
             raise
         finally:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import kernelpack
 from kernelpack import knobs
 from kernelpack.backends.base import CSRC, Backend, backend_of
 from kernelpack.errors import BuildError, PackError, SchemaError
@@ -26,6 +25,7 @@ from kernelpack.pack.format import KernelPack, read_pack
 from kernelpack.pack.lock import differences, lock_line, lock_text, read_lock
 from kernelpack.pack.ninja import TORCH_TARGET_VERSION, NinjaFile, run_ninja, torch_dir, version_script, write_if_changed
 from kernelpack.target import Target
+from kernelpack.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def library_plan(plan: Plan, packs: dict[str, KernelPack]) -> LibraryPlan:
     ops = tuple(
         replace(op, launches=tuple(_without_repetitions(launch, packs) for launch in op.launches)) for op in plan.op_plans
     )
-    return LibraryPlan(plan.namespace, kernelpack.__version__, plan.build_command, ops, backends, targets, packs)
+    return LibraryPlan(plan.namespace, VERSION, plan.build_command, ops, backends, targets, packs)
 
 
 def _without_repetitions(launch: LaunchPlan, packs: dict[str, KernelPack]) -> LaunchPlan:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import kernelpack
 from kernelpack import knobs
 from kernelpack.backends.base import backend_of
 from kernelpack.cache_files import write_whole
@@ -25,6 +24,7 @@ from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.variants import KernelVariant
 from kernelpack.opgen.worker import CompileJob, compile_all
 from kernelpack.pack.format import KernelPack, read_pack
+from kernelpack.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
         options=kernel.options,
         facts=tuple(sorted({*kernel.facts, *variant.constants})),
         metadata={name: value for name, value in figures.items() if isinstance(value, (int, float))},
-        tools={"kernelpack": kernelpack.__version__, **backend_of(kernel.target).tool_versions()},
+        tools={"kernelpack": VERSION, **backend_of(kernel.target).tool_versions()},
         code_sha256=kernel.code_sha256,
         tensor_maps=kernel.metadata.get("tensor_maps", ()),
         image=kernel.image,

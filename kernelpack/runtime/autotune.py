@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
+import json
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from kernelpack.errors import KernelpackError, LaunchError
+from kernelpack import cache_files, knobs
+from kernelpack.compiler import source_hash
+from kernelpack.errors import AutotunerError, KernelpackError, LaunchError
 from kernelpack.frontend.jit import Launchable
 from kernelpack.opgen.config import Config
+from kernelpack.opgen.kernels import jit_function
+from kernelpack.runtime.driver import driver
 from kernelpack.testing import do_bench as default_do_bench
+from kernelpack.testing import do_bench_cudagraph
 
 Timing = Sequence[float] | float
 
@@ -34,7 +45,9 @@ class Autotuner(Launchable):
         post_hook: Callable[..., Any] | None = None,
         warmup: float | None = None,
         rep: float | None = None,
+        use_cuda_graph: bool = False,
         do_bench: Callable[..., Timing] | None = None,
+        cache_results: bool = False,
     ) -> None:
         self.fn = fn
         self.arg_names = fn.arg_names
@@ -56,6 +69,11 @@ class Autotuner(Launchable):
         self.configs_top_k: float = pruning.get("top_k", 1.0)
         self.warmup_ms, self.rep_ms = 25.0 if warmup is None else warmup, 100.0 if rep is None else rep
         self.do_bench = do_bench
+        if do_bench is None and use_cuda_graph:
+            self.do_bench = functools.partial(do_bench_cudagraph, rep=self.rep_ms)
+        self.cache_results = cache_results or knobs.autotuning.cache
+        self.base_fn = jit_function(fn)
+        self.bench_time: float | None = None
         self.cache: dict[tuple[Any, ...], Config] = {}
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, Timing] = {}
@@ -101,8 +119,8 @@ class Autotuner(Launchable):
             positional = {name: value for name, value in named.items() if name not in kwargs}
             configs = list(self.early_config_prune(configs, positional, **kwargs))
             if not configs:
-                raise LaunchError(
-                    f"autotune of {self.__name__}: early_config_prune left no config", cure="let it return one at least"
+                raise AutotunerError(
+                    "No valid autotuner configs after pruning. `early_config_prune` should return at least one config."
                 )
         if self.perf_model is not None:
             top = self.configs_top_k
@@ -113,10 +131,71 @@ class Autotuner(Launchable):
         return configs
 
     def _search(self, named: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any) -> Config:
-        """Returns the fastest config. Raises the first one's error if none runs."""
+        """Returns the fastest config, or the only one that is left. Raises the first one's error if none runs."""
+        pruned = self._pruned(named, kwargs)
+        if len(pruned) == 1:
+            return pruned[0]
+        key = self._key(named)
+        place = self._place(key, pruned)
+        known = None if place is None else self._remembered(place, pruned)
+        if known is not None:
+            self._tell(key, known, cache_hit=True)
+            return known
+        start = time.perf_counter()
+        best = self._fastest(pruned, named, args, kwargs, grid)
+        self.bench_time = time.perf_counter() - start
+        if place is not None:
+            timings = {str(config): timing for config, timing in self.configs_timings.items()}
+            with contextlib.suppress(OSError):
+                cache_files.write_whole(place, json.dumps(timings).encode())
+        self._tell(key, best, cache_hit=False)
+        return best
+
+    def _tell(self, key: tuple[Any, ...], best: Config, *, cache_hit: bool) -> None:
+        """Tells what a search found, where knobs.autotuning asks for it."""
+        if knobs.autotuning.print:
+            found = "remembered" if cache_hit else f"{self.bench_time:.2f} s"
+            print(f"autotuning {self.__name__} for {key}: best config {best} ({found})")
+        if knobs.autotuning.listener is not None:
+            knobs.autotuning.listener(
+                fn=self.base_fn,
+                key=key,
+                best_config=best,
+                configs_timings=self.configs_timings,
+                duration=None if cache_hit else self.bench_time,
+                cache_hit=cache_hit,
+            )
+
+    def _place(self, key: tuple[Any, ...], configs: Sequence[Config]) -> Path | None:
+        """Returns the file that keeps the timings of a search; None where they are not kept: functions of configs have no text."""
+        folder = knobs.cache_dir()
+        if not self.cache_results or folder is None or any(config.pre_hook is not None for config in configs):
+            return None
+        assert self.base_fn is not None
+        active = driver.active
+        parts = [source_hash(), self.base_fn.cache_key, str(active.get_current_target()), str(key), *map(str, configs)]
+        return folder / "autotune" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()}.json"
+
+    def _remembered(self, place: Path, configs: Sequence[Config]) -> Config | None:
+        """Returns the best config of an earlier process's search, or None."""
+        try:
+            timings = json.loads(place.read_bytes())
+            self.configs_timings = {config: timings[str(config)] for config in configs}
+        except (OSError, ValueError, KeyError):
+            return None
+        return min(configs, key=lambda config: _median(self.configs_timings[config]))
+
+    def _fastest(
+        self,
+        pruned: Sequence[Config],
+        named: Mapping[str, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        grid: Any,
+    ) -> Config:
         failures: list[KernelpackError] = []
         timings: dict[Config, Timing] = {}
-        for config in self._pruned(named, kwargs):
+        for config in pruned:
             try:
                 timings[config] = self._time(config, named, args, kwargs, grid)
             except KernelpackError as problem:  # e.g. blocks too large for shared memory
@@ -183,6 +262,7 @@ class Heuristics(Launchable):
         self.fn = fn
         self.arg_names = fn.arg_names
         self.values = dict(values)
+        self.base_fn = jit_function(fn)
         self.__name__, self.__doc__, self.__module__ = fn.__name__, fn.__doc__, fn.__module__
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
@@ -201,7 +281,9 @@ def autotune(
     post_hook: Callable[..., Any] | None = None,
     warmup: float | None = None,
     rep: float | None = None,
+    use_cuda_graph: bool = False,
     do_bench: Callable[..., Timing] | None = None,
+    cache_results: bool = False,
 ) -> Callable[[Launchable], Autotuner]:
     """Decorator: launches use the fastest config, timed at the first call for each value of the arguments that `key` names.
 
@@ -209,13 +291,14 @@ def autotune(
     the call's own), `restore_value` those that get back what they held. `prune_configs_by` may hold `early_config_prune`
     (configs, arguments by name, **kwargs -> configs), `perf_model` (arguments and config by name -> expected time) and `top_k`
     (how many, or which fraction, of the best by that model are timed). `do_bench(call, quantiles)` replaces
-    kernelpack.testing.do_bench; `warmup` and `rep` are its milliseconds.
+    kernelpack.testing.do_bench; `warmup` and `rep` are its milliseconds; `use_cuda_graph` times calls inside a CUDA graph.
+    `cache_results` keeps what was found for later processes. One config, or one that is left by pruning, is not timed.
     """
 
     def decorate(fn: Launchable) -> Autotuner:
         return Autotuner(
             fn, configs, key, prune_configs_by=prune_configs_by, reset_to_zero=reset_to_zero, restore_value=restore_value,
-            pre_hook=pre_hook, post_hook=post_hook, warmup=warmup, rep=rep, do_bench=do_bench,
+            pre_hook=pre_hook, post_hook=post_hook, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph, do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
 
     return decorate

@@ -129,7 +129,7 @@ class CUDADriver(DriverBase):
     def get_device_properties(self, device: int = 0) -> dict[str, int]:
         import torch
 
-        found = torch.cuda.get_device_properties(device)
+        found: Any = torch.cuda.get_device_properties(device)
         return {
             "multiprocessor_count": found.multi_processor_count,
             "max_shared_mem": found.shared_memory_per_block_optin,

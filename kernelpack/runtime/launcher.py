@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
@@ -15,7 +15,12 @@ from kernelpack.errors import LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.dependencies import Binding, bindings_of
 from kernelpack.frontend.jit import JITFunction
+from kernelpack.hooks import WATCHERS
+from kernelpack.ir.core import Location
+from kernelpack.language.aggregates import user_aggregate
 from kernelpack.language.values import constexpr
+from kernelpack.runtime import watching
+from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_cache import KernelCache
 from kernelpack.runtime.specialization import Specialization, Specializer, Trait
 from kernelpack.target import Target
@@ -35,10 +40,6 @@ _MAX_GRID = (2**31 - 1, 65535, 65535)
 _NO_DEFAULT = object()
 
 
-HOOKS: list[Any] = []
-"""While it is not empty, every launch goes through Python: who wants to see launches adds something."""
-
-
 class Launcher:
     """Launches one kernel. Options (`num_warps`, ...) go by keyword; the device is that of the first tensor.
 
@@ -51,7 +52,7 @@ class Launcher:
         self._names = {param.name: param.num for param in fn.params}
         self._defaults = [param.default if param.has_default else _NO_DEFAULT for param in fn.params]
         self._specializers: dict[str, Specializer] = {}
-        self._loaded: dict[tuple[Any, ...], Loaded] = {}
+        self.loaded: dict[tuple[Any, ...], Loaded] = {}
         self._lock = threading.Lock()
         self._bindings: list[Binding] = []
 
@@ -70,7 +71,7 @@ class Launcher:
             constexprs=[param.is_constexpr for param in self.fn.params],
             options=_OPTION_NAMES,
             tests=_tests(),
-            hooks=HOOKS,
+            hooks=WATCHERS,  # while it is not empty, every launch goes through Python
         )
 
     @functools.cached_property
@@ -81,7 +82,7 @@ class Launcher:
         bind: Callable[[Any], Callable[..., Any]] = self.native.binder()
         return bind
 
-    def prepare(self, values: Sequence[Any], options: Mapping[str, Any]) -> tuple[Loaded, Any, list[int]]:
+    def prepare(self, values: Sequence[Any], options: Mapping[str, Any]) -> tuple[Loaded | None, Any, list[int]]:
         """Returns the kernel for a value of each parameter, its C++ object (None: only Python launches it), and the positions
         of the arguments that are its run-time parameters."""
         arguments = [value.value if type(value) is constexpr else value for value in values]
@@ -90,12 +91,12 @@ class Launcher:
 
     def forget(self) -> None:
         """Drops what was compiled: a helper or a constant was replaced, and means something else."""
-        self._loaded.clear()
+        self.loaded.clear()
         self._bindings = []
         if self.native is not None:
             self.native.clear()
 
-    def launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], warmup: bool = False) -> Loaded:
+    def launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], warmup: bool = False) -> Loaded | None:
         """Launches over a grid, unless `warmup`, and returns what was launched.
 
         `grid` is a tuple of 1 to 3 integers, or a function from the arguments by name to one. Raises LaunchError for
@@ -106,17 +107,31 @@ class Launcher:
             if look_up(name) is not value:
                 self.forget()
                 break
-        loaded, _, values = self._find(arguments, options)
-        if not warmup:
+        loaded, _, values = self._find(arguments, options, warmup)
+        if not warmup and loaded is not None:
             extents = self._grid(grid, arguments, options)
-            if 0 not in extents:
+            if 0 not in extents and WATCHERS:
+                watching.launch(self.fn, loaded, extents, arguments, values)
+            elif 0 not in extents:
                 loaded.launch(extents, values)
         return loaded
 
+    def preload(self, data: str) -> Loaded | None:
+        """Compiles what another process compiled; see JITFunction.preload."""
+        key = watching.read_specialization(self.fn, data, driver.active.get_current_target())
+        traits, target, _ = key
+        backend = backends()[target.backend]
+        return self.loaded.get(key) or self._load(key, Specializer(self.fn, backend).specialization(traits), backend, True)
+
+    @property
+    def device_caches(self) -> watching.DeviceCaches:
+        return watching.DeviceCaches(self)
+
     def _find(
-        self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
-    ) -> tuple[Loaded, tuple[Trait, ...], list[Any]]:
-        """Returns the kernel for a call, what it was chosen by, and the run-time arguments."""
+        self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...], warmup: bool = False
+    ) -> tuple[Loaded | None, tuple[Trait, ...], list[Any]]:
+        """Returns the kernel for a call, what it was chosen by, and the run-time arguments. There is no kernel where
+        knobs.runtime.jit_cache_hook says that it need not be compiled."""
         backend, target = self._device(arguments)
         specializer = self._specializers.get(backend.name)
         if specializer is None:
@@ -124,14 +139,14 @@ class Launcher:
         traits, values = specializer.traits(arguments)
         key = (traits, target, options)
         try:
-            loaded = self._loaded.get(key)
+            loaded = self.loaded.get(key)
         except TypeError as problem:
             raise LaunchError(
                 f"{self.fn.__name__}: a compile-time argument cannot be told from others: {problem}",
                 cure="pass numbers, strings, types, functions, or tuples of these",
             ) from None
         if loaded is None:
-            loaded = self._load(key, specializer.specialization(traits), backend)
+            loaded = self._load(key, specializer.specialization(traits), backend, warmup)
         return loaded, traits, values
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], tuple[tuple[str, Any], ...]]:
@@ -166,30 +181,40 @@ class Launcher:
 
     def _device(self, arguments: Sequence[Any]) -> tuple[Backend, Target]:
         """Returns the backend of the first tensor's device, and its best target there."""
-        device = next(
-            (value.device for value in arguments if hasattr(value, "data_ptr") or isinstance(value, TensorDescriptor)), None
-        )
-        kind = device.type if device is not None else "cpu"
+        first = next(_tensors_in(arguments), None)
+        kind = first.device.type if first is not None else driver.active.device_type
         found = _native(kind, knobs.CPU_TARGET.get() if kind == "cpu" else "")
         if found is None:
             raise LaunchError(f"{self.fn.__name__}: no backend runs on {kind} tensors", location=self.fn.location)
         return found
 
-    def _load(self, key: tuple[Any, ...], special: Specialization, backend: Backend) -> Loaded:
+    def _load(self, key: tuple[Any, ...], special: Specialization, backend: Backend, warmup: bool) -> Loaded | None:
         _, target, given = key
         with self._lock:
-            if key not in self._loaded:
-                options = Options(**{name: value for name, value in given if value is not None})
+            if key not in self.loaded:
+                stated = {"enable_fp_fusion": knobs.language.default_fp_fusion, **dict(given)}
+                stated["debug"] = stated.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.get() == "1"
+                options = Options(**{name: value for name, value in stated.items() if value is not None})
+                hooks = knobs.runtime
+                if watching.told(
+                    hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup, already_compiled=False
+                ):
+                    return None
                 self._bindings = bindings_of(self.fn)
                 if self.native is not None:
                     self.native.watch(self._bindings)
                 cache = KernelCache(self.fn, special, target, options)
-                kernel = cache.load()
+                unusual = knobs.compilation.always_compile or knobs.compilation.disable_line_info
+                kernel = None if unusual else cache.load()
                 if kernel is None:
                     kernel = compile_kernel(self.fn, special, target, options)
-                    cache.save(kernel)
-                self._loaded[key] = backend.load(kernel)
-            return self._loaded[key]
+                    if not unusual:
+                        cache.save(kernel)
+                self.loaded[key] = watching.load(kernel, backend)
+                watching.told(
+                    hooks.jit_post_compile_hook, self.fn, key, special, target, options, warmup=warmup, already_compiled=False
+                )
+            return self.loaded[key]
 
     def _grid(self, grid: Any, arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> tuple[int, int, int]:
         name = self.fn.__name__
@@ -202,6 +227,17 @@ class Launcher:
             if extent > most:
                 raise LaunchError(f"{name}: grid axis {axis} is {extent}, at most {most} is possible")
         return padded[0], padded[1], padded[2]
+
+
+def _tensors_in(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Yields the tensors, and what stands for one, among arguments and the entries of tuples."""
+    for value in arguments:
+        if hasattr(value, "data_ptr") or isinstance(value, TensorDescriptor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors_in(value)
+        elif isinstance(value, user_aggregate):
+            yield from _tensors_in(value.parts().values())
 
 
 @functools.cache
@@ -224,5 +260,10 @@ def _native(kind: str, forced: str) -> tuple[Backend, Target] | None:
 
 def compile_kernel(fn: JITFunction, special: Specialization, target: Target, options: Options) -> CompiledKernel:
     """Compiles a kernel for a specialization."""
-    module = ast_to_ttir(fn, dict(special.signature), dict(special.constexprs), special.facts, debug=options.debug)
-    return compile_ttir(optimise_ttir(module), target, options, special.facts)
+    module = optimise_ttir(
+        ast_to_ttir(fn, dict(special.signature), dict(special.constexprs), special.facts, debug=options.debug)
+    )
+    if knobs.compilation.disable_line_info:
+        for op in module.walk():
+            op.location = Location()
+    return compile_ttir(module, target, options, special.facts)

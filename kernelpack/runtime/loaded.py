@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from kernelpack.errors import LaunchError
 from kernelpack.pack.tensor_maps import launcher_text
+from kernelpack.runtime.kernel_view import KernelView
 
 if TYPE_CHECKING:
     from kernelpack.compiler import CompiledKernel
 
 
-class LoadedKernel:
+class LoadedKernel(KernelView):
     """A kernel that can be launched.
 
     `address` is where a CPU kernel's code is; a GPU's image is loaded from the CompiledKernel. Raises LaunchError if this
@@ -28,7 +29,7 @@ class LoadedKernel:
                 f"kernels cannot be launched from Python: {problem}",
                 cure="build kernelpack._C: pip install --no-build-isolation ., or python setup.py build_ext --inplace in a checkout",
             ) from None
-        self.kernel = kernel
+        super().__init__(kernel)
         figures = kernel.metadata
         self.native = _C.LoadedKernel(
             backend=kernel.target.backend,
@@ -46,21 +47,6 @@ class LoadedKernel:
             launch_pdl=kernel.options.launch_pdl,
             launch_cooperative_grid=kernel.options.launch_cooperative_grid,
         )
-
-    @property
-    def asm(self) -> dict[str, str | bytes]:
-        """The value of every stage by name: `ttir`, `ttgir`, `llir`, `ptx`, `cubin`, ... as far as the backend has them."""
-        return dict(self.kernel.stages)
-
-    @property
-    def n_regs(self) -> int:
-        """Registers of a thread; 0 where the backend does not say."""
-        return int(self.kernel.metadata.get("registers", 0))
-
-    @property
-    def n_spills(self) -> int:
-        """Bytes of registers that a thread keeps in memory."""
-        return int(self.kernel.metadata.get("spills", 0))
 
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         """Runs every program of a grid; `values` are the run-time arguments in order, tensors or numbers."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import kernelpack as kp
+from kernelpack import knobs
 from kernelpack.errors import CompilationError, LaunchError
 from tests.frontend.compiling import define
 
@@ -115,8 +116,9 @@ def test_pruning() -> None:
         watch = Stopwatch(used, 128)
         tuned = kp.autotune(BLOCKS, ["n"], {"perf_model": expected, "top_k": top}, do_bench=watch)(accumulate())
         tuned[grid](x, out, used, 100)
-        assert watch.tried == [64]
-    with pytest.raises(LaunchError, match="early_config_prune left no config"):
+        assert watch.tried == []  # what is left alone is not timed
+        assert tuned.best_config.kwargs["BLOCK"] == 64
+    with pytest.raises(LaunchError, match=r"^Autotuner error: No valid autotuner configs after pruning"):
         kp.autotune(BLOCKS, [], {"early_config_prune": lambda *a, **k: []})(accumulate())[grid](x, out, used, 100)
 
 
@@ -215,3 +217,24 @@ def test_do_bench() -> None:
         assert kp.testing.do_bench(work, warmup=0, rep=0.01, return_mode=mode, device="cpu") > 0
     with pytest.raises(LaunchError, match="return_mode is 'best'"):
         kp.testing.do_bench(work, return_mode="best")
+
+
+def test_results_are_kept_and_told(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path))
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(knobs.autotuning, "listener", lambda **found: told.append(found))
+    monkeypatch.setattr(knobs.autotuning, "print", True)
+    x, used, out = torch.randn(100), torch.zeros((), dtype=torch.int32), torch.zeros(100)
+    watch = Stopwatch(used, 64)
+    tuned = kp.autotune(BLOCKS, ["n"], do_bench=watch, cache_results=True)(accumulate())
+    tuned[grid](x, out, used, 100)
+    tried = len(watch.tried)
+    tuned[grid](x, out, used, 100)  # remembered by this process
+    tuned.cache.clear()
+    tuned[grid](x, out, used, 100)  # remembered by the disk
+    assert len(watch.tried) == tried == len(BLOCKS)
+    assert [(found["cache_hit"], found["best_config"].kwargs["BLOCK"]) for found in told] == [(False, 64), (True, 64)]
+    assert told[0]["fn"] is tuned.base_fn
+    assert told[0]["duration"] > 0
+    assert told[1]["duration"] is None
+    assert "best config BLOCK: 64" in capsys.readouterr().out

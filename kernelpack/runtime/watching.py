@@ -1,0 +1,143 @@
+"""What host code sees of launches: hooks around compiling, loading and launching, and the kernels that were compiled."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelpack import knobs
+from kernelpack.backends.base import Backend, Options
+from kernelpack.hooks import LazyDict
+from kernelpack.runtime.kernel_view import KernelView
+
+if TYPE_CHECKING:
+    from kernelpack.backends.compiler import GPUTarget
+    from kernelpack.compiler import CompiledKernel
+    from kernelpack.frontend.jit import JITFunction
+    from kernelpack.runtime.launcher import Launcher
+    from kernelpack.runtime.specialization import Specialization
+    from kernelpack.target import Target
+
+
+@dataclass(frozen=True)
+class JitFunctionInfo:
+    """The kernel that a hook is told of."""
+
+    module: str
+    name: str
+    jit_function: JITFunction
+
+
+def launch(fn: JITFunction, loaded: Any, grid: tuple[int, int, int], arguments: Sequence[Any], values: Sequence[Any]) -> None:
+    """Launches between the hooks, which get a LazyDict: the name, and what the kernel's `launch_metadata` gives."""
+    described = LazyDict({"name": loaded.name, "function": loaded, "stream": loaded.place(values)[1]})
+    if fn.launch_metadata is not None:
+        described.add(fn.launch_metadata, (grid, loaded.metadata, dict(zip(fn.arg_names, arguments, strict=True))))
+    knobs.runtime.launch_enter_hook(described)
+    loaded.launch(grid, values)
+    knobs.runtime.launch_exit_hook(described)
+
+
+def told(
+    hook: Callable[..., Any] | None,
+    fn: JITFunction,
+    key: Any,
+    special: Specialization,
+    target: Target,
+    options: Options,
+    *,
+    warmup: bool,
+    already_compiled: bool,
+) -> bool:
+    """Calls a hook of compiling, if there is one, with the kernel and everything that it is compiled for. Returns whether it
+    answers that there is nothing to do."""
+    if hook is None:
+        return False
+    described = {
+        "signature": dict(special.signature),
+        "constants": dict(special.constexprs),
+        "facts": special.facts,
+        "device": target,
+        "key": key,
+        "is_warmup": warmup,
+        "specialization_data": _specialization_text(fn, key),
+        **asdict(options),
+    }
+    types = ", ".join(f"{name}: {kind}" for name, kind in special.signature)
+    info = JitFunctionInfo(fn.module, fn.__name__, fn)
+    answer = hook(
+        key=key,
+        repr=f"{fn.__name__}({types})[{target}, num_warps={options.num_warps}]",
+        fn=info,
+        compile=described,
+        is_manual_warmup=warmup,
+        already_compiled=already_compiled,
+    )
+    return bool(answer)
+
+
+def _specialization_text(fn: JITFunction, key: Any) -> str | None:
+    """Returns what another process needs to compile the same; None where the arguments cannot be written down."""
+    try:
+        packed = base64.b64encode(pickle.dumps(key)).decode()
+    except (pickle.PicklingError, AttributeError, TypeError):  # e.g. a function that stands inside another one
+        return None
+    _, target, _ = key
+    return json.dumps({"name": fn.__name__, "target": {"backend": target.backend, "arch": target.arch}, "key": packed})
+
+
+def read_specialization(fn: JITFunction, data: str, active: GPUTarget) -> Any:
+    """Returns the key in a text that _specialization_text made. Raises RuntimeError for one of another kernel or target."""
+    read = json.loads(data)
+    if read["name"] != fn.__name__:
+        raise RuntimeError(f"Specialization data is for {read['name']} but trying to preload for {fn.__name__}")
+    if read["target"]["backend"] != active.backend:
+        raise RuntimeError(f"Specialization data is for {read['target']} but the active target is {active}")
+    return pickle.loads(base64.b64decode(read["key"]))
+
+
+def load(kernel: CompiledKernel, backend: Backend) -> Any:
+    """Loads a kernel between the hooks, which get (module, function, name, metadata, hash)."""
+    view = KernelView(kernel)
+    told = (None, None, kernel.entry, view.asm, view.hash)
+    knobs.runtime.kernel_load_start_hook(*told)
+    loaded = backend.load(kernel)
+    knobs.runtime.kernel_load_end_hook(loaded, *told[1:])
+    return loaded
+
+
+class Compiled(Mapping[Any, Any]):
+    """The kernels that a launcher has compiled, by what they were compiled for."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._launcher.loaded[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._launcher.loaded)
+
+    def __len__(self) -> int:
+        return len(self._launcher.loaded)
+
+    def clear(self) -> None:
+        """Drops them: the next launch takes them from disk, or compiles."""
+        self._launcher.forget()
+
+
+class DeviceCaches:
+    """`caches[device]` is a tuple whose first entry is what was compiled; all devices of a machine share it."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._compiled = Compiled(launcher)
+
+    def __getitem__(self, device: Any) -> tuple[Compiled]:
+        return (self._compiled,)
+
+    def clear(self) -> None:
+        self._compiled.clear()

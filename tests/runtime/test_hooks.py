@@ -1,0 +1,127 @@
+"""What host code hangs into launches: hooks, metadata, caches, preloading; and switches that change how kernels compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack import knobs
+from kernelpack.errors import CompilationError
+
+LIMIT = 3
+
+
+@kp.jit
+def fill(out, value, BLOCK: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), value)
+
+
+@pytest.fixture
+def switches() -> Iterator[Any]:
+    yield knobs
+    for name in ("launch_enter_hook", "launch_exit_hook", "jit_cache_hook", "jit_post_compile_hook"):
+        setattr(knobs.runtime, name, None)
+    knobs.runtime.debug = knobs.compilation.allow_non_constexpr_globals = False
+
+
+def test_launch_hooks_get_the_kernels_metadata(switches: Any) -> None:
+    @kp.jit(launch_metadata=lambda grid, kernel, args: {"grid": grid, "value": args["value"], "warps": kernel.num_warps})
+    def kernel(out, value):
+        tl.store(out, value)
+
+    log: list[Any] = []
+    out = torch.zeros(1)
+    kernel[(1,)](out, 2.0)
+    switches.runtime.launch_enter_hook.add(lambda described: log.append(described.get()))
+    switches.runtime.launch_exit_hook = lambda described: log.append(out.item())
+    kernel[(1, 2)](out, 5.0, num_warps=2)
+    assert log[0].items() >= {"name": "kernel", "grid": (1, 2, 1), "value": 5.0, "warps": 2}.items()
+    assert log[1:] == [5.0]
+    switches.runtime.launch_enter_hook = switches.runtime.launch_exit_hook = None
+    kernel[(1,)](out, 7.0)
+    assert len(log) == 2
+
+
+def test_pre_run_hooks_see_the_arguments() -> None:
+    @kp.jit
+    def add(a, BLOCK: tl.constexpr):
+        tl.store(a + tl.arange(0, BLOCK), tl.load(a + tl.arange(0, BLOCK)) + 2)
+
+    launch = add[(1,)]
+    add.add_pre_run_hook(lambda *args, **kwargs: args[0].zero_())
+    a = torch.ones(4)
+    add[(1,)](a, 4)
+    add.run(a, 4, grid=(1,), warmup=False)
+    assert a.tolist() == [2.0] * 4
+    launch(a, 4)  # bound before the hook was there
+    assert a.tolist() == [4.0] * 4
+
+
+def test_compile_hooks_caches_and_preloading(switches: Any) -> None:
+    told: list[Any] = []
+    switches.runtime.jit_cache_hook = lambda **info: told.append(info)
+    switches.runtime.jit_post_compile_hook = lambda **info: told.append(info)
+    fill.device_caches.clear()
+    out = torch.zeros(4)
+    for _ in range(2):
+        fill[(1,)](out, 3.0, BLOCK=4, enable_fp_fusion=False)
+    assert [info["fn"].jit_function for info in told] == [fill, fill]
+    assert told[0]["compile"]["constants"] == {"BLOCK": 4}
+    assert told[0]["compile"]["enable_fp_fusion"] is False
+    assert "out: *fp32" in told[0]["repr"]
+    (compiled,) = fill.device_caches[0][0].values()
+    assert compiled.metadata.target.backend == "cpu"
+    fill.device_caches.clear()
+    assert len(fill.device_caches[0][0]) == 0
+    assert fill.preload(told[0]["compile"]["specialization_data"]).hash == compiled.hash
+    told.clear()
+    fill[(1,)](out, 4.0, BLOCK=4, enable_fp_fusion=False)
+    assert told == []
+    with pytest.raises(RuntimeError, match="Specialization data is for fill but trying to preload for other"):
+        kp.jit(other).preload('{"name": "fill"}')
+    switches.runtime.jit_cache_hook = lambda **info: True  # it need not be compiled
+    assert fill.warmup(out, 1.0, BLOCK=2) is None
+
+
+def other(out):
+    pass
+
+
+def test_warmup_takes_dtypes_for_tensors() -> None:
+    compiled = fill.warmup(torch.float16, 2.0, BLOCK=8, grid=(1,))
+    assert "!tt.ptr<f16>" in compiled.asm["ttir"]
+    assert compiled.name == "fill"
+    assert compiled.n_spills == 0
+
+
+def test_globals_and_assertions_by_switch(switches: Any) -> None:
+    @kp.jit
+    def kernel(out):
+        tl.device_assert(tl.load(out) < 100)
+        tl.store(out, LIMIT)
+
+    out = torch.zeros(1)
+    with pytest.raises(CompilationError, match="Cannot access global variable LIMIT"):
+        kernel[(1,)](out)
+    switches.compilation.allow_non_constexpr_globals = True
+    loaded = kernel[(1,)](out)
+    assert out.item() == 3
+    assert "tt.assert" not in loaded.asm["ttir"]
+    switches.runtime.debug = True
+    assert "tt.assert" in kernel.warmup(out, num_warps=2).asm["ttir"]
+    with pytest.raises(AttributeError, match=r"RuntimeKnobs has no 'dbug'; it has .*debug"):
+        switches.runtime.dbug = True
+
+
+def test_reinterpreted_tensors() -> None:
+    bits = torch.tensor([0x40490FDB], dtype=torch.int32)
+    fill[(1,)](kp.reinterpret(bits, tl.float32), 1.0, BLOCK=1)
+    assert bits.view(torch.float32).item() == 1.0
+    assert kp.reinterpret(bits, tl.int32) is bits
+    with pytest.raises(TypeError, match="Cannot reinterpret"):
+        kp.reinterpret(3, tl.int32)

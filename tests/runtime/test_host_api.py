@@ -1,0 +1,105 @@
+"""Names that host code written for Triton imports: where they are, and that they do what it expects."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernelpack as triton
+import kernelpack.language as tl
+from kernelpack.backends.compiler import GPUTarget
+from kernelpack.compiler import ASTSource
+from kernelpack.compiler.errors import CompilationError, CompileTimeAssertionFailure
+from kernelpack.runtime.errors import OutOfResources
+from kernelpack.runtime.jit import JITFunction, MockTensor
+from kernelpack.testing import Benchmark, assert_close, perf_report
+
+
+@triton.jit
+def scale(x, out, n, factors, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * factors[0] + factors[1], mask=at < n)
+
+
+def test_versions_compare() -> None:
+    assert re.fullmatch(r"[3-9]\.\d+\.\d+", triton.__version__)
+
+
+def test_compile_for_any_target() -> None:
+    signature = {"x": "*fp16", "out": "*fp32", "n": "i32", "factors": ("fp32", "constexpr"), "BLOCK": "constexpr"}
+    source = ASTSource(scale, signature, {"BLOCK": 64, (3, 1): 2.0}, {(0,): [["tt.divisibility", 16]]})
+    for target, stage in ((GPUTarget("cuda", 90, 32), "ptx"), (GPUTarget("cpu", "x86-64-v3"), "object")):
+        compiled = triton.compile(source, target=target, options={"num_warps": 2})
+        assert stage in compiled.asm
+        assert compiled.metadata.num_warps == 2
+        assert compiled.metadata.target.backend == target.backend
+        assert "tt.divisibility = 16" in compiled.asm["ttir"]
+    with pytest.raises(CompilationError, match="argument n of scale is missing"):
+        triton.compile(ASTSource(scale, {"x": "*fp16", "out": "*fp16"}))
+    with pytest.raises(triton.TritonError, match="there is no option wraps"):
+        triton.compile(source, options={"wraps": 1})
+    with pytest.raises(triton.TritonError, match="scale has no argument y"):
+        ASTSource(scale, {"y": "i32"})
+
+
+def test_the_driver_speaks_of_this_machine() -> None:
+    active = triton.runtime.driver.active
+    assert active.get_active_torch_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert active.get_current_target().backend == active.device_type
+    assert active.utils.get_device_properties(0)["multiprocessor_count"] > 0
+    assert MockTensor(torch.float32).device == active.get_active_torch_device()
+
+
+def test_kernels_answer_what_is_read_of_them() -> None:
+    assert isinstance(scale, JITFunction)
+    assert scale.__globals__ is globals()
+    assert scale.constexprs == [4]
+    assert scale.raw_src[0] == "@triton.jit\n"
+    assert scale.rewrite().rewriter.def_file_lineno == scale.starting_line_number
+    tuned = triton.autotune([triton.Config({"BLOCK": 8})], key=[])(triton.heuristics({})(scale))
+    assert tuned.base_fn is scale
+
+
+def test_errors_have_the_places_and_reasons_of_triton() -> None:
+    @triton.jit
+    def kernel():
+        tl.static_assert(tl.float32 == tl.float16, "no")
+
+    with pytest.raises(CompileTimeAssertionFailure) as caught:
+        triton.compile(ASTSource(kernel, {}))
+    assert caught.value.__cause__ is None
+    assert issubclass(OutOfResources, triton.TritonError)
+
+    @triton.jit
+    def wrong():
+        tl.program_id(20)
+
+    with pytest.raises(triton.CompilationError) as problem:
+        wrong[(1,)]()
+    assert str(problem.value.__cause__) == problem.value.error_message == "program_id axis must be 0, 1, or 2 but got 20"
+
+
+def test_assert_close() -> None:
+    assert_close(torch.tensor([1.0, float("nan")]), [1.005, float("nan")])
+    with pytest.raises(AssertionError, match=r"sum 1 of 2 elements are not close \(atol=0.01, rtol=0.0\); .* 0.5"):
+        assert_close(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]), err_msg="sum")
+
+
+def test_perf_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench = Benchmark(["m", "n"], [1, (2, 3)], "provider", ["a", "b"], ["A", "B"], "sizes", {"extra": 10}, ylabel="GB/s")
+
+    @perf_report([bench])
+    def run(m, n, provider, extra):
+        return (m * 100 + n * extra + (0.5 if provider == "b" else 0), 0.0, 1.0)
+
+    run.run(print_data=True, save_path=str(tmp_path), diff_col=True)
+    assert (tmp_path / "sizes.csv").read_text().splitlines() == [
+        "m,n,A,B,Diff",
+        "1,1,110,110.500000,0.500000",
+        "2,3,230,230.500000,0.500000",
+    ]
+    assert "sizes.png" in (tmp_path / "results.html").read_text()
+    assert capsys.readouterr().out.splitlines()[0] == "sizes:"
