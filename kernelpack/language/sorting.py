@@ -17,6 +17,9 @@ __all__ = ["bitonic_merge", "flip", "sort", "topk"]
 
 @constexpr_function
 def _axis(shape, dim):
+    """Returns an axis counted from the front; for a scalar 0, which what uses it refuses."""
+    if not shape:
+        return 0
     return (len(shape) - 1 if dim is None else dim) % len(shape)
 
 
@@ -46,6 +49,7 @@ def _places(shape: core.constexpr, axis: core.constexpr):
 @jit
 def flip(x, dim: core.constexpr = None):
     """Returns the elements in reverse order along `dim` (default: the last axis)."""
+    core.static_assert(len(x.shape) > 0, "a tile is needed, not a scalar")
     axis: core.constexpr = _axis(x.shape, dim)
     return tile_ops.gather(x, x.shape[axis] - 1 - _places(x.shape, axis), axis)
 
@@ -61,6 +65,7 @@ def _merge_step(x, places, distance, up):
 
 @jit
 def _check_last(shape: core.constexpr, dim: core.constexpr):
+    core.static_assert(len(shape) > 0, "a tile is needed, not a scalar")
     core.static_assert(_axis(shape, dim) == len(shape) - 1, "only the last axis can be sorted")
 
 

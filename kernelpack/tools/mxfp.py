@@ -62,7 +62,7 @@ class MXFP4Tensor:
             shape = list(data.shape)
             shape[dim] = 1
             data = torch.cat([data, data.new_zeros(shape)], dim)
-        pairs = data.unflatten(dim, (-1, 2))
+        pairs = data.reshape(*data.shape[:dim], -1, 2, *data.shape[dim + 1 :])
         return pairs.select(dim + 1, 0) | (pairs.select(dim + 1, 1) << 4)
 
     def unpack_packed_tensor(self, packed_tensor: torch.Tensor, dim: int, original_shape: Sequence[int]) -> torch.Tensor:

@@ -214,7 +214,7 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         ("numbers[0]", r"Cannot access global variable numbers"),
         ("nothing", r"nothing is not defined"),
         ("tl.nothing", r"kernelpack.language has no 'nothing'"),
-        ("tl.sort(n)", r"tl.sort is not supported"),
+        ("tl.sort(n)", r"a tile is needed, not a scalar"),
         ("n.nothing", r"run-time values have no attribute 'nothing'"),
         ("(1).nothing", r"the number 1 has no attribute 'nothing'"),
         ("scaled.fn", r"kernels cannot look into scaled"),
