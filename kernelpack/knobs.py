@@ -62,9 +62,15 @@ CONFIG = Knob(
     "kernel=number,...: the configs that calls get instead of those that `kernelpack tune` found fastest; `kernelpack tune --show` "
     "lists them",
 )
+TRACE = Knob(
+    "KERNELPACK_TRACE",
+    "",
+    "library",
+    "a file to which the calls of ops are counted: dtypes, shapes, variants, no data; `kernelpack trace` reads it",
+)
 LIBCUDA = Knob("KERNELPACK_LIBCUDA", "libcuda.so.1", "library, run", "the CUDA driver library to open")
 
-KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, DEBUG, CONFIG, LIBCUDA)
+KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, DEBUG, CONFIG, TRACE, LIBCUDA)
 
 
 def cache_dir() -> Path | None:

@@ -11,6 +11,7 @@
 #include "kernels/table.h"
 #include "ops/stream.h"
 #include "ops/tensor.h"
+#include "ops/trace.h"
 #include "ops/tuned.h"
 
 namespace kernelpack {
@@ -59,8 +60,11 @@ struct Backend {
 // A launch in a host function: where its variants are, for each target of each backend.
 struct LaunchSite {
   const char* kernel;
-  bool products;  // it multiplies matrices
+  bool products;                          // it multiplies matrices
   const TargetVariants* const* variants;  // by backend, then target
+  // What sets variants apart at each point, in words for traces; the order is that of the bits of `Point::assumptions`.
+  const char* const* assumptions;
+  int assumption_count;
 };
 
 // The dtypes that were built of a tensor argument, each with its place along the axis.
@@ -130,7 +134,9 @@ class Call {
   // -- checks
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
-    throw OpError(std::string(op_.name) + ": " + (text(parts) + ...));
+    const OpError error(std::string(op_.name) + ": " + (text(parts) + ...));
+    if (trace::on) trace::refuse(error.what());
+    throw error;
   }
 
   // Returns which of the dtypes that were built a tensor has; DType::none stands for an absent one. Throws Error.
@@ -154,6 +160,7 @@ class Call {
   // All tensors that are there must be on one device, which the call then runs on, and the given outputs must lie apart
   // from them and from each other: a kernel may read an argument after it has begun to write. Throws Error.
   void check_tensors(Tensors tensors) {
+    if (trace::on) trace::begin(op_.name, tensors);
     check_devices(tensors);
     if (given_count_ > 0) check_given_apart(tensors);
   }
@@ -182,6 +189,7 @@ class Call {
   const Variant& choose(const LaunchSite& site, int point, uint64_t held) const {
     const int target = backend_.target(op_, device_.index, site.products);
     const Variant* found = site.variants[backend_index_][target].find(point, held);
+    if (trace::on) trace::launch(site, backend_.targets[target], held, found);
     if (found == nullptr) variant_not_built(site, target);
     return *found;
   }
@@ -189,7 +197,8 @@ class Call {
 
  private:
   [[noreturn]] void dtype_not_built(const Tensor& x, const DTypeAxis& built, std::initializer_list<SameDType> same) const;
-  [[noreturn]] void value_not_built(const char* kernel, const char* name, int64_t value, const int64_t* built, size_t count) const;
+  [[noreturn]] void value_not_built(const char* kernel, const char* name, int64_t value, const int64_t* built,
+                                    size_t count) const;
   [[noreturn]] void variant_not_built(const LaunchSite& site, int target) const;
   [[noreturn]] void dtypes_differ(const Tensor& x, const Tensor& other) const;
   void check_devices(Tensors tensors);

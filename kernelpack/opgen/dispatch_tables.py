@@ -11,7 +11,7 @@ from kernelpack.errors import BuildError
 from kernelpack.opgen.dispatch import Assumption, Assumptions, mask_of
 from kernelpack.opgen.library import LibraryPlan
 from kernelpack.opgen.perfect_hash import perfect_hash
-from kernelpack.opgen.print_cpp import is_flag
+from kernelpack.opgen.print_cpp import is_flag, quoted
 from kernelpack.opgen.print_tuning import tuning_tables
 from kernelpack.opgen.variants import Axis, KernelVariant, LaunchPlan, OpPlan
 from kernelpack.target import Target
@@ -72,13 +72,16 @@ class DispatchTables:
         tables = [self._backend(rows, backend) for backend in self.library.backends]
         products = any(self.library.packs[row.variant.entry].metadata.get("products") for row in launch.rows())
         names = ", ".join(f"kTargets{number}_{backend.name}" for backend in self.library.backends)
+        assumed = [quoted(", ".join(map(str, facts))) for facts in self.assumptions[number].sets]
         return [
             *lines,
             *rows.shared(),
             *tables,
             *tuning_tables(launch, self.library.backends, self.library.targets),
             f"const kp::TargetVariants* const kBackends{number}[] = {{{names}}};",
-            f'const kp::LaunchSite kLaunch{number} = {{"{kernel}", {str(products).lower()}, kBackends{number}}};',
+            f"const char* const kAssumptions{number}[] = {braces(assumed)};",
+            f'const kp::LaunchSite kLaunch{number} = {{"{kernel}", {str(products).lower()}, kBackends{number}, kAssumptions{number},'
+            f" {len(assumed)}}};",
         ]
 
     def _backend(self, rows: _Rows, backend: Backend) -> str:

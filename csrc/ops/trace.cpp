@@ -1,0 +1,143 @@
+// Counts equal calls in memory and appends what is new to the file now and then, so that several processes can share one.
+#include "ops/trace.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <unordered_map>
+
+#include "ops/call.h"
+
+namespace kernelpack::trace {
+
+const bool on = std::getenv("KERNELPACK_TRACE") != nullptr && *std::getenv("KERNELPACK_TRACE") != '\0';
+
+namespace {
+
+// A call's record is a line of JSON without its end: `, "calls": n}`. Lines of one call add up.
+class Counts {
+ public:
+  void add(const std::string& record) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (process_ != getpid()) {  // a fork: the parent writes what it counted
+      counts_.clear();
+      pending_ = 0;
+      process_ = getpid();
+    }
+    ++counts_[record];
+    if (++pending_ >= next_) {
+      next_ = next_ < 65'536 ? next_ * 2 : next_;  // early ones soon, in case the process is killed
+      write();
+    }
+  }
+  ~Counts() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (process_ == getpid()) write();
+  }
+
+ private:
+  void write() {
+    std::string text;
+    for (const auto& [record, calls] : counts_) text += record + ", \"calls\": " + std::to_string(calls) + "}\n";
+    counts_.clear();
+    pending_ = 0;
+    if (text.empty()) return;
+    const char* path = std::getenv("KERNELPACK_TRACE");
+    const int file = path == nullptr ? -1 : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    const bool whole = file >= 0 && ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    if (file >= 0) close(file);
+    if (!whole && !failed_) std::fprintf(stderr, "kernelpack: calls cannot be written to KERNELPACK_TRACE=%s\n", path);
+    failed_ = failed_ || !whole;
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<std::string, int64_t> counts_;
+  int64_t pending_ = 0;
+  int64_t next_ = 1;
+  pid_t process_ = getpid();
+  bool failed_ = false;
+};
+
+Counts& counts() {
+  static Counts all;
+  return all;
+}
+
+// The call that a thread is in. It is complete when the next one begins or the thread ends.
+struct Current {
+  std::string call;      // {"op": ..., "tensors": [...]
+  std::string launches;  // objects, with commas between them
+  std::string refused;
+  pid_t process = 0;
+
+  Current() { counts(); }  // which lives longer than this
+  ~Current() { finish(); }
+  void finish() {
+    if (!call.empty() && process == getpid()) {  // in a fork, the call was the parent's
+      counts().add(call + ", \"launches\": [" + launches + "]" + (refused.empty() ? "" : ", \"refused\": " + refused));
+    }
+    call.clear();
+    launches.clear();
+    refused.clear();
+  }
+};
+
+thread_local Current current;
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '\n') {
+      result += "\\n";
+    } else {
+      if (c == '"' || c == '\\') result += '\\';
+      result += c;
+    }
+  }
+  return result + '"';
+}
+
+std::string list(const Ints& values) {
+  std::string result;
+  for (const int64_t value : values) result += (result.empty() ? "" : ", ") + std::to_string(value);
+  return "[" + result + "]";
+}
+
+}  // namespace
+
+void begin(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
+  current.finish();
+  std::string texts;
+  for (const Tensor& x : tensors) {
+    texts += std::string(texts.empty() ? "" : ", ") + "{\"name\": " + quoted(x.name());
+    if (x.defined()) {
+      texts +=
+          ", \"dtype\": " + quoted(x.dtype_name()) + ", \"shape\": " + list(x.shape()) + ", \"strides\": " + list(x.strides());
+    }
+    texts += "}";
+  }
+  current.process = getpid();
+  current.call = "{\"op\": " + quoted(op) + ", \"tensors\": [" + texts + "]";
+}
+
+void launch(const LaunchSite& site, const char* target, uint64_t held, const Variant* variant) {
+  std::string facts;
+  for (int i = 0; i < site.assumption_count; ++i) {
+    const bool is_plain = *site.assumptions[i] == '\0';
+    if ((held >> i & 1) != 0 && !is_plain) facts += (facts.empty() ? "" : ", ") + quoted(site.assumptions[i]);
+  }
+  current.launches += std::string(current.launches.empty() ? "" : ", ") + "{\"kernel\": " + quoted(site.kernel) +
+                      ", \"target\": " + quoted(target) +
+                      ", \"variant\": " + (variant != nullptr ? quoted(variant->kernel->name) : "null") + ", \"facts\": [" +
+                      facts + "]}";
+}
+
+void refuse(const std::string& why) {
+  current.refused = quoted(why);
+}
+
+}  // namespace kernelpack::trace

@@ -1,0 +1,95 @@
+"""kernelpack trace: a recorded run is counted by variant, compared with a library, and what was refused is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelpack.cli import main
+
+MODEL = """
+import os, sys, threading, torch
+torch.ops.load_library(sys.argv[1])
+threshold = torch.ops.clitest.threshold
+
+def model(times):
+    for _ in range(times):
+        threshold(torch.ones(8, 128), 0.5)
+
+threads = [threading.Thread(target=model, args=(10,)) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+for _ in range(7):
+    threshold(torch.ones(3, dtype=torch.float16), 0.5)
+threshold(torch.ones(0), 0.5)
+for x in (torch.ones(3, dtype=torch.float64), torch.ones(2, 3).t()):
+    try:
+        threshold(x, 0.5)
+    except RuntimeError:
+        pass
+if os.fork() == 0:
+    threshold(torch.ones(5), 0.5)
+    sys.exit()
+os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def trace(built: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a process recorded of its calls: 40 of one shape in 4 threads, 7 of another dtype, an empty one, refused and forked ones."""
+    file = tmp_path_factory.mktemp("trace") / "model.trace"
+    command = [sys.executable, "-c", MODEL, built["library"]]
+    for _ in range(2):  # two processes share the file
+        subprocess.run(command, env={**os.environ, "KERNELPACK_TRACE": str(file)}, check=True)
+    return file
+
+
+def test_calls_are_counted_by_variant_and_shape(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", str(trace), "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert record["calls"] == {"clitest::threshold": 2 * (40 + 7 + 1 + 2 + 1)}
+    variants = {variant["name"]: variant for variant in record["variants"]}
+    assert list(variants) == ["threshold_kernel-f32.any", "threshold_kernel-f16.any"]
+    assert variants["threshold_kernel-f32.any"]["shapes"] == {
+        "x float32[8, 128]": 80,
+        "x float32[0]": 2,
+        "x float32[5]": 2,
+    }
+    assert [(refusal["calls"], refusal["shapes"]) for refusal in record["refusals"]] == [
+        (2, {"x float64[3]": 2}),
+        (2, {"x float32[3, 2] strides [1, 3]": 2}),
+    ]
+    assert (record["library"], record["missed"]) == (None, 4)
+
+
+def test_a_library_that_lacks_variants_is_told_apart(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line for line in trace.read_text().splitlines() if "refused" not in line]
+    (tmp_path / "whole.trace").write_text("\n".join(lines).replace("f16.any", "f16.aligned") + "\n")
+    target = json.loads(lines[0])["launches"][0]["target"].replace(":", "_").replace("-", "_").replace("+", "_")
+    packs = tmp_path / "library" / "packs"
+    packs.mkdir(parents=True)
+    (packs / f"threshold_kernel-f16.any.{target}.kpack").touch()
+    command = ["trace", str(tmp_path / "whole.trace"), "--library", str(tmp_path / "library")]
+    assert main(command) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"98 calls of 1 op: 84 calls missed by {tmp_path / 'library'}"
+    assert said[3].split()[0::6] == ["threshold_kernel-f32.any", "missing"]
+    assert said[4].endswith(".any instead")
+    (packs / f"threshold_kernel-f32.any.{target}.kpack").touch()
+    assert main([*command, "--shapes"]) == 0
+    said = capsys.readouterr().out
+    assert "all covered" in said
+    assert "    80 calls: x float32[8, 128]\n" in said
+
+
+def test_other_files_are_refused_with_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("hello\n")
+    assert main(["trace", str(file)]) == 1
+    assert f"{file}:1: this is no line that KERNELPACK_TRACE wrote: 'hello'" in capsys.readouterr().err
