@@ -1,7 +1,7 @@
 """Builds kernelpack._C for a Python that has neither setuptools nor pybind11 at hand, or stands on another machine.
 
-    python -m tests.gpu.build_launcher                                   for the Python that runs it
-    python -m tests.gpu.build_launcher INCLUDE .cpython-312-x86_64-linux-gnu.so      for one with these headers and this suffix
+python -m tests.gpu.build_launcher                                   for the Python that runs it
+python -m tests.gpu.build_launcher INCLUDE .cpython-312-x86_64-linux-gnu.so      for one with these headers and this suffix
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ def pybind11_headers() -> Path:
 def build(include: str, suffix: str) -> Path:
     """Returns kernelpack/_C<suffix>, which needs no libstdc++ of another machine."""
     sources = [*(ROOT / "csrc" / "python").glob("*.cpp"), *(ROOT / "csrc" / "kernels").glob("*.cpp")]
-    flags = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{ROOT / 'csrc'}", f"-I{pybind11_headers()}", f"-I{include}"]
+    flags = [
+        "-std=c++17",
+        "-O2",
+        "-fPIC",
+        "-fvisibility=hidden",
+        f"-I{ROOT / 'csrc'}",
+        f"-I{pybind11_headers()}",
+        f"-I{include}",
+    ]
     destination = ROOT / "kernelpack" / f"_C{suffix}"
     with tempfile.TemporaryDirectory() as folder:
         objects = [str(Path(folder) / f"{source.parent.name}_{source.stem}.o") for source in sources]

@@ -1,0 +1,34 @@
+"""No op is a matter of luck: a thousand runs agree to the bit, whatever else is in flight. No op of the library adds with atomics."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import kernelpack  # noqa: F401  (loads torch.ops.kernelpack)
+from tests.ops.grid import OPS, Case, cases
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+REPEATS = 1000
+LARGEST = 3
+"""How many cases of each op and dtype run, those with the most elements."""
+
+
+def _elements(case: Case) -> int:
+    args, kwargs = case.arguments()
+    return sum(value.numel() for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_thousand_runs_agree(op: str) -> None:
+    of_op = [case for case in cases() if case.op == op]
+    for dtype in dict.fromkeys(case.dtype for case in of_op):
+        for case in sorted((case for case in of_op if case.dtype == dtype), key=_elements)[-LARGEST:]:
+            args, kwargs = case.arguments("cuda")
+            run = getattr(torch.ops.kernelpack, op)
+            first = run(*args, **kwargs)
+            bits = first.view(torch.uint8)
+            differs = torch.zeros((), dtype=torch.bool, device="cuda")
+            for _ in range(REPEATS):
+                differs |= (run(*args, **kwargs).view(torch.uint8) != bits).any()
+            assert not differs, case
