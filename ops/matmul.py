@@ -93,7 +93,7 @@ def cpu_config(point):
         return None
     if point["FEW_ROWS"]:
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1})
-    return kp.Config({**ONE_BLOCK, "BLOCK_M": 256, "BLOCK_N": 128, "BLOCK_K": 256, "GROUP": 8})
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8})
 
 
 def cuda_config(point):

@@ -39,9 +39,9 @@ _LINUX_X86 = "x86_64-unknown-linux-gnu"
 # 512-bit registers are preferred explicitly: LLVM's default for several CPUs is 256
 _LEVELS: dict[tuple[str, tuple[str, ...]], Level] = {
     ("x86-64-v3", ()): Level(Machine(_LINUX_X86, "x86-64-v3"), 256, 4, 2, False, ("x86-64-v3",)),
-    ("x86-64-v4", ()): Level(Machine(_LINUX_X86, "x86-64-v4", "-prefer-256-bit"), 512, 8, 2, False, ("x86-64-v4",)),
+    ("x86-64-v4", ()): Level(Machine(_LINUX_X86, "x86-64-v4", "-prefer-256-bit"), 512, 4, 4, False, ("x86-64-v4",)),
     ("x86-64-v4", ("avx512bf16",)): Level(
-        Machine(_LINUX_X86, "x86-64-v4", "+avx512bf16,-prefer-256-bit"), 512, 8, 2, True, ("x86-64-v4", "avx512bf16")
+        Machine(_LINUX_X86, "x86-64-v4", "+avx512bf16,-prefer-256-bit"), 512, 4, 4, True, ("x86-64-v4", "avx512bf16")
     ),
     ("aarch64", ()): Level(Machine("aarch64-unknown-linux-gnu", "generic", "+neon,+v8.2a"), 128, 4, 4, False, ()),
 }
