@@ -29,6 +29,7 @@ from kernelpack.backends.cuda.jit import LoadedImage
 from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx, llir_to_ptx_image
 from kernelpack.backends.cuda.lowering import LOWERINGS
 from kernelpack.backends.cuda.lowering.calls import why_inlined
+from kernelpack.backends.cuda.lowering.math import LIBDEVICE_PREFIX
 from kernelpack.backends.cuda.passes.lower_descriptors import DESCRIPTORS
 from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
 from kernelpack.backends.cuda.tensor_map import TensorMap, tensor_map_of, why_not_copied
@@ -173,6 +174,8 @@ class CUDABackend(Backend):
             return None
         if op.name == "tt.call" and (reason := why_inlined(op)) is not None:
             return reason
+        if op.name == "tt.extern_elementwise" and not op.attributes["symbol"].startswith(LIBDEVICE_PREFIX):
+            return f"{op.attributes['symbol']} is no function of libdevice"
         if op.name not in LOWERINGS and op.name not in _STRUCTURE:
             return "the CUDA backend has no lowering for it"
         if (op.name.startswith("ttng.") or op.name == "ttg.warp_specialize") and target.arch != "sm_90a":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,50 +13,13 @@ import torch.nn.functional as F
 
 import kernelpack.language as tl
 from kernelpack.backends.base import Options
-from kernelpack.backends.cuda import CUDABackend
-from kernelpack.compiler import CompiledKernel
-from kernelpack.frontend.jit import JITFunction
-from kernelpack.runtime.launcher import compile_kernel
-from kernelpack.runtime.specialization import Specialization, specialize
-from kernelpack.target import Target
 from tests.backends.cuda import kernels
+from tests.backends.cuda.launch import Launch as Launch
+from tests.backends.cuda.launch import fresh
+from tests.backends.cuda.tile_cases import TILE_LAUNCHES
 from tests.frontend import kernels as idioms
 
 LOG2_E = 1.4426950408889634
-NAN = float("nan")
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One launch: `arguments` by the kernel's parameter names, `expected` the tensors that it leaves in some of them.
-
-    An error may be `tolerance` times the largest expected magnitude of its tensor, and as much relative to the element;
-    0 asks for equality.
-    """
-
-    fn: JITFunction
-    grid: tuple[int, ...]
-    arguments: Mapping[str, Any]
-    expected: Mapping[str, torch.Tensor]
-    tolerance: float = 0.0
-    options: Options = field(default_factory=Options)
-
-    def specialize(self) -> tuple[Specialization, list[Any]]:
-        return specialize(
-            self.fn, {param.name: self.arguments.get(param.name, param.default) for param in self.fn.params}, CUDABackend()
-        )
-
-    def compile(self, target: str) -> CompiledKernel:
-        special, _ = self.specialize()
-        return compile_kernel(self.fn, special, Target.parse(target), self.options)
-
-    def check(self, arguments: Mapping[str, Any]) -> None:
-        """Fails unless the tensors among `arguments` hold what is expected."""
-        for name, wanted in self.expected.items():
-            got, wanted = arguments[name].cpu().double(), wanted.double()
-            finite = wanted[wanted.isfinite()]
-            scale = float(finite.abs().max()) if finite.numel() else 0.0
-            torch.testing.assert_close(got, wanted, rtol=self.tolerance, atol=self.tolerance * scale, equal_nan=True)
 
 
 @dataclass(frozen=True)
@@ -75,11 +38,6 @@ class Case:
 def cases() -> list[Case]:
     """Returns every case; names are unique."""
     return list({case.name: case for source in _SOURCES for case in source()}.values())
-
-
-def _fresh(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Returns memory to be written, filled with what nobody computes."""
-    return torch.full(shape, NAN if dtype.is_floating_point else 119, dtype=dtype)
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -101,7 +59,7 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 def _vector_add(dtype: torch.dtype, n: int, shift: int, num_warps: int) -> Launch:
     x, y = (_random(n + shift, dtype=dtype)[shift:] for _ in range(2))
-    out = _fresh(n + shift, dtype=dtype)[shift:]
+    out = fresh(n + shift, dtype=dtype)[shift:]
     return Launch(
         idioms.vector_add, (-(-n // 512),), {"x_ptr": x, "y_ptr": y, "out_ptr": out, "n": n, "BLOCK": 512},
         {"out_ptr": x + y}, options=Options(num_warps=num_warps),
@@ -110,7 +68,7 @@ def _vector_add(dtype: torch.dtype, n: int, shift: int, num_warps: int) -> Launc
 
 def _copy(dtype: torch.dtype, order: str, m: int, n: int, bm: int, bn: int, num_warps: int) -> Launch:
     x = _random(m, n, dtype=dtype) if order[0] == "r" else _random(n, m, dtype=dtype).T
-    out = _fresh(m + 1, n + 1, dtype=dtype) if order[1] == "r" else _fresh(n + 1, m + 1, dtype=dtype).T
+    out = fresh(m + 1, n + 1, dtype=dtype) if order[1] == "r" else fresh(n + 1, m + 1, dtype=dtype).T
     arguments = {"x": x, "out": out, "M": m, "N": n, "BM": bm, "BN": bn, "OTHER": 7}
     arguments |= dict(zip(("sxm", "sxn", "som", "son"), (*x.stride(), *out.stride()), strict=True))
     grid = (-(-(m + 1) // bm), -(-(n + 1) // bn))
@@ -120,15 +78,13 @@ def _copy(dtype: torch.dtype, order: str, m: int, n: int, bm: int, bn: int, num_
 
 def _transpose(dtype: torch.dtype, m: int, n: int) -> Launch:
     x = _random(m, n, dtype=dtype)
-    return Launch(
-        kernels.transpose, (1,), {"x": x, "out": _fresh(n, m, dtype=dtype), "M": m, "N": n}, {"out": x.T.contiguous()}
-    )
+    return Launch(kernels.transpose, (1,), {"x": x, "out": fresh(n, m, dtype=dtype), "M": m, "N": n}, {"out": x.T.contiguous()})
 
 
 def _rearrange(dtype: torch.dtype, a: int, b: int, c: int, num_warps: int) -> Launch:
     x = _random(a, b, c, dtype=dtype)
     swapped = x.reshape(a * b, c // 2, 2).flip(-1).reshape(a, b, c)
-    arguments = {"x": x, "out": _fresh(c, b, a, dtype=dtype), "A": a, "B": b, "C": c}
+    arguments = {"x": x, "out": fresh(c, b, a, dtype=dtype), "A": a, "B": b, "C": c}
     expected = swapped.permute(2, 1, 0).contiguous()
     return Launch(kernels.rearrange, (1,), arguments, {"out": expected}, options=Options(num_warps=num_warps))
 
@@ -147,7 +103,7 @@ def _integers(dtype: torch.dtype, first: int) -> Launch:
     else:
         result = result - b
     expected = torch.where(a > b, result, result.clamp(max=1000))
-    arguments = {"x": x, "y": y, "out": _fresh(n, dtype=dtype), "n": n, "B": 256}
+    arguments = {"x": x, "y": y, "out": fresh(n, dtype=dtype), "n": n, "B": 256}
     return Launch(kernels.integer_mix, (3,), arguments, {"out": expected})
 
 
@@ -183,7 +139,7 @@ def _reduce(dtype: torch.dtype, kind: str, axis: int | None, m: int, n: int, bm:
     expected = expected.reshape(1) if axis is None else expected[: n if axis == 0 else m]
     # as the language has it: integers narrower than 32 bits are summed in 32
     result = torch.int32 if kind == "sum" and dtype in (torch.int8, torch.int16) else dtype
-    arguments = {"x": x, "out": _fresh(*expected.shape, dtype=result), "M": m, "N": n, "sm": n, "BM": bm, "BN": bn}
+    arguments = {"x": x, "out": fresh(*expected.shape, dtype=result), "M": m, "N": n, "sm": n, "BM": bm, "BN": bn}
     tolerance = _EPSILON[dtype] if kind == "sum" and dtype.is_floating_point else 0.0
     return Launch(
         kernels.reduce_2d, (1,), arguments | {"AXIS": axis, "KIND": kind}, {"out": expected}, tolerance, Options(num_warps=num_warps)
@@ -194,7 +150,7 @@ def _scan(m: int, n: int, axis: int, reverse: bool, num_warps: int) -> Launch:
     x = _random(m, n)
     wide = x.double().flip(axis) if reverse else x.double()
     total = wide.cumsum(axis)
-    arguments = {"x": x, "out": _fresh(m, n), "M": m, "N": n, "AXIS": axis, "REVERSE": reverse}
+    arguments = {"x": x, "out": fresh(m, n), "M": m, "N": n, "AXIS": axis, "REVERSE": reverse}
     expected = {"out": total.flip(axis) if reverse else total}
     return Launch(kernels.scan_2d, (1,), arguments, expected, 1e-6, Options(num_warps=num_warps))
 
@@ -202,7 +158,7 @@ def _scan(m: int, n: int, axis: int, reverse: bool, num_warps: int) -> Launch:
 def _normalise(dtype: torch.dtype, rows: int, n: int, bm: int, bn: int, num_warps: int) -> Launch:
     x, w, b = _random(rows, n, dtype=dtype), _random(n, dtype=dtype), _random(n, dtype=dtype)
     expected = F.layer_norm(x.double(), (n,), w.double(), b.double(), 1e-5)
-    arguments = {"x": x, "weight": w, "bias": b, "out": _fresh(rows, n, dtype=dtype), "rows": rows, "n": n, "stride": n}
+    arguments = {"x": x, "weight": w, "bias": b, "out": fresh(rows, n, dtype=dtype), "rows": rows, "n": n, "stride": n}
     return Launch(
         kernels.normalise_rows, (-(-rows // bm),), arguments | {"BM": bm, "BN": bn}, {"out": expected}, _EPSILON[dtype],
         Options(num_warps=num_warps),
@@ -213,7 +169,7 @@ def _softmax(dtype: torch.dtype, n: int, block: int, num_warps: int) -> Launch:
     x = _random(5, n, dtype=dtype)
     x[1, 3] = float("inf") if n == 77 else 60.0
     x[2] = -float("inf") if n == 77 else x[2]
-    arguments = {"x": x, "out": _fresh(5, n, dtype=dtype), "stride": n, "n": n, "B": block}
+    arguments = {"x": x, "out": fresh(5, n, dtype=dtype), "stride": n, "n": n, "B": block}
     return Launch(
         kernels.softmax_row, (5,), arguments, {"out": x.double().softmax(-1)}, _EPSILON[dtype], Options(num_warps=num_warps)
     )
@@ -264,7 +220,7 @@ def _tickets() -> Launch:
     expected = seen.clone()
     expected[:16] = 20
     expected[16:36] = 16
-    arguments = {"counter": torch.zeros(1, dtype=torch.int32), "out": _fresh(20, dtype=torch.int32), "seen": seen}
+    arguments = {"counter": torch.zeros(1, dtype=torch.int32), "out": fresh(20, dtype=torch.int32), "seen": seen}
     done = {"counter": torch.tensor([20]), "out": torch.arange(20), "seen": expected}
     return Launch(kernels.tickets, (20,), arguments, done)
 
@@ -309,7 +265,7 @@ class Product:
         a = _random(m, k, dtype=self.dtype) if self.order[0] == "r" else _random(k, m, dtype=self.dtype).T
         b = _random(k, n, dtype=self.dtype) if self.order[1] == "r" else _random(n, k, dtype=self.dtype).T
         out = self.acc if self.dtype == torch.int8 else self.dtype
-        c = _fresh(m, n, dtype=out)
+        c = fresh(m, n, dtype=out)
         arguments: dict[str, Any] = {"a": a, "b": b, "c": c, "M": m, "N": n, "K": k, "BM": bm, "BN": bn, "BK": bk}
         strides = ("sam", "sak", "sbk", "sbn", "scm", "scn")
         arguments |= dict(zip(strides, (*a.stride(), *b.stride(), *c.stride()), strict=True))
@@ -369,7 +325,7 @@ def warpgroup_products() -> Iterator[tuple[Product, bool]]:
 
 def _gated() -> Launch:
     a, b, gate = (_random(*shape, dtype=torch.bfloat16) for shape in ((64, 128), (128, 64), (128, 64)))
-    arguments = {"a": a, "b": b, "gate": gate, "out": _fresh(64, 64), "K": 128, "M": 64, "N": 64, "BK": 32}
+    arguments = {"a": a, "b": b, "gate": gate, "out": fresh(64, 64), "K": 128, "M": 64, "N": 64, "BK": 32}
     expected = (a.double() @ b.double()).relu() * (a.double() @ gate.double())
     return Launch(kernels.gated_product, (1,), arguments, {"out": expected}, 3e-6, Options(num_stages=3))
 
@@ -377,7 +333,7 @@ def _gated() -> Launch:
 def _changing() -> Launch:
     a, b = _random(64, 192, dtype=torch.float16), _random(64, 64, dtype=torch.float16)
     expected = sum(a[:, 64 * step : 64 * step + 64].double() @ b.double() * 2**step for step in range(3))
-    arguments = {"a": a, "b": b, "out": _fresh(64, 64), "K": 192, "N": 64}
+    arguments = {"a": a, "b": b, "out": fresh(64, 64), "K": 192, "N": 64}
     return Launch(kernels.product_of_changing_tile, (1,), arguments, {"out": torch.as_tensor(expected)}, 3e-6)
 
 
@@ -385,7 +341,7 @@ def _small_integers(a_is_small: bool) -> Launch:
     a, b = _random(64, 128, dtype=torch.bfloat16), _random(128, 64, dtype=torch.bfloat16)
     small = torch.randint(-128, 128, (128, 64), dtype=torch.int8)
     a, b = (small.T.contiguous(), b) if a_is_small else (a, small)
-    arguments = {"a": a, "b": b, "out": _fresh(64, 64), "K": 128, "M": 64, "N": 64, "BK": 32, "A_IS_SMALL": a_is_small}
+    arguments = {"a": a, "b": b, "out": fresh(64, 64), "K": 128, "M": 64, "N": 64, "BK": 32, "A_IS_SMALL": a_is_small}
     return Launch(kernels.product_of_small_integers, (1,), arguments, {"out": a.double() @ b.double()}, 3e-6)
 
 
@@ -395,7 +351,7 @@ E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 def _small_floats(a: torch.dtype, b: torch.dtype, order: str, limit: int | None, flip: bool = False) -> Launch:
     x, y = torch.randn(64, 256).to(a), torch.randn(64, 256).to(b)
     y = y.T if order == "c" else y.T.contiguous()
-    arguments = {"a": x, "b": y, "out": _fresh(64, 64), "K": 256, "sbk": y.stride(0), "sbn": y.stride(1), "M": 64, "N": 64}
+    arguments = {"a": x, "b": y, "out": fresh(64, 64), "K": 256, "sbk": y.stride(0), "sbn": y.stride(1), "M": 64, "N": 64}
     expected = (x.double() @ y.double()) * (-1 if flip else 1)
     return Launch(
         kernels.product_of_small_floats, (1,), arguments | {"BK": 128, "LIMIT": limit, "FLIP": flip}, {"out": expected}, 2e-3,
@@ -416,7 +372,7 @@ WARPGROUP_IDIOMS: dict[str, Callable[[], Launch]] = {
 
 def _batched(dtype: torch.dtype, batch: int, m: int, n: int, k: int, nested: bool = False) -> Launch:
     a, b = _random(batch, m, k, dtype=dtype), _random(batch, k, n, dtype=dtype)
-    arguments = {"a": a, "b": b, "c": _fresh(batch, m, n), "BATCH": batch, "M": m, "N": n, "K": k, "NESTED": nested}
+    arguments = {"a": a, "b": b, "c": fresh(batch, m, n), "BATCH": batch, "M": m, "N": n, "K": k, "NESTED": nested}
     return Launch(kernels.batched_dot, (1,), arguments, {"c": a.double() @ b.double()}, 3e-6)
 
 
@@ -441,7 +397,7 @@ class Attention:
 
     def launch(self) -> Launch:
         q, k, v = (_random(self.heads, n, self.dim, dtype=self.dtype) for n in (self.queries, self.keys, self.keys))
-        out = _fresh(self.heads, self.queries, self.dim, dtype=self.dtype)
+        out = fresh(self.heads, self.queries, self.dim, dtype=self.dtype)
         mask = None
         if self.mask == "float":
             mask = _random(self.queries, self.keys)
@@ -512,7 +468,7 @@ def _cross_entropy(smoothing: float) -> Launch:
     loss = F.cross_entropy(x, y, ignore_index=-100, label_smoothing=smoothing, reduction="none")
     loss.sum().backward()
     arguments = {
-        "x_ptr": x.detach().clone(), "x_stride": 50, "y_ptr": y, "loss_ptr": _fresh(4), "n_cols": 50, "ignore_index": -100,
+        "x_ptr": x.detach().clone(), "x_stride": 50, "y_ptr": y, "loss_ptr": fresh(4), "n_cols": 50, "ignore_index": -100,
         "label_smoothing": smoothing, "BLOCK": 16,
     }  # fmt: skip
     return Launch(idioms.cross_entropy, (4,), arguments, {"loss_ptr": loss.detach(), "x_ptr": x.grad}, 1e-5)  # type: ignore[dict-item]
@@ -524,7 +480,7 @@ def _layer_norm_backward() -> Launch:
     F.layer_norm(x, (n,), w).backward(dy)
     mean, var = x.detach().mean(1), x.detach().var(1, correction=0)
     arguments = {
-        "dx_ptr": _fresh(4, n), "dy_ptr": dy, "dw_ptr": torch.zeros(n), "x_ptr": x.detach(), "w_ptr": w.detach(),
+        "dx_ptr": fresh(4, n), "dy_ptr": dy, "dw_ptr": torch.zeros(n), "x_ptr": x.detach(), "w_ptr": w.detach(),
         "mean_ptr": mean, "rstd_ptr": (var + 1e-5).rsqrt(), "stride": n, "N": n, "BLOCK": 64,
     }  # fmt: skip
     return Launch(idioms.layer_norm_backward, (4,), arguments, {"dx_ptr": x.grad, "dw_ptr": w.grad}, 1e-5)  # type: ignore[dict-item]
@@ -532,14 +488,14 @@ def _layer_norm_backward() -> Launch:
 
 def _swiglu(dtype: torch.dtype) -> Launch:
     a, b = _random(3, 200, dtype=dtype), _random(3, 200, dtype=dtype)
-    arguments = {"a_ptr": a, "b_ptr": b, "c_ptr": _fresh(3, 200, dtype=dtype), "stride": 200, "n_cols": 200, "BLOCK": 256}
+    arguments = {"a_ptr": a, "b_ptr": b, "c_ptr": fresh(3, 200, dtype=dtype), "stride": 200, "n_cols": 200, "BLOCK": 256}
     return Launch(idioms.swiglu, (3,), arguments, {"c_ptr": F.silu(a.double()) * b.double()}, _EPSILON[dtype])
 
 
 def _persistent_softmax() -> Launch:
     x = torch.randn(37, 100)
     arguments = {
-        "out_ptr": _fresh(37, 100), "in_ptr": x, "in_stride": 100, "out_stride": 100, "n_rows": 37, "n_cols": 100, "BLOCK": 128,
+        "out_ptr": fresh(37, 100), "in_ptr": x, "in_stride": 100, "out_stride": 100, "n_rows": 37, "n_cols": 100, "BLOCK": 128,
         "num_stages": 2,
     }  # fmt: skip
     return Launch(idioms.softmax_rows, (5,), arguments, {"out_ptr": x.double().softmax(-1)}, 2e-6)
@@ -549,7 +505,7 @@ def _idiom_attention(causal: bool) -> Launch:
     q, k, v = (torch.randn(2, 50, 32).half() for _ in range(3))
     expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=causal)
     arguments = {
-        "q_ptr": q, "k_ptr": k, "v_ptr": v, "out_ptr": _fresh(2, 50, 32, dtype=torch.float16), "lse_ptr": _fresh(2, 50),
+        "q_ptr": q, "k_ptr": k, "v_ptr": v, "out_ptr": fresh(2, 50, 32, dtype=torch.float16), "lse_ptr": fresh(2, 50),
         "sm_scale": 32**-0.5, "stride_bh": 50 * 32, "stride_n": 32, "seqlen": 50, "HEAD_DIM": 32, "BLOCK_M": 16, "BLOCK_N": 16,
         "STAGE": 3 if causal else 1,
     }  # fmt: skip
@@ -567,4 +523,9 @@ def _idiom_cases() -> Iterator[Case]:
         yield Case(f"idiom-attention-{'causal' if causal else 'full'}", functools.partial(_idiom_attention, causal))
 
 
-_SOURCES = (_memory_cases, _reduction_cases, _atomic_cases, _product_cases, _idiom_cases)
+def _tile_cases() -> Iterator[Case]:
+    for name, launch in TILE_LAUNCHES.items():
+        yield Case(name, launch)
+
+
+_SOURCES = (_tile_cases, _memory_cases, _reduction_cases, _atomic_cases, _product_cases, _idiom_cases)
