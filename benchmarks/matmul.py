@@ -1,4 +1,4 @@
-"""Matrix products: torch.ops.kernelpack.matmul beside torch.matmul."""
+"""Matrix products: torch.ops.kernelpack.matmul beside torch.matmul, scaled_matmul beside torch._scaled_mm."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
         *_cubes(device, ["bf16", "fp16"], [2048, 4096, 8192], [1], ["nn", "nt"]),
         *_few_rows(device, [16, 32, 64], [4096, 8192]),
         *_cubes(device, ["fp32"], [4096], [1], ["nn"]),
+        *(_scaled(size) for size in (2048, 4096, 8192)),
     ]
 
 
@@ -44,7 +45,28 @@ def _case(name: str, device: str, dtype: str, shape: tuple[int, int, int], layou
     return Case(name, unit, 2 * math.prod(shape) / scale, device, peers, "matmul", threads, arguments, graph)
 
 
+def _scaled(size: int) -> Case:
+    """A product of 8-bit floats with one scale each; the peer sums as tensor cores do, with use_fast_accum."""
+    arguments = {"shape": (size, size, size)}
+    return Case(f"fp8 {size} nt", "TFLOP/s", 2 * size**3 / 1e12, "cuda", ("scaled_mm",), "scaled_matmul", 1, arguments)
+
+
+def _prepare_scaled(case: Case) -> Prepared:
+    rows, columns, depth = case.arguments["shape"]
+
+    def inputs() -> tuple[torch.Tensor, ...]:
+        a, b = (torch.randn(extent, depth, device=case.device).to(torch.float8_e4m3fn) for extent in (rows, columns))
+        return a, b.T, torch.tensor(0.5, device=case.device), torch.tensor(0.25, device=case.device)
+
+    def scaled_mm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+        return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    return Prepared(inputs, {OURS: torch.ops.kernelpack.scaled_matmul, "scaled_mm": scaled_mm})
+
+
 def prepare(case: Case) -> Prepared:
+    if case.op == "scaled_matmul":
+        return _prepare_scaled(case)
     (rows, columns, depth), dtype = case.arguments["shape"], DTYPES[case.arguments["dtype"]]
 
     def inputs() -> tuple[torch.Tensor, ...]:

@@ -113,6 +113,8 @@ def _cases(device: str, dtypes: list[str], shapes: list[tuple[int, int]], thread
     for (name, op), dtype, shape, result, count in product(_ops().items(), dtypes, shapes, ("allocating", "out="), threads):
         text = f"{name} {dtype} {shape[0]}x{shape[1]} {result}" + (f" {count}t" if device == "cpu" else "")
         moved = (op.reads + 1) * shape[0] * shape[1] * DTYPES[dtype].itemsize
+        if name == "rope":
+            moved += 2 * shape[0] * (_HEAD // 2) * 4  # cos and sin
         peers = ("stock torch",) if device == "cpu" else ("stock torch", "copy bandwidth")
         arguments = {"shape": shape, "dtype": dtype, "out": result == "out="}
         yield Case(text, "GB/s", moved / 1e9, device, peers, name, count, arguments)
@@ -126,7 +128,9 @@ def prepare(case: Case) -> Prepared:
 
     def inputs() -> tuple[Tensor, ...]:
         x, weight = random(*shape), random(shape[1])
-        copied = (op.reads + 1) * x.numel() // 2 if "copy bandwidth" in case.peers else 0  # a copy that moves as many bytes
+        copied = (
+            round(case.work * 1e9) // (2 * x.element_size()) if "copy bandwidth" in case.peers else 0
+        )  # that moves as many bytes
         return x, (random(*shape) if op.reads == 2 else x), weight, torch.empty_like(x), random(copied), random(copied)
 
     def into_result(call: Callable[..., Any]) -> Callable[..., Tensor]:

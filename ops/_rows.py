@@ -36,7 +36,7 @@ def rows_per_program(x):
     return 1 if x.is_cuda else max(1, ELEMENTS_PER_PROGRAM // max(x.shape[-1], 1))
 
 
-WHOLE_ROWS = {1024: 4, 4096: 4, 8192: 4, 32768: 16}
+WHOLE_ROWS = {1024: 4, 4096: 4, 8192: 4, 16384: 8, 32768: 16}
 """On a GPU: the tiles that hold a whole row, so that it is read once, and each one's warps: 64 elements a thread where that is
 possible keep most bytes in flight, and the sums short (docs/h100.md)."""
 
@@ -46,7 +46,10 @@ def whole_row(x):
     columns = x.shape[-1]
     tile = 0
     if x.is_cuda and columns <= 32768:
-        tile = 1024 if columns <= 1024 else 4096 if columns <= 4096 else 8192 if columns <= 8192 else 32768
+        if columns <= 4096:
+            tile = 1024 if columns <= 1024 else 4096
+        else:
+            tile = 8192 if columns <= 8192 else 16384 if columns <= 16384 else 32768
     return tile
 
 

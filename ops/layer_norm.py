@@ -34,14 +34,17 @@ def layer_norm_kernel(
         target = out + row * columns
         offsets = tl.arange(0, WHOLE)
         inside = offsets < columns
-        value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+        # what is used once makes way for weight and bias in the caches; the longest rows are slower so (docs/h100.md)
+        once: tl.constexpr = WHOLE <= 8192
+        policy: tl.constexpr = "evict_first" if once else ""
+        value = tl.load(source + offsets, mask=inside, other=0.0, eviction_policy=policy).to(tl.float32)
         value = tl.where(inside, value - tl.sum(value, axis=0) / columns, 0.0)
         value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
         if weight is not None:  # loaded ahead they would take the registers that more rows in flight need
             value *= tl.load(weight + offsets, mask=inside, other=0.0).to(tl.float32)
         if bias is not None:
             value += tl.load(bias + offsets, mask=inside, other=0.0).to(tl.float32)
-        tl.store(target + offsets, value, mask=inside)
+        tl.store(target + offsets, value, mask=inside, cache_modifier=".cs" if once else "")
     else:
         first = tl.program_id(0).to(tl.int64) * row_count
         for row in range(first, tl.minimum(first + row_count, rows)):
@@ -76,7 +79,7 @@ def config(point):
         return kp.Config({"BLOCK": 128}) if point["WHOLE"] == 0 else None
     if point["WHOLE"] and (point["weight"] is None) != (point["bias"] is None):
         return None  # seldom: block by block will do
-    return row_config(point, warps={1024: 2, 4096: 2, 8192: 4, 32768: 16})
+    return row_config(point, warps={**WHOLE_ROWS, 1024: 2})
 
 
 @kp.op(

@@ -94,8 +94,7 @@ def rope_kernel(
 def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"TILE": 0, "BLOCK": 32})
-    # TILE: the host function's position_count
-    return kp.Config({"TILE": 64, "BLOCK": 64}, num_warps=8 if point["INTERLEAVED"] or point["x"] == tl.float32 else 4)
+    return kp.Config({"TILE": 32, "BLOCK": 64}, num_warps=4)  # TILE: the host function's position_count
 
 
 @kp.op(
@@ -129,7 +128,7 @@ def rope(x, cos, sin, interleaved):
     angles = (batches, heads, positions, pairs)
     cos0, cos1, cos2, _ = kp.broadcast_strides(cos, angles)
     sin0, sin1, sin2, _ = kp.broadcast_strides(sin, angles)
-    position_count = 64 if x.is_cuda else max(1, 4096 // max(head_size, 1))
+    position_count = 32 if x.is_cuda else max(1, 4096 // max(head_size, 1))
     rope_kernel[(kp.cdiv(positions, position_count) * batches * heads,)](
         x, cos, sin, out,
         x.stride(0), x.stride(1), x.stride(2), cos0, cos1, cos2, sin0, sin1, sin2,

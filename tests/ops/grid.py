@@ -243,6 +243,7 @@ def mha_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for m, n in ((1, 1), (1, 100), (7, 300), (64, 64), (65, 63), (128, 200), (200, 128), (3, 1), (129, 257)):
         yield f"{m} queries {n} keys", call((2, 2, m, 64), (2, n))
         yield f"{m} queries {n} keys causal", call((2, 2, m, 64), (2, n), is_causal=True)
+    yield "3100 queries 90 keys causal", call((1, 1, 3100, 64), (1, 90), is_causal=True)
     for name, mask in masks.items():
         for m, n in ((5, 9), (70, 131)):
             yield f"mask {name} {m} {n}", call((2, 3, m, 48), (3, n), mask)
@@ -289,7 +290,7 @@ def matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
 
     for m, n, k in (
         (1, 1, 1), (2, 3, 5), (1, 300, 70), (17, 33, 65), (64, 64, 64), (65, 127, 33), (100, 100, 100), (128, 256, 96),
-        (33, 17, 513), (5, 7, 1000), (200, 72, 40), (1, 64, 1024), (70, 1, 19), (129, 130, 131),
+        (33, 17, 513), (5, 7, 1000), (200, 72, 40), (1, 64, 1024), (70, 1, 19), (129, 130, 131), (24, 72, 136),
     ):  # fmt: skip
         yield f"{m}x{n}x{k}", call((m, k), n)
         yield f"{m}x{n}x{k} transposed, bias", call((m, k), n, weight="transposed", bias=True)

@@ -1,0 +1,128 @@
+"""Matrix product of 8-bit floats, scaled by rows and columns, as torch._scaled_mm gives it."""
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+from ._blocks import place_of
+from ._matmul_roles import matmul_by_roles, scale_sums
+
+RANGES = {"dtypes": ("float8_e4m3fn", "float8_e5m2"), "b": ("float8_e4m3fn",), "bias": (None, "bfloat16"), "ranks": (2,)}
+
+
+@kp.jit
+def scaled_block(
+    a, b, scale_a, scale_b, bias, out, stride_am, stride_bn, stride_sa, stride_sb, rows, columns, depth,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    m, n = place_of(tl.program_id(0), tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N), GROUP)
+    offs_m = m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = n * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K)
+    a_tile = a + offs_m[:, None] * stride_am + offs_k[None, :]
+    b_tile = b + offs_k[:, None] + offs_n[None, :] * stride_bn
+    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for k in range(0, depth, BLOCK_K):
+        inside = k + offs_k < depth
+        x = tl.load(a_tile, mask=(offs_m[:, None] < rows) & inside[None, :], other=0.0)
+        y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < columns), other=0.0)
+        acc = tl.dot(x, y, acc)
+        a_tile += BLOCK_K
+        b_tile += BLOCK_K
+    acc = scale_sums(acc, scale_a, scale_b, stride_sa, stride_sb, m * BLOCK_M, n * BLOCK_N, rows, columns)
+    if bias is not None:
+        acc += tl.load(bias + offs_n, mask=offs_n < columns, other=0.0).to(tl.float32)[None, :]
+    inside = (offs_m[:, None] < rows) & (offs_n[None, :] < columns)
+    tl.store(out + offs_m[:, None].to(tl.int64) * columns + offs_n[None, :], acc.to(out.dtype.element_ty), mask=inside)
+
+
+@kp.jit
+def scaled_matmul_kernel(
+    a, b, scale_a, scale_b, bias, out, stride_am: tl.int64, stride_bn: tl.int64, stride_sa, stride_sb, rows, columns, depth,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    STAGES: tl.constexpr, PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    """One block, or with STAGES every PROGRAMS-th; a and b are contiguous along k."""
+    if STAGES:
+        matmul_by_roles(
+            a, b, bias, out, stride_am * rows, stride_am, stride_bn * 0, stride_bn, 1, rows, columns, depth, 0,
+            True, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, STAGES, scale_a, scale_b, stride_sa, stride_sb,
+        )  # fmt: skip
+    else:
+        scaled_block(
+            a, b, scale_a, scale_b, bias, out, stride_am, stride_bn, stride_sa, stride_sb, rows, columns, depth,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
+        )  # fmt: skip
+
+
+ONE_BLOCK = {"STAGES": 0, "PROGRAMS": 2**31 - 1}
+
+
+def config(point):
+    if point.target.backend == "cpu":
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP": 8})
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
+
+
+def hopper_config(point):
+    if not point.specialized:
+        return config(point)
+    blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8, "STAGES": 4}
+    return kp.Config({**blocks, "PROGRAMS": 132})
+
+
+@kp.op(
+    "scaled_matmul(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None) -> Tensor",
+    variants={
+        "a": [tl.float8e4nv, tl.float8e5],
+        "b": [tl.float8e4nv],
+        "scale_a": [tl.float32],
+        "scale_b": [tl.float32],
+        "bias": [None, tl.bfloat16],
+    },
+    configs={"": config, "cuda:sm_90a": hopper_config},
+    specialize=[kp.aligned(divisible=("stride_am", "stride_bn"))],
+)
+def scaled_matmul(a, b, scale_a, scale_b, bias):
+    """a b * scale_a * scale_b + bias in bfloat16, for a [M, K] and b [K, N] in 8-bit floats.
+
+    a is contiguous along its last dimension, b along its first (a transposed weight). The float32 scales hold one value, or one for
+    each row of a ([M, 1]) and column of b ([1, N]); bias [N] is bfloat16. On Hopper, tensor cores sum 8-bit products with 14 bits,
+    as torch._scaled_mm does with use_fast_accum.
+    """
+    kp.check(a.dim() == 2, f"a must have 2 dimensions, its shape is {a.shape}")
+    kp.check(b.dim() == 2, f"b must have 2 dimensions, its shape is {b.shape}")
+    rows, depth, columns = a.shape[0], a.shape[1], b.shape[1]
+    kp.check(b.shape[0] == depth, f"b has shape {b.shape}, expected {depth} rows, as a has columns")
+    kp.check(a.stride(1) == 1 or depth <= 1, f"the last dimension of a must be contiguous, its stride is {a.stride(1)}")
+    kp.check(
+        b.stride(0) == 1 or depth <= 1,
+        f"the first dimension of b must be contiguous, its stride is {b.stride(0)}\n  to fix: pass weight.t() of a weight [N, K]",
+    )
+    kp.check(
+        scale_a.numel() == 1 or (scale_a.numel() == rows and scale_a.shape[0] == rows and scale_a.is_contiguous()),
+        f"scale_a has shape {scale_a.shape}, expected one value, or {rows}: one for each row of a, contiguous",
+    )
+    kp.check(
+        scale_b.numel() == 1 or (scale_b.numel() == columns and scale_b.shape[-1] == columns and scale_b.is_contiguous()),
+        f"scale_b has shape {scale_b.shape}, expected one value, or {columns}: one for each column of b, contiguous",
+    )
+    if bias is not None:
+        kp.check(
+            bias.dim() == 1 and bias.shape[0] == columns and bias.is_contiguous(),
+            f"bias has shape {bias.shape}, expected one contiguous dimension of {columns}, as b has columns",
+        )
+    out = kp.empty((rows, columns), tl.bfloat16, a.device)
+    stride_sa = 0 if scale_a.numel() == 1 else 1
+    stride_sb = 0 if scale_b.numel() == 1 else 1
+    scaled_matmul_kernel[
+        lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]),)
+    ](a, b, scale_a, scale_b, bias, out, a.stride(0), b.stride(1), stride_sa, stride_sb, rows, columns, depth)
+    return out
+
+
+def reference(a, b, scale_a, scale_b, bias=None):
+    """The same in plain torch, in float64."""
+    import torch  # builds do without it
+
+    x = a.to(torch.float64) @ b.to(torch.float64) * scale_a * scale_b
+    return x if bias is None else x + bias
