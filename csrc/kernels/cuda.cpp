@@ -9,6 +9,7 @@
 
 #include "kernels/base64.h"
 #include "kernels/cuda_driver.h"
+#include "kernels/cuda_targets.h"
 #include "kernels/tensor_map.h"
 
 namespace kernelpack {
@@ -99,40 +100,27 @@ class ContextScope {
   bool pushed_ = false;
 };
 
-// How well a target runs on a device: code for exactly this architecture, then code for the same major version, the
-// newest that is not newer than the device, then PTX. -1: not at all.
-int score(const char* target, int capability) {
-  const char* arch = std::strchr(target, ':');
-  if (arch == nullptr) return -1;
-  ++arch;
-  const bool is_ptx = std::strstr(arch, "+ptx") != nullptr || std::strncmp(arch, "ptx_", 4) == 0;
-  const char* digits = std::strchr(arch, '_');
-  if (digits == nullptr) return -1;
-  char* end = nullptr;
-  const int number = static_cast<int>(std::strtol(digits + 1, &end, 10));
-  if (*end == 'a') return number == capability ? 30'000 + (is_ptx ? 0 : 1) : -1;
-  if (number > capability) return -1;
-  if (is_ptx) return number;
-  if (number / 10 != capability / 10) return -1;
-  return (*end == 'f' ? 20'000 : 10'000) + number;
+int driver_version() {
+  int version = 0;
+  driver().check(driver().DriverGetVersion(&version), "cuDriverGetVersion", "asking the CUDA driver for its version");
+  return version;
 }
 
 int choose(const char* const* targets, int count, int device, bool /*products*/) {
-  const int capability = compute_capability(device);
-  int best = -1;
-  int best_score = -1;
-  for (int i = 0; i < count; ++i) {
-    const int worth = score(targets[i], capability);
-    if (worth > best_score) {
-      best = i;
-      best_score = worth;
-    }
-  }
-  return best;
+  return cuda::choose_target(targets, count, {compute_capability(device), driver_version()});
 }
 
 std::string describe(int device) {
   return "cuda:sm_" + std::to_string(compute_capability(device));
+}
+
+std::string name(int device) {
+  char text[256] = "CUDA device";
+  driver().check(driver().DeviceGetName(text, sizeof text, device_handle(device)), "cuDeviceGetName", "asking a GPU for its name");
+  const int capability = compute_capability(device);
+  const int version = driver_version();
+  return std::string(text) + " (compute capability " + std::to_string(capability / 10) + "." + std::to_string(capability % 10) +
+         ", driver for CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10) + ")";
 }
 
 std::string text(const Grid& grid) {
@@ -295,6 +283,6 @@ void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* co
 
 }  // namespace
 
-const Launcher cuda_launcher = {"cuda", choose, describe, load, launch};
+const Launcher cuda_launcher = {"cuda", choose, describe, load, launch, nullptr, name};
 
 }  // namespace kernelpack

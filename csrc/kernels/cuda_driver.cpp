@@ -46,7 +46,9 @@ void open() {
   bind(table.Init, library, "cuInit");
   bind(table.GetErrorName, library, "cuGetErrorName");
   bind(table.GetErrorString, library, "cuGetErrorString");
+  bind(table.DriverGetVersion, library, "cuDriverGetVersion");
   bind(table.DeviceGet, library, "cuDeviceGet");
+  bind(table.DeviceGetName, library, "cuDeviceGetName");
   bind(table.DeviceGetAttribute, library, "cuDeviceGetAttribute");
   bind(table.DevicePrimaryCtxRetain, library, "cuDevicePrimaryCtxRetain");
   bind(table.DevicePrimaryCtxGetState, library, "cuDevicePrimaryCtxGetState");

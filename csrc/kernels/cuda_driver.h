@@ -54,7 +54,9 @@ struct Driver {
   Result (*Init)(unsigned flags);
   Result (*GetErrorName)(Result error, const char** name);
   Result (*GetErrorString)(Result error, const char** text);
+  Result (*DriverGetVersion)(int* version);
   Result (*DeviceGet)(Device* device, int ordinal);
+  Result (*DeviceGetName)(char* name, int size, Device device);
   Result (*DeviceGetAttribute)(int* value, int attribute, Device device);
   Result (*DevicePrimaryCtxRetain)(Context* context, Device device);
   Result (*DevicePrimaryCtxGetState)(Device device, unsigned* flags, int* active);

@@ -63,6 +63,18 @@ struct Launcher {
   void (*launch)(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params);
   // Returns the stream that ops launch on. Null: torch's current CUDA stream, or its threads for CPU tensors.
   void* (*current_stream)(int device) = nullptr;
+  // Returns what people call a device and its driver. Null: what `describe` says.
+  std::string (*name)(int device) = nullptr;
 };
+
+// Returns that none of the targets that a library holds runs on a device, with the command that builds one that does.
+inline std::string no_target_fits(const Launcher& launcher, const char* const* targets, int count, int device,
+                                  const char* build) {
+  const std::string wanted = launcher.describe(device);
+  std::string held;
+  for (int i = 0; i < count; ++i) held += std::string(i != 0 ? ", " : "") + targets[i];
+  return "this library holds no code for " + (launcher.name != nullptr ? launcher.name(device) : wanted) + "; it holds " + held +
+         "\n  to fix: " + build + " --target " + wanted;
+}
 
 }  // namespace kernelpack

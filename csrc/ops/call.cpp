@@ -13,12 +13,7 @@ void shim_failed(const char* doing) {
 
 int Backend::choose_target(const OpInfo& op, int device, bool products) {
   const int found = launcher->choose(targets, target_count, device, products);
-  if (found < 0) {
-    const std::string wanted = launcher->describe(device);
-    std::string message = "this library holds no code for this device, " + wanted + "; it holds ";
-    for (int i = 0; i < target_count; ++i) message += std::string(i ? ", " : "") + targets[i];
-    throw Error(message + "\n  to fix: " + op.build + " --target " + wanted);
-  }
+  if (found < 0) throw Error(no_target_fits(*launcher, targets, target_count, device, op.build));
   if (place(device) < kMaxDevices) chosen[place(device)][products].store(found + 1, std::memory_order_relaxed);
   return found;
 }

@@ -35,7 +35,7 @@ def c_files(library: LibraryPlan) -> dict[str, str]:
         for index, pack in enumerate(packs):
             declarations.append(_declaration(library.namespace, pack, backend))
             entries.append(_entry(library.namespace, pack, backend, f"{array}[{index}]"))
-    values = {"version": library.version, "namespace": library.namespace}
+    values = {"version": library.version, "namespace": library.namespace, "build_command": library.build_command}
     return {
         f"{library.namespace}_kernels.h": fill("kernels_c.h.in", **values, declarations="\n\n".join(declarations)),
         "kernels_c.cpp": fill(

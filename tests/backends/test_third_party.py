@@ -48,18 +48,44 @@ def parity(x):
     n = x.numel()
     parity_kernel[lambda meta: (kp.cdiv(n, meta["BLOCK"]),)](x, out, n)
     return out
+
+
+@kp.jit
+def mix_kernel(out, n, m):
+    n_bits = (n % 2) + 2 * ((n & (n - 1)) != 0).to(tl.int32)
+    m_bits = (m % 2) + 2 * ((m & (m - 1)) != 0).to(tl.int32)
+    tl.store(out, n_bits + 4 * m_bits)
+
+
+@kp.op(
+    "mix(Tensor x, int n, int m) -> Tensor",
+    variants={"x": [tl.int32]},
+    specialize=[
+        kp.aligned(divisible=("n", "m"), inner=2),
+        kp.aligned(divisible=("n",), inner=2),
+        kp.aligned(divisible=("m",), inner=2),
+        kp.aligned(divisible=("n",), inner=2, ones=("m",)),
+        kp.aligned(inner=1, divisible=("m",), ones=("n",)),
+    ],
+)
+def mix(x, n, m):
+    out = kp.empty((1,), torch.int32, x.device)
+    mix_kernel[(1,)](out, n, m)
+    return out
 '''
 
 USE = """
-    import sys, torch
+    import math, sys, torch
     from kernelpack.backends.base import backends
     from kernelpack.opgen.build import build, verify
     import kernelpack as kp
 
     assert list(backends()) == ["cpu", "cuda", "toy"]
     built = build(["toy_ops.py"], namespace="toys", targets=["toy:one"], jobs=2, cache=False)
+    packs = {pack.variant: pack for pack in built.packs if pack.op == "mix"}
     for pack in built.packs:
-        print(pack.variant, pack.target, *map(str, pack.facts), pack.metadata["folded"], pack.tools["toy"])
+        if pack.op != "mix":
+            print(pack.variant, pack.target, *map(str, pack.facts), pack.metadata["folded"], pack.tools["toy"])
     assert verify(["toy_ops.py"], namespace="toys", targets=["toy:one"]).differences == ()
     kp.load(built.directory)
     for n in (40, 41, 1, 0, 6):
@@ -72,6 +98,26 @@ USE = """
     except RuntimeError as error:
         print("refused", error)
     kp.load(built.directory).warmup(backend="toy")
+
+    # what a call's variant assumes holds for the call, and nothing that assumes more does
+    import os, random
+    os.environ["TOY_LOG"] += "_of_mix"
+    choose, x, calls = random.Random(5), torch.zeros(1, dtype=torch.int32), []
+    properties = {prop.name: prop for prop in backends()["toy"].properties()}
+    numbers = [*range(1, 12), 16, 64, 1 << 30, -2, 0, -7]
+    for _ in range(10_000):
+        n, m = (choose.choice((choose.choice(numbers), choose.randrange(-(2**31), 2**31))) for _ in "nm")
+        calls.append({"n": n, "m": m})
+        bits = [int(math.fmod(number, 2)) + 2 * (number & (number - 1) != 0) for number in (n, m)]  # remainders as C's
+        assert torch.ops.toys.mix(x, n, m).item() == bits[0] + 4 * bits[1], (n, m)
+    chosen = open(os.environ["TOY_LOG"]).read().split()
+    assert len(chosen) == len(calls)
+    def holds(pack, call):
+        return all(properties[fact.property].test.holds(call[fact.parameter], fact.value) for fact in pack.facts)
+    for name, call in zip(chosen, calls):
+        assert holds(packs[name], call), (name, call)
+        assert not any(holds(pack, call) and set(pack.facts) > set(packs[name].facts) for pack in packs.values()), (name, call)
+    print("chosen", *sorted(set(chosen)))
 """
 
 
@@ -98,6 +144,7 @@ def test_a_third_partys_backend_serves_torch_ops(tmp_path: Path, environment: di
         "parity_kernel.aligned toy:one n:toy.even=2 1 1.0",
         "parity_kernel.any toy:one 0 1.0",
         "refused toys::parity: toys have at most 1000 programs",
+        "chosen mix_kernel.aligned mix_kernel.aligned2 mix_kernel.aligned3 mix_kernel.aligned4 mix_kernel.aligned5 mix_kernel.any",
     ]
     names = (tmp_path / "log").read_text().split()
     expected = {40: ("aligned", "any"), 41: ("any", "any"), 1: ("any", "aligned"), 6: ("aligned", "any")}  # no launch for none

@@ -18,6 +18,7 @@
 #include "kernels/base64.h"
 #include "kernels/cpu.h"
 #include "kernels/cuda.h"
+#include "kernels/cuda_targets.h"
 #include "kernels/host_math.h"
 #include "kernels/table.h"
 
@@ -447,6 +448,34 @@ void cuda_targets_fit_the_device() {
   }
 }
 
+void cuda_targets_by_order_of_preference() {
+  const auto chosen = [](int capability, int driver_version, std::vector<const char*> targets) {
+    const int index = cuda::choose_target(targets.data(), static_cast<int>(targets.size()), {capability, driver_version});
+    return std::string(index < 0 ? "none" : targets[index]);
+  };
+  const std::vector<const char*> all = {"cuda:sm_80+ptx", "cuda:sm_80", "cuda:sm_86", "cuda:sm_90a", "cuda:sm_90", "cuda:sm_90+ptx"};
+  EXPECT(chosen(90, 13000, all) == "cuda:sm_90a");  // exactly this architecture, with what is special about it
+  EXPECT(chosen(90, 13000, {"cuda:sm_90", "cuda:sm_90+ptx", "cuda:sm_80"}) == "cuda:sm_90");
+  EXPECT(chosen(89, 13000, all) == "cuda:sm_86");  // the highest minor of its major that is not above it
+  EXPECT(chosen(87, 13000, {"cuda:sm_89", "cuda:sm_80"}) == "cuda:sm_80");
+  EXPECT(chosen(100, 13000, all) == "cuda:sm_90+ptx");  // neither cubins of other majors nor sm_90a; the newest PTX
+  EXPECT(chosen(100, 12000, all) == "cuda:sm_80+ptx");  // a driver of CUDA 12.0 knows PTX ISA 8.0 alone
+  EXPECT(chosen(100, 11080, all) == "none");
+  EXPECT(chosen(90, 13000, {"cuda:sm_80", "cuda:sm_80+ptx"}) == "cuda:sm_80+ptx");
+  EXPECT(chosen(75, 13000, all) == "none");
+  EXPECT(chosen(103, 13000, {"cuda:sm_100a", "cuda:sm_90a"}) == "none");
+  EXPECT(chosen(90, 13000, {"cpu:x86-64", "cuda:sm_90b", "cuda:sm_90a+ptx"}) == "none");
+  EXPECT(chosen(90, 13000, {}) == "none");
+}
+
+void cuda_device_that_nothing_was_built_for() {
+  const char* const targets[] = {"cuda:sm_100a", "cuda:sm_80"};
+  EXPECT(cuda_launcher.choose(targets, 2, 0, false) == -1);
+  EXPECT(no_target_fits(cuda_launcher, targets, 2, 0, "kernelpack build ops") ==
+         "this library holds no code for Mock GPU (compute capability 9.0, driver for CUDA 13.0); it holds cuda:sm_100a, cuda:sm_80"
+         "\n  to fix: kernelpack build ops --target cuda:sm_90");
+}
+
 void cuda_errors_name_result_and_cure() {
   Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0};
   expect_error(
@@ -678,6 +707,8 @@ const std::map<std::string, void (*)()> kTests = {
     TEST(cuda_tensors_that_maps_cannot_describe),
     TEST(cuda_driver_refuses_a_tensor_map),
     TEST(cuda_targets_fit_the_device),
+    TEST(cuda_targets_by_order_of_preference),
+    TEST(cuda_device_that_nothing_was_built_for),
     TEST(cuda_errors_name_result_and_cure),
     TEST(cuda_every_error_of_every_function_is_told_and_survived),
     TEST(cuda_launches_ask_the_driver_for_the_context_alone),

@@ -2,6 +2,7 @@
 // says. Device memory is the process's own, so that programs that copy to and fro run.
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -153,6 +154,14 @@ int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
   const int result = called("cuDeviceGet");
   return result != 0 || ordinal < 4 ? result : 101;
+}
+int cuDriverGetVersion(int* version) {
+  *version = number("MOCK_DRIVER", 13000);
+  return called("cuDriverGetVersion");
+}
+int cuDeviceGetName(char* name, int size, int) {
+  std::snprintf(name, static_cast<size_t>(size), "Mock GPU");
+  return called("cuDeviceGetName");
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   const int capability = number("MOCK_CAPABILITY", 90);

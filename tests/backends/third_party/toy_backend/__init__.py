@@ -10,6 +10,7 @@ from typing import Any
 from kernelpack.backends.base import (
     CSRC,
     DIVISIBLE_BY,
+    EQUAL_TO,
     ArgumentProperty,
     Backend,
     Device,
@@ -60,6 +61,7 @@ class ToyBackend(Backend):
 
     def properties(self) -> Sequence[ArgumentProperty]:
         return (
+            ArgumentProperty("toy.one", 1, EQUAL_TO, integers),
             ArgumentProperty("toy.even", 2, DIVISIBLE_BY, integers),
             ArgumentProperty("toy.power_of_two", 1, POWER_OF_TWO, integers),
         )

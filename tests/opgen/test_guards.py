@@ -1,0 +1,94 @@
+"""What a variant's code assumes stands in its pack, and the guard in C++ is made of that alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelpack.backends.base import Fact, Parameter
+from kernelpack.opgen.assumptions import ttir_type
+from kernelpack.opgen.build import Plan, library_plan, plan_library
+from kernelpack.opgen.emit import op_file
+from kernelpack.opgen.perfect_hash import perfect_hash
+from kernelpack.opgen.variants import KernelVariant
+from kernelpack.pack.format import KernelPack, parse_pack
+
+OPS = """
+import kernelpack as kp
+import kernelpack.language as tl
+
+
+@kp.jit
+def copy(x, out, n, step, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at * step, mask=at < n), mask=at < n)
+
+
+@kp.op("head(Tensor x) -> Tensor", variants={"x": [tl.float32]}, configs={"": kp.Config({"BLOCK": 16})},
+       specialize=[kp.aligned("x", ones=("step",)), kp.aligned("x")])
+def head(x):
+    out = kp.empty_like(x)
+    copy[(1,)](x, out, x.numel(), x.stride(-1))
+    return out
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    (tmp_path / "head.py").write_text(OPS)
+    return plan_library([tmp_path / "head.py"], namespace="some", targets=["cuda:sm_80"])
+
+
+def pack_of(variant: KernelVariant) -> KernelPack:
+    """Returns a pack as compiling the variant would make it, but for the image."""
+    parameters = tuple(Parameter(name, ttir_type(kind)) for name, kind in variant.signature.items())
+    return parse_pack(
+        str(
+            KernelPack(
+                variant.op, variant.name, variant.target, "cubin", variant.entry, parameters, {}, variant.options, variant.assumed,
+                {}, {}, b"code",
+            )
+        )
+    )  # fmt: skip
+
+
+def guards(plan: Plan, packs: dict[str, KernelPack]) -> tuple[list[str], str]:
+    """Returns the conditions that the generated functor tests, and how it makes the launch's assumptions of them."""
+    (op,) = library_plan(plan, packs).ops
+    text = op_file(library_plan(plan, packs), op)
+    found = re.findall(r"(?:const bool facts\d+ =|&&) (.*?);?  // (\w+): ", text)
+    choice = re.search(r"call\.choose\(kLaunch0, point, (.*)\);", text)
+    assert choice is not None
+    return sorted(condition for condition, _ in found), choice[1]
+
+
+def test_guards_are_made_of_what_packs_say(plan: Plan) -> None:
+    packs = {variant.entry: pack_of(variant) for variant in plan.variants}
+    x, out, n, one = ("kp::address(x) % 16 == 0", "kp::address(out) % 16 == 0", "x.numel() % 16 == 0", "x.stride(-1) == 1")
+    assert guards(plan, packs) == (sorted([x, out, n, one]), "kp::bits(facts0 && facts1, facts0, true)")
+    assert {pack.variant: len(pack.facts) for pack in packs.values()} == {"copy.any": 0, "copy.aligned": 4, "copy.aligned2": 3}
+
+    def changed(*facts: Fact) -> tuple[list[str], str]:
+        return guards(
+            plan, {entry: replace(p, facts=facts) if p.variant == "copy.aligned2" else p for entry, p in packs.items()}
+        )
+
+    assert changed() == (sorted([x, out, n, one]), "kp::bits(facts0, true)")  # no different from the one that assumes nothing
+    assert changed(Fact("step", "tt.divisibility", 4)) == (
+        sorted([x, out, n, one, "x.stride(-1) % 4 == 0"]),
+        "kp::bits(facts0, facts1, true)",
+    )
+    assert "x.numel() % 8 == 0" in changed(Fact("n", "tt.divisibility", 8))[0]
+
+
+@pytest.mark.parametrize(
+    "values", [[7], [0, 1], [16, 64], [0, 1024, 4096, 8192, 32768], list(range(-3, 400)), [1 << i for i in range(63)]]
+)
+def test_every_listed_value_has_its_place_and_no_other(values: list[int]) -> None:
+    found = perfect_hash(values)
+    assert [found.place(value) for value in values] == list(range(len(values)))
+    for other in set(range(-10, 500)) - set(values):
+        assert values[found.place(other)] != other
