@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _UNROLL_K = 4
-_GROUP = 4
+_GROUP = 8
 """How many blocks of rows meet a panel before the next panel's turn: few enough that they stay in the first cache beside it."""
 
 
