@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count, size
+from kernelpack.errors import BuildError
+from kernelpack.target import Target
 
 if TYPE_CHECKING:
     from kernelpack.opgen.build import Built
@@ -22,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", required=True, metavar="NAME", help="the ops become torch.ops.NAME.*")
     add_target_argument(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the library goes (default: ./NAME)")
+    parser.add_argument(
+        "--emit-source", type=Path, metavar="DIR", help="write the library's complete C++ source there instead of building it"
+    )
     add_jobs_argument(parser)
     parser.add_argument("--no-cache", action="store_true", help="take no kernel from earlier builds")
 
@@ -42,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     from kernelpack.opgen.build import build
 
     targets = parse_targets(arguments.target)
+    if arguments.emit_source is not None:
+        return _emit_source(arguments, targets)
     with ProgressLine(last_step="C++: compiling and linking") as progress:
         built = build(
             arguments.sources,
@@ -55,6 +62,33 @@ def run(arguments: argparse.Namespace) -> int:
     for warning in built.warnings:
         print(f"kernelpack build: {Style(sys.stderr).yellow('warning:')} {warning}", file=sys.stderr)
     print(json.dumps(_record(built), indent=1) if arguments.json else _text(built))
+    return 0
+
+
+def _emit_source(arguments: argparse.Namespace, targets: list[Target]) -> int:
+    from kernelpack.opgen.source import emit_source
+
+    if arguments.out is not None:
+        raise BuildError("--out is for libraries, --emit-source for their source", cure="write one of them")
+    with ProgressLine() as progress:
+        emitted = emit_source(
+            arguments.sources,
+            namespace=arguments.namespace,
+            targets=targets,
+            directory=arguments.emit_source,
+            jobs=arguments.jobs,
+            progress=progress,
+            cache=not arguments.no_cache,
+        )
+    if arguments.json:
+        record = {"namespace": emitted.namespace, "directory": str(emitted.directory), "command": emitted.command}
+        print(json.dumps({**record, "files": list(map(str, emitted.files)), "kernels": len(emitted.packs)}, indent=1))
+        return 0
+    style = Style(sys.stdout)
+    written = f"{count(len(emitted.files), 'file')}, {count(len(emitted.packs), 'kernel')} in {emitted.seconds:.1f} s"
+    print(f"{style.green('wrote')} the source of {style.bold(emitted.namespace)}: {written}\n  {emitted.directory}\n")
+    print(style.dim("one line builds it, wherever g++ and libtorch >= 2.10 are; build.sh holds it, too"))
+    print(f"  cd {emitted.directory} && {emitted.command}")
     return 0
 
 
