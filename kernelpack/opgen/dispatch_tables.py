@@ -79,7 +79,7 @@ class DispatchTables:
             *tables,
             *tuning_tables(launch, self.library.backends, self.library.targets),
             f"const kp::TargetVariants* const kBackends{number}[] = {{{names}}};",
-            f"const char* const kAssumptions{number}[] = {braces(assumed)};",
+            "\n".join([f"const char* const kAssumptions{number}[] = {{", *(f"    {text}," for text in assumed), "};"]),
             f'const kp::LaunchSite kLaunch{number} = {{"{kernel}", {str(products).lower()}, kBackends{number}, kAssumptions{number},'
             f" {len(assumed)}}};",
         ]
