@@ -18,7 +18,7 @@ LIBRARY := kernelpack/library
 BENCHMARKS := attention rowwise matmul build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lock test test-full lint typecheck format verify demo bench readme clean
+.PHONY: help setup build lock test test-full lint typecheck format verify demo bench readme docs clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -75,6 +75,9 @@ bench: build ## every benchmark on this machine's CPU
 
 readme: $(READY) ## README's tables, from the code and the committed figures
 	@KERNELPACK_LOAD_LIBRARY=0 $(PY) -m docs.readme
+
+docs: $(READY) ## docs/functions.md, from docstrings and from what the backends take
+	@KERNELPACK_LOAD_LIBRARY=0 $(PY) -m docs.functions
 
 clean: ## removes what was built; .venv stays
 	rm -rf build dist *.egg-info kernelpack/_C*.so $(LIBRARY) .mypy_cache .ruff_cache .pytest_cache .hypothesis
