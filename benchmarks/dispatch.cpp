@@ -30,7 +30,8 @@ const kp::Variant* by_comparing(const Asked& asked) {
   const kp::TargetVariants& all = kBackends0[0][0];
   for (int row = 0; row < all.variant_count; ++row) {
     const Asked& built = kBuilt[row];
-    if (built.dtype == asked.dtype && built.value == asked.value && (asked.aligned || !built.aligned)) return &all.variants[row];
+    if (built.dtype == asked.dtype && built.value == asked.value && (asked.aligned || !built.aligned))
+      return &all.variants[row];
   }
   return nullptr;
 }

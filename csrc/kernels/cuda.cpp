@@ -116,7 +116,8 @@ std::string describe(int device) {
 
 std::string name(int device) {
   char text[256] = "CUDA device";
-  driver().check(driver().DeviceGetName(text, sizeof text, device_handle(device)), "cuDeviceGetName", "asking a GPU for its name");
+  driver().check(driver().DeviceGetName(text, sizeof text, device_handle(device)), "cuDeviceGetName",
+                 "asking a GPU for its name");
   const int capability = compute_capability(device);
   const int version = driver_version();
   return std::string(text) + " (compute capability " + std::to_string(capability / 10) + "." + std::to_string(capability % 10) +

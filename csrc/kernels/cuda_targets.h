@@ -13,8 +13,8 @@ struct Machine {
   int driver;
 };
 
-// The version of CUDA whose driver compiles the PTX that is packed for an architecture: its PTX ISA version is 8.1 for sm_89 and
-// newer, 8.0 before, and came with CUDA 12.1 and 12.0 (backends/cuda/architectures.py pins the versions).
+// The version of CUDA whose driver compiles the PTX that is packed for an architecture: its PTX ISA version is 8.1 for sm_89
+// and newer, 8.0 before, and came with CUDA 12.1 and 12.0 (backends/cuda/architectures.py pins the versions).
 constexpr int ptx_driver(int architecture) {
   return architecture >= 89 ? 12010 : 12000;
 }

@@ -73,8 +73,8 @@ inline std::string no_target_fits(const Launcher& launcher, const char* const* t
   const std::string wanted = launcher.describe(device);
   std::string held;
   for (int i = 0; i < count; ++i) held += std::string(i != 0 ? ", " : "") + targets[i];
-  return "this library holds no code for " + (launcher.name != nullptr ? launcher.name(device) : wanted) + "; it holds " + held +
-         "\n  to fix: " + build + " --target " + wanted;
+  return "this library holds no code for " + (launcher.name != nullptr ? launcher.name(device) : wanted) + "; it holds " +
+         held + "\n  to fix: " + build + " --target " + wanted;
 }
 
 }  // namespace kernelpack

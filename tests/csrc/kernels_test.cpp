@@ -254,7 +254,8 @@ void values_that_were_not_built_have_no_place() {
   const ValueAxis<2, 2, 2> axis = {"WIDTH", {16, 64}, 0xdaa66d2c7ddf743f, {0, 1}, {1, 0}};  // as a build made it
   EXPECT(axis.place(16) == 0);
   EXPECT(axis.place(64) == 1);
-  for (int64_t other : {int64_t{0}, int64_t{-16}, int64_t{17}, int64_t{16} << 32, INT64_MIN, INT64_MAX}) EXPECT(axis.place(other) == -1);
+  for (int64_t other : {int64_t{0}, int64_t{-16}, int64_t{17}, int64_t{16} << 32, INT64_MIN, INT64_MAX})
+    EXPECT(axis.place(other) == -1);
 }
 
 void base64_of_other_sizes_and_letters_is_refused() {
@@ -453,7 +454,8 @@ void cuda_targets_by_order_of_preference() {
     const int index = cuda::choose_target(targets.data(), static_cast<int>(targets.size()), {capability, driver_version});
     return std::string(index < 0 ? "none" : targets[index]);
   };
-  const std::vector<const char*> all = {"cuda:sm_80+ptx", "cuda:sm_80", "cuda:sm_86", "cuda:sm_90a", "cuda:sm_90", "cuda:sm_90+ptx"};
+  const std::vector<const char*> all = {"cuda:sm_80+ptx", "cuda:sm_80", "cuda:sm_86",
+                                        "cuda:sm_90a",    "cuda:sm_90", "cuda:sm_90+ptx"};
   EXPECT(chosen(90, 13000, all) == "cuda:sm_90a");  // exactly this architecture, with what is special about it
   EXPECT(chosen(90, 13000, {"cuda:sm_90", "cuda:sm_90+ptx", "cuda:sm_80"}) == "cuda:sm_90");
   EXPECT(chosen(89, 13000, all) == "cuda:sm_86");  // the highest minor of its major that is not above it
@@ -472,7 +474,8 @@ void cuda_device_that_nothing_was_built_for() {
   const char* const targets[] = {"cuda:sm_100a", "cuda:sm_80"};
   EXPECT(cuda_launcher.choose(targets, 2, 0, false) == -1);
   EXPECT(no_target_fits(cuda_launcher, targets, 2, 0, "kernelpack build ops") ==
-         "this library holds no code for Mock GPU (compute capability 9.0, driver for CUDA 13.0); it holds cuda:sm_100a, cuda:sm_80"
+         "this library holds no code for Mock GPU (compute capability 9.0, driver for CUDA 13.0); it holds cuda:sm_100a, "
+         "cuda:sm_80"
          "\n  to fix: kernelpack build ops --target cuda:sm_90");
 }
 

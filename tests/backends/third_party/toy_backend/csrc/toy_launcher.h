@@ -8,6 +8,8 @@ namespace toy {
 extern const kernelpack::Launcher launcher;
 
 // What guards of variants ask.
-inline bool is_power_of_two(int64_t number) { return number > 0 && (number & (number - 1)) == 0; }
+inline bool is_power_of_two(int64_t number) {
+  return number > 0 && (number & (number - 1)) == 0;
+}
 
 }  // namespace toy
