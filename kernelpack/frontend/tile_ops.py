@@ -53,6 +53,14 @@ def cat(b: Builder, x: Any, y: Any, dim: object) -> tensor:
     return reshape(b, joined, [*left.shape[:at], 2 * left.shape[at], *left.shape[at + 1 :]])
 
 
+def item(b: Builder, value: Any) -> tensor:
+    """Returns the only element of a tile as a scalar."""
+    src = semantic.to_tensor(b, value)
+    if src.numel != 1:
+        raise CompilationError(f"only a tile of one element has an item, not one of shape {list(src.shape)}")
+    return tensor(b.value("tt.unsplat", [src.handle]), src.dtype) if src.shape else src
+
+
 def map_elementwise(
     b: Builder, function: Callable[[Sequence[tensor]], Sequence[tensor]], values: Sequence[Any], pack: object
 ) -> list[tensor]:

@@ -80,14 +80,16 @@ def index(b: Builder, value: tensor, keys: Sequence[Any]) -> tensor:
     """Returns x[:, None]-like indexing: None inserts an axis, `:` keeps one."""
     axes = sum(key is not None for key in keys)
     if axes and not value.shape:
-        pointer = value.dtype.is_ptr()
-        raise CompilationError(
-            f"{'pointers' if pointer else 'scalars'} are not indexed",
-            cure="load through the pointer: tl.load(p + i)" if pointer else None,
-        )
+        if axes == len(keys):
+            pointer = value.dtype.is_ptr()
+            raise CompilationError(
+                f"unsupported tensor index: {'pointers' if pointer else 'scalars'} are not indexed",
+                cure="load through the pointer: tl.load(p + i)" if pointer else None,
+            )
+        keys, axes = [key for key in keys if key != slice(None)], 0  # as in Triton: x[None, :] of a scalar has one axis
     if axes > len(value.shape):
         raise CompilationError(
-            f"{axes} axes are indexed, but the shape {list(value.shape)} has {len(value.shape)}",
+            f"unsupported tensor index: {axes} axes are indexed, but the shape {list(value.shape)} has {len(value.shape)}",
             cure="insert each further axis with None: x[:, None]",
         )
     for position, key in enumerate(keys):
@@ -187,6 +189,8 @@ def axis(value: tensor, number: object, name: str = "axis") -> int:
 
 # ---- matrix products ----
 
+_LEAST_DEPTH = {8: 32, 64: 4}
+"""The least K of a product by the width of its operands, where it is not 16."""
 ANY_NUMBER = 1 << 30
 """Of products of 8-bit floats that a tensor core may sum in its own precision: all, unless the kernel says otherwise."""
 
@@ -212,7 +216,7 @@ def dot(
 ) -> tensor:
     """Returns x @ y (+ acc) for tiles [M, K] and [K, N], or batches [B, M, K] and [B, K, N] of them.
 
-    K is at least 16 (32 for 8-bit types). int8 accumulates in int32, float64 in float64, float16 in float32 or float16, all
+    K is at least 16 (32 for 8-bit types, 4 for float64). int8 accumulates in int32, float64 in float64, float16 in float32 or float16, all
     else in float32. float32 operands are rounded to TF32 unless input_precision="ieee" or allow_tf32=False.
     """
     if not isinstance(x, tensor) or not isinstance(y, tensor) or not x.shape or not y.shape:
@@ -271,7 +275,7 @@ def _dot_shape(x: tensor, y: tensor) -> tuple[int, ...]:
             + (f"K is {left[-1]} and {right[-2]}" if left[-1] != right[-2] else "the batches differ"),
             cure="transpose an operand with tl.trans if its axes are swapped",
         )
-    least = 32 if x.dtype.primitive_bitwidth == 8 else 16
+    least = _LEAST_DEPTH.get(x.dtype.primitive_bitwidth, 16)
     if left[-1] < least:
         raise CompilationError(
             f"tl.dot of {x.dtype} needs K >= {least}, it is {left[-1]}",

@@ -43,10 +43,8 @@ def has_infinity(kind: FloatType) -> bool:
     return "FN" not in kind.name and kind != F8E4M3B15
 
 
-def nan_bits(kind: FloatType) -> int | None:
-    """Returns the pattern of NaN: FN formats have the last one only, FNUZ formats that of -0, F8E4M3B15 none."""
-    if kind == F8E4M3B15:
-        return None
+def nan_bits(kind: FloatType) -> int:
+    """Returns the pattern of NaN: FN formats and F8E4M3B15 have the last one only, FNUZ formats that of -0."""
     if kind.name.endswith("UZ"):
         return 1 << kind.width - 1
     if not has_infinity(kind):
@@ -59,7 +57,7 @@ def max_finite(kind: FloatType) -> float:
     if has_infinity(kind):
         top, fraction = (1 << kind.exponent) - 2, (1 << kind.mantissa) - 1
     else:  # all patterns are finite but the very last one of FN formats
-        top, fraction = (1 << kind.exponent) - 1, (1 << kind.mantissa) - (2 if kind.name.endswith("FN") else 1)
+        top, fraction = (1 << kind.exponent) - 1, (1 << kind.mantissa) - (1 if kind.name.endswith("UZ") else 2)
     return float((1.0 + fraction * 2.0**-kind.mantissa) * 2.0 ** (top - bias(kind)))
 
 
@@ -112,7 +110,7 @@ def encode(values: Array, kind: Type) -> Array:
         bits = np.searchsorted(magnitudes, np.abs(np.nan_to_num(values, nan=0.0, posinf=None, neginf=None)))
         negative = np.signbit(values) & ((bits != 0) | (nan_bits(kind) != 128))  # FNUZ formats have no -0
         nan = nan_bits(kind)
-        bits = np.where(np.isnan(values), 127 if nan is None else nan & 127, bits)
+        bits = np.where(np.isnan(values), nan & 127, bits)
         return np.where(negative | (np.isnan(values) & (nan == 128)), bits | 128, bits).astype(np.uint8)
     if values.dtype == np.bool_:
         return values.astype(np.uint8)

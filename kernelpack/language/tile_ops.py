@@ -33,6 +33,13 @@ def histogram(input: tensor, num_bins: int, mask: Any = None, *, _generator: Gen
     return tile_ops.histogram(_generator.builder, input, num_bins, mask)
 
 
+@member
+@builtin
+def item(x: tensor, *, _generator: Generator) -> tensor:
+    """Returns the only element of a tile as a scalar."""
+    return tile_ops.item(_generator.builder, x)
+
+
 @builtin
 def cat(input: tensor, other: tensor, can_reorder: bool = False, dim: int = 0, *, _generator: Generator) -> tensor:
     """Concatenates two tiles of one type and shape along `dim`. With `can_reorder` (tiles of one axis) the order may change."""

@@ -25,7 +25,7 @@ def decode(em: Emitter, value: Val, kind: FloatType) -> Val:
         for predicate, special in (("eq", 0x7F800000), ("ugt", 0x7FC00000)):
             found = em.compare("icmp", predicate, magnitude, literal(infinity, ints))
             scaled = em.select(found, literal(special, ints), scaled)
-    elif nan is not None:
+    else:
         found = em.compare("icmp", "eq", magnitude if nan < _SIGN else bits, literal(nan, ints))
         scaled = em.select(found, literal(0x7FC00000, ints), scaled)
     sign = em.binary("shl", em.binary("and", bits, literal(_SIGN, ints)), literal(24, ints))
@@ -58,6 +58,6 @@ def encode(em: Emitter, value: Val, kind: FloatType) -> Val:
         sign = em.select(em.compare("icmp", "eq", code, literal(0, ints)), literal(0, ints), sign)
     code = em.binary("or", code, sign)
     is_nan = em.compare("fcmp", "uno", value, value)
-    pattern = literal(_SIGN - 1 if nan is None else nan, ints)
+    pattern = literal(nan, ints)
     with_sign = pattern if nan == _SIGN else em.binary("or", sign, pattern)
     return em.cast("trunc", em.select(is_nan, with_sign, code), vector_type("i8", width))
