@@ -247,7 +247,7 @@ def _unsupported_type(kind: Type) -> str | None:
     if isinstance(kind, PointerType):
         return _unsupported_type(kind.pointee)
     if isinstance(kind, FloatType) and kind.name.endswith("UZ"):
-        return f"{kind} is a type of other GPUs"
+        return f"type {kind} is not supported in this architecture: it belongs to other GPUs"
     if isinstance(kind, IntegerType) and kind.width not in _INTEGERS:
         return f"integers have 1, 8, 16, 32 or 64 bits, not {kind.width}"
     return None
