@@ -38,7 +38,8 @@ class KernelView:
 
         target, options = self.kernel.target, self.kernel.options
         arch = target.arch.removeprefix("sm_").rstrip("a") if target.backend == "cuda" else target.arch
-        known = {**vars(options), "shared": 0, "cluster_dims": (1, 1, 1), **self.kernel.metadata}
+        least = 1 if target.backend == "cpu" else 0  # host code divides by it
+        known = {**vars(options), "shared": least, "cluster_dims": (1, 1, 1), **self.kernel.metadata}
         known |= {
             "target": GPUTarget(target.backend, int(arch) if arch.isdigit() else arch),
             "name": self.name,
@@ -48,8 +49,8 @@ class KernelView:
 
     @property
     def n_regs(self) -> int:
-        """Registers of a thread; 0 where the backend does not say."""
-        return int(self.kernel.metadata.get("registers", 0))
+        """Registers of a thread; a CPU has 32 that are as wide as its vectors."""
+        return int(self.kernel.metadata.get("registers", 32 if self.kernel.target.backend == "cpu" else 0))
 
     @property
     def n_spills(self) -> int:

@@ -31,11 +31,16 @@ class Loaded(Protocol):
     """A compiled kernel that can be launched."""
 
     kernel: CompiledKernel
+    places: Sequence[int]
 
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None: ...
 
 
 _OPTION_NAMES = frozenset(field.name for field in fields(Options))
+_HINTS = frozenset(
+    ("waves_per_eu", "matrix_instr_nonkdim", "kpack", "schedule_hint", "instruction_sched_variant", "grf_mode", "extern_libs")
+)
+"""What Triton's other backends take, without changing what is computed: here they have no meaning, and no effect."""
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _NO_DEFAULT = object()
 
@@ -69,7 +74,7 @@ class Launcher:
             defaults=self._defaults,
             no_default=_NO_DEFAULT,
             constexprs=[param.is_constexpr for param in self.fn.params],
-            options=_OPTION_NAMES,
+            options=_OPTION_NAMES | _HINTS,
             tests=_tests(),
             hooks=WATCHERS,  # while it is not empty, every launch goes through Python
         )
@@ -86,7 +91,8 @@ class Launcher:
         """Returns the kernel for a value of each parameter, its C++ object (None: only Python launches it), and the positions
         of the arguments that are its run-time parameters."""
         arguments = [value.value if type(value) is constexpr else value for value in values]
-        loaded, traits, _ = self._find(arguments, tuple(sorted(options.items())))
+        chosen = tuple(sorted((name, value) for name, value in options.items() if name not in _HINTS))
+        loaded, traits, _ = self._find(arguments, chosen)
         return loaded, getattr(loaded, "native", None), [place for place, (kind, *_) in enumerate(traits) if kind is not None]
 
     def forget(self) -> None:
@@ -163,7 +169,7 @@ class Launcher:
                 raise self._mismatch(f"{name} was given twice")
             elif name in _OPTION_NAMES:
                 options.append((name, value))
-            else:
+            elif name not in _HINTS:
                 raise self._mismatch(f"there is no parameter or option {name}")
         if len(args) < len(names):
             for place in range(len(args), len(names)):
@@ -211,6 +217,7 @@ class Launcher:
                     if not unusual:
                         cache.save(kernel)
                 self.loaded[key] = watching.load(kernel, backend)
+                self.loaded[key].places = [place for place, (kind, *_) in enumerate(key[0]) if kind is not None]
                 watching.told(
                     hooks.jit_post_compile_hook, self.fn, key, special, target, options, warmup=warmup, already_compiled=False
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelpack.errors import LaunchError
@@ -47,6 +47,19 @@ class LoadedKernel(KernelView):
             launch_pdl=kernel.options.launch_pdl,
             launch_cooperative_grid=kernel.options.launch_cooperative_grid,
         )
+
+    places: Sequence[int] = ()
+    """Which of the function's arguments are run-time ones. JITFunction's launcher knows."""
+
+    def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
+        """Returns a launcher that asks nothing of its arguments but their values: all of the function's, or the run-time ones."""
+        extents = (*grid, 1, 1)
+
+        def run(*args: Any) -> None:
+            values = args if len(args) == len(self.kernel.parameters) else [args[place] for place in self.places]
+            self.launch((extents[0], extents[1], extents[2]), values)
+
+        return run
 
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         """Runs every program of a grid; `values` are the run-time arguments in order, tensors or numbers."""

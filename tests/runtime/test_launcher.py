@@ -48,6 +48,28 @@ def scale() -> Any:
     return define(SOURCE)["scale"]
 
 
+def test_hints_for_other_compilers_change_nothing(compilations: list[Any]) -> None:
+    x, kernel = torch.randn(64), scale()
+    for hints in ({}, {"waves_per_eu": 2, "matrix_instr_nonkdim": 16}, {"extern_libs": {"libdevice": "/no/such/file.bc"}}):
+        out = torch.zeros(64)
+        kernel[(1,)](x, out, 64, **hints)
+        assert torch.equal(out, x * 2)
+    assert len(compilations) == 1
+    with pytest.raises(LaunchError, match="there is no parameter or option sanitize"):
+        kernel[(1,)](x, out, 64, sanitize=True)
+
+
+def test_what_was_launched_launches_again_and_says_what_host_code_divides_by() -> None:
+    x, out, kernel = torch.randn(64), torch.zeros(64), scale()
+    loaded = kernel.warmup(x, out, 64, factor=3.0, BLOCK=64, grid=(1,))
+    assert not out.any()
+    loaded[(1, 1, 1)](x, out, 64, 3.0, 64)  # everything that the function has
+    assert torch.equal(out, x * 3)
+    loaded[(1,)](x, out, 32, -1.0)  # what is not known at compile time
+    assert torch.equal(out, torch.cat([-x[:32], x[32:] * 3]))
+    assert loaded.n_regs > 0 and loaded.metadata.shared > 0
+
+
 def test_arguments_by_position_by_name_and_by_default() -> None:
     x, kernel = torch.randn(200), scale()
     for launch in (
