@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import IO, Any
 
-from kernelpack.backends.base import Fact, Options
+from kernelpack.backends.base import Fact, Options, backend_of
 from kernelpack.errors import BuildError
 from kernelpack.target import Target
 
@@ -40,6 +40,7 @@ def compile_job(job: CompileJob) -> Any:
     from kernelpack.compiler import compile_ttir, optimise_ttir
     from kernelpack.ir.text import parse_module
 
+    backend_of(job.target)  # makes the types and encodings known that its part of the language puts into ttir
     module = optimise_ttir(parse_module(job.ttir))
     kernel = compile_ttir(module, job.target, job.options, job.facts)
     return kernel if job.keep_stages else replace(kernel, stages={})

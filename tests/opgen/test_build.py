@@ -218,6 +218,33 @@ def test_a_compiler_that_dies_is_named_and_others_go_on(monkeypatch: pytest.Monk
     assert not isinstance(results[2], BuildError)
 
 
+BUFFERS = (
+    HEAD
+    + """
+from kernelpack.language import hopper
+
+@kp.jit
+def through_shared_memory(x):
+    tile = hopper.local_alloc([8, 64], tl.float16)
+    place = x + tl.arange(0, 8)[:, None] * 64 + tl.arange(0, 64)[None, :]
+    hopper.local_store(tile, tl.load(place))
+    tl.store(place, hopper.local_load(tile))
+
+
+@kp.op("pass_through(Tensor(a!) x) -> ()", variants={"x": [tl.float16]})
+def pass_through(x):
+    through_shared_memory[(1,)](x)
+"""
+)
+
+
+def test_fresh_processes_know_what_kernels_say_of_shared_memory(tmp_path: Path) -> None:
+    (tmp_path / "buffers.py").write_text(BUFFERS)
+    plan = plan_library([tmp_path / "buffers.py"], namespace="buffers", targets=["cuda:sm_90a"])
+    packs, _ = compile_variants(plan.variants, jobs=1, cache=False)
+    assert {pack.metadata["shared"] for pack in packs.values()} == {8 * 64 * 2}
+
+
 def test_an_error_while_jobs_are_made_ends_the_processes() -> None:
     def jobs() -> Iterator[CompileJob]:
         yield job("one")
