@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Fact
+from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, REACHES, ArgumentProperty, Fact
 from kernelpack.frontend.jit import KernelParam
 from kernelpack.opgen.config import Specialization
 from kernelpack.opgen.host_ir import (
@@ -109,8 +109,8 @@ def assumptions(
     """Returns the facts a variant asks its backend to assume, and those that make a parameter a constant.
 
     `signature` holds the run-time parameters' types (`*fp32`, `i32`). What a specialization covers is assumed to be as divisible
-    as it says, and to have every other property that the backend knows; a property that makes constants is assumed of what
-    it says is 1.
+    as it says, to end where it says, and to have every other property that the backend knows; a property that makes constants
+    is assumed of what it says is 1.
     """
     facts: list[Fact] = []
     constants: list[Fact] = []
@@ -132,6 +132,8 @@ def assumptions(
         for prop in known if limit else ():
             if prop.test is DIVISIBLE_BY:
                 assumed = prop.holds(limit) and not parameter.do_not_specialize_on_alignment
+            elif prop.test is REACHES:
+                assumed = specialization.reach is not None and prop.test.implies(specialization.reach, prop.value)
             else:
                 assumed = prop.test is not EQUAL_TO
             if assumed:

@@ -61,6 +61,10 @@ def _declaration(namespace: str, pack: KernelPack, backend: Backend) -> str:
     guards = _guards(pack, backend, c_name)
     if guards:
         lines.append(f"// Refuses calls unless {', '.join(guards)}.")
+    reaches = {prop.name for prop in backend.properties() if prop.test.of_reach}
+    promised = [f"{fact.parameter} ({fact.property} = {fact.value})" for fact in pack.facts if fact.property in reaches]
+    if promised:
+        lines.append(f"// Relies, unchecked, on how far these reach: {', '.join(promised)}.")
     if integers:
         stem = name.replace(f"{namespace}_launch_", f"{namespace}_", 1)
         lines.append(f"enum {{ {', '.join(f'{stem}_{key} = {text}' for key, text in integers.items())} }};")

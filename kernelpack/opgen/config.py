@@ -85,18 +85,25 @@ class Specialization:
     inner: int = 16
     ones: tuple[str, ...] = ()
     divisible: tuple[str, ...] = ()
+    reach: int | None = None
 
 
 def aligned(
-    *tensors: str, pointer: int = 16, inner: int = 16, ones: Sequence[str] = (), divisible: Sequence[str] = ()
+    *tensors: str,
+    pointer: int = 16,
+    inner: int = 16,
+    ones: Sequence[str] = (),
+    divisible: Sequence[str] = (),
+    reach: int | None = None,
 ) -> Specialization:
     """In `specialize`: one more variant that assumes aligned tensors.
 
     The addresses of the named tensor arguments (of all tensors, if none is named) are divisible by `pointer` bytes; their
     last sizes, and all strides but the last, by `inner`. `divisible` names kernel parameters that are divisible by `inner`,
-    `ones` those that equal 1 and become constants.
+    `ones` those that equal 1 and become constants. With `reach=32` the tensors also end within 2**31 bytes of their addresses,
+    so that offsets of 64 bits are computed in 32 where a backend can.
     """
-    return Specialization(tensors or None, pointer, inner, tuple(ones), tuple(divisible))
+    return Specialization(tensors or None, pointer, inner, tuple(ones), tuple(divisible), reach)
 
 
 @dataclass(frozen=True)

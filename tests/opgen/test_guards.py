@@ -82,6 +82,22 @@ def test_guards_are_made_of_what_packs_say(plan: Plan) -> None:
         "kp::bits(facts0, facts1, true)",
     )
     assert "x.numel() % 8 == 0" in changed(Fact("n", "tt.divisibility", 8))[0]
+    assert "kp::reach(x) >> (32 - 1) == 0" in changed(Fact("x", "tt.pointer_range", 32))[0]
+
+
+def test_ranges_are_assumed_where_an_author_says_so(tmp_path: Path) -> None:
+    (tmp_path / "head.py").write_text(OPS.replace('kp.aligned("x")]', 'kp.aligned("x", reach=32)]'))
+    found = plan_library([tmp_path / "head.py"], namespace="some", targets=["cuda:sm_80", "cpu:x86-64-v3"]).variants
+    ranges = {
+        (variant.name, variant.target.backend): [str(f) for f in variant.facts if "range" in f.property] for variant in found
+    }
+    assert ranges == {
+        ("copy.any", "cuda"): [],
+        ("copy.aligned", "cuda"): [],
+        ("copy.aligned2", "cuda"): ["out:tt.pointer_range=32", "x:tt.pointer_range=32"],
+        ("copy.any", "cpu"): [],
+        ("copy.aligned", "cpu"): [],  # where a stride of 1 is a constant
+    }
 
 
 @pytest.mark.parametrize(

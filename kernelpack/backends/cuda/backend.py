@@ -12,6 +12,7 @@ from kernelpack.backends.base import (
     CSRC,
     DIVISIBLE_BY,
     EQUAL_TO,
+    REACHES,
     ArgumentProperty,
     Backend,
     Device,
@@ -20,6 +21,7 @@ from kernelpack.backends.base import (
     Tool,
     integers,
     numbers_and_pointers,
+    pointers,
 )
 from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
 from kernelpack.backends.cuda import ttng as _ttng  # noqa: F401
@@ -31,6 +33,7 @@ from kernelpack.backends.cuda.lowering import LOWERINGS
 from kernelpack.backends.cuda.lowering.calls import why_inlined
 from kernelpack.backends.cuda.lowering.math import LIBDEVICE_PREFIX
 from kernelpack.backends.cuda.passes.lower_descriptors import DESCRIPTORS
+from kernelpack.backends.cuda.passes.narrow_offsets import RANGE
 from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
 from kernelpack.backends.cuda.tensor_map import TensorMap, tensor_map_of, why_not_copied
 from kernelpack.backends.cuda.toolchain import (
@@ -116,6 +119,7 @@ class CUDABackend(Backend):
         return (
             ArgumentProperty("equal_to", 1, EQUAL_TO, integers),
             ArgumentProperty("tt.divisibility", 16, DIVISIBLE_BY, numbers_and_pointers),
+            ArgumentProperty(RANGE, 32, REACHES, pointers),
         )
 
     def targets(self) -> Sequence[Target]:

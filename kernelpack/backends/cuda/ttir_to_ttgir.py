@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelpack.analysis.call_graph import CallGraph
-from kernelpack.backends.base import Lowered, Options
+from kernelpack.backends.base import Fact, Lowered, Options
 from kernelpack.backends.cuda.architectures import Architecture, architecture_of
 from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
 from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots, widen_small_floats
@@ -11,6 +11,7 @@ from kernelpack.backends.cuda.passes.defer_products import defer_products
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
 from kernelpack.backends.cuda.passes.lower_descriptors import lower_descriptors
+from kernelpack.backends.cuda.passes.narrow_offsets import RANGE, arguments_within, narrow_offsets
 from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
 from kernelpack.backends.cuda.passes.pipeline_tma import pipeline_tma
 from kernelpack.backends.cuda.passes.place_shared import place_shared
@@ -35,6 +36,8 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     kernel = entry_function(module)
     check_roles(kernel)
     tensor_maps = hoist_descriptors(kernel)
+    ranges = {argument.name for argument in arguments_within(kernel)} - narrow_offsets(kernel)
+    lowered.unused |= {Fact(name, RANGE, 32) for name in ranges}
     for function in CallGraph(module).callers_first():
         _lower(function, module, architecture, options)
     shared = place_shared(module, architecture.shared_bytes, options.num_stages)
