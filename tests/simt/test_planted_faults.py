@@ -52,7 +52,7 @@ SURVIVORS = (
         "with few rows, each warp exchanges its columns of the result where no other has read b's",
     ),
     Argued(
-        "matmul", "cuda:sm_90a", "fence", "return hopper.async_dot(", 1,
+        "matmul", "cuda:sm_90a", "fence", "acc = hopper.async_dot(", 1,
         "in the loop the sums stay in flight from product to product, which needs no fence (PTX ISA, wgmma.fence)",
     ),
     Argued(
