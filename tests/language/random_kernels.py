@@ -22,7 +22,7 @@ CELLS = 8
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 POINTERS = {"int": INTEGERS, "float": FLOATS}
-ATOMICS = ("add",)
+ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg")
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Shape = tuple[int, ...]
@@ -89,8 +89,13 @@ ROUNDED = [
     "tl.cos(tl.clamp(x, -3.0, 3.0))", "x * 0.5 + y", "tl.clamp(x, -2.0, 2.0) * tl.clamp(y, -2.0, 2.0)", "x / (tl.abs(x) + 1)",
 ]  # fmt: skip
 CONVERSIONS = {
-    ("int", "float"): ["x.to(tl.float32)", "x.to(tl.float64)", "x.to(tl.float16)", "x.to(tl.bfloat16)", "x / 4", "x * 0.5"],
-    ("float", "int"): [f"tl.clamp(tl.where(x == x, x, 0).to(tl.float32), -100.0, 100.0).to(tl.{kind})" for kind in ("int8", "int32", "int64")],
+    ("int", "float"): [
+        "((x.to(tl.int32) & 0x7FFFFF) | 0x40000000).to(tl.float32, bitcast=True)", "(x.to(tl.int8) & 0x77).to(tl.float8e5, bitcast=True).to(tl.float32)",
+        "(x.to(tl.uint8) & 0x77).to(tl.float8e4nv, bitcast=True).to(tl.float16)","x.to(tl.float32)", "x.to(tl.float64)", "x.to(tl.float16)", "x.to(tl.bfloat16)", "x / 4", "x * 0.5"],
+    ("float", "int"): [
+        *(f"tl.clamp(tl.where(x == x, x, 0).to(tl.float32), -200.0, 200.0).to(tl.{kind}).to(tl.uint8, bitcast=True)" for kind in ("float8e5", "float8e4nv")),
+        "(tl.where(x == x, x, 0).to(tl.float64) + 0.0).to(tl.int64, bitcast=True)",
+        *(f"tl.clamp(tl.where(x == x, x, 0).to(tl.float32), -100.0, 100.0).to(tl.{kind})" for kind in ("int8", "int32", "int64"))],
     ("int", "bool"): ["x < y", "x == y", "x >= y", "x != y", "x > y", "x <= y", "x.to(tl.int1)"],
     ("float", "bool"): ["x < y", "x == y", "x >= y", "x != y", "x > y", "x <= y"],
     ("bool", "int"): ["x.to(tl.int32)", "x.to(tl.uint8)", "x.to(tl.int64) + 1", "x + 1"],
@@ -328,15 +333,57 @@ class _Writer:
         else:
             self.let(f"{call})", "int", x.shape)
 
+    def exchange(self) -> None:
+        """Replaces what memory holds where it is what is expected."""
+        if self.cells == CELLS or self.depth:
+            return
+        x = self.pick("int", self.vector)
+        place = f"cells + (pid * {CELLS} + {self.cells}) * {SLOT} + tl.arange(0, {x.shape[0]})"
+        self.cells += 1
+        expected = self.one_of(f"tl.load({place})", f"{x.name}.to(tl.int32)", f"tl.zeros([{x.shape[0]}], tl.int32) + 3")
+        self.let(f"tl.atomic_cas({place}, {expected}, {x.name}.to(tl.int32))", "int", x.shape)
+
+    def order(self) -> None:
+        """Orders and picks elements."""
+        x = self.pick("int" if self.exact else "float", self.vector, self.wide, self.tall)
+        what = self.one_of("sort", "flip", "gather", "histogram", "cat", "topk")
+        size = x.shape[-1]
+        if what == "sort":
+            self.let(f"tl.sort({x.name}, descending={self.chance(2)})", x.kind, x.shape)
+        elif what == "flip":
+            self.let(f"tl.flip({x.name}, {self.draw(st.integers(0, len(x.shape) - 1))})", x.kind, x.shape)
+        elif what == "gather":
+            index = self.pick("int", x.shape) if self.exact else self.let(f"tl.flip(tl.arange(0, {size}), 0)", "int", (size,))
+            at = f"({index.name}.to(tl.int32) & {size - 1})" + (
+                "" if index.shape == x.shape else f" + tl.zeros({list(x.shape)}, tl.int32)"
+            )
+            self.let(f"tl.gather({x.name}, {at}, {len(x.shape) - 1})", x.kind, x.shape)
+        elif what == "histogram" and self.exact and len(x.shape) == 1:
+            self.let(f"tl.histogram({x.name}.to(tl.int32) & 15, {self.extent})", "int", self.vector)
+        elif what == "cat" and self.exact:
+            self.let(f"tl.sum(tl.cat({x.name}, {x.name} * 3, can_reorder=True).to(tl.int64))", "int", ()) if len(
+                x.shape
+            ) == 1 else None
+        elif what == "topk" and x.shape == self.tall and size > 1:
+            self.let(f"tl.sum(tl.topk({x.name}, {size // 2}), 1)", x.kind, (x.shape[0],))
+
     def block(self) -> None:
         """Reads a block of a tensor, which may lie outside of it in part."""
         shape = self.one_of(self.wide, self.tall)
         kind = self.one_of("int", "float")
         pointer = {"int": self.one_of("p_int32", "p_int64"), "float": self.one_of("p_float32", "p_float64")}[kind]
         rows, columns = self.one_of("n + 3", "16", "31"), self.one_of("32", "20")
-        desc = f"tl.make_tensor_descriptor({pointer}, [{rows}, {columns}], [{columns}, 1], {list(shape)})"
         at = self.one_of("[0, 0]", "[pid * 8, 4]", "[n, 0]", "[1, 3]")
-        self.let(f"{desc}.load({at}){'' if self.exact else '.to(tl.float32)'}", kind if self.exact else "float", shape)
+        if self.chance(2):
+            self.let(
+                f"tl.make_tensor_descriptor({pointer}, [{rows}, {columns}], [{columns}, 1], {list(shape)}).load({at})",
+                kind,
+                shape,
+            )
+        else:
+            text = f"tl.make_block_ptr({pointer}, ({rows}, {columns}), ({columns}, 1), {at}, {shape}, (1, 0))"
+            text = self.one_of(text, f"tl.advance({text}, (1, 2))")
+            self.let(f'tl.load({text}, boundary_check=(0, 1), padding_option="zero")', kind, shape)
 
     def dot(self) -> None:
         """Small whole numbers: every product and sum is exact in every type."""
@@ -368,7 +415,11 @@ class _Writer:
             "tl.static_range(2)",
             "range(pid, 2)",
         )
-        self.nested(f"for i{self.depth} in {head}:", carried, f"i{self.depth}", x)
+        if self.chance(4):
+            self.say(f"w{self.depth} = {self.one_of('n & 3', 'pid + 1')}")
+            self.nested(f"while w{self.depth} > 0:", carried, f"w{self.depth}", x, f"w{self.depth} -= 1")
+        else:
+            self.nested(f"for i{self.depth} in {head}:", carried, f"i{self.depth}", x)
 
     def branch(self) -> None:
         x = self.pick(self.kind())
@@ -378,25 +429,36 @@ class _Writer:
         if self.chance(2):
             self.nested("else:", result, "pid", x)
 
-    def nested(self, head: str, assigned: Value, number: str, like: Value) -> None:
-        """Writes a block whose own variables are gone after it; it assigns one variable, keeping its type."""
+    def nested(self, head: str, assigned: Value, number: str, like: Value, last: str = "") -> None:
+        """Writes a block whose own variables are gone after it; it assigns one variable, keeping its type, and ends with `last`."""
         self.say(head)
         outer, self.indent = list(self.values), self.indent + "    "
         self.depth += 1
-        if "i" in number and number != "pid":
+        if number not in ("n", "pid"):
             self.values.append(Value(number, "int", ()))
         for _ in range(self.draw(st.integers(0, 2))):
             self.step()
         other = self.pick(like.kind, like.shape, ()).name
         text = f"{assigned.name} * 0.5 + {other}" if not self.exact else f"{assigned.name} + {other} + {number}"
         self.say(f"{assigned.name} = ({text}).to({like.name}.dtype)")
+        if last:
+            self.say(last)
         self.depth -= 1
         self.values, self.indent = outer, self.indent[4:]
 
     def step(self) -> None:
-        steps = [self.compute] * 6 + [self.reduce, self.reshape, self.tuples, self.scan, self.join]
+        steps = [self.compute] * 6 + [self.reduce, self.reshape, self.tuples, self.scan, self.join, self.order]
         if self.exact:
-            steps += [self.convert, self.convert, self.gather, self.dot, self.reduce_pairs, self.update, self.block]
+            steps += [
+                self.convert,
+                self.convert,
+                self.gather,
+                self.dot,
+                self.reduce_pairs,
+                self.update,
+                self.exchange,
+                self.block,
+            ]
         if self.depth < 2:
             steps += [self.loop, self.branch]
         self.one_of(*steps)()
