@@ -82,6 +82,8 @@ class Calls(Expressions):
         if function in _RANGES:
             bind(_RANGES[function], function.__name__, args, kwargs)
             return (core.range if function is range else function)(*args, **kwargs)
+        if function is core.condition:
+            return core.condition(*args, **kwargs)
         if function in (min, max):
             return self.extremum(node, function, args, kwargs)
         if function is abs and isinstance(args[0] if args else None, tensor):

@@ -49,7 +49,7 @@ class ControlFlow(Statements):
                 flow = self.branch(statement, condition, pending, last)
             if not flow.falls:
                 return flow
-        return Flow(returned=last)
+        return Flow(returned=last, by_end=last)
 
     def return_value(self, node: ast.Return) -> Flow:
         if self.loop_depth:
@@ -65,6 +65,8 @@ class ControlFlow(Statements):
     def condition(self, node: ast.expr) -> Value | bool:
         """Returns a condition: decided now, or an i1."""
         value = self.visit(node)
+        if isinstance(value, core.condition):
+            value = value.cond
         if isinstance(value, tensor):
             with self.at(node):
                 return semantic.scalar_condition(self.builder, value)
@@ -116,7 +118,10 @@ class ControlFlow(Statements):
         if not returned:
             self.scope = merge.scopes(self.scope, self.line)
         value = None
-        if not any(flow.falls for flow in flows):
+        ended = [flow.by_end for flow in flows]
+        if ended[0] != ended[1] and returned and flows[ended[0]].value is not None:
+            value = merge.add_one_sided(flows[ended[0]].value, int(ended[0]))
+        elif not any(flow.falls for flow in flows):
             if not mergeable(flows[0].value, flows[1].value, numbers=True):
                 raise CompilationError(
                     f"Return type mismatch: the function returns {describe_type(flows[0].value)} on one path and {describe_type(flows[1].value)} "

@@ -33,6 +33,8 @@ class Flow:
     returned: bool = False
     flag: Value | None = None
     value: Any = None
+    by_end: bool = False
+    """Whether the function has returned by its end, without a value: a path that other paths' values need not mind."""
 
     @property
     def falls(self) -> bool:

@@ -270,9 +270,12 @@ def scalar_condition(b: Builder, value: tensor) -> Value:
             f"a condition must be a scalar, this is a tile of shape {list(value.shape)}",
             cure="use tl.where to choose elementwise, or reduce it: tl.sum(x.to(tl.int32)) > 0",
         )
-    if value.shape:
-        value = tensor(b.value("tt.unsplat", [value.handle]), value.dtype)
-    return cast(b, value, int1).handle
+    return cast(b, unsplat(b, value), int1).handle
+
+
+def unsplat(b: Builder, value: tensor) -> tensor:
+    """Returns the element of a tile of one as a scalar; a scalar itself."""
+    return tensor(b.value("tt.unsplat", [value.handle]), value.dtype) if value.shape else value
 
 
 # ---- casts ----

@@ -12,6 +12,7 @@ from kernelpack.language.builtin import METHODS, Generator, builtin, member
 from kernelpack.language.types import (
     bfloat16,
     block_type,
+    constexpr_type,
     describe,
     dtype,
     float8e4b8,
@@ -47,7 +48,9 @@ __all__ = [
     "broadcast_to",
     "cast",
     "clamp",
+    "condition",
     "constexpr",
+    "constexpr_type",
     "debug_barrier",
     "dot",
     "dtype",
@@ -539,6 +542,14 @@ class range:
 
     def __iter__(self) -> Iterator[int]:
         raise CompilationError("tl.range exists inside kernels only", cure="use Python's range")
+
+
+class condition:
+    """The condition of a `while` loop, with a hint: `while tl.condition(i < n, disable_licm=True)`."""
+
+    def __init__(self, cond: Any, disable_licm: bool = False) -> None:
+        self.cond = cond
+        self.disable_licm = bool(disable_licm)
 
 
 class static_range:

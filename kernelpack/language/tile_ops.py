@@ -10,7 +10,7 @@ from kernelpack.language.builtin import Generator, builtin, member
 from kernelpack.language.types import dtype, float32
 from kernelpack.language.values import tensor
 
-__all__ = ["cat", "dot_scaled", "gather", "histogram", "map_elementwise"]
+__all__ = ["cat", "dot_scaled", "gather", "histogram", "item", "map_elementwise"]
 
 
 @member

@@ -227,7 +227,8 @@ def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
                     f"argument {param.name} of {fn.__name__} has dtype {name}", cure=f"use one of {', '.join(DTYPES)}"
                 )
             _TENSOR_TYPES[dtype] = f"*{DTYPES[name].language}"
-        return _TENSOR_TYPES[dtype]
+        is_const = param.annotation.rpartition(".")[2].strip("'\"") == "const"
+        return f"*k{_TENSOR_TYPES[dtype][1:]}" if is_const else _TENSOR_TYPES[dtype]
     raise LaunchError(
         f"argument {param.name} of {fn.__name__} is a {type(value).__name__}",
         location=fn.location,

@@ -481,7 +481,7 @@ def test_refused(body: str, message: str) -> None:
 def test_paths_that_return_different_types_are_refused() -> None:
     for last, message in (
         ("return 1.0", "returns int32 on one path and the compile-time value 1.0"),
-        ("pass", "compile-time value None"),
+        ("return None", "compile-time value None"),
     ):
         fn = define(
             f"@kp.jit\ndef f(x):\n    if x > 0:\n        return x\n    {last}\n\n"
@@ -490,3 +490,19 @@ def test_paths_that_return_different_types_are_refused() -> None:
         assert isinstance(fn, JITFunction)
         with pytest.raises(CompilationError, match=message):
             compile_kernel(fn, p="*i32", x="i32")
+
+
+def test_a_path_that_ends_without_a_value_takes_any() -> None:
+    fn = kernel(
+        """
+        while tl.condition(n < 5, disable_licm=True):
+            n += 1
+        tl.store(p, maybe(n, True))
+        tl.store(p + 1, (tl.full([1], n, tl.int32) * 2).item())
+        """,
+        "p, n",
+        maybe=define("@kp.jit\ndef maybe(x, flag):\n    wanted = flag\n    if wanted:\n        return x + 1")["maybe"],
+    )
+    out = np.zeros(2, np.int32)
+    run(fn, 1, p=out, n=3)
+    assert list(out) == [6, 10]

@@ -11,6 +11,7 @@ from kernelpack.language import hopper
 DOCS = Path(__file__).parents[2] / "docs" / "language.md"
 NOT_FOR_KERNELS = {
     "block_type",
+    "constexpr_type",
     "dtype",
     "pointer_type",
     "tensor",

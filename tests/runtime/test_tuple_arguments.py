@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
 import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.base import backend_of
+from kernelpack.errors import CompilationError
 from kernelpack.language.aggregates import aggregate
 from kernelpack.runtime.specialization import specialize
 from kernelpack.target import Target
@@ -85,3 +87,21 @@ def test_functions_and_types_need_no_annotation() -> None:
     out = torch.full((1,), 2.5)
     kernel[(1,)](out, negate, tl.int32)
     assert out.item() == -2.0
+
+
+def test_constant_pointers_are_not_stored_through() -> None:
+    @kp.jit
+    def kernel(x: tl.const, out, chosen, BLOCK: tl.constexpr):
+        target = out if chosen else x
+        tl.store(target + tl.arange(0, BLOCK), 1.0)
+
+    x = torch.zeros(4)
+    with pytest.raises(CompilationError, match="Ternary expression with dynamic condition has inconsistent types"):
+        kernel[(1,)](x, x, 5, BLOCK=4)
+
+    @kp.jit
+    def direct(x: tl.const):
+        tl.store(x, 1.0)
+
+    with pytest.raises(CompilationError, match="Cannot store to a constant pointer"):
+        direct[(1,)](x)
