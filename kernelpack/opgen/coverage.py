@@ -7,11 +7,12 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernelpack.backends.base import Backend
 from kernelpack.opgen.dispatch import Assumption, Tests, implies, is_contradiction, ordered
 from kernelpack.opgen.host_ir import Apply, Assign, Const, Declare, Expr, HostFunction, Let, Ref, Variable, walk_statements
-from kernelpack.opgen.host_static import UNKNOWN, reached_launches
+from kernelpack.opgen.host_static import UNKNOWN, OneOf, reached_launches
 from kernelpack.opgen.variants import Axis, LaunchPlan, OpPlan, Row, dtypes_of
 from kernelpack.target import Target
 
@@ -112,7 +113,7 @@ def _reached(plan: OpPlan, launch: LaunchPlan, backend: Backend, possible: _Poss
     value_axes = [axis for axis in launch.axes if axis.value is not None]
     values = {axis.name: possible.of(axis.value) for axis in value_axes if axis.value is not None}
     passed_on = {axis.value.variable: axis.values for axis in value_axes if isinstance(axis.value, Ref)}
-    passed_on = {variable: listed for variable, listed in passed_on.items() if variable in plan.host.arguments}
+    passed_on = {variable: listed for variable, listed in passed_on.items() if possible.is_constant(variable)}
     for (combination, dtypes), given in itertools.product(dtypes_of(plan.space), itertools.product(*passed_on.values())):
         is_cuda, arguments = backend.device_type == "cuda", dict(zip(passed_on, given, strict=True))
         for reached in reached_launches(plan.host, dtypes, is_cuda, arguments):
@@ -123,7 +124,7 @@ def _reached(plan: OpPlan, launch: LaunchPlan, backend: Backend, possible: _Poss
                 [
                     i
                     for i, value in enumerate(axis.values)
-                    if values[axis.name].holds(value) and known[axis.name] in (UNKNOWN, value)
+                    if _may_be(known[axis.name], value) and values[axis.name].holds(value)
                 ]
                 for axis in value_axes
             ]
@@ -133,6 +134,10 @@ def _reached(plan: OpPlan, launch: LaunchPlan, backend: Backend, possible: _Poss
                     index = index * axis.size + i
                 found.add(index)
     return found
+
+
+def _may_be(known: Any, value: int) -> bool:
+    return known is UNKNOWN or value in (known.values if isinstance(known, OneOf) else (known,))
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,10 @@ class _PossibleValues:
                     self.assigned.setdefault(variable, []).append(value)
                 case Declare(variable, initial) if initial is not None:
                     self.assigned.setdefault(variable, []).append(initial)
+
+    def is_constant(self, variable: Variable) -> bool:
+        """Whether a variable has one value during a call: it is an argument, or assigned once."""
+        return len(self.assigned.get(variable, ())) <= 1
 
     def of(self, expr: Expr, seen: frozenset[Variable] = frozenset()) -> _Values:
         match expr:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +14,7 @@ from kernelpack.opgen.host_ir import (
     NOTHING,
     TENSOR,
     Allocate,
+    Apply,
     Assign,
     Check,
     Const,
@@ -47,8 +51,16 @@ class TensorFact:
 
 
 @dataclass(frozen=True)
+class OneOf:
+    """A value that is one of several, which branches that only the call decides chose from."""
+
+    values: frozenset[Any]
+
+
+@dataclass(frozen=True)
 class ReachedLaunch:
-    """A launch with what is known of its arguments: a number, bool or DType, a TensorFact, None, or UNKNOWN."""
+    """A launch with what is known of its arguments: a number, bool or DType, a TensorFact, None, or UNKNOWN; OneOf where
+    alternatives were asked for."""
 
     launch: Launch
     arguments: Mapping[str, Any]
@@ -56,7 +68,22 @@ class ReachedLaunch:
 
 @dataclass
 class _State:
+    """`given` are values that variables are taken to have, None where nothing but what is certain is asked for."""
+
     values: dict[Variable, Any] = field(default_factory=dict)
+    given: Mapping[Variable, Any] | None = None
+
+    def evaluate(self, expr: Expr) -> Any:
+        """Returns an expression's value, with its alternatives where they are asked for."""
+        return evaluate(expr, self.values) if self.given is None else _alternatives(expr, self.values)
+
+    def assign(self, variable: Variable, value: Any) -> bool:
+        """Notes a variable's value; returns False where it cannot be the given one."""
+        if self.given is None or variable not in self.given:
+            self.values[variable] = value
+            return True
+        self.values[variable] = self.given[variable]
+        return value is UNKNOWN or self.given[variable] in (value.values if isinstance(value, OneOf) else (value,))
 
 
 def reached_launches(
@@ -65,12 +92,16 @@ def reached_launches(
     is_cuda: bool | None = None,
     given: Mapping[Variable, Any] | None = None,
 ) -> list[ReachedLaunch]:
-    """Returns the launches that a call whose tensors have these dtypes can reach, in order. `given` are values of arguments."""
-    state = _State()
+    """Returns the launches that a call whose tensors have these dtypes can reach, in order.
+
+    With `given`, of which the values of arguments and of variables that are assigned once are taken, the values of others are
+    followed through branches that only the call decides.
+    """
+    state = _State(given=given)
     for argument, variable in zip(host.schema.arguments, host.arguments, strict=True):
         dtype = dtypes.get(argument.name)
         state.values[variable] = TensorFact(dtype, is_cuda if dtype else None) if argument.is_tensor else UNKNOWN
-    state.values |= given or {}
+    state.values |= {variable: value for variable, value in (given or {}).items() if variable in state.values}
     reached: list[ReachedLaunch] = []
     _run(host.body, state, reached)
     return reached
@@ -80,18 +111,21 @@ def _run(statements: tuple[Statement, ...], state: _State, reached: list[Reached
     """Follows statements; returns False if control cannot leave them at their end."""
     for statement in statements:
         match statement:
-            case Let(variable, value) | Assign(variable, value):
-                state.values[variable] = evaluate(value, state.values)
+            case Let(variable, value):
+                if not state.assign(variable, state.evaluate(value)):
+                    return False
+            case Assign(variable, value):
+                state.values[variable] = state.evaluate(value)
             case Declare(variable, initial):
-                state.values[variable] = UNKNOWN if initial is None else evaluate(initial, state.values)
+                state.values[variable] = UNKNOWN if initial is None else state.evaluate(initial)
             case Allocate(variable, _, _, dtype):
                 known = evaluate(dtype, state.values)
                 state.values[variable] = UNKNOWN if known is UNKNOWN else TensorFact(known)
             case Launch():
-                known_arguments = {name: evaluate(value, state.values) for name, value in statement.arguments.items()}
+                known_arguments = {name: state.evaluate(value) for name, value in statement.arguments.items()}
                 reached.append(ReachedLaunch(statement, known_arguments))
             case Check(condition):
-                if evaluate(condition, state.values) is False:
+                if state.evaluate(condition) is False:
                     return False
             case If():
                 if not _branch(statement, state, reached):
@@ -107,17 +141,18 @@ def _run(statements: tuple[Statement, ...], state: _State, reached: list[Reached
 
 
 def _branch(statement: If, state: _State, reached: list[ReachedLaunch]) -> bool:
-    condition = evaluate(statement.condition, state.values)
-    if condition is not UNKNOWN:
+    condition = state.evaluate(statement.condition)
+    if condition is not UNKNOWN and not isinstance(condition, OneOf):
         return _run(statement.then if condition else statement.orelse, state, reached)
-    then, orelse = _State(dict(state.values)), _State(dict(state.values))
+    then, orelse = _State(dict(state.values), state.given), _State(dict(state.values), state.given)
     then_ends = _run(statement.then, then, reached)
     else_ends = _run(statement.orelse, orelse, reached)
     if then_ends and else_ends:
         merged = then.values.keys() & orelse.values.keys()
+        sides = {variable: (then.values[variable], orelse.values[variable]) for variable in merged}
         state.values = {
-            variable: then.values[variable] if _same(then.values[variable], orelse.values[variable]) else UNKNOWN
-            for variable in merged
+            variable: a if _same(a, b) else UNKNOWN if state.given is None else _either(a, b)
+            for variable, (a, b) in sides.items()
         }
     else:
         state.values = then.values if then_ends else orelse.values
@@ -126,6 +161,39 @@ def _branch(statement: If, state: _State, reached: list[ReachedLaunch]) -> bool:
 
 def _same(a: Any, b: Any) -> bool:
     return a is b or (a is not UNKNOWN and b is not UNKNOWN and type(a) is type(b) and a == b)
+
+
+def _either(a: Any, b: Any) -> Any:
+    """Returns what a value is that is one or the other."""
+    if a is UNKNOWN or b is UNKNOWN:
+        return UNKNOWN
+    values = frozenset().union(*(side.values if isinstance(side, OneOf) else {side} for side in (a, b)))
+    return OneOf(values) if len(values) > 1 else a
+
+
+_MOST_ALTERNATIVES = 64
+
+
+def _alternatives(expr: Expr, values: Mapping[Variable, Any]) -> Any:
+    """Returns an expression's value, OneOf where it depends on values that are."""
+    if isinstance(expr, Apply) and expr.op == "select":
+        condition = _alternatives(expr.operands[0], values)
+        if condition is UNKNOWN or isinstance(condition, OneOf):
+            return _either(*(_alternatives(side, values) for side in expr.operands[1:]))
+        return _alternatives(expr.operands[1] if condition else expr.operands[2], values)
+    open_variables = [variable for variable in _variables(expr) if isinstance(values.get(variable), OneOf)]
+    listed = [sorted(values[variable].values, key=repr) for variable in open_variables]
+    if math.prod(map(len, listed)) > _MOST_ALTERNATIVES:
+        return evaluate(expr, {**values, **dict.fromkeys(open_variables, UNKNOWN)})
+    found = [evaluate(expr, {**values, **dict(zip(open_variables, each, strict=True))}) for each in itertools.product(*listed)]
+    return functools.reduce(_either, found)
+
+
+def _variables(expr: Expr) -> set[Variable]:
+    """Returns the variables that an expression reads."""
+    if isinstance(expr, Ref):
+        return {expr.variable}
+    return set().union(*map(_variables, expr.operands)) if isinstance(expr, Apply) else set()
 
 
 def evaluate(expr: Expr, values: Mapping[Variable, Any]) -> Any:

@@ -62,6 +62,23 @@ def test_what_a_host_function_never_asks_for_is_not_a_hole(tmp_path: Path) -> No
     }
 
 
+def test_constexprs_are_followed_through_branches(tmp_path: Path) -> None:
+    chosen = """    block = 32 if n <= 32 else 128
+    if x.is_cuda and x.element_size() == 2:
+        block = 64
+    copy[(1,)]"""
+    text = OPS.replace("    copy[(1,)]", chosen).replace(
+        "BLOCK=max(kp.next_power_of_2(n), 64) if x.is_cuda else 64", "BLOCK=block"
+    )
+    (tmp_path / "head.py").write_text(text.replace("DECLINED", "False").replace("SPECIALIZE", ""))
+    plan = plan_library([tmp_path / "head.py"], namespace="some", targets=["cpu:x86-64-v3", "cuda:sm_80"])
+    cpu, cuda = coverage(plan.op_plans[0], plan.targets)
+    assert cpu.reached == 2 * 2 * 3  # dtypes, blocks of 32 and 128, and no bias with FLIP
+    assert cuda.reached == 2 * 3 + 1 * 3  # float16 has blocks of 64 alone, float32 never
+    reached = {variant.name for variant in plan.variants if variant.target.backend == "cuda"} - {*cuda.unreachable}
+    assert all(("f16" in name) == ("BLOCK64" in name) for name in reached)
+
+
 def test_a_region_that_configs_decline_is_a_hole(tmp_path: Path) -> None:
     found = covered(tmp_path, 'point.kernel == "copy" and point["BLOCK"] == 64 and point["x"].name == "fp16"')
     assert found["cuda"].uncovered == (
