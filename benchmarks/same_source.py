@@ -44,11 +44,11 @@ def _instead_of_triton() -> Iterator[None]:
         sys.modules.update(known)
 
 
-def load_kernels(compiler: str) -> ModuleType:
-    """Runs the source file with Triton, or with kernelpack in Triton's place."""
-    name = f"same_source_kernels_by_{compiler}"
+def load_kernels(compiler: str, source: Path = SOURCE) -> ModuleType:
+    """Runs a source file with Triton, or with kernelpack in Triton's place."""
+    name = f"{source.stem}_by_{compiler}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, SOURCE)
+        spec = importlib.util.spec_from_file_location(name, source)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -83,11 +83,18 @@ class ContextScope {
   explicit ContextScope(int ordinal) {
     cuda::Context current = nullptr;
     driver().check(driver().CtxGetCurrent(&current), "cuCtxGetCurrent", "looking for a context");
-    const bool is_known = static_cast<unsigned>(ordinal) < kMaxDevices && current != nullptr &&
-                          current == primary_contexts[ordinal].load(std::memory_order_relaxed);
-    if (is_known || is_of(current, ordinal)) return;
+    const auto is_primary = [&] {
+      return static_cast<unsigned>(ordinal) < kMaxDevices && current != nullptr &&
+             current == primary_contexts[ordinal].load(std::memory_order_relaxed);
+    };
+    is_primary_ = is_primary();
+    if (is_primary_) return;
+    if (is_of(current, ordinal)) {
+      is_primary_ = is_primary();
+      return;
+    }
     driver().check(driver().CtxPushCurrent(primary_context(ordinal)), "cuCtxPushCurrent", "entering a context");
-    pushed_ = true;
+    is_primary_ = pushed_ = true;
   }
   ~ContextScope() {
     cuda::Context popped = nullptr;
@@ -95,8 +102,11 @@ class ContextScope {
   }
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
+  // Whether the context is the device's primary one.
+  bool is_primary() const { return is_primary_; }
 
  private:
+  bool is_primary_ = false;
   bool pushed_ = false;
 };
 
@@ -133,6 +143,8 @@ struct Loaded {
   cuda::KernelHandle handle;
   cuda::TensorMaps tensor_maps;
   std::atomic<uint64_t> ready_devices{0};
+  // The kernel in each primary context, where the driver need not look for it; nullptr: known in another context alone.
+  std::atomic<cuda::Function> functions[kMaxDevices] = {};
 };
 
 // Returns what is kept of a kernel that is ready for a device, else nullptr.
@@ -178,6 +190,7 @@ void load(Kernel& kernel, int device) {
   }
   cuda::Function function = nullptr;  // a library's code reaches a context when it is first asked for: now, not in a capture
   driver().check(driver().KernelGetFunction(&function, loaded->handle), "cuKernelGetFunction", doing);
+  if (context.is_primary()) loaded->functions[device].store(function, std::memory_order_relaxed);
   loaded->ready_devices.fetch_or(uint64_t{1} << device, std::memory_order_release);
 }
 
@@ -246,38 +259,44 @@ class WithTensorMaps {
   void* params_[kMost + kMostParameters];
 };
 
-[[noreturn]] __attribute__((noinline)) void launch_failed(cuda::Result result, const Kernel& kernel, const Grid& grid) {
-  driver().check(result, "cuLaunchKernelEx",
-                 std::string("launching ") + kernel.name + " (" + kernel.target + ") with grid " + text(grid) + ", " +
-                     std::to_string(kernel.num_warps * kThreadsPerWarp) + " threads, " + std::to_string(kernel.shared_memory) +
-                     " bytes of shared memory");
-  throw Error("not reached");
+[[noreturn]] void grid_refused(const Kernel& kernel, const Grid& grid) {
+  throw Error(std::string(kernel.name) + ": grid " + text(grid) + " is outside (2^31 - 1, 65535, 65535)" +
+              (kernel.num_ctas > 1 ? ", of which x counts " + std::to_string(kernel.num_ctas) + " blocks a program" : ""));
+}
+
+[[noreturn]] void launch_failed(cuda::Result result, const Kernel& kernel, const Grid& grid) {
+  driver().fail(result, "cuLaunchKernelEx",
+                std::string("launching ") + kernel.name + " (" + kernel.target + ") with grid " + text(grid) + ", " +
+                    std::to_string(kernel.num_warps * kThreadsPerWarp) + " threads, " + std::to_string(kernel.shared_memory) +
+                    " bytes of shared memory");
 }
 
 void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
-  if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.x > kMaxGridX / kernel.num_ctas || grid.y > kMaxGridYZ ||
-      grid.z > kMaxGridYZ) {
-    throw Error(std::string(kernel.name) + ": grid " + text(grid) + " is outside (2^31 - 1, 65535, 65535)" +
-                (kernel.num_ctas > 1 ? ", of which x counts " + std::to_string(kernel.num_ctas) + " blocks a program" : ""));
+  if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.x > kMaxGridX || grid.y > kMaxGridYZ || grid.z > kMaxGridYZ) {
+    grid_refused(kernel, grid);
   }
+  const int64_t blocks = grid.x * kernel.num_ctas;
+  if (blocks > kMaxGridX) grid_refused(kernel, grid);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   Loaded* loaded = ready(kernel, device);
   if (loaded == nullptr) loaded = load_for(kernel, device, stream);
   Attributes attributes(kernel, device);
   const cuda::LaunchConfig config = {
-      {static_cast<unsigned>(grid.x * kernel.num_ctas), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)},
+      {static_cast<unsigned>(blocks), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)},
       {static_cast<unsigned>(kernel.num_warps * kThreadsPerWarp), 1, 1},
       static_cast<unsigned>(kernel.shared_memory),
       stream,
       attributes.data(),
       attributes.count()};
   const ContextScope context(device);
+  const cuda::Function known = context.is_primary() ? loaded->functions[device].load(std::memory_order_relaxed) : nullptr;
+  void* what = known != nullptr ? static_cast<void*>(known) : static_cast<void*>(loaded->handle);
   cuda::Result result = 0;
   if (loaded->tensor_maps.size() == 0) {
-    result = driver().LaunchKernelEx(&config, loaded->handle, const_cast<void**>(params), nullptr);
+    result = driver().LaunchKernelEx(&config, what, const_cast<void**>(params), nullptr);
   } else {
     WithTensorMaps all(kernel, loaded->tensor_maps, params, stream);
-    result = driver().LaunchKernelEx(&config, loaded->handle, all.data(), nullptr);
+    result = driver().LaunchKernelEx(&config, what, all.data(), nullptr);
   }
   if (result != 0) launch_failed(result, kernel, grid);
 }

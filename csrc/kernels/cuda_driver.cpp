@@ -95,8 +95,7 @@ const char* cure(Result result) {
 
 }  // namespace
 
-void Driver::check(Result result, const char* function, const std::string& doing) const {
-  if (result == 0) return;
+void Driver::fail(Result result, const char* function, const std::string& doing) const {
   const char* name = nullptr;
   const char* text = nullptr;
   if (GetErrorName == nullptr || GetErrorName(result, &name) != 0 || name == nullptr) name = "an unknown CUresult";

@@ -78,7 +78,11 @@ struct Driver {
   Result (*LaunchKernelEx)(const LaunchConfig* config, void* function, void** params, void** extra);
 
   // Throws Error, with the name of the result and what was being done, unless `result` is CUDA_SUCCESS.
-  void check(Result result, const char* function, const std::string& doing) const;
+  template <class Doing>
+  void check(Result result, const char* function, const Doing& doing) const {
+    if (result != 0) fail(result, function, doing);  // a text is made of `doing` only then
+  }
+  [[noreturn]] void fail(Result result, const char* function, const std::string& doing) const;
 };
 
 enum class DriverState { closed, open, of_parent };

@@ -22,4 +22,5 @@ class LoadedObject(LoadedKernel):
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.image))
         self._engine.finalize_object()
-        super().__init__(kernel, self._engine.get_function_address(kernel.entry))
+        self.address = self._engine.get_function_address(kernel.entry)
+        super().__init__(kernel, self.address)
