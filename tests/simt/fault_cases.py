@@ -79,7 +79,7 @@ def _products() -> Iterator[FaultCase]:
         letter = "t" if transposed else "n"
         for name, dtype, (m, n, k) in (
             ("bfloat16", BF16, (137, 75, 300)), ("bfloat16-few-rows", BF16, (19, 75, 300)), ("float32", F32, (70, 75, 70)),
-            ("bfloat16-even", BF16, (136, 272, 304)),
+            ("bfloat16-even", BF16, (136, 272, 304)), ("bfloat16-few-rows-long", BF16, (19, 272, 1200)),
         ):  # fmt: skip
             step = 16 if dtype == F32 else 64  # loops of other lengths end in other places of their rings
             calls = (call(dtype, m, n, depth, transposed, a) for depth in (k, k - step, k - 2 * step) for a in (0, 4))
