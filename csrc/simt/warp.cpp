@@ -163,8 +163,8 @@ void stmatrix(Collected& w, const Slot* constants, Site site) {
 
 // ---- mma.sync.m16n8k*: fragments as in the figures of the PTX ISA, 9.7.14.5 ----
 
-// constants: k, format of a and b, whether sums are integers (2: that stop at the ends of their range), whether accumulators are
-// pairs of halves
+// constants: k, format of a and b, whether sums are integers (2: that stop at the ends of their range), whether
+// accumulators are pairs of halves
 void mma(Collected& w, const Slot* constants, Site) {
   static double a[16][32], b[32][8];
   int k = (int)constants[0];

@@ -261,8 +261,8 @@ def _multiply(b: Builder, x: tensor, y: tensor, start: tensor, attributes: dict[
     if len(x.shape) <= 3:
         return tensor(b.value("tt.dot", [x.handle, y.handle, start.handle], attributes), start.type)
     count = math.prod(x.shape[:-2])
-    flat = [reshape(b, value, (count, *value.shape[-2:])) for value in (x, y, start)]
-    return reshape(b, _multiply(b, *flat, attributes), start.shape)
+    left, right, total = (reshape(b, value, (count, *value.shape[-2:])) for value in (x, y, start))
+    return reshape(b, _multiply(b, left, right, total, attributes), start.shape)
 
 
 def _dot_shape(x: tensor, y: tensor) -> tuple[int, ...]:

@@ -14,13 +14,15 @@ __all__ = ["gdc_launch_dependents", "gdc_wait", "globaltimer", "smid"]
 @builtin
 def globaltimer(*, _generator: Generator) -> tensor:
     """Returns the GPU's clock in nanoseconds, an int64."""
-    return inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], int64, False, 1, _generator=_generator)
+    made: tensor = inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], int64, False, 1, _generator=_generator)
+    return made
 
 
 @builtin
 def smid(*, _generator: Generator) -> tensor:
     """Returns the number of the multiprocessor that runs the program, an int32."""
-    return inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], int32, True, 1, _generator=_generator)
+    made: tensor = inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], int32, True, 1, _generator=_generator)
+    return made
 
 
 @builtin
