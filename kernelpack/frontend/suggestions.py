@@ -17,7 +17,6 @@ _ATTRIBUTES = {
     "float": "write x.to(tl.float32)",
     "half": "write x.to(tl.float16)",
     "int": "write x.to(tl.int32)",
-    "item": "a tile is reduced to a scalar with tl.sum or tl.max",
     "long": "write x.to(tl.int64)",
     "size": _SIZES,
     "stride": _SIZES,

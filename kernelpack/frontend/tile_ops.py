@@ -57,7 +57,10 @@ def item(b: Builder, value: Any) -> tensor:
     """Returns the only element of a tile as a scalar."""
     src = semantic.to_tensor(b, value)
     if src.numel != 1:
-        raise CompilationError(f"only a tile of one element has an item, not one of shape {list(src.shape)}")
+        raise CompilationError(
+            f"only a tile of one element has an item, not one of shape {list(src.shape)}",
+            cure="reduce the tile to a scalar with tl.sum or tl.max",
+        )
     return tensor(b.value("tt.unsplat", [src.handle]), src.dtype) if src.shape else src
 
 

@@ -140,7 +140,7 @@ def test_pointers_through_integers() -> None:
         ("tl.load(p, r < 2)", r"through a scalar pointer takes a scalar mask, not a tile of shape \[8\]"),
         ("tl.load(p + r, n)", r"the mask of tl.load must be int1, is int32"),
         ("tl.load(p + r, tl.arange(0, 4) < 2)", r"do not broadcast"),
-        ("tl.load(p + r, boundary_check=(0,))", r"block pointers only, which are not supported"),
+        ("tl.load(p + r, boundary_check=(0,))", r"for block pointers only"),
         ("tl.load(p, cache_modifier='.wt')", r"cache_modifier cannot be '.wt'"),
         ("tl.load(p, eviction_policy='x')", r"eviction_policy cannot be 'x'"),
         ("tl.load(p, masc=None)", r"load\(\): got an unexpected keyword argument 'masc'"),
@@ -159,7 +159,7 @@ def test_pointers_through_integers() -> None:
         ("tl.atomic_add(h, 1)", r"tl.atomic_add does not work on int16 in memory"),
         ("tl.atomic_add(c, 1)", r"Cannot store to a constant pointer"),
         ("tl.atomic_add(p, 1, sem='strong')", r"sem cannot be 'strong'"),
-        ("tl.make_block_ptr(p)", r"tl.make_block_ptr is not supported\n(.|\n)*use a tile of pointers"),
+        ("tl.make_block_ptr(p)", r"missing a required argument: 'shape'"),
         ("p[0]", r"pointers are not indexed"),
     ],
 )

@@ -29,7 +29,7 @@ MISTAKES = [
     ("x.to(torch.float32)", "torch.float32 is not part of the kernel language", "use tl.float32"),
     ("x.float()", "no attribute 'float'", "write x.to(tl.float32)"),
     ("x.stride(0)", "no attribute 'stride'", "pass sizes and strides as arguments of the kernel"),
-    ("x.item()", "no attribute 'item'", "reduced to a scalar with tl.sum or tl.max"),
+    ("x.item()", "only a tile of one element has an item", "reduce the tile to a scalar with tl.sum or tl.max"),
     ("x.summ()", "no attribute 'summ'", "did you mean sum"),
     ("xs = []\nxs.append(s)", "a tuple has no attribute 'append'", "xs = xs + (x,)"),
     ("p.shape[0]", "`p.shape[0]`: tuple index out of range", "pass sizes as arguments"),
