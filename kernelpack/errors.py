@@ -132,6 +132,10 @@ class LaunchError(KernelpackError):
     """A launch that cannot be made: no variant, wrong argument, driver failure."""
 
 
+class ArgumentOverflowError(LaunchError, OverflowError):
+    """An integer argument that no integer type holds."""
+
+
 class AutotunerError(LaunchError):
     """An autotuned kernel for which no config is left."""
 

@@ -210,7 +210,8 @@ class Launcher:
                 if self.native is not None:
                     self.native.watch(self._bindings)
                 cache = KernelCache(self.fn, special, target, options)
-                unusual = knobs.compilation.always_compile or knobs.compilation.disable_line_info
+                switches = knobs.compilation  # what they change is no part of the cache's keys
+                unusual = switches.always_compile or switches.disable_line_info or switches.allow_non_constexpr_globals
                 kernel = None if unusual else cache.load()
                 if kernel is None:
                     kernel = compile_kernel(self.fn, special, target, options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Backend, Fact
-from kernelpack.errors import LaunchError
+from kernelpack.errors import ArgumentOverflowError, LaunchError
 from kernelpack.frontend.jit import JITFunction, KernelParam
 from kernelpack.language.aggregates import plain, user_aggregate
 from kernelpack.language.types import dtype as language_type
@@ -209,9 +209,9 @@ def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
             return "i32"
         if -(2**63) <= value < 2**63:
             return "i64"
-        if value < 2**64:
+        if 0 <= value < 2**64:
             return "u64"
-        raise LaunchError(
+        raise ArgumentOverflowError(
             f"argument {param.name} of {fn.__name__} is {value}, which no integer type holds", location=fn.location
         )
     if isinstance(value, float):

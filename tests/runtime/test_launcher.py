@@ -194,6 +194,7 @@ def test_constants_that_are_equal_but_of_other_types_are_other_constants() -> No
         (lambda k, x: k[(1,)](x, x, 1, WARPS=4), "there is no parameter or option WARPS"),
         (lambda k, x: k[(1,)](x, x, object()), "argument n of scale is a object"),
         (lambda k, x: k[(1,)](x, x, 1 << 64), "which no integer type holds"),
+        (lambda k, x: k[(1,)](x, x, -(1 << 63) - 1), "which no integer type holds"),
         (lambda k, x: k[(1,)](x, x, 4, BLOCK={64: 1}), "a compile-time argument cannot be told from others"),
         (lambda k, x: k[()](x, x, 4), r"the grid is \(\)"),
         (lambda k, x: k[(1, -1)](x, x, 4), r"the grid is \(1, -1\)"),
