@@ -256,8 +256,24 @@ def page() -> str:
 HEAD = """# Functions of the kernel language
 
 What each does, which elements its tiles may have, and where it runs. [language.md](language.md) explains values, operators and
-statements, and how the language differs from Triton's. This page is made from docstrings, and by compiling a call of each function for every type
-(`make docs`). `CUDA` is sm_80 and later; every function is also known to the interpreter, unless it runs on GPUs only."""
+statements, [accuracy.md](accuracy.md) how exact elementary functions are. This page is made from docstrings, and by compiling a call of each
+function for every type (`make docs`). `CUDA` is sm_80 and later; every function is also known to the interpreter, unless it runs on
+GPUs only.
+
+## What differs from Triton
+
+- Kernels are compiled for CPUs as well: programs of a launch are shared among torch's threads, a program runs as vector code in one
+  thread. `num_warps`, `num_stages`, cache modifiers and eviction policies have no meaning there, and no effect.
+- `tl.dot` of float32 is TF32 by default on GPUs, as in Triton; a CPU computes the exact float32 product.
+- On CPUs `/`, `tl.sqrt` and `tl.fdiv` are correctly rounded, and functions do not flush small results to zero.
+- `tl.dot_scaled` is expanded into conversions and an ordinary product, on every target.
+- Tensor descriptors made in a kernel need no memory from `set_allocator`: on sm_90a the launcher encodes them, elsewhere they are
+  masked accesses.
+- `num_ctas` above 1 is one block that computes what the cluster would. `flatten`, `warp_specialize` and `disallow_acc_multi_buffer` of
+  `tl.range` are hints that change no result.
+- Options of Triton's other backends (`waves_per_eu`, `matrix_instr_nonkdim`, `kpack`, `extern_libs` ...) are taken and ignored; unknown ones are refused.
+- Gluon, vendors' language extensions, and Proton are not here. Below tiles there is `kernelpack.language.hopper`.
+- Errors name the user's line and a cure; their texts are not Triton's."""
 
 
 LIBRARY = """`tl.extra.libdevice.NAME`, elementwise: what NVIDIA's library of that name has. Arguments of other types are promoted together. float32 is `fp32`,
