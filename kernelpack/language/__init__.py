@@ -11,6 +11,7 @@ from kernelpack.language import math as math
 from kernelpack.language import random as random
 from kernelpack.language import sorting as sorting
 from kernelpack.language import standard as standard
+from kernelpack.language import target_info as target_info
 from kernelpack.language import tile_ops as tile_ops
 from kernelpack.language.aggregates import aggregate_replace as aggregate_replace
 from kernelpack.language.aggregates import must_use_result as must_use_result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -43,6 +44,32 @@ def test_compile_for_any_target() -> None:
         triton.compile(source, options={"wraps": 1})
     with pytest.raises(triton.TritonError, match="scale has no argument y"):
         ASTSource(scale, {"y": "i32"})
+
+
+def test_modules_are_where_kernels_import_from() -> None:
+    for module, name in (
+        ("language.extra.libdevice", "tanh"),
+        ("language.extra.cuda.libdevice", "tanh"),
+        ("language.extra.cuda", "gdc_wait"),
+        ("language.target_info", "cuda_capability_geq"),
+        ("tools.tensor_descriptor", "TensorDescriptor"),
+        ("runtime.autotuner", "Autotuner"),
+        ("runtime.driver", "driver"),
+        ("compiler.compiler", "ASTSource"),
+        ("backends.driver", "DriverBase"),
+    ):
+        assert hasattr(importlib.import_module(f"kernelpack.{module}"), name), (module, name)
+
+    @triton.jit
+    def kernel(out):
+        if tl.target_info.is_cuda() and tl.target_info.cuda_capability_geq(8):
+            tl.store(out, 1)
+        elif tl.target_info.is_cpu():
+            tl.store(out, 2)
+
+    out = torch.zeros(1, device=triton.runtime.driver.active.get_active_torch_device())
+    kernel[(1,)](out)
+    assert out.item() == (1 if out.is_cuda else 2)
 
 
 def test_the_driver_speaks_of_this_machine() -> None:
