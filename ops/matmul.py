@@ -93,7 +93,8 @@ def cpu_config(point):
         return None
     if point["FEW_ROWS"]:
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1})
-    return kp.Config({**ONE_BLOCK, "BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8})
+    configs = [kp.Config({**ONE_BLOCK, "BLOCK_M": n, "BLOCK_N": n, "BLOCK_K": 128, "GROUP": 8}) for n in (256, 128)]
+    return kp.fastest(configs, key=["rows", "columns"])
 
 
 def cuda_config(point):
@@ -121,6 +122,15 @@ def hopper_config(point):
     return kp.Config({**blocks, "PROGRAMS": 132})
 
 
+def tuning_calls(tensor):
+    """Products with the weights of small models, in either order."""
+    for rows in (128, 384, 2048):
+        for columns in (768, 3072):
+            bias = tensor("bias", columns)
+            yield tensor("a", rows, 768), tensor("b", 768, columns), bias
+            yield tensor("a", rows, 768), tensor("b", columns, 768).t(), bias
+
+
 @kp.op(
     "matmul(Tensor a, Tensor b, Tensor? bias=None, *, int activation=0) -> Tensor",
     variants={
@@ -129,6 +139,7 @@ def hopper_config(point):
         "FEW_ROWS": FEW_ROWS,
     },
     configs={"cpu": cpu_config, "cuda": cuda_config, "cuda:sm_90a": hopper_config},
+    tune=tuning_calls,
     specialize=[kp.aligned(divisible=("stride_ab", "stride_am", "stride_bb", "stride_b"))],
 )
 def matmul(a, b, bias, activation):

@@ -76,7 +76,7 @@ def _text(found: list[PointDecision]) -> list[str]:
     lines: list[str] = []
     for point in found:
         decision = point.decision
-        devices = f", measured on {', '.join(point.devices)}" if point.devices else ", not measured: the first config"
+        devices = f", measured on {' and '.join(point.devices)}" if point.devices else ", not measured: the first config"
         lines.append(f"{style.bold(point.name)} for {point.target}{style.dim(devices)}")
         numbers = range(len(point.fastest.configs)) if not point.devices else decision.configs
         lines += [f"  #{number}  {config_text(point.fastest.configs[number])}" for number in numbers]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,21 +10,13 @@ from kernelpack.errors import BuildError
 from kernelpack.opgen.dispatch import Assumption, Assumptions, mask_of
 from kernelpack.opgen.library import LibraryPlan
 from kernelpack.opgen.perfect_hash import perfect_hash
-from kernelpack.opgen.print_cpp import is_flag, quoted
+from kernelpack.opgen.print_cpp import braces, is_flag, quoted
 from kernelpack.opgen.print_tuning import tuning_tables
 from kernelpack.opgen.variants import Axis, KernelVariant, LaunchPlan, OpPlan
 from kernelpack.target import Target
 
 _MOST_ASSUMPTIONS = 64
 """Bits of a word."""
-
-
-def braces(values: Iterable[object]) -> str:
-    """Returns values between braces, on lines of their own where they fill more than one."""
-    text = ", ".join(map(str, values))
-    if len(text) <= 96:
-        return f"{{{text}}}"
-    return "{\n" + textwrap.fill(text, 120, initial_indent="    ", subsequent_indent="    ", break_long_words=False) + "}"
 
 
 class DispatchTables:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 
 from kernelpack.backends.base import Fact
 from kernelpack.opgen.config import SameAs, Space
@@ -298,6 +299,14 @@ class CppPrinter:
         known = f"kLaunch{plan.launch.index}_{name}"
         self.emit(f'const int {name}_axis = call.value_axis("{plan.launch.kernel_name}", {known}, {value});')
         return f"{name}_axis"
+
+
+def braces(values: Iterable[object]) -> str:
+    """Returns values between braces, on lines of their own where they fill more than one."""
+    text = ", ".join(map(str, values))
+    if len(text) <= 96:
+        return f"{{{text}}}"
+    return "{\n" + textwrap.fill(text, 120, initial_indent="    ", subsequent_indent="    ", break_long_words=False) + "}"
 
 
 def is_flag(axis: Axis) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kernelpack.backends.base import Backend
+from kernelpack.opgen.print_cpp import braces
 from kernelpack.opgen.tuning import Decision
 from kernelpack.opgen.variants import LaunchPlan
 from kernelpack.target import Target
@@ -33,7 +34,7 @@ def tuning_tables(plan: LaunchPlan, backends: Sequence[Backend], targets: Mappin
                     lines += _decision(names[decision], decision)
                 points.append(f"&{names[decision]}")
             by_target.append(f"kTuned{number}_{target.slug}")
-            lines.append(f"const kp::TunedPoint* const {by_target[-1]}[] = {{{', '.join(points)}}};")
+            lines.append(f"const kp::TunedPoint* const {by_target[-1]}[] = {braces(points)};")
         by_backend.append(f"kTuned{number}_{backend.name}")
         lines.append(f"const kp::TunedPoint* const* const {by_backend[-1]}[] = {{{', '.join(by_target)}}};")
     return [

@@ -32,7 +32,7 @@ from kernelpack.opgen.tuning import (
 from kernelpack.opgen.variants import Contest, KernelVariant, Row
 from kernelpack.pack.format import KernelPack
 from kernelpack.target import Target
-from kernelpack.testing import do_bench
+from kernelpack.testing import times_of
 
 _ROUNDS = 5
 """Configs are timed in turns, so that a machine that slows down for a while slows all of them down."""
@@ -147,12 +147,19 @@ def _device_of(target: Target, backend: Backend) -> str:
     """Returns the name of the device of this machine that runs a target."""
     for device in backend.devices():
         if target in device.targets:
-            return device.name
+            return f"{device.name}, {_threads()}" if backend.device_type == "cpu" else device.name
     here = [f"{device.name} ({device.targets[0]})" for device in backend.devices() if device.targets]
     raise BuildError(
         f"no device of this machine runs {target}; {backend.name} has {', '.join(here) or 'none'}",
         cure="run kernelpack tune on a machine that has one, and commit what it writes beside the ops",
     )
+
+
+def _threads() -> str:
+    """Returns how many threads share a CPU's programs: with one, other blocks are the fastest than with many."""
+    import torch
+
+    return f"{torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
 
 
 def _earlier(op: Op, device: str, target: Target, folder: Path, again: bool) -> Results:
@@ -256,7 +263,7 @@ def _run(race: Race, packs: Mapping[str, KernelPack], failures: Mapping[str, Ker
                 problems.append(problem)
     if not calls:
         raise problems[0]
-    times = _time_in_turns(calls, backend_of(race.contest.target))
+    times = _time_in_turns(calls, backend_of(race.contest.target).device_type)
     return {config_text(config): times.get(number, math.inf) for number, config in enumerate(race.contest.fastest.configs)}
 
 
@@ -292,14 +299,15 @@ def _call(pack: KernelPack, variant: KernelVariant, launch: CapturedLaunch) -> C
     return lambda: loaded.launch(extents, values)
 
 
-def _time_in_turns(calls: Mapping[int, Callable[[], None]], backend: Backend) -> dict[int, float]:
+def _time_in_turns(calls: Mapping[int, Callable[[], None]], device: str) -> dict[int, float]:
     """Returns each call's seconds: the median of its turns."""
+    once = {number: times_of(call, 1, device)[0] for number, call in calls.items()}
     turns: dict[int, list[float]] = {number: [] for number in calls}
-    for turn in range(_ROUNDS):
-        fastest = min((times[0] for times in turns.values() if times), default=math.inf) if turn else math.inf
+    for _ in range(_ROUNDS):
+        fastest = min((times[0] for times in turns.values() if times), default=math.inf)
         for number, call in calls.items():
-            if turn and turns[number][0] > fastest * _HOPELESS:
+            if turns[number] and turns[number][0] > fastest * _HOPELESS:
                 continue
-            milliseconds = do_bench(call, _MILLISECONDS / 4, _MILLISECONDS, return_mode="median", device=backend.device_type)
-            turns[number].append(milliseconds * 1e-3)
-    return {number: statistics.median(times) for number, times in turns.items()}
+            count = max(1, int(_MILLISECONDS / max(once[number], 1e-3)))
+            turns[number].append(statistics.median(times_of(call, count, device)))
+    return {number: statistics.median(times) * 1e-3 for number, times in turns.items()}

@@ -17,7 +17,7 @@ from kernelpack.errors import BuildError
 from kernelpack.opgen.config import Config, Fastest
 from kernelpack.target import Target
 
-_TOLERANCE = 1.03
+_TOLERANCE = 1.05
 """A config that loses no more than this to the fastest is as good: each further config is one more kernel in the library."""
 
 Sizes = tuple[int, ...]
@@ -71,7 +71,7 @@ def first_config(fastest: Fastest) -> Decision:
 def decide(key: Sequence[str], times: Mapping[Sizes, Mapping[int, float]]) -> Decision:
     """Returns the decision that measured times lead to: by call's sizes, then the number of the config; in any unit.
 
-    As few configs are kept as cover every call within 3 % of its fastest. The sizes measured are the upper bounds of bins;
+    As few configs are kept as cover every call within 5 % of its fastest. The sizes measured are the upper bounds of bins;
     combinations of bins that were not measured take the nearest that was, in powers of two.
     """
     kept = _cover(times)

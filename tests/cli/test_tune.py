@@ -40,12 +40,12 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], float]],
 
             return launched
 
-        def bench(fn: Callable[[], None], *_: Any, **__: Any) -> float:
+        def times(fn: Callable[[], None], count: int, device: str) -> list[float]:
             fn()
-            return milliseconds(launches[-1])
+            return [milliseconds(launches[-1])]
 
         monkeypatch.setattr(race, "_call", call)
-        monkeypatch.setattr(race, "do_bench", bench)
+        monkeypatch.setattr(race, "times_of", times)
 
     return install
 
@@ -64,7 +64,7 @@ def test_an_interrupted_run_goes_on_where_it_was(
     def milliseconds(block: int) -> float:
         nonlocal count
         count += 1
-        if count == 3 * race._ROUNDS + 1:
+        if count == 3 * (1 + race._ROUNDS) + 1:
             raise KeyboardInterrupt
         return {16: 1.0, 64: 0.5, 1024: 0.7}[block]
 

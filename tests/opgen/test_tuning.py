@@ -51,7 +51,7 @@ def test_decisions_agree_with_what_was_measured_within_the_tolerance() -> None:
         }
         decision = decide(["a", "b", "c"], times)
         for sizes, row in times.items():
-            assert row[decision.choose(sizes)] <= min(row.values()) * 1.03
+            assert row[decision.choose(sizes)] <= min(row.values()) * 1.05
 
 
 def test_devices_of_one_target_count_alike_and_other_targets_do_not(tmp_path: Path) -> None:
