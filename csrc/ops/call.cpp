@@ -138,7 +138,9 @@ Tensor Call::empty_strided(const char* name, int output, const Ints& shape, cons
   if (code != 0) fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device);
   own(handle);
   const Tensor made(handle, name, shape.size(), dtype, device);
-  if (device.type == aoti_torch_device_type_cpu()) prefer_huge_pages(made.data(), product(shape) * made.element_size());
+  constexpr int64_t kHugePage = int64_t{2} << 20;  // fewer bytes hold none
+  const int64_t bytes = product(shape) * made.element_size();
+  if (bytes >= kHugePage && device.type == aoti_torch_device_type_cpu()) prefer_huge_pages(made.data(), bytes);
   return made;
 }
 

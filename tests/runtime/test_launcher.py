@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,3 +209,69 @@ def test_constants_that_are_equal_but_of_other_types_are_other_constants() -> No
 def test_what_does_not_fit_is_refused(call: Any, message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         call(scale(), torch.zeros(4))
+
+
+def test_later_calls_do_not_come_to_python(compilations: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    x, out, kernel = torch.randn(64), torch.zeros(64), scale()
+    kernel[(1,)](x, out, 64)
+    kernel[(1,)](x, out, 64, num_warps=8)
+    asked: list[str] = []
+    for method in ("launch", "prepare"):
+        monkeypatch.setattr(launcher.Launcher, method, lambda *_, method=method: asked.append(method))
+    for factor in (3.0, 4.0):
+        kernel[lambda meta: (meta["n"] // meta["BLOCK"],)](x, out=out, n=64, factor=factor)
+        torch.testing.assert_close(out, factor * x, rtol=0, atol=0)
+    kernel[1](x, out, 48, num_warps=8)
+    kernel[(1,)](torch.nn.Parameter(x), out, 32)  # which requires a gradient
+    assert asked == []
+
+
+def test_constants_are_told_apart_by_value_not_by_object(compilations: list[Any]) -> None:
+    kernel = define(
+        """
+        @kp.jit
+        def kernel(out, VALUE: tl.constexpr, TYPE: tl.constexpr):
+            tl.store(out, tl.full([], VALUE[1], TYPE).to(tl.float32))
+        """
+    )["kernel"]
+    out = torch.zeros(1)
+    for value in (2, 3, 2, 3):
+        kernel[(1,)](out, (1, value), tl.int64)
+        assert out.item() == value
+    assert len(compilations) == 2
+    kernel[(1,)](out, (1, 2), tl.int32)
+    assert len(compilations) == 3
+
+
+def test_a_number_that_its_type_does_not_hold_is_refused() -> None:
+    kernel = define(
+        """
+        @kp.jit
+        def kernel(out, value: tl.int16, number):
+            tl.store(out, value + number)
+        """
+    )["kernel"]
+    out = torch.zeros(1)
+    kernel[(1,)](out, -3, 0.5)
+    assert out.item() == -2.5
+    with pytest.raises(LaunchError, match="is 70000, which does not fit 16 bits"):
+        kernel[(1,)](out, 70000, 1.0)
+    with pytest.raises(LaunchError, match="expects an integer"):
+        kernel[(1,)](out, 2.5, 1.0)
+
+
+def test_two_processes_compile_one_kernel_at_once(tmp_path: Path) -> None:
+    (tmp_path / "once.py").write_text(
+        "import sys, time, torch\nimport kernelpack as kp, kernelpack.language as tl\n"
+        + SOURCE
+        + "x = torch.arange(64.0)\nout = torch.zeros(64)\n"
+        + "while time.time() < float(sys.argv[1]): pass\n"
+        + "scale[(1,)](x, out, 64)\nassert torch.equal(out, 2 * x)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "KERNELPACK_LOAD_LIBRARY": "0"}
+    command = [sys.executable, str(tmp_path / "once.py"), str(time.time() + 3)]
+    running = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in running:
+        assert process.wait(120) == 0, process.stderr.read() if process.stderr else ""
+    assert len(list(tmp_path.rglob("*.pickle"))) == 1
+    assert not list(tmp_path.rglob("*.tmp"))
