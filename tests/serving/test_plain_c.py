@@ -27,7 +27,16 @@ def test_plain_c_launches_a_kernel_with_its_own_threads(tmp_path: Path) -> None:
     assert done.stdout == "y = 2.5 x + y of 1000000 elements is right (cpu)\n", done
     needed = subprocess.run(["ldd", built.kernels_library], capture_output=True, text=True, check=True).stdout
     assert "torch" not in needed
-    without = subprocess.run(
-        [tmp_path / "main", "cuda"], capture_output=True, text=True, env={"KERNELPACK_LIBCUDA": "/absent/libcuda.so.1"}
-    )
-    assert (without.returncode, without.stderr.split(":")[0]) == (1, "/absent/libcuda.so.1")
+    mock = EXAMPLE.parents[1] / "tests" / "csrc" / "mock_cuda.cpp"
+    subprocess.run(["g++", "-std=c++17", "-shared", "-fPIC", mock, "-o", "libcuda.so.1"], cwd=tmp_path, check=True)
+    for environment, said in (
+        ({"KERNELPACK_LIBCUDA": "/absent/libcuda.so.1"}, "/absent/libcuda.so.1: cannot open"),
+        ({}, "y[1] is 1\n"),  # every call of the driver succeeds; this one computes nothing
+        ({"MOCK_CAPABILITY": "80"}, "y[1] is 1\n"),
+        ({"MOCK_CAPABILITY": "75"}, "compute capability 7.5"),
+        ({"MOCK_FAIL": "cuLaunchKernelEx=719"}, "cuLaunchKernelEx"),
+    ):
+        driver = {"KERNELPACK_LIBCUDA": str(tmp_path / "libcuda.so.1"), **environment}
+        without = subprocess.run([tmp_path / "main", "cuda"], capture_output=True, text=True, env=driver)
+        assert without.returncode == 1
+        assert said in without.stderr
