@@ -222,10 +222,7 @@ int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void*) {
 #ifndef MOCK_OLD
 int cuLibraryLoadData(void** library, const void* code, void*, void**, unsigned, void*, void**, unsigned) {
   *library = const_cast<void*>(code);
-  const bool is_image = std::memcmp(code, "image", 5) == 0 || std::memcmp(code,
-                                                                          "\x7f"
-                                                                          "ELF",
-                                                                          4) == 0;
+  const bool is_image = std::memcmp(code, "image", 5) == 0 || std::memcmp(code, "\177ELF", 4) == 0;
   return is_image ? called("cuLibraryLoadData") : 200;
 }
 #endif
