@@ -119,8 +119,8 @@ class VectorMath:
         shifted = self.fma(x, self.const(1 / math.log(2.0)), self.const(_ROUNDER))
         n = self.sub(shifted, self.const(_ROUNDER))
         r = self.fma(n, self.const(-_LN2_LOW), self.fma(n, self.const(-_LN2_HIGH), x))
-        p = self.fma(self.horner(_EXP, r), self.mul(r, r), r)
-        return self.scale(self.add(p, self.const(1.0)), shifted, n, vanishes)
+        q = self.fma(self.horner(_EXP, r), r, self.const(1.0))  # e^r = 1 + r q: the rounding of q counts |r| times only
+        return self.scale(self.fma(q, r, self.const(1.0)), shifted, n, vanishes)
 
     def _split(self, x: Val) -> tuple[Val, Val]:
         """Returns (e, f) with x = 2^e (1 + f), 1 + f in [1/sqrt2, sqrt2), for positive x; subnormals are scaled first."""
