@@ -141,6 +141,11 @@ def gaps(kernels: Sequence[Kernel], part: str) -> list[float]:
     return [max(after.begin - before.end, 0.0) for before, after in pairs if part in (before.part, after.part)]
 
 
+def busy(kernels: Sequence[Kernel], part: str) -> float:
+    """Returns how long the kernels of `part` run in a step, in seconds."""
+    return sum(kernel.end - kernel.begin for kernel in kernels if kernel.part == part) / STEPS
+
+
 def picture(timelines: dict[str, Sequence[Kernel]]) -> str:
     """Returns an SVG of one layer of each time line, all to one scale and beginning with a layer norm."""
     width, row, left = 1200, 46, 110
@@ -201,9 +206,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         ours = statistics.median(gaps(timelines[OURS], part))
         for peer in (CUDNN, TRITON):
             table.add(Row(f"median gap at {part}", "s", ours, peer, statistics.median(gaps(timelines[peer], part))))
-    spans = {name: (kernels[-1].end - kernels[0].begin) / STEPS for name, kernels in timelines.items()}
+    for part in COLOURS:
+        for peer in (CUDNN, TRITON):
+            table.add(Row(f"{part} in a step", "s", busy(timelines[OURS], part), peer, busy(timelines[peer], part)))
+    layers = {name: one_layer(kernels) for name, kernels in timelines.items()}
+    spans = {name: layer[-1].end - layer[0].begin for name, layer in layers.items()}
     for peer in (CUDNN, TRITON):
-        table.add(Row("a step", "s", spans[OURS], peer, spans[peer]))
+        table.add(Row("the layer drawn", "s", spans[OURS], peer, spans[peer]))
     if asked.picture is not None:
         asked.picture.write_text(picture(timelines))
     if asked.json is not None:

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 import torch
 
-from benchmarks.profile import WIDTH, Encoder, Kernel, Ops, gaps, one_layer, part_of, picture
+from benchmarks.profile import STEPS, WIDTH, Encoder, Kernel, Ops, busy, gaps, one_layer, part_of, picture
 
 
 def timeline(pause: float) -> list[Kernel]:
@@ -21,6 +21,10 @@ def test_gaps_are_before_and_behind() -> None:
     assert gaps(timeline(2e-6), "attention") == pytest.approx([2e-6] * 6)
     overlapping = [Kernel("other", 0.0, 5.0), Kernel("gelu", 4.0, 6.0), Kernel("other", 9.0, 10.0)]
     assert gaps(overlapping, "gelu") == [0.0, 3.0]
+
+
+def test_busy_time_is_that_of_one_step() -> None:
+    assert busy(timeline(2e-6), "layer norm") == pytest.approx(6 * 10e-6 / STEPS)
 
 
 @pytest.mark.parametrize(

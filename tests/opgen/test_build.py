@@ -172,11 +172,10 @@ def test_a_specialised_variant_whose_code_is_the_same_is_packed_once(folder: Pat
 
 
 def test_an_error_of_a_backend_names_the_line(folder: Path) -> None:
-    bad = SCALE.replace("* 2, mask", "* 2 + tl.rand(0, offsets) * 0, mask").replace(
-        "tl.rand(0, offsets)", "tl.load(x + offsets).to(tl.float8e5).to(tl.float32)"
-    )
+    asm = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x + offsets).to(tl.int32)], tl.int32, True, 1)'
+    bad = SCALE.replace("* 2, mask", f"* 2 + {asm}, mask")
     (folder / "scale.py").write_text(bad)
-    with pytest.raises(CompilationError, match=r"scale.py:9:\d+: .*8-bit floats are not supported"):
+    with pytest.raises(CompilationError, match=r"scale.py:9:\d+: .*tt.elementwise_inline_asm cannot be compiled for cpu"):
         compiled(folder)
 
 

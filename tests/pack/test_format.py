@@ -131,9 +131,12 @@ def test_rows_of_libraries_hold_the_tensor_maps_by_parameter_number() -> None:
     assert kernel_row(replace(PACK, tensor_maps=()), "&image").endswith("8, 1, 0, 12.5},")
 
 
-def test_a_kernel_of_a_library_says_that_it_may_start_early() -> None:
+def test_a_kernel_of_a_library_says_how_it_is_launched() -> None:
     early = replace(PACK, options=Options(num_warps=8, launch_pdl=True))
     assert parse_pack(str(early)).options.launch_pdl
-    assert kernel_row(early, "image").endswith(", true},")
-    assert "nullptr, true}" in kernel_row(replace(early, tensor_maps=()), "image")
+    assert kernel_row(early, "image").endswith(", true, false},")
+    assert "nullptr, true, false}" in kernel_row(replace(early, tensor_maps=()), "image")
+    together = replace(PACK, options=Options(num_warps=8, launch_cooperative_grid=True))
+    assert parse_pack(str(together)).options.launch_cooperative_grid
+    assert kernel_row(together, "image").endswith(", false, true},")
     assert "true" not in kernel_row(PACK, "image")
