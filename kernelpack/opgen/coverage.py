@@ -48,9 +48,12 @@ class LaunchCoverage:
 def coverage(plan: OpPlan, targets: Sequence[tuple[Target, Backend]]) -> list[LaunchCoverage]:
     """Returns what the variants of an op cover, for each launch and target. Nothing is compiled for it."""
     possible = _PossibleValues(plan.host)
-    return [
-        _launch_coverage(plan, launch, target, backend, possible) for launch in plan.launches for target, backend in targets
-    ]
+    devices = {backend.device_type for _, backend in targets}
+    found: list[LaunchCoverage] = []
+    for launch in plan.launches:
+        reached = {device: _reached(plan, launch, device, possible) for device in devices}  # whatever the device's targets
+        found += [_launch_coverage(plan, launch, target, backend, reached[backend.device_type]) for target, backend in targets]
+    return found
 
 
 def warnings_of(found: Iterable[LaunchCoverage]) -> list[str]:
@@ -67,11 +70,8 @@ def words(region: Region) -> str:
     return "; ".join(f"{name} {' or '.join(values)}" for name, values in region.items()) or "any call"
 
 
-def _launch_coverage(
-    plan: OpPlan, launch: LaunchPlan, target: Target, backend: Backend, possible: _PossibleValues
-) -> LaunchCoverage:
+def _launch_coverage(plan: OpPlan, launch: LaunchPlan, target: Target, backend: Backend, reached: set[int]) -> LaunchCoverage:
     tests = {prop.name: prop.test for prop in backend.properties()}
-    reached = _reached(plan, launch, backend, possible)
     points = launch.points[target]
     named = [
         (f"dtype of {axis.name}", _dtype_names(plan, axis)) if axis.value is None else (axis.name, list(map(str, axis.values)))
@@ -107,16 +107,15 @@ def _launch_coverage(
 # -- what calls can have ----------------------------------------------------------------------------------------------------
 
 
-def _reached(plan: OpPlan, launch: LaunchPlan, backend: Backend, possible: _PossibleValues) -> set[int]:
-    """Returns the points that a call with tensors of a backend can have."""
+def _reached(plan: OpPlan, launch: LaunchPlan, device: str, possible: _PossibleValues) -> set[int]:
+    """Returns the points that a call with tensors of a device type can have."""
     found: set[int] = set()
     value_axes = [axis for axis in launch.axes if axis.value is not None]
     values = {axis.name: possible.of(axis.value) for axis in value_axes if axis.value is not None}
     passed_on = {axis.value.variable: axis.values for axis in value_axes if isinstance(axis.value, Ref)}
     passed_on = {variable: listed for variable, listed in passed_on.items() if possible.is_constant(variable)}
     for (combination, dtypes), given in itertools.product(dtypes_of(plan.space), itertools.product(*passed_on.values())):
-        is_cuda, arguments = backend.device_type == "cuda", dict(zip(passed_on, given, strict=True))
-        for reached in reached_launches(plan.host, dtypes, is_cuda, arguments):
+        for reached in reached_launches(plan.host, dtypes, device == "cuda", dict(zip(passed_on, given, strict=True))):
             if reached.launch.index != launch.launch.index:
                 continue
             known = {axis.name: reached.arguments[axis.name] for axis in value_axes}

@@ -182,6 +182,8 @@ def _alternatives(expr: Expr, values: Mapping[Variable, Any]) -> Any:
             return _either(*(_alternatives(side, values) for side in expr.operands[1:]))
         return _alternatives(expr.operands[1] if condition else expr.operands[2], values)
     open_variables = [variable for variable in _variables(expr) if isinstance(values.get(variable), OneOf)]
+    if not open_variables:
+        return evaluate(expr, values)
     listed = [sorted(values[variable].values, key=repr) for variable in open_variables]
     if math.prod(map(len, listed)) > _MOST_ALTERNATIVES:
         return evaluate(expr, {**values, **dict.fromkeys(open_variables, UNKNOWN)})
