@@ -37,40 +37,25 @@ def numbers(out, first, stride, BLOCK: tl.constexpr):
 
 
 @kp.jit
+def reciprocal(x):
+    return 1.0 / x
+
+
+@kp.jit
+def third(x):
+    return x / 3.0
+
+
+@kp.jit
+def rounded_quotient(x):
+    return tl.div_rn(x, 1.1)
+
+
+@kp.jit
 def compare(reference, worst, where, exact, first, stride, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = (at * stride + first).to(tl.float32, bitcast=True)
-    if FUNCTION == "exp":
-        y = tl.exp(x)
-    elif FUNCTION == "exp2":
-        y = tl.exp2(x)
-    elif FUNCTION == "log":
-        y = tl.log(x)
-    elif FUNCTION == "log2":
-        y = tl.log2(x)
-    elif FUNCTION == "log1p":
-        y = tl.math.log1p(x)
-    elif FUNCTION == "sin":
-        y = tl.sin(x)
-    elif FUNCTION == "cos":
-        y = tl.cos(x)
-    elif FUNCTION == "tanh":
-        y = tl.math.tanh(x)
-    elif FUNCTION == "erf":
-        y = tl.erf(x)
-    elif FUNCTION == "sqrt":
-        y = tl.sqrt(x)
-    elif FUNCTION == "sqrt_rn":
-        y = tl.sqrt_rn(x)
-    elif FUNCTION == "rsqrt":
-        y = tl.rsqrt(x)
-    elif FUNCTION == "1 / x":
-        y = 1.0 / x
-    elif FUNCTION == "x / 3":
-        y = x / 3.0
-    else:
-        tl.static_assert(FUNCTION == "div_rn(x, 1.1)")
-        y = tl.div_rn(x, 1.1)
+    y = FUNCTION(x)
     right = tl.load(reference + at)
     power = (right.to(tl.int64, bitcast=True) & 0x7FF0000000000000).to(tl.float64, bitcast=True)  # 2^e of 2^e * 1.m
     unit = tl.minimum(tl.maximum(power, 2.0**-126), 2.0**127) * 2.0**-23
@@ -85,23 +70,24 @@ def compare(reference, worst, where, exact, first, stride, FUNCTION: tl.constexp
 
 _DIVISOR = torch.tensor(1.1).double().item()  # of float32, as the kernel has it
 
-REFERENCES: dict[str, Callable[[Tensor], Tensor]] = {
-    "exp": torch.exp,
-    "exp2": torch.exp2,
-    "log": torch.log,
-    "log2": torch.log2,
-    "log1p": torch.log1p,
-    "sin": torch.sin,
-    "cos": torch.cos,
-    "tanh": torch.tanh,
-    "erf": torch.erf,
-    "sqrt": torch.sqrt,
-    "sqrt_rn": torch.sqrt,
-    "rsqrt": torch.rsqrt,
-    "1 / x": torch.reciprocal,
-    "x / 3": lambda x: x / 3.0,
-    "div_rn(x, 1.1)": lambda x: x / _DIVISOR,
+FUNCTIONS: dict[str, tuple[Any, Callable[[Tensor], Tensor]]] = {
+    "exp": (tl.exp, torch.exp),
+    "exp2": (tl.exp2, torch.exp2),
+    "log": (tl.log, torch.log),
+    "log2": (tl.log2, torch.log2),
+    "log1p": (tl.math.log1p, torch.log1p),
+    "sin": (tl.sin, torch.sin),
+    "cos": (tl.cos, torch.cos),
+    "tanh": (tl.math.tanh, torch.tanh),
+    "erf": (tl.erf, torch.erf),
+    "sqrt": (tl.sqrt, torch.sqrt),
+    "sqrt_rn": (tl.sqrt_rn, torch.sqrt),
+    "rsqrt": (tl.rsqrt, torch.rsqrt),
+    "1 / x": (reciprocal, torch.reciprocal),
+    "x / 3": (third, lambda x: x / 3.0),
+    "div_rn(x, 1.1)": (rounded_quotient, lambda x: x / _DIVISOR),
 }
+"""By name, the function of the language and its reference in torch."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +119,15 @@ def measure(function: str, targets: Sequence[Target], stride: int = 1) -> list[E
     blocks = min(CHUNK, (1 << 32) // stride) // BLOCK
     results = {"reference": "*fp64", "worst": "*fp64", "where": "*i32", "exact": "*i32"}
     fill = _filling(targets[0])
-    kernels = [compiled(compare, target, results, FUNCTION=function, BLOCK=BLOCK) for target in targets]
+    approximate, reference = FUNCTIONS[function]
+    kernels = [compiled(compare, target, results, FUNCTION=approximate, BLOCK=BLOCK) for target in targets]
     x, worst = torch.empty(blocks * BLOCK, dtype=torch.float64), torch.empty(blocks, dtype=torch.float64)
     where, exact = torch.empty(blocks, dtype=torch.int32), torch.empty(blocks, dtype=torch.int32)
     found = [Errors(0.0, math.nan, 0.0)] * len(targets)
     starts = range(-(1 << 31), (1 << 31) - (len(x) - 1) * stride, len(x) * stride)
     for start in starts:
         fill.launch((blocks, 1, 1), [x, start, stride])
-        right = REFERENCES[function](x)
+        right = reference(x)
         for index, kernel in enumerate(kernels):
             kernel.launch((blocks, 1, 1), [right, worst, where, exact, start, stride])
             known = found[index]
@@ -164,7 +151,7 @@ def table(functions: Sequence[str], stride: int) -> Iterator[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("functions", nargs="*", default=list(REFERENCES), help="default: all")
+    parser.add_argument("functions", nargs="*", default=list(FUNCTIONS), help="default: all")
     parser.add_argument("--stride", type=int, default=1, help="measure every n-th float32")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
