@@ -12,8 +12,8 @@ _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _BIAS, _NAN = 127, 255
 
 
-class MXFP4Tensor:
-    """Numbers of four bits: a sign, two bits of exponent, one of mantissa. `data` holds one in each uint8."""
+class _ByteTensor:
+    """Numbers that are stored one in each uint8 of `data`."""
 
     def __init__(
         self,
@@ -21,20 +21,29 @@ class MXFP4Tensor:
         size: Sequence[int] | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        """Rounds floats to nearest, ties to even; what is too large becomes 6. With `size` the numbers are yet to be made."""
+        """Stores numbers, as `_stored` says. With `size` they are yet to be made."""
         self.device = data.device if data is not None and device is None else device
         if data is not None:
-            assert torch.is_floating_point(data) or data.dtype in (torch.int32, torch.int64), f"numbers, not {data.dtype}"
-            self.data = self._rounded(data.to(self.device))
+            self.data = self._stored(data.to(self.device))
             self.size = tuple(data.shape)
         elif size is not None:
             self.size = tuple(size)
             self.data = torch.zeros(self.size, dtype=torch.uint8, device=self.device)
         else:
-            raise ValueError("MXFP4Tensor takes data or a size")
+            raise ValueError(f"{type(self).__name__} takes data or a size")
 
     @staticmethod
-    def _rounded(values: torch.Tensor) -> torch.Tensor:
+    def _stored(values: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class MXFP4Tensor(_ByteTensor):
+    """Numbers of four bits: a sign, two bits of exponent, one of mantissa. Floats are rounded to nearest, ties to even; what is
+    too large becomes 6."""
+
+    @staticmethod
+    def _stored(values: torch.Tensor) -> torch.Tensor:
+        assert torch.is_floating_point(values) or values.dtype in (torch.int32, torch.int64), f"numbers, not {values.dtype}"
         exact = values.to(torch.float32)
         table = torch.tensor(_VALUES, device=exact.device)
         ties = (table[:-1] + table[1:]) / 2
@@ -71,28 +80,16 @@ class MXFP4Tensor:
         return pairs.flatten(dim, dim + 1).narrow(dim, 0, original_shape[dim]).contiguous()
 
 
-class MXScaleTensor:
-    """Powers of two: the biased exponent of a float32 in each uint8, 255 for NaN."""
+class MXScaleTensor(_ByteTensor):
+    """Powers of two: the biased exponent of a float32 in each uint8, 255 for NaN. Of each number the power of two at or below it is
+    taken; what is not positive and finite becomes NaN."""
 
-    def __init__(
-        self,
-        data: torch.Tensor | None = None,
-        size: Sequence[int] | None = None,
-        device: torch.device | str | None = None,
-    ) -> None:
-        """Takes the power of two at or below each number; what is not positive and finite becomes NaN."""
-        self.device = data.device if data is not None and device is None else device
-        if data is not None:
-            exact = data.to(self.device, torch.float32)
-            exponent = torch.floor(torch.log2(exact)) + _BIAS
-            known = torch.isfinite(exact) & (exact > 0)
-            self.data = torch.where(known, exponent.clamp(0, _NAN - 1), torch.full_like(exponent, _NAN)).to(torch.uint8)
-            self.size = tuple(data.shape)
-        elif size is not None:
-            self.size = tuple(size)
-            self.data = torch.zeros(self.size, dtype=torch.uint8, device=self.device)
-        else:
-            raise ValueError("MXScaleTensor takes data or a size")
+    @staticmethod
+    def _stored(values: torch.Tensor) -> torch.Tensor:
+        exact = values.to(torch.float32)
+        exponent = torch.floor(torch.log2(exact)) + _BIAS
+        known = torch.isfinite(exact) & (exact > 0)
+        return torch.where(known, exponent.clamp(0, _NAN - 1), torch.full_like(exponent, _NAN)).to(torch.uint8)
 
     def random(self, low: float | None = None, high: float | None = None) -> MXScaleTensor:
         """Fills the tensor with random powers of two from `low` to `high` and returns it."""
