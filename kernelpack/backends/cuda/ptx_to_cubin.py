@@ -89,7 +89,9 @@ def assemble_objects(modules: Sequence[str], lowered: Lowered) -> Assembled:
     """Assembles a kernel and its functions that have objects of their own, and links them."""
     ptxas, arch, threads = find_ptxas(), lowered.target.arch, lowered.metadata.get("threads", 0)
     if ptxas is None:
-        return assemble_with_nvjitlink(arch, *modules)
+        linked = _without_ptxas(arch, *modules)
+        refuse_losses(linked, modules[0], lowered)
+        return linked
     # the kernel says how many threads a block has, a function does not know it
     limit = lowered.options.maxnreg or min(_MOST_REGISTERS, _REGISTER_FILE // threads if threads else _MOST_REGISTERS)
     kernel, *functions = modules
@@ -139,8 +141,12 @@ def assemble(ptx: str, arch: str) -> Assembled:
     ptxas = find_ptxas()
     if ptxas is not None:
         return assemble_with_ptxas(ptx, arch, ptxas)
+    return _without_ptxas(arch, ptx)
+
+
+def _without_ptxas(arch: str, *modules: str) -> Assembled:
     if nvjitlink_version() is not None:
-        return assemble_with_nvjitlink(arch, ptx)
+        return assemble_with_nvjitlink(arch, *modules)
     raise BuildError(
         "no assembler for PTX was found",
         cure="pip install nvidia-cuda-nvcc (ptxas), or pip install cuda-python nvidia-nvjitlink",

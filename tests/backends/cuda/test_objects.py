@@ -10,7 +10,7 @@ import kernelpack.language as tl
 from kernelpack.backends.base import Options
 from kernelpack.backends.cuda import ptx_to_cubin
 from kernelpack.backends.cuda.objects import split_ptx
-from kernelpack.errors import BuildError
+from kernelpack.errors import BuildError, OutOfResources
 from tests.backends.cuda.cases import Launch
 from tests.backends.cuda.running import emulate
 
@@ -86,6 +86,23 @@ def test_without_a_linker_the_cure_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     alone.symlink_to(found)
     monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: alone)
     with pytest.raises(BuildError, match=r'noinline="object".*nvlink'):
+        launch(once).compile("cuda:sm_90a")
+
+
+def test_without_ptxas_what_the_linker_reports_is_refused_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def serialised(arch: str, *modules: str) -> ptx_to_cubin.Assembled:
+        return ptx_to_cubin.Assembled(b"", "info (C7512) Potential Performance Loss", "nvJitLink")
+
+    monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: None)
+    monkeypatch.setattr(ptx_to_cubin, "assemble_with_nvjitlink", serialised)
+    with pytest.raises(OutOfResources, match="C7512"):
+        launch(once).compile("cuda:sm_90a")
+
+
+def test_without_any_assembler_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: None)
+    monkeypatch.setattr(ptx_to_cubin, "nvjitlink_version", lambda: None)
+    with pytest.raises(BuildError, match="no assembler for PTX was found"):
         launch(once).compile("cuda:sm_90a")
 
 
