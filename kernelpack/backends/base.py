@@ -6,7 +6,7 @@ import abc
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,9 @@ class Options:
     threads_per_warp: int | None = None
     launch_pdl: bool = False
     launch_cooperative_grid: bool = False
+
+
+OPTION_NAMES = tuple(field.name for field in fields(Options))
 
 
 @dataclass(frozen=True, order=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
-from kernelpack.backends.base import Fact, Options, backend_of, backends
+from kernelpack.backends.base import OPTION_NAMES, Fact, Options, backend_of
 from kernelpack.backends.compiler import GPUTarget
 from kernelpack.compiler import compile_ttir, optimise_ttir
 from kernelpack.errors import LaunchError
@@ -91,21 +89,15 @@ def compile(
         wanted = wanted.as_target()
     chosen = Target.parse(wanted) if isinstance(wanted, str) else wanted
     given = dict(options or {})
-    unknown = sorted(set(given) - _option_names())
+    unknown = sorted(set(given) - set(OPTION_NAMES))
     if unknown:
-        raise LaunchError(f"there is no option {', '.join(unknown)}", cure=f"options are {', '.join(sorted(_option_names()))}")
+        raise LaunchError(f"there is no option {', '.join(unknown)}", cure=f"options are {', '.join(sorted(OPTION_NAMES))}")
     settings = Options(**{name: value for name, value in given.items() if value is not None})
-    backend = backend_of(chosen)
     module, facts = src.make_ttir(settings.debug)
-    kernel = compile_ttir(module, backend.resolve_target(chosen), settings, facts)
+    kernel = compile_ttir(module, chosen, settings, facts)
     return KernelView(kernel, src)
-
-
-@functools.cache
-def _option_names() -> frozenset[str]:
-    return frozenset(field.name for field in fields(Options))
 
 
 def make_backend(target: GPUTarget) -> Any:
     """Returns the backend that compiles for a target."""
-    return backends()[target.as_target().backend]
+    return backend_of(target.as_target())

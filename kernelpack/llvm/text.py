@@ -67,6 +67,13 @@ def float_literal(value: float, element: str) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
+def string_constant(text: str) -> str:
+    """Returns a text that ends in a zero byte, with its type: `[3 x i8] c"hi\\00"`."""
+    data = text.encode() + b"\0"
+    spelled = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in data)
+    return f'[{len(data)} x i8] c"{spelled}"'
+
+
 def literal(value: bool | int | float, kind: str) -> Val:
     """Returns a constant of a scalar type, or a vector of it in every lane."""
     element = element_type(kind)
@@ -109,10 +116,6 @@ class Emitter:
     def sink(self) -> list[str]:
         """Where lines go at the moment."""
         return self._sink
-
-    def append(self, lines: Sequence[str]) -> None:
-        """Writes lines that were collected elsewhere."""
-        self._sink += lines
 
     def op(self, kind: str, text: str, hint: str = "v") -> Val:
         """Writes `%v = text` and returns %v as a value of type `kind`."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import fields
 from typing import Any
 
-from kernelpack.backends.base import Options
+from kernelpack.backends.base import OPTION_NAMES
 from kernelpack.opgen.host_calls import Calls
 from kernelpack.opgen.host_ir import (
     BOOL,
@@ -23,9 +22,6 @@ from kernelpack.opgen.host_ir import (
 )
 from kernelpack.opgen.host_values import Grid, Meta, Method, Object, Tuple, Value
 from kernelpack.opgen.kernels import autotuned_configs, is_kernel, jit_function, kernel_parameters
-
-OPTIONS = tuple(field.name for field in fields(Options))
-"""Keywords of a launch that are compile options, not kernel arguments."""
 
 
 class Launches(Calls):
@@ -84,7 +80,7 @@ class Launches(Calls):
                 if keyword.arg in given:
                     raise self.fail(keyword.value, f"{kernel.__name__} gets {keyword.arg!r} twice")
                 given[keyword.arg] = (value, keyword.value)
-            elif keyword.arg in OPTIONS:
+            elif keyword.arg in OPTION_NAMES:  # not arguments of the kernel
                 if not isinstance(value, Const):
                     raise self.fail(keyword.value, f"{keyword.arg} must be known when building", "set it in a kp.Config")
                 options[keyword.arg] = value.value

@@ -11,7 +11,7 @@ from kernelpack.pack.format import KernelPack
 # numbers of the ELF specification, and of the processor supplements that name relocations
 _PROGBITS, _SYMTAB, _RELA = 1, 2, 4
 _WRITE, _ALLOC, _EXEC = 1, 2, 4
-_SECTION_SYMBOL, _UNDEFINED = 3, 0
+_UNDEFINED = 0
 _RELOCATIONS = {
     62: {
         1: "R_X86_64_64", 2: "R_X86_64_PC32", 4: "R_X86_64_PLT32", 9: "R_X86_64_GOTPCREL", 10: "R_X86_64_32", 11: "R_X86_64_32S",
@@ -53,7 +53,7 @@ def object_source(pack: KernelPack) -> str:
         lines.append(f'  .section {section.name.split(".cst")[0]},"{flags}",@progbits')
         lines.append(f"  .balign {section.alignment}")
         lines.append(f"{_label(pack, index)}:")
-        entries = [(name, value) for name, kind, place, value in symbols if name == pack.entry and place == index]
+        entries = [(name, value) for name, place, value in symbols if name == pack.entry and place == index]
         for name, value in entries:
             lines += [f"  .globl {name}", f"  .hidden {name}", f"  .type {name}, @function"]
             lines.append(f"  .set {name}, {_label(pack, index)} + {value}")
@@ -68,7 +68,7 @@ def _label(pack: KernelPack, section: int) -> str:
 
 
 def _data(data: bytes) -> list[str]:
-    """Returns eight words a line, and what remains as bytes."""
+    """Returns six words a line, and what remains as bytes."""
     whole = len(data) // 8 * 8
     words = [f"{word:#x}" for (word,) in struct.iter_unpack("<Q", data[:whole])]
     lines = [f"  .quad {','.join(words[start : start + 6])}" for start in range(0, len(words), 6)]
@@ -76,7 +76,7 @@ def _data(data: bytes) -> list[str]:
 
 
 def _relocations(
-    pack: KernelPack, machine: int, relocation: _Section, index: int, symbols: list[tuple[str, int, int, int]]
+    pack: KernelPack, machine: int, relocation: _Section, index: int, symbols: list[tuple[str, int, int]]
 ) -> list[str]:
     lines = []
     for offset, info, addend in struct.iter_unpack("<QQq", relocation.data):
@@ -85,7 +85,7 @@ def _relocations(
             raise PackError(
                 f"{pack.file_name}: its object has a relocation of type {info & 0xFFFFFFFF}, which has no form as source"
             )
-        name, _, place, value = symbols[info >> 32]
+        name, place, value = symbols[info >> 32]
         target = name if place == _UNDEFINED else f"{_label(pack, place)} + {value}"
         lines.append(f"  .reloc {_label(pack, index)} + {offset}, {kind}, {target} + {addend}")
     return lines
@@ -112,11 +112,11 @@ def _sections(pack: KernelPack) -> tuple[int, list[_Section]]:
     ]
 
 
-def _symbols(sections: list[_Section]) -> list[tuple[str, int, int, int]]:
-    """Returns name, type, section and value of each symbol."""
+def _symbols(sections: list[_Section]) -> list[tuple[str, int, int]]:
+    """Returns name, section and value of each symbol."""
     table = next(section for section in sections if section.kind == _SYMTAB)
     names = sections[table.link].data
-    found = []
-    for name, info, _, place, value, _ in struct.iter_unpack("<IBBHQQ", table.data):
-        found.append((names[name : names.index(b"\0", name)].decode(), info & 15, place, value))
-    return found
+    return [
+        (names[name : names.index(b"\0", name)].decode(), place, value)
+        for name, _, _, place, value, _ in struct.iter_unpack("<IBBHQQ", table.data)
+    ]

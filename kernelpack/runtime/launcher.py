@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Protocol
 
 from kernelpack import knobs
-from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, Backend, Options, backends
+from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options, backends
 from kernelpack.compiler import CompiledKernel, compile_ttir, optimise_ttir
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
@@ -36,7 +35,6 @@ class Loaded(Protocol):
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None: ...
 
 
-_OPTION_NAMES = frozenset(field.name for field in fields(Options))
 _HINTS = frozenset(
     ("waves_per_eu", "matrix_instr_nonkdim", "kpack", "schedule_hint", "instruction_sched_variant", "grf_mode", "extern_libs")
 )
@@ -74,7 +72,7 @@ class Launcher:
             defaults=self._defaults,
             no_default=_NO_DEFAULT,
             constexprs=[param.is_constexpr for param in self.fn.params],
-            options=_OPTION_NAMES | _HINTS,
+            options=_HINTS.union(OPTION_NAMES),
             tests=_tests(),
             hooks=WATCHERS,  # while it is not empty, every launch goes through Python
         )
@@ -167,7 +165,7 @@ class Launcher:
                 arguments[place] = value
             elif place is not None:
                 raise self._mismatch(f"{name} was given twice")
-            elif name in _OPTION_NAMES:
+            elif name in OPTION_NAMES:
                 options.append((name, value))
             elif name not in _HINTS:
                 raise self._mismatch(f"there is no parameter or option {name}")
@@ -182,7 +180,7 @@ class Launcher:
         return LaunchError(
             f"{fn.__name__}: {problem}",
             location=fn.location,
-            cure=f"it takes {', '.join(fn.arg_names)}; options are {', '.join(sorted(_OPTION_NAMES))}",
+            cure=f"it takes {', '.join(fn.arg_names)}; options are {', '.join(sorted(OPTION_NAMES))}",
         )
 
     def _device(self, arguments: Sequence[Any]) -> tuple[Backend, Target]:

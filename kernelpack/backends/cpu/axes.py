@@ -89,7 +89,7 @@ class Axes:
                 return (len(shape_of(value.type)) - 1, 2)
             case "tt.gather":
                 return self.preference(op.operands[1])
-            case "tt.scan" | "tt.join" | "tt.split" | "tt.cat":
+            case "tt.scan" | "tt.join" | "tt.split":
                 return self._best(op.operands)
             case _:
                 return self._best(op.operands) if Trait.ELEMENTWISE in definition(op.name).traits else NONE

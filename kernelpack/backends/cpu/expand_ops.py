@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelpack.ir.core import Builder, Operation, Value
-from kernelpack.ir.types import BF16, bit_width, is_float, shape_of, with_element, with_shape
+from kernelpack.ir.types import BF16, bit_width, is_float, shape_of, with_element
 
 
 def expand_ops(module: Operation) -> Operation:
@@ -23,7 +23,7 @@ def _expand_cat(op: Operation) -> None:
     joined = builder.value("tt.join", op.operands)
     rank = len(shape_of(joined.type))
     first = builder.value("tt.trans", [joined], {"order": (rank - 1, *range(rank - 1))})
-    whole = builder.value("tt.reshape", [first], None, with_shape(op.result.type, shape_of(op.result.type)))
+    whole = builder.value("tt.reshape", [first], None, op.result.type)
     op.result.replace_all_uses_with(whole)
     op.erase()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelpack.ir.core import Operation
+from kernelpack.backends.cpu.elementwise import Lowering
+from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.types import Type, bit_width, element_of, is_float, is_pointer
-from kernelpack.llvm.text import Emitter, Val
+from kernelpack.ir.types import F64, Type, bit_width, element_of, is_float, is_pointer
+from kernelpack.llvm.text import Emitter, Val, string_constant
 
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 
@@ -54,6 +55,12 @@ def _conversion(kind: Type, signed: bool, hexadecimal: bool) -> str:
     return "%lld" if signed else "%llu"
 
 
+def as_printed(lowering: Lowering, value: Val, operand: Value) -> Val:
+    """Returns a value as `emit_print` takes it: floats as double."""
+    kind = element_of(operand.type)
+    return lowering.convert(value, kind, F64) if is_float(kind) else value
+
+
 def _promoted(em: Emitter, value: Val, kind: Type, signed: bool) -> Val:
     """Returns a value as C passes it to a variadic function. Floats come as double."""
     if is_pointer(kind) or value.type == "double":
@@ -62,10 +69,8 @@ def _promoted(em: Emitter, value: Val, kind: Type, signed: bool) -> Val:
 
 
 def _write(em: Emitter, file: int, text: str, arguments: Sequence[Val]) -> None:
-    data = text.encode() + b"\0"
     name = em.fresh("text").replace("%", "@.")
-    spelled = "".join(chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\' else f"\\{byte:02X}" for byte in data)
-    em.declarations.add(f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{spelled}"')
+    em.declarations.add(f"{name} = private unnamed_addr constant {string_constant(text)}")
     em.declarations.add("declare i32 @dprintf(i32, ptr, ...)")
     passed = ", ".join(map(str, [Val("i32", str(file)), Val("ptr", name), *arguments]))
     em.line(f"{em.fresh('written')} = call i32 (i32, ptr, ...) @dprintf({passed})")

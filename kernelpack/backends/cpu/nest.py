@@ -13,7 +13,7 @@ from kernelpack.backends.cpu.elements import constant, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.evaluate import Evaluator, Index, Place
 from kernelpack.backends.cpu.levels import Level
-from kernelpack.backends.cpu.messages import emit_assert, emit_print
+from kernelpack.backends.cpu.messages import as_printed, emit_assert, emit_print
 from kernelpack.backends.cpu.operand import write_operand
 from kernelpack.backends.cpu.regions import Regions, runs_on_vectors
 from kernelpack.backends.cpu.tile_program import (
@@ -35,8 +35,8 @@ from kernelpack.backends.cpu.tile_program import (
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, optional_operand
 from kernelpack.ir.dialects.tt import combine_name
-from kernelpack.ir.types import F64, I1, FloatType, bit_width, element_of, is_float
-from kernelpack.llvm.text import Emitter, Val, literal, vector_width
+from kernelpack.ir.types import I1, FloatType, bit_width, element_of
+from kernelpack.llvm.text import Emitter, Val, literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,10 +55,7 @@ def emit_nest(
     program_id: Sequence[Val],
 ) -> None:
     """Writes a nest at the emitter's place; scalar results of reductions go to the scalars of `regions`."""
-    lines: list[str] = []
-    with lowering.em.into(lines):
-        _NestEmitter(nest, program, lowering, level, regions, storage, program_id, lines).run()
-    lowering.em.append(lines)
+    _NestEmitter(nest, program, lowering, level, regions, storage, program_id).run()
 
 
 class _NestEmitter:
@@ -71,7 +68,6 @@ class _NestEmitter:
         regions: Regions,
         storage: dict[int, Val],
         program_id: Sequence[Val],
-        lines: list[str],
     ) -> None:
         self.nest = nest
         self.regions = regions
@@ -89,7 +85,7 @@ class _NestEmitter:
         self.tile = self._tile()
         written = [root for root in nest.roots if isinstance(root, Materialize)]
         fresh = frozenset((root.value, id(root.into)) for root in written)
-        self.ev = Evaluator(program, lowering, self.scalars, storage, lines, self.width, fresh)
+        self.ev = Evaluator(program, lowering, self.scalars, storage, self.em.sink, self.width, fresh)
         self.accumulators: dict[tuple[Reduce | Scan, Index, int, int], Val] = {}
 
     def _width(self) -> int:
@@ -468,19 +464,14 @@ class _NestEmitter:
         em = self.em
         with em.into(self.ev.frames[-1]):
             if root.op.name == "tt.assert":
-                kind = vectors[0].type
                 holds = em.call("i1", f"llvm.vector.reduce.and.v{self.width}i1", vectors) if self.width > 1 else vectors[0]
-                assert vector_width(kind) == self.width
                 emit_assert(em, root.op, holds)
                 return
-            values = [self.printed(value, operand) for value, operand in zip(vectors, root.op.operands, strict=True)]
+            values = [
+                as_printed(self.lowering, value, operand) for value, operand in zip(vectors, root.op.operands, strict=True)
+            ]
             place = [self.ev.position(one, "i32") for one in point]
             emit_print(em, root.op, values, place, self.nest.shape, self.program_id)
-
-    def printed(self, value: Val, operand: Value) -> Val:
-        """Returns floats as double."""
-        kind = element_of(operand.type)
-        return self.lowering.convert(value, kind, F64) if is_float(kind) else value
 
 
 def turn(em: Emitter, points: list[Index], vectors: list[Val], lane: int, axis: int) -> tuple[list[Index], list[Val]]:

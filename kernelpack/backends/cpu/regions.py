@@ -21,9 +21,9 @@ def scalar_statements(block: Block) -> list[Statement]:
     """Returns a block in which there are no tiles as statements, without its terminator."""
     made: list[Statement] = []
     for op in block.operations:
-        nothing = [None] * len(op.results)
         if Trait.TERMINATOR in definition(op.name).traits:
             continue
+        nothing: list[None] = [None] * len(op.results)
         branches = [scalar_statements(region.block) if region.blocks else [] for region in op.regions]
         match op.name:
             case "scf.if":
@@ -51,9 +51,12 @@ class Regions:
         width = vector_width(arguments[0].type)
         if runs_on_vectors(block):
             return self._on_vectors(block, arguments, width)
+        statements = scalar_statements(block)
         if width == 1:
-            return self._on_elements(block, arguments)
-        lanes = [self._on_elements(block, [self.em.extract(value, lane) for value in arguments]) for lane in range(width)]
+            return self._on_elements(block, statements, arguments)
+        lanes = [
+            self._on_elements(block, statements, [self.em.extract(value, lane) for value in arguments]) for lane in range(width)
+        ]
         return [self._gather(parts) for parts in zip(*lanes, strict=True)]
 
     def _on_vectors(self, block: Block, arguments: Sequence[Val], width: int) -> list[Val]:
@@ -69,9 +72,9 @@ class Regions:
             for value in block.terminator.operands
         ]
 
-    def _on_elements(self, block: Block, arguments: Sequence[Val]) -> list[Val]:
+    def _on_elements(self, block: Block, statements: list[Statement], arguments: Sequence[Val]) -> list[Val]:
         self.scalars.update(zip(block.arguments, arguments, strict=True))
-        self.run(scalar_statements(block))
+        self.run(statements)
         return [self.scalars[value] for value in block.terminator.operands]
 
     def _gather(self, parts: Sequence[Val]) -> Val:

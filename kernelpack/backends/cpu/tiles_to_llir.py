@@ -16,14 +16,14 @@ from kernelpack.backends.cpu.elements import constant, element_bytes, from_memor
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.evaluate import FIRST, Evaluator, Uniform
 from kernelpack.backends.cpu.levels import Level
-from kernelpack.backends.cpu.messages import emit_assert, emit_print
+from kernelpack.backends.cpu.messages import as_printed, emit_assert, emit_print
 from kernelpack.backends.cpu.nest import emit_nest
 from kernelpack.backends.cpu.regions import Regions
 from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram, While
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.dialect import pointee_of
-from kernelpack.ir.types import F64, is_float, shape_of
+from kernelpack.ir.types import shape_of
 from kernelpack.llvm.text import Emitter, Val, literal
 
 SCRATCH_LIMIT = 4 << 20
@@ -158,7 +158,7 @@ class _FunctionEmitter:
             case "tt.assert":
                 emit_assert(em, op, self.scalars[op.operands[0]])
             case "tt.print":
-                values = [self._printed(operand) for operand in op.operands]
+                values = [as_printed(self.lowering, self.scalars[operand], operand) for operand in op.operands]
                 emit_print(em, op, values, [], [], self.program_id)
             case "tt.unsplat":
                 zeros = tuple(FIRST for _ in shape_of(op.operands[0].type))
@@ -172,11 +172,6 @@ class _FunctionEmitter:
         slot = self.em.alloca(operands[1].type, "old", 8)
         emit_atomic(self.lowering, op, operands, lambda old: self.em.store(old, slot, 8))
         self.scalars[op.result] = self.em.load(operands[1].type, slot, 8)
-
-    def _printed(self, value: Value) -> Val:
-        """Returns a scalar as it is printed: floats as double."""
-        scalar = self.scalars[value]
-        return self.lowering.convert(scalar, value.type, F64) if is_float(value.type) else scalar
 
     def _evaluator(self) -> Evaluator:
         return Evaluator(self.program, self.lowering, self.scalars, self.storage, self.em.sink, 1)

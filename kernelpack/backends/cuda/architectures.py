@@ -28,6 +28,16 @@ class Architecture:
         return self.capability >= 90
 
     @property
+    def has_bf16_atomics(self) -> bool:
+        """Whether the hardware adds to a bfloat16 in memory (PTX ISA, atom: sm_90)."""
+        return self.capability >= 90
+
+    @property
+    def has_clusters(self) -> bool:
+        """Whether blocks run in clusters (PTX ISA, .reqnctapercluster: sm_90)."""
+        return self.capability >= 90
+
+    @property
     def has_fp8_conversions(self) -> bool:
         """Whether the hardware converts 8-bit floats (PTX ISA, cvt: sm_89, from version 8.1 on)."""
         return self.capability >= 89

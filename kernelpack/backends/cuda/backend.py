@@ -221,7 +221,7 @@ def _check(options: Options, architecture: Architecture) -> None:
     # a program of several blocks may as well be computed by one: what it means is the same (docs/decisions.md)
     if options.num_ctas not in (1, 2, 4, 8, 16):
         raise UnsupportedError(f"num_ctas={options.num_ctas} is not a power of two from 1 to 16", cure="use num_ctas=1")
-    if options.num_ctas > 1 and architecture.capability < 90:
+    if options.num_ctas > 1 and not architecture.has_clusters:
         raise UnsupportedError(
             f"num_ctas={options.num_ctas}: {architecture.name} has no clusters of blocks, which came with sm_90",
             cure="use num_ctas=1",

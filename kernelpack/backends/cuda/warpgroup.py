@@ -44,13 +44,14 @@ INSTRUCTIONS: dict[Type, WarpgroupInstruction] = {
     F8E4M3FN: WarpgroupInstruction("f32.e4m3.e4m3", 32, 8, F32),
     F8E5M2: WarpgroupInstruction("f32.e5m2.e5m2", 32, 8, F32),
 }
-_SMALL_FLOATS = {F8E4M3FN: "e4m3", F8E5M2: "e5m2"}
+SMALL_FLOATS = {F8E4M3FN: "e4m3", F8E5M2: "e5m2"}
+"""The 8-bit floats that the hardware has, as its instructions call them."""
 
 
 def instruction_of(a: Type, b: Type) -> WarpgroupInstruction | None:
     """Returns the instruction for operands of two element types; the 8-bit floats can be mixed."""
-    if a != b and a in _SMALL_FLOATS and b in _SMALL_FLOATS:
-        return dataclasses.replace(INSTRUCTIONS[a], types=f"f32.{_SMALL_FLOATS[a]}.{_SMALL_FLOATS[b]}")
+    if a != b and a in SMALL_FLOATS and b in SMALL_FLOATS:
+        return dataclasses.replace(INSTRUCTIONS[a], types=f"f32.{SMALL_FLOATS[a]}.{SMALL_FLOATS[b]}")
     return INSTRUCTIONS.get(a) if a == b else None
 
 

@@ -92,10 +92,10 @@ def _directed(name: str, mode: str, operands: Sequence[Array]) -> Array:
         moves = left > 0 if up else left < 0
         return np.nextafter(near, kind(np.inf if up else -np.inf)) if moves else near
 
-    return np.vectorize(apply, otypes=[kind])(*operands)  # type: ignore[no-any-return]
+    return _each(apply, kind)(*operands)
 
 
-def _each(function: Callable[..., Any], kind: type = np.float64) -> Callable[..., Any]:
+def _each(function: Callable[..., Any], kind: type = np.float64) -> Callable[..., Array]:
     return np.vectorize(function, otypes=[kind])
 
 
@@ -112,28 +112,15 @@ def _saturated(values: Array, bits: int, signed: bool) -> Array:
         limited = min(max(whole, low), high)
         return limited - (1 << bits) if not signed and limited >> bits - 1 else limited
 
-    return _each(convert, np.int64)(values)  # type: ignore[no-any-return]
+    return _each(convert, np.int64)(values)
 
 
-def _wrapped(bits: int) -> Callable[[Callable[..., int]], Callable[..., Any]]:
+def _wrapped(bits: int) -> Callable[[Callable[..., int]], Callable[..., Array]]:
     def wrap(value: int) -> int:
         low = int(value) & (1 << bits) - 1
         return low - (1 << bits) if low >> bits - 1 else low
 
     return lambda function: _each(lambda *values: wrap(function(*map(int, values))), np.int64)
-
-
-def _inverse(function: Callable[[float], float], slope: Callable[[float], float]) -> Callable[..., Any]:
-    """Returns the inverse of a monotonic function by bisection."""
-
-    def apply(target: float) -> float:
-        low, high = -40.0, 40.0
-        for _ in range(200):
-            middle = (low + high) / 2
-            low, high = (middle, high) if (function(middle) < target) == (slope(0.0) > 0) else (low, middle)
-        return (low + high) / 2
-
-    return np.vectorize(apply, otypes=[np.float64])
 
 
 def _scaled_erfc(x: float) -> float:
@@ -260,8 +247,8 @@ def _of_bits(function: Callable[[int, int], int]) -> Callable[..., Array]:
 
     def apply(values: Array) -> Array:
         width = 8 * np.asarray(values).dtype.itemsize
-        counted = np.vectorize(lambda value: function(int(value), width), otypes=[np.uint64])(_bits(values))
-        return counted.astype(f"uint{width}").view(f"int{width}")  # type: ignore[no-any-return]
+        counted = _each(lambda value: function(int(value), width), np.uint64)(_bits(values))
+        return counted.astype(f"uint{width}").view(f"int{width}")
 
     return apply
 
@@ -271,7 +258,7 @@ def _high(x: Array, y: Array, signed: bool) -> Array:
     width = 8 * np.asarray(x).dtype.itemsize
     views = (np.asarray(x), np.asarray(y)) if signed else (_bits(x), _bits(y))
     product = _wrapped(width)(lambda a, b: a * b >> width)(*(view.astype(object) for view in views))
-    return product.astype(np.asarray(x).dtype)  # type: ignore[no-any-return]
+    return product.astype(np.asarray(x).dtype)
 
 
 _ON_BITS: dict[str, Callable[..., Array]] = {

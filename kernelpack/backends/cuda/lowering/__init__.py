@@ -31,7 +31,7 @@ from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects.tt import argument_facts
 from kernelpack.ir.types import I1, PointerType, TensorDescType, Type
 from kernelpack.llvm.debug_info import DebugInfo
-from kernelpack.llvm.text import Val, llvm_type
+from kernelpack.llvm.text import Val, llvm_type, string_constant
 
 LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
     **dict.fromkeys(ELEMENTWISE, lower_elementwise),
@@ -85,7 +85,10 @@ def lower_module(module: Operation, architecture: Architecture, options: Options
             "",
             "@shared_memory = external addrspace(3) global [0 x i8], align 1024",
             "",
-            *(_constant(name, text) for text, name in messages.items()),
+            *(
+                f"{name} = private unnamed_addr addrspace(1) constant {string_constant(text)}"
+                for text, name in messages.items()
+            ),
             *sorted(declarations),
             "",
             *definitions,
@@ -95,12 +98,6 @@ def lower_module(module: Operation, architecture: Architecture, options: Options
             "",
         ]
     )
-
-
-def _constant(name: str, text: str) -> str:
-    data = text.encode() + b"\0"
-    quoted = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in data)
-    return f'{name} = private unnamed_addr addrspace(1) constant [{len(data)} x i8] c"{quoted}"'
 
 
 def _new_state(

@@ -32,7 +32,7 @@ def _atomic_rmw(state: Lowering, op: Operation) -> None:
     pointers, values = state[operand(op, "ptr")], state[operand(op, "val")]
     what: str = op.attributes["atomic_rmw_op"]
     scope, order = attribute(op, "scope"), attribute(op, "sem")
-    in_hardware = values[0].type in _TYPES[what] and (values[0].type != "bfloat" or state.architecture.capability >= 90)
+    in_hardware = values[0].type in _TYPES[what] and (values[0].type != "bfloat" or state.architecture.has_bf16_atomics)
 
     def one(register: int, predicate: Val | None) -> Val:
         pointer, value = pointers[register], values[register]

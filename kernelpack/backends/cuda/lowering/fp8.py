@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from kernelpack.backends.cuda.lowering.elementwise import convert_float, lower_elementwise, round_to_odd
 from kernelpack.backends.cuda.lowering.linear_code import i32
 from kernelpack.backends.cuda.lowering.state import Lowering, register_type
+from kernelpack.backends.cuda.warpgroup import SMALL_FLOATS
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.formats import bias, max_finite, nan_bits
 from kernelpack.ir.types import F8E5M2, FloatType, bit_width, element_of
 from kernelpack.llvm.text import Val, literal
 
-_PAIRS = {"f8E4M3FN": "e4m3x2", "f8E5M2": "e5m2x2"}
-"""How the instructions call a pair."""
 _F16_BIAS, _F32_BIAS, _F32_MANTISSA = 15, 127, 23
 
 
@@ -54,13 +53,13 @@ def widen(state: Lowering, registers: Sequence[Val], kind: FloatType) -> list[Va
     found: list[Val] = []
     for pair in _pairs(registers):
         word = state.pack(pair, "i16")
-        vector = emit.call("<2 x half>", f"llvm.nvvm.{_PAIRS[kind.name]}.to.f16x2.rn", [word])
+        vector = emit.call("<2 x half>", f"llvm.nvvm.{SMALL_FLOATS[kind]}x2.to.f16x2.rn", [word])
         found += [emit.extract(vector, index) for index in range(2)]
     return found[: len(registers)]
 
 
 def _in_hardware(state: Lowering, kind: FloatType) -> bool:
-    return state.architecture.has_fp8_conversions and kind.name in _PAIRS
+    return state.architecture.has_fp8_conversions and kind in SMALL_FLOATS
 
 
 def _widen_e4m3(state: Lowering, bits: Val, kind: FloatType) -> Val:
@@ -85,7 +84,7 @@ def narrow(state: Lowering, registers: Sequence[Val], kind: FloatType, rounding:
         return [_narrow_by_integers(state, value, kind, rounding) for value in registers]
     found: list[Val] = []
     for low, high in _pairs(registers):  # the first operand becomes the upper half
-        word = state.emit.call("i16", f"llvm.nvvm.ff.to.{_PAIRS[kind.name]}.rn", [high, low])
+        word = state.emit.call("i16", f"llvm.nvvm.ff.to.{SMALL_FLOATS[kind]}x2.rn", [high, low])
         found += state.unpack(word, "i8", 2)
     return found[: len(registers)]
 

@@ -101,8 +101,7 @@ def _warp_group_dot(state: Lowering, op: Operation) -> None:
             held.sort(key=lambda place: (place[1] // 8, place[0] % 16, place[1]))
             total = [registers[place] for place in held]
             for k in range(first, end, instruction.k):
-                started = k > first
-                total = _issue(state, instruction, width, left.at(m, k), right.at(n, k), total, transposed, started)
+                total = _issue(state, instruction, width, left.at(m, k), right.at(n, k), total, transposed)
             registers.update(zip(held, total, strict=True))
     state.asm("void", "wgmma.commit_group.sync.aligned;", "~{memory}", [], sync=True)
     result = [register for place in places if (register := registers[place]) is not None]
@@ -123,7 +122,6 @@ def _issue(
     b: Val,
     total: Sequence[Val | None],
     transposed: Sequence[bool],
-    started: bool,
 ) -> list[Val | None]:
     """Emits one wgmma (PTX ISA, wgmma.mma_async) whose results are tied to the sums that it adds to."""
     kind = llvm_type(instruction.accumulator)

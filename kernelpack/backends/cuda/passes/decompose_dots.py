@@ -3,11 +3,11 @@ as halves."""
 
 from __future__ import annotations
 
+from kernelpack.backends.cuda.warpgroup import SMALL_FLOATS
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I32, element_of, with_element
+from kernelpack.ir.types import BF16, F16, F32, I32, element_of, with_element
 
-SMALL_FLOATS = (F8E4M3FN, F8E5M2)
 _TF32_BITS = -8192
 """Sign, exponent and the ten upper bits of the fraction: 0xFFFFE000."""
 _PARTS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 3}
