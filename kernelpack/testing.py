@@ -42,8 +42,7 @@ def do_bench(
     """
     import torch
 
-    if return_mode not in _RETURN_MODES:
-        raise LaunchError(f"return_mode is {return_mode!r}", cure=f"use one of {', '.join(_RETURN_MODES)}")
+    _check_mode(return_mode)
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
     once = _device_times if chosen == "cuda" else _host_times
     tensors = list(grad_to_none or ())
@@ -56,9 +55,7 @@ def do_bench(
     estimate = max(statistics.median(once(fn, prepare, 5)), 1e-4)
     once(fn, prepare, max(1, int(warmup / estimate)))
     times = once(fn, prepare, max(1, int(rep / estimate)))
-    if quantiles is not None:
-        return [_quantile(times, fraction) for fraction in quantiles]
-    return _RETURN_MODES[return_mode](times)
+    return _summary(times, quantiles, return_mode)
 
 
 def do_bench_cudagraph(
@@ -74,8 +71,7 @@ def do_bench_cudagraph(
     """
     import torch
 
-    if return_mode not in _RETURN_MODES:
-        raise LaunchError(f"return_mode is {return_mode!r}", cure=f"use one of {', '.join(_RETURN_MODES)}")
+    _check_mode(return_mode)
     tensors = list(grad_to_none or ())
 
     def prepare() -> None:
@@ -94,9 +90,18 @@ def do_bench_cudagraph(
                 prepare()
                 fn()
         times = [time / count for time in _device_times(graph.replay, lambda: None, 10)]
-    return (
-        [_quantile(times, fraction) for fraction in quantiles] if quantiles is not None else _RETURN_MODES[return_mode](times)
-    )
+    return _summary(times, quantiles, return_mode)
+
+
+def _check_mode(return_mode: str) -> None:
+    if return_mode not in _RETURN_MODES:
+        raise LaunchError(f"return_mode is {return_mode!r}", cure=f"use one of {', '.join(_RETURN_MODES)}")
+
+
+def _summary(times: list[float], quantiles: Sequence[float] | None, return_mode: str) -> Any:
+    if quantiles is not None:
+        return [_quantile(times, fraction) for fraction in quantiles]
+    return _RETURN_MODES[return_mode](times)
 
 
 def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = "") -> None:

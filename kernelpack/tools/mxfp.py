@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 
 import torch
@@ -12,7 +13,7 @@ _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _BIAS, _NAN = 127, 255
 
 
-class _ByteTensor:
+class _ByteTensor(abc.ABC):
     """Numbers that are stored one in each uint8 of `data`."""
 
     def __init__(
@@ -33,8 +34,9 @@ class _ByteTensor:
             raise ValueError(f"{type(self).__name__} takes data or a size")
 
     @staticmethod
+    @abc.abstractmethod
     def _stored(values: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+        """Returns the bytes of numbers."""
 
 
 class MXFP4Tensor(_ByteTensor):
