@@ -84,16 +84,13 @@ class Expressions(LocalFunctions):
 
     def visit_Name(self, node: ast.Name) -> Any:
         name = node.id
-        if name in self.scope:
-            value = self.scope[name]
-            if isinstance(value, Undefined):
-                raise CompilationError(f"{name} has no value here: {value.reason}", cure=value.cure)
-            self.read.add((name, id(value)))
-            return value
-        found, value = self.captured(name)
+        own = name in self.scope
+        found, value = (True, self.scope[name]) if own else self.captured(name)
         if found:
             if isinstance(value, Undefined):
                 raise CompilationError(f"{name} has no value here: {value.reason}", cure=value.cure)
+            if own:
+                self.read.add((name, id(value)))
             return value
         if name in self.outer:
             value = unwrap(self.outer[name])
@@ -107,13 +104,6 @@ class Expressions(LocalFunctions):
         raise CompilationError(
             f"{name} is not defined", cure=suggestions.for_name(name, [*self.scope, *self.outer, *PYTHON_FUNCTIONS])
         )
-
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
-        self.assign(node.target, self.visit(node.value))
-        return self.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
-
-    def assign(self, target: ast.expr, value: Any, *, is_constexpr: bool = False) -> None:
-        raise NotImplementedError
 
     def visit_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
         return self.elements(node.elts)

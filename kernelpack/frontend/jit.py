@@ -44,11 +44,8 @@ class Launchable:
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
         """Compiles for a call's arguments without launching. A torch dtype stands for a tensor of it."""
-        dtype = importlib.import_module("torch").dtype
-        stand_in = importlib.import_module("kernelpack.runtime.stand_ins").MockTensor
-        args = tuple(stand_in(value) if isinstance(value, dtype) else value for value in args)
-        kwargs = {name: stand_in(value) if isinstance(value, dtype) else value for name, value in kwargs.items()}
-        return self.run(*args, grid=grid, warmup=True, **kwargs)
+        wrap = importlib.import_module("kernelpack.runtime.stand_ins").MockTensor.wrap_dtype
+        return self.run(*map(wrap, args), grid=grid, warmup=True, **{name: wrap(value) for name, value in kwargs.items()})
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """Returns a launcher: `kernel[grid](*args, **kwargs)`."""
@@ -85,13 +82,11 @@ class JITFunction(Launchable):
         self.repr = repr or (lambda specialization: self.__name__)
         self.launch_metadata = launch_metadata
         self.pre_run_hooks: list[Callable[..., Any]] = []
-        self.do_not_specialize, self.do_not_specialize_on_alignment = (
-            list(do_not_specialize),
-            list(do_not_specialize_on_alignment),
-        )
+        self.do_not_specialize = list(do_not_specialize)
+        self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment)
         self.signature = inspect.signature(self.fn)
         self.arg_names = list(self.signature.parameters)
-        excluded = [self._names(names) for names in (do_not_specialize, do_not_specialize_on_alignment)]
+        excluded = [self._names(names) for names in (self.do_not_specialize, self.do_not_specialize_on_alignment)]
         self.params = [
             _param(number, parameter, parameter.name in excluded[0], parameter.name in excluded[1])
             for number, parameter in enumerate(self.signature.parameters.values())
@@ -141,7 +136,7 @@ class JITFunction(Launchable):
 
     def rewrite(self) -> JITFunction:
         """Reads the source, and returns what is launched: nothing is rewritten."""
-        self.source  # noqa: B018  # read once, kept
+        self.parse()
         return self
 
     @property

@@ -30,8 +30,8 @@ FORMATS: dict[str, tuple[dtype, ...]] = {
     "e2m1": (uint8, int8),
     "e4m3": (float8e4nv, uint8, int8),
     "e5m2": (float8e5, uint8, int8),
-    "fp16": (float16, uint8),
-    "bf16": (bfloat16, uint8),
+    "fp16": (float16,),
+    "bf16": (bfloat16,),
 }
 """The types in which a format comes; 8-bit ones also as their bits, two e2m1 in a byte, the first in its lower half."""
 _NAN_SCALE = 255
@@ -71,11 +71,7 @@ def _elements(b: Builder, value: Any, word: str, wide: dtype, k_axis: int, k_pac
     if word == "e2m1":
         return _small_elements(b, value, wide, k_axis if k_pack else -3 - k_axis)
     exact = FORMATS[word][0]
-    if value.dtype != exact and exact.primitive_bitwidth == 8:
-        value = semantic.bitcast(b, value, exact)
-    if value.dtype != exact:
-        raise CompilationError(f"an operand of tl.dot_scaled in format {word} is a tile of {exact}, got {describe(value)}")
-    return semantic.cast(b, value, wide)
+    return semantic.cast(b, value if value.dtype == exact else semantic.bitcast(b, value, exact), wide)
 
 
 def _small_elements(b: Builder, value: tensor, wide: dtype, packed: int) -> tensor:

@@ -63,6 +63,10 @@ class Statements(Calls):
             return semantic.to_tensor(self.builder, value)
         return with_parts(value, map(self.materialise, value)) if isinstance(value, tuple) else value
 
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
+        self.assign(node.target, self.visit(node.value))
+        return self.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
+
     def assign(self, target: ast.expr, value: Any, *, is_constexpr: bool = False) -> None:
         """Gives variables their values: those annotated as tl.constexpr keep compile-time values, in others numbers become
         run-time values."""

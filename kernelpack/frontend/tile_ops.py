@@ -61,7 +61,7 @@ def item(b: Builder, value: Any) -> tensor:
             f"only a tile of one element has an item, not one of shape {list(src.shape)}",
             cure="reduce the tile to a scalar with tl.sum or tl.max",
         )
-    return tensor(b.value("tt.unsplat", [src.handle]), src.dtype) if src.shape else src
+    return semantic.unsplat(b, src)
 
 
 def map_elementwise(

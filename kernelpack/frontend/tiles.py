@@ -116,7 +116,7 @@ def reshape(b: Builder, value: tensor, shape: Sequence[Any], reorder: bool = Fal
     if not value.shape:
         return semantic.splat(b, value, extents)
     if not extents:
-        return tensor(b.value("tt.unsplat", [value.handle]), value.dtype)
+        return semantic.unsplat(b, value)
     kind = block_type(value.dtype, extents)
     attributes = {"allow_reorder": True} if reorder else {}
     return tensor(b.value("tt.reshape", [value.handle], attributes, kind.to_ir()), kind)

@@ -34,9 +34,7 @@ def inline_asm_elementwise(
         raise CompilationError(f"pack is how many elements are processed at a time, at least 1, got {describe(pack)}")
     b = _generator.builder
     values = [semantic.to_tensor(b, value) for value in args]
-    if values:
-        shaped = semantic.broadcast(b, *values)
-        values = list(shaped) if isinstance(shaped, (tuple, list)) else [shaped]
+    values = list(semantic.broadcast(b, *values)) if values else []
     shape = values[0].shape if values else ()
     results = [block_type(kind, shape) if shape else kind for kind in kinds]
     attributes = {"asm_string": asm, "constraints": constraints, "pure": bool(is_pure), "packed_element": pack}

@@ -88,7 +88,7 @@ class Autotuner(Launchable):
         if len(self.configs) > 1:
             key = self._key(named)
             if key not in self.cache:
-                self.cache[key] = self._search(named, args, kwargs, grid)
+                self.cache[key] = self._search(key, named, args, kwargs, grid)
             config = self.cache[key]
         self.best_config = config
         if config.pre_hook is not None:
@@ -130,12 +130,13 @@ class Autotuner(Launchable):
                 configs = sorted(configs, key=expected.__getitem__)[:count]
         return configs
 
-    def _search(self, named: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any) -> Config:
+    def _search(
+        self, key: tuple[Any, ...], named: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any
+    ) -> Config:
         """Returns the fastest config, or the only one that is left. Raises the first one's error if none runs."""
         pruned = self._pruned(named, kwargs)
         if len(pruned) == 1:
             return pruned[0]
-        key = self._key(named)
         place = self._place(key, pruned)
         known = None if place is None else self._remembered(place, pruned)
         if known is not None:

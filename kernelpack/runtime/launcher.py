@@ -21,7 +21,7 @@ from kernelpack.language.values import constexpr
 from kernelpack.runtime import watching
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_cache import KernelCache
-from kernelpack.runtime.specialization import Specialization, Specializer, Trait
+from kernelpack.runtime.specialization import Specialization, Specializer
 from kernelpack.target import Target
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
@@ -90,8 +90,8 @@ class Launcher:
         of the arguments that are its run-time parameters."""
         arguments = [value.value if type(value) is constexpr else value for value in values]
         chosen = tuple(sorted((name, value) for name, value in options.items() if name not in _HINTS))
-        loaded, traits, _ = self._find(arguments, chosen)
-        return loaded, getattr(loaded, "native", None), [place for place, (kind, *_) in enumerate(traits) if kind is not None]
+        loaded, _ = self._find(arguments, chosen)
+        return loaded, getattr(loaded, "native", None), list(loaded.places) if loaded is not None else []
 
     def forget(self) -> None:
         """Drops what was compiled: a helper or a constant was replaced, and means something else."""
@@ -111,7 +111,7 @@ class Launcher:
             if look_up(name) is not value:
                 self.forget()
                 break
-        loaded, _, values = self._find(arguments, options, warmup)
+        loaded, values = self._find(arguments, options, warmup)
         if not warmup and loaded is not None:
             extents = self._grid(grid, arguments, options)
             if 0 not in extents and WATCHERS:
@@ -133,8 +133,8 @@ class Launcher:
 
     def _find(
         self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...], warmup: bool = False
-    ) -> tuple[Loaded | None, tuple[Trait, ...], list[Any]]:
-        """Returns the kernel for a call, what it was chosen by, and the run-time arguments. There is no kernel where
+    ) -> tuple[Loaded | None, list[Any]]:
+        """Returns the kernel for a call, and the run-time arguments. There is no kernel where
         knobs.runtime.jit_cache_hook says that it need not be compiled."""
         backend, target = self._device(arguments)
         specializer = self._specializers.get(backend.name)
@@ -151,7 +151,7 @@ class Launcher:
             ) from None
         if loaded is None:
             loaded = self._load(key, specializer.specialization(traits), backend, warmup)
-        return loaded, traits, values
+        return loaded, values
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], tuple[tuple[str, Any], ...]]:
         """Returns a value for each parameter, and the options that the call gives."""
@@ -200,9 +200,7 @@ class Launcher:
                 stated["debug"] = stated.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.get() == "1"
                 options = Options(**{name: value for name, value in stated.items() if value is not None})
                 hooks = knobs.runtime
-                if watching.told(
-                    hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup, already_compiled=False
-                ):
+                if watching.told(hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup):
                     return None
                 self._bindings = bindings_of(self.fn)
                 if self.native is not None:
@@ -217,9 +215,7 @@ class Launcher:
                         cache.save(kernel)
                 self.loaded[key] = watching.load(kernel, backend)
                 self.loaded[key].places = [place for place, (kind, *_) in enumerate(key[0]) if kind is not None]
-                watching.told(
-                    hooks.jit_post_compile_hook, self.fn, key, special, target, options, warmup=warmup, already_compiled=False
-                )
+                watching.told(hooks.jit_post_compile_hook, self.fn, key, special, target, options, warmup=warmup)
             return self.loaded[key]
 
     def _grid(self, grid: Any, arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> tuple[int, int, int]:

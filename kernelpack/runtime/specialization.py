@@ -63,25 +63,13 @@ class Specializer:
         for (param, annotated), value in zip(self._params, arguments, strict=True):
             if param.is_constexpr or value is None:
                 traits.append((None, type(value), _frozen(value)))
-                continue
-            if isinstance(value, _NOT_PLAIN):
-                traits.append(self._trait(param, value, values))
-                continue
-            kind = annotated or _type_of(self.fn, param, value)
-            constants, properties = self._known[param.num, kind]
-            if properties or constants:
-                number = value.data_ptr() if kind[0] == "*" else int(value)
-                if constants and any(prop.holds(number) for prop in constants):
-                    traits.append((None, int, number))
-                    continue
-                traits.append((kind, *[prop.holds(number) for prop in properties]))
             else:
-                traits.append((kind,))
-            values.append(value)
+                traits.append(self._trait(param, value, values, annotated))
         return tuple(traits), values
 
-    def _trait(self, param: KernelParam, value: Any, values: list[Any]) -> Trait:
-        """Returns what code depends on of any argument, or entry of one, and appends its run-time values."""
+    def _trait(self, param: KernelParam, value: Any, values: list[Any], annotated: str | None = None) -> Trait:
+        """Returns what code depends on of any argument, or entry of one, and appends its run-time values. `annotated` is the type
+        that its annotation states."""
         if isinstance(value, TensorDescriptor):
             values += value.parts().values()
             return self._descriptor(param, value)
@@ -92,7 +80,7 @@ class Specializer:
         if value is None or isinstance(value, _NOT_PLAIN):
             known = _frozen(value)
             return None, type(known), known
-        kind = _type_of(self.fn, param, value)
+        kind = annotated or _type_of(self.fn, param, value)
         constants, properties = self._known[param.num, kind]
         number = value.data_ptr() if kind[0] == "*" else int(value) if constants or properties else 0
         if any(prop.holds(number) for prop in constants):
@@ -194,7 +182,7 @@ def _frozen(value: Any) -> Any:
     value = unwrap(value)
     if isinstance(value, list):
         value = tuple(value)
-    return plain(tuple(map(_frozen, value))) if type(value) is tuple else plain(value)
+    return tuple(map(_frozen, value)) if type(value) is tuple else plain(value)
 
 
 _TENSOR_TYPES: dict[Any, str] = {}

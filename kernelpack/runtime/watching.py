@@ -51,7 +51,6 @@ def told(
     options: Options,
     *,
     warmup: bool,
-    already_compiled: bool,
 ) -> bool:
     """Calls a hook of compiling, if there is one, with the kernel and everything that it is compiled for. Returns whether it
     answers that there is nothing to do."""
@@ -75,7 +74,7 @@ def told(
         fn=info,
         compile=described,
         is_manual_warmup=warmup,
-        already_compiled=already_compiled,
+        already_compiled=False,
     )
     return bool(answer)
 
@@ -103,10 +102,10 @@ def read_specialization(fn: JITFunction, data: str, active: GPUTarget) -> Any:
 def load(kernel: CompiledKernel, backend: Backend) -> Any:
     """Loads a kernel between the hooks, which get (module, function, name, metadata, hash)."""
     view = KernelView(kernel)
-    told = (None, None, kernel.entry, view.asm, view.hash)
-    knobs.runtime.kernel_load_start_hook(*told)
+    described = (None, None, kernel.entry, view.asm, view.hash)
+    knobs.runtime.kernel_load_start_hook(*described)
     loaded = backend.load(kernel)
-    knobs.runtime.kernel_load_end_hook(loaded, *told[1:])
+    knobs.runtime.kernel_load_end_hook(loaded, *described[1:])
     return loaded
 
 

@@ -232,3 +232,9 @@ def test_constexpr_functions_work_in_python_too() -> None:
     assert kp.cdiv(7, 2) == 4
     assert kp.cdiv(tl.constexpr(8), 2) == 4
     assert [kp.next_power_of_2(n) for n in (0, 1, 2, 3, 64, 65)] == [1, 1, 2, 4, 64, 128]
+
+
+def test_what_is_not_specialized_may_be_named_by_any_iterable() -> None:
+    fn = kp.jit(do_not_specialize=(name for name in ["n"]), do_not_specialize_on_alignment=iter([0]))(decorated.fn)
+    assert [param.name for param in fn.params if param.do_not_specialize] == ["n"]
+    assert [param.name for param in fn.params if param.do_not_specialize_on_alignment] == [fn.arg_names[0]]

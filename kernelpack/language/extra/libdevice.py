@@ -22,8 +22,8 @@ __all__ = list(FUNCTIONS)
 def _function(name: str, variants: list[Variant]) -> Callable[..., tensor]:
     count = len(variants[0].arguments)
 
-    def apply(generator: Generator, *args: Any) -> tensor:
-        b = generator.builder
+    def function(*args: Any, _generator: Generator) -> tensor:
+        b = _generator.builder
         values = [semantic.to_tensor(b, value) for value in args]
         variant = _variant(variants, values)
         if variant is None and count > 1:
@@ -43,9 +43,6 @@ def _function(name: str, variants: list[Variant]) -> Callable[..., tensor]:
         attributes = {"libname": "libdevice", "symbol": variant.symbol}
         made = tensor(b.value("tt.extern_elementwise", [v.handle for v in values], attributes, kind.to_ir()), kind)
         return semantic.cast(b, made, int1) if name in BOOLEAN else made
-
-    def function(*args: Any, _generator: Generator) -> tensor:
-        return apply(_generator, *args)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(f"arg{number}", kind) for number in range(count)]
