@@ -12,6 +12,7 @@ from kernelpack.backends.base import CSRC, Parameter
 from kernelpack.opgen.assumptions import ttir_type
 from kernelpack.opgen.build import library_plan, plan_library
 from kernelpack.opgen.dispatch_tables import DispatchTables
+from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.print_cpp import cpp_dtype
 from kernelpack.pack.format import KernelPack
 from kernelpack.pack.ninja import TORCH_TARGET_VERSION, torch_dir
@@ -65,9 +66,11 @@ def tables_of(folder: Path, variants: int) -> str:
     library = library_plan(plan, packs)
     tables = DispatchTables(library, library.ops[0])
     (launch,) = library.ops[0].launches
-    places = iter([(dtype, value) for dtype in library.ops[0].space.dtypes["x"] for value in values])
+    places = iter(
+        [(dtype, value) for dtype in library.ops[0].space.dtypes["x"] if isinstance(dtype, DType) for value in values]
+    )
     built = [
-        f"    {{{cpp_dtype(dtype)}, {value}, {str(bool(row.variant.assumed)).lower()}}},"  # type: ignore[arg-type]
+        f"    {{{cpp_dtype(dtype)}, {value}, {str(bool(row.variant.assumed)).lower()}}},"
         for point, (dtype, value) in zip(launch.points[plan.targets[0][0]], places, strict=True)
         for row in sorted(point, key=lambda row: -len(row.variant.assumed))
     ]

@@ -176,7 +176,10 @@ def jit_calls(compiler: str, device: str) -> dict[int, Callable[[], Any]]:
 
 def cpu_races(libraries: Libraries) -> list[Race]:
     peer = "by hand, stable ABI"
-    limit = lambda theirs: 1.05 * theirs  # noqa: E731
+
+    def limit(theirs: float) -> float:
+        return 1.05 * theirs
+
     return [
         Race("CPU op on one element, C++", peer, typed(libraries, _NAMESPACE), typed(libraries, "launch_peer"), limit),
         Race("CPU op on one element, Python", peer, of_op(libraries, _NAMESPACE), of_op(libraries, "launch_peer"), limit),

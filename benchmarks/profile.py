@@ -7,6 +7,7 @@ counts is the time between the end of a kernel and the start of the next one on 
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from benchmarks.measure import OURS
 from benchmarks.report import Row, Table, arguments, write_json
 from benchmarks.same_source import PEER as TRITON
 from benchmarks.same_source import load_kernels
+from kernelpack import next_power_of_2
 
 Tensor = torch.Tensor
 CUDNN = "cudnn"
@@ -62,9 +64,7 @@ def triton_ops(kernels: ModuleType) -> Ops:
     def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         rows, columns = x.numel() // x.shape[-1], x.shape[-1]
         out, mean, scale = torch.empty_like(x), *(x.new_empty(rows, dtype=torch.float32) for _ in range(2))
-        kernels.layer_norm[(rows,)](
-            x, weight, bias, out, mean, scale, columns, columns, 1e-5, BLOCK=1 << (columns - 1).bit_length()
-        )
+        kernels.layer_norm[(rows,)](x, weight, bias, out, mean, scale, columns, columns, 1e-5, BLOCK=next_power_of_2(columns))
         return out
 
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -146,10 +146,9 @@ def busy(kernels: Sequence[Kernel], part: str) -> float:
     return sum(kernel.end - kernel.begin for kernel in kernels if kernel.part == part) / STEPS
 
 
-def picture(timelines: dict[str, Sequence[Kernel]]) -> str:
-    """Returns an SVG of one layer of each time line, all to one scale and beginning with a layer norm."""
+def picture(layers: dict[str, list[Kernel]]) -> str:
+    """Returns an SVG of a layer of each contender, all to one scale."""
     width, row, left = 1200, 46, 110
-    layers = {name: one_layer(kernels) for name, kernels in timelines.items()}
     span = max(layer[-1].end - layer[0].begin for layer in layers.values())
     height = row * len(layers) + 64
     lines = [
@@ -199,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for name, ops in contenders.items():
             error = (encoder(ops, x).float() - expected).abs().max().item()
             assert error <= 0.05 * expected.abs().max().item(), f"{name} differs from cudnn by {error:.3g}"
-            timelines[name] = record(lambda ops=ops: encoder(ops, x))  # type: ignore[misc]
+            timelines[name] = record(functools.partial(encoder, ops, x))
     parts = ("attention", "layer norm", "gelu")
     table = Table([f"median gap at {part}" for part in parts])
     for part in parts:
@@ -214,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for peer in (CUDNN, TRITON):
         table.add(Row("the layer drawn", "s", spans[OURS], peer, spans[peer]))
     if asked.picture is not None:
-        asked.picture.write_text(picture(timelines))
+        asked.picture.write_text(picture(layers))
     if asked.json is not None:
         write_json(asked.json, "cuda", table.rows)
 

@@ -182,7 +182,6 @@ class Call {
   }
 
   // -- launches
-  int device_index() const { return device_.index; }
   // Returns which config of a point is fastest for the sizes that its choice depends on.
   int config(const LaunchSite& site, const Tuning& tuning, int point, std::initializer_list<int64_t> sizes) const;
   // Returns the variant for a point of the launch's space and the assumptions that hold. Throws Error.

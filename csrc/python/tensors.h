@@ -15,8 +15,7 @@ struct TensorView {
   uint32_t dtype = 0;  // code, bits and lanes
 };
 
-constexpr int32_t kOnCpu = 1;   // kDLCPU
-constexpr int32_t kOnCuda = 2;  // kDLCUDA
+constexpr int32_t kOnCpu = 1;  // kDLCPU
 
 class TensorExchange;
 

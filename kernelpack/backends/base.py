@@ -205,6 +205,10 @@ class Backend(abc.ABC):
         """Returns what this backend's code may assume of arguments, in order. It alone decides how many versions of an argument
         there are: nothing else asks whether a number is 1 or divisible by 16."""
 
+    def tests(self) -> Mapping[str, Test]:
+        """Returns how each property is decided, by its name."""
+        return {prop.name: prop.test for prop in self.properties()}
+
     @abc.abstractmethod
     def targets(self) -> Sequence[Target]:
         """Returns every target that `resolve_target` takes, but names such as `native`."""

@@ -7,9 +7,10 @@ import shutil
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from kernelpack.opgen.compile import Progress
+if TYPE_CHECKING:
+    from kernelpack.opgen.compile import Progress
 
 
 def is_terminal(stream: TextIO) -> bool:

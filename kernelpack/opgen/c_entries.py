@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Callable
 
@@ -86,7 +87,7 @@ def _entry(namespace: str, pack: KernelPack, backend: Backend, row: str) -> str:
 def _guards(pack: KernelPack, backend: Backend, argument: Callable[[Parameter], str]) -> list[str]:
     """Returns the C conditions of what the kernel's code assumes; `argument` writes a parameter."""
     parameters = {parameter.name: parameter for parameter in pack.parameters}
-    tests = {prop.name: prop.test for prop in backend.properties() if not prop.test.of_reach}  # only a tensor knows its reach
+    tests = {name: test for name, test in backend.tests().items() if not test.of_reach}  # only a tensor knows its reach
     return [
         tests[fact.property].condition(argument(parameters[fact.parameter]), fact.value)
         for fact in pack.facts
@@ -101,12 +102,17 @@ def _guarded(parameter: Parameter) -> str:
 
 def _signature(name: str, pack: KernelPack, elements: bool = False) -> str:
     """Returns a function's head; with `elements`, it says what pointers point to."""
+    return f"int {name}(\n    {_parameter_list(pack.parameters, elements)})"
+
+
+@functools.cache  # kernels differ in their constexprs far more often than in their parameters
+def _parameter_list(parameters: tuple[Parameter, ...], elements: bool) -> str:
     own = []
-    for parameter in pack.parameters:
+    for parameter in parameters:
         element = f" /*{parameter.type[8:-1]}*/" if elements and c_type(parameter) == "void*" else ""
         own.append(f"{c_type(parameter)} {c_name(parameter)}{element}")
     rows = textwrap.wrap(", ".join(text.replace(" ", "~") for text in own), 120)  # breaks between parameters alone
-    return f"int {name}(\n    " + ",\n    ".join([_WHERE, *(row.replace("~", " ").rstrip(",") for row in rows)]) + ")"
+    return ",\n    ".join([_WHERE, *(row.replace("~", " ").rstrip(",") for row in rows)])
 
 
 def c_type(parameter: Parameter) -> str:

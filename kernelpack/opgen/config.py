@@ -214,22 +214,6 @@ def _dtype_entry(
     return dtype
 
 
-def resolve(space: Space) -> list[dict[str, DType | None]]:
-    """Returns every combination of dtypes of the tensor arguments; None for an absent one."""
-    points: list[dict[str, DType | None]] = [{}]
-    fixed_first = sorted(space.dtypes, key=lambda name: any(isinstance(v, SameAs) for v in space.dtypes[name]))
-    for name in fixed_first:
-        grown: list[dict[str, DType | None]] = []
-        for point in points:
-            for entry in space.dtypes[name]:
-                dtype = point[entry.argument] if isinstance(entry, SameAs) else entry
-                candidate = {**point, name: dtype}
-                if candidate not in grown:
-                    grown.append(candidate)
-        points = grown
-    return points
-
-
 def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Config | Fastest | None:
     """Returns the config for a point, or several: of the longest key that the target starts with, an empty one if none does.
 

@@ -13,7 +13,7 @@ from kernelpack.backends.base import Backend
 from kernelpack.opgen.dispatch import Assumption, Tests, implies, is_contradiction, ordered
 from kernelpack.opgen.host_ir import Apply, Assign, Const, Declare, Expr, HostFunction, Let, Ref, Variable, walk_statements
 from kernelpack.opgen.host_static import UNKNOWN, OneOf, reached_launches
-from kernelpack.opgen.variants import Axis, LaunchPlan, OpPlan, Row, dtypes_of
+from kernelpack.opgen.variants import Axis, LaunchPlan, OpPlan, Row, dtypes_of, point_of
 from kernelpack.target import Target
 
 Region = Mapping[str, tuple[str, ...]]
@@ -71,7 +71,7 @@ def words(region: Region) -> str:
 
 
 def _launch_coverage(plan: OpPlan, launch: LaunchPlan, target: Target, backend: Backend, reached: set[int]) -> LaunchCoverage:
-    tests = {prop.name: prop.test for prop in backend.properties()}
+    tests = backend.tests()
     points = launch.points[target]
     named = [
         (f"dtype of {axis.name}", _dtype_names(plan, axis)) if axis.value is None else (axis.name, list(map(str, axis.values)))
@@ -128,10 +128,7 @@ def _reached(plan: OpPlan, launch: LaunchPlan, device: str, possible: _PossibleV
                 for axis in value_axes
             ]
             for choice in itertools.product(*choices):
-                index = 0
-                for axis, i in zip(launch.axes, (*combination, *choice), strict=True):
-                    index = index * axis.size + i
-                found.add(index)
+                found.add(point_of(launch.axes, (*combination, *choice)))
     return found
 
 

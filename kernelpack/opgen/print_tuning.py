@@ -13,7 +13,7 @@ from kernelpack.target import Target
 
 def tuning_tables(plan: LaunchPlan, backends: Sequence[Backend], targets: Mapping[str, Sequence[Target]]) -> list[str]:
     """Returns the tables of a launch (csrc/ops/tuned.h) as lines; none where nothing is to choose."""
-    if not plan.decisions:
+    if plan.key is None:
         return []
     number = plan.launch.index
     names: dict[Decision, str] = {}
@@ -38,7 +38,7 @@ def tuning_tables(plan: LaunchPlan, backends: Sequence[Backend], targets: Mappin
         by_backend.append(f"kTuned{number}_{backend.name}")
         lines.append(f"const kp::TunedPoint* const* const {by_backend[-1]}[] = {{{', '.join(by_target)}}};")
     return [
-        f"// Configs by {', '.join(next(iter(names)).key)}.",
+        f"// Configs by {', '.join(plan.key)}.",
         *lines,
         f"const kp::TunedPoint* const* const* const kTunedBackends{number}[] = {{{', '.join(by_backend)}}};",
         f"const kp::Tuning kTuning{number} = {{kTunedBackends{number}}};",

@@ -15,7 +15,6 @@ from kernelpack.compiler import CompiledKernel
 from kernelpack.errors import BuildError, KernelpackError
 from kernelpack.opgen.build import Plan, plan_library
 from kernelpack.opgen.compile import Progress, ProgressCallback, compile_variants
-from kernelpack.opgen.config import resolve
 from kernelpack.opgen.dtypes import DType, dtype_of
 from kernelpack.opgen.op import CapturedLaunch, Op, capture
 from kernelpack.opgen.tuning import (
@@ -29,7 +28,7 @@ from kernelpack.opgen.tuning import (
     read_results,
     tuned_folder,
 )
-from kernelpack.opgen.variants import Contest, KernelVariant, Row
+from kernelpack.opgen.variants import Contest, KernelVariant, Row, dtypes_of
 from kernelpack.pack.format import KernelPack
 from kernelpack.target import Target
 from kernelpack.testing import times_of
@@ -194,7 +193,7 @@ def _races(op: Op, plan: Plan, target: Target, backend: Backend) -> Iterator[Rac
             location=op.location,
             cure='give @kp.op a function that yields calls: tune=lambda tensor: [(tensor("x", n, 1024),) for n in (1, 64, 4096)]',
         )
-    for dtypes in resolve(op.space):
+    for _, dtypes in dtypes_of(op.space):
         for arguments in op.tune(_maker(dtypes, backend.device_type)):
             with capture() as launches:
                 op(*arguments)
@@ -268,8 +267,7 @@ def _run(race: Race, packs: Mapping[str, KernelPack], failures: Mapping[str, Ker
 
 
 def _best_row(rows: Sequence[Row], launch: CapturedLaunch) -> Row:
-    backend = backend_of(rows[0].variant.target)
-    tests = {prop.name: prop.test for prop in backend.properties()}
+    tests = backend_of(rows[0].variant.target).tests()
 
     def holds(fact: Fact) -> bool:
         value, test = launch.arguments[fact.parameter], tests[fact.property]

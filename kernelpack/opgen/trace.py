@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelpack.errors import BuildError
 from kernelpack.opgen.load import own_library
+from kernelpack.target import Target
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,5 @@ def _built(library: Path) -> set[str]:
 
 def _instead(name: str, target: str, built: set[str] | None) -> str | None:
     plain = f"{name.rpartition('.')[0]}.any"
-    from kernelpack.target import Target
-
     slug = Target.parse(target).slug
     return next((one for one in (name, plain) if built is None or f"{one}.{slug}" in built), None)

@@ -88,8 +88,8 @@ class Row:
 class LaunchPlan:
     """A launch with its table: `points[target][p]` are the rows of point p, in the order of the axes, last axis fastest.
 
-    Where sizes choose among configs, each point is `config_count` entries behind each other, one for each config of its
-    decision (`decisions[target][p]`), and its first again where it has fewer. `left_out` says that the configs build some
+    Where sizes choose among configs, `key` names them, and each point is `config_count` entries behind each other, one for each
+    config of its decision (`decisions[target][p]`), and its first again where it has fewer. `left_out` says that the configs build some
     combinations for none of the targets.
     """
 
@@ -99,11 +99,20 @@ class LaunchPlan:
     points: dict[Target, list[list[Row]]] = field(default_factory=dict)
     left_out: bool = False
     config_count: int = 1
+    key: tuple[str, ...] | None = None
     decisions: dict[Target, dict[int, Decision]] = field(default_factory=dict)
 
     def rows(self) -> Iterator[Row]:
         """Returns every variant of every target, once for each point that it serves."""
         return (row for points in self.points.values() for point in points for row in point)
+
+
+def point_of(axes: Sequence[Axis], places: Sequence[int]) -> int:
+    """Returns the number of the point that has these entries of the axes."""
+    point = 0
+    for axis, place in zip(axes, places, strict=True):
+        point = point * axis.size + place
+    return point
 
 
 @dataclass(frozen=True)
@@ -222,9 +231,7 @@ class Planner:
             if bounds[0] is None:
                 plan.left_out = True
                 continue
-            index = 0
-            for axis, i in zip(plan.axes, (*combination, *choice), strict=True):
-                index = index * axis.size + i
+            index = point_of(plan.axes, (*combination, *choice))
             label = "-".join([*_labels(listed, plan.axes), *(f"{name}{int(value)}" for name, value in chosen.items())])
             name = f"{plan.launch.kernel_name}{'-' if label else ''}{label}"
             fastest = next(
@@ -233,7 +240,7 @@ class Planner:
             if fastest is None:
                 filled[index] = [self._rows(plan, name, op, target, backend, specialize, provenance, bounds)]
                 continue
-            _check_key(plan, fastest, location)
+            _note_key(plan, fastest, location)
             decision = self.choices.decide(op, location.file, target, name, fastest)
             plan.decisions.setdefault(target, {})[index] = decision
             filled[index] = [
@@ -478,8 +485,16 @@ def _bind(
     return Bound(signature, constexprs, options_of(config, launch.options), config.specialize, fastest)
 
 
-def _check_key(plan: LaunchPlan, fastest: Fastest, location: SourceLocation) -> None:
-    """Raises HostFunctionError for a key that a call cannot choose by."""
+def _note_key(plan: LaunchPlan, fastest: Fastest, location: SourceLocation) -> None:
+    """Notes by what a launch's configs are chosen. Raises HostFunctionError for a key that a call cannot choose by."""
+    if plan.key not in (None, fastest.key):
+        keys = ", and by ".join(", ".join(key) or "nothing" for key in sorted({plan.key or (), fastest.key}))
+        raise HostFunctionError(
+            f"the configs of {plan.launch.kernel_name} are chosen by {keys}",
+            location=location,
+            cure="give all kp.fastest of a launch one key",
+        )
+    plan.key = fastest.key
     numbers = [slot.parameter for slot in plan.slots if slot.value.type == INT]
     for name in fastest.key:
         if name not in numbers:

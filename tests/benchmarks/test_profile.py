@@ -44,7 +44,7 @@ def test_kernels_are_told_apart_by_name(name: str, part: str) -> None:
 def test_picture_shows_one_layer_of_each() -> None:
     layer = one_layer(timeline(1e-6))
     assert [kernel.part for kernel in layer] == [k.part for k in timeline(0)[:8]]
-    drawing = ET.fromstring(picture({"slow <one>": timeline(10e-6), "fast": timeline(0)}))
+    drawing = ET.fromstring(picture({"slow <one>": one_layer(timeline(10e-6)), "fast": one_layer(timeline(0))}))
     boxes = [float(e.get("width", "")) for e in drawing.iter("{http://www.w3.org/2000/svg}rect") if len(e)]
     assert len(boxes) == 16
     assert max(boxes) == pytest.approx(min(boxes), abs=0.011)  # to one scale

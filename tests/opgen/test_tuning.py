@@ -79,6 +79,22 @@ def test_a_key_that_no_call_has_is_refused(tmp_path: Path) -> None:
     assert caught.value.cure == "its run-time integers are rows, columns"
 
 
+def test_configs_of_one_launch_that_choose_by_different_sizes_are_refused(tmp_path: Path) -> None:
+    """A call looks its sizes up in the table of its point, whichever that is: they must mean the same in all of them."""
+    chosen = 'configs={"": kp.fastest([kp.Config({"BLOCK": block}) for block in (16, 64, 1024)], key=["rows", "columns"])},'
+    by_target = chosen.replace(
+        '{"": ', '{"cpu": kp.fastest([kp.Config({"BLOCK": 16}), kp.Config({"BLOCK": 64})], key=["columns"]), "": '
+    )
+    source = tmp_path / "ops.py"
+    source.write_text(OPS.read_text().replace(chosen, by_target))
+    assert by_target in source.read_text()
+    with pytest.raises(
+        HostFunctionError, match="configs of probe_kernel are chosen by columns, and by rows, columns"
+    ) as caught:
+        plan_library([source], namespace="probes", targets=["cpu:native", "cuda:sm_80"])
+    assert caught.value.cure == "give all kp.fastest of a launch one key"
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The ops, built with results that say: few columns want 64, many 1024, whatever the dtype; autotuned: 128 above 16 columns."""
