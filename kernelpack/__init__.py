@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from kernelpack.language.aggregates import aggregate, must_use_result
     from kernelpack.language.integers import cdiv, next_power_of_2
     from kernelpack.language.values import constexpr
-    from kernelpack.opgen.config import Config, aligned, fastest, same_as
+    from kernelpack.opgen.config import Config, aligned, fastest
     from kernelpack.opgen.host_runtime import broadcast_strides, check, collapse_rows, empty, empty_like, empty_strided
     from kernelpack.opgen.load import load
     from kernelpack.opgen.op import Op, op
+    from kernelpack.opgen.space import same_as
     from kernelpack.runtime.allocator import set_allocator
     from kernelpack.runtime.autotune import autotune, heuristics
     from kernelpack.runtime.jit import KernelInterface
@@ -39,7 +40,8 @@ _HOMES = {
     "frontend.jit": ("JITFunction", "constexpr_function", "jit"),
     "language.integers": ("cdiv", "next_power_of_2"),
     "language.values": ("constexpr",),
-    "opgen.config": ("Config", "aligned", "fastest", "same_as"),
+    "opgen.config": ("Config", "aligned", "fastest"),
+    "opgen.space": ("same_as",),
     "opgen.host_runtime": ("broadcast_strides", "check", "collapse_rows", "empty", "empty_like", "empty_strided"),
     "opgen.load": ("load",),
     "opgen.op": ("Op", "op"),

@@ -18,9 +18,10 @@ from kernelpack.opgen.emit import library_files
 from kernelpack.opgen.library import LibraryPlan
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.package import package_files
+from kernelpack.opgen.planner import Planner
 from kernelpack.opgen.sources import find_ops
 from kernelpack.opgen.tuning import Choices
-from kernelpack.opgen.variants import Contest, KernelVariant, LaunchPlan, OpPlan, Planner
+from kernelpack.opgen.variants import Contest, KernelVariant, LaunchPlan, OpPlan
 from kernelpack.pack.format import KernelPack, read_pack
 from kernelpack.pack.lock import differences, lock_line, lock_text, read_lock
 from kernelpack.pack.ninja import TORCH_TARGET_VERSION, NinjaFile, run_ninja, torch_dir, version_script, write_if_changed
@@ -87,7 +88,7 @@ def plan_library(
     paths = [Path(source) for source in sources]
     ops = find_ops(paths, namespace)
     planner = Planner(namespace, pairs, choices)
-    op_plans = tuple(planner.plan(op.host, op.space, op.configs, op.specialize, op.location) for op in ops)
+    op_plans = tuple(planner.plan(op) for op in ops)
     variants = tuple(sorted(planner.variants.values(), key=lambda variant: (str(variant.target), variant.name)))
     files = " ".join(path.name for path in paths)
     command = " ".join([f"kernelpack build {files} --namespace {namespace}", *(f"--target {target}" for target in resolved)])

@@ -13,7 +13,7 @@ from kernelpack.backends.base import Backend
 from kernelpack.opgen.dispatch import Assumption, Tests, implies, is_contradiction, ordered
 from kernelpack.opgen.host_ir import Apply, Assign, Const, Declare, Expr, HostFunction, Let, Ref, Variable, walk_statements
 from kernelpack.opgen.host_static import UNKNOWN, OneOf, reached_launches
-from kernelpack.opgen.variants import Axis, LaunchPlan, OpPlan, Row, dtypes_of, point_of
+from kernelpack.opgen.variants import Axis, LaunchPlan, OpPlan, Row, point_of
 from kernelpack.target import Target
 
 Region = Mapping[str, tuple[str, ...]]
@@ -114,8 +114,9 @@ def _reached(plan: OpPlan, launch: LaunchPlan, device: str, possible: _PossibleV
     values = {axis.name: possible.of(axis.value) for axis in value_axes if axis.value is not None}
     passed_on = {axis.value.variable: axis.values for axis in value_axes if isinstance(axis.value, Ref)}
     passed_on = {variable: listed for variable, listed in passed_on.items() if possible.is_constant(variable)}
-    for (combination, dtypes), given in itertools.product(dtypes_of(plan.space), itertools.product(*passed_on.values())):
-        for reached in reached_launches(plan.host, dtypes, device == "cuda", dict(zip(passed_on, given, strict=True))):
+    for combination, given in itertools.product(plan.space.combinations(), itertools.product(*passed_on.values())):
+        known_values = dict(zip(passed_on, given, strict=True))
+        for reached in reached_launches(plan.host, combination.dtypes, device == "cuda", known_values):
             if reached.launch.index != launch.launch.index:
                 continue
             known = {axis.name: reached.arguments[axis.name] for axis in value_axes}
@@ -128,7 +129,7 @@ def _reached(plan: OpPlan, launch: LaunchPlan, device: str, possible: _PossibleV
                 for axis in value_axes
             ]
             for choice in itertools.product(*choices):
-                found.add(point_of(launch.axes, (*combination, *choice)))
+                found.add(point_of(launch.axes, (*combination.places, *choice)))
     return found
 
 

@@ -20,12 +20,9 @@ from kernelpack.opgen import host_runtime
 from kernelpack.opgen.config import (
     ConfigLike,
     Fastest,
-    SameAs,
-    Space,
     Specialization,
     VariantPoint,
     aligned,
-    check_space,
     config_for,
 )
 from kernelpack.opgen.dtypes import DType, dtype_of
@@ -33,6 +30,7 @@ from kernelpack.opgen.host_ir import HostFunction
 from kernelpack.opgen.host_translate import translate
 from kernelpack.opgen.kernels import is_kernel, jit_function, kernel_parameters
 from kernelpack.opgen.schema import Schema, parse_schema
+from kernelpack.opgen.space import SameAs, Space, check_space
 from kernelpack.target import Target
 
 _DTYPES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("kernelpack_dtypes")

@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from kernelpack.backends.base import Fact
-from kernelpack.opgen.config import SameAs, Space
 from kernelpack.opgen.dispatch import Assumptions, Tests
 from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.host_ir import (
@@ -37,6 +36,7 @@ from kernelpack.opgen.host_ir import (
     Statement,
 )
 from kernelpack.opgen.host_ops import apply, render
+from kernelpack.opgen.space import SameAs, Space
 from kernelpack.opgen.variants import Axis, LaunchPlan, OpPlan, Slot
 
 _TYPES = {

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Sequence
 
-from kernelpack.opgen.config import SameAs
 from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.host_ir import (
     DTYPE,
@@ -31,6 +30,7 @@ from kernelpack.opgen.host_ir import (
 from kernelpack.opgen.host_ops import OPS, render
 from kernelpack.opgen.schema import Schema
 from kernelpack.opgen.slice_fake import Symbols, slice_fake
+from kernelpack.opgen.space import SameAs
 from kernelpack.opgen.variants import OpPlan
 
 RUNTIME = (

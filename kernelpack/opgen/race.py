@@ -28,7 +28,7 @@ from kernelpack.opgen.tuning import (
     read_results,
     tuned_folder,
 )
-from kernelpack.opgen.variants import Contest, KernelVariant, Row, dtypes_of
+from kernelpack.opgen.variants import Contest, KernelVariant, Row
 from kernelpack.pack.format import KernelPack
 from kernelpack.target import Target
 from kernelpack.testing import times_of
@@ -193,8 +193,8 @@ def _races(op: Op, plan: Plan, target: Target, backend: Backend) -> Iterator[Rac
             location=op.location,
             cure='give @kp.op a function that yields calls: tune=lambda tensor: [(tensor("x", n, 1024),) for n in (1, 64, 4096)]',
         )
-    for _, dtypes in dtypes_of(op.space):
-        for arguments in op.tune(_maker(dtypes, backend.device_type)):
+    for combination in op.space.combinations():
+        for arguments in op.tune(_maker(combination.dtypes, backend.device_type)):
             with capture() as launches:
                 op(*arguments)
             for launch in launches:

@@ -1,0 +1,206 @@
+"""Plans the ops of a library: every point of an op's space, for every target, becomes kernels to compile and a dispatch table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernelpack.backends.base import Backend, Fact
+from kernelpack.errors import HostFunctionError
+from kernelpack.opgen.assumptions import Provenance, assumptions
+from kernelpack.opgen.binding import Binding, Bound, bind, check_names, number_kind
+from kernelpack.opgen.config import Fastest, VariantPoint
+from kernelpack.opgen.host_ir import INT, NONE, Launch
+from kernelpack.opgen.host_static import UNKNOWN, ReachedLaunch, is_tensor_like, reached_launches
+from kernelpack.opgen.kernels import kernel_parameters
+from kernelpack.opgen.op import Op
+from kernelpack.opgen.space import Combination, Space
+from kernelpack.opgen.tuning import Choices
+from kernelpack.opgen.variants import Axis, Contest, KernelVariant, LaunchPlan, OpPlan, Row, Slot, point_of
+from kernelpack.target import Target
+
+
+class Planner:
+    """Plans the ops of a library. Equal kernels of several launches are compiled once; names are unique in the library."""
+
+    def __init__(self, namespace: str, targets: Sequence[tuple[Target, Backend]], choices: Choices | None = None) -> None:
+        self.namespace = namespace
+        self.targets = targets
+        self.choices = choices or Choices()
+        self.contests: list[Contest] = []
+        self.variants: dict[tuple[Any, ...], KernelVariant] = {}
+        self.names: set[tuple[str, Target]] = set()
+
+    def plan(self, op: Op) -> OpPlan:
+        """Plans one op. Raises HostFunctionError for constexprs that nothing binds, and launches that no variant reaches."""
+        check_names(op)
+        plans = tuple(LaunchPlan(launch, tuple(_axes(launch, op.space)), tuple(_slots(launch))) for launch in op.host.launches)
+        provenance = Provenance(op.host)
+        tables = [_TargetTables(self, op, provenance, target, backend) for target, backend in self.targets]
+        for combination in op.space.combinations():
+            for reached in reached_launches(op.host, combination.dtypes):
+                for one in tables:
+                    one.add(plans[reached.launch.index], reached, combination)
+        for plan in plans:
+            entries = {one.target: one.entries[plan.launch.index] for one in tables}
+            plan.config_count = max((len(entry) for found in entries.values() for entry in found.values()), default=1)
+            for target, found in entries.items():
+                for point in range(math.prod(axis.size for axis in plan.axes)):
+                    entry = found.get(point, [[]])
+                    plan.points.setdefault(target, []).extend([*entry, *[entry[0]] * (plan.config_count - len(entry))])
+            # a launch that configs leave out for all of these targets is for others: under x.is_cuda, in a library for CPUs
+            if not plan.left_out and not any(plan.rows()):
+                raise HostFunctionError(
+                    f"no combination of variants reaches this launch of {plan.launch.kernel_name}",
+                    location=plan.launch.location,
+                )
+        return OpPlan(op.host, op.space, op.location, plans)
+
+    def add(self, wanted: KernelVariant) -> KernelVariant:
+        """Returns the library's variant that is compiled as `wanted`: a known one, or this one with a free name and an entry."""
+        values = tuple((name, repr(value)) for name, value in sorted(wanted.constexprs.items()))
+        signature = tuple(wanted.signature.items())
+        key = (id(wanted.kernel), wanted.target, signature, values, wanted.options, wanted.facts, wanted.constants)
+        if key not in self.variants:
+            name, count = wanted.name, 1
+            while (name, wanted.target) in self.names:
+                count += 1
+                stem, _, suffix = wanted.name.rpartition(".")
+                name = f"{stem}-{count}.{suffix}"
+            self.names.add((name, wanted.target))
+            entry = re.sub(r"\W", "_", f"{self.namespace}_{name}_{wanted.target.slug}")
+            self.variants[key] = replace(wanted, name=name, entry=entry)
+        return self.variants[key]
+
+
+@dataclass
+class _TargetTables:
+    """The tables of an op's launches for one target: by launch and point, the rows of each config that calls may get."""
+
+    planner: Planner
+    op: Op
+    provenance: Provenance
+    target: Target
+    backend: Backend
+    entries: dict[int, dict[int, list[list[Row]]]] = field(default_factory=lambda: defaultdict(dict))
+
+    def add(self, plan: LaunchPlan, reached: ReachedLaunch, combination: Combination) -> None:
+        """Adds the points that calls of these dtypes can have."""
+        value_axes = [axis for axis in plan.axes if axis.value is not None]
+        dtypes = [combination.dtypes[axis.name] for axis in plan.axes if axis.value is None]
+        for places in itertools.product(*(range(axis.size) for axis in value_axes)):
+            chosen = {axis.name: axis.values[i] for axis, i in zip(value_axes, places, strict=True)}
+            if any(reached.arguments[name] not in (UNKNOWN, value) for name, value in chosen.items()):
+                continue  # the host function decides this constexpr for these dtypes
+            labels = ["none" if dtype is None else dtype.short for dtype in dtypes]
+            labels += [f"{name}{int(value)}" for name, value in chosen.items()]
+            name = "-".join([plan.launch.kernel_name, *labels])
+            point = point_of(plan.axes, (*combination.places, *places))
+            asked = VariantPoint({**combination.listed, **chosen}, self.target, plan.launch.kernel_name)
+            plain = bind(self.op, reached, chosen, asked)
+            if plain is None:
+                plan.left_out = True
+                continue
+            special = bind(self.op, reached, chosen, replace(asked, specialized=True)) if plain.config(0).specialize else None
+            fastest = (special and special.fastest) or plain.fastest
+            entries = self.entries[plan.launch.index]
+            if fastest is None:
+                entries[point] = [self._rows(plan, name, 0, plain, special)]
+                continue
+            _note_key(plan, fastest, self.op)
+            decision = self.planner.choices.decide(self.op.name, self.op.location.file, self.target, name, fastest)
+            plan.decisions.setdefault(self.target, {})[point] = decision
+            entries[point] = [self._rows(plan, f"{name}-c{number}", number, plain, special) for number in decision.configs]
+            rows = tuple(map(tuple, entries[point]))
+            self.planner.contests.append(Contest(self.op.name, self.target, name, fastest, rows))
+
+    def _rows(self, plan: LaunchPlan, name: str, number: int, plain: Binding, special: Binding | None) -> list[Row]:
+        """Returns the variants of a point with config `number`: the one that assumes nothing, and the specialised ones."""
+        rows = [self._row(plan, f"{name}.any", plain.bound(number))]
+        if special is None or not plain.config(number).specialize:
+            return rows
+        bound = special.bound(number)
+        parameters = kernel_parameters(plan.launch.kernel)
+        for count, specialization in enumerate(self.op.specialize, 1):
+            facts, constants = assumptions(
+                plan.launch, bound.signature, specialization, self.provenance, self.backend.properties(), parameters
+            )
+            if facts or constants:
+                suffix = "aligned" if count == 1 else f"aligned{count}"
+                row = self._row(plan, f"{name}.{suffix}", bound, facts, constants, rows[0].variant.entry)
+                if all(other.variant is not row.variant for other in rows):
+                    rows.append(row)
+        return rows
+
+    def _row(
+        self,
+        plan: LaunchPlan,
+        name: str,
+        bound: Bound,
+        facts: tuple[Fact, ...] = (),
+        constants: tuple[Fact, ...] = (),
+        plain: str | None = None,
+    ) -> Row:
+        values = {fact.parameter: fact.value for fact in constants}
+        variant = self.planner.add(
+            KernelVariant(
+                name,
+                self.op.name,
+                plan.launch.kernel,
+                self.target,
+                {name: kind for name, kind in bound.signature.items() if name not in values},
+                {**bound.constexprs, **values},
+                bound.options,
+                facts,
+                constants,
+                plain=plain,
+            )
+        )
+        return Row(variant, tuple(int(bound.constexprs[name]) for name in plan.launch.meta_names))
+
+
+def _axes(launch: Launch, space: Space) -> Iterator[Axis]:
+    """Yields the axes of a launch's table: those of dtypes, then the constexprs that the host function passes."""
+    for name, entries in space.dtypes.items():
+        if len(entries) > 1:
+            yield Axis(name, len(entries))
+    for parameter in kernel_parameters(launch.kernel):
+        if parameter.name in space.constexprs and parameter.name in launch.arguments:
+            values = space.constexprs[parameter.name]
+            yield Axis(parameter.name, len(values), values, launch.arguments[parameter.name])
+
+
+def _slots(launch: Launch) -> Iterator[Slot]:
+    """Yields the run-time parameters that some variant of a launch has."""
+    for parameter in kernel_parameters(launch.kernel):
+        if parameter.is_constexpr:
+            continue
+        value = launch.arguments[parameter.name]
+        if value.type != NONE:
+            kind = "pointer" if is_tensor_like(value) else number_kind(parameter, value)
+            yield Slot(parameter.name, kind, value)
+
+
+def _note_key(plan: LaunchPlan, fastest: Fastest, op: Op) -> None:
+    """Notes by what a launch's configs are chosen. Raises HostFunctionError for a key that a call cannot choose by."""
+    if plan.key not in (None, fastest.key):
+        keys = ", and by ".join(", ".join(key) or "nothing" for key in sorted({plan.key or (), fastest.key}))
+        raise HostFunctionError(
+            f"the configs of {plan.launch.kernel_name} are chosen by {keys}",
+            location=op.location,
+            cure="give all kp.fastest of a launch one key",
+        )
+    plan.key = fastest.key
+    numbers = [slot.parameter for slot in plan.slots if slot.value.type == INT]
+    for name in fastest.key:
+        if name not in numbers:
+            raise HostFunctionError(
+                f"kp.fastest: key names {name!r}, which is no run-time integer of {plan.launch.kernel_name}",
+                location=op.location,
+                cure=f"its run-time integers are {', '.join(numbers) or 'none'}",
+            )

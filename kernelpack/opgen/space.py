@@ -1,0 +1,138 @@
+"""The space of an op's variants: the dtypes of its tensor arguments, and the values of its kernels' constexprs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernelpack.errors import HostFunctionError, SourceLocation
+from kernelpack.opgen.dtypes import DType, dtype_of
+from kernelpack.opgen.schema import Argument, Schema
+
+
+@dataclass(frozen=True)
+class SameAs:
+    """In `variants`: the dtype that another tensor argument has in the call."""
+
+    argument: str
+
+
+def same_as(argument: str) -> SameAs:
+    """In `variants`: the dtype of another argument, `"attn_mask": [None, tl.int1, kp.same_as("query")]`."""
+    return SameAs(argument)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A choice of dtypes: the entry of each axis, the dtype that each tensor argument then has, and what the author listed for it."""
+
+    places: tuple[int, ...]
+    dtypes: Mapping[str, DType | None]
+    listed: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The checked `variants` of an op. Every tensor argument has its dtypes; constexpr axes are by parameter name."""
+
+    dtypes: Mapping[str, tuple[DType | SameAs | None, ...]]
+    constexprs: Mapping[str, tuple[int | bool, ...]]
+    listed: Mapping[tuple[str, Any], Any]
+    """What the author wrote for an axis value, for config functions."""
+
+    def combinations(self) -> Iterator[Combination]:
+        """Returns every choice of entries of the dtype axes, the last axis fastest."""
+        names = [name for name, entries in self.dtypes.items() if len(entries) > 1]
+        for places in itertools.product(*(range(len(self.dtypes[name])) for name in names)):
+            chosen = dict(zip(names, places, strict=True))
+            entries = {name: entries[chosen.get(name, 0)] for name, entries in self.dtypes.items()}
+            yield self._resolve(places, entries)
+
+    def _resolve(self, places: tuple[int, ...], entries: Mapping[str, DType | SameAs | None]) -> Combination:
+        dtypes: dict[str, DType | None] = {}
+        listed: dict[str, Any] = {}
+        for name, entry in entries.items():
+            source = name
+            hops = 0
+            while isinstance(entry, SameAs):
+                source = entry.argument
+                entry = entries[source]
+                hops += 1
+                if hops > len(entries):
+                    raise HostFunctionError(f"variants: the dtype of {name!r} is that of {source!r}, and so on in a circle")
+            dtypes[name] = entry
+            listed[name] = self.listed.get((source, entry))
+        return Combination(places, dtypes, listed)
+
+
+def check_space(schema: Schema, variants: Mapping[str, Iterable[Any]], location: SourceLocation) -> Space:
+    """Returns the space of `variants`. A tensor without an axis has the dtype of the first tensor with one."""
+    tensors = {argument.name: argument for argument in schema.tensors}
+    dtypes: dict[str, tuple[DType | SameAs | None, ...]] = {}
+    constexprs: dict[str, tuple[int | bool, ...]] = {}
+    listed: dict[tuple[str, Any], Any] = {}
+
+    def fail(message: str, cure: str | None = None) -> HostFunctionError:
+        return HostFunctionError(f"variants of {schema.name}: {message}", location=location, cure=cure)
+
+    for name, given in variants.items():
+        values: list[Any] = list(given) if isinstance(given, (list, tuple, range)) else [given]
+        if not values:
+            raise fail(f"{name!r} lists nothing")
+        if name in tensors:
+            found: list[DType | SameAs | None] = []
+            for value in values:
+                entry = _dtype_entry(tensors[name], value, tensors, fail)
+                if entry in found:
+                    raise fail(f"{name!r} lists {value} twice")
+                found.append(entry)
+                listed[name, entry] = value
+            dtypes[name] = tuple(found)
+            continue
+        if any(argument.name == name for argument in schema.arguments):
+            raise fail(
+                f"{name!r} is a {schema.argument(name).type} argument of the op",
+                "axes are tensor arguments (dtypes) and constexpr parameters of kernels (values)",
+            )
+        if any(dtype_of(value) is not None for value in values):
+            raise fail(
+                f"{name!r} lists dtypes, but the schema has no Tensor argument of that name",
+                f"its Tensor arguments are {', '.join(tensors)}",
+            )
+        if not all(isinstance(value, int) for value in values):
+            raise fail(f"{name!r} lists {values}: a constexpr axis holds ints or bools", "use an enum.IntEnum for names")
+        if len(set(values)) != len(values):
+            raise fail(f"{name!r} lists a value twice")
+        constexprs[name] = tuple(value if isinstance(value, bool) else int(value) for value in values)
+        listed |= {(name, value): value for value in values}
+    anchors = [argument for argument in schema.tensors if any(isinstance(v, DType) for v in dtypes.get(argument.name, ()))]
+    if not anchors:
+        first = schema.tensors[0].name
+        raise fail("no tensor argument has dtypes", f'write variants={{"{first}": [tl.float32, ...]}}')
+    anchor = next((argument for argument in anchors if not argument.type.optional), anchors[0])
+    for argument in schema.tensors:
+        if argument.name not in dtypes:
+            dtypes[argument.name] = (None, SameAs(anchor.name)) if argument.type.optional else (SameAs(anchor.name),)
+    ordered = {argument.name: dtypes[argument.name] for argument in schema.tensors}
+    return Space(ordered, constexprs, listed)
+
+
+def _dtype_entry(
+    argument: Argument, value: Any, tensors: Mapping[str, Argument], fail: Callable[..., HostFunctionError]
+) -> DType | SameAs | None:
+    if value is None:
+        if not argument.type.optional:
+            raise fail(f"{argument.name!r} lists None but is not optional", f"declare it Tensor? {argument.name}")
+        return None
+    if isinstance(value, SameAs):
+        if value.argument not in tensors or value.argument == argument.name:
+            raise fail(f"{argument.name!r} has the dtype of {value.argument!r}, which is no other tensor argument")
+        if tensors[value.argument].type.optional:
+            raise fail(f"{argument.name!r} has the dtype of {value.argument!r}, which may be None")
+        return value
+    dtype = dtype_of(value)
+    if dtype is None:
+        raise fail(f"{argument.name!r} lists {value!r}, which is no dtype that kernels read", "write for example tl.float16")
+    return dtype
