@@ -160,10 +160,13 @@ def match_ldmatrix(access: SharedAccess, bits: int) -> MatrixLoad | None:
         return None
     registers = [basis[0] for basis in access.offsets.bases("register")]
     lanes = [basis[0] for basis in access.offsets.bases("lane")]
+    elsewhere = [basis[0] for name in ("warp", "block") for basis in access.offsets.bases(name)]
 
     def is_row(offset: int) -> bool:
         return offset % 8 == 0
 
+    if not all(map(is_row, elsewhere)):  # a warp's matrices would start within a row
+        return None
     for transposed, low, high in ((False, lanes[:2], lanes[2:]), (True, lanes[2:], lanes[:2])):
         if transposed:
             pairs = [bit for bit, offset in enumerate(registers) if is_row(offset)][:1]

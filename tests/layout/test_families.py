@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.layout.convert import Move, access_cost, access_shared, best_shared, match_ldmatrix, plan_conversion, read_cost
-from kernelpack.layout.families import mma_accumulator, mma_operand, spread, swizzled
+from kernelpack.layout.families import mma_accumulator, mma_operand, scan, spread, swizzled
 from kernelpack.layout.linear import LinearLayout
 
 
@@ -74,6 +74,14 @@ def test_tiles_for_tensor_cores_are_written_and_read_without_conflicts(shape: tu
         written = access_shared(writer, memory, 16)
         assert written.width == 8
         assert access_cost(written, 16) == writer.in_size("register") * 32 * 2 // 128
+
+
+def test_matrices_begin_at_rows_in_every_warp() -> None:
+    # a warp of 16 has two rows, which a swizzle for columns moves by two elements: nowhere would a matrix begin at 16 bytes
+    rows, columns = spread((32, 32), 2, (1, 0), 16), scan((32, 32), 0, 16)
+    memory = best_shared((rows,), (columns,), 16)
+    assert any(basis[0] % 8 for basis in access_shared(rows, memory, 16).offsets.bases("warp"))
+    assert match_ldmatrix(access_shared(rows, memory, 16), 16) is None
 
 
 def test_plain_memory_has_conflicts_where_swizzled_has_none() -> None:

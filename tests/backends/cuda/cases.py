@@ -146,11 +146,11 @@ def _reduce(dtype: torch.dtype, kind: str, axis: int | None, m: int, n: int, bm:
     )  # fmt: skip
 
 
-def _scan(m: int, n: int, axis: int, reverse: bool, num_warps: int) -> Launch:
-    x = _random(m, n)
+def _scan(m: int, n: int, axis: int, reverse: bool, num_warps: int, dtype: torch.dtype = torch.float32) -> Launch:
+    x = _random(m, n) if dtype == torch.float32 else _random(m, n, dtype=torch.int32).to(dtype)  # halves: sums are exact
     wide = x.double().flip(axis) if reverse else x.double()
     total = wide.cumsum(axis)
-    arguments = {"x": x, "out": fresh(m, n), "M": m, "N": n, "AXIS": axis, "REVERSE": reverse}
+    arguments = {"x": x, "out": fresh(m, n, dtype=dtype), "M": m, "N": n, "AXIS": axis, "REVERSE": reverse}
     expected = {"out": total.flip(axis) if reverse else total}
     return Launch(kernels.scan_2d, (1,), arguments, expected, 1e-6, Options(num_warps=num_warps))
 
@@ -193,6 +193,8 @@ def _reduction_cases() -> Iterator[Case]:
                     f"scan-{axis}-{m}x{n}-{num_warps}{'-reverse' if reverse else ''}",
                     functools.partial(_scan, m, n, axis, reverse, num_warps),
                 )
+    # two rows a warp in a buffer that is swizzled for columns: no matrix of stmatrix begins at 16 bytes
+    yield Case("scan-0-32x32-16-fp16", functools.partial(_scan, 32, 32, 0, False, 16, torch.float16))
     for dtype, bm, num_warps in ((torch.float32, 1, 4), (torch.float16, 4, 8), (torch.bfloat16, 16, 1), (torch.bfloat16, 2, 2)):
         make = functools.partial(_normalise, dtype, 20, 300, bm, 512, num_warps)
         yield Case(f"normalise-{_name(dtype)}-{bm}-{num_warps}", make)
