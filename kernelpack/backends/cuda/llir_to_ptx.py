@@ -60,13 +60,27 @@ def emit_ptx(text: str, architecture: Architecture) -> str:
 
 
 def _link_libdevice(module: Any) -> None:
-    library = llvm.parse_bitcode(_libdevice())
+    wanted = [function.name for function in module.functions if function.name.startswith(LIBDEVICE_PREFIX)]
+    library = llvm.parse_bitcode(_functions_of_libdevice(tuple(sorted(wanted))))
     library.triple, library.data_layout = module.triple, module.data_layout
     kernels = {function.name for function in module.functions if not function.is_declaration}
     module.link_in(library)
     for function in module.functions:
         if not function.is_declaration and function.name not in kernels:
             function.linkage = llvm.Linkage.internal
+
+
+@functools.cache  # the kernels of an op call the same few; all of libdevice would be linked and optimised with each of them
+def _functions_of_libdevice(wanted: tuple[str, ...]) -> bytes:
+    """Returns the bitcode of the wanted functions and of what they call."""
+    library = llvm.parse_bitcode(_libdevice())
+    for function in library.functions:
+        if not function.is_declaration and function.name not in wanted:
+            function.linkage = llvm.Linkage.internal
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(library, llvm.create_pass_builder(target_machine("sm_80", ""), llvm.create_pipeline_tuning_options()))
+    return bytes(library.as_bitcode())
 
 
 @functools.cache

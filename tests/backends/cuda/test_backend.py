@@ -158,6 +158,7 @@ def test_a_missing_libdevice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(llir_to_ptx, "find_libdevice", lambda: None)
     llir_to_ptx._libdevice.cache_clear()
+    llir_to_ptx._functions_of_libdevice.cache_clear()
     launch = next(case for case in cases() if case.name == "cross-entropy-0.0").launch()  # it calls log
     with pytest.raises(CompilationError, match="libdevice") as raised:
         launch.compile("cuda:sm_80")
