@@ -284,9 +284,11 @@ def unsplat(b: Builder, value: tensor) -> tensor:
 def cast(b: Builder, value: tensor, to: dtype, rounding: str | None = None) -> tensor:
     """Converts to the scalar type of `to`. Floats become integers by truncation; integers narrow by wrapping.
 
-    `rounding` ("rtne" or "rtz") is for narrowing floats only.
+    `rounding` ("rtne" or "rtz") is for narrowing floats only; a cast to a value's own type asks nothing of it.
     """
     source, target = value.dtype, to.scalar
+    if source == target:
+        return value
     if rounding is not None:
         narrows = source.is_floating() and target.is_floating() and target.primitive_bitwidth < source.primitive_bitwidth
         if rounding not in ("rtne", "rtz") or not narrows:
@@ -294,8 +296,6 @@ def cast(b: Builder, value: tensor, to: dtype, rounding: str | None = None) -> t
                 f"fp_downcast_rounding={rounding!r} does not apply to a cast from {source} to {target}",
                 cure='it is "rtne" or "rtz", for casts to a narrower float',
             )
-    if source == target:
-        return value
     kind = like(value, target)
     handle = value.handle
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelpack.errors import CompilationError, CompileTimeAssertionFailure
 from kernelpack.frontend import block_pointers, memory, semantic, tiles
+from kernelpack.frontend.jit import constexpr_function
 from kernelpack.language.builtin import METHODS, Generator, builtin, member
 from kernelpack.language.types import (
     bfloat16,
@@ -103,6 +104,10 @@ __all__ = [
 ]
 
 
+CONSTEXPR_0, CONSTEXPR_1 = constexpr(0), constexpr(1)
+"""Defaults of compile-time parameters, by names that kernels import."""
+
+
 class PropagateNan(enum.Enum):
     """Whether maximum, minimum and clamp give NaN when any operand is NaN (ALL), or only when both are (NONE)."""
 
@@ -161,6 +166,12 @@ def to_tensor(x: Any, *, _generator: Generator) -> tensor:
 # ---- types ----
 
 _dtype = dtype  # the class, where a parameter of the same name hides it
+
+
+@constexpr_function
+def get_int_dtype(bitwidth: int, signed: bool) -> dtype:
+    """Returns the integer type of so many bits: 1 (always unsigned), 8, 16, 32 or 64."""
+    return _dtype("int1" if bitwidth == 1 else f"{'' if signed else 'u'}int{bitwidth}")
 
 
 @member

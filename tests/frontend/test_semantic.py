@@ -246,6 +246,18 @@ def test_rounding_toward_zero() -> None:
     assert out.tolist() == [1.0, -1.0] * 2
 
 
+def test_a_cast_to_the_same_type_takes_any_rounding() -> None:
+    x, out = torch.randn(4), torch.zeros(4)
+    elementwise('a.to(tl.float32, fp_downcast_rounding="rtne")', x, out=out)
+    assert torch.equal(out, x)
+
+
+def test_integer_types_by_their_width() -> None:
+    x, out = torch.tensor([1.0, -2.5, 0.0, 3.0]), torch.zeros(4, dtype=torch.int32)
+    elementwise("a.to(tl.core.get_int_dtype(bitwidth=a.dtype.primitive_bitwidth, signed=True), bitcast=True)", x, out=out)
+    assert torch.equal(out, x.view(torch.int32))
+
+
 def test_bitcasts() -> None:
     x, out = np.linspace(-3, 3, 64).astype(np.float32), np.zeros(64, np.uint32)
     elementwise("a.to(tl.uint32, bitcast=True)", x, out=out)
