@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import functools
 import hashlib
 from collections.abc import Callable, Iterator
 from types import CellType, ModuleType
@@ -54,7 +55,7 @@ def _describe(function: Any, done: dict[int, FunctionSource]) -> Iterator[str]:
     else:
         scope, options, defaults = dict(plain.__globals__), "compile time", {}
     seen: list[str] = []
-    for name, value in [*references(source.tree, scope), *defaults.items()]:
+    for name, value in [*_references(source.tree, scope), *defaults.items()]:
         value = unwrap(value)
         if isinstance(value, JITFunction) or is_constexpr_function(value):
             seen.append(f"{name} is {innermost(value).__qualname__}: {_text_hash(value)}")
@@ -89,18 +90,21 @@ def bindings_of(function: JITFunction) -> list[Binding]:
             continue
         done.add(id(plain))
         cells = dict(zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True))
-        for node in ast.walk(source_of(plain).tree):
-            for binding in _bindings(node, plain.__globals__, cells):
-                found.setdefault((id(binding.value), binding.name), binding)
-                value = unwrap(binding.value)
-                if isinstance(value, JITFunction) or is_constexpr_function(value):
-                    reached.append(value)
+        for words in _mentions(source_of(plain).tree):
+            binding = _binding(words, plain.__globals__, cells)
+            if binding is None:
+                continue
+            found.setdefault((id(binding.value), binding.name), binding)
+            value = unwrap(binding.value)
+            if isinstance(value, JITFunction) or is_constexpr_function(value):
+                reached.append(value)
     return list(found.values())
 
 
-def _bindings(node: ast.AST, names: dict[str, Any], cells: dict[str, CellType]) -> Iterator[Binding]:
-    """Yields what a name stands for, or an attribute of a module."""
-    if isinstance(node, ast.Name) and node.id in cells:
+def _binding(words: Words, names: dict[str, Any], cells: dict[str, CellType]) -> Binding | None:
+    """Returns what a name stands for, or an attribute of a module that is not the language's."""
+    *outer, name = words
+    if not outer and name in cells:
 
         def contents(name: str) -> Any:
             try:
@@ -108,39 +112,52 @@ def _bindings(node: ast.AST, names: dict[str, Any], cells: dict[str, CellType]) 
             except ValueError:  # not assigned yet
                 return None
 
-        yield Binding(contents, node.id, contents(node.id))
-    elif isinstance(node, ast.Name) and node.id in names:
-        yield Binding(names.get, node.id, names[node.id])
-    elif isinstance(node, ast.Attribute):
-        outer = _resolve(node.value, names)
-        module = None if outer is None else outer[1]
-        own = isinstance(module, ModuleType) and module.__name__.startswith(_LANGUAGE)
-        if isinstance(module, ModuleType) and not own and hasattr(module, node.attr):
-            yield Binding(vars(module).get, node.attr, vars(module).get(node.attr))
+        return Binding(contents, name, contents(name))
+    if not outer:
+        return Binding(names.get, name, names[name]) if name in names else None
+    module = _resolve(tuple(outer), names)
+    if not isinstance(module, ModuleType) or module.__name__.startswith(_LANGUAGE) or not hasattr(module, name):
+        return None
+    return Binding(vars(module).get, name, vars(module).get(name))
 
 
 def _text_hash(function: Any) -> str:
     return hashlib.sha256(source_of(innermost(function)).text.encode()).hexdigest()
 
 
-def references(tree: ast.FunctionDef, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _references(tree: ast.FunctionDef, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields (dotted name, value) for every name and module attribute from `scope` that the function's text mentions."""
+    for words in _mentions(tree):
+        value = _resolve(words, scope)
+        if value is not _NOTHING and not isinstance(value, ModuleType):
+            yield ".".join(words), value
+
+
+Words = tuple[str, ...]
+_NOTHING = object()
+
+
+@functools.cache  # for as long as the file's trees are kept, and far quicker than another walk
+def _mentions(tree: ast.FunctionDef) -> tuple[Words, ...]:
+    """Returns the names, and the attributes of names, that a function's text mentions and does not define: `tl.exp` is
+    `("tl",)` and `("tl", "exp")`."""
     local = {argument.arg for argument in ast.walk(tree.args) if isinstance(argument, ast.arg)}
     local |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    outside = {name: value for name, value in scope.items() if name not in local}
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            found = _resolve(node, outside)
-            if found is not None and not isinstance(found[1], ModuleType):
-                yield found
+    found = (_words(node) for node in ast.walk(tree))
+    return tuple(dict.fromkeys(words for words in found if words and words[0] not in local))
 
 
-def _resolve(node: ast.expr, scope: dict[str, Any]) -> tuple[str, Any] | None:
-    """Returns what a name, or an attribute of a module, stands for outside the function."""
+def _words(node: ast.AST) -> Words:
+    """Returns a name, or a name's attribute, word by word; nothing for other syntax."""
     if isinstance(node, ast.Name):
-        return (node.id, scope[node.id]) if node.id in scope else None
-    if isinstance(node, ast.Attribute):
-        outer = _resolve(node.value, scope)
-        if outer is not None and isinstance(outer[1], ModuleType) and hasattr(outer[1], node.attr):
-            return f"{outer[0]}.{node.attr}", getattr(outer[1], node.attr)
-    return None
+        return (node.id,)
+    outer = _words(node.value) if isinstance(node, ast.Attribute) else ()
+    return (*outer, node.attr) if isinstance(node, ast.Attribute) and outer else ()
+
+
+def _resolve(words: Words, scope: dict[str, Any]) -> Any:
+    """Returns what a name, or an attribute of a module, stands for; _NOTHING where it is neither."""
+    value = scope.get(words[0], _NOTHING)
+    for word in words[1:]:
+        value = getattr(value, word, _NOTHING) if isinstance(value, ModuleType) else _NOTHING
+    return value

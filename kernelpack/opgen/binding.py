@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kernelpack.backends.base import Options
 from kernelpack.errors import HostFunctionError
 from kernelpack.frontend.jit import KernelParam
-from kernelpack.opgen.config import Config, Fastest, VariantPoint, config_for, options_of
+from kernelpack.opgen.config import Config, ConfigLike, Fastest, VariantPoint, config_for, options_of
 from kernelpack.opgen.host_ir import BOOL, FLOAT, INT, Expr, Launch
 from kernelpack.opgen.host_static import UNKNOWN, ReachedLaunch, TensorFact, is_tensor_like
 from kernelpack.opgen.kernels import kernel_parameters, number_type
 from kernelpack.opgen.op import Op
+from kernelpack.opgen.space import Combination
+from kernelpack.opgen.variants import LaunchPlan, point_of
+from kernelpack.target import Target
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a launch's table that some calls have: its number, and what is known of it when building.
+
+    `signature` has the types of run-time parameters, `passed` the constexprs that are axes or that the host function decides,
+    `listed` what the author wrote for the axes.
+    """
+
+    number: int
+    name: str
+    launch: Launch
+    signature: Mapping[str, str]
+    passed: Mapping[str, Any]
+    listed: Mapping[str, Any]
+
+
+def points_of(plan: LaunchPlan, reached: ReachedLaunch, combination: Combination) -> Iterator[Point]:
+    """Yields the points that calls of these dtypes can have. Raises HostFunctionError for what nothing decides when building."""
+    launch = plan.launch
+    signature = _signature(reached)
+    value_axes = [axis for axis in plan.axes if axis.value is not None]
+    dtypes = [combination.dtypes[axis.name] for axis in plan.axes if axis.value is None]
+    labels = [launch.kernel_name, *("none" if dtype is None else dtype.short for dtype in dtypes)]
+    for places in itertools.product(*(range(axis.size) for axis in value_axes)):
+        chosen = {axis.name: axis.values[i] for axis, i in zip(value_axes, places, strict=True)}
+        if any(reached.arguments[name] not in (UNKNOWN, value) for name, value in chosen.items()):
+            continue  # the host function decides this constexpr for these dtypes
+        name = "-".join([*labels, *(f"{name}{int(value)}" for name, value in chosen.items())])
+        decided = {name: _constant(reached, name) for name in launch.arguments if name not in signature and name not in chosen}
+        passed = {**decided, **chosen}
+        number = point_of(plan.axes, (*combination.places, *places))
+        yield Point(number, name, launch, signature, passed, {**combination.listed, **passed})
 
 
 @dataclass(frozen=True)
@@ -29,11 +67,9 @@ class Bound:
 class Binding:
     """What binds a kernel at a point: what the host function passes, and one config, or several to choose from."""
 
-    op: Op
-    launch: Launch
-    point: VariantPoint
-    signature: Mapping[str, str]
-    passed: Mapping[str, Any]
+    point: Point
+    target: Target
+    configs: Mapping[str, ConfigLike]
     found: Config | Fastest
 
     @property
@@ -46,24 +82,24 @@ class Binding:
 
     def bound(self, number: int) -> Bound:
         """Returns the point bound to a config. Raises HostFunctionError for a constexpr that nothing binds."""
-        config, launch = self.config(number), self.launch
+        config, point, launch = self.config(number), self.point, self.point.launch
         constexprs: dict[str, Any] = {}
         for parameter in kernel_parameters(launch.kernel):
             name = parameter.name
-            if name in self.signature:
+            if name in point.signature:
                 continue
-            if name in self.passed:
-                constexprs[name] = self.passed[name]
+            if name in point.passed:
+                constexprs[name] = point.passed[name]
             elif name in config.kwargs:
                 constexprs[name] = config.kwargs[name]
             elif parameter.has_default:
                 constexprs[name] = parameter.default
             else:
-                target, given = self.point.target, ", ".join(self.op.configs) or "none"
+                given = ", ".join(self.configs) or "none"
                 raise HostFunctionError(
-                    f"nothing binds constexpr {name!r} of {launch.kernel_name} for {target} (configs: {given})",
+                    f"nothing binds constexpr {name!r} of {launch.kernel_name} for {self.target} (configs: {given})",
                     location=launch.location,
-                    cure=f'pass it in the launch, or write configs={{"{target.backend}": kp.Config({{"{name}": ...}})}}',
+                    cure=f'pass it in the launch, or write configs={{"{self.target.backend}": kp.Config({{"{name}": ...}})}}',
                 )
         for name in launch.meta_names:
             if not isinstance(constexprs.get(name), int):
@@ -71,36 +107,28 @@ class Binding:
                     f'the grid asks for meta["{name}"], which is no integer constexpr of {launch.kernel_name}',
                     location=launch.location,
                 )
-        return Bound(self.signature, constexprs, options_of(config, launch.options))
+        return Bound(point.signature, constexprs, options_of(config, launch.options))
 
 
-def bind(op: Op, reached: ReachedLaunch, chosen: Mapping[str, Any], point: VariantPoint) -> Binding | None:
-    """Returns what binds the kernel of a launch at a point; None where the author's function declines to build it.
+def bind(op: Op, point: Point, target: Target, *, specialized: bool) -> Binding | None:
+    """Returns what binds the kernel at a point for a target; None where the author's function declines to build it."""
+    asked = VariantPoint(point.listed, target, point.launch.kernel_name, specialized)
+    found = point.launch.fastest or config_for(op.configs, asked)
+    return None if found is None else Binding(point, target, op.configs, found)
 
-    `chosen` are the constexprs that are axes. Raises HostFunctionError for what nothing decides when building.
-    """
-    launch, parameters = reached.launch, kernel_parameters(reached.launch.kernel)
-    signature = _signature(reached, parameters)
-    passed: dict[str, Any] = {}
-    for parameter in parameters:
-        name = parameter.name
-        if name in chosen:
-            passed[name] = chosen[name]
-        elif name in launch.arguments and name not in signature:
-            passed[name] = _constant(reached, name)
-    found = launch.fastest or config_for(op.configs, replace(point, known={**point.known, **passed}))
-    return None if found is None else Binding(op, launch, point, signature, passed, found)
+
+_NUMBERS = {INT: "i32", FLOAT: "fp32", BOOL: "i1"}
 
 
 def number_kind(parameter: KernelParam, value: Expr) -> str:
     """Returns the type in a signature of a parameter that a host function passes a number."""
-    return number_type(parameter, {INT: "i32", FLOAT: "fp32", BOOL: "i1"}[value.type])
+    return number_type(parameter, _NUMBERS[value.type])
 
 
-def _signature(reached: ReachedLaunch, parameters: Sequence[KernelParam]) -> dict[str, str]:
+def _signature(reached: ReachedLaunch) -> dict[str, str]:
     """Returns the types of the run-time parameters; tensors that are absent have none."""
     signature: dict[str, str] = {}
-    for parameter in parameters:
+    for parameter in kernel_parameters(reached.launch.kernel):
         if parameter.is_constexpr:
             continue
         known, value = reached.arguments[parameter.name], reached.launch.arguments[parameter.name]

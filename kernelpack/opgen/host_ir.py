@@ -5,6 +5,7 @@ Every variable is assigned in one place, or declared once and assigned at the en
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,9 @@ class Variable:
 
     name: str
     type: HostType
+
+    def __hash__(self) -> int:  # that of the fields is slow, and what is known of a call is by variable
+        return hash(self.name)
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ class Launch:
     def kernel_name(self) -> str:
         return self.kernel.__name__
 
-    @property
+    @functools.cached_property
     def meta_names(self) -> tuple[str, ...]:
         """The constexprs that the grid asks of the chosen variant, in order of use."""
         found: dict[str, None] = {}

@@ -29,6 +29,7 @@ from kernelpack.opgen.host_ir import (
     Return,
     Statement,
     Variable,
+    references,
 )
 from kernelpack.opgen.host_ops import OPS
 
@@ -176,12 +177,14 @@ _MOST_ALTERNATIVES = 64
 
 def _alternatives(expr: Expr, values: Mapping[Variable, Any]) -> Any:
     """Returns an expression's value, OneOf where it depends on values that are."""
-    if isinstance(expr, Apply) and expr.op == "select":
+    if not isinstance(expr, Apply):
+        return evaluate(expr, values)
+    if expr.op == "select":
         condition = _alternatives(expr.operands[0], values)
         if condition is UNKNOWN or isinstance(condition, OneOf):
             return _either(*(_alternatives(side, values) for side in expr.operands[1:]))
         return _alternatives(expr.operands[1] if condition else expr.operands[2], values)
-    open_variables = [variable for variable in _variables(expr) if isinstance(values.get(variable), OneOf)]
+    open_variables = [variable for variable in references(expr) if isinstance(values.get(variable), OneOf)]
     if not open_variables:
         return evaluate(expr, values)
     listed = [sorted(values[variable].values, key=repr) for variable in open_variables]
@@ -189,13 +192,6 @@ def _alternatives(expr: Expr, values: Mapping[Variable, Any]) -> Any:
         return evaluate(expr, {**values, **dict.fromkeys(open_variables, UNKNOWN)})
     found = [evaluate(expr, {**values, **dict(zip(open_variables, each, strict=True))}) for each in itertools.product(*listed)]
     return functools.reduce(_either, found)
-
-
-def _variables(expr: Expr) -> set[Variable]:
-    """Returns the variables that an expression reads."""
-    if isinstance(expr, Ref):
-        return {expr.variable}
-    return set().union(*map(_variables, expr.operands)) if isinstance(expr, Apply) else set()
 
 
 def evaluate(expr: Expr, values: Mapping[Variable, Any]) -> Any:
@@ -239,4 +235,4 @@ def evaluate(expr: Expr, values: Mapping[Variable, Any]) -> Any:
 
 def is_tensor_like(expr: Expr) -> bool:
     """Whether a kernel argument is a tensor, maybe absent, or None."""
-    return expr.type.required == TENSOR or expr == NOTHING
+    return expr.type.name == TENSOR.name or expr == NOTHING

@@ -13,15 +13,15 @@ from typing import Any
 from kernelpack.backends.base import Backend, Fact
 from kernelpack.errors import HostFunctionError
 from kernelpack.opgen.assumptions import Provenance, assumptions
-from kernelpack.opgen.binding import Binding, Bound, bind, check_names, number_kind
-from kernelpack.opgen.config import Fastest, VariantPoint
+from kernelpack.opgen.binding import Binding, Bound, Point, bind, check_names, number_kind, points_of
+from kernelpack.opgen.config import Fastest
 from kernelpack.opgen.host_ir import INT, NONE, Launch
-from kernelpack.opgen.host_static import UNKNOWN, ReachedLaunch, is_tensor_like, reached_launches
+from kernelpack.opgen.host_static import is_tensor_like, reached_launches
 from kernelpack.opgen.kernels import kernel_parameters
 from kernelpack.opgen.op import Op
-from kernelpack.opgen.space import Combination, Space
+from kernelpack.opgen.space import Space
 from kernelpack.opgen.tuning import Choices
-from kernelpack.opgen.variants import Axis, Contest, KernelVariant, LaunchPlan, OpPlan, Row, Slot, point_of
+from kernelpack.opgen.variants import Axis, Contest, KernelVariant, LaunchPlan, OpPlan, Row, Slot
 from kernelpack.target import Target
 
 
@@ -44,15 +44,17 @@ class Planner:
         tables = [_TargetTables(self, op, provenance, target, backend) for target, backend in self.targets]
         for combination in op.space.combinations():
             for reached in reached_launches(op.host, combination.dtypes):
-                for one in tables:
-                    one.add(plans[reached.launch.index], reached, combination)
+                plan = plans[reached.launch.index]
+                for point, one in itertools.product(points_of(plan, reached, combination), tables):
+                    one.add(plan, point)
         for plan in plans:
             entries = {one.target: one.entries[plan.launch.index] for one in tables}
             plan.config_count = max((len(entry) for found in entries.values() for entry in found.values()), default=1)
             for target, found in entries.items():
-                for point in range(math.prod(axis.size for axis in plan.axes)):
-                    entry = found.get(point, [[]])
-                    plan.points.setdefault(target, []).extend([*entry, *[entry[0]] * (plan.config_count - len(entry))])
+                plan.points[target] = []
+                for number in range(math.prod(axis.size for axis in plan.axes)):
+                    entry = found.get(number, [[]])
+                    plan.points[target] += [*entry, *[entry[0]] * (plan.config_count - len(entry))]
             # a launch that configs leave out for all of these targets is for others: under x.is_cuda, in a library for CPUs
             if not plan.left_out and not any(plan.rows()):
                 raise HostFunctionError(
@@ -89,35 +91,24 @@ class _TargetTables:
     backend: Backend
     entries: dict[int, dict[int, list[list[Row]]]] = field(default_factory=lambda: defaultdict(dict))
 
-    def add(self, plan: LaunchPlan, reached: ReachedLaunch, combination: Combination) -> None:
-        """Adds the points that calls of these dtypes can have."""
-        value_axes = [axis for axis in plan.axes if axis.value is not None]
-        dtypes = [combination.dtypes[axis.name] for axis in plan.axes if axis.value is None]
-        for places in itertools.product(*(range(axis.size) for axis in value_axes)):
-            chosen = {axis.name: axis.values[i] for axis, i in zip(value_axes, places, strict=True)}
-            if any(reached.arguments[name] not in (UNKNOWN, value) for name, value in chosen.items()):
-                continue  # the host function decides this constexpr for these dtypes
-            labels = ["none" if dtype is None else dtype.short for dtype in dtypes]
-            labels += [f"{name}{int(value)}" for name, value in chosen.items()]
-            name = "-".join([plan.launch.kernel_name, *labels])
-            point = point_of(plan.axes, (*combination.places, *places))
-            asked = VariantPoint({**combination.listed, **chosen}, self.target, plan.launch.kernel_name)
-            plain = bind(self.op, reached, chosen, asked)
-            if plain is None:
-                plan.left_out = True
-                continue
-            special = bind(self.op, reached, chosen, replace(asked, specialized=True)) if plain.config(0).specialize else None
-            fastest = (special and special.fastest) or plain.fastest
-            entries = self.entries[plan.launch.index]
-            if fastest is None:
-                entries[point] = [self._rows(plan, name, 0, plain, special)]
-                continue
-            _note_key(plan, fastest, self.op)
-            decision = self.planner.choices.decide(self.op.name, self.op.location.file, self.target, name, fastest)
-            plan.decisions.setdefault(self.target, {})[point] = decision
-            entries[point] = [self._rows(plan, f"{name}-c{number}", number, plain, special) for number in decision.configs]
-            rows = tuple(map(tuple, entries[point]))
-            self.planner.contests.append(Contest(self.op.name, self.target, name, fastest, rows))
+    def add(self, plan: LaunchPlan, point: Point) -> None:
+        """Adds what is built for a point, if the configs build it for this target."""
+        plain = bind(self.op, point, self.target, specialized=False)
+        if plain is None:
+            plan.left_out = True
+            return
+        special = bind(self.op, point, self.target, specialized=True) if plain.config(0).specialize else None
+        fastest = (special and special.fastest) or plain.fastest
+        entries = self.entries[plan.launch.index]
+        if fastest is None:
+            entries[point.number] = [self._rows(plan, point.name, 0, plain, special)]
+            return
+        _note_key(plan, fastest, self.op)
+        decision = self.planner.choices.decide(self.op.name, self.op.location.file, self.target, point.name, fastest)
+        plan.decisions.setdefault(self.target, {})[point.number] = decision
+        rows = [self._rows(plan, f"{point.name}-c{number}", number, plain, special) for number in decision.configs]
+        entries[point.number] = rows
+        self.planner.contests.append(Contest(self.op.name, self.target, point.name, fastest, tuple(map(tuple, rows))))
 
     def _rows(self, plan: LaunchPlan, name: str, number: int, plain: Binding, special: Binding | None) -> list[Row]:
         """Returns the variants of a point with config `number`: the one that assumes nothing, and the specialised ones."""
