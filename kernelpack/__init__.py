@@ -5,10 +5,10 @@ that serving needs torch alone.
 """
 
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kernelpack.lazy import lazy_names
 from kernelpack.version import LANGUAGE_VERSION
 
 __version__ = LANGUAGE_VERSION
@@ -50,7 +50,6 @@ _HOMES = {
     "runtime.jit": ("KernelInterface",),
     "runtime.stand_ins": ("MockTensor", "TensorWrapper", "reinterpret"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ASTSource",
@@ -97,18 +96,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'kernelpack' has no attribute {name!r}")
-    module = import_module(f"kernelpack.{home}")
-    value = module if home == name else getattr(module, name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF})
+    return sorted({*globals(), *__all__})
 
 
 def _is_command_line() -> bool:

@@ -16,6 +16,12 @@ class GPUTarget:
     arch: int | str
     warp_size: int = 32
 
+    @classmethod
+    def of(cls, target: Target) -> GPUTarget:
+        """Returns how host code names a target: sm_90a is 90."""
+        arch = target.arch.removeprefix("sm_").rstrip("a") if target.backend == "cuda" else target.arch
+        return cls(target.backend, int(arch) if arch.isdigit() else arch)
+
     def as_target(self) -> Target:
         """Returns the target that kernelpack compiles for. From sm_90 on that is the one with the architecture's own
         instructions, sm_90a."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from kernelpack.backends.base import Backend, Fact, Lowered, Options, Parameter,
 from kernelpack.errors import UnsupportedError
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify
+from kernelpack.lazy import lazy_names
 from kernelpack.passes import TTIR_PASSES
 from kernelpack.passes.descriptors_to_pointers import descriptors_to_pointers
 from kernelpack.passes.inline import inline
@@ -104,7 +104,5 @@ def source_hash(*more: str) -> str:
     return digest.hexdigest()
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("ASTSource", "compile", "make_backend"):  # late: offline builds have sources of their own
-        return getattr(importlib.import_module("kernelpack.compiler.compiler"), name)
-    raise AttributeError(f"module 'kernelpack.compiler' has no attribute {name!r}")
+# offline builds have sources of their own
+__getattr__ = lazy_names(__name__, {"compiler.compiler": ("ASTSource", "compile", "make_backend")})

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 
 from kernelpack.errors import CompilationError, SourceLocation
 from kernelpack.frontend.dependencies import cache_key_of
-from kernelpack.frontend.source import FunctionSource, innermost, source_of
+from kernelpack.frontend.source import FunctionSource, innermost, last_word, source_of
 from kernelpack.language.values import constexpr, unwrap
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,6 +30,11 @@ class KernelParam:
     default: Any
     do_not_specialize: bool
     do_not_specialize_on_alignment: bool
+
+    @functools.cached_property
+    def type_name(self) -> str:
+        """The annotation's last word: `int64` for `tl.int64`."""
+        return last_word(self.annotation)
 
 
 class Launchable:
@@ -219,7 +224,7 @@ def _param(number: int, parameter: inspect.Parameter, unspecialized: bool, unali
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     has_default = parameter.default is not inspect.Parameter.empty
     default = unwrap(parameter.default) if has_default else None
-    is_constexpr = annotation is constexpr or text.strip("'\"").split(".")[-1] == "constexpr"
+    is_constexpr = annotation is constexpr or last_word(text) == "constexpr"
     return KernelParam(number, parameter.name, text, is_constexpr, has_default, default, unspecialized, unaligned)
 
 

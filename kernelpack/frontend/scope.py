@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelpack.language.aggregates import user_aggregate
 from kernelpack.language.types import dtype
-from kernelpack.language.values import aggregate, tensor
+from kernelpack.language.values import aggregate, same_tuple, tensor
 
 Scope = dict[str, Any]
 
@@ -44,7 +44,7 @@ def with_parts(value: Any, parts: Iterable[Any]) -> Any:
     """Returns a tuple, a named tuple or an aggregate of the same kind that consists of other values."""
     if isinstance(value, aggregate):
         return value.with_parts(tuple(parts))
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return same_tuple(value, parts)
 
 
 def replace_tensors(value: Any, replace: Callable[[tensor], tensor]) -> Any:

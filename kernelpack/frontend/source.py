@@ -38,6 +38,11 @@ def innermost(function: Any) -> FunctionType:
     return plain
 
 
+def last_word(annotation: str) -> str:
+    """Returns the last name of an annotation's text: `constexpr` for `tl.constexpr`."""
+    return annotation.rpartition(".")[2].strip("'\"")
+
+
 def source_of(function: FunctionType) -> FunctionSource:
     """Returns a function's source. Raises CompilationError where there is none (exec, interactive input) or it has changed."""
     code = function.__code__

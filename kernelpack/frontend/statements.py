@@ -9,6 +9,7 @@ from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
 from kernelpack.frontend.calls import Calls
 from kernelpack.frontend.scope import assign_name, describe_type, tensors_in, with_parts
+from kernelpack.frontend.source import last_word
 
 
 class Statements(Calls):
@@ -43,7 +44,7 @@ class Statements(Calls):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         """`x: tl.constexpr` without a value holds for the assignment that follows; other annotations mean nothing."""
-        is_constexpr = ast.unparse(node.annotation).split(".")[-1].strip("'\"") == "constexpr"
+        is_constexpr = last_word(ast.unparse(node.annotation)) == "constexpr"
         if node.value is None:
             if is_constexpr and isinstance(node.target, ast.Name):
                 self.declared.add(node.target.id)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from kernelpack.language.types import dtype
 from kernelpack.language.values import aggregate as value_of_parts
-from kernelpack.language.values import constexpr, tensor, unwrap
+from kernelpack.language.values import constexpr, same_tuple, tensor, unwrap
 
 
 class aggregate_type(dtype):
@@ -129,7 +129,7 @@ def plain(value: Any) -> Any:
     if not isinstance(value, builtins.tuple):
         return value
     entries = [plain(entry) for entry in value]
-    return type(value)(*entries) if hasattr(value, "_fields") else builtins.tuple(entries)
+    return same_tuple(value, entries)
 
 
 def _fill(defaults: dict[str, Any]) -> Any:
@@ -196,4 +196,4 @@ def _wrapped(value: Any) -> Any:
         else constexpr(entry)
         for entry in value
     ]
-    return type(value)(*entries) if hasattr(value, "_fields") else builtins.tuple(entries)
+    return same_tuple(value, entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from kernelpack.errors import CompilationError
@@ -48,6 +48,11 @@ class constexpr:
 def unwrap(value: Any) -> Any:
     """Returns the value of a constexpr, and anything else itself."""
     return value.value if isinstance(value, constexpr) else value
+
+
+def same_tuple(value: tuple[Any, ...], entries: Iterable[Any]) -> Any:
+    """Returns a tuple, a named one if `value` is, of other entries."""
+    return type(value)(*entries) if hasattr(value, "_fields") else tuple(entries)
 
 
 def _add_operators() -> None:

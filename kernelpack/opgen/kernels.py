@@ -46,4 +46,4 @@ def kernel_parameters(kernel: Any) -> tuple[KernelParam, ...]:
 
 def number_type(parameter: KernelParam, default: str) -> str:
     """Returns a number parameter's type in a signature: what its annotation asks for (`n: tl.int64`), else `default`."""
-    return _WIDTHS.get(parameter.annotation.rpartition(".")[2].strip("'\""), default)
+    return _WIDTHS.get(parameter.type_name, default)

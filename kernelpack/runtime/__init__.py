@@ -1,8 +1,8 @@
 """Launches from Python: argument specialization, compilation on first use, launch. Names are those of triton.runtime."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kernelpack.lazy import lazy_names
 from kernelpack.runtime.driver import driver as driver
 
 if TYPE_CHECKING:
@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from kernelpack.runtime.errors import AutotunerError, InterpreterError, OutOfResources
     from kernelpack.runtime.stand_ins import MockTensor, TensorWrapper, reinterpret
 
-_HOMES = {
-    "frontend.jit": ("JITFunction",),
-    "opgen.config": ("Config",),
-    "runtime.autotune": ("Autotuner", "Heuristics", "autotune", "heuristics"),
-    "runtime.errors": ("AutotunerError", "InterpreterError", "OutOfResources"),
-    "runtime.jit": ("KernelInterface",),
-    "runtime.stand_ins": ("MockTensor", "TensorWrapper", "reinterpret"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "frontend.jit": ("JITFunction",),
+        "opgen.config": ("Config",),
+        "runtime.autotune": ("Autotuner", "Heuristics", "autotune", "heuristics"),
+        "runtime.errors": ("AutotunerError", "InterpreterError", "OutOfResources"),
+        "runtime.jit": ("KernelInterface",),
+        "runtime.stand_ins": ("MockTensor", "TensorWrapper", "reinterpret"),
+    },
+)
 
 __all__ = [
     "Autotuner",
@@ -39,11 +41,3 @@ __all__ = [
     "heuristics",
     "reinterpret",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'kernelpack.runtime' has no attribute {name!r}")
-    value = getattr(import_module(f"kernelpack.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value

@@ -37,14 +37,9 @@ class KernelView:
         from kernelpack.backends.compiler import GPUTarget
 
         target, options = self.kernel.target, self.kernel.options
-        arch = target.arch.removeprefix("sm_").rstrip("a") if target.backend == "cuda" else target.arch
         least = 1 if target.backend == "cpu" else 0  # host code divides by it
         known = {**vars(options), "shared": least, "cluster_dims": (1, 1, 1), **self.kernel.metadata}
-        known |= {
-            "target": GPUTarget(target.backend, int(arch) if arch.isdigit() else arch),
-            "name": self.name,
-            "hash": self.hash,
-        }
+        known |= {"target": GPUTarget.of(target), "name": self.name, "hash": self.hash}
         return SimpleNamespace(**known)
 
     @property

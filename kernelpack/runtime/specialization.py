@@ -215,8 +215,7 @@ def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
                     f"argument {param.name} of {fn.__name__} has dtype {name}", cure=f"use one of {', '.join(DTYPES)}"
                 )
             _TENSOR_TYPES[dtype] = f"*{DTYPES[name].language}"
-        is_const = param.annotation.rpartition(".")[2].strip("'\"") == "const"
-        return f"*k{_TENSOR_TYPES[dtype][1:]}" if is_const else _TENSOR_TYPES[dtype]
+        return f"*k{_TENSOR_TYPES[dtype][1:]}" if param.type_name == "const" else _TENSOR_TYPES[dtype]
     raise LaunchError(
         f"argument {param.name} of {fn.__name__} is a {type(value).__name__}",
         location=fn.location,

@@ -13,17 +13,14 @@ from kernelpack.language.builtin import METHODS
 from kernelpack.language.unsupported import UNSUPPORTED
 
 
-def test_writing_kernels_needs_neither_torch_nor_numpy_nor_a_compiler() -> None:
+def test_writing_kernels_needs_neither_torch_nor_a_compiler() -> None:
     code = (
-        "import sys, kernelpack\n"
-        "before = set(sys.modules)\n"
-        "import kernelpack.language as tl\n"
+        "import sys, kernelpack.language as tl\n"
         "from kernelpack import jit\n"
-        "print(sorted({'torch', 'numpy', 'llvmlite', 'cuda'} & (set(sys.modules) - before)))"
+        "print(sorted({'torch', 'llvmlite', 'cuda'} & set(sys.modules)))"
     )
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
-    )
+    environment = {"PYTHONPATH": ":".join(sys.path), "KERNELPACK_LOAD_LIBRARY": "0"}
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert out.stdout.strip() == "[]"
 
 

@@ -1,0 +1,24 @@
+"""Names of a module that are imported from their homes when somebody first asks for them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(module: str, homes: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of a module: `homes` lists names by the module of kernelpack that defines them. A name that its home
+    ends in is that module."""
+    home_of = {name: home for home, names in homes.items() for name in names}
+
+    def __getattr__(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        home = import_module(f"kernelpack.{home_of[name]}")
+        value = home if home_of[name] == name else getattr(home, name)
+        setattr(sys.modules[module], name, value)
+        return value
+
+    return __getattr__
