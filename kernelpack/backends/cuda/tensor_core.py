@@ -24,15 +24,16 @@ class MmaInstruction:
     k: int
     bits: int
     word: str
-    accumulator: Type
 
 
-_MMA: dict[Type, MmaInstruction] = {
-    F16: MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", 16, 16, "<2 x half>", F32),
-    BF16: MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.bf16", 16, 16, "i32", F32),
-    F32: MmaInstruction("llvm.nvvm.mma.m16n8k8.row.col.tf32", 8, 32, "i32", F32),
-    I8: MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.satfinite.s8", 32, 8, "i32", I32),
+_MMA: dict[tuple[Type, Type], MmaInstruction] = {
+    (F16, F32): MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", 16, 16, "<2 x half>"),
+    (F16, F16): MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.f16.f16", 16, 16, "<2 x half>"),
+    (BF16, F32): MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.bf16", 16, 16, "i32"),
+    (F32, F32): MmaInstruction("llvm.nvvm.mma.m16n8k8.row.col.tf32", 8, 32, "i32"),
+    (I8, I32): MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.satfinite.s8", 32, 8, "i32"),
 }
+"""By the types of operands and of sums."""
 
 
 def mma_instruction(dot: Operation) -> MmaInstruction | None:
@@ -42,8 +43,8 @@ def mma_instruction(dot: Operation) -> MmaInstruction | None:
     has no fragment layout (the unused part would have to be zero), so it is left to ordinary arithmetic too.
     """
     a, _, c = (value.type for value in dot.operands)
-    instruction = _MMA.get(element_of(a))
-    if instruction is None or instruction.accumulator != element_of(c):
+    instruction = _MMA.get((element_of(a), element_of(c)))
+    if instruction is None:
         return None
     if element_of(a) == F32 and attribute(dot, "input_precision") == "ieee":
         return None

@@ -48,11 +48,16 @@ SMALL_FLOATS = {F8E4M3FN: "e4m3", F8E5M2: "e5m2"}
 """The 8-bit floats that the hardware has, as its instructions call them."""
 
 
-def instruction_of(a: Type, b: Type) -> WarpgroupInstruction | None:
-    """Returns the instruction for operands of two element types; the 8-bit floats can be mixed."""
+def instruction_of(a: Type, b: Type, accumulator: Type) -> WarpgroupInstruction | None:
+    """Returns the instruction for operands of two element types and their sums; the 8-bit floats can be mixed."""
+    found = INSTRUCTIONS.get(a)
     if a != b and a in SMALL_FLOATS and b in SMALL_FLOATS:
-        return dataclasses.replace(INSTRUCTIONS[a], types=f"f32.{SMALL_FLOATS[a]}.{SMALL_FLOATS[b]}")
-    return INSTRUCTIONS.get(a) if a == b else None
+        found = dataclasses.replace(INSTRUCTIONS[a], types=f"f32.{SMALL_FLOATS[a]}.{SMALL_FLOATS[b]}")
+    elif a != b:
+        return None
+    if found is not None and accumulator == F16 and a in (F16, *SMALL_FLOATS):
+        found = dataclasses.replace(found, types=found.types.replace("f32", "f16", 1), accumulator=F16)
+    return found if found is not None and found.accumulator == accumulator else None
 
 
 @dataclass(frozen=True)

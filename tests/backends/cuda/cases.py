@@ -323,6 +323,7 @@ def warpgroup_products() -> Iterator[tuple[Product, bool]]:
     for shape, block in (((72, 80, 64), (64, 64, 32)), ((136, 72, 256), (128, 64, 64))):
         yield Product(f32, shape, block, "rc", "tf32"), block[0] == 64
         yield Product(i8, shape, block, "rc", acc=torch.int32), block[0] == 64
+    yield Product(f16, (128, 80, 64), (64, 32, 32), "rc", num_stages=3, acc=f16), True
 
 
 def _gated() -> Launch:

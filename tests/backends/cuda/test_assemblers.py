@@ -176,7 +176,7 @@ def test_products_compile_without_messages_of_the_old_assembler(name: str, monke
 def test_messages_that_mean_other_code_fail_the_build(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said = ptx_to_cubin.Assembled(ELF, f"ptxas info    : Used 90 registers\nptxas info    : {message}", "ptxas 1.2")
     monkeypatch.setattr(ptx_to_cubin, "assemble", lambda ptx, arch: said)
-    error = refusal("")
+    error = refusal("wgmma.commit_group.sync.aligned;\n")
     assert f"ptxas 1.2 reports ptxas info    : {message}" in str(error)
     assert error.cure
 

@@ -58,9 +58,12 @@ def _mma(state: Lowering, op: Operation) -> None:
 
 
 def _issue(state: Lowering, instruction: MmaInstruction, a: list[Val], b: list[Val], c: list[Val]) -> list[Val]:
-    kinds = [value.type for value in c]
-    result = state.emit.call("{" + ", ".join(kinds) + "}", instruction.intrinsic, [*a, *b, *c])
-    return state.fields(result, kinds)
+    """Returns four sums; two halves share a register, neighbours in a row."""
+    kind = c[0].type
+    words = [state.pack(c[first : first + 2], instruction.word) for first in (0, 2)] if kind == "half" else c
+    kinds = [word.type for word in words]
+    results = state.fields(state.emit.call("{" + ", ".join(kinds) + "}", instruction.intrinsic, [*a, *b, *words]), kinds)
+    return [half for word in results for half in state.unpack(word, kind, 2)] if kind == "half" else results
 
 
 class _Words:

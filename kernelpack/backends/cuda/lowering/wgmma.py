@@ -18,7 +18,7 @@ from kernelpack.backends.cuda.warpgroup import (
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.types import MemDescType, element_of, shape_of
+from kernelpack.ir.types import MemDescType, bit_width, element_of, shape_of
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.linear import Basis, LinearLayout, log2
 from kernelpack.llvm.text import Val, llvm_type
@@ -74,11 +74,13 @@ def _fence(state: Lowering, words: Sequence[Val]) -> list[Val]:
 
 def _warp_group_dot(state: Lowering, op: Operation) -> None:
     a, b, c = op.operands
-    instruction = instruction_of(element_of(a.type), element_of(b.type))
+    instruction = instruction_of(element_of(a.type), element_of(b.type), element_of(c.type))
     assert instruction is not None
     layout = layout_of(op.result)
-    places = layout.images("register")
-    initial = None if _is_zero(c) else state[c]
+    halves = _is_half(c)
+    # two halves share a register, neighbours in a row: the first one names it
+    places = [place for place in layout.images("register") if not halves or place[1] % 2 == 0]
+    initial = None if _is_zero(c) else _paired(state, layout, state[c]) if halves else state[c]
     # in one of the N warpgroups along the columns, a thread holds these; an instruction computes up to 256 of them
     columns = _extent(layout, 1)
     width = min(columns, MOST_COLUMNS)
@@ -105,7 +107,28 @@ def _warp_group_dot(state: Lowering, op: Operation) -> None:
             registers.update(zip(held, total, strict=True))
     state.asm("void", "wgmma.commit_group.sync.aligned;", "~{memory}", [], sync=True)
     result = [register for place in places if (register := registers[place]) is not None]
-    state[op.result] = result if attribute(op, "isAsync") else _wait(state, 0, result)
+    if halves:  # they are taken apart here, so that none may be in flight
+        state[op.result] = _apart(state, layout, _wait(state, 0, result))
+    else:
+        state[op.result] = result if attribute(op, "isAsync") else _wait(state, 0, result)
+
+
+def _is_half(sums: Value) -> bool:
+    return bit_width(sums.type) == 16
+
+
+def _paired(state: Lowering, layout: LinearLayout, registers: Sequence[Val]) -> list[Val]:
+    """Returns words of two neighbours in a row each, in the order of their first elements."""
+    elements = dict(zip(layout.images("register"), registers, strict=True))
+    return [state.pack([half, elements[row, column + 1]]) for (row, column), half in elements.items() if column % 2 == 0]
+
+
+def _apart(state: Lowering, layout: LinearLayout, words: Sequence[Val]) -> list[Val]:
+    """Returns what `_paired` made words of."""
+    places = layout.images("register")
+    pairs = dict(zip([place for place in places if place[1] % 2 == 0], words, strict=True))
+    halves = {place: state.unpack(word, "half", 2) for place, word in pairs.items()}
+    return [halves[row, column - column % 2][column % 2] for row, column in places]
 
 
 def _is_zero(c: Value) -> bool:
@@ -124,7 +147,7 @@ def _issue(
     transposed: Sequence[bool],
 ) -> list[Val | None]:
     """Emits one wgmma (PTX ISA, wgmma.mma_async) whose results are tied to the sums that it adds to."""
-    kind = llvm_type(instruction.accumulator)
+    kind = I32 if bit_width(instruction.accumulator) == 16 else llvm_type(instruction.accumulator)
     count = len(total)
     empty = total[0] is None
     sources = a if isinstance(a, list) else [a]
@@ -173,9 +196,13 @@ def _moves(layout: LinearLayout, tile: OperandTile, axis: int) -> list[int]:
 
 
 def _warp_group_dot_wait(state: Lowering, op: Operation) -> None:
-    registers = [register for operand in op.operands for register in state[operand]]
+    sums = [(operand, result) for operand, result in zip(op.operands, op.results, strict=True) if not _is_half(operand)]
+    registers = [register for operand, _ in sums for register in state[operand]]
     waited = _wait(state, op.attributes["pendings"], registers)
     for operand, result in zip(op.operands, op.results, strict=True):
+        if _is_half(operand):  # never in flight
+            state[result] = state[operand]
+            continue
         count = len(state[operand])
         state[result], waited = waited[:count], waited[count:]
 

@@ -1,5 +1,5 @@
-"""Rewrites dots that no instruction computes as they stand into ones that do: 16-bit accumulators, and float32 in three tf32 steps; 8-bit floats
-as halves."""
+"""Rewrites dots that no instruction computes as they stand into ones that do: float32 in three tf32 steps, bfloat16 sums, 8-bit floats as
+halves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PARTS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 3}
 def decompose_dots(function: Operation) -> None:
     """Rewrites a ttir function in place."""
     for op in list(function.walk()):
-        if op.name == "tt.dot" and element_of(op.result.type) in (F16, BF16):
+        if op.name == "tt.dot" and element_of(op.result.type) == BF16:
             op = _widen_accumulator(op)
         if op.name == "tt.dot" and attribute(op, "input_precision") in _PARTS:
             _split(op)

@@ -134,8 +134,8 @@ class _Selector:
 def fits_warpgroups(dot: Operation, num_warps: int) -> bool:
     """Whether wgmma can compute a dot, its operands' places in memory aside."""
     a, b, c = (value.type for value in dot.operands)
-    instruction = instruction_of(element_of(a), element_of(b))
-    if instruction is None or element_of(c) != instruction.accumulator:
+    instruction = instruction_of(element_of(a), element_of(b), element_of(c))
+    if instruction is None:
         return False
     if element_of(a) == F32 and attribute(dot, "input_precision") != "tf32":
         return False
@@ -151,8 +151,8 @@ def most_on_tensor_core(dot: Operation) -> int | None:
 
     Sums of 8-bit floats keep about 14 bits there, which a kernel can limit (max_num_imprecise_acc).
     """
-    a, b = (value.type for value in dot.operands[:2])
-    instruction = instruction_of(element_of(a), element_of(b))
+    a, b, c = (value.type for value in dot.operands)
+    instruction = instruction_of(element_of(a), element_of(b), element_of(c))
     assert instruction is not None
     limit: int = attribute(dot, "max_num_imprecise_acc")
     if not isinstance(element_of(a), FloatType) or instruction.bits != 8 or limit > shape_of(a)[1]:

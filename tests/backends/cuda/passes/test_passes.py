@@ -27,15 +27,15 @@ COLUMNS = spread((16, 16), 1, (0, 1), 1)
 # ---- decompose_dots ----
 
 
-def test_sixteen_bit_accumulators_sum_in_float32() -> None:
+def test_bfloat16_accumulators_sum_in_float32() -> None:
     check(
         decompose_dots,
-        "%a: tensor<16x16xf16>, %b: tensor<16x16xf16>, %c: tensor<16x16xf16>",
-        "%d = tt.dot %a, %b, %c : tensor<16x16xf16> * tensor<16x16xf16> -> tensor<16x16xf16>",
+        "%a: tensor<16x16xbf16>, %b: tensor<16x16xbf16>, %c: tensor<16x16xbf16>",
+        "%d = tt.dot %a, %b, %c : tensor<16x16xbf16> * tensor<16x16xbf16> -> tensor<16x16xbf16>",
         """
-        %0 = arith.extf %c : tensor<16x16xf16> to tensor<16x16xf32>
-        %1 = tt.dot %a, %b, %0 : tensor<16x16xf16> * tensor<16x16xf16> -> tensor<16x16xf32>
-        %d = arith.truncf %1 : tensor<16x16xf32> to tensor<16x16xf16>
+        %0 = arith.extf %c : tensor<16x16xbf16> to tensor<16x16xf32>
+        %1 = tt.dot %a, %b, %0 : tensor<16x16xbf16> * tensor<16x16xbf16> -> tensor<16x16xf32>
+        %d = arith.truncf %1 : tensor<16x16xf32> to tensor<16x16xbf16>
         """,
         {},
     )
