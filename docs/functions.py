@@ -272,6 +272,8 @@ GPUs only.
 - `num_ctas` above 1 is one block that computes what the cluster would. `flatten`, `warp_specialize` and `disallow_acc_multi_buffer` of
   `tl.range` are hints that change no result.
 - Options of Triton's other backends (`waves_per_eu`, `matrix_instr_nonkdim`, `kpack`, `extern_libs` ...) are taken and ignored; unknown ones are refused.
+- `autotune` with an `early_config_prune` chooses anew for other compile-time values, also where `key` does not name them: a config that the
+  function refuses for a call never runs in it.
 - Gluon, vendors' language extensions, and Proton are not here. Below tiles there is `kernelpack.language.hopper`.
 - Errors name the user's line and a cure; their texts are not Triton's."""
 

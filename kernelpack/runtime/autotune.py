@@ -108,9 +108,16 @@ class Autotuner(Launchable):
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **chosen)
 
     def _key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Returns the values that `key` names, and the dtypes of all tensors."""
+        """Returns the values that `key` names, and the dtypes of all tensors.
+
+        Where a function prunes configs, the call's constexprs too: what it refuses for one of them was perhaps fast for another.
+        """
         dtypes = (str(named[name].dtype) for name in self.arg_names if hasattr(named.get(name), "dtype"))
-        return (*(named[name] for name in self.keys if name in named), *dtypes)
+        constexprs: Iterable[str] = ()
+        if self.early_config_prune is not None and self.base_fn is not None:
+            constexprs = (self.base_fn.arg_names[place] for place in self.base_fn.constexprs)
+        names = dict.fromkeys((*self.keys, *constexprs))
+        return (*(named[name] for name in names if name in named), *dtypes)
 
     def _pruned(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[Config]:
         """Returns the configs worth trying."""

@@ -122,6 +122,34 @@ def test_pruning() -> None:
         kp.autotune(BLOCKS, [], {"early_config_prune": lambda *a, **k: []})(accumulate())[grid](x, out, used, 100)
 
 
+def test_a_config_is_not_taken_over_where_the_pruner_refuses_it() -> None:
+    """A mask that only some calls have, say, and that only some blocks can deal with."""
+    kernel = define(
+        """
+        @kp.jit
+        def fill(out, used, n, SMALL: tl.constexpr, BLOCK: tl.constexpr):
+            offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            tl.store(out + offsets, 1.0, mask=offsets < n)
+            tl.store(used, BLOCK)
+        """
+    )["fill"]
+
+    def prune(configs: Any, named: dict[str, Any], *, SMALL: bool, **kwargs: Any) -> Any:
+        return [config for config in configs if not SMALL or config.kwargs["BLOCK"] < 128]
+
+    used, out = torch.zeros((), dtype=torch.int32), torch.zeros(100)
+    watch = Stopwatch(used, 128)
+    tuned = kp.autotune(BLOCKS, ["n"], {"early_config_prune": prune}, do_bench=watch)(kernel)
+    tuned[grid](out, used, n=100, SMALL=False)
+    assert tuned.best_config is BLOCKS[2]
+    tuned[grid](out, used, n=100, SMALL=True)
+    assert tuned.best_config is not BLOCKS[2]
+    assert watch.tried == [32, 64, 128, 32, 64]
+    tuned[grid](out, used, n=100, SMALL=False)
+    assert tuned.best_config is BLOCKS[2]
+    assert len(watch.tried) == 5
+
+
 def test_hooks() -> None:
     x, used, out = torch.randn(100), torch.zeros((), dtype=torch.int32), torch.zeros(100)
     log: list[Any] = []
