@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """A place in the user's Python source. Lines and columns count from 1; column 0 means the whole line."""
+    """A place in the user's Python source. Lines and columns count from 1; column 0 means the whole line.
+
+    `within` names the kernel or function around it and the place there, as Triton does: `kernel, at 2:4`, where the line of the
+    `def` is 1 and its column 0.
+    """
 
     file: str
     line: int
     column: int = 0
+    within: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
 
     def excerpt(self) -> str:
-        """Returns the source line with a caret under the column, or "" where the file cannot be read."""
+        """Returns the source line with a caret under the column, below what it is within; "" where the file cannot be read."""
         text = linecache.getline(self.file, self.line).rstrip("\n")
         if not text.strip():
             return ""
         caret = "\n    " + " " * (self.column - 1) + "^" if self.column else ""
-        return f"\n    {text}{caret}"
+        within = f"\n  in {self.within}:" if self.within else ""
+        return f"{within}\n    {text}{caret}"
 
 
 class KernelpackError(Exception):

@@ -174,7 +174,7 @@ class ModuleGenerator:
         self.by_key[_key(fn, arguments)] = made
         tree = fn.parse()
         block = Block()
-        builder = Builder(block, location=Location(location_of(tree, fn.file)))
+        builder = Builder(block, location=Location(location_of(tree, fn.source)))
         scope = {name: _as_parameter(block, name, value) for name, value in arguments.items()}
         visitor = ControlFlow(self, fn, builder, scope)
         visitor.returns_values, visitor.frame = not is_kernel, made

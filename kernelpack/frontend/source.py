@@ -85,9 +85,11 @@ def _functions(lines: tuple[str, ...], file: str) -> tuple[ast.FunctionDef, ...]
     return tuple(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-def location_of(node: ast.AST, file: str) -> SourceLocation:
-    """Returns where a syntax node starts. Columns count characters, from 1; the tree counts bytes."""
+def location_of(node: ast.AST, function: FunctionSource) -> SourceLocation:
+    """Returns where a syntax node of a function starts. Columns count characters, from 1; the tree counts bytes."""
     line = getattr(node, "lineno", 1)
     offset = getattr(node, "col_offset", 0)
-    text = linecache.getline(file, line)
-    return SourceLocation(file, line, len(text.encode()[:offset].decode(errors="ignore")) + 1 if text else offset + 1)
+    text = linecache.getline(function.file, line)
+    column = len(text.encode()[:offset].decode(errors="ignore")) if text else offset
+    within = f"{function.tree.name}, at {line - function.line + 1}:{column - function.tree.col_offset}"
+    return SourceLocation(function.file, line, column + 1, within)

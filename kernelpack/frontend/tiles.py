@@ -228,6 +228,8 @@ def dot(
             cure="cast both to one of float16, bfloat16, float32, float64, int8",
         )
     shape = _dot_shape(x, y)
+    if out_dtype is None and isinstance(acc, tensor) and acc.dtype in allowed:
+        out_dtype = acc.dtype
     result = out_dtype if out_dtype is not None and out_dtype in allowed else allowed[0]
     ignored = x.dtype.is_int() and out_dtype is not None and out_dtype.is_int()  # as in Triton: int8 always gives int32
     if out_dtype not in (None, float32, result) and not ignored:  # float32 is the default and gives way to the operands' own

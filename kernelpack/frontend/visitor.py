@@ -104,7 +104,7 @@ class Visitor:
             self.builder.location = outer
 
     def location(self, node: ast.AST) -> Location:
-        return Location(location_of(node, self.function.file), self.call_site)
+        return Location(location_of(node, self.function.source), self.call_site)
 
     @property
     def line(self) -> int:

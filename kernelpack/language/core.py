@@ -414,13 +414,14 @@ def dot(
     input_precision: str | None = None,
     allow_tf32: bool | None = None,
     max_num_imprecise_acc: int | None = None,
-    out_dtype: dtype = float32,
+    out_dtype: dtype | None = None,
     *,
     _generator: Generator,
 ) -> tensor:
     """Returns input @ other (+ acc) of [M, K] and [K, N] tiles or [B, M, K] and [B, K, N] batches.
 
-    float32 operands are rounded to TF32 unless input_precision="ieee". See frontend/tiles.py for types and least sizes.
+    float32 operands are rounded to TF32 unless input_precision="ieee". The result has the type of `acc`, which `out_dtype` states
+    where there is none (float32 without either). See frontend/tiles.py for types and least sizes.
     """
     return tiles.dot(_generator.builder, input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype)
 

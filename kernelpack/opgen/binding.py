@@ -120,9 +120,16 @@ def bind(op: Op, point: Point, target: Target, *, specialized: bool) -> Binding 
 _NUMBERS = {INT: "i32", FLOAT: "fp32", BOOL: "i1"}
 
 
-def number_kind(parameter: KernelParam, value: Expr) -> str:
+def number_kind(parameter: KernelParam, value: Expr, launch: Launch) -> str:
     """Returns the type in a signature of a parameter that a host function passes a number."""
-    return number_type(parameter, _NUMBERS[value.type])
+    kind = number_type(parameter, _NUMBERS[value.type])
+    if kind in ("fp16", "bf16"):
+        raise HostFunctionError(
+            f"{parameter.name!r} of {launch.kernel_name} is {kind}: host functions pass numbers of 32 and 64 bits",
+            location=launch.location,
+            cure="annotate it tl.float32 and convert it in the kernel",
+        )
+    return kind
 
 
 def _signature(reached: ReachedLaunch) -> dict[str, str]:
@@ -142,7 +149,7 @@ def _signature(reached: ReachedLaunch) -> dict[str, str]:
                 cure="launch inside the branches",
             )
         else:
-            signature[parameter.name] = number_kind(parameter, value)
+            signature[parameter.name] = number_kind(parameter, value, reached.launch)
     return signature
 
 

@@ -8,6 +8,7 @@ from kernelpack.frontend.jit import JITFunction, KernelParam
 from kernelpack.opgen.config import Fastest
 
 _WIDTHS = {"int1": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float32": "fp32", "float64": "fp64"}
+_WIDTHS |= {"float16": "fp16", "bfloat16": "bf16"}
 _WIDTHS |= {name: name for name in (*_WIDTHS.values(), "u32", "u64")} | {f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)}
 
 

@@ -173,7 +173,7 @@ def _slots(launch: Launch) -> Iterator[Slot]:
             continue
         value = launch.arguments[parameter.name]
         if value.type != NONE:
-            kind = "pointer" if is_tensor_like(value) else number_kind(parameter, value)
+            kind = "pointer" if is_tensor_like(value) else number_kind(parameter, value, launch)
             yield Slot(parameter.name, kind, value)
 
 

@@ -465,7 +465,7 @@ def test_dot(dtype: torch.dtype, result: torch.dtype, options: str) -> None:
         x = tl.load(x_ptr + m[:, None] * 32 + k)
         y = tl.load(y_ptr + k[:, None] * 8 + n)
         c = tl.dot(x, y{options})
-        tl.store(out + m[:, None] * 8 + n, tl.dot(x, y, acc=c{options}))
+        tl.store(out + m[:, None] * 8 + n, tl.dot(x, y, acc=c))
         """,
         "x_ptr, y_ptr, out",
     )
@@ -582,7 +582,11 @@ def test_dot_precision_matters_for_float32_only(options: str, dtype: str, precis
         ("tl.dot(A, A.to(tl.float32))", r"tl.dot does not take fp16 and fp32"),
         ("tl.dot(A, tl.zeros((32, 16), tl.float16))", r"K is 16 and 32"),
         ("tl.dot(tl.zeros((16, 8), tl.float16), tl.zeros((8, 16), tl.float16))", r"needs K >= 16, it is 8"),
-        ("tl.dot(A, A, tl.zeros((16, 16), tl.float16))", r"the accumulator of tl.dot must be <\[16, 16\], fp32>"),
+        ("tl.dot(A, A, tl.zeros((16, 16), tl.bfloat16))", r"the accumulator of tl.dot must be <\[16, 16\], fp32>"),
+        (
+            "tl.dot(A, A, tl.zeros((16, 16), tl.float16), out_dtype=tl.float32)",
+            r"accumulator of tl.dot must be <\[16, 16\], fp32>",
+        ),
         ("tl.dot(A, A, out_dtype=tl.bfloat16)", r"cannot give bf16"),
         ("tl.dot(A, A, input_precision='fast')", r"input_precision cannot be 'fast'"),
         ("tl.dot(A, A, input_precision='ieee', allow_tf32=True)", r"not both"),

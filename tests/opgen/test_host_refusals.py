@@ -25,6 +25,11 @@ def kernel(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
 
 
+@kp.jit
+def scaled(out, factor: tl.float16):
+    tl.store(out, factor)
+
+
 def recursive(n):
     return recursive(n - 1)
 
@@ -40,6 +45,7 @@ TAIL = """
 
 # statements before the launch; the line that is at fault is the one with the marker, or the only one
 REFUSED = [
+    ("scaled[(1,)](out, 0.5)", "'factor' of scaled is fp16(.|\n)*annotate it tl.float32"),
     ("while n > 1: n = n - 1", "While has no translation in a host function"),
     ("try: n = 1\n    except ValueError: pass", "Try has no translation"),
     ("with torch.no_grad(): pass", "With has no translation"),

@@ -243,6 +243,15 @@ def test_constants_are_told_apart_by_value_not_by_object(compilations: list[Any]
     assert len(compilations) == 3
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_number_has_the_type_of_its_annotation(dtype: str) -> None:
+    text = f"@kp.jit\ndef kernel(out, value: tl.{dtype}):\n    tl.static_assert(value.dtype == tl.{dtype})\n    tl.store(out, value)\n"
+    out = torch.zeros(1, dtype=torch.float64)
+    for value in (0.1, -3, float("inf")):
+        define(text)["kernel"][(1,)](out, value)
+        assert out.item() == torch.tensor(value, dtype=getattr(torch, dtype)).double().item()
+
+
 def test_a_number_that_its_type_does_not_hold_is_refused() -> None:
     kernel = define(
         """
