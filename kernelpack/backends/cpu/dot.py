@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from kernelpack.backends.cpu.elements import register_type
 from kernelpack.backends.cpu.elementwise import Lowering
-from kernelpack.backends.cpu.evaluate import FIRST, Evaluator, Index, Place, Uniform
+from kernelpack.backends.cpu.evaluate import Evaluator
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.operand import operand_address
+from kernelpack.backends.cpu.places import FIRST, Index, Place, Uniform
 from kernelpack.backends.cpu.tile_program import Dot, InPlace, OperandBuffer, TileProgram
 from kernelpack.ir.core import Value
 from kernelpack.ir.types import BF16, F32, Type, bit_width, element_of, is_float

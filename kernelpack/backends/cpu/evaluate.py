@@ -7,64 +7,17 @@ of contiguous accesses cost a scalar instruction or two. Code is placed in the o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from kernelpack.backends.cpu.elements import constant, element_bytes, from_memory, memory_type, register_type, to_memory
+from kernelpack.backends.cpu.elements import element_bytes, from_memory, memory_type, to_memory
 from kernelpack.backends.cpu.elementwise import Lowering
-from kernelpack.backends.cpu.tile_program import Buffer, TileProgram, moves_unit_axes
+from kernelpack.backends.cpu.index_arithmetic import INDEX_ARITHMETIC
+from kernelpack.backends.cpu.places import Affine, Index, Lanes, Place, Uniform, Vector
+from kernelpack.backends.cpu.structural import STRUCTURAL
+from kernelpack.backends.cpu.tile_program import Buffer, TileProgram
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import optional_operand, pointee_of
-from kernelpack.ir.types import I1, I32, TensorType, Type, element_of, shape_of
+from kernelpack.ir.types import I1, TensorType, Type, element_of, shape_of
 from kernelpack.llvm.text import Emitter, Val, element_type, iota, literal, suffix, vector_type, vector_width
-
-
-@dataclass(frozen=True)
-class Place:
-    """A position along one axis: a loop variable (or nothing) plus a constant. `lanes`: it stands for that and its successors."""
-
-    base: str | None = None
-    offset: int = 0
-    depth: int = 0
-    lanes: bool = False
-
-    def plus(self, offset: int) -> Place:
-        return Place(self.base, self.offset + offset, self.depth, self.lanes)
-
-    def one(self, lane: int = 0) -> Place:
-        """Returns the position of a single lane."""
-        return Place(self.base, self.offset + lane, self.depth, False)
-
-
-Index = tuple[Place, ...]
-FIRST = Place()
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """The same for all lanes."""
-
-    val: Val
-    depth: int
-
-
-@dataclass(frozen=True)
-class Affine:
-    """`base` in the first lane, then `step` more from lane to lane; pointers step in bytes."""
-
-    base: Val
-    step: int | Val
-    depth: int
-
-
-@dataclass(frozen=True)
-class Vector:
-    """One value a lane."""
-
-    val: Val
-    depth: int
-
-
-Lanes = Uniform | Affine | Vector
 
 
 class Evaluator:
@@ -169,11 +122,11 @@ class Evaluator:
         if op.name == "tt.split":
             which = 0 if value is op.results[0] else 1
             return self.evaluate(op.operands[0], (*index, Place(offset=which)))
-        structural = _STRUCTURAL.get(op.name)
+        structural = STRUCTURAL.get(op.name)
         if structural is not None:
             return structural(self, op, index)
         operands = [self.evaluate(operand, index if shape_of(operand.type) else ()) for operand in op.operands]
-        special = _INDEX_ARITHMETIC.get(op.name)
+        special = INDEX_ARITHMETIC.get(op.name)
         if special is not None:
             result = special(self, op, operands)
             if result is not None:
@@ -373,207 +326,3 @@ class Evaluator:
 def _bytes_of(kind: str) -> int:
     fixed = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8}
     return fixed[kind] if kind in fixed else max(1, int(kind[1:]) // 8)
-
-
-# ---- operations that move elements ----
-
-
-def _constant(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    return Uniform(constant(op.attributes["value"], element_of(op.result.type)), 0)
-
-
-def _splat(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    return ev.evaluate(op.operands[0], ())
-
-
-def _range(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    place = index[0].plus(op.attributes["start"])
-    first = ev.position(place, "i32")
-    depth = place.depth if place.base is not None else 0
-    return Affine(first, 1, depth) if place.lanes else Uniform(first, depth)
-
-
-def _expand_dims(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    axis = op.attributes["axis"]
-    return ev.evaluate(op.operands[0], (*index[:axis], *index[axis + 1 :]))
-
-
-def _broadcast(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    extents = shape_of(op.operands[0].type)
-    return ev.evaluate(op.operands[0], tuple(FIRST if e == 1 else p for e, p in zip(extents, index, strict=True)))
-
-
-def _trans(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    source = [FIRST] * len(index)
-    for position, axis in enumerate(op.attributes["order"]):
-        source[axis] = index[position]
-    return ev.evaluate(op.operands[0], tuple(source))
-
-
-def _reshape(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    """A reshape that only moves axes of extent 1 renames places; any other reads the source's row-major buffer in another shape."""
-    source, result = shape_of(op.operands[0].type), shape_of(op.result.type)
-    if moves_unit_axes(op):
-        places = iter(place for place, extent in zip(index, result, strict=True) if extent > 1)
-        return ev.evaluate(op.operands[0], tuple(FIRST if extent == 1 else next(places) for extent in source))
-    buffer = ev.program.plain[op.operands[0]][len(source) - 1]
-    return ev.read(ev.view(buffer, result), index)
-
-
-def _join(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    which = index[-1]
-    if which.base is None and not which.lanes:
-        return ev.evaluate(op.operands[which.offset], index[:-1])
-    left, right = (ev.evaluate(operand, index[:-1]) for operand in op.operands)
-    depth = max(left.depth, right.depth, which.depth)
-    with ev.em.into(ev.at(depth)):
-        position = ev.position(which, "i32")
-        if which.lanes:  # neighbouring lanes take turns
-            position = ev.vector(Affine(position, 1, depth), I32)
-        first = ev.em.compare("icmp", "eq", position, literal(0, position.type))
-        a, b = ev.vector(left, op.operands[0].type), ev.vector(right, op.operands[1].type)
-        return Vector(ev.em.select(first, a, b), depth)
-
-
-def _gather(ev: Evaluator, op: Operation, index: Index) -> Lanes:
-    """Reads the source's buffer at indices that are computed; indices beyond its extent wrap around."""
-    source, axis = op.operands[0], op.attributes["axis"]
-    buffer = next(iter(ev.program.plain[source].values()))
-    indices = ev.evaluate(op.operands[1], index)
-    kind, size = memory_type(buffer.element), element_bytes(buffer.element)
-    base = ev.pointer(buffer, tuple(FIRST if at == axis else place for at, place in enumerate(index)))
-    depth = max(indices.depth, max((place.depth for place in index if place.base is not None), default=0))
-    lane_axis = next((at for at, place in enumerate(index) if place.lanes), None)
-    with ev.em.into(ev.at(depth)):
-        single = lane_axis in (None, axis) and isinstance(indices, Uniform)
-        at = indices.val if single and isinstance(indices, Uniform) else ev.vector(indices, op.operands[1].type)
-        width = vector_width(at.type)
-        wide = ev.em.cast("sext", at, vector_type("i64", width)) if element_type(at.type) != "i64" else at
-        inside = ev.em.binary("and", wide, literal(buffer.shape[axis] - 1, wide.type))
-        offsets = ev.em.binary("mul", inside, literal(buffer.strides[axis] * size, wide.type))
-        if single:
-            return Uniform(from_memory(ev.em, ev.em.load(kind, ev.em.offset(base, offsets), size), buffer.element), depth)
-        if lane_axis not in (None, axis):
-            offsets = ev.em.binary("add", offsets, iota("i64", width, buffer.strides[lane_axis] * size))
-        pointers = ev.em.op(f"<{width} x ptr>", f"getelementptr i8, {base}, {offsets}")
-        return Vector(from_memory(ev.em, ev.gather(vector_type(kind, width), pointers, None, None), buffer.element), depth)
-
-
-_STRUCTURAL: dict[str, Callable[[Evaluator, Operation, Index], Lanes]] = {
-    "arith.constant": _constant,
-    "tt.splat": _splat,
-    "tt.make_range": _range,
-    "tt.expand_dims": _expand_dims,
-    "tt.broadcast": _broadcast,
-    "tt.trans": _trans,
-    "tt.reshape": _reshape,
-    "tt.join": _join,
-    "tt.gather": _gather,
-    "tt.load": lambda ev, op, index: ev.load(op, index),
-}
-
-
-# ---- index arithmetic that keeps the (base, step) form ----
-
-
-def _scalar(lanes: Lanes) -> Val:
-    assert isinstance(lanes, (Uniform, Affine))
-    return lanes.val if isinstance(lanes, Uniform) else lanes.base
-
-
-def _step(lanes: Lanes) -> int | Val:
-    return lanes.step if isinstance(lanes, Affine) else 0
-
-
-def _combine_steps(ev: Evaluator, a: int | Val, b: int | Val, opcode: str, kind: str) -> int | Val:
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b if opcode == "add" else a - b
-    if b == 0:
-        return a
-    left = literal(a, kind) if isinstance(a, int) else a
-    right = literal(b, kind) if isinstance(b, int) else b
-    return ev.em.binary(opcode, left, right)
-
-
-Arithmetic = Callable[["Evaluator", Operation, Sequence[Lanes]], "Lanes | None"]
-
-
-def _sum(opcode: str) -> Arithmetic:
-    def emit(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes | None:
-        if any(isinstance(lanes, Vector) for lanes in operands) or all(isinstance(lanes, Uniform) for lanes in operands):
-            return None
-        a, b = operands
-        depth = max(a.depth, b.depth)
-        with ev.em.into(ev.at(depth)):
-            base = ev.em.binary(f"{opcode} nsw", _scalar(a), _scalar(b))
-            return Affine(base, _combine_steps(ev, _step(a), _step(b), opcode, base.type), depth)
-
-    return emit
-
-
-def _product(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes | None:
-    a, b = operands
-    if isinstance(a, Uniform) and isinstance(b, Affine):
-        a, b = b, a
-    if not (isinstance(a, Affine) and isinstance(b, Uniform)):
-        return None
-    depth = max(a.depth, b.depth)
-    factor = b.val
-    with ev.em.into(ev.at(depth)):
-        base = ev.em.binary("mul nsw", a.base, factor)
-        step: int | Val
-        if isinstance(a.step, int) and not factor.name.startswith("%"):
-            step = a.step * int(factor.name)
-        elif a.step == 1:
-            step = factor
-        else:
-            own = literal(a.step, factor.type) if isinstance(a.step, int) else a.step
-            step = ev.em.binary("mul", own, factor)
-        return Affine(base, step, depth)
-
-
-def _resize(opcode: str) -> Arithmetic:
-    def emit(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes | None:
-        (lanes,) = operands
-        if not isinstance(lanes, Affine):
-            return None
-        kind = register_type(element_of(op.result.type))
-        with ev.em.into(ev.at(lanes.depth)):
-            step = lanes.step if isinstance(lanes.step, int) else ev.em.cast(opcode, lanes.step, kind)
-            return Affine(ev.em.cast(opcode, lanes.base, kind), step, lanes.depth)
-
-    return emit
-
-
-def _add_pointer(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes:
-    pointer, offset = operands
-    pointee = element_of(pointee_of(op.operands[0].type))
-    kind, size = memory_type(pointee), element_bytes(pointee)
-    depth = max(pointer.depth, offset.depth)
-    em = ev.em
-    if isinstance(pointer, Vector) or isinstance(offset, Vector):
-        offsets = ev.vector(offset, element_of(op.operands[1].type))
-        base = pointer.val if isinstance(pointer, Uniform) else ev.vector(pointer, op.operands[0].type)
-        with em.into(ev.at(depth)):
-            return Vector(em.op(f"<{ev.width} x ptr>", f"getelementptr {kind}, {base}, {offsets}"), depth)
-    with em.into(ev.at(depth)):
-        moved = em.op("ptr", f"getelementptr {kind}, {_scalar(pointer)}, {_scalar(offset)}")
-        if isinstance(pointer, Uniform) and isinstance(offset, Uniform):
-            return Uniform(moved, depth)
-        own, more = _step(pointer), _step(offset)
-        scaled: int | Val
-        if isinstance(more, int):
-            scaled = more * size
-        else:
-            scaled = em.binary("mul", em.cast("sext", more, "i64"), literal(size, "i64"))
-        return Affine(moved, _combine_steps(ev, own, scaled, "add", "i64"), depth)
-
-
-_INDEX_ARITHMETIC: dict[str, Arithmetic] = {
-    "arith.addi": _sum("add"),
-    "arith.subi": _sum("sub"),
-    "arith.muli": _product,
-    "arith.extsi": _resize("sext"),
-    "arith.trunci": _resize("trunc"),
-    "tt.addptr": _add_pointer,
-}

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from kernelpack.backends.cpu.atomics import emit_atomic
 from kernelpack.backends.cpu.elements import constant, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
-from kernelpack.backends.cpu.evaluate import Evaluator, Index, Place
+from kernelpack.backends.cpu.evaluate import Evaluator
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.messages import as_printed, emit_assert, emit_print
 from kernelpack.backends.cpu.operand import write_operand
+from kernelpack.backends.cpu.places import Index, Place
 from kernelpack.backends.cpu.regions import Regions, runs_on_vectors
 from kernelpack.backends.cpu.tile_program import (
     ALONE,

@@ -14,10 +14,11 @@ from kernelpack.backends.cpu.atomics import emit_atomic
 from kernelpack.backends.cpu.dot import emit_dot
 from kernelpack.backends.cpu.elements import constant, element_bytes, from_memory, memory_type, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
-from kernelpack.backends.cpu.evaluate import FIRST, Evaluator, Uniform
+from kernelpack.backends.cpu.evaluate import Evaluator
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.messages import as_printed, emit_assert, emit_print
 from kernelpack.backends.cpu.nest import emit_nest
+from kernelpack.backends.cpu.places import FIRST, Uniform
 from kernelpack.backends.cpu.regions import Regions
 from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram, While
 from kernelpack.errors import OutOfResources
