@@ -62,12 +62,11 @@ def matmul_kernel(
     a, b, bias, out,
     stride_ab: tl.int64, stride_am: tl.int64, stride_bb: tl.int64, stride_b: tl.int64,
     batches, rows, columns, depth, activation,
-    B_TRANSPOSED: tl.constexpr, FEW_ROWS: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     STAGES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """One block of one product of a batch, or with STAGES every PROGRAMS-th. B_TRANSPOSED: b is contiguous along k, otherwise along
-    n; stride_b belongs to the other dimension. FEW_ROWS names the variants with low blocks: the most rows that they are for."""
+    n; stride_b belongs to the other dimension."""
     if STAGES:
         matmul_by_roles(
             a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
@@ -85,7 +84,7 @@ ONE_BLOCK = {"STAGES": 0, "PROGRAMS": 2**31 - 1}
 
 
 FEW_ROWS = (0, 16, 32, 64)
-"""The most rows of blocks for few rows, and 0 for more: 16 and 32 are for 16-bit inputs on GPUs."""
+"""Which blocks a call needs: those for at most so many rows, or 0 for more. 16 and 32 are for 16-bit inputs on GPUs."""
 
 
 def cpu_config(point):
@@ -102,7 +101,7 @@ def cuda_config(point):
     if wide and few in (16, 32):
         return None
     if few:
-        rows, depth = (16, 32) if wide else (few, 64)
+        rows, depth = (16, 32) if wide else (few if point.specialized else 64, 64)
         return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": depth, "GROUP": 1}, num_warps=4, num_stages=3)
     if wide:
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "GROUP": 8}, num_warps=4, num_stages=2)

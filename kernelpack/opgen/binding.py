@@ -172,9 +172,9 @@ def check_names(op: Op) -> None:
     passed = {name for launch in op.host.launches for name in launch.arguments}
     constexprs = sorted(name for name, is_constexpr in parameters.items() if is_constexpr)
     for name in op.space.constexprs:
-        if not parameters.get(name, False):
+        if parameters.get(name) is False:
             raise HostFunctionError(
-                f"variants of {op.name}: {name!r} is neither a Tensor argument nor a constexpr parameter of a kernel",
+                f"variants of {op.name}: {name!r} is a run-time parameter of a kernel",
                 location=op.location,
                 cure=f"constexpr parameters are {', '.join(constexprs) or 'none'}",
             )

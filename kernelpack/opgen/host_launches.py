@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from typing import Any
 
 from kernelpack.backends.base import OPTION_NAMES
@@ -28,6 +29,7 @@ class Launches(Calls):
     """`kernel[grid](...)`."""
 
     launches = 0
+    axes: Collection[str] = ()
 
     def visit_Call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Subscript):
@@ -76,7 +78,7 @@ class Launches(Calls):
                 given[order[len(given)]] = (value, argument)
         for keyword in node.keywords:
             value = self.value(keyword.value)
-            if keyword.arg in parameters:
+            if keyword.arg is not None and (keyword.arg in parameters or keyword.arg in self.axes):
                 if keyword.arg in given:
                     raise self.fail(keyword.value, f"{kernel.__name__} gets {keyword.arg!r} twice")
                 given[keyword.arg] = (value, keyword.value)
@@ -95,6 +97,8 @@ class Launches(Calls):
                 if not parameter.has_default:
                     raise self.fail(node, f"{kernel.__name__} gets no {parameter.name!r}")
                 arguments[parameter.name] = self.argument(parameter.name, False, self.constant(parameter.default, node), node)
+        for name in given.keys() - parameters.keys():  # these choose configs
+            arguments[name] = self.argument(name, True, *given[name])
         return arguments, options
 
     def argument(self, name: str, is_constexpr: bool, value: Value, node: ast.AST) -> Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,8 +66,9 @@ _ARGUMENT_TYPES = {
 }
 
 
-def translate(function: Callable[..., Any], schema: Schema) -> HostFunction:
-    """Returns a host function as host IR. Raises HostFunctionError."""
+def translate(function: Callable[..., Any], schema: Schema, axes: Collection[str] = ()) -> HostFunction:
+    """Returns a host function as host IR. Launches may pass values of `axes` that kernels have no parameter for. Raises
+    HostFunctionError."""
     source = source_of(function)
     parameters = list(inspect.signature(function).parameters)
     expected = [argument.name for argument in schema.arguments]
@@ -78,6 +79,7 @@ def translate(function: Callable[..., Any], schema: Schema) -> HostFunction:
             cure="give the host function the schema's arguments, in the schema's order",
         )
     translator = _Translator(source, dict.fromkeys(_RESERVED, 1))
+    translator.axes = axes
     arguments = tuple(translator.variable(argument.name, _type_of(argument)) for argument in schema.arguments)
     for argument, variable in zip(schema.arguments, arguments, strict=True):
         translator.names[argument.name] = Ref(variable)

@@ -39,7 +39,8 @@ _DTYPES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("ker
 
 @dataclass(frozen=True)
 class CapturedLaunch:
-    """A launch that a host function would have made. `arguments` are those given, by the kernel's parameter names."""
+    """A launch that a host function would have made. `arguments` are those given, by the names of the kernel's parameters, and of axes
+    that only choose a config."""
 
     kernel: JITFunction
     grid: Any
@@ -93,7 +94,7 @@ class Op:
     @functools.cached_property
     def host(self) -> HostFunction:
         """The host function as host IR. Raises HostFunctionError for Python that has no translation."""
-        return translate(self.function, self.schema)
+        return translate(self.function, self.schema, self.space.constexprs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         values = self._bind(args, kwargs)
@@ -185,7 +186,12 @@ class BoundKernel:
                 assert self.fn is not None
                 captured.append(CapturedLaunch(self.fn, grid, {**dict(zip(names, args, strict=False)), **kwargs}))
                 return None
-            return self.kernel[grid](*args, **kwargs, **self._bound(args, kwargs))
+            bound = self._bound(args, kwargs)
+            parameters = {parameter.name for parameter in kernel_parameters(self.kernel)}
+            passed = {
+                name: value for name, value in kwargs.items() if name in parameters or name not in self.op.space.constexprs
+            }
+            return self.kernel[grid](*args, **passed, **bound)
 
         return launch
 
@@ -204,6 +210,7 @@ class BoundKernel:
             for parameter in parameters
             if parameter.is_constexpr and parameter.name in given
         }
+        values |= {name: value for name, value in kwargs.items() if name in self.op.space.constexprs}
         known = {**_DTYPES.get(), **values}
         config = config_for(self.op.configs, VariantPoint(known, target, self.fn.__name__))
         if isinstance(config, Fastest):
@@ -246,9 +253,10 @@ def op(
     """Decorator: makes a host function the op `schema`.
 
     `variants` lists the dtypes of tensor arguments and the values of constexpr parameters to build; tensors it leaves out
-    have the dtype of the first it names. `configs` binds the other constexprs and the compile options, by target: the
-    longest key that a target starts with counts; a value is a kp.Config, or a function that gives one for a variant
-    (None: do not build it). `specialize` lists what further variants assume (default: one, `kp.aligned()`). `tune` yields the
+    have the dtype of the first it names. Values that launches pass by a name that is no parameter of their kernel choose among
+    configs; kernels for which they choose alike are one. `configs` binds the other constexprs and the compile options, by target:
+    the longest key that a target starts with counts; a value is a kp.Config, or a function that gives one for a variant (None: do
+    not build it). `specialize` lists what further variants assume (default: one, `kp.aligned()`). `tune` yields the
     arguments of the calls with which `kernelpack tune` finds the best of several configs; `tensor("x", 4, 1024)`, which it is
     given, makes a tensor of the dtype that argument x has in the variant at hand, or None.
     Raises SchemaError and HostFunctionError with the place in the source.

@@ -108,7 +108,9 @@ class _TargetTables:
         plan.decisions.setdefault(self.target, {})[point.number] = decision
         rows = [self._rows(plan, f"{point.name}-c{number}", number, plain, special) for number in decision.configs]
         entries[point.number] = rows
-        self.planner.contests.append(Contest(self.op.name, self.target, point.name, fastest, tuple(map(tuple, rows))))
+        self.planner.contests.append(
+            Contest(self.op.name, self.target, point.name, point.passed, fastest, tuple(map(tuple, rows)))
+        )
 
     def _rows(self, plan: LaunchPlan, name: str, number: int, plain: Binding, special: Binding | None) -> list[Row]:
         """Returns the variants of a point with config `number`: the one that assumes nothing, and the specialised ones."""
@@ -156,14 +158,16 @@ class _TargetTables:
 
 
 def _axes(launch: Launch, space: Space) -> Iterator[Axis]:
-    """Yields the axes of a launch's table: those of dtypes, then the constexprs that the host function passes."""
+    """Yields the axes of a launch's table: those of dtypes, then the constexprs that the host function passes, then what it passes
+    for the choice of a config alone."""
     for name, entries in space.dtypes.items():
         if len(entries) > 1:
             yield Axis(name, len(entries))
-    for parameter in kernel_parameters(launch.kernel):
-        if parameter.name in space.constexprs and parameter.name in launch.arguments:
-            values = space.constexprs[parameter.name]
-            yield Axis(parameter.name, len(values), values, launch.arguments[parameter.name])
+    parameters = [parameter.name for parameter in kernel_parameters(launch.kernel)]
+    for name in dict.fromkeys([*parameters, *space.constexprs]):
+        if name in space.constexprs and name in launch.arguments:
+            values = space.constexprs[name]
+            yield Axis(name, len(values), values, launch.arguments[name])
 
 
 def _slots(launch: Launch) -> Iterator[Slot]:

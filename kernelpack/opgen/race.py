@@ -199,7 +199,7 @@ def _races(op: Op, plan: Plan, target: Target, backend: Backend) -> Iterator[Rac
                 op(*arguments)
             for launch in launches:
                 for contest in contests:
-                    if _fits(contest.rows[0][0].variant, launch):
+                    if _fits(contest, launch):
                         yield Race(op, contest, tuple(launch.arguments[name] for name in contest.fastest.key), launch)
 
 
@@ -226,18 +226,19 @@ def _maker(dtypes: Mapping[str, DType | None], device: str) -> Callable[..., Any
     return tensor
 
 
-def _fits(variant: KernelVariant, launch: CapturedLaunch) -> bool:
-    """Whether a call's launch runs a point's kernel: the same dtypes and constexprs."""
+def _fits(contest: Contest, launch: CapturedLaunch) -> bool:
+    """Whether a call's launch is of a point: the same kernel, dtypes and values of its axes."""
+    variant = contest.rows[0][0].variant
     return launch.kernel is variant.kernel and all(
-        _fits_argument(variant, name, value) for name, value in launch.arguments.items()
+        _fits_argument(contest, variant.signature, name, value) for name, value in launch.arguments.items()
     )
 
 
-def _fits_argument(variant: KernelVariant, name: str, value: Any) -> bool:
-    if name in variant.constexprs:
-        known = variant.constexprs[name]
+def _fits_argument(contest: Contest, signature: Mapping[str, str], name: str, value: Any) -> bool:
+    if name in contest.passed:
+        known = contest.passed[name]
         return bool(known == (dtype_of(value) if isinstance(known, DType) else value))
-    kind = variant.signature[name]
+    kind = signature[name]
     if not kind.startswith("*"):
         return isinstance(value, (int, float))
     dtype = dtype_of(value.dtype) if hasattr(value, "data_ptr") else None

@@ -102,11 +102,13 @@ def point_of(axes: Sequence[Axis], places: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Contest:
-    """A point of a launch that several configs compete for: `rows` are those of each config, the one that assumes nothing first."""
+    """A point of a launch that several configs compete for: `rows` are those of each config, the one that assumes nothing first.
+    `passed` are the constexprs and axes that its calls pass."""
 
     op: str
     target: Target
     name: str
+    passed: Mapping[str, Any]
     fastest: Fastest
     rows: tuple[tuple[Row, ...], ...]
 

@@ -118,7 +118,7 @@ def test_mistakes_name_their_cure(ops: Path, capsys: pytest.CaptureFixture[str])
     assert "to fix: run kernelpack tune on a machine that has one, and commit what it writes beside the ops" in said
     assert tune(capsys, "--op", "prob")[2].splitlines() == [
         "kernelpack tune: error: there is no op prob",
-        "  to fix: the ops are probe, autotuned",
+        "  to fix: the ops are probe, autotuned, sized",
     ]
     ops.write_text(ops.read_text().replace(", tune=calls", "").replace("    tune=calls,\n", ""))
     code, _, said = tune(capsys)

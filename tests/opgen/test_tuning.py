@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelpack.errors import BuildError, HostFunctionError
 from kernelpack.opgen.build import Built, build, plan_library
@@ -122,6 +123,8 @@ def test_a_build_holds_the_winners_alone_and_calls_get_them(built: Built) -> Non
     assert [pack.variant for pack in built.packs] == [
         "autotuned_kernel-c0.any",
         "autotuned_kernel-c1.any",
+        "probe_kernel-SIZE0.any",
+        "probe_kernel-SIZE1.any",
         "probe_kernel-f16-c0.any",  # not measured: the first
         "probe_kernel-f32-c1.any",
         "probe_kernel-f32-c2.any",
@@ -135,6 +138,13 @@ print(blocks(probe, torch.float32), blocks(probe, torch.float16), blocks(torch.o
 """,
     )
     assert said == "[64, 64, 1024, 1024] [16, 16, 16, 16] [32, 32, 128, 128]"
+
+
+def test_an_axis_that_is_no_parameter_chooses_configs_and_equal_kernels_are_one(built: Built) -> None:
+    expected = "[32, 128, 32]"
+    assert run(built, "print([torch.ops.tuned.sized(torch.zeros(1, n)).item() for n in (1, 16, 5000)])") == expected
+    sized = next(op for op in plan_library([OPS], namespace="tuned", targets=["cpu:native"]).ops if op.name == "sized")
+    assert str([sized(torch.zeros(1, n)).item() for n in (1, 16, 5000)]) == expected  # Python runs it the same
 
 
 def test_an_environment_variable_overrides_the_choice(built: Built) -> None:
