@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -59,6 +61,22 @@ class _Switches:
             return
         object.__setattr__(self, name, value)
 
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is set inside a `with` ends with it."""
+        before = {name: tuple(value) if isinstance(value, HookChain) else value for name, value in vars(self).items()}
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                chain = self.__dict__[name]
+                if isinstance(chain, HookChain):
+                    setattr(self, name, None)
+                    for function in value:
+                        chain.add(function)
+                else:
+                    object.__setattr__(self, name, value)
+
 
 class RuntimeKnobs(_Switches):
     """Hooks of launches. `launch_enter_hook` and `launch_exit_hook` get the launch's metadata, `metadata.get()`;
@@ -100,11 +118,29 @@ class CompilationKnobs(_Switches):
 
 
 class LanguageKnobs(_Switches):
-    """Defaults of launches: `default_fp_fusion` is that of the option enable_fp_fusion."""
+    """Defaults of kernels: `default_fp_fusion` is that of the option enable_fp_fusion, `fp32_default` ("ieee", "tf32", ...) that of
+    the input_precision of products."""
 
     def __init__(self) -> None:
         self.default_fp_fusion = True
+        self.fp32_default: str | None = None
         self._complete = True
+
+
+class CacheKnobs:
+    """`dir` is the folder where compiled kernels are kept: the variable KERNELPACK_CACHE_DIR, which setting it sets."""
+
+    def __init__(self, variable: str, default: str) -> None:
+        self._variable = variable
+        self._default = default
+
+    @property
+    def dir(self) -> str:
+        return os.path.expanduser(os.environ.get(self._variable) or self._default)
+
+    @dir.setter
+    def dir(self, folder: str) -> None:
+        os.environ[self._variable] = str(folder)
 
 
 class LazyDict:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpack.errors import BuildError
-from kernelpack.hooks import AutotuningKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
+from kernelpack.hooks import AutotuningKnobs, CacheKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
 from kernelpack.hooks import HookChain as HookChain
 
 runtime = RuntimeKnobs()
@@ -34,6 +34,7 @@ class Knob:
 
 
 CACHE_DIR = Knob("KERNELPACK_CACHE_DIR", "~/.cache/kernelpack", "build, run", "where compiled kernels are kept between builds")
+cache = CacheKnobs(CACHE_DIR.name, CACHE_DIR.default)
 CACHE = Knob("KERNELPACK_CACHE", "1", "build, run", "0 compiles everything anew and keeps nothing")
 JOBS = Knob("KERNELPACK_JOBS", "", "build", "how many processes compile; default: one for each CPU")
 CXX = Knob("KERNELPACK_CXX", "g++", "build", "the C++ compiler that links op libraries")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpack.backends.base import Backend, Fact, Lowered, Options, Parameter, backend_of
+from kernelpack.compiler import errors as errors
 from kernelpack.errors import UnsupportedError
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify

@@ -43,7 +43,7 @@ def ast_to_ttir(
     the place in the user's source.
     """
     arguments = _kernel_arguments(fn, signature, constexprs)
-    generator = ModuleGenerator(debug)
+    generator = ModuleGenerator(debug, fn.symbol(signature, constexprs))
     kernel = generator.function(fn, arguments, is_kernel=True)
     assert kernel.op is not None
     _attach_facts(fn, kernel.op, facts)
@@ -152,10 +152,12 @@ class CompiledFunction:
 
 
 class ModuleGenerator:
-    """Compiles functions into one module, each once for every combination of argument types and compile-time values."""
+    """Compiles functions into one module, each once for every combination of argument types and compile-time values. The kernel
+    is called `symbol`."""
 
-    def __init__(self, debug: bool = False) -> None:
+    def __init__(self, debug: bool, symbol: str) -> None:
         self.debug = debug
+        self.symbol = symbol
         self.functions: list[CompiledFunction] = []
         self.by_key: dict[tuple[Any, ...], CompiledFunction] = {}
 
@@ -222,7 +224,7 @@ class ModuleGenerator:
     def _name(self, fn: JITFunction, arguments: dict[str, Any], is_kernel: bool) -> str:
         """Returns a symbol that tells what a function was compiled for; the same in every run."""
         if is_kernel:
-            return fn.__name__
+            return self.symbol
         name = re.sub(r"\W", "_", f"{fn.__name__}__{'_'.join(mangle(value) for value in arguments.values())}")
         if len(name) > 100:
             name = f"{name[:80]}_{hashlib.sha256(name.encode()).hexdigest()[:12]}"

@@ -6,8 +6,10 @@ import ast
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, TypeVar, overload
 
 from kernelpack.errors import CompilationError, SourceLocation
@@ -173,6 +175,12 @@ class JITFunction(Launchable):
     def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
         """Lets `hook(*args, **kwargs)` be called with the arguments of every launch, before it."""
         self.pre_run_hooks.append(hook)
+
+    def symbol(self, signature: Mapping[str, Any], constants: Mapping[str, Any]) -> str:
+        """Returns the name that the kernel gets when it is compiled for types and constants by parameter: what the author's `repr`
+        makes of them, or the function's own."""
+        types = {param.name: signature.get(param.name, "constexpr") for param in self.params}
+        return re.sub(r"\W", "_", self.repr(SimpleNamespace(signature=types, constants=dict(constants))))
 
     @property
     def cache_key(self) -> str:

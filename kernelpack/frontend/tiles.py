@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kernelpack import knobs
 from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
 from kernelpack.ir.core import Block, Builder, Region
@@ -292,6 +293,8 @@ def _precision(operand: dtype, input_precision: object, allow_tf32: bool | None)
 
     if input_precision is not None and allow_tf32 is not None:
         raise CompilationError("tl.dot takes input_precision or allow_tf32, not both", cure="keep input_precision")
+    if input_precision is None:
+        input_precision = knobs.language.fp32_default
     if input_precision is None:
         word = "ieee" if allow_tf32 is not None and not allow_tf32 else "tf32"
     elif isinstance(input_precision, str) and input_precision.lower() in INPUT_PRECISIONS:

@@ -36,6 +36,7 @@ class KernelCache:
             source_hash(),
             json.dumps(dict(backend_of(target).tool_versions()), sort_keys=True),
             fn.cache_key,
+            fn.symbol(dict(special.signature), dict(special.constexprs)),
             lines_of(fn) if backend_of(target).line_information else "",
             repr((special.signature, [name for name, _ in special.constexprs], special.facts, str(target), options)),
             constexprs,

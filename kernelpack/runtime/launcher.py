@@ -208,6 +208,7 @@ class Launcher:
                 cache = KernelCache(self.fn, special, target, options)
                 switches = knobs.compilation  # what they change is no part of the cache's keys
                 unusual = switches.always_compile or switches.disable_line_info or switches.allow_non_constexpr_globals
+                unusual = unusual or knobs.language.fp32_default is not None
                 kernel = None if unusual else cache.load()
                 if kernel is None:
                     kernel = compile_kernel(self.fn, special, target, options)

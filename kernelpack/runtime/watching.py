@@ -67,7 +67,7 @@ def told(
         **asdict(options),
     }
     types = ", ".join(f"{name}: {kind}" for name, kind in special.signature)
-    info = JitFunctionInfo(fn.module, fn.__name__, fn)
+    info = JitFunctionInfo(fn.module, fn.fn.__qualname__, fn)
     answer = hook(
         key=key,
         repr=f"{fn.__name__}({types})[{target}, num_warps={options.num_warps}]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,70 @@ def test_compile_hooks_caches_and_preloading(switches: Any) -> None:
 
 def other(out):
     pass
+
+
+def test_a_kernel_is_named_as_its_author_says() -> None:
+    seen: list[Any] = []
+
+    def name(specialization: Any) -> str:
+        seen.append(specialization)
+        return f"fill-{specialization.signature['out'][1:]}-{specialization.constants['BLOCK']}"
+
+    @kp.jit(repr=name)
+    def kernel(out, BLOCK: tl.constexpr):
+        tl.store(out + tl.arange(0, BLOCK), 1.0)
+
+    assert kernel.warmup(torch.float32, 8, grid=(1,)).name == "fill_fp32_8"
+    assert seen[0].signature == {"out": "*fp32", "BLOCK": "constexpr"}
+    out = torch.zeros(4)
+    assert kernel[(1,)](out, 4).name == "fill_fp32_4"
+    assert out.tolist() == [1.0] * 4
+
+
+def test_hooks_are_told_where_a_function_stands(switches: Any) -> None:
+    @kp.jit
+    def kernel(out):
+        tl.store(out, 1)
+
+    told: list[Any] = []
+    switches.runtime.jit_cache_hook = lambda **info: told.append(info["fn"])
+    kernel.warmup(torch.int32, grid=(1,))
+    assert told[0].name == "test_hooks_are_told_where_a_function_stands.<locals>.kernel"
+
+
+def test_switches_end_with_their_scope(switches: Any) -> None:
+    def hook(described: Any) -> None: ...
+
+    switches.runtime.launch_enter_hook.add(hook)
+    with switches.runtime.scope(), switches.autotuning.scope():
+        switches.runtime.launch_enter_hook = lambda described: None
+        switches.runtime.jit_cache_hook = hook
+        switches.autotuning.print = True
+    assert list(switches.runtime.launch_enter_hook) == [hook]
+    assert switches.runtime.jit_cache_hook is None
+    assert switches.autotuning.print is False
+
+
+def test_the_default_precision_of_products(switches: Any) -> None:
+    @kp.jit
+    def kernel(x, HOW: tl.constexpr):
+        at = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)
+        tile = tl.load(x + at)
+        tl.store(x + at, tl.dot(tile, tile, input_precision=HOW))
+
+    with switches.language.scope():
+        switches.language.fp32_default = "ieee"
+        assert "tf32" not in kernel.warmup(torch.float32, None, grid=(1,)).asm["ttir"]
+        assert "inputPrecision = tf32x3" in kernel.warmup(torch.float32, "tf32x3", grid=(1,)).asm["ttir"]
+    kernel.device_caches.clear()
+    assert "inputPrecision = tf32" in kernel.warmup(torch.float32, None, grid=(1,)).asm["ttir"]
+
+
+def test_the_cache_folder_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", "~/somewhere")
+    assert knobs.cache.dir == str(Path.home() / "somewhere")
+    knobs.cache.dir = tmp_path
+    assert knobs.cache_dir() == tmp_path
 
 
 def test_warmup_takes_dtypes_for_tensors() -> None:
