@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -100,12 +101,13 @@ class JITFunction(Launchable):
         ]
 
     def _names(self, names: Iterable[str | int]) -> set[str]:
-        """Parameters are excluded by name or by position."""
+        """Parameters are excluded by name or by position. Names that are none are warned of: kernels in use have some."""
         found = {self.arg_names[name] if isinstance(name, int) and name < len(self.arg_names) else name for name in names}
         unknown = sorted(str(name) for name in found if name not in self.arg_names)
         if unknown:
-            raise CompilationError(
-                f"{self.fn.__name__} has no parameter {', '.join(unknown)} (named in do_not_specialize)", location=self.location
+            warnings.warn(
+                f"{self.location}: {self.fn.__name__} has no parameter {', '.join(unknown)} (named in do_not_specialize)",
+                stacklevel=4,
             )
         return {str(name) for name in found}
 
