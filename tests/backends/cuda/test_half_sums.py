@@ -70,6 +70,21 @@ def test_a_fragment_is_half_as_many_registers() -> None:
     )
 
 
+@kp.jit
+def multiply_twice(a, b, out, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
+    y = tl.load(b + at)
+    tl.store(out + at, tl.dot(tl.dot(tl.load(a + at), y, out_dtype=tl.float16), y, out_dtype=tl.float16))
+
+
+def test_sums_are_rows_of_the_next_product_as_they_are() -> None:
+    a, b = (torch.randint(-1, 2, (64, 64)).to(torch.float16) for _ in range(2))
+    arguments = {"a": a, "b": b, "out": fresh(64, 64, dtype=torch.float16), "SIZE": 64}
+    twice = Launch(multiply_twice, (1,), arguments, {"out": a.double() @ b.double() @ b.double()})
+    assert "{%r" in str(twice.compile("cuda:sm_90a").stages["ptx"]).split("wgmma.mma_async")[-1].split("}, ")[1]
+    emulate(twice, "cuda:sm_90a")
+
+
 def test_sums_of_single_instructions_may_be_rounded() -> None:
     # ptxas reads them before the wait that stands behind the product, where it waits too (message C7517): nothing is lost
     assert launch(64, tl.float16, in_steps=True).compile("cuda:sm_90a").image

@@ -108,7 +108,9 @@ def _warp_group_dot(state: Lowering, op: Operation) -> None:
     state.asm("void", "wgmma.commit_group.sync.aligned;", "~{memory}", [], sync=True)
     result = [register for place in places if (register := registers[place]) is not None]
     if halves:  # they are taken apart here, so that none may be in flight
-        state[op.result] = _apart(state, layout, _wait(state, 0, result))
+        # copies: words that are sums and then rows of another product are too many registers for ptxas (message C7511)
+        words = [state.asm(I32, "mov.b32 $0, $1;", "=r,r", [word], pure=True) for word in _wait(state, 0, result)]
+        state[op.result] = _apart(state, layout, words)
     else:
         state[op.result] = result if attribute(op, "isAsync") else _wait(state, 0, result)
 
