@@ -117,7 +117,7 @@ EXAMPLES: dict[str, str] = {
 
 
 @functools.cache
-def _example(number: int, call: str) -> JITFunction:
+def _example(call: str) -> JITFunction:
     """Returns a kernel that makes a call."""
     body = f"""
         i = tl.arange(0, 16)
@@ -129,7 +129,7 @@ def _example(number: int, call: str) -> JITFunction:
     text = "@kp.jit\ndef add(a, b):\n    return a + b\n\n\n@kp.jit\ndef example(p, q, n):" + textwrap.indent(
         textwrap.dedent(body), "    "
     )
-    file = f"<example {number} of docs.functions>"
+    file = f"<example of docs.functions: {call}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {"kp": kp, "tl": tl, "__name__": "docs_example"}
     exec(compile(text, file, "exec"), names)
@@ -142,7 +142,7 @@ def compiled(call: str, dtype: str) -> Operation | None:
     """Returns ttir of a call on elements of a type, or None where the language refuses it."""
     kind = dtype.replace("uint", "u").replace("int", "i")
     try:
-        return ast_to_ttir(_example(hash(call), call), {"p": f"*{kind}", "q": f"*{kind}", "n": "i32"}, {}, debug=True)
+        return ast_to_ttir(_example(call), {"p": f"*{kind}", "q": f"*{kind}", "n": "i32"}, {}, debug=True)
     except KernelpackError:
         return None
 

@@ -204,7 +204,3 @@ def _runs_at_compile_time(function: Any) -> bool:
         or (owner is not None and (isinstance(owner, (dtype, str, tuple)) or semantic.is_number(owner)))
         or getattr(function, "__module__", None) == math.__name__
     )
-
-
-def has_run_time_part(value: Any) -> bool:
-    return next(tensors_in(value), None) is not None

@@ -213,13 +213,6 @@ class Operation:
                 for op in list(block.operations):
                     yield from op.walk()
 
-    def is_before(self, other: Operation) -> bool:
-        """Whether this operation comes before `other` in the same block."""
-        if self.parent is None or self.parent is not other.parent:
-            raise ValueError("operations of different blocks have no order")
-        operations = self.parent.operations
-        return operations.index(self) < operations.index(other)
-
     def __str__(self) -> str:
         from kernelpack.ir.text import print_op
 
@@ -400,9 +393,3 @@ def entry_function(mod: Operation) -> Operation:
     if len(public) != 1:
         raise ValueError(f"module has {len(public)} public functions, not one")
     return public[0]
-
-
-def replace_block_arguments(block: Block, values: Sequence[Value]) -> None:
-    """Gives the users of each block argument the value in its place."""
-    for argument, value in zip(block.arguments, values, strict=True):
-        argument.replace_all_uses_with(value)

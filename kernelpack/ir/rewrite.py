@@ -146,8 +146,3 @@ def rewrite(root: Operation, patterns: Mapping[str, Sequence[Pattern]]) -> bool:
     whether anything changed.
     """
     return Rewriter(root).run(patterns)
-
-
-def erase_dead(root: Operation) -> bool:
-    """Erases the operations inside `root` that nobody needs; returns whether there were any. (Loop-carried values: see dce.)"""
-    return rewrite(root, {})

@@ -294,12 +294,3 @@ class LinearLayout:
     def free_bits(self, name: str) -> int:
         """Returns the mask of the bits of an input dimension that do not matter: places that differ in them hold the same."""
         return sum(1 << bit for bit, basis in enumerate(self.bases(name)) if not any(basis))
-
-    def is_permutation_like(self) -> bool:
-        """Whether every basis is zero or one power of two in one dimension, and no two are equal.
-
-        True of every layout that products of `identity` and `zeros` give, and of their reshapes and transposes.
-        """
-        seen = [basis for _, entries in self.ins for basis in entries if any(basis)]
-        single = all(sum(1 for x in basis if x) == 1 and all(x & (x - 1) == 0 for x in basis) for basis in seen)
-        return single and len(set(seen)) == len(seen)

@@ -1,4 +1,4 @@
-"""Tensor dtypes as ops see them: one row joins the names of torch, ttir, the language and torch's C shim."""
+"""Tensor dtypes as ops see them: one row joins the names of torch, ttir and the language."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ class DType:
         if self.name == "bool":
             return "b8"
         return self.language if self.name.startswith("uint") else self.ttir.lower()
-
-    @property
-    def shim(self) -> str:
-        """The function of torch's C shim that gives the dtype's number."""
-        return f"aoti_torch_dtype_{self.name}"
 
 
 DTYPES = {

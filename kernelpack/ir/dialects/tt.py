@@ -10,7 +10,6 @@ from kernelpack.ir.types import (
     I1,
     I32,
     FunctionType,
-    PointerType,
     TensorType,
     Type,
     bit_width,
@@ -511,8 +510,3 @@ def argument_facts(func: Operation) -> list[dict[str, Attribute]]:
     """Returns one dict a function argument: `tt.divisibility` and other facts that callers promise."""
     facts = func.attributes.get("arg_attrs")
     return [dict(entry) for entry in facts] if facts else [{} for _ in func.body.arguments]
-
-
-def pointer_parameters(func: Operation) -> list[Value]:
-    """Returns the function's pointer arguments."""
-    return [argument for argument in func.body.arguments if isinstance(argument.type, PointerType)]
