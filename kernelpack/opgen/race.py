@@ -53,7 +53,7 @@ class Race:
     @property
     def rows(self) -> tuple[Row, ...]:
         """By the number of the config: the row that the built op would choose, which assumes most of what holds."""
-        return tuple(_best_row(rows, self.launch) for rows in self.contest.rows)
+        return tuple(best_row(rows, self.launch) for rows in self.contest.rows)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,8 @@ def _run(race: Race, packs: Mapping[str, KernelPack], failures: Mapping[str, Ker
     return {config_text(config): times.get(number, math.inf) for number, config in enumerate(race.contest.fastest.configs)}
 
 
-def _best_row(rows: Sequence[Row], launch: CapturedLaunch) -> Row:
+def best_row(rows: Sequence[Row], launch: CapturedLaunch) -> Row:
+    """Returns the row of a point that the built op would choose for a launch: the one that assumes most of what holds."""
     tests = backend_of(rows[0].variant.target).tests()
 
     def holds(fact: Fact) -> bool:

@@ -11,14 +11,21 @@ from typing import Any
 
 import torch
 
-OPS = ("gelu", "layer_norm", "matmul", "mha", "rms_norm", "rope", "silu_mul", "softmax")
+OPS = ("gelu", "layer_norm", "matmul", "mha", "rms_norm", "rope", "scaled_matmul", "silu_mul", "softmax")
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass(frozen=True)
+class Typed:
+    """A tensor argument whose dtype is not that of the case."""
+
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Case:
-    """A call of an op. `make` gives its arguments in float32; tensors of floats are then converted to `dtype`."""
+    """A call of an op. `make` gives its arguments in float32; tensors of floats that are not Typed are converted to `dtype`."""
 
     op: str
     name: str
@@ -34,16 +41,31 @@ class Case:
         args, kwargs = self.make()
         return tuple(self._place(value, device) for value in args), {k: self._place(v, device) for k, v in kwargs.items()}
 
+    @property
+    def result(self) -> torch.dtype:
+        """The dtype of the op's result."""
+        name = module_of(self.op).RANGES.get("result", (None,))[0]
+        return self.dtype if name is None else getattr(torch, name)
+
     def _place(self, value: Any, device: str) -> Any:
-        return _convert(value, self.dtype, device) if isinstance(value, torch.Tensor) else value
+        if isinstance(value, Typed):
+            return convert(value.tensor, value.tensor.dtype, device)
+        return convert(value, self.dtype, device) if isinstance(value, torch.Tensor) else value
 
 
-def _convert(x: torch.Tensor, dtype: torch.dtype, device: str = "cpu") -> torch.Tensor:
-    """Converts floats to a dtype and moves a tensor, keeping its strides, also those of expanded and sliced ones."""
-    dtype = dtype if x.is_floating_point() else x.dtype
+def convert(x: torch.Tensor, dtype: torch.dtype, device: str = "cpu") -> torch.Tensor:
+    """Converts floats to a dtype and moves a tensor."""
+    return _in_place(x, lambda flat: flat.to(device=device, dtype=dtype if x.is_floating_point() else x.dtype))
+
+
+def times(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return _in_place(x, lambda flat: flat * factor)
+
+
+def _in_place(x: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Applies a function to all elements of a tensor and between them: strides stay, also those of expanded and sliced ones."""
     size = 1 + sum((extent - 1) * stride for extent, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
-    flat = x.as_strided((size,), (1,)).to(device=device, dtype=dtype)
-    return flat.as_strided(x.shape, x.stride())
+    return function(x.as_strided((size,), (1,))).as_strided(x.shape, x.stride())
 
 
 def module_of(op: str) -> ModuleType:
@@ -61,6 +83,11 @@ def contiguous(*shape: int) -> torch.Tensor:
 def padded(*shape: int) -> torch.Tensor:
     """Rows apart: a slice of wider rows that begins behind their start."""
     return torch.randn(*shape[:-1], shape[-1] + 5)[..., 3 : 3 + shape[-1]]
+
+
+def gaps(*shape: int) -> torch.Tensor:
+    """Rows with gaps between them that begin at multiples of 16 elements, so that wide accesses and TMA are possible."""
+    return torch.randn(*shape[:-1], shape[-1] // 16 * 16 + 32)[..., : shape[-1]]
 
 
 def swapped(*shape: int) -> torch.Tensor:
@@ -111,7 +138,10 @@ def softmax_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for make, shape in ROWS:
         yield _layout(make, shape), lambda make=make, shape=shape: ((make(*shape),), {})
         if shape[-1] in (64, 65, 1000):
-            yield f"{_layout(make, shape)} wide", lambda make=make, shape=shape: ((make(*shape) * 30,), {"dim": len(shape) - 1})
+            yield (
+                f"{_layout(make, shape)} wide",
+                lambda make=make, shape=shape: ((times(make(*shape), 30),), {"dim": len(shape) - 1}),
+            )
 
     def masked() -> Arguments:
         x = torch.randn(4, 77)
@@ -127,7 +157,7 @@ def rms_norm_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
         if index % 3 == 0:
             yield f"{_layout(make, shape)} plain", lambda make=make, shape=shape: ((make(*shape),), {})
         if index % 5 == 0:
-            yield f"{_layout(make, shape)} small", lambda make=make, shape=shape: ((make(*shape) * 1e-3, None, 1e-5), {})
+            yield f"{_layout(make, shape)} small", lambda make=make, shape=shape: ((times(make(*shape), 1e-3), None, 1e-5), {})
 
 
 def layer_norm_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
@@ -150,7 +180,7 @@ def gelu_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
         for approximate in (0, 1):
             yield (
                 f"{_layout(make, shape)} {approximate}",
-                lambda make=make, shape=shape, a=approximate: ((make(*shape) * 3,), {"approximate": a}),
+                lambda make=make, shape=shape, a=approximate: ((times(make(*shape), 3),), {"approximate": a}),
             )
     for approximate in (0, 1):
         yield f"small {approximate}", lambda a=approximate: ((torch.randn(1000) * 1e-2,), {"approximate": a})
@@ -159,7 +189,7 @@ def gelu_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
 
 def silu_mul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for make, shape in ROWS:
-        yield _layout(make, shape), lambda make=make, shape=shape: ((make(*shape) * 3, contiguous(*shape)), {})
+        yield _layout(make, shape), lambda make=make, shape=shape: ((times(make(*shape), 3), contiguous(*shape)), {})
         yield f"{_layout(make, shape)} both", lambda make=make, shape=shape: ((contiguous(*shape), make(*shape)), {})
 
     def halves() -> Arguments:
@@ -283,8 +313,8 @@ def matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
                 "padded": lambda: padded(k, columns),
                 "batched": lambda: torch.randn(a[0], k, columns),
             }[weight]()
-            args = (make(*a), b * k**-0.5, torch.randn(columns)) if bias else (make(*a), b * k**-0.5)
-            return args, {"activation": activation}
+            b = times(b, k**-0.5)
+            return ((make(*a), b, torch.randn(columns)) if bias else (make(*a), b)), {"activation": activation}
 
         return arguments
 
@@ -302,6 +332,39 @@ def matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     yield "batched", call((4, 9, 48), 20, weight="batched")
     yield "repeated", call((4, 9, 48), 20, make=repeated)
     yield "no rows", call((0, 48), 20)
+
+
+def scaled_matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
+    def call(
+        m: int,
+        n: int,
+        k: int,
+        *,
+        make: Callable[..., torch.Tensor] = contiguous,
+        by_row: bool = False,
+        bias: bool = False,
+        size: float = 1.0,
+    ) -> Callable[[], Arguments]:
+        def arguments() -> Arguments:
+            a, weight = times(make(m, k), size), convert(make(n, k), torch.float8_e4m3fn)
+            scales = (torch.rand(m, 1) + 0.5, torch.rand(1, n) + 0.5) if by_row else (torch.tensor(0.3), torch.tensor([2.0]))
+            added = Typed(torch.randn(n).bfloat16()) if bias else None
+            return (a, Typed(weight.t()), *map(Typed, scales), added), {}
+
+        return arguments
+
+    for m, n, k in (
+        (1, 1, 1), (2, 3, 5), (1, 300, 70), (17, 33, 65), (64, 64, 64), (65, 127, 33), (128, 256, 96), (33, 17, 513),
+        (5, 7, 1000), (200, 272, 48), (1, 64, 1024), (70, 1, 19), (129, 130, 131), (144, 80, 720), (16, 16, 4096),
+    ):  # fmt: skip
+        yield f"{m}x{n}x{k}", call(m, n, k)
+        yield f"{m}x{n}x{k} by row", call(m, n, k, by_row=True)
+        yield f"{m}x{n}x{k} by row, bias", call(m, n, k, by_row=True, bias=True)
+    yield "bias", call(37, 70, 50, bias=True)
+    yield "padded", call(9, 20, 48, make=padded, by_row=True)
+    yield "large", call(40, 48, 160, size=100.0)
+    yield "small", call(40, 48, 160, size=0.01, by_row=True)
+    yield "no rows", call(0, 20, 48, by_row=True)
 
 
 def cases() -> list[Case]:
@@ -340,14 +403,16 @@ def check(case: Case, device: str = "cpu", run: Callable[..., Any] | None = None
         # some of torch's kernels for GPUs refuse strides that ours take
         plain = [x.contiguous() if isinstance(x, torch.Tensor) and device != "cpu" else x for x in args]
         own = module.reference(*plain, **kwargs)
-        wide = [_convert(x, torch.float64, device) if isinstance(x, torch.Tensor) else x for x in args]
+        wide = [convert(x, torch.float64, device) if isinstance(x, torch.Tensor) else x for x in args]
         exact = module.reference(*wide, **kwargs)
         if own is None:  # torch 2.11 does so on GPUs for empty inputs of its attention
             own = exact
-    if got.shape != exact.shape or got.dtype != case.dtype or got.device.type != device:
-        return f"{case}: {tuple(got.shape)} {got.dtype} on {got.device}, expected {tuple(exact.shape)} {case.dtype} on {device}"
+    if got.shape != exact.shape or got.dtype != case.result or got.device.type != device:
+        return (
+            f"{case}: {tuple(got.shape)} {got.dtype} on {got.device}, expected {tuple(exact.shape)} {case.result} on {device}"
+        )
     finite = exact[exact.isfinite()]
-    unit = torch.finfo(case.dtype).eps * (float(finite.abs().max()) if finite.numel() else 0.0)
+    unit = torch.finfo(case.result).eps * (float(finite.abs().max()) if finite.numel() else 0.0)
     ours, torchs = _error(got, exact), _error(own, exact)
     allowed = times * torchs + unit * (2 if case.dtype == torch.float32 else 0.5)
     return "" if ours <= allowed else f"{case}: error {ours:.3g}, torch's {torchs:.3g}, allowed {allowed:.3g}"

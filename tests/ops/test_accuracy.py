@@ -20,7 +20,8 @@ def test_the_grid_is_large_and_covers_every_op_and_dtype() -> None:
     assert len(grid) >= 500
     assert len({str(case) for case in grid}) == len(grid)
     for op in OPS:
-        assert {str(case.dtype) for case in grid if case.op == op} == {"torch.float32", "torch.float16", "torch.bfloat16"}
+        dtypes = {"float8_e4m3fn", "float8_e5m2"} if op == "scaled_matmul" else {"float32", "float16", "bfloat16"}
+        assert {str(case.dtype) for case in grid if case.op == op} == {f"torch.{dtype}" for dtype in dtypes}
 
 
 @pytest.mark.parametrize("level", LEVELS)

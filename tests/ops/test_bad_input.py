@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from tests.ops.far_cases import far_calls
 from tests.ops.grid import OPS, Case, cases, module_of
 
+e4m3, e5m2 = torch.float8_e4m3fn, torch.float8_e5m2
 f32, f16, bf16, f64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
 inf, nan = float("inf"), float("nan")
 
@@ -25,6 +27,15 @@ def columns(*shape: int) -> torch.Tensor:
 
 def qkv(*shape: int, dtype: torch.dtype = f32) -> list[torch.Tensor]:
     return [x(*shape, dtype=dtype) for _ in range(3)]
+
+
+def scaled(**given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Arguments of scaled_matmul, with some in place of others."""
+    fitting = {
+        "a": x(40, 16, dtype=e4m3), "b": x(32, 16, dtype=e4m3).t(), "scale_a": x(40, 1), "scale_b": x(1, 32),
+        "bias": x(32, dtype=bf16),
+    }  # fmt: skip
+    return tuple((fitting | given).values())
 
 
 # op, arguments, keywords, and what the message says
@@ -96,6 +107,21 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("matmul", (x(2, 3), x(3, 4, 2)[..., 0]), {}, r"dimensions of b must be contiguous.*to fix"),
     ("matmul", (x(2, 3, 4), x(3, 4, 5)), {}, r"b has batch size 3, a has 2"),
     ("matmul", (x(2, 3), x(3, 4, device="meta")), {}, r"b is on meta, a is on cpu"),
+    ("scaled_matmul", scaled(a=x(40, 16)), {}, r"a has dtype float32, built are: float8_e4m3fn, float8_e5m2"),
+    ("scaled_matmul", scaled(b=x(32, 16, dtype=e5m2).t()), {}, r"b has dtype float8_e5m2, built are: float8_e4m3fn"),
+    ("scaled_matmul", scaled(scale_a=x(40, 1, dtype=f16)), {}, r"scale_a has dtype float16, built are: float32"),
+    ("scaled_matmul", scaled(scale_b=x(1, 32, dtype=f64)), {}, r"scale_b has dtype float64"),
+    ("scaled_matmul", scaled(bias=x(32)), {}, r"bias has dtype float32, built are: .*bfloat16"),
+    ("scaled_matmul", scaled(a=x(2, 20, 16, dtype=e4m3)), {}, r"a must have 2 dimensions, its shape is \(2, 20, 16\)"),
+    ("scaled_matmul", scaled(b=x(16, dtype=e4m3)), {}, r"b must have 2 dimensions, its shape is \(16,\)"),
+    ("scaled_matmul", scaled(b=x(32, 15, dtype=e4m3).t()), {}, r"b has shape \(15, 32\), expected 16 rows, as a has columns"),
+    ("scaled_matmul", scaled(a=x(40, 16, 2, dtype=e4m3)[..., 0]), {}, r"last dimension of a must be contiguous, its stride is 2"),
+    ("scaled_matmul", scaled(b=x(16, 32, dtype=e4m3)), {}, r"first dimension of b must be contiguous.*to fix: pass weight\.t\(\)"),
+    ("scaled_matmul", scaled(scale_a=x(39, 1)), {}, r"scale_a has shape \(39, 1\), expected one value, or 40"),
+    ("scaled_matmul", scaled(scale_a=x(40, 2)[:, :1]), {}, r"scale_a has shape \(40, 1\), expected .* contiguous"),
+    ("scaled_matmul", scaled(scale_b=x(32, 1)), {}, r"scale_b has shape \(32, 1\), expected one value, or 32"),
+    ("scaled_matmul", scaled(bias=x(31, dtype=bf16)), {}, r"bias has shape \(31,\), expected one contiguous dimension of 32"),
+    ("scaled_matmul", scaled(scale_b=x(1, 32, device="meta")), {}, r"scale_b is on meta, a is on cpu"),
 ]  # fmt: skip
 
 
@@ -115,8 +141,8 @@ def test_every_op_has_bad_input() -> None:
     assert {entry[0] for entry in BAD} == set(OPS)
 
 
-def _first(op: str, dtype: torch.dtype = f32) -> Case:
-    return next(case for case in cases() if case.op == op and case.dtype == dtype)
+def _first(op: str) -> Case:
+    return next(case for case in cases() if case.op == op)
 
 
 def _works(op: str) -> None:
@@ -127,12 +153,14 @@ def _works(op: str) -> None:
 
 @pytest.mark.parametrize("op", OPS)
 def test_an_output_that_does_not_fit_is_refused(op: str) -> None:
-    args, kwargs = _first(op).arguments()
+    case = _first(op)
+    args, kwargs = case.arguments()
     packet = getattr(torch.ops.kernelpack, op)
     fits = torch.empty_like(packet(*args, **kwargs))
+    dtype = str(case.result).removeprefix("torch.")
     for out, said in (
         (torch.empty(7, 7, 7, 7, 7), r"out has shape \(7, 7, 7, 7, 7\), the result has"),
-        (fits.double(), r"out has dtype (torch\.)?float64, the result has (torch\.)?float32"),
+        (fits.double(), r"out has dtype (torch\.)?float64, the result has (torch\.)?" + dtype),
     ):
         with pytest.raises(RuntimeError, match=f"kernelpack::{op}.*{said}"):
             packet.out(*args, **kwargs, out=out)
@@ -157,35 +185,12 @@ def test_negative_and_huge_sizes_come_as_tensors_only_and_are_refused_there() ->
 # -- 2^31 elements: results are small, or the call is refused before anything is allocated ------------------------------------
 
 
-def far(*shape: int) -> torch.Tensor:
-    """Random numbers whose halves along the first dimension lie more than 2^31 elements apart; memory between is never touched."""
-    step = 2**31 + 64
-    inner = 1
-    strides = [step]
-    for extent in reversed(shape[1:]):
-        strides.insert(1, inner)
-        inner *= extent
-    x = torch.empty(step * (shape[0] - 1) + inner, dtype=bf16).as_strided(shape, strides)
-    return x.copy_(torch.randn(shape))
-
-
-@pytest.mark.parametrize(
-    ("op", "shapes"),
-    [
-        ("softmax", [(2, 100)]),
-        ("rms_norm", [(2, 100)]),
-        ("layer_norm", [(2, 100)]),
-        ("gelu", [(2, 100)]),
-        ("silu_mul", [(2, 100), (2, 100)]),
-        ("rope", [(2, 3, 5, 16), (2, 1, 5, 8), (2, 1, 5, 8)]),
-        ("mha", [(2, 1, 9, 32), (2, 1, 70, 32), (2, 1, 70, 32), (2, 1, 9, 70)]),
-        ("matmul", [(2, 40), (40, 20)]),
-    ],
-)
-def test_offsets_beyond_2_to_the_31_elements(op: str, shapes: list[tuple[int, ...]]) -> None:
-    args = [far(*shape) if shape[0] == 2 else torch.randn(shape, dtype=bf16) for shape in shapes]
-    got = getattr(torch.ops.kernelpack, op)(*args)
-    torch.testing.assert_close(got, module_of(op).reference(*(x.clone() for x in args)), atol=4e-2, rtol=3e-2)
+@pytest.mark.parametrize("name", list(far_calls("meta")))
+def test_offsets_beyond_2_to_the_31_elements(name: str) -> None:
+    op, (args, kwargs) = far_calls()[name]
+    got = getattr(torch.ops.kernelpack, op)(*args, **kwargs)
+    near = [x.clone(memory_format=torch.preserve_format) if isinstance(x, torch.Tensor) else x for x in args]
+    torch.testing.assert_close(got, module_of(op).reference(*near, **kwargs), atol=4e-2, rtol=3e-2)
 
 
 def test_a_row_of_2_to_the_31_elements_is_refused_by_name() -> None:
@@ -226,6 +231,20 @@ def test_nan_in_matrices_reaches_its_row_and_column(dtype: torch.dtype) -> None:
     torch.testing.assert_close(got, (a.double() @ b.double()).to(dtype), equal_nan=True, atol=0.2, rtol=2e-2)
 
 
+@pytest.mark.parametrize("dtype", [e4m3, e5m2])
+def test_nan_in_8_bits_reaches_its_row_and_column(dtype: torch.dtype) -> None:
+    a, weight = torch.randn(40, 48).to(dtype), torch.randn(60, 48).to(e4m3)
+    a[3, 7], weight[50, 9] = nan, nan
+    if dtype == e5m2:  # e4m3 has no infinity
+        a[5, 1] = inf
+    scale = torch.ones(40, 1)
+    scale[20] = inf
+    args = (a, weight.t(), scale, torch.ones(1, 60))
+    got = torch.ops.kernelpack.scaled_matmul(*args)
+    expected = module_of("scaled_matmul").reference(*(x.double() for x in args))
+    torch.testing.assert_close(got, expected.bfloat16(), equal_nan=True, atol=0.2, rtol=2e-2)
+
+
 @pytest.mark.parametrize("dtype", [f32, f16, bf16])
 def test_nan_in_attention_reaches_the_queries_that_see_it(dtype: torch.dtype) -> None:
     q, k, v = (torch.randn(1, 2, 70, 32, dtype=dtype) for _ in range(3))
@@ -251,7 +270,10 @@ def test_zero_size_tensors_give_zero_size_results() -> None:
         "rope": (x(2, 0, 4, 8), x(4, 4), x(4, 4)),
         "mha": tuple(qkv(0, 2, 3, 8)),
         "matmul": (x(0, 3), x(3, 4)),
+        "scaled_matmul": (x(0, 3, dtype=e4m3), x(4, 3, dtype=e4m3).t(), x(1), x(1, 4)),
     }.items():
         assert getattr(torch.ops.kernelpack, op)(*args).numel() == 0
     assert torch.equal(torch.ops.kernelpack.matmul(x(2, 0), x(0, 3), x(3)), x(2, 3))
     assert torch.equal(torch.ops.kernelpack.mha(x(1, 1, 2, 8), x(1, 1, 0, 8), x(1, 1, 0, 8)), torch.zeros(1, 1, 2, 8))
+    nothing = torch.ops.kernelpack.scaled_matmul(x(2, 0, dtype=e4m3), x(3, 0, dtype=e4m3).t(), x(1), x(1), x(3, dtype=bf16))
+    assert torch.equal(nothing, x(2, 3, dtype=bf16))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.ops.grid import Arguments, module_of, padded
+from tests.ops.grid import Arguments, convert, gaps, module_of, padded
 
 BF16, F32 = torch.bfloat16, torch.float32
 
@@ -36,8 +36,7 @@ def _to(dtype: torch.dtype, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _gaps(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Rows with gaps between them that begin at multiples of 16 elements, so that wide accesses and TMA are possible."""
-    return torch.randn(*shape[:-1], shape[-1] // 16 * 16 + 32).to(dtype)[..., : shape[-1]]
+    return convert(gaps(*shape), dtype)
 
 
 def _row_wise() -> Iterator[FaultCase]:
@@ -61,7 +60,7 @@ def _row_wise() -> Iterator[FaultCase]:
 
         def turned(dtype: torch.dtype = dtype) -> Arguments:
             angles = torch.rand(5, 17)
-            return (padded(2, 3, 5, 48).to(dtype), *_to(dtype, angles.cos(), angles.sin())), {}
+            return (convert(padded(2, 3, 5, 48), dtype), *_to(dtype, angles.cos(), angles.sin())), {}
 
         yield FaultCase("rope", kind, (turned,))
 

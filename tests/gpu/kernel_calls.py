@@ -1,0 +1,166 @@
+"""A call for every kernel that the op library has for GPUs: small, but of several tiles, with tails, masks and all roles at work.
+
+Each kernel is built once for aligned arguments, with sizes and strides that are multiples of 16, and once for any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+
+import torch
+
+from ops._rows import WHOLE_ROWS
+from tests.ops.grid import Arguments, Case, Typed, contiguous, convert, gaps, module_of, padded
+
+Call = tuple[str, Callable[[], Arguments]]
+E4M3 = torch.float8_e4m3fn
+ODD = 7
+"""By how much less sizes are no multiples of 16."""
+BLOCKS = 140
+"""More blocks than programs that walk over blocks: some get a second one."""
+
+
+def kernel_calls() -> list[Case]:
+    """Returns the calls, with every dtype that the ops' RANGES name."""
+    made: list[Case] = []
+    makers = {
+        "gelu": _gelu, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
+        "scaled_matmul": _scaled_matmul, "silu_mul": _silu_mul, "softmax": _softmax,
+    }  # fmt: skip
+    for op, maker in makers.items():
+        for name in module_of(op).RANGES["dtypes"]:
+            dtype = getattr(torch, name)
+            for aligned in (True, False):
+                for label, make in maker(dtype, aligned):
+                    made.append(Case(op, f"{label} {'aligned' if aligned else 'any'}", dtype, len(made), make))
+    return made
+
+
+def _size(aligned: bool, size: int) -> int:
+    return size if aligned else size - ODD
+
+
+def _rows(aligned: bool) -> Iterator[tuple[int, Callable[[], torch.Tensor]]]:
+    """Yields for each tile of a whole row, and 0 for rows in blocks, a length of rows and what makes some."""
+    for tile in (*WHOLE_ROWS, 0):
+        columns = _size(aligned, (tile or max(WHOLE_ROWS) + 256) - 16)
+        yield columns, lambda columns=columns: (gaps if aligned else padded)(3, columns)
+
+
+def _softmax(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    for columns, rows in _rows(aligned):
+        yield f"{columns}", lambda rows=rows: ((rows(),), {})
+
+
+def _rms_norm(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    for columns, rows in _rows(aligned):
+        yield f"{columns}", lambda rows=rows: ((rows(),), {})
+        yield f"{columns} weight", lambda rows=rows, n=columns: ((rows(), torch.randn(n)), {})
+
+
+def _layer_norm(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    for columns, rows in _rows(aligned):
+        in_blocks = columns > max(WHOLE_ROWS)
+        for weight, bias in product((False, True), repeat=2):
+            if weight == bias or in_blocks:  # one of the two alone has kernels for blocks only
+                name = f"{columns} weight {weight} bias {bias}"
+
+                def call(
+                    rows: Callable[[], torch.Tensor] = rows, n: int = columns, weight: bool = weight, bias: bool = bias
+                ) -> Arguments:
+                    return (rows(), torch.randn(n) if weight else None, torch.randn(n) if bias else None), {}
+
+                yield name, call
+
+
+def _gelu(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    columns = _size(aligned, 1040)
+    for tanh, make in product((0, 1), (contiguous, gaps if aligned else padded)):
+        yield f"{make.__name__} {tanh}", lambda make=make, tanh=tanh: ((make(5, columns),), {"approximate": tanh})
+
+
+def _silu_mul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    columns = _size(aligned, 1040)
+    for make in (contiguous, gaps if aligned else padded):
+        yield make.__name__, lambda make=make: ((make(5, columns), make(5, columns)), {})
+
+
+def _rope(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    size, pairs = _size(aligned, 192), _size(aligned, 80)
+    for interleaved, own in product((False, True), dict.fromkeys((torch.float32, dtype))):
+
+        def call(interleaved: bool = interleaved, own: torch.dtype = own) -> Arguments:
+            angles = torch.rand(70, pairs) * 6
+            turns = (Typed(convert(turn, own)) for turn in (angles.cos(), angles.sin()))
+            return ((gaps if aligned else padded)(2, 3, 70, size), *turns), {"interleaved": interleaved}
+
+        yield f"{interleaved} {own}", call
+
+
+def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    walk = aligned and dtype != torch.float32
+    for rows, transposed, bias in product((13, 29, 61, 200), (False, True), (False, True)):
+        if dtype == torch.float32 and rows in (13, 29):
+            continue  # one kernel for all few rows
+        blocks = 1 if not walk else BLOCKS // 2 if rows == 200 else BLOCKS
+        n = _size(aligned, (256 if rows == 200 else 64) * blocks + 16)
+        k = _size(aligned, 304 if rows == 200 or not walk else 1168)  # further than the rings are long
+
+        def call(rows: int = rows, n: int = n, k: int = k, transposed: bool = transposed, bias: bool = bias) -> Arguments:
+            b = gaps(n, k).t() if transposed else gaps(k, n)
+            return ((gaps if aligned else padded)(rows, k), b, torch.randn(n) if bias else None), {"activation": 4}
+
+        yield f"{rows} rows {transposed} {bias}", call
+
+
+def _scaled_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    n, k = _size(aligned, 256 * (BLOCKS // 2 if aligned else 1) + 16), _size(aligned, 720)
+    for bias in (False, True):
+
+        def call(bias: bool = bias) -> Arguments:
+            weight = convert(gaps(n, k), E4M3)
+            added = Typed(torch.randn(n).bfloat16()) if bias else None
+            scales = (torch.rand(200, 1) + 0.5, torch.rand(1, n) + 0.5) if bias else (torch.tensor(0.3), torch.tensor(2.0))
+            return ((gaps if aligned else padded)(200, k), Typed(weight.t()), *map(Typed, scales), added), {}
+
+        yield f"{bias}", call
+
+
+def _mha(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    """Few queries and float32 have no kernels for aligned arguments."""
+
+    def call(
+        heads: int, kv_heads: int, queries: int, keys: int, size: int, mask: torch.dtype | None = None, causal: bool = False
+    ) -> Callable[[], Arguments]:
+        def arguments() -> Arguments:
+            make = gaps if aligned else padded
+            q = make(1, heads, queries, size)
+            k, v = make(1, kv_heads, keys, size), make(1, kv_heads, keys, size)
+            added = None if mask is None else torch.randn(queries, keys)
+            if mask == torch.bool:
+                added = added > -1
+            return (q, k, v, added), {"is_causal": causal, "enable_gqa": True}
+
+        return arguments
+
+    keys = _size(aligned, 208)
+    narrow = dtype != torch.float32
+    heads = BLOCKS // 2 if aligned and narrow else 2
+    for padded_size in (32, 64, 128, 256):
+        size = _size(aligned, padded_size * 3 // 4 if padded_size > 32 else 16)
+        for mask in (torch.bool, dtype):
+            if not aligned or narrow:
+                yield f"{size} mask {mask}", call(2, 1, 190, keys, size, mask)
+            if not aligned:
+                yield f"{size} mask {mask} few", call(2, 1, 37, keys, size, mask)
+        for causal in (False, True):
+            if not aligned or narrow:
+                yield f"{size} causal {causal}", call(heads, 2, 270, keys, size, causal=causal)
+            if not aligned:
+                yield f"{size} causal {causal} few", call(2, 1, 37, keys, size, causal=causal)
+        if narrow and padded_size > 32:
+            yield f"{size} decode", call(8, 2, 2, _size(aligned, 1120), size)
+    if narrow:
+        size = _size(aligned, 64)
+        yield "many queries, causal", call(8, 2, 3100, 77, size, causal=True)

@@ -1,0 +1,60 @@
+"""The calls that sanitizers run under on a GPU reach every kernel that is built for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernelpack.opgen.build import plan_library
+from kernelpack.opgen.dtypes import DType
+from kernelpack.opgen.op import CapturedLaunch, capture
+from kernelpack.opgen.race import best_row
+from kernelpack.opgen.variants import LaunchPlan, point_of
+from kernelpack.target import Target
+from tests.gpu.kernel_calls import kernel_calls
+from tests.simt.emulated_ops import on_gpu
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_calls_reach_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("randn", "rand"):
+        monkeypatch.setattr(torch, name, torch.empty)  # nothing is computed
+    plan = plan_library(
+        [ROOT / "ops"], namespace="calls", targets=[Target.parse(name) for name in ("cuda:sm_80", "cuda:sm_90a")]
+    )
+    plans = {(one.host.name, launch.launch.kernel_name): (one, launch) for one in plan.op_plans for launch in one.launches}
+    reached: dict[Target, set[str]] = {target: set() for target, _ in plan.targets}
+    ops = {op.name: op for op in plan.ops}
+    for case in kernel_calls():
+        args, kwargs = case.arguments()
+        with capture() as made:
+            ops[case.op](*map(on_gpu, args), **kwargs)
+        given = dict(zip((argument.name for argument in ops[case.op].schema.arguments), args, strict=False))
+        for one in made:
+            op, launch = plans[case.op, one.kernel.__name__]
+            point = point_of(launch.axes, _places(op.space.dtypes, launch, given, one))
+            for target, names in reached.items():
+                names.add(best_row(launch.points[target][point], one).variant.name)
+    for target, names in reached.items():
+        assert names == {row.variant.name for _, launch in plans.values() for rows in launch.points[target] for row in rows}
+
+
+def _places(dtypes: Mapping[str, Any], launch: LaunchPlan, given: Mapping[str, Any], made: CapturedLaunch) -> list[int]:
+    """Returns a call's entry of each axis of a launch's table."""
+
+    def has(value: torch.Tensor | None, entry: Any) -> bool:
+        if value is None or entry is None:
+            return value is entry
+        return value.dtype == (getattr(torch, entry.name) if isinstance(entry, DType) else given[entry.argument].dtype)
+
+    return [
+        axis.values.index(made.arguments[axis.name])
+        if axis.values
+        else next(i for i, entry in enumerate(dtypes[axis.name]) if has(given.get(axis.name), entry))
+        for axis in launch.axes
+    ]
