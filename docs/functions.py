@@ -54,7 +54,7 @@ SECTIONS: dict[str, tuple[Any, str]] = {
 _PAIR = "{0}(x, y)"
 _ALONG = "{0}(x, 0)"
 EXAMPLES: dict[str, str] = {
-    **dict.fromkeys(("maximum", "minimum", "fdiv", "div_rn", "umulhi", "join", "interleave", "broadcast"), _PAIR),
+    **dict.fromkeys(("maximum", "minimum", "logical_and", "logical_or", "fdiv", "div_rn", "umulhi", "join", "interleave", "broadcast"), _PAIR),
     **dict.fromkeys(
         ("sum", "max", "min", "argmax", "argmin", "xor_sum", "reduce_or", "cumsum", "cumprod", "expand_dims"), _ALONG
     ),

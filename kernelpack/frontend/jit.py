@@ -17,6 +17,8 @@ from kernelpack.errors import CompilationError, SourceLocation
 from kernelpack.frontend.dependencies import cache_key_of
 from kernelpack.frontend.source import FunctionSource, innermost, last_word, source_of
 from kernelpack.language.values import constexpr, unwrap
+from kernelpack.language.values import constexpr_function as constexpr_function
+from kernelpack.language.values import is_constexpr_function as is_constexpr_function
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -286,18 +288,3 @@ def jit(
         )
 
     return decorate if fn is None else decorate(fn)
-
-
-def constexpr_function(fn: F) -> F:
-    """Decorator: lets kernels call a Python function on compile-time values. Python calls it as ever."""
-
-    @functools.wraps(fn)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return unwrap(fn(*(unwrap(value) for value in args), **{name: unwrap(value) for name, value in kwargs.items()}))
-
-    wrapper.__kernelpack_constexpr__ = True  # type: ignore[attr-defined]
-    return wrapper  # type: ignore[return-value]
-
-
-def is_constexpr_function(value: object) -> bool:
-    return getattr(value, "__kernelpack_constexpr__", False) is True

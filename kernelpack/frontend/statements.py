@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from typing import Any
 
 from kernelpack.errors import CompilationError
@@ -51,13 +52,6 @@ class Statements(Calls):
             return
         self.assign(node.target, self.visit(node.value), is_constexpr=is_constexpr)
 
-    def require_constexpr(self, target: ast.expr, value: Any) -> None:
-        if next(tensors_in(value), None) is not None:
-            raise CompilationError(
-                f"`{ast.unparse(target)}: constexpr` needs a compile-time value, got {describe_type(value)}",
-                cure="leave the annotation out, or make what it depends on tl.constexpr",
-            )
-
     def materialise(self, value: Any) -> Any:
         """A number assigned to a variable becomes a run-time value, so that it has a type and may change in loops."""
         if semantic.is_number(value):
@@ -70,12 +64,15 @@ class Statements(Calls):
 
     def assign(self, target: ast.expr, value: Any, *, is_constexpr: bool = False) -> None:
         """Gives variables their values: those annotated as tl.constexpr keep compile-time values, in others numbers become
-        run-time values."""
+        run-time values. Kernels in use annotate run-time values, too: these are warned of."""
         if isinstance(target, ast.Name):
-            if is_constexpr or target.id in self.declared:
-                self.require_constexpr(target, value)
-            else:
+            if not (is_constexpr or target.id in self.declared):
                 value = self.materialise(value)
+            elif next(tensors_in(value), None) is not None:
+                warnings.warn(
+                    f"{self.location(target).source}: `{target.id}: constexpr` is {describe_type(value)}, which only running tells",
+                    stacklevel=2,
+                )
             assign_name(value, target.id)
             self.scope[target.id] = value
             self.assigned_at[target.id] = target

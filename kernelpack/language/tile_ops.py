@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelpack.frontend import tile_ops, tiles
+from kernelpack.frontend import semantic, tile_ops, tiles
 from kernelpack.frontend.scaled_dot import scaled_dot
 from kernelpack.language.builtin import Generator, builtin, member
 from kernelpack.language.types import dtype, float32
 from kernelpack.language.values import tensor
 
-__all__ = ["cat", "dot_scaled", "gather", "histogram", "item", "map_elementwise"]
+__all__ = ["cat", "dot_scaled", "gather", "histogram", "item", "logical_and", "logical_or", "map_elementwise"]
 
 
 @member
@@ -38,6 +38,20 @@ def histogram(input: tensor, num_bins: int, mask: Any = None, *, _generator: Gen
 def item(x: tensor, *, _generator: Generator) -> tensor:
     """Returns the only element of a tile as a scalar."""
     return tile_ops.item(_generator.builder, x)
+
+
+@member
+@builtin
+def logical_and(input: tensor, other: Any, *, _generator: Generator) -> tensor:
+    """Returns where both are not zero, as int1."""
+    return semantic.logical(_generator.builder, "&", input, other)
+
+
+@member
+@builtin
+def logical_or(input: tensor, other: Any, *, _generator: Generator) -> tensor:
+    """Returns where one of both is not zero, as int1."""
+    return semantic.logical(_generator.builder, "|", input, other)
 
 
 @builtin

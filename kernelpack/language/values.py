@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Value
+from kernelpack.language.builtin import builtin_signature
 from kernelpack.language.types import block_pointer_type, block_type, dtype, pointer_type, tensor_descriptor_type
 
 
 class constexpr:
     """A compile-time constant: as an annotation of a kernel's parameter or variable, or as a global that kernels may read.
 
-    Operators give a constexpr of the result. Inside kernels a constexpr is its value.
+    Operators give a constexpr of the result. Inside kernels a constexpr is its value; one of a plain Python function can be called
+    there with compile-time values, as a @constexpr_function.
     """
 
     def __init__(self, value: Any) -> None:
-        self.value = unwrap(value)
+        plain = inspect.isfunction(value) and builtin_signature(value) is None and not is_constexpr_function(value)
+        self.value = constexpr_function(value) if plain else unwrap(value)
 
     def __repr__(self) -> str:
         return f"constexpr[{self.value!r}]"
@@ -48,6 +53,24 @@ class constexpr:
 def unwrap(value: Any) -> Any:
     """Returns the value of a constexpr, and anything else itself."""
     return value.value if isinstance(value, constexpr) else value
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def constexpr_function(fn: F) -> F:
+    """Decorator: lets kernels call a Python function on compile-time values. Python calls it as ever."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return unwrap(fn(*(unwrap(value) for value in args), **{name: unwrap(value) for name, value in kwargs.items()}))
+
+    wrapper.__kernelpack_constexpr__ = True  # type: ignore[attr-defined]
+    return wrapper  # type: ignore[return-value]
+
+
+def is_constexpr_function(value: object) -> bool:
+    return getattr(value, "__kernelpack_constexpr__", False) is True
 
 
 def same_tuple(value: tuple[Any, ...], entries: Iterable[Any]) -> Any:

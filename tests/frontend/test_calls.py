@@ -224,9 +224,6 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         ("lg(n)", r"needs compile-time values, got int32"),
         ("lg('a')", r"fails at compile time: AttributeError"),
         ("1 // 0", r"fails at compile time: ZeroDivisionError"),
-        ("x: tl.constexpr = n", r"`x: constexpr` needs a compile-time value, got int32"),
-        ("x: tl.constexpr\nx = n", r"`x: constexpr` needs a compile-time value, got int32"),
-        ("x: tl.constexpr\ny: tl.constexpr\nx, y = 1, n", r"needs a compile-time value"),
         ("a, b = n", r"int32 cannot be unpacked into 2 variables"),
         ("a, b = (1, 2, 3)", r"3 values cannot be unpacked into 2 variables"),
         ("p[0] = 1", r"elements cannot be assigned to"),
@@ -287,6 +284,37 @@ def test_variables_declared_before_they_are_assigned_stay_compile_time_values() 
     x = np.zeros(8, np.int32)
     run(fn, 1, p=x, SHAPE=(2, 4))
     assert x.sum() == 8
+
+
+@pytest.mark.parametrize(
+    "body", ["d: tl.constexpr = n * 2", "d: tl.constexpr\nd = n * 2", "c: tl.constexpr\nd: tl.constexpr\nc, d = 1, n * 2"]
+)
+def test_run_time_values_that_are_annotated_as_constexpr_are_warned_of(body: str) -> None:
+    fn = kernel(f"{body}\ntl.store(p, d + 1)", "p, n")
+    x = np.zeros(1, np.int32)
+    with pytest.warns(UserWarning, match=r"`d: constexpr` is int32, which only running tells"):
+        run(fn, 1, p=x, n=5)
+    assert x[0] == 11
+
+
+@tl.constexpr
+def widened(kind):
+    return tl.float32 if kind.is_fp16() else kind
+
+
+def test_constexprs_of_functions_are_called_at_compile_time() -> None:
+    fn = kernel("kind: tl.constexpr = widened(p.dtype.element_ty)\ntl.store(q, kind == tl.float32)", "p, q", widened=widened)
+    assert widened(tl.float16) == tl.float32
+    q = np.zeros(1, np.int32)
+    run(fn, 1, p=np.zeros(1, np.float16), q=q)
+    assert q[0] == 1
+
+
+def test_truth_of_tiles() -> None:
+    fn = kernel("r = tl.arange(0, 4)\ntl.store(p + r, (r & 1).logical_and(r & 2) | (r == 0).logical_or(r == 9))", "p")
+    x = np.zeros(4, np.int32)
+    run(fn, 1, p=x)
+    assert x.tolist() == [1, 0, 0, 1]
 
 
 def test_getattr_is_an_attribute_by_its_name() -> None:
