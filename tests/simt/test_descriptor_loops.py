@@ -3,12 +3,17 @@ do not fit. Every schedule leaves the same, and no race, missing wait or fence i
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.base import Options
+from kernelpack.backends.cuda import ttir_to_ttgir as pipeline
+from kernelpack.errors import EmulationError
+from kernelpack.simt import SCHEDULES, Program, Removable
 from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target
 from tests.backends.cuda.cases import Launch
@@ -68,12 +73,13 @@ def sums_launch(columns: int, stages: int) -> Launch:
 
 
 @kp.jit
-def persistent(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """A product whose programs take one block after the other: rings begin and end in a loop, buffers are used for many things."""
+def persistent(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ROLES: tl.constexpr):
+    """A product whose programs take one block after the other: rings begin and end in a loop, buffers are used for many things; or
+    a warp of its own fills one ring for all blocks."""
     a_blocks = tl.make_tensor_descriptor(a, [m, k], [k, 1], [BM, BK])
     b_blocks = tl.make_tensor_descriptor(b, [n, k], [k, 1], [BN, BK])
     c_blocks = tl.make_tensor_descriptor(c, [m, n], [n, 1], [BM, BN])
-    for block in range(tl.program_id(0), tl.cdiv(m, BM) * tl.cdiv(n, BN), tl.num_programs(0)):
+    for block in tl.range(tl.program_id(0), tl.cdiv(m, BM) * tl.cdiv(n, BN), tl.num_programs(0), warp_specialize=ROLES):
         row, column = block // tl.cdiv(n, BN) * BM, block % tl.cdiv(n, BN) * BN
         acc = tl.zeros([BM, BN], tl.float32)
         for at in range(0, k, BK):
@@ -81,12 +87,13 @@ def persistent(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
         c_blocks.store([row, column], acc.to(tl.bfloat16))
 
 
-def persistent_launch(k: int) -> Launch:
+def persistent_launch(k: int, roles: bool = False, num_warps: int = 4) -> Launch:
     m, n = 144, 80
     a, b = torch.randn(m, k).bfloat16(), torch.randn(n, k).bfloat16()
     c = torch.full((m, n), float("nan")).bfloat16()
-    arguments = {"a": a, "b": b, "c": c, "m": m, "n": n, "k": k, "BM": 64, "BN": 32, "BK": 32}
-    return Launch(persistent, (2, 1, 1), arguments, {"c": a.double() @ b.double().mT}, 1e-2, Options(num_warps=4, num_stages=3))
+    arguments = {"a": a, "b": b, "c": c, "m": m, "n": n, "k": k, "BM": 16 * num_warps, "BN": 32, "BK": 32, "ROLES": roles}
+    expected = {"c": a.double() @ b.double().mT}
+    return Launch(persistent, (2, 1, 1), arguments, expected, 1e-2, Options(num_warps=num_warps, num_stages=3))
 
 
 @pytest.mark.parametrize(
@@ -97,12 +104,45 @@ def persistent_launch(k: int) -> Launch:
         pytest.param(attention_launch(32, 3), id="attention, one block of keys"),
         pytest.param(persistent_launch(112), id="persistent"),
         pytest.param(persistent_launch(16), id="persistent, one step"),
+        pytest.param(persistent_launch(112, roles=True), id="persistent, roles"),
+        pytest.param(persistent_launch(16, roles=True, num_warps=8), id="persistent, roles, two warpgroups, one step"),
         pytest.param(sums_launch(208, 3), id="sums"),
         pytest.param(sums_launch(32, 4), id="sums, fewer blocks than buffers"),
     ],
 )
 def test_loops_compute_what_torch_does(launch: Launch) -> None:
-    special, values = launch.specialize()
-    program = compile_program(launch.fn, special, Target.parse("cuda:sm_90a"), launch.options)
+    program, values = program_of(launch)
     run_every_schedule(program, launch.grid, values)
     launch.check(launch.arguments)
+
+
+def program_of(launch: Launch) -> tuple[Program, list[Any]]:
+    special, values = launch.specialize()
+    return compile_program(launch.fn, special, Target.parse("cuda:sm_90a"), launch.options), values
+
+
+def test_attention_without_roles_fills_rings_between_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "find_ptxas", lambda: None)  # nvJitLink drops setmaxnreg: nobody gets roles
+    launch = attention_launch(208, 3)
+    program, values = program_of(launch)
+    assert program.threads == 256
+    run_every_schedule(program, launch.grid, values)
+    launch.check(launch.arguments)
+
+
+def test_every_wait_of_roles_is_needed() -> None:
+    launch = persistent_launch(112, roles=True, num_warps=8)
+    program, values = program_of(launch)
+    waits = [fault for fault in program.removable if fault.kind == "wait"]
+    assert len(waits) >= 4  # for full and empty buffers, for products in the loop and behind it
+    for fault in waits:
+        assert any(shows(program, launch, values, schedule, fault) for schedule in SCHEDULES), program.describe(fault.sites[0])
+
+
+def shows(program: Program, launch: Launch, values: list[Any], schedule: Any, fault: Removable) -> bool:
+    try:
+        program.run(launch.grid, values, schedule=schedule, without=fault)
+        launch.check(launch.arguments)
+    except (EmulationError, AssertionError):
+        return True
+    return False

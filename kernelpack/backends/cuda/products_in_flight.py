@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kernelpack.backends.cuda.memory_layouts import memory_bits
 from kernelpack.backends.cuda.passes.reload_operands import registers_of
 from kernelpack.backends.cuda.roles import REGISTERS
-from kernelpack.ir.core import Block, BlockArgument, Operation, Value
+from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Value
 from kernelpack.ir.types import MemDescType, TensorType, Type, shape_of
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import LANES
@@ -61,6 +61,26 @@ def deferrable(loop: Operation, loads: Collection[Operation]) -> list[Operation]
             ):
                 found.append(op)
     return found
+
+
+def keep_in_flight(build: Builder, mapping: Mapping[Value, Value], deferred: Sequence[Operation]) -> None:
+    """At the end of a new loop's body, lets its copies of deferred products run on; those of the iteration before are done."""
+    for dot in deferred:
+        product = mapping[dot.result].defining_op
+        assert product is not None
+        product.attributes["isAsync"] = True
+    if deferred:
+        build.create("ttng.warp_group_dot_wait", (), {"pendings": len(deferred)})
+
+
+def await_products(build: Builder, loop: Operation, deferred: Sequence[Operation]) -> dict[Value, Value]:
+    """Behind the new loop, waits for the products that are in flight; returns what its sums are then."""
+    places = [dot.operands[2].index - 1 for dot in deferred if isinstance(dot.operands[2], BlockArgument)]
+    sums = [loop.results[place] for place in places]
+    if not sums:
+        return {}
+    waited = build.create("ttng.warp_group_dot_wait", sums, {"pendings": 0})
+    return dict(zip(sums, waited.results, strict=True))
 
 
 def has_lasting(loop: Operation, loads: Collection[Operation]) -> bool:

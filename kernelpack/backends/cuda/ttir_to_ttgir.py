@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernelpack.analysis.call_graph import CallGraph
 from kernelpack.backends.base import Fact, Lowered, Options
 from kernelpack.backends.cuda.architectures import Architecture, architecture_of
@@ -19,10 +21,13 @@ from kernelpack.backends.cuda.passes.reload_operands import reload_operands
 from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
 from kernelpack.backends.cuda.passes.rotate_products import rotate_products
 from kernelpack.backends.cuda.passes.select_warpgroup_dots import select_warpgroup_dots
+from kernelpack.backends.cuda.passes.specialize_warps import specialize_warps
 from kernelpack.backends.cuda.passes.split_reductions import split_reductions
 from kernelpack.backends.cuda.passes.stage_shared import stage_shared
 from kernelpack.backends.cuda.passes.stagger_warpgroups import stagger_warpgroups
 from kernelpack.backends.cuda.roles import check_roles, warps_of
+from kernelpack.backends.cuda.tensor_map import TensorMap
+from kernelpack.backends.cuda.toolchain import find_ptxas
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.layout.families import LANES
 from kernelpack.passes.cse import cse
@@ -39,7 +44,7 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     ranges = {argument.name for argument in arguments_within(kernel)} - narrow_offsets(kernel)
     lowered.unused |= {Fact(name, RANGE, 32) for name in ranges}
     for function in CallGraph(module).callers_first():
-        _lower(function, module, architecture, options)
+        _lower(function, module, architecture, options, tensor_maps)
     shared = place_shared(module, architecture.shared_bytes, options.num_stages)
     num_warps = warps_of(kernel, options.num_warps)
     module.attributes.update(
@@ -61,10 +66,13 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     return module
 
 
-def _lower(function: Operation, module: Operation, architecture: Architecture, options: Options) -> None:
+def _lower(
+    function: Operation, module: Operation, architecture: Architecture, options: Options, tensor_maps: Sequence[TensorMap]
+) -> None:
     """Runs the passes over one function of a module in place."""
+    is_kernel = function is entry_function(module)
     decompose_dots(function)
-    if architecture.has_wgmma and function is entry_function(module):  # wgmma does not overlap across calls (ptxas, C7510)
+    if architecture.has_wgmma and is_kernel:  # wgmma does not overlap across calls (ptxas, C7510)
         select_warpgroup_dots(function, options.num_warps)
     widen_small_floats(function)
     assign_layouts(function, options.num_warps)
@@ -77,6 +85,8 @@ def _lower(function: Operation, module: Operation, architecture: Architecture, o
     defer_products(function)
     stagger_warpgroups(function)
     rotate_products(function)
+    if architecture.has_wgmma and is_kernel and find_ptxas() is not None:  # nvJitLink drops setmaxnreg
+        specialize_warps(function, options.num_warps, options.num_stages, architecture.shared_bytes, tensor_maps)
     pipeline_tma(function, options.num_stages, architecture.shared_bytes)
     lower_descriptors(function)
     _clean(module)

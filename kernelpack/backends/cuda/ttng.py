@@ -121,11 +121,12 @@ TTNG = Dialect(
             format="$alloc , $phase attr-dict : type($alloc)",
             check=lambda op: _check_mbarrier(op) or (None if op.operands[1].type == I32 else "the phase must be i32"),
         ),
-        # one arrival of the calling group of warps
+        # one arrival of the calling group of warps, or of each warpgroup of it
         row(
             "ttng.arrive_barrier",
             "alloc: memdesc",
             results=0,
+            attributes=[attr("each_warpgroup", "bool", default=False)],
             effects=[Effect.SYNCHRONISE],
             format="$alloc attr-dict : type($alloc)",
             check=_check_mbarrier,

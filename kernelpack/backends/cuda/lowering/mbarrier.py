@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 from kernelpack.backends.cuda.lowering.linear_code import I32, i32
 from kernelpack.backends.cuda.lowering.state import Lowering
+from kernelpack.backends.cuda.roles import WARPGROUP
 from kernelpack.backends.cuda.ttng import NAMED_BARRIERS
 from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import attribute
+from kernelpack.layout.families import LANES
 from kernelpack.llvm.text import Val
 
 # spins until the phase of this parity is complete; try_wait itself sleeps for a while (PTX ISA, mbarrier.try_wait)
@@ -53,7 +56,11 @@ def _wait(state: Lowering, op: Operation) -> None:
 
 
 def _arrive(state: Lowering, op: Operation) -> None:
-    operands = [state.first_thread(), address_of(state, op.operands[0])]
+    arrives = state.first_thread()
+    if attribute(op, "each_warpgroup"):
+        place = state.emit.binary("and", state.tid, i32(WARPGROUP * LANES - 1))
+        arrives = state.emit.compare("icmp", "eq", place, i32(0))
+    operands = [arrives, address_of(state, op.operands[0])]
     state.asm("void", "@$0 mbarrier.arrive.shared::cta.b64 _, [$1];", "b,r,~{memory}", operands)
 
 

@@ -16,6 +16,7 @@ read the buffer itself. place_shared lets threads wait for each other where one 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from kernelpack.backends.cuda.memory_layouts import memory_bits
 from kernelpack.backends.cuda.roles import role_of
@@ -34,10 +35,10 @@ DESCRIPTORS = (LOAD, STORE)
 """The accesses through descriptors that TMA does."""
 
 
-def lower_descriptors(function: Operation) -> None:
-    """Rewrites a ttgir function in place."""
+def lower_descriptors(function: Operation, others: Collection[Operation] = ()) -> None:
+    """Rewrites a ttgir function in place, but for `others`."""
     barrier: Value | None = None
-    for op in [op for op in function.walk() if op.name in DESCRIPTORS]:
+    for op in [op for op in function.walk() if op.name in DESCRIPTORS and op not in others]:
         if role_of(op) is not None:
             raise UnsupportedError(
                 f"{op.name.removeprefix('tt.descriptor_')} of a tensor descriptor inside of a role waits for all warps of it",

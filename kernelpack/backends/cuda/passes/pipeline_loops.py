@@ -23,7 +23,14 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
 from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of
-from kernelpack.backends.cuda.products_in_flight import PRODUCT, deferrable, fit, has_lasting
+from kernelpack.backends.cuda.products_in_flight import (
+    PRODUCT,
+    await_products,
+    deferrable,
+    fit,
+    has_lasting,
+    keep_in_flight,
+)
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, optional_operand
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, with_element
@@ -135,7 +142,7 @@ class _Pipeline(RunAhead):
         operands = [*self.loop.operands, *ahead, first, last]
         types = [value.type for value in operands[3:]]
         loop = self.build.create("scf.for", operands, self.loop.attributes, types, [Region([block])])
-        done = self.await_products(self.build, loop)
+        done = await_products(self.build, loop, self.deferred)
         self.build.create("ttg.async_wait", (), {"num": 0})
         for buffer in self.buffers:
             self.build.create("ttg.local_dealloc", [buffer])
@@ -192,7 +199,7 @@ class _Pipeline(RunAhead):
             self._clone(build, op, views, mapping)
             if self.lag and following is None and op.name == PRODUCT:  # an empty list is one too: addresses may carry nothing
                 following = self._copy_ahead(build, induction, slot_ahead, early)
-        self.keep_in_flight(build, mapping)
+        keep_in_flight(build, mapping, self.deferred)
         if following is None:
             following = self._copy_ahead(build, induction, slot_ahead, early)
         yielded = [mapping.get(value, value) for value in old.terminator.operands]

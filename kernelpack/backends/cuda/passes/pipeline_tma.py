@@ -28,7 +28,7 @@ from kernelpack.backends.cuda.passes.lower_descriptors import (
     read_buffer,
 )
 from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of
-from kernelpack.backends.cuda.products_in_flight import deferrable
+from kernelpack.backends.cuda.products_in_flight import await_products, deferrable, keep_in_flight
 from kernelpack.backends.cuda.roles import role_of
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of, operands_called
@@ -136,7 +136,7 @@ class _Ring(RunAhead):
         operands = [*self.loop.operands, *ahead, zero, zero]
         types = [value.type for value in operands[3:]]
         loop = build.create("scf.for", operands, self.loop.attributes, types, [Region([block])])
-        done = self.await_products(build, loop)
+        done = await_products(build, loop, self.deferred)
         for slot in range(self.slots):
             build.create("ttng.inval_barrier", [self._view(build, self.full, build.constant(slot, I32))])
         for old, result in zip(self.loop.results, loop.results, strict=False):
@@ -182,7 +182,7 @@ class _Ring(RunAhead):
         views = {load: self._view(build, ring, stage.slot) for load, ring in zip(self.loads, self.buffers, strict=True)}
         for op in old.operations[:-1]:
             self._clone(build, op, views, mapping)
-        self.keep_in_flight(build, mapping)
+        keep_in_flight(build, mapping, self.deferred)
         following = self._refill(build, block.arguments[0], stage, early)
         yielded = [mapping.get(value, value) for value in old.terminator.operands]
         behind = self._next(build, stage)

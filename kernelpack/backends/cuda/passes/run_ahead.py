@@ -118,21 +118,3 @@ class RunAhead(abc.ABC):
             for argument, value in zip(self.slice.carried, ahead, strict=True)
         ]
         return block, mapping, early
-
-    def keep_in_flight(self, build: Builder, mapping: dict[Value, Value]) -> None:
-        """Lets the deferred products of the new body run on behind it; those of the iteration before are done."""
-        for dot in self.deferred:
-            product = mapping[dot.result].defining_op
-            assert product is not None
-            product.attributes["isAsync"] = True
-        if self.deferred:
-            build.create("ttng.warp_group_dot_wait", (), {"pendings": len(self.deferred)})
-
-    def await_products(self, build: Builder, loop: Operation) -> dict[Value, Value]:
-        """Behind the new loop, waits for the products that are in flight; returns what its sums are then."""
-        places = [dot.operands[2].index - 1 for dot in self.deferred if isinstance(dot.operands[2], BlockArgument)]
-        sums = [loop.results[place] for place in places]
-        if not sums:
-            return {}
-        waited = build.create("ttng.warp_group_dot_wait", sums, {"pendings": 0})
-        return dict(zip(sums, waited.results, strict=True))

@@ -1,0 +1,307 @@
+"""Gives the copies of loops to a warp of their own: it fills rings of buffers while the others multiply what is there.
+
+    for i:                                    role of one warp:               role of the others:
+        a = descriptor_load d[.., i]            for i:                          for i:
+        c = dot a, ..., c                =>       wait for empty[slot]            wait for full[slot]
+                                                  expect full[slot]               c = dot (buffer slot), ..., c
+                                                  copy block i to buffer slot     c is done: arrive at empty[slot]
+
+Both roles go through the loops and branches around the loads; the one that loads computes coordinates and bounds by itself, and all
+else of the function is the other's. Loads that the same products read share barriers; loads of the same descriptors, such as those
+that rotate_products takes out of a loop, share a ring. Where in a ring they are is a number that both roles carry along: that of the
+buffer, in every other round plus the number of buffers.
+
+Where a kernel asks for it, by tl.range(warp_specialize=True), and where it measured faster (docs/h100.md): in loops of two or more
+warpgroups that multiply what they computed from another product, as attention does.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelpack.backends.cuda.passes.lower_descriptors import (
+    barriers,
+    block_bytes,
+    buffer_type,
+    lower_descriptors,
+)
+from kernelpack.backends.cuda.passes.plan_copies import Group, Key, Plan, plan_copies, room_for_rings
+from kernelpack.backends.cuda.products_in_flight import await_products, keep_in_flight
+from kernelpack.backends.cuda.roles import WARPGROUP, registers_of_roles, roles_of
+from kernelpack.backends.cuda.tensor_map import TensorMap
+from kernelpack.ir.core import Block, Builder, Operation, Region, Value
+from kernelpack.ir.dialect import operands_called
+from kernelpack.ir.dialects.descriptors import block_of
+from kernelpack.ir.types import I1, I32, MemDescType
+
+MOST_WARPS = 32
+
+
+def specialize_warps(
+    function: Operation, num_warps: int, num_stages: int, shared_bytes: int, tensor_maps: Sequence[TensorMap] = ()
+) -> None:
+    """Rewrites a ttgir kernel in place, if one of its loops should and can be; all its accesses through descriptors are lowered then.
+
+    Rings have `num_stages` buffers, or as many as fit into `shared_bytes`. `tensor_maps` are those of the last arguments, which
+    are descriptors.
+    """
+    if num_warps % WARPGROUP or num_warps + WARPGROUP > MOST_WARPS or roles_of(function):
+        return
+    if any(op.name == "tt.call" for op in function.walk()):  # a function of its own waits for all warps of the block
+        return
+    maps = function.body.arguments[len(function.body.arguments) - len(tensor_maps) :]
+    bases: dict[Value, str] = {value: tensor_map.base.split()[0] for value, tensor_map in zip(maps, tensor_maps, strict=True)}
+    plan = plan_copies(function, bases, num_warps)
+    depth = min(plan.stages or num_stages, room_for_rings(function, plan, shared_bytes)) if plan.groups else 0
+    if depth < 2:
+        return
+    lower_descriptors(function, plan.loads)
+    old = list(function.body.operations)
+    build = Builder(function.body, location=function.location)
+    rings = {key: _Ring.make(build, loads, depth, num_warps // WARPGROUP) for key, loads in plan.rings.items()}
+    start = build.constant(0, I32)
+    loading, multiplying = registers_of_roles(1, num_warps)
+    roles = Block()
+    for kind, warps, registers in ((_Loader, 1, loading), (_Multiplier, num_warps, multiplying)):
+        body = Block([I32], ["copy"])
+        inside = Builder(body, location=function.location)
+        kind(plan, rings, start).block(function.body, len(old), inside)
+        inside.create("ttg.warp_return")
+        attributes = {"num_warps": warps, "copies": 1, "registers": registers}
+        Builder(roles, location=function.location).create("ttg.role", (), attributes, (), [Region([body])])
+    Builder(roles, location=function.location).create("ttg.warp_return")
+    build.create("ttg.warp_specialize", (), None, (), [Region([roles])])
+    build.insert(old[-1].clone())
+    for op in reversed(old):
+        op.drop()
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """Buffers of a group of loads, and the barriers that say which are full and which empty: `depth` of each, and a last one of `empty`
+    at which arrive those who have read nothing."""
+
+    buffers: tuple[Value, ...]
+    full: Value
+    empty: Value
+    depth: int
+
+    @staticmethod
+    def make(build: Builder, loads: Sequence[Operation], depth: int, readers: int) -> _Ring:
+        """`readers` are the groups of warps that arrive when they have read a buffer."""
+        tiles = [buffer_type(block_of(load.operands[0].type)) for load in loads]
+        kinds = [MemDescType((depth, *tile.shape), tile.element, tile.encoding, True) for tile in tiles]
+        ring = _Ring(
+            tuple(build.value("ttg.local_alloc", (), None, kind) for kind in kinds),
+            barriers(build, depth),
+            barriers(build, depth + 1),
+            depth,
+        )
+        for barrier, count, slots_ in ((ring.full, 1, depth), (ring.empty, readers, depth + 1)):
+            for slot in range(slots_):
+                build.create("ttng.init_barrier", [_view(build, barrier, build.constant(slot, I32))], {"count": count})
+        return ring
+
+    def place(self, build: Builder, stage: Value) -> tuple[Value, Value]:
+        """Returns the buffer's number, and the parity of the round."""
+        again = self._at_least(build, stage, self.depth)
+        earlier = build.value("arith.subi", [stage, build.constant(self.depth, I32)])
+        return build.value("arith.select", [again, earlier, stage]), build.value("arith.extui", [again], None, I32)
+
+    def next(self, build: Builder, stage: Value) -> Value:
+        more = build.value("arith.addi", [stage, build.constant(1, I32)])
+        return build.value("arith.select", [self._at_least(build, more, 2 * self.depth), build.constant(0, I32), more])
+
+    @staticmethod
+    def _at_least(build: Builder, stage: Value, number: int) -> Value:
+        return build.value("arith.cmpi", [stage, build.constant(number, I32)], {"predicate": "sge"}, I1)
+
+
+def _view(build: Builder, ring: Value, slot: Value) -> Value:
+    kind = ring.type
+    assert isinstance(kind, MemDescType)
+    return build.value("ttg.memdesc_index", [ring, slot], None, MemDescType(kind.shape[1:], kind.element, kind.encoding, True))
+
+
+class _Role(abc.ABC):
+    """Writes what one role does, in the order of the function."""
+
+    def __init__(self, plan: Plan, rings: Mapping[Key, _Ring], start: Value) -> None:
+        self.plan = plan
+        self.rings = rings
+        self.mapping: dict[Value, Value] = {}
+        self.carried: dict[Key | Group, Value] = dict.fromkeys(rings, start)
+        """The stages of rings, and what else loops carry along."""
+
+    @abc.abstractmethod
+    def keeps(self, value: Value) -> bool:
+        """Whether the role carries a value through a loop or out of a branch."""
+
+    @abc.abstractmethod
+    def plain(self, build: Builder, op: Operation) -> None:
+        """Does one operation that is not around loads."""
+
+    @abc.abstractmethod
+    def end_iteration(self, build: Builder, loop: Operation) -> None:
+        """Does what a loop's body ends with."""
+
+    def of(self, values: Iterable[Value]) -> list[Value]:
+        return [self.mapping.get(value, value) for value in values]
+
+    def block(self, block: Block, end: int, build: Builder) -> None:
+        """Does the first operations of a block, but for its terminator, number `end` - 1."""
+        for op in block.operations[: end - 1]:
+            if op not in self.plan.around:
+                self.plain(build, op)
+            elif op.name == "scf.for":
+                self.loop(build, op)
+            else:
+                self.branch(build, op)
+
+    def loop(self, build: Builder, op: Operation) -> None:
+        kept = [index for index, result in enumerate(op.results) if self.keeps(result)]
+        initial = [*self.of(op.operands[3 + index] for index in kept), *self.carried.values()]
+        inside = Block([op.body.arguments[0].type], [op.body.arguments[0].name])
+        self.mapping[op.body.arguments[0]] = inside.arguments[0]
+        for index in kept:
+            argument = op.body.arguments[1 + index]
+            self.mapping[argument] = inside.add_argument(argument.type, argument.name)
+        self.carried = {key: inside.add_argument(I32, "stage") for key in self.carried}
+        body = Builder(inside, location=op.location)
+        self.block(op.body, len(op.body.operations), body)
+        self.end_iteration(body, op)
+        following = [*self.of(op.body.terminator.operands[index] for index in kept), *self.carried.values()]
+        body.create("scf.yield", following)
+        operands = [*self.of(op.operands[:3]), *initial]
+        made = build.create("scf.for", operands, op.attributes, [value.type for value in initial], [Region([inside])])
+        self._take(op, kept, made)
+
+    def branch(self, build: Builder, op: Operation) -> None:
+        kept = [index for index, result in enumerate(op.results) if self.keeps(result)]
+        before, regions = self.carried, []
+        for region in (*op.regions, *[Region()] * (2 - len(op.regions))):
+            inside, self.carried = Block(), before
+            body = Builder(inside, location=op.location)
+            values: list[Value] = []
+            if region.blocks:
+                self.block(region.block, len(region.block.operations), body)
+                values = self.of(region.block.terminator.operands[index] for index in kept)
+            body.create("scf.yield", [*values, *self.carried.values()])
+            regions.append(Region([inside]))
+        types = [*(op.results[index].type for index in kept), *[I32] * len(before)]
+        made = build.create("scf.if", self.of(op.operands), op.attributes, types, regions)
+        self._take(op, kept, made)
+
+    def _take(self, op: Operation, kept: Sequence[int], made: Operation) -> None:
+        for index, result in zip(kept, made.results, strict=False):
+            result.name = op.results[index].name
+            self.mapping[op.results[index]] = result
+        self.carried = dict(zip(self.carried, made.results[len(kept) :], strict=True))
+
+
+class _Loader(_Role):
+    """Fills buffers, each as soon as it is empty, where the last load of a group stands."""
+
+    def __init__(self, plan: Plan, rings: Mapping[Key, _Ring], start: Value) -> None:
+        super().__init__(plan, rings, start)
+        self.group_at = {group.loads[-1]: group for group in plan.groups}
+
+    def keeps(self, value: Value) -> bool:
+        return value in self.plan.scalars
+
+    def plain(self, build: Builder, op: Operation) -> None:
+        if op in self.group_at:
+            self._fill(build, self.group_at[op])
+        elif op.results and self.plan.scalars.issuperset(op.results):
+            build.insert(op.clone(self.mapping))
+
+    def end_iteration(self, build: Builder, loop: Operation) -> None:
+        """Nothing: buffers are filled by copies that nobody here waits for."""
+
+    def _fill(self, build: Builder, group: Group) -> None:
+        ring, stage = self.rings[group.key], self.carried[group.key]
+        slot, round_ = ring.place(build, stage)
+        build.create(
+            "ttng.wait_barrier",
+            [_view(build, ring.empty, slot), build.value("arith.xori", [round_, build.constant(1, I32)])],
+        )
+        full = _view(build, ring.full, slot)
+        size = sum(block_bytes(block_of(load.operands[0].type)) for load in group.loads)
+        build.create("ttng.barrier_expect", [full], {"size": size})
+        for load, buffer in zip(group.loads, ring.buffers, strict=True):
+            coords = self.of(operands_called(load, "indices"))
+            operands = [load.operands[0], *coords, full, _view(build, buffer, slot), build.constant(True, I1)]
+            build.create("ttng.async_tma_copy_global_to_local", operands)
+        self.carried = {**self.carried, group.key: ring.next(build, stage)}
+
+
+class _Multiplier(_Role):
+    """Does everything but the loads: waits for full buffers, and says when it has read them."""
+
+    def __init__(self, plan: Plan, rings: Mapping[Key, _Ring], start: Value) -> None:
+        super().__init__(plan, rings, start)
+        self.group_at = {group.loads[0]: group for group in plan.groups}
+        self.slots: dict[Group, Value] = {}
+
+    def keeps(self, value: Value) -> bool:
+        return True
+
+    def plain(self, build: Builder, op: Operation) -> None:
+        if op in self.group_at:
+            self._await(build, self.group_at[op])
+        elif op not in self.plan.loads and not (op.name == "ttg.local_alloc" and op.result in self.mapping):
+            build.insert(op.clone(self.mapping))
+        for group in self.plan.groups:
+            if group.done is op:
+                self._release(build, group, self.slots[group])
+
+    def _await(self, build: Builder, group: Group) -> None:
+        ring, stage = self.rings[group.key], self.carried[group.key]
+        slot, round_ = ring.place(build, stage)
+        build.create("ttng.wait_barrier", [_view(build, ring.full, slot), round_])
+        for load, buffer in zip(group.loads, ring.buffers, strict=True):
+            view = _view(build, buffer, slot)
+            self.mapping.update((copy.result, view) for copy in load.result.users())
+        self.slots[group] = slot
+        self.carried = {**self.carried, group.key: ring.next(build, stage)}
+
+    def _release(self, build: Builder, group: Group, slot: Value) -> None:
+        build.create("ttng.arrive_barrier", [_view(build, self.rings[group.key].empty, slot)], {"each_warpgroup": True})
+
+    # ---- products that end in the next iteration ----
+
+    def _late(self, loop: Operation) -> list[Group]:
+        return [group for group in self.plan.groups if group.done is None and group.loads[0].parent_op is loop]
+
+    def end_iteration(self, build: Builder, loop: Operation) -> None:
+        """The products of the iteration before are done."""
+        keep_in_flight(build, self.mapping, self.plan.deferred.get(loop, ()))
+        for group in self._late(loop):
+            self._release(build, group, self.carried[group])
+            self.carried = {**self.carried, group: self.slots[group]}
+
+    def loop(self, build: Builder, op: Operation) -> None:
+        """Products in flight behind a loop are waited for where there was an iteration: the assembler would hold up those of a loop if
+        sums could come from elsewhere. For the same reason nothing asks whether an iteration is the first: before that, a buffer
+        was read that is nobody's."""
+        deferred, late, before = self.plan.deferred.get(op, ()), self._late(op), self.carried
+        if not deferred:
+            super().loop(build, op)
+            return
+        initial = self.of(op.operands[3:])
+        any_iteration = build.value("arith.cmpi", self.of(op.operands[:2]), {"predicate": "slt"}, I1)
+        then, otherwise = (Builder(Block(), location=op.location) for _ in range(2))
+        self.carried = {**before, **{group: then.constant(self.rings[group.key].depth, I32) for group in late}}
+        super().loop(then, op)
+        made = then.block.operations[-1]
+        done = await_products(then, made, deferred)
+        for group in late:
+            self._release(then, group, self.carried.pop(group))
+        results = self.of(op.results)
+        then.create("scf.yield", [*(done.get(value, value) for value in results), *self.carried.values()])
+        otherwise.create("scf.yield", [*initial, *before.values()])
+        types = [value.type for value in (*results, *before.values())]
+        regions = [Region([branch.block]) for branch in (then, otherwise)]
+        self._take(op, range(len(results)), build.create("scf.if", [any_iteration], {}, types, regions))
