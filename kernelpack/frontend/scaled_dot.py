@@ -34,6 +34,7 @@ FORMATS: dict[str, tuple[dtype, ...]] = {
     "bf16": (bfloat16,),
 }
 """The types in which a format comes; 8-bit ones also as their bits, two e2m1 in a byte, the first in its lower half."""
+_BLOCKS = (16, 32)
 _NAN_SCALE = 255
 
 
@@ -49,11 +50,22 @@ def scaled_dot(
     formats = [_format(side[2]) for side in (left, right)]
     wide = float16 if "fp16" in formats else bfloat16
     operands = []
+    blocks: list[int] = []
     for (value, scale, _, k_pack), word, k_axis in zip((left, right), formats, (-1, -2), strict=True):
+        if not k_pack and word != "e2m1":
+            raise CompilationError(
+                f"an operand in format {word} has one element in a place: k_pack=False is for e2m1", cure="leave k_pack out"
+            )
         tile = _elements(b, value, word, wide, k_axis, k_pack)
         if scale is not None:
-            tile = _scaled(b, tile, scale, wide, k_axis, fast_math)
+            blocks.append(_block_length(tile, scale, k_axis))
+            tile = _scaled(b, tile, scale, blocks[-1], wide, k_axis, fast_math)
         operands.append(tile)
+    if len(set(blocks)) == 2:
+        raise CompilationError(
+            f"a scale is for {blocks[0]} elements along K on the left and for {blocks[1]} on the right",
+            cure="give both operands scales for blocks of one length",
+        )
     return tiles.dot(b, operands[0], operands[1], acc, None, None, None, out_dtype)
 
 
@@ -96,24 +108,28 @@ def _number(b: Builder, bits: tensor, wide: dtype) -> tensor:
     return semantic.bitcast(b, semantic.arithmetic(b, "|", number, sign), wide)
 
 
-def _scaled(b: Builder, tile: tensor, scale: Any, wide: dtype, k_axis: int, fast_math: bool) -> tensor:
-    """Multiplies an operand by its scales: a byte, the biased exponent of a power of two, or an e4m3 number, for each block of K."""
+def _block_length(tile: tensor, scale: Any, k_axis: int) -> int:
+    """Returns how many elements along K share a scale. Raises CompilationError for what are no scales of the operand."""
     if not isinstance(scale, tensor) or scale.dtype not in (uint8, int8, float8e4nv):
         raise CompilationError(f"a scale of tl.dot_scaled is a tile of uint8 (or fp8e4nv), got {describe(scale)}")
     depth, rows = tile.shape[k_axis], tile.shape[-3 - k_axis]
     blocks = scale.shape[-1] if scale.shape else 0
-    if scale.shape != (*tile.shape[:-2], rows, blocks) or not blocks or depth % blocks:
+    if scale.shape != (*tile.shape[:-2], rows, blocks) or depth not in [blocks * length for length in _BLOCKS]:
         raise CompilationError(
             f"scales of shape {list(scale.shape)} do not fit {rows} rows of {depth} elements along K",
-            cure="give one scale for each row (column of the right operand) and block of 32 elements",
+            cure="give one scale for each row (column of the right operand) and block of 16 or 32 elements",
         )
+    return depth // blocks
+
+
+def _scaled(b: Builder, tile: tensor, scale: tensor, length: int, wide: dtype, k_axis: int, fast_math: bool) -> tensor:
+    """Multiplies an operand by its scales: a byte, the biased exponent of a power of two, or an e4m3 number, for each block of K."""
     factor, bad = _factor(b, scale, wide)
-    factor = _spread(b, factor, depth // blocks, k_axis)
-    product = semantic.arithmetic(b, "*", tile, factor)
+    product = semantic.arithmetic(b, "*", tile, _spread(b, factor, length, k_axis))
     if bad is None or fast_math:
         return product
     nan = semantic.constant(b, float("nan"), product.type)
-    return semantic.where(b, _spread(b, bad, depth // blocks, k_axis), nan, product)
+    return semantic.where(b, _spread(b, bad, length, k_axis), nan, product)
 
 
 def _factor(b: Builder, scale: tensor, wide: dtype) -> tuple[tensor, tensor | None]:

@@ -475,6 +475,28 @@ def test_dot(dtype: torch.dtype, result: torch.dtype, options: str) -> None:
     assert torch.equal(out, (x.double() @ y.double() * 2).to(result))
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "options", "message"),
+    [
+        (
+            "tl.zeros((32, 4), tl.uint8)",
+            "tl.zeros((16, 2), tl.uint8)",
+            "",
+            r"for 16 elements along K on the left and for 32 on the",
+        ),
+        ("tl.zeros((32, 1), tl.uint8)", "None", "", r"shape \[32, 1\] do not fit 32 rows of 64 elements"),
+        ("None", "tl.zeros((8, 2), tl.uint8)", "", r"shape \[8, 2\] do not fit 16 rows"),
+        ("None", "None", ", lhs_k_pack=False", r"k_pack=False is for e2m1"),
+        ("tl.zeros((32, 2), tl.int32)", "None", "", r"a scale of tl.dot_scaled is a tile of uint8"),
+    ],
+)
+def test_scales_that_do_not_fit_are_refused(left: str, right: str, options: str, message: str) -> None:
+    x, y = "tl.zeros((32, 64), tl.float8e5)", "tl.zeros((64, 16), tl.float8e5)"
+    fn = kernel(f'tl.dot_scaled({x}, {left}, "e5m2", {y}, {right}, "e5m2"{options})', "p")
+    with pytest.raises(CompilationError, match=message):
+        compile_kernel(fn, p="*fp32")
+
+
 def test_batched_dot() -> None:
     fn = kernel(
         """
