@@ -14,9 +14,9 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any, NoReturn
 
-from kernelpack.cli.nearest import did_you_mean
 from kernelpack.cli.terminal import Style
 from kernelpack.errors import BuildError, CompilationError, KernelpackError
+from kernelpack.nearest import did_you_mean
 from kernelpack.version import VERSION
 
 VERBS = ("build", "inspect", "coverage", "verify", "tune", "trace", "doctor")

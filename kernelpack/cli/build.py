@@ -37,6 +37,10 @@ def add_jobs_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_op_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--op", action="append", default=[], metavar="NAME", help="only this op; again for more")
+
+
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; write -j 2")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernelpack.cli.build import add_op_argument
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import Style, count, table, width
 
@@ -22,17 +23,20 @@ SHOWN = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a file with ops, or a folder of such files")
     parser.add_argument("--namespace", metavar="NAME", default="ops", help="that of the build (default: ops)")
-    parser.add_argument("--op", metavar="NAME", help="only this op")
+    add_op_argument(parser)
     add_target_argument(parser, required=False, default=" (default: cpu:native)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from kernelpack.opgen.build import plan_library
     from kernelpack.opgen.coverage import coverage
+    from kernelpack.opgen.sources import check_op_names
 
     targets = parse_targets(arguments.target or ["cpu:native"])
     plan = plan_library(arguments.sources, namespace=arguments.namespace, targets=targets)
-    found = [one for op in plan.op_plans if arguments.op in (None, op.host.name) for one in coverage(op, plan.targets)]
+    check_op_names(arguments.op, (op.name for op in plan.ops))
+    wanted = [op for op in plan.op_plans if not arguments.op or op.host.name in arguments.op]
+    found = [one for op in wanted for one in coverage(op, plan.targets)]
     print(json.dumps([_record(one) for one in found], indent=1) if arguments.json else _text(found))
     return 0
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelpack.backends.base import Backend, backend_of
-from kernelpack.cli.build import add_jobs_argument
-from kernelpack.cli.nearest import did_you_mean
+from kernelpack.cli.build import add_jobs_argument, add_op_argument
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count, is_terminal, size, table, width
 from kernelpack.errors import BuildError
+from kernelpack.nearest import did_you_mean
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--namespace", metavar="NAME", default="ops", help="symbols are named after it (default: ops)")
     add_target_argument(parser, required=False, default=" (default: cpu:native, or all that the library has)")
-    parser.add_argument("--op", metavar="NAME", help="only variants of this op")
+    add_op_argument(parser)
     parser.add_argument(
         "--variant", metavar="PATTERN", help="only variants with this in their name; * and ? stand for anything"
     )
@@ -147,14 +147,12 @@ def _name(item: Any) -> str:
 
 def _select(items: Iterable[_T], arguments: argparse.Namespace, targets: list[Target] | None) -> list[_T]:
     """Returns the variants that --op, --variant and --target name. Raises BuildError, with the nearest, if there are none."""
+    from kernelpack.opgen.sources import check_op_names
+
     found = list(items)
-    if arguments.op is not None:
-        ops = {item.op for item in found}
-        if arguments.op not in ops:
-            raise BuildError(
-                f"there is no op {arguments.op!r}{did_you_mean(arguments.op, ops)}", cure=f"ops are {', '.join(sorted(ops))}"
-            )
-        found = [item for item in found if item.op == arguments.op]
+    if arguments.op:
+        check_op_names(arguments.op, {item.op for item in found})
+        found = [item for item in found if item.op in arguments.op]
     if targets is not None:
         built = sorted({str(item.target) for item in found})
         found = [item for item in found if item.target in targets]

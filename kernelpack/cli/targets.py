@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterable
 
 from kernelpack.backends.base import backend_of, backends
-from kernelpack.cli.nearest import did_you_mean
 from kernelpack.errors import TargetError
+from kernelpack.nearest import did_you_mean
 from kernelpack.target import Target
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelpack.cli.build import add_jobs_argument
+from kernelpack.cli.build import add_jobs_argument, add_op_argument
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count, table, width
 
@@ -22,7 +22,7 @@ PURPOSE = "race the configs that ops choose among on this machine, and keep the 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a file with ops, or a folder of such files")
     add_target_argument(parser, default=" (default: what fits this machine's devices best)", required=False)
-    parser.add_argument("--op", action="append", default=[], metavar="NAME", help="tune this op alone; again for more")
+    add_op_argument(parser)
     parser.add_argument("--show", action="store_true", help="race nothing: print which config calls get, by their sizes")
     parser.add_argument("--again", action="store_true", help="forget what earlier runs measured on this machine")
     add_jobs_argument(parser)

@@ -149,7 +149,8 @@ def verify(
     directory = Path(out if out is not None else namespace).resolve()
     file = directory / "ops.lock" if lock is None else Path(lock)
     if not file.is_file():
-        raise PackError(f"{file} does not exist", cure="build the library first: kernelpack build")
+        cure = "build the library first: kernelpack build" if lock is None else "name the ops.lock that a build wrote"
+        raise PackError(f"{file} does not exist", cure=cure)
     locked = read_lock(file)
     asked = list(targets) if targets is not None else sorted({target for target, _ in locked})
     plan = plan_library(sources, namespace=namespace, targets=asked)

@@ -17,6 +17,7 @@ from kernelpack.opgen.build import Plan, plan_library
 from kernelpack.opgen.compile import Progress, ProgressCallback, compile_variants
 from kernelpack.opgen.dtypes import DType, dtype_of
 from kernelpack.opgen.op import CapturedLaunch, Op, capture
+from kernelpack.opgen.sources import check_op_names
 from kernelpack.opgen.tuning import (
     AllConfigs,
     Choices,
@@ -130,9 +131,7 @@ def native_targets() -> list[Target]:
 def _wanted(plan: Plan, names: Sequence[str]) -> list[Op]:
     """Returns the ops to tune: those that have a choice and say which calls to race."""
     choosing = {contest.op for contest in plan.contests}
-    absent = [name for name in names if name not in {op.name for op in plan.ops}]
-    if absent:
-        raise BuildError(f"there is no op {', '.join(absent)}", cure=f"the ops are {', '.join(op.name for op in plan.ops)}")
+    check_op_names(names, (op.name for op in plan.ops))
     found = [op for op in plan.ops if op.name in choosing and (not names or op.name in names)]
     if not found:
         raise BuildError(

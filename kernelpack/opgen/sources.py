@@ -7,10 +7,11 @@ import linecache
 import sys
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kernelpack.errors import BuildError, KernelpackError, SourceLocation
+from kernelpack.nearest import did_you_mean
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.schema import check_unique
 
@@ -49,6 +50,14 @@ def find_ops(sources: Sequence[Path], namespace: str) -> list[Op]:
             cure='mark a host function: @kp.op("name(Tensor x) -> Tensor", variants=...)',
         )
     return ops
+
+
+def check_op_names(names: Iterable[str], known: Iterable[str]) -> None:
+    """Raises BuildError, with the nearest, for a name that no op has."""
+    ops = sorted(known)
+    for name in names:
+        if name not in ops:
+            raise BuildError(f"there is no op {name!r}{did_you_mean(name, ops)}", cure=f"ops are {', '.join(ops)}")
 
 
 def _load(file: Path, namespace: str) -> types.ModuleType:

@@ -117,8 +117,8 @@ def test_mistakes_name_their_cure(ops: Path, capsys: pytest.CaptureFixture[str])
     assert "no device of this machine runs cuda:sm_80" in said
     assert "to fix: run kernelpack tune on a machine that has one, and commit what it writes beside the ops" in said
     assert tune(capsys, "--op", "prob")[2].splitlines() == [
-        "kernelpack tune: error: there is no op prob",
-        "  to fix: the ops are probe, autotuned, sized",
+        "kernelpack tune: error: there is no op 'prob'; did you mean 'probe'?",
+        "  to fix: ops are autotuned, probe, sized",
     ]
     ops.write_text(ops.read_text().replace(", tune=calls", "").replace("    tune=calls,\n", ""))
     code, _, said = tune(capsys)

@@ -135,3 +135,5 @@ def test_a_build_warns_of_holes_and_the_verb_lists_them(
     text = capsys.readouterr().out
     assert "copy on cpu:x86-64-v3: dtype of bias None; BLOCK 64; FLIP True" in text
     assert "\x1b" not in text
+    assert main([*arguments, "--op", "haed"]) == 1
+    assert "there is no op 'haed'; did you mean 'head'?" in capsys.readouterr().err
