@@ -3,10 +3,9 @@ halves."""
 
 from __future__ import annotations
 
-from kernelpack.backends.cuda.warpgroup import SMALL_FLOATS
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.types import BF16, F16, F32, I32, element_of, with_element
+from kernelpack.ir.types import BF16, F16, F32, I32, FloatType, bit_width, element_of, with_element
 
 _TF32_BITS = -8192
 """Sign, exponent and the ten upper bits of the fraction: 0xFFFFE000."""
@@ -25,7 +24,8 @@ def decompose_dots(function: Operation) -> None:
 def widen_small_floats(function: Operation) -> None:
     """Multiplies 8-bit floats as halves, which hold them exactly, in a ttir function: only wgmma has them as they are."""
     for op in list(function.walk()):
-        if op.name == "tt.dot" and element_of(op.operands[0].type) in SMALL_FLOATS:
+        kind = element_of(op.operands[0].type) if op.name == "tt.dot" else None
+        if isinstance(kind, FloatType) and bit_width(kind) == 8:
             build = Builder.before(op)
             for index, value in enumerate(op.operands[:2]):
                 op.set_operand(index, build.value("tt.fp_to_fp", [value], None, with_element(value.type, F16)))
