@@ -99,7 +99,11 @@ class Statements(Calls):
         if starred is not None and len(value) >= len(targets) - 1:
             rest = len(value) - len(targets) + 1
             value = (*value[:starred], tuple(value[starred : starred + rest]), *value[starred + rest :])
-        if len(value) != len(targets):
-            raise CompilationError(f"{len(value)} values cannot be unpacked into {len(targets)} variables")
+        problem = f"{len(value)} values cannot be unpacked into {len(targets)} variables"
+        if len(value) < len(targets):
+            raise CompilationError(problem)
+        if len(value) > len(targets):  # kernels in use have it
+            warnings.warn(f"{self.location(targets[0]).source}: {problem}: the last ones are dropped", stacklevel=2)
+            value = value[: len(targets)]
         for target, entry in zip(targets, value, strict=True):
             self.assign(target.value if isinstance(target, ast.Starred) else target, entry, is_constexpr=is_constexpr)

@@ -225,7 +225,7 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         ("lg('a')", r"fails at compile time: AttributeError"),
         ("1 // 0", r"fails at compile time: ZeroDivisionError"),
         ("a, b = n", r"int32 cannot be unpacked into 2 variables"),
-        ("a, b = (1, 2, 3)", r"3 values cannot be unpacked into 2 variables"),
+        ("a, b = (1,)", r"1 values cannot be unpacked into 2 variables"),
         ("p[0] = 1", r"elements cannot be assigned to"),
         ("p[0] += 1", r"only variables can be assigned to"),
         ("p.x = 1", r"`p.x` cannot be assigned to"),
@@ -295,6 +295,14 @@ def test_run_time_values_that_are_annotated_as_constexpr_are_warned_of(body: str
     with pytest.warns(UserWarning, match=r"`d: constexpr` is int32, which only running tells"):
         run(fn, 1, p=x, n=5)
     assert x[0] == 11
+
+
+def test_values_that_have_no_name_are_dropped_and_warned_of() -> None:
+    fn = kernel("a, b = n, 2, 3\ntl.store(p, a + b)", "p, n")
+    x = np.zeros(1, np.int32)
+    with pytest.warns(UserWarning, match=r"3 values cannot be unpacked into 2 variables: the last ones are dropped"):
+        run(fn, 1, p=x, n=5)
+    assert x[0] == 7
 
 
 @tl.constexpr
