@@ -1,7 +1,6 @@
 // Arithmetic of host functions: Python's meaning of //, % and /, in 64 bits.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

@@ -6,7 +6,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <mutex>
 #include <unordered_map>
 

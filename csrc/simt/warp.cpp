@@ -1,6 +1,5 @@
 // What the 32 lanes of a warp do together: shuffles, votes, matrices in shared memory, and products of matrices in registers.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "simt.h"
