@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from kernelpack.language.integers import cdiv, next_power_of_2
     from kernelpack.language.values import constexpr
     from kernelpack.opgen.config import Config, aligned, fastest
-    from kernelpack.opgen.host_runtime import broadcast_strides, check, collapse_rows, empty, empty_like, empty_strided
+    from kernelpack.opgen.host_runtime import (
+        broadcast_strides,
+        check,
+        collapse_rows,
+        empty,
+        empty_like,
+        empty_strided,
+        strides_like,
+    )
     from kernelpack.opgen.load import load
     from kernelpack.opgen.op import Op, op
     from kernelpack.opgen.space import same_as
@@ -41,10 +49,18 @@ _HOMES = {
     "language.integers": ("cdiv", "next_power_of_2"),
     "language.values": ("constexpr",),
     "opgen.config": ("Config", "aligned", "fastest"),
-    "opgen.space": ("same_as",),
-    "opgen.host_runtime": ("broadcast_strides", "check", "collapse_rows", "empty", "empty_like", "empty_strided"),
+    "opgen.host_runtime": (
+        "broadcast_strides",
+        "check",
+        "collapse_rows",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "strides_like",
+    ),
     "opgen.load": ("load",),
     "opgen.op": ("Op", "op"),
+    "opgen.space": ("same_as",),
     "runtime.allocator": ("set_allocator",),
     "runtime.autotune": ("autotune", "heuristics"),
     "runtime.jit": ("KernelInterface",),
@@ -91,6 +107,7 @@ __all__ = [
     "runtime",
     "same_as",
     "set_allocator",
+    "strides_like",
     "testing",
     "tools",
 ]

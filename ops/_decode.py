@@ -12,20 +12,25 @@ from ._attend import attend
 DECODE_PROGRAMS = 264
 """How many programs should share the keys: two for each multiprocessor of an H100, with at most 1024 keys for one."""
 
+DECODE_HEADS = 128
+"""From so many key heads on, of all batches, programs take 1024 keys: nearly one for each multiprocessor at least."""
+
 
 @kp.jit
 def decode_part(
-    query, key, value, partial, weights,
+    query, key, value, partial, weights, out,
     stride_qb: tl.int64, stride_qh: tl.int64, stride_qm: tl.int64,
     stride_kb: tl.int64, stride_kh: tl.int64, stride_kn: tl.int64,
     stride_vb: tl.int64, stride_vh: tl.int64, stride_vn: tl.int64,
+    stride_ob: tl.int64, stride_oh: tl.int64, stride_om: tl.int64,
     kv_heads, group, queries, keys, head_dim, value_dim, scale, chunk,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """`chunk` keys of one key head, a multiple of BLOCK_N, for all `group` * `queries` queries that share it, at most BLOCK_M.
 
-    partial [heads, parts, rows, value_dim] gets sums that are not yet divided, weights [heads, parts, rows, 2] the maximum of the
-    scores in units of log2(e) and the sum of exponentials relative to it.
+    One part gives out, [batches, kv_heads * group, queries, value_dim]. Of several, partial [heads, parts, rows, value_dim] gets
+    sums that are not yet divided, weights [heads, parts, rows, 2] the maximum of the scores in units of log2(e) and the sum of
+    exponentials relative to it.
     """
     batch = (tl.program_id(0) // kv_heads).to(tl.int64)
     head = (tl.program_id(0) % kv_heads).to(tl.int64)
@@ -52,17 +57,27 @@ def decode_part(
         acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
         whole, stop, queries, keys, head_dim, value_dim, scale, False, True, BLOCK_N, False,
     )  # fmt: skip
-    part = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
-    at = part * (group * queries) + rows
-    tl.store(partial + at[:, None] * value_dim + offs_d[None, :], acc, mask=inside[:, None] & (offs_d[None, :] < value_dim))
-    tl.store(weights + at * 2, row_max, mask=inside)
-    tl.store(weights + at * 2 + 1, row_sum, mask=inside)
+    in_tile = inside[:, None] & (offs_d[None, :] < value_dim)
+    if tl.num_programs(1) == 1:
+        acc = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
+        out_rows = out + batch * stride_ob + (head * group + rows // queries) * stride_oh + rows % queries * stride_om
+        tl.store(out_rows[:, None] + offs_d[None, :], acc.to(out.dtype.element_ty), mask=in_tile)
+    else:
+        part = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+        at = part * (group * queries) + rows
+        tl.store(partial + at[:, None] * value_dim + offs_d[None, :], acc, mask=in_tile)
+        tl.store(weights + at * 2, row_max, mask=inside)
+        tl.store(weights + at * 2 + 1, row_sum, mask=inside)
 
 
 @kp.jit
-def decode_sum(partial, weights, out, rows, parts, value_dim, HEAD_DIM: tl.constexpr, PARTS: tl.constexpr):
-    """One row of one head: the parts, each weighed by what its maximum is below the highest. out [heads, rows, value_dim]."""
+def decode_sum(
+    partial, weights, out, stride_ob: tl.int64, stride_oh: tl.int64, stride_om: tl.int64,
+    kv_heads, group, queries, parts, value_dim, HEAD_DIM: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """One row of one head: the parts, each weighed by what its maximum is below the highest. Layouts are those of decode_part."""
     head, row = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    rows = group * queries
     offs_p = tl.arange(0, PARTS)
     offs_d = tl.arange(0, HEAD_DIM)
     total = tl.zeros([HEAD_DIM], tl.float32)
@@ -83,7 +98,8 @@ def decode_sum(partial, weights, out, rows, parts, value_dim, HEAD_DIM: tl.const
         weight = weight * shrink + tl.sum(sums * scale, 0)
         highest = above
     total = total / tl.where(weight == 0.0, 1.0, weight)
-    tl.store(out + (head * rows + row) * value_dim + offs_d, total.to(out.dtype.element_ty), mask=offs_d < value_dim)
+    out += head // kv_heads * stride_ob + (head % kv_heads * group + row // queries) * stride_oh + row % queries * stride_om
+    tl.store(out + offs_d, total.to(out.dtype.element_ty), mask=offs_d < value_dim)
 
 
 def decode_config(point):

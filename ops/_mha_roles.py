@@ -79,10 +79,11 @@ def load_heads(
 @kp.jit
 def hide(scores, row, column, keys, CAUSAL: tl.constexpr):
     """Returns scores with minus infinity for the keys that do not count."""
-    columns = column + tl.arange(0, scores.shape[1])
-    counts = (columns < keys)[None, :]
-    if CAUSAL:
-        counts = counts & (row + tl.arange(0, 64)[:, None] >= columns[None, :])
+    columns = tl.arange(0, scores.shape[1])[None, :]
+    if CAUSAL:  # one comparison an element
+        counts = columns + column <= tl.minimum(row + tl.arange(0, 64), keys - 1)[:, None]
+    else:
+        counts = columns < keys - column
     return tl.where(counts, scores, -float("inf"))
 
 
@@ -94,6 +95,12 @@ def weigh(scores, row_max, scale, HIDDEN: tl.constexpr):
     shift = -(finite * scale)
     weights = tl.exp2(tl.fma(scores, scale, shift[:, None]))
     return weights, tl.exp2(tl.fma(row_max, scale, shift)), new_max
+
+
+@kp.jit
+def sum_parts(weights):
+    """Returns sums of every fourth pair of columns, [64, 4]: each thread adds what it holds, the four parts come together last."""
+    return tl.sum(tl.sum(tl.reshape(weights, [64, weights.shape[1] // 8, 4, 2]), 3), 1)
 
 
 @kp.jit
@@ -116,12 +123,52 @@ def attend_keys(
         scores = hopper.wait_dots(1, scores)
         hopper.mbarrier_arrive(k_empty[stage])
         new_weights, rescale, row_max = weigh(scores, row_max, scale, False)
-        row_sum = row_sum * rescale + tl.sum(new_weights, axis=1)
+        row_sum = row_sum * rescale[:, None] + sum_parts(new_weights)
         acc = hopper.wait_dots(0, acc)
         hopper.mbarrier_arrive(v_empty[previous])
         acc = acc * rescale[:, None]
         weights = new_weights.to(weights.dtype)
     return acc, row_sum, row_max, weights, stage, phase
+
+
+@kp.jit
+def weigh_last(scores, row, column, keys, scale, CAUSAL: tl.constexpr):
+    """Returns the weights of a block's last keys, which alone cross the diagonal or the end of the keys, their sums and the maxima."""
+    nothing = tl.full([64], -float("inf"), tl.float32)
+    if CAUSAL:
+        weights, _, row_max = weigh(hide(scores, row, column, keys, True), nothing, scale, True)
+    else:
+        if column + scores.shape[1] > keys:
+            weights, _, row_max = weigh(hide(scores, row, column, keys, False), nothing, scale, True)
+        else:
+            weights, _, row_max = weigh(scores, nothing, scale, True)
+    return weights, sum_parts(weights), row_max
+
+
+@kp.jit
+def reciprocal(row_sum):
+    """Returns what a result is multiplied with, of the parts of its weights' sum; rows without keys are 0."""
+    whole = tl.sum(row_sum, 1)
+    return 1.0 / tl.where(whole == 0.0, 1.0, whole)
+
+
+@kp.jit
+def first_scores(q_tile, k_tiles, k_full, k_empty, stage, phase):
+    """Returns the scores of a block's last keys. Nothing runs under it."""
+    hopper.mbarrier_wait(k_full[stage], phase)
+    scores = hopper.async_dot(q_tile, k_tiles[stage].T, tl.zeros([64, k_tiles.shape[0]], tl.float32))
+    scores = hopper.wait_dots(0, scores)
+    hopper.mbarrier_arrive(k_empty[stage])
+    return scores
+
+
+@kp.jit
+def last_values(acc, row_sum, weights, v_tiles, v_full, stage, phase):
+    """Returns the result of a block, whose last values are read then. Nothing runs under it."""
+    hopper.mbarrier_wait(v_full[stage], phase)
+    acc = hopper.async_dot(weights, v_tiles[stage], acc)
+    factor = reciprocal(row_sum)
+    return hopper.wait_dots(0, acc) * factor[:, None]
 
 
 @kp.jit
@@ -141,48 +188,34 @@ def attend_block(
     Q_STAGES: tl.constexpr, LATE: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Returns the attention of 64 queries to `reach` blocks of keys, and the next place in the rings."""
-    hopper.mbarrier_wait(k_full[stage], phase)
-    scores = hopper.async_dot(q_tile, k_tiles[stage].T, tl.zeros([64, BLOCK_N], tl.float32))
-    scores = hopper.wait_dots(0, scores)
-    hopper.mbarrier_arrive(k_empty[stage])
+    scores = first_scores(q_tile, k_tiles, k_full, k_empty, stage, phase)
     release_queries(q_empty, q_stage, step, LATE)
-    nothing = tl.full([64], -float("inf"), tl.float32)
-    # this block alone crosses the diagonal, or the end of the keys
-    if CAUSAL:
-        weights, _, row_max = weigh(hide(scores, row, (reach - 1) * BLOCK_N, keys, True), nothing, scale, True)
-    else:
-        if reach * BLOCK_N > keys:
-            weights, _, row_max = weigh(hide(scores, row, (reach - 1) * BLOCK_N, keys, False), nothing, scale, True)
-        else:
-            weights, _, row_max = weigh(scores, nothing, scale, True)
-    row_sum = tl.sum(weights, axis=1)
-    weights = weights.to(q_tile.dtype)
+    weights, row_sum, row_max = weigh_last(scores, row, (reach - 1) * BLOCK_N, keys, scale, CAUSAL)
     acc = tl.zeros([64, HEAD_DIM], tl.float32)
     acc, row_sum, row_max, weights, stage, phase = attend_keys(
-        acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+        acc, row_sum, row_max, weights.to(q_tile.dtype), q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
         stage, phase, copy, scale, reach - 1, BLOCK_N, STAGES, TURNS,
     )  # fmt: skip
     if Q_STAGES == 1:  # the result goes another way, and the next queries are needed soon
         hopper.mbarrier_arrive(q_empty[0])
-    hopper.mbarrier_wait(v_full[stage], phase)
-    acc = hopper.async_dot(weights, v_tiles[stage], acc)
-    factor = 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
-    acc = hopper.wait_dots(0, acc)
+    result = last_values(acc, row_sum, weights, v_tiles, v_full, stage, phase)
     hopper.mbarrier_arrive(v_empty[stage])
     stage, phase = next_stage(stage, phase, STAGES)
-    return acc * factor[:, None], stage, phase
+    return result, stage, phase
 
 
 @kp.jit
 def pass_block(k_full, k_empty, v_full, v_empty, stage, phase, reach, STAGES: tl.constexpr):
     """Returns the next place in the rings behind keys that the others attend to: the loading role must be able to go on.
 
-    Whoever gives a place back must have waited for it, or it would be counted for what the others still use.
+    Whoever gives a place back must have waited for it, or it would be counted for what the others still use. That holds for all
+    warps of the role, which no product makes meet here: one that is late would otherwise find the phase after the next.
     """
     for _ in range(reach):
         hopper.mbarrier_wait(k_full[stage], phase)
-        hopper.mbarrier_arrive(k_empty[stage])
         hopper.mbarrier_wait(v_full[stage], phase)
+        tl.debug_barrier()
+        hopper.mbarrier_arrive(k_empty[stage])
         hopper.mbarrier_arrive(v_empty[stage])
         stage, phase = next_stage(stage, phase, STAGES)
     return stage, phase
@@ -209,7 +242,7 @@ def attend_heads(
     HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
     Q_STAGES: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
-    """64 queries of each block. Where queries have two tiles, the result leaves through theirs."""
+    """64 queries of each block, one block after the other. Where queries have two tiles, the result leaves through theirs."""
     # waiting until it has left costs less under the next block's first product; blocks of head size 64 are too short for that
     LATE: tl.constexpr = Q_STAGES == 2 and HEAD_DIM != 64
     if TURNS and copy == 1:
@@ -225,7 +258,7 @@ def attend_heads(
         hopper.mbarrier_wait(q_full[q_stage], q_phase)
         if TURNS or row < queries:
             own = reach
-            if CAUSAL and COPIES * 64 != BLOCK_N:  # the last keys may count for none of these queries
+            if CAUSAL:  # the last keys may count for none of these queries
                 own = reach_of(row, queries, keys, CAUSAL, 64, BLOCK_N)
                 stage, phase = pass_block(k_full, k_empty, v_full, v_empty, stage, phase, reach - own, STAGES)
             acc, stage, phase = attend_block(
@@ -241,10 +274,9 @@ def attend_heads(
             if Q_STAGES == 2 and not LATE:
                 hopper.async_store_wait(0)
         else:
-            release_queries(q_empty, q_stage, step, LATE)
-            if Q_STAGES == 1:
-                hopper.mbarrier_arrive(q_empty[0])
             stage, phase = pass_block(k_full, k_empty, v_full, v_empty, stage, phase, reach, STAGES)
+            if Q_STAGES == 1:  # behind the barrier of what was passed: all warps have waited for them
+                hopper.mbarrier_arrive(q_empty[0])
         if Q_STAGES == 2 and not LATE:
             hopper.mbarrier_arrive(q_empty[q_stage])
         q_stage, q_phase = next_stage(q_stage, q_phase, Q_STAGES)
@@ -253,34 +285,111 @@ def attend_heads(
 
 
 @kp.jit
+def store_block(out, tile, acc, batch, head, row):
+    """Stores a result through a tile that the one before may still be leaving."""
+    hopper.async_store_wait(0)
+    hopper.local_store(tile, acc)
+    hopper.async_store(out, [batch, head, row, 0], tile)
+
+
+@kp.jit
+def attend_causal_heads(
+    copy, out, o_tiles, q_tiles, k_tiles, v_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+    heads, queries, keys, total, scale,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
+    Q_STAGES: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """64 queries of each block, with turns; one block runs into the next, whose first scores are begun before the product with the
+    last values, and whose result leaves through a tile of its own."""
+    ROWS: tl.constexpr = 64 * COPIES
+    if copy == 1:
+        hopper.named_barrier_arrive(0, 256)  # the first turn is copy 0's
+    blocks = tl.cdiv(queries, ROWS)
+    steps = steps_of(blocks, total, True)
+    if steps > 0:
+        stage, phase, q_stage, q_phase = 0, 0, 0, 0
+        block, number = place_of(0, blocks, True)
+        row = block * ROWS + copy * 64
+        reach = reach_of(block * ROWS, queries, keys, True, ROWS, BLOCK_N)
+        hopper.mbarrier_wait(q_full[0], 0)
+        scores = first_scores(q_tiles[copy], k_tiles, k_full, k_empty, 0, 0)
+        new_weights, row_sum, row_max = weigh_last(scores, row, (reach - 1) * BLOCK_N, keys, scale, True)
+        weights = new_weights.to(q_tiles.dtype)
+        acc = tl.zeros([64, HEAD_DIM], tl.float32)
+        for step in range(1, steps):
+            acc, row_sum, row_max, weights, stage, phase = attend_keys(
+                acc, row_sum, row_max, weights, q_tiles[q_stage * COPIES + copy], k_tiles, v_tiles,
+                k_full, k_empty, v_full, v_empty, stage, phase, copy, scale, reach - 1, BLOCK_N, STAGES, True,
+            )  # fmt: skip
+            hopper.mbarrier_arrive(q_empty[q_stage])
+            done_row, done_number = row, number
+            block, number = place_of(step, blocks, True)
+            row = block * ROWS + copy * 64
+            reach = reach_of(block * ROWS, queries, keys, True, ROWS, BLOCK_N)
+            previous, previous_phase = stage, phase
+            stage, phase = next_stage(stage, phase, STAGES)
+            q_stage, q_phase = next_stage(q_stage, q_phase, Q_STAGES)
+            hopper.mbarrier_wait(q_full[q_stage], q_phase)
+            hopper.mbarrier_wait(k_full[stage], phase)
+            hopper.named_barrier_wait(copy, 256)
+            zero = tl.zeros([64, BLOCK_N], tl.float32)
+            scores = hopper.async_dot(q_tiles[q_stage * COPIES + copy], k_tiles[stage].T, zero)
+            hopper.mbarrier_wait(v_full[previous], previous_phase)
+            acc = hopper.async_dot(weights, v_tiles[previous], acc)
+            hopper.named_barrier_arrive(1 - copy, 256)
+            scores = hopper.wait_dots(1, scores)
+            hopper.mbarrier_arrive(k_empty[stage])
+            factor = reciprocal(row_sum)
+            new_weights, row_sum, row_max = weigh_last(scores, row, (reach - 1) * BLOCK_N, keys, scale, True)
+            acc = hopper.wait_dots(0, acc)
+            hopper.mbarrier_arrive(v_empty[previous])
+            store_block(out, o_tiles[copy], acc * factor[:, None], done_number // heads, done_number % heads, done_row)
+            acc = tl.zeros([64, HEAD_DIM], tl.float32)
+            weights = new_weights.to(weights.dtype)
+        # one loop with a branch for the last block would be shorter, and 5% slower for head size 64
+        acc, row_sum, row_max, weights, stage, phase = attend_keys(
+            acc, row_sum, row_max, weights, q_tiles[q_stage * COPIES + copy], k_tiles, v_tiles,
+            k_full, k_empty, v_full, v_empty, stage, phase, copy, scale, reach - 1, BLOCK_N, STAGES, True,
+        )  # fmt: skip
+        result = last_values(acc, row_sum, weights, v_tiles, v_full, stage, phase)
+        store_block(out, o_tiles[copy], result, number // heads, number % heads, row)
+        hopper.async_store_wait(0)
+
+
+@kp.jit
 def mha_by_roles(
     query, key, value, out,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
-    batches, heads, group, queries, keys, head_dim, value_dim, scale,
-    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, COPIES: tl.constexpr,
+    stride_ob, stride_oh, stride_om, batches, heads, group, queries, keys, head_dim, value_dim, scale,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, COPIES: tl.constexpr,
 ):  # fmt: skip
     """All blocks of queries of all heads; `scale` is positive and includes log2(e), and there are keys."""
     # two roles have 240 registers a thread, three have 160; roles with turns attend to as many blocks of keys as each other;
     # head size 256 has no room for two blocks of queries
     TURNS: tl.constexpr = COPIES == 2 and BLOCK_N == 128 and (CAUSAL or HEAD_DIM == 128)
     Q_STAGES: tl.constexpr = 1 if HEAD_DIM == 256 else 2
+    STAGES: tl.constexpr = 4 if HEAD_DIM == 64 and TURNS else 2
     dtype: tl.constexpr = query.dtype.element_ty
     q_strides, k_strides = [stride_qb, stride_qh, stride_qm, 1], [stride_kb, stride_kh, stride_kn, 1]
     v_strides, kv_heads = [stride_vb, stride_vh, stride_vn, 1], heads // group
     q_desc = tl.make_tensor_descriptor(query, [batches, heads, queries, head_dim], q_strides, [1, 1, 64, HEAD_DIM])
     k_desc = tl.make_tensor_descriptor(key, [batches, kv_heads, keys, head_dim], k_strides, [1, 1, BLOCK_N, HEAD_DIM])
     v_desc = tl.make_tensor_descriptor(value, [batches, kv_heads, keys, value_dim], v_strides, [1, 1, BLOCK_N, HEAD_DIM])
-    row_stride = value_dim.to(tl.int64)
-    o_strides = [heads * (queries * row_stride), queries * row_stride, row_stride, 1]
     width: tl.constexpr = 64 if Q_STAGES == 1 else HEAD_DIM
-    o_desc = tl.make_tensor_descriptor(out, [batches, heads, queries, value_dim], o_strides, [1, 1, 64, width])
+    o_desc = tl.make_tensor_descriptor(
+        out, [batches, heads, queries, value_dim], [stride_ob, stride_oh, stride_om, 1], [1, 1, 64, width]
+    )
     q_tiles = hopper.local_alloc([64, HEAD_DIM], dtype, COPIES * Q_STAGES)
     k_tiles, v_tiles = (
         hopper.local_alloc([BLOCK_N, HEAD_DIM], dtype, STAGES),
         hopper.local_alloc([BLOCK_N, HEAD_DIM], dtype, STAGES),
     )
-    # where a result leaves its queries' tile, the next ones come into another; otherwise they would wait for it
-    o_tiles = hopper.local_alloc([64, 64], dtype, COPIES * 2) if Q_STAGES == 1 else None
+    # other results leave through their queries' tile, while the next queries come into another
+    o_tiles = None
+    if TURNS and CAUSAL:
+        o_tiles = hopper.local_alloc([64, HEAD_DIM], dtype, COPIES)
+    elif Q_STAGES == 1:
+        o_tiles = hopper.local_alloc([64, 64], dtype, COPIES * 2)
     q_full, q_empty = hopper.mbarrier_alloc(1, Q_STAGES), hopper.mbarrier_alloc(COPIES, Q_STAGES)
     k_full, k_empty = hopper.mbarrier_alloc(1, STAGES), hopper.mbarrier_alloc(COPIES, STAGES)
     v_full, v_empty = hopper.mbarrier_alloc(1, STAGES), hopper.mbarrier_alloc(COPIES, STAGES)
@@ -295,7 +404,7 @@ def mha_by_roles(
             registers=24 if COPIES == 2 else 32,
         ),
         hopper.role(
-            attend_heads,
+            attend_causal_heads if TURNS and CAUSAL else attend_heads,
             (o_desc, o_tiles, *tiles, heads, queries, keys, total, scale, *constants),
             num_warps=4,
             registers=240 if COPIES == 2 else 160,

@@ -10,7 +10,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 
 from ._attend import LOG2_E, attend
-from ._decode import DECODE_PROGRAMS, decode_config, decode_part, decode_sum
+from ._decode import DECODE_HEADS, DECODE_PROGRAMS, decode_config, decode_part, decode_sum
 from ._mha_roles import mha_by_roles
 
 RANGES = {
@@ -28,26 +28,27 @@ def mha_fwd(
     stride_kb: tl.int64, stride_kh: tl.int64, stride_kn: tl.int64,
     stride_vb: tl.int64, stride_vh: tl.int64, stride_vn: tl.int64,
     stride_mb: tl.int64, stride_mh: tl.int64, stride_mm: tl.int64, stride_mn: tl.int64,
+    stride_ob: tl.int64, stride_oh: tl.int64, stride_om: tl.int64,
     batches, heads, group, queries, keys, head_dim, value_dim, scale,
-    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, SHORT: tl.constexpr, LONG: tl.constexpr,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, BY_STRIDE: tl.constexpr,
     COPIES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """One block of queries of one head, or with COPIES every PROGRAMS-th of all. `group` query heads share a key head; scale
-    includes log2(e). SHORT names the variants for few queries, and for what is rare: no keys, scales that are not positive; LONG
-    those for many queries.
-    """
+    includes log2(e)."""
     if COPIES:
         mha_by_roles(
             query, key, value, out,
             stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
-            batches, heads, group, queries, keys, head_dim, value_dim, scale, HEAD_DIM, CAUSAL, BLOCK_N, 2, COPIES,
+            stride_ob, stride_oh, stride_om, batches, heads, group, queries, keys, head_dim, value_dim, scale,
+            HEAD_DIM, CAUSAL, BLOCK_N, COPIES,
         )  # fmt: skip
     else:
         mha_block(
             query, key, value, mask, out,
             stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
-            stride_mb, stride_mh, stride_mm, stride_mn, heads, group, queries, keys, head_dim, value_dim, scale,
+            stride_mb, stride_mh, stride_mm, stride_mn, stride_ob, stride_oh, stride_om,
+            heads, group, queries, keys, head_dim, value_dim, scale,
             HEAD_DIM, CAUSAL, BLOCK_M, BLOCK_N, SPLIT, BY_STRIDE,
         )  # fmt: skip
 
@@ -56,7 +57,8 @@ def mha_fwd(
 def mha_block(
     query, key, value, mask, out,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
-    stride_mb, stride_mh, stride_mm, stride_mn, heads, group, queries, keys, head_dim, value_dim, scale,
+    stride_mb, stride_mh, stride_mm, stride_mn, stride_ob, stride_oh, stride_om,
+    heads, group, queries, keys, head_dim, value_dim, scale,
     HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, BY_STRIDE: tl.constexpr,
 ):  # fmt: skip
@@ -71,6 +73,7 @@ def mha_block(
     query += batch * stride_qb + head * stride_qh
     key += batch * stride_kb + head // group * stride_kh
     value += batch * stride_vb + head // group * stride_vh
+    out += batch * stride_ob + head * stride_oh
     if mask is not None:
         mask += batch * stride_mb + head * stride_mh
     in_query = (offs_m[:, None] < queries) & (offs_d[None, :] < head_dim)
@@ -91,9 +94,8 @@ def mha_block(
         whole, stop, queries, keys, head_dim, value_dim, scale, CAUSAL, True, BLOCK_N, BY_STRIDE,
     )  # fmt: skip
     acc = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
-    rows = (tl.program_id(1).to(tl.int64) * queries + offs_m) * value_dim
     in_out = (offs_m[:, None] < queries) & (offs_d[None, :] < value_dim)
-    tl.store(out + rows[:, None] + offs_d[None, :], acc.to(out.dtype.element_ty), mask=in_out)
+    tl.store(out + offs_m[:, None] * stride_om + offs_d[None, :], acc.to(out.dtype.element_ty), mask=in_out)
 
 
 ONE_BLOCK = {"COPIES": 0, "PROGRAMS": 0}
@@ -172,8 +174,8 @@ def built(config):
         "attn_mask": [None, tl.int1, kp.same_as("query")],
         "HEAD_DIM": [32, 64, 128, 256],
         "CAUSAL": [False, True],
-        "SHORT": [False, True],
-        "LONG": [False, True],
+        "SHORT": [False, True],  # few queries, and what is rare: no keys, scales that are not positive
+        "LONG": [False, True],  # many queries, of those calls for which that makes a difference
     },
     configs={"cpu": built(cpu_config), "cuda": built(cuda_config), "cuda:sm_90a": built(hopper_config)},
 )
@@ -182,7 +184,8 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
 
     query [B, H, M, D], key [B, H_kv, N, D], value [B, H_kv, N, D_v], all of one dtype; or without B. attn_mask broadcasts to
     [B, H, M, N]: bool (True counts) or the query's dtype (added). is_causal: query i sees keys up to i. With enable_gqa, H is a
-    multiple of H_kv; otherwise both are equal. A query that no key counts for gives 0. Returns [B, H, M, D_v], contiguous.
+    multiple of H_kv; otherwise both are equal. A query that no key counts for gives 0. Returns [B, H, M, D_v], whose dimensions
+    lie in memory in the order of query's.
     """
     rank = query.dim()
     kp.check(
@@ -227,7 +230,8 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
         value.stride(-1) == 1 or value_dim <= 1,
         f"the last dimension of value must be contiguous, its stride is {value.stride(-1)}",
     )
-    out = kp.empty((*query.shape[:-1], value_dim), query.dtype, query.device)
+    shape = (*query.shape[:-1], value_dim)
+    out = kp.empty_strided(shape, kp.strides_like(query, shape), query.dtype, query.device)
     stride_mb, stride_mh, stride_mm, stride_mn = kp.broadcast_strides(attn_mask, (batches, heads, queries, keys))
     if scale is None:
         scale = 1.0 / math.sqrt(max(head_dim, 1))
@@ -236,21 +240,26 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
     # few queries leave most of a GPU idle, unless programs share the keys of a head
     if query.is_cuda and query.element_size() == 2 and attn_mask is None and not is_causal and rows <= 16 and keys >= 256:
         share = kp.cdiv(keys * batches * kv_heads, DECODE_PROGRAMS)
-        chunk = max(64, min(1024, kp.cdiv(share, 64) * 64))
+        # where heads alone occupy the GPU, one part saves the kernel that adds parts up
+        chunk = 1024 if batches * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
         parts = kp.cdiv(keys, chunk)
-        partial = kp.empty((batches * kv_heads, parts, rows, value_dim), tl.float32, query.device)
-        weights = kp.empty((batches * kv_heads, parts, rows, 2), tl.float32, query.device)
+        shared = parts if parts > 1 else 0
+        partial = kp.empty((batches * kv_heads, shared, rows, value_dim), tl.float32, query.device)
+        weights = kp.empty((batches * kv_heads, shared, rows, 2), tl.float32, query.device)
         decode_part[(batches * kv_heads, parts)](
-            query, key, value, partial, weights,
+            query, key, value, partial, weights, out,
             query.stride(0) if rank == 4 else 0, query.stride(-3), query.stride(-2),
             key.stride(0) if rank == 4 else 0, key.stride(-3), key.stride(-2),
             value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
+            out.stride(0) if rank == 4 else 0, out.stride(-3), out.stride(-2),
             kv_heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value, chunk,
             HEAD_DIM=max(kp.next_power_of_2(max(head_dim, value_dim)), 64),
         )  # fmt: skip
-        decode_sum[(batches * kv_heads, rows)](
-            partial, weights, out, rows, parts, value_dim, HEAD_DIM=max(kp.next_power_of_2(value_dim), 64)
-        )
+        if parts > 1:
+            decode_sum[(batches * kv_heads, rows)](
+                partial, weights, out, out.stride(0) if rank == 4 else 0, out.stride(-3), out.stride(-2),
+                kv_heads, group, queries, parts, value_dim, HEAD_DIM=max(kp.next_power_of_2(value_dim), 64),
+            )  # fmt: skip
     else:
         # blocks of 64 queries would waste more than a quarter of their work
         short = kp.cdiv(queries, 64) * 256 > queries * 5 or keys == 0 or scale <= 0.0
@@ -270,6 +279,7 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
             key.stride(0) if rank == 4 else 0, key.stride(-3), key.stride(-2),
             value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
             stride_mb, stride_mh, stride_mm, stride_mn,
+            out.stride(0) if rank == 4 else 0, out.stride(-3), out.stride(-2),
             batches, heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value,
             HEAD_DIM=size, CAUSAL=is_causal, SHORT=short, LONG=is_causal and not short and not wide and queries >= LONG_QUERIES,
         )  # fmt: skip

@@ -201,6 +201,31 @@ Ints broadcast_strides(const Tensor& x, const Ints& shape) {
   return result;
 }
 
+Ints strides_like(const Tensor& x, const Ints& shape) {
+  const int64_t count = shape.size();
+  if (x.dim() != count) {
+    throw Error(std::string(x.name()) + " of shape " + text(x.shape()) + " has not as many dimensions as " + text(shape));
+  }
+  int64_t order[kMaxDims], steps[kMaxDims];  // of dimensions, innermost first, and what x's strides there are
+  for (int64_t i = count - 1; i >= 0; --i) {
+    int64_t place = count - 1 - i;
+    const int64_t step = place == 0 ? 0 : x.stride(i) != 0 ? x.stride(i) : steps[place - 1];
+    for (; place > 0 && steps[place - 1] > step; --place) {
+      order[place] = order[place - 1];
+      steps[place] = steps[place - 1];
+    }
+    order[place] = i;
+    steps[place] = step;
+  }
+  int64_t strides[kMaxDims];
+  int64_t step = 1;
+  for (int64_t place = 0; place < count; ++place) {
+    strides[order[place]] = step;
+    step *= std::max<int64_t>(shape.at(order[place]), 1);
+  }
+  return {strides, count};
+}
+
 void collapse_rows(const Tensor* const* tensors, int count, int ndims, int64_t* sizes, int64_t* strides) {
   const Tensor& first = *tensors[0];
   const int64_t lead = first.dim() - 1;

@@ -160,6 +160,10 @@ class Tensor {
 // The strides with which x is read as if it had `shape`: 0 where x has size 1 or no such dimension, or is None.
 Ints broadcast_strides(const Tensor& x, const Ints& shape);
 
+// The strides of a dense tensor of `shape` whose dimensions lie in memory in the order of x's, the last one innermost. A
+// dimension that x repeats (stride 0) lies outside of those to its right. Throws Error if x has another number of dimensions.
+Ints strides_like(const Tensor& x, const Ints& shape);
+
 // All dimensions but the last of equally shaped tensors, merged into `ndims`, outermost first.
 template <int ndims, int count>
 struct Rows {

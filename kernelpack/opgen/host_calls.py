@@ -303,6 +303,9 @@ class Calls(BuiltinCalls):
             return Tuple(tuple(apply("at", held, Const(index, INT), type=INT) for index in range(len(shape.items))))
         return held
 
+    def call_strides_like(self, node: ast.Call, x: Value, shape: Value) -> Value:
+        return self.let("strides", apply("strides_like", self.tensor(x, node), self.as_list(shape, node)))
+
     def call_collapse_rows(self, node: ast.Call, *tensors: Value, ndims: Value = NOTHING) -> Value:
         if not isinstance(ndims, Const) or ndims.type != INT or not 1 <= ndims.value <= 4:
             raise self.fail(node, "ndims is a number from 1 to 4", "write kp.collapse_rows(x, out, ndims=2)")

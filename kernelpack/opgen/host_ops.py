@@ -102,6 +102,7 @@ OPS: dict[str, HostOp] = {
     "prod": HostOp("kp::product({0})", "product({0})"),
     # views that need no copy
     "broadcast_strides": HostOp("kp::broadcast_strides({0}, {1})", "broadcast_strides({0}, {1})", size_dependent=True),
+    "strides_like": HostOp("kp::strides_like({0}, {1})", "strides_like({0}, {1})", size_dependent=True),
     "collapse_rows": HostOp("kp::collapse_rows<{0}>({*1})", "collapse_rows({*1}, ndims={0})", size_dependent=True),
     "rows_size": HostOp("{0}.sizes[{1}]", "{0}[0][{1}]", size_dependent=True),
     "rows_stride": HostOp("{0}.strides[{1}][{2}]", "{0}[{1} + 1][{2}]", size_dependent=True),
@@ -115,7 +116,7 @@ _ARITHMETIC_RESULT: dict[str, HostType] = dict.fromkeys(
 _ARITHMETIC_RESULT |= dict.fromkeys(("size", "stride", "numel", "dim", "element_size", "to_int", "floor", "ceil"), INT)
 _ARITHMETIC_RESULT |= dict.fromkeys(("cdiv", "next_power_of_2", "len", "prod", "meta", "rows_size", "rows_stride"), INT)
 _ARITHMETIC_RESULT |= dict.fromkeys(("truediv", "to_float", "sqrt", "exp", "log", "log2", "pow_float"), FLOAT)
-_ARITHMETIC_RESULT |= dict.fromkeys(("shape", "strides", "ints", "concat", "slice", "broadcast_strides"), INTS)
+_ARITHMETIC_RESULT |= dict.fromkeys(("shape", "strides", "ints", "concat", "slice", "broadcast_strides", "strides_like"), INTS)
 _ARITHMETIC_RESULT |= {"is_contiguous": BOOL, "is_cuda": BOOL, "dtype": DTYPE, "device": DEVICE, "pow_int": INT}
 
 

@@ -6,7 +6,7 @@ This file is also copied into every built op package, so it imports torch only w
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,12 +86,37 @@ def same_shape(a: Sequence[Any], b: Sequence[Any]) -> Any:
 
 def contiguous_strides(shape: Sequence[Any]) -> tuple[Any, ...]:
     """Returns the row-major strides of a shape; a dimension of size 0 counts as 1, as in torch."""
-    strides: list[Any] = []
+    return _dense_strides(shape, reversed(range(len(shape))))
+
+
+def strides_like(x: Any, shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the strides of a dense tensor of `shape` whose dimensions lie in memory in the order of x's, the last one innermost.
+
+    A dimension that x repeats (stride 0) lies outside of those to its right. With x's own shape that is how torch.empty_like lays
+    out tensors whose last dimension is contiguous. Raises RuntimeError if x has another number of dimensions.
+    """
+    if x.dim() != len(shape):
+        raise error(f"a tensor of shape {tuple(x.shape)} has not as many dimensions as {tuple(shape)}")
+    order: list[int] = []  # innermost first
+    steps: list[Any] = []
+    for index in reversed(range(len(shape))):
+        step = (x.stride(index) or steps[-1]) if order else 0
+        place = len(order)
+        while place > 0 and steps[place - 1] > step:
+            place -= 1
+        order.insert(place, index)
+        steps.insert(place, step)
+    return _dense_strides(shape, order)
+
+
+def _dense_strides(shape: Sequence[Any], order: Iterable[int]) -> tuple[Any, ...]:
+    """`order` is that of the dimensions, innermost first."""
+    strides: list[Any] = [0] * len(shape)
     step: Any = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step = step * _at_least_one(extent)
-    return tuple(reversed(strides))
+    for index in order:
+        strides[index] = step
+        step = step * _at_least_one(shape[index])
+    return tuple(strides)
 
 
 def _at_least_one(extent: Any) -> Any:

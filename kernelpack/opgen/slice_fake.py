@@ -29,7 +29,18 @@ from kernelpack.opgen.host_ir import (
 )
 from kernelpack.opgen.host_ops import OPS
 
-_ASKS_FOR_VALUES = ("next_power_of_2", "exp", "log", "log2", "pow_float", "collapse_rows", "broadcast_strides", "select", "at")
+_ASKS_FOR_VALUES = (
+    "next_power_of_2",
+    "exp",
+    "log",
+    "log2",
+    "pow_float",
+    "collapse_rows",
+    "broadcast_strides",
+    "strides_like",
+    "select",
+    "at",
+)
 """Operations that need the value of a symbol, not the symbol."""
 
 

@@ -72,10 +72,11 @@ def test_mha(batches: int, heads: int, key_heads: int, queries: int, keys: int, 
     )
 
 
-def test_mha_reads_strides() -> None:
+def test_mha_reads_strides_and_writes_as_its_query_lies() -> None:
     torch.manual_seed(0)
     packed = random(2, 300, 3, 4, 128)
     query, key, value = (packed[:, :, index].transpose(1, 2) for index in range(3))
     expected = torch.nn.functional.scaled_dot_product_attention(query.float(), key.float(), value.float(), is_causal=True)
-    out = torch.empty(2, 4, 300, 128, device="cuda", dtype=BF16)
+    out = torch.empty(2, 300, 4, 128, device="cuda", dtype=BF16).transpose(1, 2)
+    assert torch.ops.kernelpack.mha(query, key, value, is_causal=True).stride() == out.stride()
     check(lambda out: torch.ops.kernelpack.mha.out(query, key, value, is_causal=True, out=out), out, expected)

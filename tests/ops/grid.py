@@ -285,6 +285,7 @@ def mha_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
         yield f"{make.__name__} causal", call((2, 3, 81, 72), (3, 81), make=make, is_causal=True)
     for heads, kv_heads, m, n, size in ((8, 2, 1, 256, 64), (4, 4, 1, 1000, 80), (12, 3, 3, 515, 128), (16, 1, 1, 300, 200)):
         yield f"decode {m} by {n} {heads}/{kv_heads} {size}", call((2, heads, m, size), (kv_heads, n), enable_gqa=True)
+    yield "decode, many heads", call((2, 64, 1, 64), (64, 300))
     yield "decode, one batch of many keys", call((1, 2, 1, 64), (2, 4100), make=padded)
     yield "decode, value size differs", call((1, 2, 1, 32), (2, 700), value_size=150)
     yield "value size differs", call((1, 2, 17, 32), (2, 31), value_size=80)

@@ -40,6 +40,7 @@ class Argued:
 
 ONE_WARPGROUP = "one warpgroup: whoever overwrites a tile has itself waited for the products that read it"
 LATER_FENCE = "a later fence of every thread, in front of the same products, orders these writes too"
+LAST_TILES = "behind a program's last block of queries, whose keys are few here, nothing is loaded into these tiles again"
 SURVIVORS = (
     Argued("matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
     Argued("matmul", "cuda:sm_90a", "fence", "for k in range(", 2, LATER_FENCE + "; behind the loop no product reads any more"),
@@ -67,12 +68,14 @@ SURVIVORS = (
     Argued("mha", "cuda:sm_90a", "fence", "q = tl.load(query", 1, LATER_FENCE),
     Argued("mha", "cuda:sm_90a", "barrier", "k = tl.load(k_tile", 2, ONE_WARPGROUP),
     Argued("mha", "cuda:sm_90a", "barrier", "v = tl.load(v_tile", 2, ONE_WARPGROUP),
-    Argued("mha", "cuda:sm_90a", "barrier", "tl.store(out + rows", 1, ONE_WARPGROUP),
+    Argued("mha", "cuda:sm_90a", "barrier", "tl.store(out + offs_m", 1, ONE_WARPGROUP),
     Argued("mha", "cuda:sm_90a", "barrier", "hopper.local_store(q_tile, acc)", 1, ONE_WARPGROUP),
     Argued(
         "mha", "cuda:sm_90a", "barrier", "hopper.named_barrier_wait(copy", 1,
         "it says which role issues its products first: a matter of speed, not of results",
     ),
+    Argued("mha", "cuda:sm_90a", "arrival", "hopper.mbarrier_arrive(k_empty[stage])", 1, LAST_TILES),
+    Argued("mha", "cuda:sm_90a", "arrival", "hopper.mbarrier_arrive(v_empty[previous])", 1, LAST_TILES),
     Argued(
         "mha", "cuda:sm_90a", "fence", "acc = hopper.async_dot(weights", 1,
         "weights and sums were written before the fence of the product with the keys, which is issued just before",
