@@ -19,6 +19,29 @@ def function(body: str, arguments: str = "", results: str = "") -> str:
     return f"module {{\n  tt.func public @kernel({arguments}){returns} attributes {{noinline = false}} {{\n{inner}\n  }}\n}}\n"
 
 
+ADD = function(
+    """
+    %pid = tt.get_program_id x : i32
+    %c8 = arith.constant 8 : i32
+    %base = arith.muli %pid, %c8 : i32
+    %r = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>
+    %bs = tt.splat %base : i32 -> tensor<8xi32>
+    %off = arith.addi %bs, %r : tensor<8xi32>
+    %ns = tt.splat %n : i32 -> tensor<8xi32>
+    %m = arith.cmpi slt, %off, %ns : tensor<8xi32>
+    %xs = tt.splat %x : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
+    %xp = tt.addptr %xs, %off : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
+    %v = tt.load %xp, %m : tensor<8x!tt.ptr<f32>>
+    %w = arith.addf %v, %v : tensor<8xf32>
+    %ys = tt.splat %y : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
+    %yp = tt.addptr %ys, %off : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
+    tt.store %yp, %w, %m : tensor<8x!tt.ptr<f32>>
+    """,
+    "%x: !tt.ptr<f32>, %y: !tt.ptr<f32>, %n: i32",
+)
+"""Doubles the first n elements of x into y, in blocks of 8."""
+
+
 def parse(text: str) -> Operation:
     """Parses and verifies."""
     module = parse_module(text)
