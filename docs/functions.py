@@ -54,7 +54,10 @@ SECTIONS: dict[str, tuple[Any, str]] = {
 _PAIR = "{0}(x, y)"
 _ALONG = "{0}(x, 0)"
 EXAMPLES: dict[str, str] = {
-    **dict.fromkeys(("maximum", "minimum", "logical_and", "logical_or", "fdiv", "div_rn", "umulhi", "join", "interleave", "broadcast"), _PAIR),
+    **dict.fromkeys(
+        ("maximum", "minimum", "logical_and", "logical_or", "fdiv", "div_rn", "umulhi", "join", "interleave", "broadcast"),
+        _PAIR,
+    ),
     **dict.fromkeys(
         ("sum", "max", "min", "argmax", "argmin", "xor_sum", "reduce_or", "cumsum", "cumprod", "expand_dims"), _ALONG
     ),
@@ -142,7 +145,7 @@ def compiled(call: str, dtype: str) -> Operation | None:
     """Returns ttir of a call on elements of a type, or None where the language refuses it."""
     kind = dtype.replace("uint", "u").replace("int", "i")
     try:
-        return ast_to_ttir(_example(call), {"p": f"*{kind}", "q": f"*{kind}", "n": "i32"}, {}, debug=True)
+        return ast_to_ttir(_example(call), {"p": f"*{kind}", "q": f"*{kind}", "n": "i32"}, {}, debug=True, num_warps=4)
     except KernelpackError:
         return None
 

@@ -60,7 +60,7 @@ class ASTSource:
         """Returns a text that is the same for the same source."""
         return f"{self.fn.cache_key} {sorted(self.signature.items(), key=str)} {sorted(self.constants.items(), key=str)} {self.attrs}"
 
-    def make_ttir(self, debug: bool = False) -> Any:
+    def make_ttir(self, debug: bool = False, num_warps: int | None = None) -> Any:
         """Returns the optimised ttir module, and the facts that it states."""
         facts = tuple(
             Fact(self._name(path, "_"), name, value) for path, found in sorted(self.attrs.items()) for name, value in found
@@ -71,7 +71,7 @@ class ASTSource:
             if kind != "constexpr" and (self.fn.arg_names.index(name),) not in self.constants
         }
         constexprs = {self._name(path, "."): value for path, value in self.constants.items()}
-        return optimise_ttir(ast_to_ttir(self.fn, signature, constexprs, facts, debug=debug)), facts
+        return optimise_ttir(ast_to_ttir(self.fn, signature, constexprs, facts, debug=debug, num_warps=num_warps)), facts
 
 
 def compile(
@@ -93,7 +93,7 @@ def compile(
     if unknown:
         raise LaunchError(f"there is no option {', '.join(unknown)}", cure=f"options are {', '.join(sorted(OPTION_NAMES))}")
     settings = Options(**{name: value for name, value in given.items() if value is not None})
-    module, facts = src.make_ttir(settings.debug)
+    module, facts = src.make_ttir(settings.debug, settings.num_warps)
     kernel = compile_ttir(module, chosen, settings, facts)
     return KernelView(kernel, src)
 

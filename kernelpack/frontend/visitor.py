@@ -77,6 +77,11 @@ class Visitor:
         """Whether run-time assertions are compiled."""
         return self.module.debug or self.function.debug
 
+    @property
+    def num_warps(self) -> int | None:
+        """How many warps the kernel is compiled for; None where that is not decided yet."""
+        return self.module.num_warps
+
     def visit(self, node: ast.AST) -> Any:
         """Returns the value of an expression, or carries out a statement. Operations get the node's location."""
         handler: Callable[[Any], Any] | None = getattr(self, f"visit_{type(node).__name__}", None)

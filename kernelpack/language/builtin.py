@@ -18,6 +18,7 @@ class Generator(Protocol):
 
     builder: Builder
     debug: bool
+    num_warps: int | None
 
     def inline(self, function: Any, args: Sequence[Any]) -> Any:
         """Generates the body of a @jit function in place and returns what it returns."""

@@ -264,7 +264,14 @@ def _native(kind: str, forced: str) -> tuple[Backend, Target] | None:
 def compile_kernel(fn: JITFunction, special: Specialization, target: Target, options: Options) -> CompiledKernel:
     """Compiles a kernel for a specialization."""
     module = optimise_ttir(
-        ast_to_ttir(fn, dict(special.signature), dict(special.constexprs), special.facts, debug=options.debug)
+        ast_to_ttir(
+            fn,
+            dict(special.signature),
+            dict(special.constexprs),
+            special.facts,
+            debug=options.debug,
+            num_warps=options.num_warps,
+        )
     )
     if knobs.compilation.disable_line_info:
         for op in module.walk():

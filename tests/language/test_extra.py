@@ -1,4 +1,4 @@
-"""tl.extra.cuda: dependent launches wait where they can overlap, and run everywhere else."""
+"""tl.extra.cuda: dependent launches wait where they can overlap, and run everywhere else; kernels know how many warps they have."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.base import Options, backends
+from kernelpack.errors import CompilationError
+from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.runtime.launcher import compile_kernel
 from kernelpack.runtime.specialization import specialize
+from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target
 from tests.frontend.compiling import run
 
@@ -62,3 +65,30 @@ def test_nothing_is_loaded_early_or_stored_late() -> None:
 
 def test_older_gpus_have_no_dependent_launches() -> None:
     assert "griddepcontrol.wait" not in ptx("cuda:sm_80")
+
+
+@kp.jit
+def warps_here():
+    return tl.extra.cuda.num_warps()
+
+
+@kp.jit
+def number(out):
+    threads: tl.constexpr = tl.extra.cuda.num_threads()
+    i = tl.arange(0, threads)
+    tl.store(out + i, i + warps_here())
+
+
+@pytest.mark.parametrize("num_warps", [2, 4])
+def test_kernels_know_how_many_warps_they_have(num_warps: int) -> None:
+    out = torch.zeros(32 * num_warps, dtype=torch.int32)
+    special, values = specialize(number, {"out": out}, backends()["cuda"])
+    compile_program(number, special, Target.parse("cuda:sm_80"), Options(num_warps=num_warps)).run((1,), values)
+    assert torch.equal(out, torch.arange(32 * num_warps, dtype=torch.int32) + num_warps)
+
+
+def test_kernels_of_ops_are_told_to_take_it_as_a_parameter() -> None:
+    special, _ = specialize(number, {"out": torch.zeros(1)}, backends()["cuda"])
+    with pytest.raises(CompilationError, match="chosen for each target") as raised:
+        ast_to_ttir(number, dict(special.signature), dict(special.constexprs), special.facts)
+    assert "constexpr parameter" in str(raised.value.cure)

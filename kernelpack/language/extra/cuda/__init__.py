@@ -3,12 +3,13 @@ stream still runs."""
 
 from __future__ import annotations
 
+from kernelpack.errors import CompilationError
 from kernelpack.language.builtin import Generator, builtin
 from kernelpack.language.inline_asm import inline_asm_elementwise
 from kernelpack.language.types import int32, int64
 from kernelpack.language.values import tensor
 
-__all__ = ["gdc_launch_dependents", "gdc_wait", "globaltimer", "smid"]
+__all__ = ["gdc_launch_dependents", "gdc_wait", "globaltimer", "num_threads", "num_warps", "smid"]
 
 
 @builtin
@@ -23,6 +24,24 @@ def smid(*, _generator: Generator) -> tensor:
     """Returns the number of the multiprocessor that runs the program, an int32."""
     made: tensor = inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], int32, True, 1, _generator=_generator)
     return made
+
+
+@builtin
+def num_warps(*, _generator: Generator) -> int:
+    """Returns the number of warps that the program is launched with, a compile-time value."""
+    if _generator.num_warps is None:
+        raise CompilationError(
+            "the number of warps of an op's kernel is chosen for each target",
+            cure="make it a tl.constexpr parameter of the kernel",
+        )
+    return _generator.num_warps
+
+
+@builtin
+def num_threads(*, _generator: Generator) -> int:
+    """Returns the number of threads that the program is launched with, 32 a warp, a compile-time value."""
+    warps: int = num_warps(_generator=_generator)
+    return 32 * warps
 
 
 @builtin
