@@ -209,7 +209,8 @@ class JITFunction(Launchable):
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         if self.pre_run_hooks:
             return functools.partial(self.run, grid=grid)
-        return self._launcher.bind(grid)  # type: ignore[no-any-return]
+        launch: Callable[..., Any] = self._launcher.bind(grid)
+        return launch
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         for hook in self.pre_run_hooks:

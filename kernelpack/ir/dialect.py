@@ -6,6 +6,7 @@ import enum
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 
 from kernelpack.errors import VerifyError
 from kernelpack.ir.core import Attribute, Operation, Value
@@ -181,9 +182,7 @@ _TABLE: dict[str, OpDef] = {}
 
 def definition(name: str) -> OpDef:
     """Returns the row of an operation. Raises VerifyError for a name no dialect knows."""
-    import kernelpack.ir.dialects  # noqa: F401  (importing fills the table)
-
-    row = _TABLE.get(name)
+    row = _rows().get(name)
     if row is None:
         raise VerifyError(f"unknown operation {name!r}")
     return row
@@ -191,9 +190,12 @@ def definition(name: str) -> OpDef:
 
 def is_known(name: str) -> bool:
     """Whether any dialect has the operation."""
-    import kernelpack.ir.dialects  # noqa: F401
+    return name in _rows()
 
-    return name in _TABLE
+
+def _rows() -> dict[str, OpDef]:
+    import_module("kernelpack.ir.dialects")  # which fills the table; they are made of this module's classes
+    return _TABLE
 
 
 def row(

@@ -15,17 +15,17 @@ from kernelpack.language import target_info as target_info
 from kernelpack.language import tile_ops as tile_ops
 from kernelpack.language.aggregates import aggregate_replace as aggregate_replace
 from kernelpack.language.aggregates import must_use_result as must_use_result
-from kernelpack.language.atomics import *  # noqa: F403
-from kernelpack.language.block_pointers import *  # noqa: F403
-from kernelpack.language.core import *  # noqa: F403
-from kernelpack.language.debugging import *  # noqa: F403
-from kernelpack.language.descriptors import *  # noqa: F403
-from kernelpack.language.inline_asm import *  # noqa: F403
-from kernelpack.language.math import *  # noqa: F403
-from kernelpack.language.random import *  # noqa: F403
-from kernelpack.language.sorting import *  # noqa: F403
-from kernelpack.language.standard import *  # noqa: F403
-from kernelpack.language.tile_ops import *  # noqa: F403
+from kernelpack.language.atomics import *
+from kernelpack.language.block_pointers import *
+from kernelpack.language.core import *
+from kernelpack.language.debugging import *
+from kernelpack.language.descriptors import *
+from kernelpack.language.inline_asm import *
+from kernelpack.language.math import *
+from kernelpack.language.random import *
+from kernelpack.language.sorting import *
+from kernelpack.language.standard import *
+from kernelpack.language.tile_ops import *
 from kernelpack.language.tuples import tuple as tuple
 from kernelpack.language.types import const as const
 from kernelpack.language.types import constexpr_type as constexpr_type

@@ -100,8 +100,9 @@ def aggregate(cls: type) -> type:
         if name in namespace:
             defaults[name] = namespace.pop(name)
     namespace |= {"fields": fields, "defaults": defaults, "__init__": _building(cls.__name__, fields, init or _fill(defaults))}
-    made = type(cls.__name__, builtins.tuple(inherited) or (user_aggregate,), namespace)
-    made.type = aggregate_type(made)  # type: ignore[attr-defined]
+    bases = builtins.tuple(inherited) or (user_aggregate,)
+    made = typing.cast("type[user_aggregate]", type(cls.__name__, bases, namespace))
+    made.type = aggregate_type(made)
     return made
 
 

@@ -47,7 +47,7 @@ def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
             )
         return function(*args, **kwargs)
 
-    wrapper.__kernelpack_signature__ = signature.replace(parameters=public)  # type: ignore[attr-defined]
+    vars(wrapper)["__kernelpack_signature__"] = signature.replace(parameters=public)
     return wrapper
 
 

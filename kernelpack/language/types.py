@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 from kernelpack.errors import CompilationError
 from kernelpack.ir import types as ir
@@ -52,7 +53,7 @@ class dtype:
     STANDARD_FP_TYPES = ("fp16", "bf16", "fp32", "fp64")
     OTHER_TYPES = ("void",)
 
-    _known: dict[str, dtype] = {}  # noqa: RUF012
+    _known: ClassVar[dict[str, dtype]] = {}
     name: str
     primitive_bitwidth: int
     int_bitwidth: int

@@ -6,7 +6,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Value
@@ -65,8 +65,8 @@ def constexpr_function(fn: F) -> F:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return unwrap(fn(*(unwrap(value) for value in args), **{name: unwrap(value) for name, value in kwargs.items()}))
 
-    wrapper.__kernelpack_constexpr__ = True  # type: ignore[attr-defined]
-    return wrapper  # type: ignore[return-value]
+    vars(wrapper)["__kernelpack_constexpr__"] = True
+    return cast(F, wrapper)
 
 
 def is_constexpr_function(value: object) -> bool:

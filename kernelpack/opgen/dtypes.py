@@ -55,7 +55,4 @@ def dtype_of(value: object) -> DType | None:
         return value
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         return DTYPES.get(str(value).removeprefix("torch."))
-    if type(value).__name__ == "dtype" and isinstance(getattr(value, "name", None), str):
-        name: str = value.name  # type: ignore[attr-defined]
-        return _BY_LANGUAGE.get(name)
-    return None
+    return _BY_LANGUAGE.get(getattr(value, "name", "")) if type(value).__name__ == "dtype" else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kernelpack.backends.base import OPTION_NAMES
@@ -66,12 +66,14 @@ class Launches(Calls):
         options: dict[str, Any] = {}
         order = list(parameters)
         for argument in node.args:
-            values = [self.value(argument)] if not isinstance(argument, ast.Starred) else None
-            if values is None:
-                unpacked = self.value(argument.value)  # type: ignore[attr-defined]
+            values: Sequence[Value]
+            if isinstance(argument, ast.Starred):
+                unpacked = self.value(argument.value)
                 if not isinstance(unpacked, Tuple):
                     raise self.fail(argument, "* needs a tuple whose length is known when building")
-                values = list(unpacked.items)
+                values = unpacked.items
+            else:
+                values = [self.value(argument)]
             for value in values:
                 if len(given) == len(order):
                     raise self.fail(argument, f"{kernel.__name__} takes {len(order)} arguments")

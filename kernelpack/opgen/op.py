@@ -15,7 +15,7 @@ from typing import Any
 from kernelpack.backends.base import backends
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.frontend.source import source_of
+from kernelpack.frontend.source import innermost, source_of
 from kernelpack.opgen import host_runtime
 from kernelpack.opgen.config import (
     ConfigLike,
@@ -280,7 +280,7 @@ def op(
 def _schema_location(function: Callable[..., Any], fallback: SourceLocation) -> SourceLocation:
     """Returns where the schema's text starts."""
     try:
-        found = source_of(function)  # type: ignore[arg-type]
+        found = source_of(innermost(function))
     except Exception:
         return fallback
     for decorator in found.tree.decorator_list:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kernelpack.backends.base import Fact, Options, Parameter
 from kernelpack.errors import PackError, TargetError
@@ -217,8 +218,8 @@ def _number(reader: _Reader, text: str) -> Number:
 
 def _options(reader: _Reader, given: Mapping[str, str]) -> Options:
     words = {"None": None, "True": True, "False": False}
-    values = {name: words[text] if text in words else _number(reader, text) for name, text in given.items()}
+    values: dict[str, Any] = {name: words[text] if text in words else _number(reader, text) for name, text in given.items()}
     try:
-        return Options(**values)  # type: ignore[arg-type]
+        return Options(**values)
     except TypeError:
         raise reader.fail(f"unknown options among {', '.join(given)}") from None

@@ -36,8 +36,11 @@ from kernelpack.ir.types import (
 
 SIZE = 8
 ELEMENTS = (I1, I8, I32, I64, F16, BF16, F32)
-INT_BINARY = ("addi subi muli andi ori xori maxsi maxui minsi minui divsi divui remsi remui shli shrsi shrui").split()  # noqa: SIM905
-FLOAT_BINARY = "addf subf mulf divf remf maximumf minimumf maxnumf minnumf".split()  # noqa: SIM905
+INT_BINARY = [
+    *("addi", "subi", "muli", "andi", "ori", "xori", "maxsi", "maxui", "minsi", "minui", "divsi", "divui", "remsi", "remui"),
+    *("shli", "shrsi", "shrui"),
+]
+FLOAT_BINARY = ["addf", "subf", "mulf", "divf", "remf", "maximumf", "minimumf", "maxnumf", "minnumf"]
 FLOAT_UNARY = ("arith.negf", "math.absf", "math.ceil", "math.floor", "math.sqrt", "math.exp", "math.erf", "math.rsqrt")
 NUMBERS = [0, 1, -1, 2, 3, 7, 100, -128]
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, 8.0, 3.0, 1e30, float("inf"), float("nan")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kernelpack.ir.core import Attribute, Operation, Value, find_function
 from kernelpack.ir.dialect import Dialect, Effect, OpDef, Trait, attr, definition, pointee_of, row, same_as
@@ -42,9 +43,9 @@ _CACHING = [
 _CACHING_TEXT = "(cacheModifier = $cache)? (evictionPolicy = $evict)?"
 
 
-def _shape_change(name: str, format: str, check: object = None, **more: object) -> OpDef:
+def _shape_change(name: str, format: str, check: Any = None, **more: Any) -> OpDef:
     """A row for a pure operation that makes a tensor of another shape from one, with the result type printed."""
-    return row(f"tt.{name}", "src: tensor", result="tensor", traits=[Trait.PURE], format=format, check=check, **more)  # type: ignore[arg-type]
+    return row(f"tt.{name}", "src: tensor", result="tensor", traits=[Trait.PURE], format=format, check=check, **more)
 
 
 # ---- functions ----

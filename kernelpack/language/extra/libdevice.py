@@ -46,12 +46,11 @@ def _function(name: str, variants: list[Variant]) -> Callable[..., tensor]:
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(f"arg{number}", kind) for number in range(count)]
-    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [*parameters, inspect.Parameter("_generator", inspect.Parameter.KEYWORD_ONLY)]
-    )
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"libdevice's {name}, for {', '.join(' '.join(entry.arguments) for entry in variants)}."
-    return builtin(function)
+    made: Any = function
+    made.__signature__ = inspect.Signature([*parameters, inspect.Parameter("_generator", inspect.Parameter.KEYWORD_ONLY)])
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = f"libdevice's {name}, for {', '.join(' '.join(entry.arguments) for entry in variants)}."
+    return builtin(made)
 
 
 def _variant(variants: list[Variant], values: list[tensor]) -> Variant | None:

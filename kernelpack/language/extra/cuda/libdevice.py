@@ -1,3 +1,3 @@
 """The functions of libdevice, where code written for Triton on CUDA imports them from."""
 
-from kernelpack.language.extra.libdevice import *  # noqa: F403
+from kernelpack.language.extra.libdevice import *
