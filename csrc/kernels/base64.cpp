@@ -19,6 +19,21 @@ constexpr std::array<uint8_t, 256> make_table() {
 
 constexpr std::array<uint8_t, 256> kTable = make_table();
 
+// Decodes `length` letters, whole groups of four, to three quarters as many bytes. Returns whether all were of the alphabet,
+// which is asked once behind the loop: one branch a group would be half of the time.
+bool decode_groups(const char* text, size_t length, unsigned char* out) {
+  const auto* letters = reinterpret_cast<const unsigned char*>(text);
+  uint8_t seen = 0;
+  for (size_t i = 0; i < length; i += 4, out += 3) {
+    const uint8_t a = kTable[letters[i]], b = kTable[letters[i + 1]], c = kTable[letters[i + 2]], d = kTable[letters[i + 3]];
+    seen = static_cast<uint8_t>(seen | a | b | c | d);
+    out[0] = static_cast<unsigned char>(a << 2 | b >> 4);
+    out[1] = static_cast<unsigned char>(b << 4 | c >> 2);
+    out[2] = static_cast<unsigned char>(c << 6 | d);
+  }
+  return seen < 64;
+}
+
 }  // namespace
 
 std::unique_ptr<unsigned char[]> decode(const Base64Image& image) {
@@ -27,24 +42,18 @@ std::unique_ptr<unsigned char[]> decode(const Base64Image& image) {
   for (size_t chunk = 0; chunk < image.chunk_count; ++chunk) {  // every chunk holds whole groups of four
     const char* text = image.chunks[chunk];
     const size_t length = std::strlen(text);
-    bool good = length % 4 == 0;
-    for (size_t i = 0; good && i < length; i += 4) {
-      const bool last = chunk + 1 == image.chunk_count && i + 4 == length;
-      const int padding = last ? (text[i + 3] == '=') + (text[i + 2] == '=') : 0;
-      uint32_t group = 0;
-      for (int k = 0; k < 4; ++k) {
-        const uint8_t value = k >= 4 - padding ? 0 : kTable[static_cast<uint8_t>(text[i + k])];
-        good = good && value != kBad;
-        group = group << 6 | (value & 63);
-      }
-      good = good && written + 3 - padding <= image.size;
-      if (!good) break;
-      bytes[written] = static_cast<unsigned char>(group >> 16);
-      if (padding < 2) bytes[written + 1] = static_cast<unsigned char>(group >> 8 & 0xFF);
-      if (padding < 1) bytes[written + 2] = static_cast<unsigned char>(group & 0xFF);
-      written += 3 - padding;
+    size_t padding = 0;
+    while (chunk + 1 == image.chunk_count && padding < 2 && padding < length && text[length - 1 - padding] == '=') ++padding;
+    const size_t groups = (length - padding) / 4 * 4;  // those without padding
+    bool good = length % 4 == 0 && written + length / 4 * 3 - padding <= image.size;
+    good = good && decode_groups(text, groups, bytes.get() + written);
+    if (good && padding != 0) {
+      char last[4] = {'A', 'A', 'A', 'A'};
+      std::memcpy(last, text + groups, 4 - padding);
+      good = decode_groups(last, 4, bytes.get() + written + groups / 4 * 3);
     }
     if (!good) throw Error("an embedded image is corrupt: it is not base64 of the size that its pack states");
+    written += length / 4 * 3 - padding;
   }
   if (written != image.size) throw Error("an embedded image is corrupt: it is shorter than its pack states");
   bytes[written] = 0;

@@ -1,8 +1,7 @@
 // The CUDA launcher: which image fits a device, loading it once, and launching it.
 #include "kernels/cuda.h"
 
-#include <cstdlib>
-#include <cstring>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -65,6 +64,12 @@ cuda::Context primary_context(int ordinal) {
   return context;
 }
 
+inline cuda::Context current_context(const cuda::Driver& cuda) {
+  cuda::Context current = nullptr;
+  cuda.check(cuda.CtxGetCurrent(&current), "cuCtxGetCurrent", "looking for a context");
+  return current;
+}
+
 // Returns whether a context is one of a device's.
 bool is_of(cuda::Context context, int ordinal) {
   cuda::Device device = -1;
@@ -80,20 +85,13 @@ bool is_of(cuda::Context context, int ordinal) {
 // Makes a context of a device current for as long as this lives: the one that is, or the primary one. A fresh thread has none.
 class ContextScope {
  public:
-  explicit ContextScope(int ordinal) {
-    cuda::Context current = nullptr;
-    driver().check(driver().CtxGetCurrent(&current), "cuCtxGetCurrent", "looking for a context");
-    const auto is_primary = [&] {
-      return static_cast<unsigned>(ordinal) < kMaxDevices && current != nullptr &&
-             current == primary_contexts[ordinal].load(std::memory_order_relaxed);
-    };
-    is_primary_ = is_primary();
-    if (is_primary_) return;
-    if (is_of(current, ordinal)) {
-      is_primary_ = is_primary();
+  explicit ContextScope(int ordinal) : context_(current_context(driver())) {
+    if (is_of(context_, ordinal)) {
+      is_primary_ = context_ == primary_contexts[ordinal].load(std::memory_order_acquire);
       return;
     }
-    driver().check(driver().CtxPushCurrent(primary_context(ordinal)), "cuCtxPushCurrent", "entering a context");
+    context_ = primary_context(ordinal);
+    driver().check(driver().CtxPushCurrent(context_), "cuCtxPushCurrent", "entering a context");
     is_primary_ = pushed_ = true;
   }
   ~ContextScope() {
@@ -102,10 +100,12 @@ class ContextScope {
   }
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
+  cuda::Context context() const { return context_; }
   // Whether the context is the device's primary one.
   bool is_primary() const { return is_primary_; }
 
  private:
+  cuda::Context context_;
   bool is_primary_ = false;
   bool pushed_ = false;
 };
@@ -138,45 +138,66 @@ std::string text(const Grid& grid) {
   return "(" + std::to_string(grid.x) + ", " + std::to_string(grid.y) + ", " + std::to_string(grid.z) + ")";
 }
 
-// What the launcher keeps of a kernel: never freed, since kernels may still run when the process ends.
-struct Loaded {
-  cuda::KernelHandle handle;
-  cuda::TensorMaps tensor_maps;
-  std::atomic<uint64_t> ready_devices{0};
-  // The kernel in each primary context, where the driver need not look for it; nullptr: known in another context alone.
-  std::atomic<cuda::Function> functions[kMaxDevices] = {};
+// A kernel in a context, and its launches but for what each call gives. Never freed, since kernels may still run when the
+// process ends.
+struct Ready {
+  cuda::Context context = nullptr;
+  cuda::Function function = nullptr;
+  cuda::LaunchConfig config{};
+  cuda::LaunchAttribute attributes[3];
+  uint64_t padding = 0;  // what tensor maps show in place of empty tensors
 };
 
-// Returns what is kept of a kernel that is ready for a device, else nullptr.
-Loaded* ready(const Kernel& kernel, int device) {
-  auto* loaded = static_cast<Loaded*>(kernel.loaded.load(std::memory_order_acquire));
-  if (loaded == nullptr || static_cast<unsigned>(device) >= kMaxDevices) return nullptr;
-  return (loaded->ready_devices.load(std::memory_order_acquire) >> device & 1) != 0 ? loaded : nullptr;
+// What the launcher keeps of a kernel. Modules belong to contexts: there is one for each, where a library for all
+// (cuLibraryLoadData) takes 16 us longer to reach the first.
+struct Loaded {
+  std::atomic<const Ready*> primary[kMaxDevices] = {};
+  cuda::TensorMaps tensor_maps;
+  // In contexts that hosts made themselves, by the number that the driver gives each and no other; under `loading`.
+  std::vector<std::pair<uint64_t, const Ready*>> others;
+};
+
+std::mutex loading;
+
+Loaded* loaded_of(const Kernel& kernel) {
+  return static_cast<Loaded*>(kernel.loaded.load(std::memory_order_acquire));
 }
 
-Loaded* load_image(const Kernel& kernel, const std::string& doing) {
-  cuda::TensorMaps tensor_maps(kernel.tensor_maps);
-  cuda::KernelHandle handle = nullptr;
-  const auto image = decode(*static_cast<const Base64Image*>(kernel.image));
-  cuda::Library library = nullptr;  // never unloaded: kernels may still run when the process ends
-  driver().check(driver().LibraryLoadData(&library, image.get(), nullptr, nullptr, 0, nullptr, nullptr, 0), "cuLibraryLoadData",
-                 doing);
-  driver().check(driver().LibraryGetKernel(&handle, library, kernel.entry), "cuLibraryGetKernel", doing);
-  return new Loaded{handle, std::move(tensor_maps)};
-}
-
-void load(Kernel& kernel, int device) {
-  if (ready(kernel, device) != nullptr) return;
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (ready(kernel, device) != nullptr) return;
-  const std::string doing = std::string("loading ") + kernel.name + " for " + kernel.target;
-  const ContextScope context(device);
-  auto* loaded = static_cast<Loaded*>(kernel.loaded.load(std::memory_order_relaxed));
-  if (loaded == nullptr) {
-    loaded = load_image(kernel, doing);
-    kernel.loaded.store(loaded, std::memory_order_release);
+// Returns a kernel in the context of a scope, or nullptr if it is not loaded there. Under `loading`.
+const Ready* find(const Kernel& kernel, int device, const ContextScope& scope, uint64_t context_id) {
+  const Loaded* loaded = loaded_of(kernel);
+  if (loaded == nullptr) return nullptr;
+  if (scope.is_primary()) return loaded->primary[device].load(std::memory_order_relaxed);
+  for (const auto& [id, ready] : loaded->others) {
+    if (id == context_id) return ready;
   }
+  return nullptr;
+}
+
+void add_attributes(const Kernel& kernel, int device, Ready& ready) {
+  ready.config.attributes = ready.attributes;
+  const auto add = [&ready](int id) -> auto& {
+    cuda::LaunchAttribute& row = ready.attributes[ready.config.attribute_count++];
+    row = {};
+    row.id = id;
+    return row.value;
+  };
+  if (kernel.num_ctas > 1) {
+    unsigned* cluster = add(cuda::kClusterDimension).cluster;
+    cluster[0] = static_cast<unsigned>(kernel.num_ctas);
+    cluster[1] = cluster[2] = 1;
+  }
+  if (kernel.launch_pdl && compute_capability(device) >= kFirstWithDependentLaunch) {
+    add(cuda::kProgrammaticStreamSerialization).flag = 1;
+  }
+  if (kernel.launch_cooperative_grid) add(cuda::kCooperative).flag = 1;
+}
+
+// Loads a kernel into the current context. Its code gets there at once: not in a capture, which a first launch may be in.
+std::unique_ptr<Ready> load_here(const Kernel& kernel, const Loaded& loaded, int device, cuda::Context context) {
+  const std::string doing = std::string("loading ") + kernel.name + " for " + kernel.target;
+  const cuda::Driver& cuda = driver();
+  auto ready = std::make_unique<Ready>();
   if (kernel.shared_memory > kPlainSharedMemory) {
     const int limit = attribute(cuda::kMaxSharedMemoryPerBlockOptin, device);
     if (kernel.shared_memory > limit) {
@@ -184,84 +205,79 @@ void load(Kernel& kernel, int device) {
                   " bytes of shared memory, CUDA device " + std::to_string(device) + " has " + std::to_string(limit) +
                   "\n  to fix: build it for this GPU with smaller blocks or fewer stages");
     }
-    driver().check(driver().KernelSetAttribute(cuda::kMaxDynamicSharedSizeBytes, static_cast<int>(kernel.shared_memory),
-                                               loaded->handle, device_handle(device)),
-                   "cuKernelSetAttribute", doing);
   }
-  cuda::Function function = nullptr;  // a library's code reaches a context when it is first asked for: now, not in a capture
-  driver().check(driver().KernelGetFunction(&function, loaded->handle), "cuKernelGetFunction", doing);
-  if (context.is_primary()) loaded->functions[device].store(function, std::memory_order_relaxed);
-  loaded->ready_devices.fetch_or(uint64_t{1} << device, std::memory_order_release);
+  add_attributes(kernel, device, *ready);
+  const auto image = decode(*static_cast<const Base64Image*>(kernel.image));
+  cuda::Module module = nullptr;  // never unloaded: kernels may still run when the process ends
+  cuda.check(cuda.ModuleLoadData(&module, image.get()), "cuModuleLoadData", doing);
+  cuda.check(cuda.ModuleGetFunction(&ready->function, module, kernel.entry), "cuModuleGetFunction", doing);
+  if (kernel.shared_memory > kPlainSharedMemory) {
+    cuda.check(cuda.FuncSetAttribute(ready->function, cuda::kMaxDynamicSharedSizeBytes, static_cast<int>(kernel.shared_memory)),
+               "cuFuncSetAttribute", doing);
+  }
+  if (loaded.tensor_maps.size() != 0) ready->padding = cuda::padding_memory(doing);
+  ready->context = context;
+  ready->config.block[0] = static_cast<unsigned>(kernel.num_warps * kThreadsPerWarp);
+  ready->config.block[1] = ready->config.block[2] = 1;
+  ready->config.shared_memory = static_cast<unsigned>(kernel.shared_memory);
+  return ready;
 }
 
-// Loads a kernel for a launch. Throws Error where the stream is capturing a graph, into which loading cannot go.
-Loaded* load_for(Kernel& kernel, int device, void* stream) {
-  {
-    const ContextScope context(device);
-    int status = 0;
-    const cuda::Result result = driver().StreamIsCapturing(stream, &status);
-    constexpr cuda::Result kCaptureImplicit = 906;  // another stream captures, and this is the one that waits for all
-    if (status != 0 || result == kCaptureImplicit) {
-      throw Error(
-          std::string(kernel.name) + " is not loaded on CUDA device " + std::to_string(device) +
-          ", and nothing can be loaded while a graph is captured\n  to fix: call it once before the capture, or warmup");
-    }
-    driver().check(result, "cuStreamIsCapturing", std::string("loading ") + kernel.name);
+// Returns a kernel in the context of a scope, which is the current one, loaded by now. `check` says whether it may be loaded.
+template <class Check>
+const Ready& ready_in(Kernel& kernel, int device, const ContextScope& scope, const Check& check) {
+  uint64_t id = 0;
+  if (!scope.is_primary()) {
+    driver().check(driver().CtxGetId(scope.context(), &id), "cuCtxGetId", "looking for a context's number");
   }
-  load(kernel, device);
-  return ready(kernel, device);
+  const std::lock_guard<std::mutex> lock(loading);
+  if (const Ready* known = find(kernel, device, scope, id)) return *known;
+  check();
+  Loaded* loaded = loaded_of(kernel);
+  if (loaded == nullptr) {
+    loaded = new Loaded{{}, cuda::TensorMaps(kernel.tensor_maps), {}};
+    kernel.loaded.store(loaded, std::memory_order_release);
+  }
+  const Ready* made = load_here(kernel, *loaded, device, scope.context()).release();
+  if (scope.is_primary()) {
+    loaded->primary[device].store(made, std::memory_order_release);
+  } else {
+    loaded->others.emplace_back(id, made);
+  }
+  return *made;
 }
 
-// The attributes of a kernel's launches.
-class Attributes {
- public:
-  Attributes(const Kernel& kernel, int device) {
-    if (kernel.num_ctas > 1) {
-      unsigned* cluster = add(cuda::kClusterDimension).cluster;
-      cluster[0] = static_cast<unsigned>(kernel.num_ctas);
-      cluster[1] = cluster[2] = 1;
-    }
-    if (kernel.launch_pdl && compute_capability(device) >= kFirstWithDependentLaunch) {
-      add(cuda::kProgrammaticStreamSerialization).flag = 1;
-    }
-    if (kernel.launch_cooperative_grid) add(cuda::kCooperative).flag = 1;
+void load(Kernel& kernel, int device) {
+  const ContextScope scope(device);
+  ready_in(kernel, device, scope, [] {});
+}
+
+// Throws Error where a stream is capturing a graph, into which loading cannot go.
+void check_not_capturing(const Kernel& kernel, int device, void* stream) {
+  int status = 0;
+  const cuda::Result result = driver().StreamIsCapturing(stream, &status);
+  constexpr cuda::Result kCaptureImplicit = 906;  // another stream captures, and this is the one that waits for all
+  if (status != 0 || result == kCaptureImplicit) {
+    throw Error(std::string(kernel.name) + " is not loaded on CUDA device " + std::to_string(device) +
+                ", and nothing can be loaded while a graph is captured\n  to fix: call it once before the capture, or warmup");
   }
-  cuda::LaunchAttribute* data() { return rows_; }
-  unsigned count() const { return count_; }
+  driver().check(result, "cuStreamIsCapturing", std::string("loading ") + kernel.name);
+}
 
- private:
-  decltype(cuda::LaunchAttribute::value)& add(int id) {
-    cuda::LaunchAttribute& row = rows_[count_++];
-    row.id = id;
-    return row.value;
-  }
-
-  cuda::LaunchAttribute rows_[3];
-  unsigned count_ = 0;
-};
-
-// The parameters of a launch with tensor maps behind them. Nothing of it lies on the heap.
-class WithTensorMaps {
- public:
-  WithTensorMaps(const Kernel& kernel, const cuda::TensorMaps& maps, void* const* params, void* stream) {
-    const size_t count = maps.parameter_count();
-    if (maps.size() > kMost || count > kMostParameters) throw Error(std::string(kernel.name) + " has too many parameters");
-    maps.encode(kernel.name, params, stream, maps_);
-    for (size_t i = 0; i < count; ++i) params_[i] = params[i];
-    for (size_t i = 0; i < maps.size(); ++i) params_[count + i] = &maps_[i];
-  }
-  void** data() { return params_; }
-
- private:
-  static constexpr size_t kMost = 16;  // 4 KiB of parameters hold 32
-  static constexpr size_t kMostParameters = 512;
-  cuda::TensorMap maps_[kMost];
-  void* params_[kMost + kMostParameters];
-};
-
-[[noreturn]] void grid_refused(const Kernel& kernel, const Grid& grid) {
-  throw Error(std::string(kernel.name) + ": grid " + text(grid) + " is outside (2^31 - 1, 65535, 65535)" +
-              (kernel.num_ctas > 1 ? ", of which x counts " + std::to_string(kernel.num_ctas) + " blocks a program" : ""));
+// Launches with tensor maps behind the parameters. Nothing of it lies on the heap.
+__attribute__((noinline)) cuda::Result launch_with_maps(const Kernel& kernel, const Ready& ready,
+                                                        const cuda::LaunchConfig& config, void* const* params) {
+  constexpr size_t kMost = 16;  // 4 KiB of parameters hold 32
+  constexpr size_t kMostParameters = 512;
+  const cuda::TensorMaps& maps = loaded_of(kernel)->tensor_maps;
+  const size_t count = maps.parameter_count();
+  if (maps.size() > kMost || count > kMostParameters) throw Error(std::string(kernel.name) + " has too many parameters");
+  cuda::TensorMap encoded[kMost];
+  void* all[kMost + kMostParameters];
+  maps.encode(kernel.name, params, ready.padding, config.stream, encoded);
+  for (size_t i = 0; i < count; ++i) all[i] = params[i];
+  for (size_t i = 0; i < maps.size(); ++i) all[count + i] = &encoded[i];
+  return driver().LaunchKernelEx(&config, ready.function, all, nullptr);
 }
 
 [[noreturn]] void launch_failed(cuda::Result result, const Kernel& kernel, const Grid& grid) {
@@ -271,34 +287,57 @@ class WithTensorMaps {
                     " bytes of shared memory");
 }
 
-void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
-  if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.x > kMaxGridX || grid.y > kMaxGridYZ || grid.z > kMaxGridYZ) {
-    grid_refused(kernel, grid);
-  }
-  const int64_t blocks = grid.x * kernel.num_ctas;
-  if (blocks > kMaxGridX) grid_refused(kernel, grid);
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  Loaded* loaded = ready(kernel, device);
-  if (loaded == nullptr) loaded = load_for(kernel, device, stream);
-  Attributes attributes(kernel, device);
-  const cuda::LaunchConfig config = {
-      {static_cast<unsigned>(blocks), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)},
-      {static_cast<unsigned>(kernel.num_warps * kThreadsPerWarp), 1, 1},
-      static_cast<unsigned>(kernel.shared_memory),
-      stream,
-      attributes.data(),
-      attributes.count()};
-  const ContextScope context(device);
-  const cuda::Function known = context.is_primary() ? loaded->functions[device].load(std::memory_order_relaxed) : nullptr;
-  void* what = known != nullptr ? static_cast<void*>(known) : static_cast<void*>(loaded->handle);
-  cuda::Result result = 0;
-  if (loaded->tensor_maps.size() == 0) {
-    result = driver().LaunchKernelEx(&config, what, const_cast<void**>(params), nullptr);
-  } else {
-    WithTensorMaps all(kernel, loaded->tensor_maps, params, stream);
-    result = driver().LaunchKernelEx(&config, what, all.data(), nullptr);
-  }
+// Launches a kernel over a grid that `fits`, in the current context, which is the one that it is ready in.
+inline void start(const cuda::Driver& cuda, const Kernel& kernel, const Ready& ready, void* stream, const Grid& grid,
+                  void* const* params) {
+  cuda::LaunchConfig config = ready.config;
+  config.grid[0] = static_cast<unsigned>(grid.x * kernel.num_ctas);
+  config.grid[1] = static_cast<unsigned>(grid.y);
+  config.grid[2] = static_cast<unsigned>(grid.z);
+  config.stream = stream;
+  const cuda::Result result = ready.padding == 0
+                                  ? cuda.LaunchKernelEx(&config, ready.function, const_cast<void**>(params), nullptr)
+                                  : launch_with_maps(kernel, ready, config, params);
   if (result != 0) launch_failed(result, kernel, grid);
+}
+
+// Whether a grid has programs, and no more than GPUs count.
+inline bool fits(const Kernel& kernel, const Grid& grid) {
+  const auto between = [](int64_t extent, int64_t most) {
+    return static_cast<uint64_t>(extent) - 1 < static_cast<uint64_t>(most);
+  };
+  return between(grid.x, kMaxGridX) && between(grid.x * kernel.num_ctas, kMaxGridX) && between(grid.y, kMaxGridYZ) &&
+         between(grid.z, kMaxGridYZ);
+}
+
+// Launches nothing for a grid without programs. Throws Error for all others.
+__attribute__((noinline)) void launch_no_program(const Kernel& kernel, const Grid& grid) {
+  const auto within = [](int64_t extent, int64_t most) { return extent >= 0 && extent <= most; };
+  if (within(grid.x, kMaxGridX) && within(grid.x * kernel.num_ctas, kMaxGridX) && within(grid.y, kMaxGridYZ) &&
+      within(grid.z, kMaxGridYZ)) {
+    return;
+  }
+  throw Error(std::string(kernel.name) + ": grid " + text(grid) + " is outside (2^31 - 1, 65535, 65535)" +
+              (kernel.num_ctas > 1 ? ", of which x counts " + std::to_string(kernel.num_ctas) + " blocks a program" : ""));
+}
+
+// Launches where the kernel is not loaded yet, or the device's primary context is not the current one.
+__attribute__((noinline)) void launch_first(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
+  const ContextScope scope(device);
+  const Ready& ready = ready_in(kernel, device, scope, [&] { check_not_capturing(kernel, device, stream); });
+  start(driver(), kernel, ready, stream, grid, params);
+}
+
+void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
+  if (!fits(kernel, grid)) return launch_no_program(kernel, grid);
+  const Loaded* loaded = loaded_of(kernel);
+  if (loaded == nullptr || static_cast<unsigned>(device) >= kMaxDevices) {
+    return launch_first(kernel, device, stream, grid, params);
+  }
+  const Ready* ready = loaded->primary[device].load(std::memory_order_acquire);
+  const cuda::Driver& cuda = driver();
+  if (ready == nullptr || ready->context != current_context(cuda)) return launch_first(kernel, device, stream, grid, params);
+  start(cuda, kernel, *ready, stream, grid, params);
 }
 
 }  // namespace

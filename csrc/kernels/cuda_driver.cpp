@@ -56,10 +56,10 @@ void open() {
   bind(table.CtxGetDevice, library, "cuCtxGetDevice");
   bind(table.CtxPushCurrent, library, "cuCtxPushCurrent_v2");
   bind(table.CtxPopCurrent, library, "cuCtxPopCurrent_v2");
-  bind(table.LibraryLoadData, library, "cuLibraryLoadData");
-  bind(table.LibraryGetKernel, library, "cuLibraryGetKernel");
-  bind(table.KernelGetFunction, library, "cuKernelGetFunction");
-  bind(table.KernelSetAttribute, library, "cuKernelSetAttribute");
+  bind(table.CtxGetId, library, "cuCtxGetId");
+  bind(table.ModuleLoadData, library, "cuModuleLoadData");
+  bind(table.ModuleGetFunction, library, "cuModuleGetFunction");
+  bind(table.FuncSetAttribute, library, "cuFuncSetAttribute");
   bind(table.StreamIsCapturing, library, "cuStreamIsCapturing");
   bind(table.MemAlloc, library, "cuMemAlloc_v2");
   bind(table.MemsetD8Async, library, "cuMemsetD8Async");

@@ -13,12 +13,10 @@ namespace kernelpack::cuda {
 using Result = int;  // CUresult
 using Device = int;  // CUdevice
 struct ContextOpaque;
-struct LibraryOpaque;
-struct KernelOpaque;
+struct ModuleOpaque;
 struct FunctionOpaque;
 using Context = ContextOpaque*;
-using Library = LibraryOpaque*;
-using KernelHandle = KernelOpaque*;
+using Module = ModuleOpaque*;
 using Function = FunctionOpaque*;
 
 // CUlaunchAttribute and CUlaunchConfig of cuda.h.
@@ -64,11 +62,10 @@ struct Driver {
   Result (*CtxGetDevice)(Device* device);
   Result (*CtxPushCurrent)(Context context);
   Result (*CtxPopCurrent)(Context* context);
-  Result (*LibraryLoadData)(Library* library, const void* code, void* jit_options, void** jit_values, unsigned jit_count,
-                            void* options, void** values, unsigned count);
-  Result (*LibraryGetKernel)(KernelHandle* kernel, Library library, const char* name);
-  Result (*KernelGetFunction)(Function* function, KernelHandle kernel);
-  Result (*KernelSetAttribute)(int attribute, int value, KernelHandle kernel, Device device);
+  Result (*CtxGetId)(Context context, uint64_t* id);
+  Result (*ModuleLoadData)(Module* module, const void* image);
+  Result (*ModuleGetFunction)(Function* function, Module module, const char* name);
+  Result (*FuncSetAttribute)(Function function, int attribute, int value);
   Result (*StreamIsCapturing)(void* stream, int* status);
   Result (*MemAlloc)(uint64_t* address, size_t bytes);
   Result (*MemsetD8Async)(uint64_t address, unsigned char value, size_t bytes, void* stream);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <sstream>
 
 #include "kernels/cuda_driver.h"
@@ -14,7 +13,7 @@ namespace {
 constexpr int64_t kAlignment = 16;                // of addresses and strides, in bytes
 constexpr int64_t kMaxSize = int64_t{1} << 32;    // cuTensorMapEncodeTiled
 constexpr int64_t kMaxStride = int64_t{1} << 40;  // likewise, exclusive
-constexpr size_t kScratchBytes = 64;
+constexpr size_t kPaddingBytes = 64;
 constexpr size_t kMaxDepth = 16;
 
 struct Element {
@@ -86,18 +85,11 @@ int64_t apply(char operation, int64_t a, int64_t b) {
   }
 }
 
-// Returns memory that reads as padding, in place of an empty tensor, which has none: one element, set anew for each launch.
-uint64_t scratch(bool nan, void* stream) {
-  static std::mutex mutex;
-  static uint64_t memory[64] = {};
-  Device device = 0;
-  driver().check(driver().CtxGetDevice(&device), "cuCtxGetDevice", "looking for the context's device");
-  const std::lock_guard<std::mutex> lock(mutex);
-  uint64_t& known = memory[device & 63];
-  const std::string doing = "describing an empty tensor";
-  if (known == 0) driver().check(driver().MemAlloc(&known, 2 * kScratchBytes), "cuMemAlloc", doing);
-  const uint64_t address = known + (nan ? kScratchBytes : 0);
-  driver().check(driver().MemsetD8Async(address, nan ? 0xFF : 0, kScratchBytes, stream), "cuMemsetD8Async", doing);
+// Fills the part of a context's `padding_memory` that reads as zero, or as NaN, for a launch, and returns it.
+uint64_t filled(uint64_t memory, bool nan, void* stream) {
+  const uint64_t address = memory + (nan ? kPaddingBytes : 0);
+  driver().check(driver().MemsetD8Async(address, nan ? 0xFF : 0, kPaddingBytes, stream), "cuMemsetD8Async",
+                 "describing an empty tensor");
   return address;
 }
 
@@ -198,11 +190,18 @@ TensorMaps::Row TensorMaps::parse(const std::string& line, const std::string& le
   return row;
 }
 
-void TensorMaps::encode(const char* kernel, void* const* params, void* stream, TensorMap* maps) const {
-  for (size_t i = 0; i < rows_.size(); ++i) encode(kernel, rows_[i], params, stream, &maps[i]);
+void TensorMaps::encode(const char* kernel, void* const* params, uint64_t padding, void* stream, TensorMap* maps) const {
+  for (size_t i = 0; i < rows_.size(); ++i) encode(kernel, rows_[i], params, padding, stream, &maps[i]);
 }
 
-void TensorMaps::encode(const char* kernel, const Row& row, void* const* params, void* stream, TensorMap* map) {
+uint64_t padding_memory(const std::string& doing) {
+  uint64_t memory = 0;
+  driver().check(driver().MemAlloc(&memory, 2 * kPaddingBytes), "cuMemAlloc", doing);
+  return memory;
+}
+
+void TensorMaps::encode(const char* kernel, const Row& row, void* const* params, uint64_t padding, void* stream,
+                        TensorMap* map) {
   static const uint32_t kOnes[5] = {1, 1, 1, 1, 1};
   auto address = static_cast<uint64_t>(row.base(params));
   uint64_t sizes[5];
@@ -225,7 +224,7 @@ void TensorMaps::encode(const char* kernel, const Row& row, void* const* params,
     strides[axis] = static_cast<uint64_t>(bytes);
   }
   if (is_empty && wrong.empty()) {
-    address = scratch(row.pads_with_nan, stream);
+    address = filled(padding, row.pads_with_nan, stream);
     std::fill_n(sizes, row.rank, 1);
     std::fill_n(strides, row.rank - 1, kAlignment);
   }

@@ -31,6 +31,9 @@ class Expression {
   std::vector<Step> steps_;
 };
 
+// Returns new memory of the current context for launches with empty tensors, which have none. Throws Error.
+uint64_t padding_memory(const std::string& doing);
+
 // The tensor maps of one kernel.
 class TensorMaps {
  public:
@@ -40,7 +43,8 @@ class TensorMaps {
   size_t size() const { return rows_.size(); }
   size_t parameter_count() const { return parameter_count_; }
   // Encodes every map for a launch. Throws Error, with sizes and strides, where the hardware cannot describe the tensor.
-  void encode(const char* kernel, void* const* params, void* stream, TensorMap* maps) const;
+  // `padding` is what `padding_memory` gave in the current context.
+  void encode(const char* kernel, void* const* params, uint64_t padding, void* stream, TensorMap* maps) const;
 
  private:
   // Innermost axis first, as the driver takes them.
@@ -58,7 +62,7 @@ class TensorMaps {
   };
 
   static Row parse(const std::string& line, const std::string& letters);
-  static void encode(const char* kernel, const Row& row, void* const* params, void* stream, TensorMap* map);
+  static void encode(const char* kernel, const Row& row, void* const* params, uint64_t padding, void* stream, TensorMap* map);
 
   size_t parameter_count_ = 0;
   std::vector<Row> rows_;

@@ -19,7 +19,7 @@ int Backend::choose_target(const OpInfo& op, int device, bool products) {
 }
 
 void* Backend::find_current_stream(int device) {
-  const CurrentStream found = launcher->current_stream != nullptr ? launcher->current_stream : torch_stream(device_type());
+  const CurrentStream found = launcher->current_stream != nullptr ? launcher->current_stream : torch_stream(device_type);
   stream.store(found, std::memory_order_relaxed);
   return found(device);
 }
@@ -73,7 +73,7 @@ void Call::check_devices(Tensors tensors) {
     if (first == nullptr) {
       first = &x;
       device_ = x.device();
-      const int32_t expected = backend_.device_type();
+      const int32_t expected = backend_.device_type;
       if (device_.type != expected) {
         fail(x.name(), " is on ", x.device(), ", this is the code for ", name_of(Device{expected, -1}),
              "\n  to fix: move all tensors to one device");
@@ -124,8 +124,10 @@ void Call::check_given(const Tensor& given, const Ints& shape, const Ints& strid
 
 Tensor Call::empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype,
                            const Device& device) {
+  int64_t count = 1;
   for (int64_t extent : shape) {
     if (extent < 0) fail(name, " would have the negative size ", extent);
+    count *= extent;
   }
   if (output >= 0 && output < given_count_) {
     check_given(given(output), shape, strides, dtype, device);
@@ -139,7 +141,7 @@ Tensor Call::empty_strided(const char* name, int output, const Ints& shape, cons
   own(handle);
   const Tensor made(handle, name, shape.size(), dtype, device);
   constexpr int64_t kHugePage = int64_t{2} << 20;  // fewer bytes hold none
-  const int64_t bytes = product(shape) * made.element_size();
+  const int64_t bytes = count * made.element_size();
   if (bytes >= kHugePage && device.type == aoti_torch_device_type_cpu()) prefer_huge_pages(made.data(), bytes);
   return made;
 }
@@ -147,13 +149,6 @@ Tensor Call::empty_strided(const char* name, int output, const Ints& shape, cons
 void Call::variant_not_built(const LaunchSite& site, int target) const {
   fail("kernel ", site.kernel, " was not built for these arguments and ", backend_.targets[target],
        "\n  to fix: widen variants at ", op_.place, " and run: ", op_.build);
-}
-
-void Call::launch(const Variant& variant, const Grid& grid, void* slots) const {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  void* params[kMaxTensors * 2];
-  for (int i = 0; i < variant.parameter_count; ++i) params[i] = static_cast<char*>(slots) + 8 * variant.parameters[i];
-  backend_.launcher->launch(*variant.kernel, device_.index, backend_.current_stream(device_.index), grid, params);
 }
 
 }  // namespace kernelpack

@@ -32,7 +32,7 @@ struct Backend {
   const Launcher* launcher;
   const char* const* targets;
   int target_count;
-  int32_t (*device_type)();  // torch's number of the devices it serves
+  int32_t device_type;  // torch's number of the devices it serves
   // The target chosen for each device, for kernels without and with products, plus 1; 0: not asked yet. The last is asked anew.
   std::atomic<int> chosen[kMaxDevices + 1][2];
   // Where the backend's launches go; nullptr: not asked yet.
@@ -161,7 +161,12 @@ class Call {
   // from them and from each other: a kernel may read an argument after it has begun to write. Throws Error.
   void check_tensors(Tensors tensors) {
     if (trace::on) trace::begin(op_.name, tensors);
-    check_devices(tensors);
+    const Tensor* only = tensors.size() == 1 ? &tensors.begin()->get() : nullptr;
+    if (only != nullptr && only->defined() && only->device().type == backend_.device_type) {
+      device_ = only->device();
+    } else {
+      check_devices(tensors);
+    }
     if (given_count_ > 0) check_given_apart(tensors);
   }
   // A tensor that the op writes to must not repeat elements.
@@ -192,7 +197,13 @@ class Call {
     if (found == nullptr) variant_not_built(site, target);
     return *found;
   }
-  void launch(const Variant& variant, const Grid& grid, void* slots) const;
+  void launch(const Variant& variant, const Grid& grid, void* slots) const {
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    void* params[kMaxTensors * 2];
+    for (int i = 0; i < variant.parameter_count; ++i) params[i] = static_cast<char*>(slots) + 8 * variant.parameters[i];
+    const int device = device_.index;
+    backend_.launcher->launch(*variant.kernel, device, backend_.current_stream(device), grid, params);
+  }
 
  private:
   [[noreturn]] void dtype_not_built(const Tensor& x, const DTypeAxis& built, std::initializer_list<SameDType> same) const;

@@ -15,7 +15,7 @@ struct DTypeRow {
   int32_t (*code)();
 };
 
-const DTypeRow kDTypes[] = {
+const DTypeRow kDTypeRows[] = {
     {DType::float16, "float16", aoti_torch_dtype_float16},
     {DType::bfloat16, "bfloat16", aoti_torch_dtype_bfloat16},
     {DType::float32, "float32", aoti_torch_dtype_float32},
@@ -46,24 +46,8 @@ const OtherDType kOtherDTypes[] = {
     {"float8_e5m2fnuz", aoti_torch_dtype_float8_e5m2fnuz},
 };
 
-// libtorch's numbers, asked for once.
-struct Codes {
-  DType from_torch[128];
-  int32_t to_torch[static_cast<int>(DType::other) + 1];
-  Codes() {
-    for (DType& entry : from_torch) entry = DType::other;
-    for (const DTypeRow& row : kDTypes) {
-      const int32_t code = row.code();
-      if (code >= 0 && code < 128) from_torch[code] = row.dtype;
-      to_torch[static_cast<int>(row.dtype)] = code;
-    }
-  }
-};
-
-const Codes kCodes;  // filled when the library is loaded, behind torch
-
 const DTypeRow* row_of(DType dtype) {
-  for (const DTypeRow& row : kDTypes) {
+  for (const DTypeRow& row : kDTypeRows) {
     if (row.dtype == dtype) return &row;
   }
   return nullptr;
@@ -76,14 +60,16 @@ const char* name_of(DType dtype) {
   return row != nullptr ? row->name : dtype == DType::none ? "None" : "a dtype that kernels do not read";
 }
 
-DType dtype_from_torch(int32_t code) {
-  return code >= 0 && code < 128 ? kCodes.from_torch[code] : DType::other;
+DTypeCodes::DTypeCodes() {
+  for (DType& entry : from_torch) entry = DType::other;
+  for (const DTypeRow& row : kDTypeRows) {
+    const int32_t code = row.code();
+    if (code >= 0 && code < 128) from_torch[code] = row.dtype;
+    to_torch[static_cast<int>(row.dtype)] = code;
+  }
 }
 
-int32_t dtype_to_torch(DType dtype) {
-  if (dtype == DType::none || dtype == DType::other) throw Error(std::string("a tensor cannot have ") + name_of(dtype));
-  return kCodes.to_torch[static_cast<int>(dtype)];
-}
+const DTypeCodes dtype_codes;  // filled when the library is loaded, behind torch
 
 std::string name_of(const Device& device) {
   std::string name = "device type " + std::to_string(device.type);
@@ -123,7 +109,7 @@ Ints contiguous_strides(const Ints& shape) {
   int64_t step = 1;
   for (int64_t i = shape.size() - 1; i >= 0; --i) {
     strides.values_[i] = step;
-    step *= std::max<int64_t>(shape.values_[i], 1);
+    step *= std::max<int64_t>(shape.data_[i], 1);
   }
   return strides;
 }
@@ -131,17 +117,11 @@ Ints contiguous_strides(const Ints& shape) {
 Tensor::Tensor(AtenTensorHandle handle, const char* name) : handle_(handle), name_(name) {
   if (handle == nullptr) return;
   read_layout();
-  shim(aoti_torch_get_dim(handle, &dim_), "reading a tensor's rank");
-  shim(aoti_torch_get_dtype(handle, &torch_dtype_), "reading a tensor's dtype");
-  shim(aoti_torch_get_device_type(handle, &device_.type), "reading a tensor's device");
-  shim(aoti_torch_get_device_index(handle, &device_.index), "reading a tensor's device");
-  shim(aoti_torch_get_data_ptr(handle, &data_), "reading a tensor's address");
+  const AOTITorchError failed = aoti_torch_get_dim(handle, &dim_) | aoti_torch_get_dtype(handle, &torch_dtype_) |
+                                aoti_torch_get_device_type(handle, &device_.type) |
+                                aoti_torch_get_device_index(handle, &device_.index) | aoti_torch_get_data_ptr(handle, &data_);
+  shim(failed, "reading a tensor");
   dtype_ = dtype_from_torch(torch_dtype_);
-}
-
-Tensor::Tensor(AtenTensorHandle handle, const char* name, int64_t dim, DType dtype, const Device& device)
-    : handle_(handle), name_(name), dim_(dim), device_(device), torch_dtype_(dtype_to_torch(dtype)), dtype_(dtype) {
-  shim(aoti_torch_get_data_ptr(handle, &data_), "reading a tensor's address");
 }
 
 void Tensor::read_layout() const {

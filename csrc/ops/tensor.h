@@ -9,6 +9,7 @@
 
 #include "kernels/host_math.h"
 #include "kernels/kernel.h"
+#include "ops/shim.h"
 
 namespace kernelpack {
 
@@ -37,8 +38,23 @@ enum class DType : int8_t {
 constexpr int kDTypes = static_cast<int>(DType::other) + 1;
 
 const char* name_of(DType dtype);
-DType dtype_from_torch(int32_t code);
-int32_t dtype_to_torch(DType dtype);
+
+// libtorch's numbers of dtypes, asked for once.
+struct DTypeCodes {
+  DType from_torch[128];
+  int32_t to_torch[kDTypes];
+  DTypeCodes();
+};
+extern const DTypeCodes dtype_codes;
+
+inline DType dtype_from_torch(int32_t code) {
+  return static_cast<uint32_t>(code) < 128 ? dtype_codes.from_torch[code] : DType::other;
+}
+// Throws Error for dtypes that tensors cannot have.
+inline int32_t dtype_to_torch(DType dtype) {
+  if (dtype == DType::none || dtype == DType::other) throw Error(std::string("a tensor cannot have ") + name_of(dtype));
+  return dtype_codes.to_torch[static_cast<int>(dtype)];
+}
 // Returns the bytes of an element; 0 where kernels cannot read it.
 inline int64_t size_of(DType dtype) {
   constexpr int8_t kSizes[] = {0, 2, 2, 4, 8, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 0};
@@ -57,36 +73,58 @@ struct Device {
 
 std::string name_of(const Device& device);
 
-// A shape or strides.
+// A shape or strides: values of its own, or a view of a tensor's, which live as long as the call.
 class Ints {
  public:
   Ints() = default;
   Ints(std::initializer_list<int64_t> values) : Ints(values.begin(), static_cast<int64_t>(values.size())) {}
-  Ints(const int64_t* values, int64_t count) : size_(count) {
-    if (count > kMaxDims) throw Error("a shape has more than 64 dimensions");
-    for (int64_t i = 0; i < count; ++i) values_[i] = values[i];
+  Ints(const int64_t* values, int64_t count) { copy(values, count); }
+  Ints(const Ints& other) { *this = other; }
+  Ints& operator=(const Ints& other) {
+    if (other.data_ == other.values_) {
+      copy(other.values_, other.size_);
+    } else {
+      data_ = other.data_;
+      size_ = other.size_;
+    }
+    return *this;
+  }
+  static Ints view(const int64_t* values, int64_t count) {
+    Ints result;
+    result.data_ = values;
+    result.size_ = count;
+    return result;
   }
   void push(int64_t value) {
     if (size_ == kMaxDims) throw Error("a shape has more than 64 dimensions");
+    if (data_ != values_) copy(data_, size_);
     values_[size_++] = value;
   }
   int64_t size() const { return size_; }
-  const int64_t* data() const { return values_; }
+  const int64_t* data() const { return data_; }
   // A negative index counts from the end.
   int64_t at(int64_t index) const {
     const int64_t i = index < 0 ? index + size_ : index;
     if (i < 0 || i >= size_)
       throw Error("index " + std::to_string(index) + " is out of range for " + std::to_string(size_) + " values");
-    return values_[i];
+    return data_[i];
   }
-  const int64_t* begin() const { return values_; }
-  const int64_t* end() const { return values_ + size_; }
+  const int64_t* begin() const { return data_; }
+  const int64_t* end() const { return data_ + size_; }
 
  private:
   friend Ints contiguous_strides(const Ints& shape);
 
-  int64_t values_[kMaxDims];
+  void copy(const int64_t* values, int64_t count) {
+    if (count > kMaxDims) throw Error("a shape has more than 64 dimensions");
+    for (int64_t i = 0; i < count; ++i) values_[i] = values[i];
+    data_ = values_;
+    size_ = count;
+  }
+
+  const int64_t* data_ = values_;
   int64_t size_ = 0;
+  int64_t values_[kMaxDims];
 };
 
 bool same(const Ints& a, const Ints& b);
@@ -102,7 +140,10 @@ class Tensor {
   // Reads a torch tensor; a null handle makes an absent one. Throws Error for one that has no strides (sparse, ...).
   Tensor(AtenTensorHandle handle, const char* name);
   // One that was just allocated: only its address is read, and sizes and strides when they are asked for.
-  Tensor(AtenTensorHandle handle, const char* name, int64_t dim, DType dtype, const Device& device);
+  Tensor(AtenTensorHandle handle, const char* name, int64_t dim, DType dtype, const Device& device)
+      : handle_(handle), name_(name), dim_(dim), device_(device), torch_dtype_(dtype_to_torch(dtype)), dtype_(dtype) {
+    shim(aoti_torch_get_data_ptr(handle, &data_), "reading a tensor's address");
+  }
 
   bool defined() const { return handle_ != nullptr; }
   const char* name() const { return name_; }
@@ -113,10 +154,10 @@ class Tensor {
     if (strides_ == nullptr) read_layout();
     return strides_[checked(index)];
   }
-  Ints shape() const { return {sizes(), dim_}; }
+  Ints shape() const { return Ints::view(sizes(), dim_); }
   Ints strides() const {
     if (strides_ == nullptr) read_layout();
-    return {strides_, dim_};
+    return Ints::view(strides_, dim_);
   }
   int64_t numel() const {
     const int64_t* extents = sizes();

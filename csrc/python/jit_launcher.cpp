@@ -7,12 +7,12 @@
 #include <structmember.h>
 
 #include <chrono>
-#include <cstring>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "python/call_key.h"
 #include "python/loaded_kernel.h"
 #include "python/tensors.h"
 
@@ -21,79 +21,13 @@ namespace py = pybind11;
 namespace kernelpack {
 namespace {
 
-constexpr Py_ssize_t kMaxParameters = 256;
-constexpr size_t kMaxOptions = 16;
-
-// What a backend may assume of an integer or an address, as far as it is decided here. `holds` is asked where it is not.
-struct Test {
-  enum class Kind { equal, divisible, other } kind;
-  int64_t value;
-  py::object holds;
-};
-
-// What words of a key say of arguments that have no number there.
-enum Tag : uint64_t { kNone = 1, kBool, kFloat, kInt32, kInt64, kTensor, kConstant };
-
-uint64_t mix(uint64_t hash, uint64_t word) {
-  const __uint128_t product = static_cast<__uint128_t>(hash ^ word) * 0x9E3779B97F4A7C15u;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-
-// A key in the making, on the stack: words, and the constants that some of them are hashes of.
-struct Key {
-  uint64_t words[kMaxParameters + 2 * kMaxOptions + 1];
-  PyObject* constants[kMaxParameters + 2 * kMaxOptions];  // borrowed
-  size_t word_count = 0;
-  size_t constant_count = 0;
-
-  void add(uint64_t word) { words[word_count++] = word; }
-  // Returns false for a value without a hash; the Python error is cleared.
-  bool add_constant(PyObject* value) {
-    const Py_hash_t hash = PyObject_Hash(value);
-    if (hash == -1 && PyErr_Occurred() != nullptr) {
-      PyErr_Clear();
-      return false;
-    }
-    add(mix(mix(kConstant, reinterpret_cast<uint64_t>(Py_TYPE(value))), static_cast<uint64_t>(hash)));
-    constants[constant_count++] = value;
-    return true;
-  }
-  uint64_t hash() const {
-    uint64_t hash = word_count;
-    for (size_t i = 0; i < word_count; ++i) hash = mix(hash, words[i]);
-    return hash;
-  }
-};
-
 // A kernel that was launched, and the calls that it is for.
 struct Entry {
-  std::vector<uint64_t> words;
-  std::vector<py::object> constants;
+  KeptKey key;
   py::object loaded;               // what calls return
   LoadedKernel* kernel;            // of `loaded`; nullptr: such calls are Python's
   std::vector<uint16_t> run_time;  // which arguments are its parameters
 };
-
-bool same_constant(PyObject* a, PyObject* b) {
-  if (a == b) return true;
-  if (Py_TYPE(a) != Py_TYPE(b)) return false;
-  if (PyFloat_CheckExact(a)) {  // 0.0 == -0.0, and NaN is not itself
-    const double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
-    return std::memcmp(&x, &y, sizeof(x)) == 0;
-  }
-  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
-  if (equal < 0) PyErr_Clear();
-  return equal == 1;
-}
-
-bool matches(const Entry& entry, const Key& key) {
-  if (entry.words.size() != key.word_count || entry.constants.size() != key.constant_count) return false;
-  if (std::memcmp(entry.words.data(), key.words, key.word_count * sizeof(uint64_t)) != 0) return false;
-  for (size_t i = 0; i < key.constant_count; ++i) {
-    if (!same_constant(entry.constants[i].ptr(), key.constants[i])) return false;
-  }
-  return true;
-}
 
 // A name that a kernel reads from outside, and what it stood for when the kernel was compiled.
 struct Binding {
@@ -114,12 +48,9 @@ class JitLauncher {
     for (bool is_constexpr : constexprs) is_constexpr_.push_back(is_constexpr);
     for (const py::handle& row : tests) {
       const auto [kind, value, holds] = row.cast<std::tuple<std::string, int64_t, py::object>>();
-      tests_.push_back({kind == "equal"       ? Test::Kind::equal
-                        : kind == "divisible" ? Test::Kind::divisible
-                                              : Test::Kind::other,
-                        value, holds});
+      tests_.push_back(Test::of(kind, value, holds));
     }
-    if (names_.size() > static_cast<size_t>(kMaxParameters)) is_python_ = true;
+    is_python_ = names_.size() > static_cast<size_t>(kMaxParameters) || tests_.size() > kMaxTests;
   }
 
   // Forgets all kernels: what they were compiled from has changed.
@@ -213,7 +144,7 @@ class JitLauncher {
     const uint64_t hash = call.key.hash();
     const auto [first, last] = entries_.equal_range(hash);
     for (auto it = first; it != last; ++it) {
-      if (matches(it->second, call.key)) return &it->second;
+      if (it->second.key.equals(call.key)) return &it->second;
     }
     return compile(call, hash);
   }
@@ -301,39 +232,32 @@ class JitLauncher {
     }
     argument.form = Argument::Form::pointer;
     argument.pointer = view.data;
-    uint64_t bits = 0;
-    if (!holding(reinterpret_cast<int64_t>(view.data), bits)) return false;
+    const uint64_t bits = holding(reinterpret_cast<int64_t>(view.data));
     call.key.add(kTensor | bits << 8 | static_cast<uint64_t>(view.dtype) << 32);
     return true;
   }
 
   bool add_integer(Call& call, PyObject* value, Argument& argument) {
-    int overflow = 0;
-    const int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow);
-    if (overflow != 0) return false;
+    int64_t number = 0;
+    if (!read_integer(value, number)) return false;
     argument.form = Argument::Form::integer;
     argument.integer = number;
-    uint64_t bits = 0;
-    if (!holding(number, bits)) return false;
+    const uint64_t bits = holding(number);
     call.key.add((number == static_cast<int32_t>(number) ? kInt32 : kInt64) | bits << 8);
     return true;
   }
 
-  // Writes which tests hold for a number, as bits. More than a kernel asks of an argument do no harm: Python shares
+  // Returns which tests hold for a number, as bits. More than a kernel asks of an argument do no harm: Python shares
   // compilations.
-  bool holding(int64_t number, uint64_t& bits) const {
+  uint64_t holding(int64_t number) const {
+    uint64_t bits = 0;
     for (const Test& test : tests_) {
-      bool holds = false;
-      if (test.kind == Test::Kind::divisible) {
-        holds = (test.value & (test.value - 1)) == 0 ? (number & (test.value - 1)) == 0 : number % test.value == 0;
-      } else if (test.kind == Test::Kind::equal) {
-        holds = number == test.value;
-      } else {
-        holds = test.holds(number).cast<bool>();
-      }
+      const bool holds = test.kind == Test::Kind::low_bits_zero ? (number & test.value) == 0
+                         : test.kind == Test::Kind::equal       ? number == test.value
+                                                                : test.holds(number).cast<bool>();
       bits = bits << 1 | static_cast<uint64_t>(holds);
     }
-    return tests_.size() <= 24;
+    return bits;
   }
 
   bool bindings_hold() const {
@@ -358,14 +282,7 @@ class JitLauncher {
       options[py::handle(call.options[i].first)] = py::handle(call.options[i].second);
     const auto [loaded, native, run_time] =
         python_.attr("prepare")(values, options).cast<std::tuple<py::object, py::object, std::vector<uint16_t>>>();
-    Entry entry;
-    entry.words.assign(call.key.words, call.key.words + call.key.word_count);
-    for (size_t i = 0; i < call.key.constant_count; ++i) {
-      entry.constants.push_back(py::reinterpret_borrow<py::object>(call.key.constants[i]));
-    }
-    entry.loaded = loaded;
-    entry.kernel = native.is_none() ? nullptr : native.cast<LoadedKernel*>();
-    entry.run_time = run_time;
+    Entry entry{KeptKey(call.key), loaded, native.is_none() ? nullptr : native.cast<LoadedKernel*>(), run_time};
     if (entry.kernel != nullptr && entry.kernel->parameter_count() != run_time.size()) entry.kernel = nullptr;
     for (uint16_t number : run_time) {
       if (number >= names_.size()) entry.kernel = nullptr;
@@ -395,10 +312,7 @@ class JitLauncher {
   }
 
   static bool read_extent(PyObject* value, int64_t most, int64_t& extent) {
-    if (!PyLong_CheckExact(value)) return false;
-    int overflow = 0;
-    extent = PyLong_AsLongLongAndOverflow(value, &overflow);
-    return overflow == 0 && extent >= 0 && extent <= most;
+    return PyLong_CheckExact(value) && read_integer(value, extent) && extent >= 0 && extent <= most;
   }
 
   PyObject* in_python(PyObject* grid, PyObject* const* args, size_t positional, PyObject* names) const {

@@ -172,7 +172,7 @@ def library_file(library: LibraryPlan) -> str:
         device = backend.dispatch_key.lower()
         backends.append(
             f"kp::Backend {backend.name}_backend = {{&{backend.launcher}, k{backend.name}Targets, {len(targets)},\n"
-            f"    aoti_torch_device_type_{device}, {{}}}};"
+            f"    aoti_torch_device_type_{device}(), {{}}}};"
         )
     return fill(
         "library.cpp.in",

@@ -53,6 +53,7 @@ struct Config {
 int device_numbers[4] = {0, 1, 2, 3};
 int primary_active = 0;
 int own_context = 2;
+uint64_t context_ids[2] = {1, 2};  // of primary contexts, which nobody asks for, and of that one
 
 struct Name {
   int result;
@@ -123,6 +124,10 @@ void mock_capture(int status) {
 }
 void* mock_own_context() {
   return &own_context;
+}
+// The host destroys its context and makes another: it gets the address of the old one, as may be, and a number of its own.
+void mock_renew_own_context() {
+  ++context_ids[1];
 }
 const int* mock_last_attribute(int index) {
   return last_attributes[index];
@@ -220,22 +225,22 @@ int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void*) {
   return called("cuMemcpyDtoHAsync");
 }
 #ifndef MOCK_OLD
-int cuLibraryLoadData(void** library, const void* code, void*, void**, unsigned, void*, void**, unsigned) {
-  *library = const_cast<void*>(code);
-  const bool is_image = std::memcmp(code, "image", 5) == 0 || std::memcmp(code, "\177ELF", 4) == 0;
-  return is_image ? called("cuLibraryLoadData") : 200;
+int cuCtxGetId(void* context, uint64_t* id) {
+  *id = context_ids[context == &own_context];
+  return called("cuCtxGetId");
 }
 #endif
-int cuLibraryGetKernel(void** kernel, void*, const char* name) {
-  *kernel = const_cast<char*>(name);
-  return called("cuLibraryGetKernel");
+int cuModuleLoadData(void** module, const void* image) {
+  *module = const_cast<void*>(image);
+  const bool is_image = std::memcmp(image, "image", 5) == 0 || std::memcmp(image, "\177ELF", 4) == 0;
+  return !is_image ? 200 : current == nullptr ? 201 : called("cuModuleLoadData");
 }
-int cuKernelGetFunction(void** function, void* kernel) {
-  *function = kernel;
-  return current == nullptr ? 201 : called("cuKernelGetFunction");
+int cuModuleGetFunction(void** function, void*, const char* name) {
+  *function = const_cast<char*>(name);
+  return called("cuModuleGetFunction");
 }
-int cuKernelSetAttribute(int, int, void*, int) {
-  return called("cuKernelSetAttribute");
+int cuFuncSetAttribute(void*, int, int) {
+  return called("cuFuncSetAttribute");
 }
 int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
   *address = reinterpret_cast<uint64_t>(std::calloc(bytes, 1));  // NOLINT: kept until the process ends
