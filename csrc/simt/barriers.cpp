@@ -23,9 +23,7 @@ Barrier barriers[16];
 void clear(Barrier& barrier) {
   barrier.arrived = barrier.expected = 0;
   barrier.waiting.clear();
-  if (barrier.order.seen.empty()) barrier.order.reset();
-  std::fill(barrier.order.seen.begin(), barrier.order.seen.end(), 0);
-  std::fill(barrier.order.fenced.begin(), barrier.order.fenced.end(), 0);
+  barrier.order.reset();
   memset(barrier.warp_site, 0, sizeof barrier.warp_site);
   memset(barrier.warp_lanes, 0, sizeof barrier.warp_lanes);
 }
@@ -51,13 +49,20 @@ void come(Site site, unsigned number, int expected, bool waits) {
     return;
   }
   for (int thread : barrier.waiting) {
-    threads[thread].order.join(barrier.order);
+    acquire(thread, barrier.order);
     if (thread != current) wake(thread);
   }
   clear(barrier);
 }
 
 // ---- barriers in shared memory ----
+
+// A warp has seen that a phase is complete, when it had come so far.
+struct Seen {
+  int warp;
+  Clock clock;
+  Site site;
+};
 
 struct Mbarrier {
   uint64_t address;
@@ -66,17 +71,23 @@ struct Mbarrier {
   Clock phase;        // how many have completed
   Order order, done;  // of the phase that runs, and of the last that completed
   std::vector<int> waiting;
-  std::vector<uint32_t> parity;
+  std::vector<Seen> seen;  // the last completed phase
 };
 std::vector<Mbarrier> mbarriers;
 
-void complete_if_done(Mbarrier& barrier) {
+void complete_if_done(Mbarrier& barrier, Site site) {
   if (barrier.pending || barrier.bytes) return;
+  for (const Seen& seen : barrier.seen)
+    if (barrier.order.met.of[seen.warp] < seen.clock)
+      fail_two("lapped", site, seen.site,
+               "the barrier at offset %llu of shared memory may complete its next phase before warp %d has seen the last one "
+               "complete, and then waits for another of that parity: nothing orders the two",
+               (unsigned long long)(barrier.address - SHARED_BASE), seen.warp);
+  barrier.seen.clear();
   barrier.phase++;
   barrier.pending = barrier.expected;
   std::swap(barrier.order, barrier.done);
-  std::fill(barrier.order.seen.begin(), barrier.order.seen.end(), 0);
-  std::fill(barrier.order.fenced.begin(), barrier.order.fenced.end(), 0);
+  barrier.order.reset();
   for (int thread : barrier.waiting) wake(thread);
   barrier.waiting.clear();
 }
@@ -86,7 +97,7 @@ void arrive(Mbarrier& barrier, int64_t arrivals, Site site) {
     fail("barrier", site, "%lld arrivals at the barrier at offset %llu of shared memory, which expects %lld more",
          (long long)arrivals, (unsigned long long)(barrier.address - SHARED_BASE), (long long)barrier.pending);
   barrier.pending -= arrivals;
-  complete_if_done(barrier);
+  complete_if_done(barrier, site);
 }
 
 // An operation on a barrier reads its 8 bytes: it must come behind the initialisation and before the memory is used otherwise.
@@ -124,13 +135,14 @@ Clock mbarrier_phase(int index) {
   return mbarriers[index].phase;
 }
 
-void mbarrier_copied(int index, Clock clock, int64_t bytes) {
+void mbarrier_copied(int index, Clock clock, int64_t bytes, const Met& issued, Site site) {
   Mbarrier& barrier = mbarriers[index];
   Agent agent = mbarrier_agent(index);
   barrier.order.seen[agent] = std::max(barrier.order.seen[agent], clock);
   barrier.order.fenced[agent] = std::max(barrier.order.fenced[agent], clock);
+  barrier.order.met.join(issued);
   barrier.bytes -= bytes;
-  complete_if_done(barrier);
+  complete_if_done(barrier, site);
 }
 
 void mbarrier_expect_more(int index) {
@@ -164,9 +176,7 @@ void simt_bar_arrive(Site site, const Slot* in, Slot*) {
 
 static void warp_sync(Collected&, const Slot*, Site) {
   static Order all;
-  if (all.seen.empty()) all.reset();
-  std::fill(all.seen.begin(), all.seen.end(), 0);
-  std::fill(all.fenced.begin(), all.fenced.end(), 0);
+  all.reset();
   int first = current / LANES * LANES;
   for (int t = first; t < first + LANES; t++) {
     all.join(threads[t].order);
@@ -228,7 +238,11 @@ void simt_mbarrier_wait(Site site, const Slot* in, Slot* out) {
     mbarriers[index].waiting.push_back(current);
     give_way(Wait::MBARRIER, site, (uint64_t)index << 1 | (in[1] & 1));
   }
-  acquire(mbarriers[index].done);
+  acquire(current, mbarriers[index].done);
+  std::vector<Seen>& seen = mbarriers[index].seen;
+  int warp = current / LANES;
+  if (std::none_of(seen.begin(), seen.end(), [&](const Seen& other) { return other.warp == warp; }))
+    seen.push_back({warp, met().of[warp], site});
 }
 
 }  // extern "C"

@@ -31,6 +31,7 @@ size_t used;  // cells below it may be touched
 std::vector<std::vector<Event>> lists;
 int bulk_of[MAX_THREADS], bulk_count;
 int mbarriers_in_use;
+Met warps[MAX_WARPS];
 
 bool known(const Event& event, const std::vector<Clock>& by) {
   return by[event.agent] >= event.clock;
@@ -116,17 +117,30 @@ void Order::join(const Order& other) {
   int n = agents();
   for (int i = 0; i < n; i++) seen[i] = std::max(seen[i], other.seen[i]);
   for (int i = 0; i < n; i++) fenced[i] = std::max(fenced[i], other.fenced[i]);
+  met.join(other.met);
+}
+void Met::join(const Met& other) {
+  for (int warp = 0; warp < MAX_WARPS; warp++) of[warp] = std::max(of[warp], other.of[warp]);
 }
 
 Clock now() {
   return self().order.seen[current];
 }
+Met& met() {
+  return warps[current / LANES];
+}
+void come_along() {
+  met().of[current / LANES]++;
+}
 void release(Order& into) {
   into.join(self().order);
+  into.met.join(met());
   self().order.seen[current]++;
+  come_along();
 }
-void acquire(const Order& from) {
-  self().order.join(from);
+void acquire(int thread, const Order& from) {
+  threads[thread].order.join(from);
+  warps[thread / LANES].join(from.met);
 }
 void proxy_fence() {
   Order& order = self().order;
@@ -142,6 +156,7 @@ void reset_shadow() {
   std::fill(bulk_of, bulk_of + MAX_THREADS, -1);
   std::fill(mbarrier_agents, mbarrier_agents + MAX_MBARRIERS, -1);
   next_agent = count + MAX_THREADS / WARPGROUP;
+  for (int warp = 0; warp < MAX_WARPS; warp++) warps[warp] = {}, warps[warp].of[warp] = 1;
 }
 
 void check_shared_range(uint64_t address, int size, int align, Site site) {

@@ -163,14 +163,11 @@ void run_block(unsigned order) {
   reset_shadow(), reset_mbarriers(), reset_barriers(), reset_warps(), reset_wgmma(), reset_pending(), reset_bulk();
   for (int t = 0; t < count; t++) {
     Thread& thread = threads[t];
-    if (!thread.stack) {
+    if (!thread.stack)
       thread.stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      thread.order.reset();
-    }
     prepare(thread, start);
     thread.wait = Wait::NONE, thread.spins = 0;
-    std::fill(thread.order.seen.begin(), thread.order.seen.begin() + MAX_AGENTS, 0);
-    std::fill(thread.order.fenced.begin(), thread.order.fenced.begin() + MAX_AGENTS, 0);
+    thread.order.reset();
     thread.order.seen[t] = 1;
     thread.copies.clear();
     thread.copy_group = thread.copy_id = thread.bulk_group = thread.bulk_read = thread.bulk_open = 0;

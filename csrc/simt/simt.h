@@ -10,7 +10,7 @@
 
 namespace simt {
 
-constexpr int LANES = 32, WARPGROUP = 128, MAX_THREADS = 1024, MAX_SITES = 1 << 20;
+constexpr int LANES = 32, WARPGROUP = 128, MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / LANES, MAX_SITES = 1 << 20;
 constexpr uint64_t WINDOW = 0x60000000, WINDOW_BYTES = 256 * 1024;  // where shared memory is: descriptors hold 18 bits of it
 constexpr uint64_t SHARED_BASE = WINDOW + 1024;                     // the first KB of a block is the system's
 constexpr uint64_t GLOBAL_WINDOW = 1ull << 44;                      // where tensors are, each far from the others
@@ -28,10 +28,17 @@ using Agent = uint16_t;
 constexpr int MAX_MBARRIERS = 128, MAX_BULK = 64;
 constexpr int MAX_AGENTS = MAX_THREADS + MAX_THREADS / WARPGROUP + MAX_MBARRIERS + MAX_BULK;
 
+// How far each warp is known to have come, whatever it did to memory.
+struct Met {
+  Clock of[MAX_WARPS] = {};
+  void join(const Met& other);
+};
+
 // Two vectors: what is known, and what of it is known to the asynchronous proxy too (PTX ISA, proxy-preserved causality order).
 struct Order {
   std::vector<Clock> seen, fenced;
-  void reset() { seen.assign(MAX_AGENTS, 0), fenced.assign(MAX_AGENTS, 0); }
+  Met met;
+  void reset() { seen.assign(MAX_AGENTS, 0), fenced.assign(MAX_AGENTS, 0), met = {}; }
   void join(const Order& other);
 };
 
@@ -88,8 +95,10 @@ inline bool off(Site site) {
 
 // ---- events ----
 
-void release(Order& into);        // what the thread knows goes into `into`, then its next event begins
-void acquire(const Order& from);  // and the other way round
+void release(Order& into);                    // what the thread knows goes into `into`, then its next event begins
+void acquire(int thread, const Order& from);  // and the other way round
+Met& met();                                   // of the warp: its lanes go together
+void come_along();                            // the warp's next event begins
 void proxy_fence();
 
 // ---- memory ----
@@ -113,7 +122,7 @@ void reset_pending();
 
 void reset_mbarriers();
 int find_mbarrier(uint64_t address, Site site);
-void mbarrier_copied(int mbarrier, Clock clock, int64_t bytes);
+void mbarrier_copied(int mbarrier, Clock clock, int64_t bytes, const Met& issued, Site site);
 void mbarrier_arrived_for(int mbarrier, const Order& order, Site site);
 void mbarrier_expect_more(int mbarrier);
 Clock mbarrier_phase(int mbarrier);

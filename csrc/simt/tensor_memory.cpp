@@ -113,6 +113,7 @@ static void load(Site site, const Slot* in, int rank) {
   Agent agent = mbarrier_agent(mbarrier);
   Clock clock = mbarrier_phase(mbarrier) + 1;
   touch_shared(box.shared, box.bytes(), Access::ASYNC_WRITE, agent, clock, thread.order, site);
+  Met issued = met();
   postpone(site, [=]() {
     int element = box.map.element;
     box.walk([&](uint64_t shared, uint64_t global) {
@@ -124,7 +125,7 @@ static void load(Site site, const Slot* in, int rank) {
       }
     });
     landed(box.shared, box.bytes(), agent, clock);
-    mbarrier_copied(mbarrier, clock, box.bytes());
+    mbarrier_copied(mbarrier, clock, box.bytes(), issued, site);
   });
 }
 // in: map, source, coordinates ...

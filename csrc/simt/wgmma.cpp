@@ -39,6 +39,7 @@ struct Product {
   uint32_t group, set;
   int deposits = 0;
   int warp_deposits[4] = {};
+  Met met;  // of the warps that have issued it
   bool done = false;
   std::vector<uint32_t> a;  // [thread][4]
 };
@@ -51,6 +52,7 @@ struct Warpgroup {
   uint32_t groups[WARPGROUP];     // how many it has committed
   uint32_t completed[WARPGROUP];  // how many of them it knows to be complete
   bool fenced[WARPGROUP];
+  Met met;  // of its warps when they issued what all of them have
 };
 Warpgroup warpgroups[MAX_THREADS / WARPGROUP];
 
@@ -200,7 +202,7 @@ void touch(const Product& product, Site site) {
 void reset_wgmma() {
   for (Warpgroup& group : warpgroups) {
     group.products.clear(), group.sets.clear();
-    group.first = 0;
+    group.first = 0, group.met = {};
     for (int t = 0; t < WARPGROUP; t++) group.next[t] = 0, group.groups[t] = group.completed[t] = 0, group.fenced[t] = false;
   }
 }
@@ -281,8 +283,13 @@ void simt_wgmma(Site site, const Slot* in, Slot* out) {
   }
   if (shape.a_in_registers)
     for (int r = 0; r < 4; r++) product.a[me * 4 + r] = (uint32_t)in[12 + r];
-  if (++product.warp_deposits[me / LANES] == LANES) touch(product, site);
+  if (++product.warp_deposits[me / LANES] == LANES) {
+    touch(product, site);
+    product.met.join(met());
+    come_along();
+  }
   if (++product.deposits == WARPGROUP) {
+    group.met.join(product.met);
     if (eager) evaluate(group, product);
     int base = current - me;
     for (int t = base; t < base + WARPGROUP; t++)
@@ -303,6 +310,7 @@ void simt_wgmma_wait(Site site, const Slot* in, Slot*) {
   };
   while (!issued()) give_way(Wait::WGMMA, site);
   evaluate_before(group, done);
+  met().join(group.met);
   group.completed[me] = std::max(group.completed[me], done);
   Clock& seen = self().order.seen[warpgroup_agent(current / WARPGROUP)];
   seen = std::max(seen, done);

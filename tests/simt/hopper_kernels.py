@@ -127,6 +127,30 @@ def gram(x, out, n, BY_THREADS: tl.constexpr):
         )
 
 
+@kp.jit
+def pass_by(copy, out, tiles, full, empty, n, MEET: tl.constexpr):
+    stage, phase = 0, 0
+    for _ in range(n):
+        hopper.mbarrier_wait(full[stage], phase)
+        if MEET:
+            tl.debug_barrier()
+        hopper.mbarrier_arrive(empty[stage])
+        stage, phase = advance(stage, phase)
+    tl.store(out + tl.arange(0, 128), tl.zeros([128], tl.float32))
+
+
+@kp.jit
+def unread(x, out, n, MEET: tl.constexpr):
+    """A role gives back what it waits for, unread: only MEET makes its warps wait for each other."""
+    full, empty = hopper.mbarrier_alloc(1, stages=STAGES), hopper.mbarrier_alloc(1, stages=STAGES)
+    tiles = hopper.local_alloc([64, 64], tl.bfloat16, stages=STAGES)
+    blocks = tl.make_tensor_descriptor(x, [64, n * 64], [n * 64, 1], [64, 64])
+    hopper.warp_specialize(
+        hopper.role(produce, (blocks, tiles, full, empty, n), num_warps=1, registers=40),
+        hopper.role(pass_by, (out, tiles, full, empty, n, MEET), num_warps=4, registers=160),
+    )
+
+
 def shift_launch() -> Launch:
     x = torch.randn(100, 80)
     padded = torch.nn.functional.pad(x, (0, 16, 3, 0))[:100, 16:]
@@ -166,6 +190,11 @@ def gram_launch(by_threads: bool) -> Launch:
     arguments = {"x": x, "out": torch.full((2, 64, 64), float("nan")), "n": n, "BY_THREADS": by_threads}
     expected = (x.double() @ x.double().T).expand(2, 64, 64)
     return Launch(gram, (1,), arguments, {"out": expected}, 1e-5)
+
+
+def unread_launch(meet: bool) -> Launch:
+    arguments = {"x": torch.randn(64, 320).bfloat16(), "out": torch.full((128,), 7.0), "n": 5, "MEET": meet}
+    return Launch(unread, (1,), arguments, {"out": torch.zeros(128)})
 
 
 LAUNCHES = {

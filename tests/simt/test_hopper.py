@@ -14,7 +14,7 @@ from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target
 from tests.backends.cuda.cases import Launch
 from tests.backends.cuda.running import run_every_schedule
-from tests.simt.hopper_kernels import LAUNCHES
+from tests.simt.hopper_kernels import LAUNCHES, unread_launch
 
 NEEDLESS = {
     ("shift", "barrier"): 2,  # nothing was in that memory before; threads write where they themselves have read
@@ -56,6 +56,20 @@ def test_planted_faults_are_reported(name: str) -> None:
     for kind in set(kinds):
         here = [program.describe(fault.sites[0]) for fault in unseen if fault.kind == kind]
         assert len(here) <= NEEDLESS.get((name, kind), 0), "\n".join(here)
+
+
+@pytest.mark.parametrize("meet", [True, False])
+def test_a_warp_that_may_miss_a_phase_is_reported(meet: bool) -> None:
+    """Parities tell a phase from the next one only: who gives a buffer back for a role must know that all its warps have waited."""
+    launch = unread_launch(meet)
+    special, values = launch.specialize()
+    program = compile_program(launch.fn, special, Target.parse("cuda:sm_90a"), launch.options)
+    if meet:
+        run_every_schedule(program, launch.grid, values)
+        return
+    with pytest.raises(EmulationError, match=r"may complete its next phase before warp \d has seen the last") as found:
+        program.run(launch.grid, values)
+    assert found.value.kind == "lapped"
 
 
 def _shows(launch: Launch, program: Program, fault: Removable) -> bool:
