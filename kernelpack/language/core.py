@@ -9,6 +9,7 @@ from typing import Any
 from kernelpack.errors import CompilationError, CompileTimeAssertionFailure
 from kernelpack.frontend import block_pointers, memory, semantic, tiles
 from kernelpack.frontend.jit import constexpr_function
+from kernelpack.language.aggregates import aggregate
 from kernelpack.language.builtin import METHODS, Generator, builtin, member
 from kernelpack.language.types import (
     bfloat16,
@@ -106,6 +107,8 @@ __all__ = [
 
 CONSTEXPR_0, CONSTEXPR_1 = constexpr(0), constexpr(1)
 """Defaults of compile-time parameters, by names that kernels import."""
+_aggregate = aggregate
+"""What code written for Triton 3.4 to 3.6 calls it."""
 
 
 class PropagateNan(enum.Enum):

@@ -51,6 +51,7 @@ def test_modules_are_where_kernels_import_from() -> None:
         ("language.extra.libdevice", "tanh"),
         ("language.extra.cuda.libdevice", "tanh"),
         ("language.extra.cuda", "gdc_wait"),
+        ("language.core", "_aggregate"),
         ("language.target_info", "cuda_capability_geq"),
         ("tools.tensor_descriptor", "TensorDescriptor"),
         ("runtime.autotuner", "Autotuner"),
