@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kernelpack.backends.cpu import special_functions
+from kernelpack.backends.cpu.directed_rounding import directed
+from kernelpack.backends.cpu.formula import Number
 from kernelpack.ir.libdevice import SYMBOLS, Variant
 from kernelpack.ir.types import F32, F64, I32, I64, Type
 from kernelpack.llvm.text import Emitter, Val, element_type, literal, suffix, vector_type, vector_width
@@ -37,24 +40,19 @@ _CONVERSIONS = {"int2": "sitofp", "uint2": "uitofp", "ll2": "sitofp", "ull2": "u
 
 def refusal(symbol: str) -> str | None:
     """Returns why a CPU has no such function, or None."""
-    variant = SYMBOLS.get(symbol)
-    if variant is None:
-        return f"CPUs have no function {symbol}"
-    return None if _row(variant) is not None else f"the CPU backend has no lowering for libdevice.{variant.name} yet"
+    return None if symbol in SYMBOLS else f"CPUs have no function {symbol}"
 
 
 def lower(lo: Lowering, symbol: str, args: Sequence[Val]) -> Val:
     """Returns the result of a function on vectors or scalars of one width."""
     variant = SYMBOLS[symbol]
-    row = _row(variant)
-    assert row is not None
-    return row(lo, variant, args)
+    return _row(variant)(lo, variant, args)
 
 
 Row = Callable[["Lowering", Variant, Sequence[Val]], Val]
 
 
-def _row(variant: Variant) -> Row | None:
+def _row(variant: Variant) -> Row:
     name = variant.name
     if name in _SPECIAL:
         return _SPECIAL[name]
@@ -67,7 +65,8 @@ def _row(variant: Variant) -> Row | None:
     for source, opcode in _CONVERSIONS.items():
         if name.startswith(source) and name.endswith("_rn"):
             return lambda lo, v, args: lo.em.cast(opcode, args[0], _kind(args[0], "float" if v.result == "fp32" else "double"))
-    return None
+    operation, _, mode = name.rpartition("_")
+    return lambda lo, v, args: directed(lo.em, operation, mode, args)
 
 
 def _operation(lo: Lowering, name: str, args: Sequence[Val], kind: Type) -> Val:
@@ -272,6 +271,17 @@ def _narrowed(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
     return lo.em.cast("fptrunc", args[0], _kind(args[0], "float"))
 
 
+def _in_double(function: Callable[[special_functions.Library, Number], Number]) -> Row:
+    """Computes a formula in float64."""
+
+    def row(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+        x = Number(lo.em, args[0])
+        result = function(lambda name, value: Number(lo.em, _c(lo, name, [value.val])), x.converted("double"))
+        return result.converted(element_type(args[0].type)).val
+
+    return row
+
+
 _SPECIAL: dict[str, Row] = {
     "abs": _absolute,
     "isnan": _compared("uno", None),
@@ -307,4 +317,7 @@ _SPECIAL: dict[str, Row] = {
     "sinpi": _of_pi("sin"),
     "cospi": _of_pi("cos"),
     "normcdf": _normal,
+    **{name: _in_double(getattr(special_functions, name)) for name in ("erfinv", "erfcinv", "erfcx", "normcdfinv")},
+    "cyl_bessel_i0": _in_double(special_functions.bessel(0)),
+    "cyl_bessel_i1": _in_double(special_functions.bessel(1)),
 }

@@ -85,9 +85,9 @@ def _directed(name: str, mode: str, operands: Sequence[Array]) -> Array:
 
     def apply(*values: Any) -> Any:
         near = kind(_FUNCTIONS[name](*(np.float64(value) for value in values)))
-        if not all(np.isfinite(value) for value in (near, *values)):
+        if not all(np.isfinite(value) for value in values) or (name in ("div", "rcp") and values[-1] == 0) or near != near:
             return near
-        left = _EXACT[name](*(Fraction(float(value)) for value in (near, *values)))
+        left = _EXACT[name](*(Fraction(float(value)) for value in (near, *values))) if np.isfinite(near) else -near
         up = mode == "ru" or (mode == "rz" and near < 0)
         moves = left > 0 if up else left < 0
         return np.nextafter(near, kind(np.inf if up else -np.inf)) if moves else near
