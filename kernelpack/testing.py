@@ -8,6 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from kernelpack.device_rates import get_dram_gbps as get_dram_gbps
+from kernelpack.device_rates import get_max_simd_tflops as get_max_simd_tflops
+from kernelpack.device_rates import get_max_tensorcore_tflops as get_max_tensorcore_tflops
+from kernelpack.device_rates import nvsmi as nvsmi
 from kernelpack.errors import LaunchError
 from kernelpack.perf_report import Benchmark, Mark, perf_report
 
