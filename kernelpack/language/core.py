@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kernelpack.errors import CompilationError, CompileTimeAssertionFailure
@@ -11,6 +10,8 @@ from kernelpack.frontend import block_pointers, memory, semantic, tiles
 from kernelpack.frontend.jit import constexpr_function
 from kernelpack.language.aggregates import aggregate
 from kernelpack.language.builtin import METHODS, Generator, builtin, member
+from kernelpack.language.loops import condition, range, static_range
+from kernelpack.language.shapes import broadcast, broadcast_to, dims_of, expand_dims, join, permute, reshape, split, trans, view
 from kernelpack.language.types import (
     bfloat16,
     block_type,
@@ -145,13 +146,13 @@ def arange(start: int, end: int, *, _generator: Generator) -> tensor:
 @builtin
 def full(shape: Any, value: Any, dtype: dtype, *, _generator: Generator) -> tensor:
     """Returns a tile of `shape` and `dtype` filled with a number or a scalar."""
-    return tiles.full(_generator.builder, _dims((shape,)), value, dtype)
+    return tiles.full(_generator.builder, dims_of((shape,)), value, dtype)
 
 
 @builtin
 def zeros(shape: Any, dtype: dtype, *, _generator: Generator) -> tensor:
     """Returns a tile of zeros."""
-    return tiles.full(_generator.builder, _dims((shape,)), 0, dtype)
+    return tiles.full(_generator.builder, dims_of((shape,)), 0, dtype)
 
 
 @builtin
@@ -196,96 +197,6 @@ def cast(
 
 
 METHODS["to"] = cast
-
-# ---- shapes ----
-
-
-def _dims(dims: tuple[Any, ...]) -> Sequence[Any]:
-    """Dimensions are given as one sequence or one by one."""
-    return dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
-
-
-@member
-@builtin
-def expand_dims(input: Any, axis: int | Sequence[int], *, _generator: Generator) -> tensor:
-    """Inserts axes of size 1 at `axis` (positions in the result)."""
-    value = semantic.to_tensor(_generator.builder, input)
-    axes: list[Any] = list(axis) if isinstance(axis, (tuple, list)) else [axis]
-    rank = len(value.shape) + len(axes)
-    if any(isinstance(entry, bool) or not isinstance(entry, int) for entry in axes):
-        raise CompilationError(f"axis must be a compile-time integer or several, is {describe(axis)}")
-    for entry in axes:
-        if not -rank <= entry < rank:
-            raise CompilationError(f"invalid axis {entry}. Expected {-rank} <= axis < {rank}: the result has {rank} dimensions")
-    places = [entry + rank if entry < 0 else entry for entry in axes]
-    if len(set(places)) != len(places):
-        raise CompilationError(f"expand_dims received duplicate axes, normalized axes = {sorted(places)}")
-    for place in sorted(places):
-        value = semantic.expand_dims(_generator.builder, value, place)
-    return value
-
-
-@member
-@builtin
-def broadcast_to(input: Any, *shape: Any, _generator: Generator) -> tensor:
-    """Repeats axes of size 1 to `shape`."""
-    return semantic.broadcast_to(_generator.builder, semantic.to_tensor(_generator.builder, input), _dims(shape))
-
-
-@builtin
-def broadcast(input: Any, other: Any, *, _generator: Generator) -> tuple[tensor, tensor]:
-    """Returns both values in their common shape."""
-    b = _generator.builder
-    x, y = semantic.broadcast(b, semantic.to_tensor(b, input), semantic.to_tensor(b, other))
-    return x, y
-
-
-@member
-@builtin
-def reshape(input: Any, *shape: Any, can_reorder: bool = False, _generator: Generator) -> tensor:
-    """Returns the elements, in row-major order, in another shape of the same size."""
-    b = _generator.builder
-    return tiles.reshape(b, semantic.to_tensor(b, input), _dims(shape), can_reorder)
-
-
-@member
-@builtin
-def view(input: Any, *shape: Any, _generator: Generator) -> tensor:
-    """Returns the elements in another shape of the same size; their order may change."""
-    b = _generator.builder
-    return tiles.reshape(b, semantic.to_tensor(b, input), _dims(shape), True)
-
-
-@member
-@builtin
-def permute(input: tensor, *dims: Any, _generator: Generator) -> tensor:
-    """Reorders the axes."""
-    return tiles.permute(_generator.builder, semantic.to_tensor(_generator.builder, input), _dims(dims))
-
-
-@member
-@builtin
-def trans(input: tensor, *dims: Any, _generator: Generator) -> tensor:
-    """Swaps the last two axes, or reorders them all as `dims` says."""
-    value = semantic.to_tensor(_generator.builder, input)
-    if dims:
-        return tiles.permute(_generator.builder, value, _dims(dims))
-    return tiles.transpose(_generator.builder, value)
-
-
-@builtin
-def join(a: Any, b: Any, *, _generator: Generator) -> tensor:
-    """Joins two tiles in a new last axis of size 2."""
-    builder = _generator.builder
-    return tiles.join(builder, semantic.to_tensor(builder, a), semantic.to_tensor(builder, b))
-
-
-@member
-@builtin
-def split(a: tensor, *, _generator: Generator) -> tuple[tensor, tensor]:
-    """Splits a tile along its last axis, which has size 2, into two."""
-    return tiles.split(_generator.builder, semantic.to_tensor(_generator.builder, a))
-
 
 # ---- memory ----
 
@@ -517,70 +428,3 @@ def static_assert(cond: Any, msg: str = "", *, _generator: Generator) -> None:
 def static_print(*values: Any, sep: str = " ", end: str = "\n", _generator: Generator) -> None:
     """Prints while the kernel is compiled: compile-time values as they are, run-time values as their type."""
     print(*values, sep=sep, end=end)
-
-
-_range = range
-
-
-class range:
-    """The range of a `for` loop, with hints: num_stages, loop_unroll_factor, flatten, warp_specialize ..."""
-
-    def __init__(
-        self,
-        arg1: Any,
-        arg2: Any = None,
-        step: Any = None,
-        num_stages: int | None = None,
-        loop_unroll_factor: int | None = None,
-        disallow_acc_multi_buffer: bool = False,
-        flatten: bool = False,
-        warp_specialize: bool = False,
-        disable_licm: bool = False,
-    ) -> None:
-        self.start: Any = 0 if arg2 is None else arg1
-        self.end: Any = arg1 if arg2 is None else arg2
-        self.step: Any = 1 if step is None else step
-        self.hints: dict[str, int | bool] = {}
-        for name, number in (("num_stages", num_stages), ("loop_unroll_factor", loop_unroll_factor)):
-            if number is not None:
-                if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                    raise CompilationError(f"{name} must be a compile-time number, is {describe(number)}")
-                self.hints[f"tt.{name}"] = number
-        for name, flag in (
-            ("disallow_acc_multi_buffer", disallow_acc_multi_buffer),
-            ("flatten", flatten),
-            ("warp_specialize", warp_specialize),
-            ("disable_licm", disable_licm),
-        ):
-            if flag:
-                self.hints[f"tt.{name}"] = True
-
-    def __iter__(self) -> Iterator[int]:
-        raise CompilationError("tl.range exists inside kernels only", cure="use Python's range")
-
-
-class condition:
-    """The condition of a `while` loop, with a hint: `while tl.condition(i < n, disable_licm=True)`."""
-
-    def __init__(self, cond: Any, disable_licm: bool = False) -> None:
-        self.cond = cond
-        self.disable_licm = bool(disable_licm)
-
-
-class static_range:
-    """A compile-time range: its `for` loop is unrolled, and the variable is a compile-time integer."""
-
-    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None) -> None:
-        self.start: Any = 0 if arg2 is None else arg1
-        self.end: Any = arg1 if arg2 is None else arg2
-        self.step: Any = 1 if step is None else step
-        for value in (self.start, self.end, self.step):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise CompilationError(
-                    f"tl.static_range takes compile-time integers, got {describe(value)}", cure="use range or tl.range"
-                )
-        if self.step == 0:
-            raise CompilationError("the step of tl.static_range is 0")
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(_range(self.start, self.end, self.step))
