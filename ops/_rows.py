@@ -2,6 +2,7 @@
 
 import kernelpack as kp
 import kernelpack.language as tl
+from kernelpack.language import hopper
 
 DTYPES = [tl.float32, tl.float16, tl.bfloat16]
 
@@ -51,6 +52,26 @@ def whole_row(x):
         else:
             tile = 8192 if columns <= 8192 else 16384 if columns <= 16384 else 32768
     return tile
+
+
+ROWS_AHEAD = 132
+"""The multiprocessors of a Hopper GPU (H100 SXM, H200). Each works on one of the longest rows at a time."""
+
+
+def rows_ahead(point):
+    """Returns AHEAD for a kernel with a WHOLE axis: how far behind a row is the one that is asked for while it is worked on, 0 for none.
+
+    A row of the longest tile fills a multiprocessor's registers: nothing is loaded while it is summed up (docs/h100.md).
+    """
+    return ROWS_AHEAD if point["WHOLE"] == 32768 and str(point.target) == "cuda:sm_90a" else 0
+
+
+@kp.jit
+def ask_for_row(source, columns, wanted, TILE: tl.constexpr):
+    """Has a row, which fits into a tile, brought into the L2 cache, if it is wanted."""
+    line: tl.constexpr = 1024 // source.dtype.element_ty.primitive_bitwidth  # elements of 128 bytes
+    if wanted:
+        hopper.prefetch(source + tl.minimum(tl.arange(0, TILE // line) * line, columns - 1))
 
 
 def row_config(point, more=None, warps=WHOLE_ROWS):

@@ -3,7 +3,18 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, WHOLE_ROWS, check_columns, check_rows, row_config, row_offset, rows_per_program, whole_row
+from ._rows import (
+    DTYPES,
+    WHOLE_ROWS,
+    ask_for_row,
+    check_columns,
+    check_rows,
+    row_config,
+    row_offset,
+    rows_ahead,
+    rows_per_program,
+    whole_row,
+)
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1), "row_dimensions": (0, 3)}
 
@@ -25,20 +36,26 @@ def layer_norm_kernel(
     row_count,
     WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """Walks `row_count` rows: each in one tile of WHOLE elements, or where that is 0 three times in blocks: mean, squares of
     what is left, result."""
     if WHOLE:
-        row = tl.program_id(0).to(tl.int64)  # row_count is 1: a loop would take registers
+        row = tl.program_id(0)  # row_count is 1: a loop would take registers, and 64 bits for it more
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
-        target = out + row * columns
+        target = out + row.to(tl.int64) * columns
+        later = x + row_offset(row + AHEAD, size1, size2, stride0, stride1, stride2)
         offsets = tl.arange(0, WHOLE)
         inside = offsets < columns
-        # what is used once makes way for weight and bias in the caches; the longest rows are slower so (docs/h100.md)
-        once: tl.constexpr = WHOLE <= 8192
+        # what is used once makes way in the caches for weight and bias, and for rows that were asked for (docs/h100.md)
+        once: tl.constexpr = WHOLE <= 8192 or AHEAD > 0
         policy: tl.constexpr = "evict_first" if once else ""
         value = tl.load(source + offsets, mask=inside, other=0.0, eviction_policy=policy).to(tl.float32)
-        value = tl.where(inside, value - tl.sum(value, axis=0) / columns, 0.0)
+        mean = tl.sum(value, axis=0) / columns
+        if AHEAD:
+            # the sum is known when this row is there: it comes first
+            ask_for_row(later, columns, (row + AHEAD < rows) & (mean < float("inf")), WHOLE)
+        value = tl.where(inside, value - mean, 0.0)
         value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
         if weight is not None:  # loaded ahead they would take the registers that more rows in flight need
             value *= tl.load(weight + offsets, mask=inside, other=0.0).to(tl.float32)
@@ -76,10 +93,10 @@ def layer_norm_kernel(
 
 def config(point):
     if point.target.backend == "cpu":
-        return kp.Config({"BLOCK": 128}) if point["WHOLE"] == 0 else None
+        return kp.Config({"BLOCK": 128, "AHEAD": 0}) if point["WHOLE"] == 0 else None
     if point["WHOLE"] and (point["weight"] is None) != (point["bias"] is None):
         return None  # seldom: block by block will do
-    return row_config(point, warps={**WHOLE_ROWS, 1024: 2})
+    return row_config(point, {"AHEAD": rows_ahead(point)}, {**WHOLE_ROWS, 1024: 2})
 
 
 @kp.op(

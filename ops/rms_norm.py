@@ -3,7 +3,18 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, WHOLE_ROWS, check_columns, check_rows, row_config, row_offset, rows_per_program, whole_row
+from ._rows import (
+    DTYPES,
+    WHOLE_ROWS,
+    ask_for_row,
+    check_columns,
+    check_rows,
+    row_config,
+    row_offset,
+    rows_ahead,
+    rows_per_program,
+    whole_row,
+)
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1), "row_dimensions": (0, 3)}
 
@@ -24,21 +35,30 @@ def rms_norm_kernel(
     row_count,
     WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """Walks `row_count` rows: each in one tile of WHOLE elements, or where that is 0 twice in blocks: sum of squares, result."""
     if WHOLE:
         row = tl.program_id(0).to(tl.int64)  # row_count is 1: a loop would take registers
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
         target = out + row * columns
+        later = x + row_offset(row + AHEAD, size1, size2, stride0, stride1, stride2)
         offsets = tl.arange(0, WHOLE)
         inside = offsets < columns
-        value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
-        if weight is not None:
+        policy: tl.constexpr = "evict_first" if AHEAD else ""  # rows that were asked for stay in the caches
+        value = tl.load(source + offsets, mask=inside, other=0.0, eviction_policy=policy).to(tl.float32)
+        if weight is not None and not AHEAD:
             factor = tl.load(weight + offsets, mask=inside, other=0.0)  # arrives while the sum is made
-        value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
+        squares = tl.sum(value * value, axis=0)
+        if AHEAD:
+            # the sum is known when this row is there: it comes first
+            ask_for_row(later, columns, (row + AHEAD < rows) & (squares < float("inf")), WHOLE)
+            if weight is not None:
+                factor = tl.load(weight + offsets, mask=inside, other=0.0)  # earlier it would take registers that rows need
+        value *= tl.rsqrt(squares / columns + eps)
         if weight is not None:
             value *= factor.to(tl.float32)
-        tl.store(target + offsets, value, mask=inside)
+        tl.store(target + offsets, value, mask=inside, cache_modifier=".cs" if AHEAD else "")
     else:
         first = tl.program_id(0).to(tl.int64) * row_count
         for row in range(first, tl.minimum(first + row_count, rows)):
@@ -61,8 +81,8 @@ def rms_norm_kernel(
 
 def config(point):
     if point.target.backend == "cpu":
-        return kp.Config({"BLOCK": 128}) if point["WHOLE"] == 0 else None
-    return row_config(point)
+        return kp.Config({"BLOCK": 128, "AHEAD": 0}) if point["WHOLE"] == 0 else None
+    return row_config(point, {"AHEAD": rows_ahead(point)})
 
 
 @kp.op(

@@ -37,10 +37,11 @@ def rope_kernel(
     A pair is (x[i], x[i + pairs]), or (x[2i], x[2i + 1]) where INTERLEAVED.
     """
     blocks = tl.cdiv(positions, position_count)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    first = (tl.program_id(0) % blocks).to(tl.int64) * position_count
-    batch, head = row // heads, row % heads
-    if TILE:
+    if TILE:  # all heads of some positions at the same time: they lie beside each other, and share angles
+        head = (tl.program_id(0) % heads).to(tl.int64)
+        batch = (tl.program_id(0) // heads // blocks).to(tl.int64)
+        first = (tl.program_id(0) // heads % blocks).to(tl.int64) * position_count
+        row = batch * heads + head
         position = first + tl.arange(0, TILE)[:, None]
         source = x + batch * batch_stride + head * head_stride + position * position_stride
         target = out + (row * positions + position) * head_size
@@ -67,6 +68,9 @@ def rope_kernel(
             inside = (index < head_size) & (position < positions)
             tl.store(target + index, tl.load(source + index, mask=inside), mask=inside)
     else:
+        row = (tl.program_id(0) // blocks).to(tl.int64)
+        first = (tl.program_id(0) % blocks).to(tl.int64) * position_count
+        batch, head = row // heads, row % heads
         for position in range(first, tl.minimum(first + position_count, positions)):
             source = x + batch * batch_stride + head * head_stride + position * position_stride
             target = out + (row * positions + position) * head_size
@@ -94,7 +98,7 @@ def rope_kernel(
 def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"TILE": 0, "BLOCK": 32})
-    return kp.Config({"TILE": 32, "BLOCK": 64}, num_warps=4)  # TILE: the host function's position_count
+    return kp.Config({"TILE": 32, "BLOCK": 64}, num_warps=8)  # TILE: the host function's position_count
 
 
 @kp.op(

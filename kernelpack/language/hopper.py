@@ -23,6 +23,8 @@ from typing import Any
 from kernelpack.backends.cuda.ttng import NAMED_BARRIERS
 from kernelpack.frontend import buffers
 from kernelpack.language.builtin import Generator, builtin
+from kernelpack.language.inline_asm import inline_asm_elementwise
+from kernelpack.language.types import int32
 from kernelpack.language.values import tensor
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "mbarrier_wait",
     "named_barrier_arrive",
     "named_barrier_wait",
+    "prefetch",
     "role",
     "wait_dots",
     "warp_specialize",
@@ -152,6 +155,19 @@ def async_dot(a: tensor, b: tensor, acc: tensor, *, _generator: Generator) -> te
 def wait_dots(pending: int, *accs: tensor, _generator: Generator) -> Any:
     """Waits until at most `pending` of the products begun are under way; returns the given sums, which may be read then."""
     return buffers.wait_dots(_generator.builder, pending, accs)
+
+
+# ---- global memory ----
+
+
+@builtin
+def prefetch(pointers: Any, *, _generator: Generator) -> None:
+    """Asks for the lines of 128 bytes that a tile of pointers leads to, so that they are in the L2 cache when somebody loads them.
+
+    Nobody waits for it. The pointers must lead to memory that exists.
+    """
+    assembly = "prefetch.global.L2 [$1]; mov.u32 $0, 0;"
+    inline_asm_elementwise(assembly, "=r,l", [pointers], dtype=int32, is_pure=False, pack=1, _generator=_generator)
 
 
 # ---- roles ----

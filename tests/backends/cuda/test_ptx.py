@@ -11,7 +11,9 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
+from kernelpack.language import hopper
 from tests.backends.cuda.cases import Attention, Launch, Product, cases
+from tests.backends.cuda.running import emulate
 from tests.frontend.kernels import vector_add
 
 
@@ -169,3 +171,22 @@ def test_a_warp_s_share_of_a_sum_is_stored_without_a_branch() -> None:
     """Products and sums on both sides of a branch would not be fused."""
     assert count(r"@%p\d+ st\.shared\.b32", rows_and_sums()) == 1
     assert count(r"\bbra\b", rows_and_sums()) == 2  # into the loop, and round it
+
+
+@kp.jit
+def doubled_rows(x, out, columns, ROW: tl.constexpr):
+    """Doubles each row, having asked for the next one."""
+    offsets = tl.arange(0, ROW)
+    row = x + tl.program_id(0) * columns
+    hopper.prefetch(row + tl.minimum(columns + tl.arange(0, ROW // 32) * 32, 2 * columns - 1))
+    tl.store(
+        out + tl.program_id(0) * columns + offsets, 2 * tl.load(row + offsets, mask=offsets < columns), mask=offsets < columns
+    )
+
+
+def test_lines_are_asked_for_once_and_nobody_waits_for_them() -> None:
+    x = torch.randn(3, 300)
+    launch = Launch(doubled_rows, (2,), {"x": x, "out": torch.zeros(2, 300), "columns": 300, "ROW": 4096}, {"out": 2 * x[:2]})
+    text = str(launch.compile("cuda:sm_90a").stages["ptx"])
+    assert count(r"prefetch\.global\.L2 \[", text) == 4096 // 32 // 128
+    emulate(launch, "cuda:sm_90a")
