@@ -74,6 +74,10 @@ SURVIVORS = (
         "mha", "cuda:sm_90a", "barrier", "hopper.named_barrier_wait(copy", 1,
         "it says which role issues its products first: a matter of speed, not of results",
     ),
+    Argued(
+        "mha", "cuda:sm_90a", "wait", "hopper.mbarrier_wait(k_full[stage], phase)", 1,
+        "of keys that a role passes over: their values, begun later, are waited for next, and land no sooner in either schedule",
+    ),
     Argued("mha", "cuda:sm_90a", "arrival", "hopper.mbarrier_arrive(k_empty[stage])", 1, LAST_TILES),
     Argued("mha", "cuda:sm_90a", "arrival", "hopper.mbarrier_arrive(v_empty[previous])", 1, LAST_TILES),
     Argued(
