@@ -66,5 +66,5 @@ def test_the_op_of_ones_own_builds_and_runs_as_it_says(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         said += done.stdout
     assert "built my: 1 op" in said
-    assert "tensor([1.0000, 1.0000" in said  # torch.compile's result has length 1
+    assert "tensor(1." in said  # rows of torch.compile's result have length 1
     assert re.search(r" 0\.5000  0\.5000  0\.5000  0\.5000\n", said)  # and so has C++'s
