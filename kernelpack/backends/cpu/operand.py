@@ -6,6 +6,7 @@ from kernelpack.backends.cpu.elements import register_type
 from kernelpack.backends.cpu.evaluate import Evaluator
 from kernelpack.backends.cpu.places import Index, Place
 from kernelpack.backends.cpu.tile_program import OperandBuffer
+from kernelpack.backends.cpu.transpose import transpose
 from kernelpack.ir.types import Type, is_float
 from kernelpack.llvm.text import Val, element_type, literal, vector_type, vector_width
 
@@ -14,8 +15,6 @@ def write_operand(
     ev: Evaluator, into: OperandBuffer, element: Type, lane: int, points: list[Index], vectors: list[Val]
 ) -> None:
     """Writes the elements of one iteration: `vectors` at `points`, with lanes along axis `lane`."""
-    from kernelpack.backends.cpu.nest import transpose
-
     converted = [_converted(ev, vector, element, into.element) for vector in vectors]
     if lane == into.inner_axis and (into.k_inner or into.pack == 1):
         for point, vector in zip(points, converted, strict=True):
