@@ -114,9 +114,12 @@ def _filling(target: Target) -> LoadedObject:
     return compiled(numbers, target, {"out": "*fp64"}, BLOCK=BLOCK)
 
 
-def measure(function: str, targets: Sequence[Target], stride: int = 1) -> list[Errors]:
-    """Returns each target's errors over every `stride`-th float32. NaN where a number is due, or the reverse, is an infinite one."""
-    blocks = min(CHUNK, (1 << 32) // stride) // BLOCK
+def measure(
+    function: str, targets: Sequence[Target], stride: int = 1, first: int = -(1 << 31), count: int = 1 << 32
+) -> list[Errors]:
+    """Returns each target's errors over every `stride`-th float32 of `count`, by their bits, from the bits `first` on. NaN where a
+    number is due, or the reverse, is an infinite one."""
+    blocks = min(CHUNK, count // stride) // BLOCK
     results = {"reference": "*fp64", "worst": "*fp64", "where": "*i32", "exact": "*i32"}
     fill = _filling(targets[0])
     approximate, reference = FUNCTIONS[function]
@@ -124,7 +127,7 @@ def measure(function: str, targets: Sequence[Target], stride: int = 1) -> list[E
     x, worst = torch.empty(blocks * BLOCK, dtype=torch.float64), torch.empty(blocks, dtype=torch.float64)
     where, exact = torch.empty(blocks, dtype=torch.int32), torch.empty(blocks, dtype=torch.int32)
     found = [Errors(0.0, math.nan, 0.0)] * len(targets)
-    starts = range(-(1 << 31), (1 << 31) - (len(x) - 1) * stride, len(x) * stride)
+    starts = range(first, first + count - (len(x) - 1) * stride, len(x) * stride)
     for start in starts:
         fill.launch((blocks, 1, 1), [x, start, stride])
         right = reference(x)
