@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Sequence
 from typing import ClassVar
@@ -525,3 +526,9 @@ def parse_type(text: str) -> dtype:
             f"{text!r} is not a type of a kernel argument; known are {', '.join(_SIGNATURE_NAMES)}, and * before one"
         )
     return _SIGNATURE_NAMES[text]
+
+
+@functools.cache
+def ttir_type(text: str) -> str:
+    """Returns a signature's type as ttir has it: `!tt.ptr<f32>` for `*fp32`. Raises ValueError."""
+    return str(parse_type(text).to_ir())

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, REACHES, ArgumentProperty, Fact
 from kernelpack.frontend.jit import KernelParam
+from kernelpack.language.types import ttir_type
 from kernelpack.opgen.config import Specialization
 from kernelpack.opgen.host_ir import (
     TENSOR,
@@ -139,12 +140,3 @@ def assumptions(
             if assumed:
                 facts.append(Fact(name, prop.name, prop.value))
     return tuple(sorted(facts)), tuple(sorted(constants))
-
-
-def ttir_type(kind: str) -> str:
-    """Returns a signature's type as ttir text: `*fp32` is `!tt.ptr<f32>`, `fp32` is `f32`."""
-    names = {"fp16": "f16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8E4M3FN", "fp8e5": "f8E5M2", "u8": "i8", "u16": "i16"}
-    names |= {"u32": "i32", "u64": "i64"}
-    if kind.startswith("*"):
-        return f"!tt.ptr<{names.get(kind[1:], kind[1:])}>"
-    return names.get(kind, kind)

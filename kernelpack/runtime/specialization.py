@@ -11,7 +11,7 @@ from kernelpack.errors import ArgumentOverflowError, LaunchError
 from kernelpack.frontend.jit import JITFunction, KernelParam
 from kernelpack.language.aggregates import plain, user_aggregate
 from kernelpack.language.types import dtype as language_type
-from kernelpack.language.types import parse_type, signature_name
+from kernelpack.language.types import signature_name, ttir_type
 from kernelpack.language.values import constexpr, unwrap
 from kernelpack.opgen.dtypes import DTYPES
 from kernelpack.opgen.kernels import number_type
@@ -157,7 +157,7 @@ class _KnownProperties(dict[tuple[int, str], _Known]):
     def __missing__(self, key: tuple[int, str]) -> _Known:
         number, kind = key
         param = self.fn.params[number]
-        ir_type = str(parse_type(kind).to_ir())
+        ir_type = ttir_type(kind)
         # how far a pointer reaches is asked by op libraries alone: a kernel that Python launches may leave the view it is given
         known = [prop for prop in self.properties if prop.applies(ir_type) and not prop.test.of_reach]
         if param.do_not_specialize:
