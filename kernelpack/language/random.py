@@ -62,9 +62,12 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = ROUNDS):
 def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = ROUNDS):
     """Returns four random words of the counters' width, 32 or 64 bits, for a seed of up to 64 bits and four counters."""
     c0 = core.to_tensor(c0)
+    seed = core.to_tensor(seed)
+    core.static_assert(seed.dtype.is_int(), "the seed of random numbers is an integer")
     width: core.constexpr = c0.dtype.primitive_bitwidth
+    core.static_assert(width >= 32, "counters of random numbers have 32 or 64 bits")
     word: core.constexpr = _unsigned(width)
-    seed = core.to_tensor(seed).to(core.uint64)
+    seed = seed.to(core.uint64)
     if width == 32:
         k0 = (seed & 0xFFFFFFFF).to(core.uint32)
         k1 = (seed >> 32).to(core.uint32)

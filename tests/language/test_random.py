@@ -12,7 +12,8 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from tests.frontend.compiling import run
+from kernelpack.errors import CompilationError
+from tests.frontend.compiling import compile_kernel, kernel, run
 
 N = 16
 
@@ -146,3 +147,17 @@ def normal_of_zero(out):
     first, second = tl.random.pair_uniform_to_normal(zero, zero)
     tl.store(out, first)
     tl.store(out + 1, second)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("tl.rand(x, at)", "the seed of random numbers is an integer"),
+        ("tl.randint(2.5, at)", "the seed of random numbers is an integer"),
+        ("tl.philox(1, at.to(tl.int16), 0, 0, 0)[0]", "counters of random numbers have 32 or 64 bits"),
+    ],
+)
+def test_what_is_no_seed_or_counter_is_refused(call: str, message: str) -> None:
+    with pytest.raises(CompilationError, match=message) as caught:
+        compile_kernel(kernel(f"at = tl.arange(0, 8)\ntl.store(x + at, {call})", "x"), x="*fp32")
+    assert caught.value.location.line == 4
