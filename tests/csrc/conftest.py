@@ -49,7 +49,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
                 (folder / name).write_text(text)
             flags = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}", f"-I{CSRC / 'kernels'}", "-I."]
             mock = str(HERE / "mock_cuda.cpp")
-            sources = [str(HERE / "kernels_test.cpp"), "kernels_c.cpp", "kernels_cuda.cpp"]
+            sources = [*map(str, sorted(HERE.glob("*_test.cpp"))), "kernels_c.cpp", "kernels_cuda.cpp"]
             sources += map(str, sorted((CSRC / "kernels").glob("*.cpp")))
             sanitized = ["-g1", "-fno-sanitize-recover=all", *sources, "-ldl", "-lpthread"]
             commands = [

@@ -1,6 +1,5 @@
 // A CUDA driver without a GPU: counts what is asked of it, remembers the last launch, and fails where MOCK_FAIL or mock_fail
 // says. Device memory is the process's own, so that programs that copy to and fro run.
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

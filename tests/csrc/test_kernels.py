@@ -1,4 +1,4 @@
-"""Loaders and launchers in C++, without torch: each test of kernels_test.cpp, on a CUDA driver that needs no GPU."""
+"""Loaders and launchers in C++, without torch: each test of *_test.cpp, on a CUDA driver that needs no GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-NAMES = re.findall(r"TEST\((\w+)\),", (HERE / "kernels_test.cpp").read_text())
+NAMES = [
+    name for file in sorted(HERE.glob("*_test.cpp")) for name in re.findall(r"^TEST\((\w+)\)", file.read_text(), re.MULTILINE)
+]
 
 SETTINGS = {
     "cuda_errors_name_result_and_cure": [{"MOCK_FAIL": "cuLaunchKernelEx=700"}],
