@@ -48,7 +48,7 @@ def _mma(match: Match) -> Plan:
     k, integer, kind = int(match[1]), 2 if match[2] else 1, match[3]
     if kind == "f16.f16":
         return Plan("mma8", None, (k, FORMATS["f16"], 0, 1))
-    format_ = {"f32.f32": "f16", "s8.s8": "s8"}.get(kind, kind)
+    format_ = {"f32.f32": "f16", "f32.e4m3.e4m3.f32": "e4m3", "f32.e5m2.e5m2.f32": "e5m2"}.get(kind, kind)
     return Plan("mma10", None, (k, FORMATS[format_], integer if format_ in ("s8", "u8") else 0, 0))
 
 
@@ -89,7 +89,10 @@ INTRINSICS: list[tuple[str, Callable[[Match], Plan]]] = [
         r"stmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3",
         lambda m: Plan(f"stmatrix{m[1]}", None, (int(m[1]), int(bool(m[2])))),
     ),
-    (r"mma\.m16n8k(\d+)\.row\.col\.(satfinite\.)?(bf16|f32\.f32|f16\.f16|tf32|s8|u8)", _mma),
+    (
+        r"mma\.m16n8k(\d+)\.row\.col\.(satfinite\.)?(bf16|f32\.f32|f32\.e4m3\.e4m3\.f32|f32\.e5m2\.e5m2\.f32|f16\.f16|tf32|s8|u8)",
+        _mma,
+    ),
     # ---- barriers and fences
     (r"barrier0|barrier\.cta\.sync\.all", _picked("bar_sync", Constant(0), Constant(0))),
     (r"barrier\.cta\.sync\.aligned\.all", _picked("bar_sync", 0, Constant(0))),

@@ -43,6 +43,11 @@ class Architecture:
         return self.capability >= 89
 
     @property
+    def has_fp8_mma(self) -> bool:
+        """Whether mma.sync multiplies 8-bit floats as they are (PTX ISA, mma: sm_89, from version 8.4 on). Hopper's wgmma does."""
+        return self.name == "sm_89"
+
+    @property
     def has_wgmma(self) -> bool:
         """Whether warpgroups multiply tiles of shared memory (PTX ISA, wgmma: sm_90a alone)."""
         return self.name == "sm_90a"
@@ -59,7 +64,7 @@ ARCHITECTURES = {
         Architecture("sm_80", 80, "+ptx80", 163 * 1024),
         Architecture("sm_86", 86, "+ptx80", 99 * 1024),
         Architecture("sm_87", 87, "+ptx80", 163 * 1024),
-        Architecture("sm_89", 89, "+ptx81", 99 * 1024),
+        Architecture("sm_89", 89, "+ptx84", 99 * 1024),
         Architecture("sm_90", 90, "+ptx81", 227 * 1024),
         Architecture("sm_90a", 90, "+ptx86", 227 * 1024),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelpack.backends.cuda.warpgroup import ROWS, WARPS
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.types import BF16, F16, F32, I8, I32, TensorType, Type, bit_width, element_of, shape_of
+from kernelpack.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, TensorType, Type, bit_width, element_of, shape_of
 from kernelpack.layout.families import LANES, blocked, mma_accumulator, mma_operand, warpgroup_accumulator, warpgroup_operand
 from kernelpack.layout.linear import LinearLayout
 
@@ -32,6 +32,8 @@ _MMA: dict[tuple[Type, Type], MmaInstruction] = {
     (BF16, F32): MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.bf16", 16, 16, "i32"),
     (F32, F32): MmaInstruction("llvm.nvvm.mma.m16n8k8.row.col.tf32", 8, 32, "i32"),
     (I8, I32): MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.satfinite.s8", 32, 8, "i32"),
+    (F8E4M3FN, F32): MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e4m3.f32", 32, 8, "i32"),
+    (F8E5M2, F32): MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.f32.e5m2.e5m2.f32", 32, 8, "i32"),
 }
 """By the types of operands and of sums."""
 

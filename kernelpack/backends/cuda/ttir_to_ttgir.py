@@ -74,7 +74,7 @@ def _lower(
     decompose_dots(function)
     if architecture.has_wgmma and is_kernel:  # wgmma does not overlap across calls (ptxas, C7510)
         select_warpgroup_dots(function, options.num_warps)
-    widen_small_floats(function)
+    widen_small_floats(function, architecture.has_fp8_mma)
     assign_layouts(function, options.num_warps)
     _clean(module)
     remove_conversions(function)

@@ -351,7 +351,7 @@ def _small_integers(a_is_small: bool) -> Launch:
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
-def _small_floats(a: torch.dtype, b: torch.dtype, order: str, limit: int | None, flip: bool = False) -> Launch:
+def small_floats(a: torch.dtype, b: torch.dtype, order: str, limit: int | None, flip: bool = False) -> Launch:
     x, y = torch.randn(64, 256).to(a), torch.randn(64, 256).to(b)
     y = y.T if order == "c" else y.T.contiguous()
     arguments = {"a": x, "b": y, "out": fresh(64, 64), "K": 256, "sbk": y.stride(0), "sbn": y.stride(1), "M": 64, "N": 64}
@@ -365,9 +365,9 @@ def _small_floats(a: torch.dtype, b: torch.dtype, order: str, limit: int | None,
 WARPGROUP_IDIOMS: dict[str, Callable[[], Launch]] = {
     "gated-product": _gated,
     "product-of-changing-tile": _changing,
-    "product-e4m3": functools.partial(_small_floats, E4M3, E4M3, "c", None),
-    "product-e5m2-e4m3-rows": functools.partial(_small_floats, E5M2, E4M3, "r", None),
-    "product-e4m3-e5m2-limited": functools.partial(_small_floats, E4M3, E5M2, "c", 64, True),
+    "product-e4m3": functools.partial(small_floats, E4M3, E4M3, "c", None),
+    "product-e5m2-e4m3-rows": functools.partial(small_floats, E5M2, E4M3, "r", None),
+    "product-e4m3-e5m2-limited": functools.partial(small_floats, E4M3, E5M2, "c", 64, True),
     "product-of-small-a": functools.partial(_small_integers, True),
     "product-of-small-b": functools.partial(_small_integers, False),
 }

@@ -3,9 +3,10 @@ halves."""
 
 from __future__ import annotations
 
+from kernelpack.backends.cuda.tensor_core import mma_instruction
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.types import BF16, F16, F32, I32, FloatType, bit_width, element_of, with_element
+from kernelpack.ir.types import BF16, F16, F32, I32, FloatType, bit_width, element_of, shape_of, with_element
 
 _TF32_BITS = -8192
 """Sign, exponent and the ten upper bits of the fraction: 0xFFFFE000."""
@@ -21,11 +22,17 @@ def decompose_dots(function: Operation) -> None:
             _split(op)
 
 
-def widen_small_floats(function: Operation) -> None:
-    """Multiplies 8-bit floats as halves, which hold them exactly, in a ttir function: only wgmma has them as they are."""
+def widen_small_floats(function: Operation, has_fp8_mma: bool) -> None:
+    """Multiplies 8-bit floats as halves, which hold them exactly, in a ttir function, where mma.sync does not have them as they are.
+
+    It sums to about 14 bits (as wgmma does): kernels that limit how many products are summed so get halves, too.
+    """
     for op in list(function.walk()):
         kind = element_of(op.operands[0].type) if op.name == "tt.dot" else None
         if isinstance(kind, FloatType) and bit_width(kind) == 8:
+            exact = attribute(op, "max_num_imprecise_acc") <= shape_of(op.operands[0].type)[-1]
+            if has_fp8_mma and not exact and kind == element_of(op.operands[1].type) and mma_instruction(op) is not None:
+                continue
             build = Builder.before(op)
             for index, value in enumerate(op.operands[:2]):
                 op.set_operand(index, build.value("tt.fp_to_fp", [value], None, with_element(value.type, F16)))

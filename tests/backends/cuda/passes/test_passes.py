@@ -44,7 +44,7 @@ def test_bfloat16_accumulators_sum_in_float32() -> None:
 @pytest.mark.parametrize("kind", ["f8E5M2", "f8E4M3B15"])
 def test_eight_bit_floats_are_multiplied_as_halves(kind: str) -> None:
     check(
-        widen_small_floats,
+        lambda function: widen_small_floats(function, has_fp8_mma=False),
         f"%a: tensor<16x32x{kind}>, %b: tensor<32x16x{kind}>, %c: tensor<16x16xf32>",
         f"%d = tt.dot %a, %b, %c : tensor<16x32x{kind}> * tensor<32x16x{kind}> -> tensor<16x16xf32>",
         f"""
