@@ -268,6 +268,8 @@ GPUs only.
 - Kernels are compiled for CPUs as well: programs of a launch are shared among torch's threads, a program runs as vector code in one
   thread. `num_warps`, `num_stages`, cache modifiers and eviction policies have no meaning there, and no effect.
 - `tl.dot` of float32 is TF32 by default on GPUs, as in Triton; a CPU computes the exact float32 product.
+- On CPUs products of float16, bfloat16 and 8-bit floats are summed in float32; with `out_dtype=tl.float16` the sum is rounded once.
+- A kernel is compiled anew where a `tl.constexpr` global or a variable that it closes over has changed, instead of refusing to run.
 - On CPUs `/`, `tl.sqrt` and `tl.fdiv` are correctly rounded, and functions do not flush small results to zero.
 - `tl.dot_scaled` is expanded into conversions and an ordinary product, on every target.
 - Tensor descriptors made in a kernel need no memory from `set_allocator`: on sm_90a the launcher encodes them, elsewhere they are
