@@ -186,6 +186,8 @@ class Backend(abc.ABC):
     """What `kernelpack inspect` calls the image as text: `sass`, `asm`, ..."""
     line_information = False
     """Whether images say which line of source their code comes from, so that they change when lines move."""
+    unused_options: frozenset[str] = frozenset()
+    """Names of options that change nothing of the code: kernels that differ in these alone are compiled once."""
 
     @property
     def device_type(self) -> str:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import pickle
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,19 @@ class KernelCache:
     def __init__(self, fn: JITFunction, special: Specialization, target: Target, options: Options) -> None:
         folder = knobs.cache_dir()
         constexprs = _text(value for _, value in special.constexprs)
+        backend = backend_of(target)
+        self.options, standard = options, Options()
+        decisive = replace(options, **{name: getattr(standard, name) for name in backend.unused_options})
         self.path: Path | None = None
         if folder is None or constexprs is None:
             return
         parts = [
             source_hash(),
-            json.dumps(dict(backend_of(target).tool_versions()), sort_keys=True),
+            json.dumps(dict(backend.tool_versions()), sort_keys=True),
             fn.cache_key,
             fn.symbol(dict(special.signature), dict(special.constexprs)),
-            lines_of(fn) if backend_of(target).line_information else "",
-            repr((special.signature, [name for name, _ in special.constexprs], special.facts, str(target), options)),
+            lines_of(fn) if backend.line_information else "",
+            repr((special.signature, [name for name, _ in special.constexprs], special.facts, str(target), decisive)),
             constexprs,
         ]
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -52,7 +56,7 @@ class KernelCache:
             kernel = pickle.loads(self.path.read_bytes())
         except Exception:  # missing, cut short by a full disk, of another Python: compile again
             return None
-        return kernel if isinstance(kernel, CompiledKernel) else None
+        return replace(kernel, options=self.options) if isinstance(kernel, CompiledKernel) else None
 
     def save(self, kernel: CompiledKernel) -> None:
         """Keeps a kernel. A folder that cannot be written is no reason to fail: the next process compiles again."""

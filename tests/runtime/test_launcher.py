@@ -136,6 +136,19 @@ def test_another_process_finds_what_was_compiled(compilations: list[Any]) -> Non
     torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
 
 
+def test_options_that_mean_nothing_on_a_cpu_compile_nothing_anew(compilations: list[Any]) -> None:
+    """Tuning tries dozens of configs that differ in warps and stages alone."""
+    x, kernel = torch.randn(64), scale()
+    for warps, stages in ((4, 3), (8, 3), (4, 2)):
+        out = torch.zeros(64)
+        launched = kernel[(1,)](x, out, 64, num_warps=warps, num_stages=stages)
+        assert torch.equal(out, x * 2)
+        assert (launched.metadata.num_warps, launched.metadata.num_stages) == (warps, stages)
+    assert len(compilations) == 1
+    kernel[(1,)](x, out, 64, debug=True)
+    assert len(compilations) == 2
+
+
 def test_a_cache_file_that_does_not_read_is_no_obstacle(compilations: list[Any], tmp_path: Path) -> None:
     x, out = torch.randn(64), torch.zeros(64)
     scale()[(1,)](x, out, 64)

@@ -6,7 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpack.backends.base import CSRC, EQUAL_TO, ArgumentProperty, Backend, Device, Lowered, Options, Stage, Tool, integers
+from kernelpack.backends.base import (
+    CSRC,
+    EQUAL_TO,
+    OPTION_NAMES,
+    ArgumentProperty,
+    Backend,
+    Device,
+    Lowered,
+    Options,
+    Stage,
+    Tool,
+    integers,
+)
 from kernelpack.backends.cpu.carry_scalars import carry_scalars
 from kernelpack.backends.cpu.elementwise import is_elementwise
 from kernelpack.backends.cpu.estimate import program_nanoseconds
@@ -46,6 +58,7 @@ class CPUBackend(Backend):
     launcher_header = CSRC / "kernels" / "cpu.h"
     launcher_sources: Sequence[Path] = (CSRC / "kernels" / "cpu.cpp",)
     machine_code = "asm"
+    unused_options = frozenset(name for name in OPTION_NAMES if name not in ("enable_fp_fusion", "debug"))
 
     def resolve_target(self, target: Target) -> Target:
         return resolve(target)
