@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import itertools
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -138,11 +139,20 @@ def prepare(case: Case) -> Prepared:
 # ---- compile times ----
 
 
-def compile_seconds(case: Case, number: int) -> tuple[dict[str, float], str]:
+def compile_seconds(case: Case, number: int, kept: str = "") -> tuple[dict[str, float], str]:
     """Compiles every config of a case's kernels by both, in this process, and returns each one's seconds and what was compiled.
 
-    A small kernel, another one for each `number`, comes first: starting LLVM is not counted.
+    A small kernel, another one for each `number`, comes first: starting LLVM is not counted. Cases with kernels in common must not
+    find each other's: with `kept`, each has caches of its own, which are copied into those in that folder.
     """
+    if kept:
+        own = caches_in(tempfile.mkdtemp(dir=kept))  # it stays: what Triton keeps names files by their whole paths
+        with mock.patch.dict(os.environ, own):
+            found = compile_seconds(case, number)
+        for name, folder in caches_in(kept).items():
+            if Path(own[name]).exists():
+                shutil.copytree(own[name], folder, dirs_exist_ok=True)
+        return found
     problem = problem_of(case)
     tensors = problem.inputs()
     seconds = {}
@@ -161,10 +171,15 @@ def compile_seconds(case: Case, number: int) -> tuple[dict[str, float], str]:
     return seconds, case.name
 
 
-def _compile_all(wanted: Sequence[Case], table: Table, jobs: int) -> None:
-    """Compiles the kernels of all cases in parallel processes, into caches that the measuring process finds."""
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        futures = [pool.submit(compile_seconds, case, number) for number, case in enumerate(wanted)]
+def caches_in(folder: str) -> dict[str, str]:
+    """Returns the variables that have both compilers keep in a folder what they compile."""
+    return {"KERNELPACK_CACHE_DIR": f"{folder}/kernelpack", "TRITON_CACHE_DIR": f"{folder}/triton"}
+
+
+def _compile_all(wanted: Sequence[Case], table: Table, jobs: int, folder: str) -> None:
+    """Compiles the kernels of all cases, each in a process of its own, into caches that the measuring process finds."""
+    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+        futures = [pool.submit(compile_seconds, case, number, folder) for number, case in enumerate(wanted)]
         for future in futures:
             seconds, name = future.result()
             for peer in seconds:
@@ -187,20 +202,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     wanted = chosen(parser, asked, cases(asked.device, asked.quick))
     failed: list[str] = []
     table, compiling = Table([f"compile {case.name}" for case in wanted]), Table([])
-    with tempfile.TemporaryDirectory() as folder:
-        caches = {"KERNELPACK_CACHE_DIR": f"{folder}/kernelpack", "TRITON_CACHE_DIR": f"{folder}/triton"}
-        with mock.patch.dict(os.environ, caches):
-            _compile_all(wanted, compiling, asked.jobs)
-            with processes("benchmarks.same_source", None, []) as process_of:
-                for case in wanted:
-                    try:
-                        seconds = measure(case, process_of, asked.rounds)
-                    except RuntimeError as problem:
-                        failed.append(case.name)
-                        print(problem, flush=True)
-                        continue
-                    for peer in case.peers:
-                        table.add(Row(case.name, case.unit, case.work / seconds[OURS], peer, case.work / seconds[peer]))
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, caches_in(folder)):
+        _compile_all(wanted, compiling, asked.jobs, folder)
+        with processes("benchmarks.same_source", None, []) as process_of:
+            for case in wanted:
+                try:
+                    seconds = measure(case, process_of, asked.rounds)
+                except RuntimeError as problem:
+                    failed.append(case.name)
+                    print(problem, flush=True)
+                    continue
+                for peer in case.peers:
+                    table.add(Row(case.name, case.unit, case.work / seconds[OURS], peer, case.work / seconds[peer]))
     for part in (compiling, table):
         part.summarise()
     if asked.json is not None:

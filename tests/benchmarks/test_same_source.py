@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 
@@ -47,3 +48,16 @@ def test_kernelpack_stands_in_for_triton_and_leaves_no_trace() -> None:
     module = load_kernels(OURS)
     assert module.triton is kp
     assert sys.modules.get("triton") is not kp
+
+
+def test_a_case_is_compiled_into_caches_of_its_own_that_all_find_later(tmp_path: Path) -> None:
+    case = dataclasses.replace(next(case for case in CASES if case.name.startswith("softmax")), peers=())
+    (tmp_path / "kept").mkdir()
+    seconds, name = same_source.compile_seconds(case, 1, str(tmp_path / "kept"))
+    assert name == case.name
+    assert seconds[OURS] > 0
+    kept, *own = sorted((tmp_path / "kept").glob("**/kernelpack"), key=lambda folder: len(folder.parts))
+    assert len(own) == 1
+    files = {path.relative_to(kept) for path in kept.rglob("*") if path.is_file()}
+    assert files
+    assert files == {path.relative_to(own[0]) for path in own[0].rglob("*") if path.is_file()}
