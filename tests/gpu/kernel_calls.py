@@ -45,7 +45,8 @@ def _rows(aligned: bool) -> Iterator[tuple[int, Callable[[], torch.Tensor]]]:
     """Yields for each tile of a whole row, and 0 for rows in blocks, a length of rows and what makes some."""
     for tile in (*WHOLE_ROWS, 0):
         columns = _size(aligned, (tile or max(WHOLE_ROWS) + 256) - 16)
-        yield columns, lambda columns=columns: (gaps if aligned else padded)(3, columns)
+        rows = 136 if tile == max(WHOLE_ROWS) else 3  # the longest ask for a row that comes later
+        yield columns, lambda rows=rows, columns=columns: (gaps if aligned else padded)(rows, columns)
 
 
 def _softmax(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

@@ -12,8 +12,8 @@ from tests.simt.emulated_ops import call
 TARGETS = ("cuda:sm_80", "cuda:sm_90a")
 TIMES = 4
 """torch's ops for CPUs, which errors are compared with here, add in shorter chains than those for GPUs."""
-SAMPLE = 9
-"""One case in so many is run by `make test`."""
+SAMPLE = {"scaled_matmul": 23}
+"""One case in so many is run by `make test`, of other ops one in 9."""
 
 
 def _problems(target: str, chosen: list[Case]) -> list[str]:
@@ -25,7 +25,7 @@ def _problems(target: str, chosen: list[Case]) -> list[str]:
 
 
 def _sampled(case: Case, target: str) -> bool:
-    return zlib.crc32(f"{case} {target}".encode()) % SAMPLE == 0
+    return zlib.crc32(f"{case} {target}".encode()) % SAMPLE.get(case.op, 9) == 0
 
 
 @pytest.mark.parametrize("op", OPS)
