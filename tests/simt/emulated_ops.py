@@ -78,7 +78,8 @@ def emulated(target: str) -> Iterator[list[Run]]:
 
     def launch(bound: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         by_name = {**dict(zip((p.name for p in kernel_parameters(bound.kernel)), args, strict=False)), **kwargs}
-        specialized = all(_is_aligned(name, value) for name, value in by_name.items())
+        divisible = next((one.divisible for one in bound.op.specialize), ())
+        specialized = all(_is_aligned(name, value, divisible) for name, value in by_name.items())
         with pytest.MonkeyPatch.context() as patch:  # as the built op would choose its variant
             patch.setattr(op_module, "VariantPoint", functools.partial(VariantPoint, specialized=specialized))
             given = {**kwargs, **bound._bound(args, kwargs)}
@@ -113,10 +114,10 @@ def emulated(target: str) -> Iterator[list[Run]]:
         yield runs
 
 
-def _is_aligned(name: str, value: Any) -> bool:
-    """Whether a variant that assumes kp.aligned() takes an argument."""
+def _is_aligned(name: str, value: Any, divisible: Sequence[str]) -> bool:
+    """Whether a variant that assumes kp.aligned() takes an argument; `divisible` are the parameters that it names, if it names any."""
     if not isinstance(value, torch.Tensor):
-        return not name.startswith("stride_") or value % 16 == 0
+        return not (name in divisible if divisible else name.startswith("stride_")) or value % 16 == 0
     inner = [size for size, stride in zip(value.shape, value.stride(), strict=True) if stride == 1]
     return value.data_ptr() % 16 == 0 and all(size % 16 == 0 for size in (*inner, *value.stride()) if size != 1)
 
@@ -125,12 +126,18 @@ def on_gpu(value: Any) -> Any:
     return value.as_subclass(OnGPU) if isinstance(value, torch.Tensor) else value
 
 
-def call(target: str, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], rows: int = 1) -> tuple[Any, list[Run]]:
-    """Returns what an op gives on the emulator, and its launches. Programs take `rows` rows in ops that let them take several."""
+def call(
+    target: str, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], rows: int = 1, given: Mapping[str, Any] | None = None
+) -> tuple[Any, list[Run]]:
+    """Returns what an op gives on the emulator, and its launches. Programs take `rows` rows in ops that let them take several; `given`
+    are names of the op's file to change for this call."""
     names = op._runnable.__globals__  # the copy that the host function runs with
     with pytest.MonkeyPatch.context() as patch, emulated(target) as runs:
         if "rows_per_program" in names:
             # a program takes one row only where the row is one tile
             patch.setitem(names, "rows_per_program", lambda x: 1 if names.get("whole_row", lambda x: 0)(x) else rows)
+        for name, value in (given or {}).items():
+            assert name in names, f"{op.name} has no {name}"
+            patch.setitem(names, name, value)
         result = op(*map(on_gpu, args), **{name: on_gpu(value) for name, value in kwargs.items()})
     return result, runs

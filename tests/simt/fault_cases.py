@@ -3,24 +3,27 @@ gaps, and enough blocks follow each other that buffers are used again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tests.ops.grid import Arguments, convert, gaps, module_of, padded
+from tests.ops.grid import Arguments, contiguous, convert, gaps, module_of, padded
 
-BF16, F32 = torch.bfloat16, torch.float32
+BF16, F32, E4M3 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 
 
 @dataclass(frozen=True)
 class FaultCase:
-    """Calls of an op that launch the same kernels and together run all of their code."""
+    """Calls of an op that launch the same kernels and together run all of their code. `names` says for each call what its host function
+    takes from the op's file instead, so that small calls get the kernels of large ones."""
 
     op: str
     name: str
     calls: tuple[Callable[[], Arguments], ...]
+    names: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def label(self) -> str:
@@ -42,7 +45,8 @@ def _gaps(dtype: torch.dtype, *shape: int) -> torch.Tensor:
 def _row_wise() -> Iterator[FaultCase]:
     for dtype in (BF16, F32):
         kind = str(dtype).removeprefix("torch.")
-        for shape in ((3, 1000), (37, 100), (3, 5003), (3, 33000)):
+        tiles = ((2, 3000), (2, 16003), (2, 30000)) if dtype == BF16 else ()
+        for shape in ((3, 1000), (37, 100), (3, 5003), (3, 33000), *tiles):
             label, n = f"{kind}-{shape[0]}x{shape[1]}", shape[1]
 
             def rows(dtype: torch.dtype = dtype, shape: tuple[int, ...] = shape) -> torch.Tensor:
@@ -54,15 +58,22 @@ def _row_wise() -> Iterator[FaultCase]:
             yield FaultCase("softmax", label, (lambda rows=rows: ((rows(),), {}),))
             yield FaultCase("rms_norm", label, (lambda rows=rows, columns=columns: ((rows(), columns()), {}),))
             yield FaultCase("layer_norm", label, (lambda rows=rows, columns=columns: ((rows(), columns(), columns()), {}),))
-            if n < 6000:
+            if shape == (3, 1000):
+                flat = functools.partial(lambda dtype: convert(contiguous(3, 1001), dtype), dtype)
+                yield FaultCase("gelu", f"{kind}-flat", (lambda make=flat: ((make(),), {"approximate": 0}),))
+                yield FaultCase("silu_mul", f"{kind}-flat", (lambda make=flat: ((make(), make()), {}),))
+            if n in (1000, 100, 5003):
                 yield FaultCase("gelu", label, (lambda rows=rows: ((rows(),), {"approximate": 1}),))
                 yield FaultCase("silu_mul", label, (lambda rows=rows: ((rows(), rows()), {}),))
 
-        def turned(dtype: torch.dtype = dtype) -> Arguments:
-            angles = torch.rand(5, 17)
-            return (convert(padded(2, 3, 5, 48), dtype), *_to(dtype, angles.cos(), angles.sin())), {}
+        for interleaved in (False, True):
 
-        yield FaultCase("rope", kind, (turned,))
+            def turned(dtype: torch.dtype = dtype, interleaved: bool = interleaved) -> Arguments:
+                angles = torch.rand(5, 17)
+                turns = _to(dtype, angles.cos(), angles.sin())
+                return (convert(padded(2, 3, 5, 48), dtype), *turns), {"interleaved": interleaved}
+
+            yield FaultCase("rope", f"{kind}-interleaved" if interleaved else kind, (turned,))
 
 
 def _products() -> Iterator[FaultCase]:
@@ -79,10 +90,23 @@ def _products() -> Iterator[FaultCase]:
         for name, dtype, (m, n, k) in (
             ("bfloat16", BF16, (137, 75, 300)), ("bfloat16-few-rows", BF16, (19, 75, 300)), ("float32", F32, (70, 75, 70)),
             ("bfloat16-even", BF16, (136, 272, 304)), ("bfloat16-few-rows-long", BF16, (19, 272, 1200)),
+            ("bfloat16-64-rows-long", BF16, (61, 272, 1200)),
         ):  # fmt: skip
             step = 16 if dtype == F32 else 64  # loops of other lengths end in other places of their rings
             calls = (call(dtype, m, n, depth, transposed, a) for depth in (k, k - step, k - 2 * step) for a in (0, 4))
             yield FaultCase("matmul", f"{name}-{letter}", tuple(calls))
+
+
+def _scaled_products() -> Iterator[FaultCase]:
+    def call(m: int, n: int, k: int) -> Callable[[], Arguments]:
+        def arguments() -> Arguments:
+            scales = ((torch.rand(m, 1) + 0.5) * k**-0.5, torch.rand(1, n) + 0.5)
+            return (_gaps(E4M3, m, k), _gaps(E4M3, n, k).t(), *scales, torch.randn(n).bfloat16()), {}
+
+        return arguments
+
+    for name, shapes in (("e4m3", ((133, 75, 210), (133, 75, 70))), ("e4m3-even", ((144, 272, 720), (144, 272, 592)))):
+        yield FaultCase("scaled_matmul", name, tuple(call(*shape) for shape in shapes))
 
 
 def _attention() -> Iterator[FaultCase]:
@@ -103,10 +127,20 @@ def _attention() -> Iterator[FaultCase]:
             f"bfloat16-{d}-causal",
             tuple(call(BF16, m, n, d, is_causal=True) for m, n in ((190, 203), (270, 270), (190, 77))),
         )
+    for causal in (False, True):
+        sizes = ((270, 203), (190, 77))
+        yield FaultCase(
+            "mha",
+            f"bfloat16-256-{'causal' if causal else 'full'}",
+            tuple(call(BF16, m, n, 200, is_causal=causal) for m, n in sizes),
+        )
     yield FaultCase("mha", "bfloat16-64-short", (call(BF16, 5, 203, 64),))
+    shared, alone = {"DECODE_HEADS": 2**31}, {"DECODE_HEADS": 1}  # programs that share a head's keys, or not
+    few = tuple(call(BF16, 3, keys, 48) for keys in (1100, 300))
+    yield FaultCase("mha", "bfloat16-64-decode", few, (shared, alone))
     yield FaultCase("mha", "bfloat16-64-mask", (call(BF16, 70, 203, 64, "float"),))
     yield FaultCase("mha", "float32-64-bool", (call(F32, 70, 90, 60, "bool"),))
 
 
 def fault_cases() -> list[FaultCase]:
-    return [*_row_wise(), *_products(), *_attention()]
+    return [*_row_wise(), *_products(), *_scaled_products(), *_attention()]
