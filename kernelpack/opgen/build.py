@@ -228,6 +228,8 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     file = NinjaFile(
         list(dict.fromkeys([generated, runtime, *headers, torch / "include"])), [f"TORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"]
     )
+    # first what takes longest: a thousand short functions, which more than -O1 does nothing for
+    c_entries = file.compile(generated / "kernels_c.cpp", "kernels_c", "-O1")
     kernels = [file.compile(source, f"runtime/{source.stem}") for source in dict.fromkeys(launchers)]
     kernels += [
         file.compile(generated / f"kernels_{backend.name}.cpp", f"kernels_{backend.name}") for backend in library.backends
@@ -235,7 +237,6 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     ops = [file.compile(source, f"runtime/ops_{source.stem}") for source in sorted((runtime / "ops").glob("*.cpp"))]
     ops += [file.compile(generated / f"op_{plan.host.name}.cpp", f"op_{plan.host.name}") for plan in library.ops]
     ops.append(file.compile(generated / "library.cpp", "library"))
-    c_entries = file.compile(generated / "kernels_c.cpp", "kernels_c")
     name = built.namespace
     exports = {
         "ops": [f"kernelpack_namespace_{name}", f"{name}_load_error", f"{name}_warmup", f"{name}_last_error"],

@@ -43,10 +43,12 @@ class NinjaFile:
     defines: Sequence[str] = ()
     edges: list[str] = field(default_factory=list)
 
-    def compile(self, source: Path, name: str) -> str:
-        """Adds a compilation and returns its object."""
+    def compile(self, source: Path, name: str, flags: str = "") -> str:
+        """Adds a compilation, with `flags` behind those of all, and returns its object."""
         output = f"{name}.o"
         self.edges.append(f"build {_escape(output)}: cxx {_escape(str(source))}")
+        if flags:
+            self.edges.append(f"  cxxflags = $cxxflags {flags}")
         return output
 
     def link(self, output: Path, objects: Iterable[str], exports: Path, flags: str) -> None:
