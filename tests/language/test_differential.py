@@ -94,7 +94,8 @@ def draw_and_compare(number: int, examples: int, exact: bool) -> None:
         num_warps=st.sampled_from([1, 4]),
     )
     def test(random: RandomKernel, n: int, level: str, target: str, num_warps: int) -> None:
-        compare(random, n, level, target, Options(num_warps=num_warps), 0.0 if exact else 2e-5)
+        options = Options(num_warps=num_warps, enable_fp_fusion=not exact)  # x * 3 + 1 rounded once is not the same
+        compare(random, n, level, target, options, 0.0 if exact else 2e-5)
 
     test()
 
