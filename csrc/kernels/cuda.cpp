@@ -287,7 +287,8 @@ __attribute__((noinline)) cuda::Result launch_with_maps(const Kernel& kernel, co
                     " bytes of shared memory");
 }
 
-// Launches a kernel over a grid that `fits`, in the current context, which is the one that it is ready in.
+// Launches a kernel over a grid of programs, no more than GPUs count, in the current context, which is the one that it is ready
+// in.
 inline void start(const cuda::Driver& cuda, const Kernel& kernel, const Ready& ready, void* stream, const Grid& grid,
                   void* const* params) {
   cuda::LaunchConfig config = ready.config;
@@ -301,22 +302,16 @@ inline void start(const cuda::Driver& cuda, const Kernel& kernel, const Ready& r
   if (result != 0) launch_failed(result, kernel, grid);
 }
 
-// Whether a grid has programs, and no more than GPUs count.
-inline bool fits(const Kernel& kernel, const Grid& grid) {
-  const auto between = [](int64_t extent, int64_t most) {
-    return static_cast<uint64_t>(extent) - 1 < static_cast<uint64_t>(most);
-  };
+// Whether every extent of a grid is at least `least`, and no more than GPUs count.
+inline bool within(const Kernel& kernel, const Grid& grid, int64_t least) {
+  const auto between = [least](int64_t extent, int64_t most) { return extent >= least && extent <= most; };
   return between(grid.x, kMaxGridX) && between(grid.x * kernel.num_ctas, kMaxGridX) && between(grid.y, kMaxGridYZ) &&
          between(grid.z, kMaxGridYZ);
 }
 
 // Launches nothing for a grid without programs. Throws Error for all others.
 __attribute__((noinline)) void launch_no_program(const Kernel& kernel, const Grid& grid) {
-  const auto within = [](int64_t extent, int64_t most) { return extent >= 0 && extent <= most; };
-  if (within(grid.x, kMaxGridX) && within(grid.x * kernel.num_ctas, kMaxGridX) && within(grid.y, kMaxGridYZ) &&
-      within(grid.z, kMaxGridYZ)) {
-    return;
-  }
+  if (within(kernel, grid, 0)) return;
   throw Error(std::string(kernel.name) + ": grid " + text(grid) + " is outside (2^31 - 1, 65535, 65535)" +
               (kernel.num_ctas > 1 ? ", of which x counts " + std::to_string(kernel.num_ctas) + " blocks a program" : ""));
 }
@@ -329,7 +324,7 @@ __attribute__((noinline)) void launch_first(Kernel& kernel, int device, void* st
 }
 
 void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
-  if (!fits(kernel, grid)) return launch_no_program(kernel, grid);
+  if (!within(kernel, grid, 1)) return launch_no_program(kernel, grid);
   const Loaded* loaded = loaded_of(kernel);
   if (loaded == nullptr || static_cast<unsigned>(device) >= kMaxDevices) {
     return launch_first(kernel, device, stream, grid, params);

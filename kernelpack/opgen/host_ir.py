@@ -141,8 +141,8 @@ class For:
 @dataclass(frozen=True)
 class Launch:
     """`kernel[grid](arguments)`. `arguments` are by the kernel's parameter names, run-time and constexpr alike, and by the names of
-    axes that only choose a config; a grid may hold `meta` operations. `options` are compile options given at the launch, such as num_warps; `fastest` are the configs of an
-    autotuned kernel."""
+    axes that only choose a config; a grid may hold `meta` operations. `options` are compile options given at the launch, such as
+    num_warps; `fastest` are the configs of an autotuned kernel."""
 
     kernel: JITFunction
     grid: tuple[Expr, ...]

@@ -99,8 +99,9 @@ class Launches(Calls):
                 if not parameter.has_default:
                     raise self.fail(node, f"{kernel.__name__} gets no {parameter.name!r}")
                 arguments[parameter.name] = self.argument(parameter.name, False, self.constant(parameter.default, node), node)
-        for name in given.keys() - parameters.keys():  # these choose configs
-            arguments[name] = self.argument(name, True, *given[name])
+        for name, (value, place) in given.items():
+            if name not in parameters:  # it chooses a config
+                arguments[name] = self.argument(name, True, value, place)
         return arguments, options
 
     def argument(self, name: str, is_constexpr: bool, value: Value, node: ast.AST) -> Expr:

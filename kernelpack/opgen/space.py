@@ -35,7 +35,8 @@ class Combination:
 
 @dataclass(frozen=True)
 class Space:
-    """The checked `variants` of an op. Every tensor argument has its dtypes; constexpr axes are by parameter name."""
+    """The checked `variants` of an op. Every tensor argument has its dtypes; constexpr axes are by the name under which launches pass
+    them: that of a kernel's parameter, or one that only chooses a config."""
 
     dtypes: Mapping[str, tuple[DType | SameAs | None, ...]]
     constexprs: Mapping[str, tuple[int | bool, ...]]

@@ -74,8 +74,8 @@ class LaunchPlan:
     """A launch with its table: `points[target][p]` are the rows of point p, in the order of the axes, last axis fastest.
 
     Where sizes choose among configs, `key` names them, and each point is `config_count` entries behind each other, one for each
-    config of its decision (`decisions[target][p]`), and its first again where it has fewer. `left_out` says that the configs build some
-    combinations for none of the targets.
+    config of its decision (`decisions[target][p]`), and its first again where it has fewer. `left_out` says that the configs
+    build some combinations for none of the targets.
     """
 
     launch: Launch

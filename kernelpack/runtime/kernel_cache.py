@@ -31,8 +31,8 @@ class KernelCache:
         folder = knobs.cache_dir()
         constexprs = _text(value for _, value in special.constexprs)
         backend = backend_of(target)
-        self.options, standard = options, Options()
-        decisive = replace(options, **{name: getattr(standard, name) for name in backend.unused_options})
+        self.options = options
+        decisive = replace(options, **{name: getattr(Options, name) for name in backend.unused_options})
         self.path: Path | None = None
         if folder is None or constexprs is None:
             return

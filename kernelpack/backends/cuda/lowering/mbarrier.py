@@ -56,10 +56,11 @@ def _wait(state: Lowering, op: Operation) -> None:
 
 
 def _arrive(state: Lowering, op: Operation) -> None:
-    arrives = state.first_thread()
     if attribute(op, "each_warpgroup"):
         place = state.emit.binary("and", state.tid, i32(WARPGROUP * LANES - 1))
         arrives = state.emit.compare("icmp", "eq", place, i32(0))
+    else:
+        arrives = state.first_thread()
     operands = [arrives, address_of(state, op.operands[0])]
     state.asm("void", "@$0 mbarrier.arrive.shared::cta.b64 _, [$1];", "b,r,~{memory}", operands)
 

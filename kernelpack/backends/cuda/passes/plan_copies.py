@@ -124,8 +124,9 @@ def _groups(function: Operation, deferred: dict[Operation, list[Operation]]) -> 
         for load in loads:
             together.setdefault(tuple(_products(load)), []).append(load)
         for products, members in together.items():
-            done = None if any(product in late for product in products) else _behind(block, products)
-            if done is not None or any(product in late for product in products):
+            ends_later = any(product in late for product in products)
+            done = None if ends_later else _behind(block, products)
+            if ends_later or done is not None:
                 yield Group(tuple(members), done)
 
 
