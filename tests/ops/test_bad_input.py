@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ops.far_cases import far_calls
+from tests.ops.far_cases import FAR_CALLS, check_far_call
 from tests.ops.grid import OPS, Case, cases, module_of
 
 e4m3, e5m2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -185,12 +185,9 @@ def test_negative_and_huge_sizes_come_as_tensors_only_and_are_refused_there() ->
 # -- 2^31 elements: results are small, or the call is refused before anything is allocated ------------------------------------
 
 
-@pytest.mark.parametrize("name", list(far_calls("meta")))
+@pytest.mark.parametrize("name", FAR_CALLS)
 def test_offsets_beyond_2_to_the_31_elements(name: str) -> None:
-    op, (args, kwargs) = far_calls()[name]
-    got = getattr(torch.ops.kernelpack, op)(*args, **kwargs)
-    near = [x.clone(memory_format=torch.preserve_format) if isinstance(x, torch.Tensor) else x for x in args]
-    torch.testing.assert_close(got, module_of(op).reference(*near, **kwargs), atol=4e-2, rtol=3e-2)
+    check_far_call(name, "cpu")
 
 
 def test_a_row_of_2_to_the_31_elements_is_refused_by_name() -> None:

@@ -12,12 +12,11 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.base import Options
 from kernelpack.backends.cuda import ttir_to_ttgir as pipeline
-from kernelpack.errors import EmulationError
-from kernelpack.simt import SCHEDULES, Program, Removable
+from kernelpack.simt import Program
 from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target
 from tests.backends.cuda.cases import Launch
-from tests.backends.cuda.running import run_every_schedule
+from tests.backends.cuda.running import run_every_schedule, shows
 
 
 @kp.jit
@@ -136,13 +135,4 @@ def test_every_wait_of_roles_is_needed() -> None:
     waits = [fault for fault in program.removable if fault.kind == "wait"]
     assert len(waits) >= 4  # for full and empty buffers, for products in the loop and behind it
     for fault in waits:
-        assert any(shows(program, launch, values, schedule, fault) for schedule in SCHEDULES), program.describe(fault.sites[0])
-
-
-def shows(program: Program, launch: Launch, values: list[Any], schedule: Any, fault: Removable) -> bool:
-    try:
-        program.run(launch.grid, values, schedule=schedule, without=fault)
-        launch.check(launch.arguments)
-    except (EmulationError, AssertionError):
-        return True
-    return False
+        assert shows(program, launch, values, fault), program.describe(fault.sites[0])

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from kernelpack.errors import EmulationError
-from kernelpack.simt import SCHEDULES, Program, Removable
+from kernelpack.simt import Program
 from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target
 from tests.backends.cuda.cases import Launch
-from tests.backends.cuda.running import run_every_schedule
+from tests.backends.cuda.running import run_every_schedule, shows
 from tests.simt.hopper_kernels import LAUNCHES, unread_launch
 
 NEEDLESS = {
@@ -49,10 +49,11 @@ def test_kernels_compute_what_torch_does(name: str) -> None:
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_planted_faults_are_reported(name: str) -> None:
     launch, program = _made(name)
+    _, values = launch.specialize()
     kinds = [fault.kind for fault in program.removable]
     assert "barrier" in kinds
     assert "wait" in kinds
-    unseen = [fault for fault in program.removable if not _shows(launch, program, fault)]
+    unseen = [fault for fault in program.removable if not shows(program, launch, values, fault)]
     for kind in set(kinds):
         here = [program.describe(fault.sites[0]) for fault in unseen if fault.kind == kind]
         assert len(here) <= NEEDLESS.get((name, kind), 0), "\n".join(here)
@@ -70,18 +71,3 @@ def test_a_warp_that_may_miss_a_phase_is_reported(meet: bool) -> None:
     with pytest.raises(EmulationError, match=r"may complete its next phase before warp \d has seen the last") as found:
         program.run(launch.grid, values)
     assert found.value.kind == "lapped"
-
-
-def _shows(launch: Launch, program: Program, fault: Removable) -> bool:
-    _, values = launch.specialize()
-    before = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
-    for schedule in SCHEDULES:
-        for value, start in zip(values, before, strict=True):
-            if isinstance(value, torch.Tensor):
-                value.copy_(start)
-        try:
-            program.run(launch.grid, values, schedule=schedule, without=fault)
-            launch.check(launch.arguments)
-        except (EmulationError, AssertionError):
-            return True
-    return False

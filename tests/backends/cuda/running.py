@@ -12,11 +12,12 @@ from kernelpack.backends.cuda import CUDABackend
 from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
 from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
 from kernelpack.compiler import optimise_ttir
+from kernelpack.errors import EmulationError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import Operation
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
-from kernelpack.simt import SCHEDULES, Program
+from kernelpack.simt import SCHEDULES, Program, Removable
 from kernelpack.target import Target
 from tests.backends.cuda.cases import Launch
 
@@ -43,6 +44,21 @@ def emulate(launch: Launch, target: str = "cuda:sm_80") -> None:
     program = Program(llir, figures["threads"], figures["shared"], names, figures.get("tensor_maps", ()))
     run_every_schedule(program, launch.grid, values)
     launch.check(launch.arguments)
+
+
+def shows(program: Program, launch: Launch, values: Sequence[Any], fault: Removable) -> bool:
+    """Whether a run without something that `removable` lists is reported, or leaves something else, in any schedule."""
+    before = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
+    for schedule in SCHEDULES:
+        for value, start in zip(values, before, strict=True):
+            if isinstance(value, torch.Tensor):
+                value.copy_(start)
+        try:
+            program.run(launch.grid, values, schedule=schedule, without=fault)
+            launch.check(launch.arguments)
+        except (EmulationError, AssertionError):
+            return True
+    return False
 
 
 def run_every_schedule(program: Program, grid: Sequence[int], values: Sequence[Any]) -> None:
