@@ -166,6 +166,11 @@ def built(config):
     return chosen
 
 
+def strides_of(x):
+    """Returns the strides of batches, heads and rows, in a host function; without batches theirs is 0."""
+    return x.stride(0) if x.dim() == 4 else 0, x.stride(-3), x.stride(-2)
+
+
 @kp.op(
     "mha(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, *, bool is_causal=False, float? scale=None, "
     "bool enable_gqa=False) -> Tensor",
@@ -248,16 +253,16 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
         weights = kp.empty((batches * kv_heads, shared, rows, 2), tl.float32, query.device)
         decode_part[(batches * kv_heads, parts)](
             query, key, value, partial, weights, out,
-            query.stride(0) if rank == 4 else 0, query.stride(-3), query.stride(-2),
-            key.stride(0) if rank == 4 else 0, key.stride(-3), key.stride(-2),
-            value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
-            out.stride(0) if rank == 4 else 0, out.stride(-3), out.stride(-2),
+            *strides_of(query),
+            *strides_of(key),
+            *strides_of(value),
+            *strides_of(out),
             kv_heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value, chunk,
             HEAD_DIM=max(kp.next_power_of_2(max(head_dim, value_dim)), 64),
         )  # fmt: skip
         if parts > 1:
             decode_sum[(batches * kv_heads, rows)](
-                partial, weights, out, out.stride(0) if rank == 4 else 0, out.stride(-3), out.stride(-2),
+                partial, weights, out, *strides_of(out),
                 kv_heads, group, queries, parts, value_dim, HEAD_DIM=max(kp.next_power_of_2(value_dim), 64),
             )  # fmt: skip
     else:
@@ -275,11 +280,11 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
             )
         ](
             query, key, value, attn_mask, out,
-            query.stride(0) if rank == 4 else 0, query.stride(-3), query.stride(-2),
-            key.stride(0) if rank == 4 else 0, key.stride(-3), key.stride(-2),
-            value.stride(0) if rank == 4 else 0, value.stride(-3), value.stride(-2),
+            *strides_of(query),
+            *strides_of(key),
+            *strides_of(value),
             stride_mb, stride_mh, stride_mm, stride_mn,
-            out.stride(0) if rank == 4 else 0, out.stride(-3), out.stride(-2),
+            *strides_of(out),
             batches, heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value,
             HEAD_DIM=size, CAUSAL=is_causal, SHORT=short, LONG=is_causal and not short and not wide and queries >= LONG_QUERIES,
         )  # fmt: skip
