@@ -92,3 +92,15 @@ def test_kernels_of_ops_are_told_to_take_it_as_a_parameter() -> None:
     with pytest.raises(CompilationError, match="chosen for each target") as raised:
         ast_to_ttir(number, dict(special.signature), dict(special.constexprs), special.facts)
     assert "constexpr parameter" in str(raised.value.cure)
+
+
+@kp.jit
+def rounded(x, out, N: tl.constexpr):
+    place = tl.arange(0, N)
+    tl.store(out + place, tl.extra.cuda.libdevice.round(tl.load(x + place)))
+
+
+def test_libdevice_is_found_where_cuda_has_it() -> None:
+    x, out = torch.tensor([0.5, 1.5, -2.5, 3.25]), torch.zeros(4)
+    run(rounded, 1, x=x, out=out, N=4)
+    assert out.tolist() == [1.0, 2.0, -3.0, 3.0]

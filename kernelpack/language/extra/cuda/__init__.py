@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from kernelpack.errors import CompilationError
 from kernelpack.language.builtin import Generator, builtin
+from kernelpack.language.extra.cuda import libdevice as libdevice
 from kernelpack.language.inline_asm import inline_asm_elementwise
 from kernelpack.language.types import int32, int64
 from kernelpack.language.values import tensor
