@@ -42,8 +42,12 @@ void Call::dtype_not_built(const Tensor& x, const DTypeAxis& built, std::initial
   };
   for (int place = 0; place < kDTypes; ++place) add_place(place);
   if (!x.defined()) fail(x.name(), " is None, built are: ", names, "\n  to fix: pass a tensor");
-  fail(x.name(), " has dtype ", x.dtype_name(), ", built are: ", names, "\n  to fix: convert it with ", x.name(),
-       ".to(...), or add torch.", x.dtype_name(), " to variants[\"", x.name(), "\"] at ", op_.place, " and run: ", op_.build);
+  std::string cure = "convert it with " + std::string(x.name()) + ".to(...)";
+  if (x.dtype() != DType::other) {
+    cure +=
+        ", or add torch." + x.dtype_name() + " to variants[\"" + x.name() + "\"] at " + op_.place + " and run: " + op_.build;
+  }
+  fail(x.name(), " has dtype ", x.dtype_name(), ", built are: ", names, "\n  to fix: ", cure);
 }
 
 void Call::dtypes_differ(const Tensor& x, const Tensor& other) const {

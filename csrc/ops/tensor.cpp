@@ -122,6 +122,19 @@ Tensor::Tensor(AtenTensorHandle handle, const char* name) : handle_(handle), nam
                                 aoti_torch_get_device_index(handle, &device_.index) | aoti_torch_get_data_ptr(handle, &data_);
   shim(failed, "reading a tensor");
   dtype_ = dtype_from_torch(torch_dtype_);
+  if (dim_ > kMaxDims || data_ == nullptr) check_readable();
+}
+
+void Tensor::check_readable() const {
+  if (dim_ > kMaxDims) {
+    throw Error(std::string(name_) + " has " + std::to_string(dim_) + " dimensions, at most " + std::to_string(kMaxDims) +
+                " can be read\n  to fix: call .flatten() or .reshape(...) on the tensor before the op");
+  }
+  // of a meta tensor, which has no address, ops are told by its device
+  if (numel() > 0 && device_.type != aoti_torch_device_type_meta()) {
+    throw Error(std::string(name_) + " of shape " + text(shape()) + " has no memory: its storage was freed or never allocated" +
+                "\n  to fix: fill its storage before the op, for example with .untyped_storage().resize_(...)");
+  }
 }
 
 void Tensor::read_layout() const {
@@ -154,7 +167,7 @@ std::string Tensor::dtype_name() const {
   for (const OtherDType& row : kOtherDTypes) {
     if (row.code() == torch_dtype_) return row.name;
   }
-  return "dtype number " + std::to_string(torch_dtype_);
+  return "number " + std::to_string(torch_dtype_);
 }
 
 void Tensor::out_of_range(int64_t index) const {

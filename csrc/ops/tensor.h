@@ -137,7 +137,8 @@ Ints contiguous_strides(const Ints& shape);  // row-major; a dimension of size 0
 class Tensor {
  public:
   Tensor() = default;
-  // Reads a torch tensor; a null handle makes an absent one. Throws Error for one that has no strides (sparse, ...).
+  // Reads a torch tensor; a null handle makes an absent one. Throws Error for one that has no strides (sparse, ...) or no
+  // memory.
   Tensor(AtenTensorHandle handle, const char* name);
   // One that was just allocated: only its address is read, and sizes and strides when they are asked for.
   Tensor(AtenTensorHandle handle, const char* name, int64_t dim, DType dtype, const Device& device)
@@ -176,6 +177,7 @@ class Tensor {
 
  private:
   void read_layout() const;
+  void check_readable() const;  // throws Error for one with too many dimensions, or elements and no memory
   const int64_t* sizes() const {
     if (sizes_ == nullptr) read_layout();
     return sizes_;

@@ -134,10 +134,20 @@ BAD = [
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(3)), r"out has shape \(3,\), the result has \(4,\)"),
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(4).half()), r"out has dtype torch.float16, the result has torch.float32"),
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(8)[::2]), r"out has strides \(2,\), the result has \(1,\)"),
+    (lambda ops: ops.scale(freed(4)), r"scale: x of shape \(4,\) has no memory: its storage was freed.*to fix"),
+    (lambda ops: ops.scale(torch.ones(1).expand([1] * 500)), r"scale: x has 500 dimensions, at most 64.*to fix"),
+    (lambda ops: ops.scale(torch.ones(4, dtype=torch.float8_e8m0fnu)), r"scale: x has dtype number 44, built are: [\w, ]*\n  to fix: convert it with x.to\(...\)$"),
     (lambda ops: ops.fresh(torch.ones(1), [1] * 65, torch.int64), r"fresh: a shape has more than 64 dimensions"),
     (lambda ops: ops.fresh(torch.ones(1), [1], values=[0.5] * 65), r"fresh: a list argument has more than 64 values"),
     (lambda ops: ops.scale(torch.ones(4), torch.ones(4, device="meta")), r"bias is on meta, x is on cpu|device"),
 ]  # fmt: skip
+
+
+def freed(size: int) -> torch.Tensor:
+    """A tensor that gave its memory back, as those of sharded models do between uses."""
+    x = torch.ones(size)
+    x.untyped_storage().resize_(0)
+    return x
 
 
 @pytest.mark.parametrize("index", range(len(BAD)))
