@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import traceback
 from dataclasses import dataclass, field
 
 
@@ -18,6 +19,12 @@ class SourceLocation:
     line: int
     column: int = 0
     within: str = field(default="", compare=False)
+
+    @staticmethod
+    def of_exception(error: BaseException, file: str) -> SourceLocation:
+        """Returns the innermost line of a file that an exception passed; line 0 where it passed none."""
+        lines = [frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        return SourceLocation(file, lines[-1] if lines else 0)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernelpack.backends.base import Options
+from kernelpack.backends.base import Options, backends
 from kernelpack.errors import HostFunctionError
 from kernelpack.frontend.jit import KernelParam
+from kernelpack.nearest import did_you_mean
 from kernelpack.opgen.config import Config, ConfigLike, Fastest, VariantPoint, config_for, options_of
 from kernelpack.opgen.host_ir import BOOL, FLOAT, INT, Expr, Launch
 from kernelpack.opgen.host_static import UNKNOWN, ReachedLaunch, TensorFact, is_tensor_like
@@ -185,6 +186,14 @@ def check_names(op: Op) -> None:
                 cure=f"pass {name}=... in the launch, or bind it in configs",
             )
     for key, config in op.configs.items():
+        backend = backends().get(key.partition(":")[0])
+        if backend is not None and not any(str(target).startswith(key) for target in backend.targets()):
+            known = list(map(str, backend.targets()))
+            raise HostFunctionError(
+                f"configs of {op.name}: no target starts with {key!r}{did_you_mean(key, known)}",
+                location=op.location,
+                cure=f"targets are {', '.join(known)}",
+            )
         several = config.configs if isinstance(config, Fastest) else (config,)
         for name in dict.fromkeys(name for one in several if isinstance(one, Config) for name in one.kwargs):
             if not parameters.get(name, False):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelpack.backends.base import Options
-from kernelpack.errors import HostFunctionError
+from kernelpack.errors import HostFunctionError, KernelpackError, SourceLocation
 from kernelpack.target import Target
 
 
@@ -106,6 +106,8 @@ class VariantPoint:
     specialized: bool = False
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self.known:
+            raise LookupError(f"the point has no {name!r}, but {', '.join(self.known)}")
         return self.known[name]
 
     def __contains__(self, name: object) -> bool:
@@ -119,17 +121,64 @@ ConfigLike = Config | Fastest | Callable[[VariantPoint], Config | Fastest | None
 """A config, several to choose from, or a function that gives these for a variant; None: do not build it."""
 
 
+def check_configs(configs: Any, op: str, location: SourceLocation) -> dict[str, ConfigLike]:
+    """Returns what `configs` of an op states. Raises HostFunctionError for what is no config of a target."""
+
+    def fail(message: str) -> HostFunctionError:
+        return HostFunctionError(
+            f"configs of {op}: {message}",
+            location=location,
+            cure='write configs={"cpu": kp.Config({"BLOCK": 512}), "cuda": ...}',
+        )
+
+    if not isinstance(configs, Mapping):
+        raise fail(f"expected configs by target, found {configs!r}")
+    for key, config in configs.items():
+        if not isinstance(key, str):
+            raise fail(f"{key!r} is not the text of a target")
+        if not isinstance(config, (Config, Fastest)) and not callable(config):
+            raise fail(f"for {key!r} it lists {config!r}, which is no kp.Config")
+    return dict(configs)
+
+
+def check_specializations(specialize: Any, op: str, location: SourceLocation) -> tuple[Specialization, ...]:
+    """Returns what `specialize` of an op lists. Raises HostFunctionError for what kp.aligned did not make."""
+    listed = specialize if isinstance(specialize, (list, tuple)) else [None]
+    if not all(isinstance(entry, Specialization) for entry in listed):
+        raise HostFunctionError(
+            f"specialize of {op}: expected a list of kp.aligned(...), found {specialize!r}",
+            location=location,
+            cure="write specialize=[kp.aligned()]",
+        )
+    return tuple(listed)
+
+
 def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Config | Fastest | None:
     """Returns the config for a point, or several: of the longest key that the target starts with, an empty one if none does.
 
-    None means that the author's function declines to build the variant.
+    None means that the author's function declines to build the variant. Raises HostFunctionError where that function fails.
     """
     target = str(point.target)
     keys = [key for key in configs if target.startswith(key)]
     if not keys:
         return Config({})
     found = configs[max(keys, key=len)]
-    return found if isinstance(found, (Config, Fastest)) else found(point)
+    if isinstance(found, (Config, Fastest)):
+        return found
+    place = SourceLocation(found.__code__.co_filename, found.__code__.co_firstlineno) if hasattr(found, "__code__") else None
+    asked = f"the config function of {point.kernel}, asked for {dict(point.known)} and {target},"
+    try:
+        chosen = found(point)
+    except KernelpackError:
+        raise
+    except Exception as error:  # whatever an author's function may raise
+        place = place and SourceLocation.of_exception(error, place.file)
+        raise HostFunctionError(f"{asked} failed: {type(error).__name__}: {error}", location=place) from error
+    if chosen is not None and not isinstance(chosen, (Config, Fastest)):
+        raise HostFunctionError(
+            f"{asked} returned {chosen!r}", location=place, cure="return a kp.Config, or None to build nothing"
+        )
+    return chosen
 
 
 def options_of(config: Config, given: Mapping[str, Any]) -> Options:

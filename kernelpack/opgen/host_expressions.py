@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelpack.errors import HostFunctionError
+from kernelpack.nearest import did_you_mean
 from kernelpack.opgen.host_ir import (
     BOOL,
     DEVICE,
@@ -126,7 +127,8 @@ class Expressions(Scope):
             try:
                 return self.constant(getattr(owner.value, node.attr), node)
             except AttributeError:
-                raise self.fail(node, f"{owner.value!r} has no attribute {node.attr!r}") from None
+                meant = did_you_mean(node.attr, dir(owner.value))
+                raise self.fail(node, f"{ast.unparse(node.value)} has no attribute {node.attr!r}{meant}") from None
         if isinstance(owner, Const) and owner.type == DTYPE and node.attr == "itemsize":
             return Const(owner.value.bytes, INT)
         expr = self.as_expr(owner, node)

@@ -36,6 +36,11 @@ class Launches(Calls):
             kernel = self.value(node.func.value)
             if isinstance(kernel, Object) and is_kernel(kernel.value):
                 return self.launch(kernel.value, node.func.slice, node)
+            if isinstance(kernel, Object):
+                kind = type(kernel.value).__name__
+                raise self.fail(
+                    node, f"{ast.unparse(node.func.value)} is a Python {kind}, no kernel", "launch what @kp.jit made"
+                )
         return super().visit_Call(node)
 
     def launch(self, kernel: Any, grid_node: ast.expr, node: ast.Call) -> Value:

@@ -23,6 +23,8 @@ from kernelpack.opgen.config import (
     Specialization,
     VariantPoint,
     aligned,
+    check_configs,
+    check_specializations,
     config_for,
 )
 from kernelpack.opgen.dtypes import DType, dtype_of
@@ -48,6 +50,7 @@ class CapturedLaunch:
 
 
 _CAPTURED: contextvars.ContextVar[list[CapturedLaunch] | None] = contextvars.ContextVar("kernelpack_captured", default=None)
+_MADE: contextvars.ContextVar[list[Op] | None] = contextvars.ContextVar("kernelpack_made", default=None)
 
 
 @contextmanager
@@ -59,6 +62,17 @@ def capture() -> Iterator[list[CapturedLaunch]]:
         yield launches
     finally:
         _CAPTURED.reset(before)
+
+
+@contextmanager
+def ops_made() -> Iterator[list[Op]]:
+    """While it is entered, every op that is made is added to the list, whatever name it gets or loses."""
+    ops: list[Op] = []
+    before = _MADE.set(ops)
+    try:
+        yield ops
+    finally:
+        _MADE.reset(before)
 
 
 class Op:
@@ -81,11 +95,18 @@ class Op:
         functools.update_wrapper(self, function)
         self.function = function
         self.schema = schema
-        self.configs = dict(configs)
-        self.specialize = tuple(specialize)
+        self.configs = check_configs(configs, schema.name, location)
+        self.specialize = check_specializations(specialize, schema.name, location)
         self.location = location
         self.tune = tune
         self.space: Space = check_space(schema, variants, location)
+        if tune is not None and not callable(tune):
+            raise HostFunctionError(
+                f"tune of {self.name}: expected a function that yields calls, found {tune!r}", location=location
+            )
+        made = _MADE.get()
+        if made is not None:
+            made.append(self)
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -228,8 +229,8 @@ class _Parser:
             is_list = True
             if self.peek() != "]":
                 token = self.take()
-                if not token.isdigit() or int(token) == 0:
-                    raise self.fail(f"a list's length must be a positive number, not {token!r}", position=at)
+                if not token.isdigit() or not 0 < int(token) <= 64:
+                    raise self.fail(f"a list's length must be a number from 1 to 64, not {token!r}", position=at)
                 length = int(token)
             self.expect("]")
             optional = self.accept("?")
@@ -267,8 +268,12 @@ class _Parser:
                 raise self.fail(f"default {token} is not a value of type {kind}", position=at)
             return value
         if re.fullmatch(r"[+-]?\d+", token) and kind.text in ("int", "SymInt"):
+            if not -(2**63) <= int(token) < 2**63:
+                raise self.fail(f"default {token} does not fit 64 bits", position=at)
             return int(token)
         if re.fullmatch(r"[+-]?[\d.].*", token) and kind.text == "float":
+            if not math.isfinite(float(token)):
+                raise self.fail(f"default {token} is larger than any float", position=at)
             return float(token)
         raise self.fail(f"default {token!r} is not a value of type {kind}", position=at)
 

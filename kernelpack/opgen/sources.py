@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import linecache
 import sys
-import traceback
 import types
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kernelpack.errors import BuildError, KernelpackError, SourceLocation
 from kernelpack.nearest import did_you_mean
-from kernelpack.opgen.op import Op
+from kernelpack.opgen.op import Op, ops_made
 from kernelpack.opgen.schema import check_unique
 
 
@@ -36,11 +35,10 @@ def find_ops(sources: Sequence[Path], namespace: str) -> list[Op]:
     ops: list[Op] = []
     places: dict[str, SourceLocation | None] = {}
     for file in dict.fromkeys(path.resolve() for path in files):
-        module = _load(file, namespace)
-        own = [
-            value for value in vars(module).values() if isinstance(value, Op) and value.function.__module__ == module.__name__
-        ]
-        for op in sorted(dict.fromkeys(own), key=lambda op: op.location.line):
+        with ops_made() as made:
+            module = _load(file, namespace)
+        own = [op for op in made if op.function.__module__ == module.__name__]  # not those of files that it imports
+        for op in sorted(own, key=lambda op: op.location.line):
             check_unique(places, op.name, op.location)
             places[op.name] = op.location
             ops.append(op)
@@ -85,9 +83,6 @@ def _load(file: Path, namespace: str) -> types.ModuleType:
     except KernelpackError:
         raise
     except Exception as error:  # whatever an author's file may raise
-        lines = [frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-        raise BuildError(
-            f"importing {file.name} failed: {type(error).__name__}: {error}",
-            location=SourceLocation(str(file), lines[-1] if lines else 0),
-        ) from error
+        where = SourceLocation.of_exception(error, str(file))
+        raise BuildError(f"importing {file.name} failed: {type(error).__name__}: {error}", location=where) from error
     return module

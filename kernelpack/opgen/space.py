@@ -78,6 +78,8 @@ def check_space(schema: Schema, variants: Mapping[str, Iterable[Any]], location:
     def fail(message: str, cure: str | None = None) -> HostFunctionError:
         return HostFunctionError(f"variants of {schema.name}: {message}", location=location, cure=cure)
 
+    if not isinstance(variants, Mapping):
+        raise fail(f"expected dtypes and values by name, found {variants!r}", 'write variants={"x": [tl.float32, ...]}')
     for name, given in variants.items():
         values: list[Any] = list(given) if isinstance(given, (list, tuple, range)) else [given]
         if not values:

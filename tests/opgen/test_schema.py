@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpack.errors import SchemaError
+from kernelpack.errors import KernelpackError, SchemaError
 from kernelpack.opgen.build import plan_library
 from kernelpack.opgen.schema import parse_schema
 
@@ -53,7 +53,10 @@ BAD = [
     ("f(Tensor[] xs) -> Tensor", "cannot be a list of Tensor"),
     ("f(Tensor x, int?[] n) -> Tensor", "cannot be a list of int\\?"),
     ("f(Tensor x, int[]? n=None) -> Tensor", "cannot be an optional list"),
-    ("f(Tensor x, int[0] n) -> Tensor", "length must be a positive number"),
+    ("f(Tensor x, int[0] n) -> Tensor", "length must be a number from 1 to 64"),
+    ("f(Tensor x, int[65] n=1) -> Tensor", "length must be a number from 1 to 64"),
+    ("f(Tensor x, int n=9223372036854775808) -> Tensor", "default 9223372036854775808 does not fit 64 bits"),
+    ("f(Tensor x, float n=-1e999) -> Tensor", "default -1e999 is larger than any float"),
     ("f(Tensor x, int n=1.5) -> Tensor", "'1.5' is not a value of type int"),
     ("f(Tensor x, int n=True) -> Tensor", "True is not a value of type int"),
     ("f(Tensor x, bool b=1) -> Tensor", "'1' is not a value of type bool"),
@@ -138,35 +141,46 @@ def test_the_place_of_a_bad_schema_is_shown(tmp_path: Path) -> None:
     assert text.splitlines()[2] == "    " + " " * len("f(Tensor x, ") + "^"
 
 
+GOOD_OP = OPS.replace("SCHEMA", "f(Tensor x) -> Tensor")
+VARIANTS = 'variants={"x": [tl.float32]},'
+
+
+def told(variants: str = VARIANTS, more: str = "") -> str:
+    return GOOD_OP.replace(VARIANTS, f"{variants} {more}")
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (
-            OPS.replace("SCHEMA", "g(Tensor x) -> Tensor"),
-            r"my_ops.py:11.*the schema names 'g', the host function is called 'f'",
-        ),
-        (
-            OPS.replace("SCHEMA", "f(Tensor y) -> Tensor"),
-            r"my_ops.py:11.*'x' lists dtypes, but the schema has no Tensor argument of that name(.|\n)*are y",
-        ),
+        (OPS.replace("SCHEMA", "g(Tensor x) -> Tensor"), "11: the schema names 'g', the host function is called 'f'"),
+        (OPS.replace("SCHEMA", "f(Tensor y) -> Tensor"), "11: .*'x' lists dtypes, but the schema has no Tensor argument of(.|\n)*are y"),
+        (told("variants=[tl.float32],"), "11: variants of f: expected dtypes and values by name, found (.|\n)*write variants={"),
+        (told(more='configs=kp.Config({"BLOCK": 1}),'), "11: configs of f: expected configs by target(.|\n)*write configs={"),
+        (told(more='configs={"cpu": {"BLOCK": 1}},'), "11: configs of f: for 'cpu' it lists {'BLOCK': 1}, which is no kp.Config"),
+        (told(more='configs={"cpu": lambda p: {"BLOCK": 1}},'), "13: the config function of kernel.* returned {'BLOCK': 1}(.|\n)*or None"),
+        (told(more='configs={"cpu": lambda p: p["y"]},'), "13: the config function of kernel.* failed: LookupError: the point has no 'y', but x"),
+        (told(more='configs={"cuda:sm_91": kp.Config({})},'), "11: configs of f: no target starts with 'cuda:sm_91'; did you mean 'cuda:sm_90'"),
+        (told(more='specialize="x",'), "11: specialize of f: expected a list of kp.aligned\\(...\\), found 'x'"),
+        (told(more="tune=3,"), "11: tune of f: expected a function that yields calls, found 3"),
+        (GOOD_OP + GOOD_OP[GOOD_OP.index("@kp.op") :], "19: op 'f' is defined twice; the other is at .*my_ops.py:11"),
     ],
-)
+)  # fmt: skip
 def test_ops_whose_parts_do_not_fit_are_refused_with_the_line(tmp_path: Path, source: str, message: str) -> None:
     file = tmp_path / "my_ops.py"
     file.write_text(source)
-    with pytest.raises(Exception, match=message):
+    with pytest.raises(KernelpackError, match=f"my_ops.py:{message}"):
         plan_library([file], namespace="mine", targets=["cpu:x86-64-v3"])
 
 
 def test_one_name_in_two_files_is_refused(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        (tmp_path / f"{name}.py").write_text(OPS.replace("SCHEMA", "f(Tensor x) -> Tensor"))
+        (tmp_path / f"{name}.py").write_text(GOOD_OP)
     with pytest.raises(SchemaError, match=r"two.py:11: op 'f' is defined twice; the other is at .*one.py:11"):
         plan_library([tmp_path], namespace="mine", targets=["cpu:x86-64-v3"])
 
 
 @pytest.mark.parametrize("namespace", ["1st", "my-ops", "my ops", "", "größe", "class"])
 def test_namespaces_that_are_no_identifiers_are_refused(tmp_path: Path, namespace: str) -> None:
-    (tmp_path / "one.py").write_text(OPS.replace("SCHEMA", "f(Tensor x) -> Tensor"))
+    (tmp_path / "one.py").write_text(GOOD_OP)
     with pytest.raises(SchemaError, match="namespace"):
         plan_library([tmp_path], namespace=namespace, targets=["cpu:x86-64-v3"])
