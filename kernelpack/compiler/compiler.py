@@ -8,6 +8,7 @@ from typing import Any
 from kernelpack.backends.base import OPTION_NAMES, Fact, Options, backend_of
 from kernelpack.backends.compiler import GPUTarget
 from kernelpack.compiler import compile_ttir, optimise_ttir
+from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction
@@ -74,6 +75,7 @@ class ASTSource:
         return optimise_ttir(ast_to_ttir(self.fn, signature, constexprs, facts, debug=debug, num_warps=num_warps)), facts
 
 
+@collections_put_off()
 def compile(
     src: ASTSource, target: GPUTarget | Target | str | None = None, options: Mapping[str, Any] | None = None
 ) -> KernelView:

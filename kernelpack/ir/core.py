@@ -211,7 +211,10 @@ class Operation:
         for region in self.regions:
             for block in region.blocks:
                 for op in list(block.operations):
-                    yield from op.walk()
+                    if op.regions:
+                        yield from op.walk()
+                    else:
+                        yield op
 
     def __str__(self) -> str:
         from kernelpack.ir.text import print_op

@@ -159,7 +159,7 @@ class OpDef:
             raise TypeError(f"{self.name}: result types must be given")
         return self.infer(operands, attributes)
 
-    @property
+    @functools.cached_property
     def pure(self) -> bool:
         return Trait.PURE in self.traits
 
@@ -182,20 +182,16 @@ _TABLE: dict[str, OpDef] = {}
 
 def definition(name: str) -> OpDef:
     """Returns the row of an operation. Raises VerifyError for a name no dialect knows."""
-    row = _rows().get(name)
-    if row is None:
+    if not is_known(name):
         raise VerifyError(f"unknown operation {name!r}")
-    return row
+    return _TABLE[name]
 
 
 def is_known(name: str) -> bool:
     """Whether any dialect has the operation."""
-    return name in _rows()
-
-
-def _rows() -> dict[str, OpDef]:
-    import_module("kernelpack.ir.dialects")  # which fills the table; they are made of this module's classes
-    return _TABLE
+    if name not in _TABLE:
+        import_module("kernelpack.ir.dialects")  # which fills the table; they are made of this module's classes
+    return name in _TABLE
 
 
 def row(

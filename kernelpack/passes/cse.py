@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import struct
-from collections import ChainMap
 from collections.abc import Hashable
 
 from kernelpack.ir.core import Attribute, Block, Operation, Value
 from kernelpack.ir.dialect import Trait, definition, facts, is_pure
 
-Known = ChainMap[Hashable, Operation]
-"""Operations by what they compute; inner blocks see those of the blocks around them."""
+Known = dict[Hashable, Operation]
+"""Operations by what they compute."""
 
 
 def cse(module: Operation) -> None:
     """Merges equal computations in place."""
     for region in module.regions:
         for block in region.blocks:
-            _merge(block, ChainMap())
+            _merge(block, {})
 
 
 def _merge(block: Block, known: Known) -> None:
+    """Merges in a block, which adds to `known`; inner blocks see what is known where they stand."""
     for op in list(block.operations):
-        inner = ChainMap() if Trait.ISOLATED in definition(op.name).traits else known
         for region in op.regions:
             for nested in region.blocks:
-                _merge(nested, inner.new_child())
+                _merge(nested, {} if Trait.ISOLATED in definition(op.name).traits else known.copy())
         if not op.results or not is_pure(op):
             continue
         first = known.setdefault(_key(op, {}), op)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from kernelpack import knobs
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options, backends
 from kernelpack.compiler import CompiledKernel, compile_ttir, optimise_ttir
+from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.dependencies import Binding, bindings_of
@@ -261,6 +262,7 @@ def _native(kind: str, forced: str) -> tuple[Backend, Target] | None:
     return None
 
 
+@collections_put_off()
 def compile_kernel(fn: JITFunction, special: Specialization, target: Target, options: Options) -> CompiledKernel:
     """Compiles a kernel for a specialization."""
     module = optimise_ttir(
