@@ -27,6 +27,7 @@ from kernelpack.ir.types import (
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:\s|//[^\n]*)+)
+      |(?P<place>loc\("(?:[^"\\]|\\.)*":\d+:\d+\))
       |(?P<ssa>%[\w$.-]+(?:\#\d+)?)
       |(?P<symbol>@(?:[\w$.-]+|"[^"]*"))
       |(?P<alias>\#[A-Za-z_][\w.]*)
@@ -36,7 +37,8 @@ _TOKEN = re.compile(
       |(?P<number>-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?))
       |(?P<word>[A-Za-z_][\w$.]*)
       |(?P<arrow>->|::)
-      |(?P<punctuation>[-{}()\[\]<>,:=*+/?])""",
+      |(?P<punctuation>[-{}()\[\]<>,:=*+/?])
+      |(?P<unknown>.)""",
     re.VERBOSE,
 )
 
@@ -51,49 +53,54 @@ class AttributeParser:
     def __init__(self, text: str, file: str) -> None:
         self.text = text
         self.file = file
-        self.tokens: list[tuple[str, str, int]] = []  # kind, text, offset
-        position = 0
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise self.error(f"unexpected character {text[position]!r}", position)
-            if match.lastgroup != "space":
-                assert match.lastgroup is not None
-                self.tokens.append((match.lastgroup, match.group(), position))
-            position = match.end()
-        self.tokens.append(("end", "", len(text)))
+        self.kinds: list[str] = []  # of the tokens
+        self.texts: list[str] = []
+        self.offsets: list[int] = []
+        for match in _TOKEN.finditer(text):
+            kind = match.lastgroup
+            if kind == "space":
+                continue
+            if kind == "unknown":
+                raise self.error(f"unexpected character {match.group()!r}", match.start())
+            assert kind is not None
+            self.kinds.append(kind)
+            self.texts.append(match.group())
+            self.offsets.append(match.start())
+        self.kinds.append("end")
+        self.texts.append("")
+        self.offsets.append(len(text))
         self.at = 0
         self.aliases: dict[str, Attribute] = {}
+        self.places: dict[str, Location] = {}  # by `loc("file":line:column)`, which is one token: most operations have one
         self.location_aliases = self._collect_location_aliases()
 
     # ---- tokens ----
 
     def error(self, message: str, offset: int | None = None) -> ParseError:
-        offset = self.tokens[self.at][2] if offset is None else offset
+        offset = self.offsets[self.at] if offset is None else offset
         line = self.text.count("\n", 0, offset) + 1
         column = offset - (self.text.rfind("\n", 0, offset) + 1) + 1
         return ParseError(message, location=SourceLocation(self.file, line, column))
 
     @property
     def kind(self) -> str:
-        return self.tokens[self.at][0]
+        return self.kinds[self.at]
 
     @property
     def token(self) -> str:
-        return self.tokens[self.at][1]
+        return self.texts[self.at]
 
     def next(self) -> str:
         if self.kind == "end":
             raise self.error("unexpected end")
-        text = self.token
         self.at += 1
-        return text
+        return self.texts[self.at - 1]
 
     def peek(self, text: str) -> bool:
-        return self.token == text and self.kind != "string"
+        return self.texts[self.at] == text  # a string's text begins with a quote
 
     def accept(self, text: str) -> bool:
-        if self.peek(text):
+        if self.texts[self.at] == text:
             self.at += 1
             return True
         return False
@@ -103,7 +110,7 @@ class AttributeParser:
             raise self.error(f"expected {text!r}, found {self.token or 'the end'!r}")
 
     def take(self, kind: str) -> str:
-        if self.kind != kind:
+        if self.kinds[self.at] != kind:
             raise self.error(f"expected a {kind}, found {self.token or 'the end'!r}")
         return self.next()
 
@@ -164,7 +171,7 @@ class AttributeParser:
     def shaped(self) -> tuple[tuple[int, ...], Type]:
         """Parses `<128x64xf32` up to the element type."""
         self.expect("<")
-        start = self.tokens[self.at][2]
+        start = self.offsets[self.at]
         match = re.compile(r"((?:\d+x)+)").match(self.text, start)
         if match is None:
             raise self.error("expected a shape")
@@ -173,7 +180,7 @@ class AttributeParser:
         # the lexer has split `128x64xf32` its own way: read again from behind the shape
         word = re.compile(r"[A-Za-z]\w*").match(self.text, rest)
         end = word.end() if word is not None else rest
-        while self.tokens[self.at][2] < end and self.kind != "end":
+        while self.offsets[self.at] < end and self.kind != "end":
             self.at += 1
         if word is None:
             return shape, self.type()
@@ -314,7 +321,7 @@ class AttributeParser:
         return tuple(numbers)
 
     def string(self) -> str:
-        return re.sub(r"\\(.)", r"\1", self.take("string")[1:-1])
+        return _unescaped(self.take("string"))
 
     def dictionary(self, row: OpDef | None) -> dict[str, Attribute]:
         """Parses `{name = value, flag}`; Triton's `isVolatile` is our `is_volatile`."""
@@ -340,14 +347,20 @@ class AttributeParser:
 
     def _collect_location_aliases(self) -> dict[str, int]:
         """Locations may be named behind their use: remember where each `#loc = loc(...)` stands."""
-        found: dict[str, int] = {}
-        for index in range(len(self.tokens) - 2):
-            if self.tokens[index][0] == "alias" and self.tokens[index + 1][1] == "=" and self.tokens[index + 2][1] == "loc":
-                found[self.tokens[index][1]] = index + 2
-        return found
+        return {
+            self.texts[index]: index + 2
+            for index, kind in enumerate(self.kinds)
+            if kind == "alias" and self.texts[index + 1] == "=" and self.texts[index + 2].startswith("loc")
+        }
 
     def location(self) -> Location:
         """Parses an optional trailing `loc(...)`."""
+        if self.kinds[self.at] == "place":
+            text = self.next()
+            if text not in self.places:
+                name, line, column = text[4:-1].rsplit(":", 2)
+                self.places[text] = Location(SourceLocation(_unescaped(name), int(line), int(column)))
+            return self.places[text]
         if not self.accept("loc"):
             return UNKNOWN
         self.expect("(")
@@ -390,6 +403,10 @@ class AttributeParser:
             return UNKNOWN
         self.next()  # unknown
         return UNKNOWN
+
+
+def _unescaped(string: str) -> str:
+    return re.sub(r"\\(.)", r"\1", string[1:-1])
 
 
 def scalar_type(word: str) -> Type | None:

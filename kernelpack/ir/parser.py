@@ -48,7 +48,7 @@ class Parser(AttributeParser):
     def alias(self) -> None:
         name = self.take("alias")
         self.expect("=")
-        if self.peek("loc"):
+        if self.peek("loc") or self.kind == "place":
             self.location()
         else:
             self.aliases[name] = self.attribute()
@@ -360,13 +360,13 @@ class _Declarative:
         """Whether the next tokens begin the optional group."""
         parser, ahead = self.parser, 0
         for element in elements:
-            kind, text, _ = parser.tokens[parser.at + ahead]
+            at = parser.at + ahead
             if isinstance(element, form.Literal):
-                if text != element.text or kind == "string":
+                if parser.texts[at] != element.text:
                     return False
                 ahead += 1
             elif isinstance(element, form.Variable):
-                return element.name not in self.operand_rows or kind == "ssa"
+                return element.name not in self.operand_rows or parser.kinds[at] == "ssa"
             else:
                 return True
         return True
