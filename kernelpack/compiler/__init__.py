@@ -65,11 +65,14 @@ def legalise(module: Operation, backend: Backend, target: Target) -> None:
             raise UnsupportedError(f"{op.name} cannot be compiled for {target}: {reason}", location=op.location.source)
 
 
-def compile_ttir(module: Operation, target: Target, options: Options, facts: tuple[Fact, ...] = ()) -> CompiledKernel:
+def compile_ttir(
+    module: Operation, target: Target, options: Options, facts: tuple[Fact, ...] = (), *, keep_stages: bool = True
+) -> CompiledKernel:
     """Compiles an optimised ttir module for a target.
 
-    The module's public function is the kernel; `facts` are those its `arg_attrs` state. Raises UnsupportedError with the
-    user's line where the backend refuses an operation.
+    The module's public function is the kernel; `facts` are those its `arg_attrs` state. With `keep_stages` False no stage is
+    printed that nobody needs to go on, and `stages` is empty. Raises UnsupportedError with the user's line where the backend
+    refuses an operation.
     """
     backend = backend_of(target)
     target = backend.resolve_target(target)
@@ -78,13 +81,17 @@ def compile_ttir(module: Operation, target: Target, options: Options, facts: tup
     parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in function.body.arguments)
     lowered = Lowered(target, options, function.attributes["sym_name"])
     value: Any = module
+    text = value
     name = "ttir"
-    stages: dict[str, Any] = {"ttir": str(module)}
+    stages: dict[str, Any] = {"ttir": str(module)} if keep_stages else {}
     for name, stage in backend.stages(target, options).items():
         value = stage(value, lowered)
-        stages[name] = value if isinstance(value, bytes) else str(value)
+        if not isinstance(value, bytes):
+            text = value
+        if keep_stages:
+            stages[name] = value if isinstance(value, bytes) else str(value)
     assert isinstance(value, bytes), f"the last stage of {backend.name} must give bytes"
-    code = backend.code_of([text for text in stages.values() if isinstance(text, str)][-1]).replace(lowered.entry, "")
+    code = backend.code_of(str(text)).replace(lowered.entry, "")
     return CompiledKernel(
         lowered.entry, target, options, parameters,
         tuple(fact for fact in facts if fact not in lowered.unused), name, value, lowered.metadata, stages,

@@ -35,15 +35,12 @@ class CompileJob:
 
 def compile_job(job: CompileJob) -> Any:
     """Compiles a job in this process and returns the CompiledKernel, without its stages unless they are asked for."""
-    from dataclasses import replace
-
     from kernelpack.compiler import compile_ttir, optimise_ttir
     from kernelpack.ir.text import parse_module
 
     backend_of(job.target)  # makes the types and encodings known that its part of the language puts into ttir
     module = optimise_ttir(parse_module(job.ttir))
-    kernel = compile_ttir(module, job.target, job.options, job.facts)
-    return kernel if job.keep_stages else replace(kernel, stages={})
+    return compile_ttir(module, job.target, job.options, job.facts, keep_stages=job.keep_stages)
 
 
 def compile_all(jobs: Iterable[CompileJob], processes: int, done: Callable[[CompileJob, Any], None]) -> list[Any]:
