@@ -6,6 +6,9 @@ from kernelpack.language import hopper
 
 DTYPES = [tl.float32, tl.float16, tl.bfloat16]
 
+ROW_RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1), "row_dimensions": (0, 3)}
+"""The RANGES of an op that takes rows of any number and length."""
+
 ELEMENTS_PER_PROGRAM = 16384
 """On a CPU a program takes as many rows as hold about this many elements: a few microseconds of work."""
 

@@ -5,9 +5,9 @@ import enum
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, check_rows, row_offset, rows_per_program
+from ._rows import DTYPES, ROW_RANGES, check_rows, row_offset, rows_per_program
 
-RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1), "row_dimensions": (0, 3)}
+RANGES = ROW_RANGES
 
 
 class Approximate(enum.IntEnum):

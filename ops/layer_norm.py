@@ -5,6 +5,7 @@ import kernelpack.language as tl
 
 from ._rows import (
     DTYPES,
+    ROW_RANGES,
     WHOLE_ROWS,
     ask_for_row,
     check_columns,
@@ -16,7 +17,7 @@ from ._rows import (
     whole_row,
 )
 
-RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1), "row_dimensions": (0, 3)}
+RANGES = ROW_RANGES
 
 
 @kp.jit

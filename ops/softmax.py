@@ -3,9 +3,9 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, WHOLE_ROWS, check_rows, row_config, row_offset, rows_per_program, whole_row
+from ._rows import DTYPES, ROW_RANGES, WHOLE_ROWS, check_rows, row_config, row_offset, rows_per_program, whole_row
 
-RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "columns": (0, 2**31 - 1), "row_dimensions": (0, 3)}
+RANGES = ROW_RANGES
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
