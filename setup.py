@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))
 os.environ["KERNELPACK_LOAD_LIBRARY"] = "0"
 
-from kernelpack import knobs  # noqa: E402
+from kernelpack import knobs
 
 
 class BuildWithLibrary(build_py):

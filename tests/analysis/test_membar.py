@@ -48,11 +48,11 @@ def letters_of(root: Operation) -> str:
 
     def visit(op: object) -> None:
         nonlocal text
-        name = op.name  # type: ignore[attr-defined]
-        if name == "ttg.local_alloc" and op.operands:  # type: ignore[attr-defined]
+        name = op.name
+        if name == "ttg.local_alloc" and op.operands:
             text += "W"
         text += LETTERS.get(name, "")
-        for region in op.regions:  # type: ignore[attr-defined]
+        for region in op.regions:
             text += "{"
             for block in region.blocks:
                 for inner in block.operations:

@@ -39,7 +39,7 @@ class Nested:
     bodies: tuple[tuple[object, ...], ...]
 
     def text(self, fresh: Iterator[int]) -> str:
-        inner = ["".join(part.text(fresh) for part in body) for body in self.bodies]  # type: ignore[attr-defined]
+        inner = ["".join(part.text(fresh) for part in body) for body in self.bodies]
         if self.kind == "if":
             return f"scf.if %c {{\n{inner[0]}}} else {{\n{inner[1]}}}\n"
         return f"scf.for %i{next(fresh)} = %z to %n step %n  : i32 {{\n{inner[0]}}}\n"
@@ -62,7 +62,7 @@ def program_text(parts: tuple[object, ...], kept: bool) -> str:
     fresh = itertools.count()
     allocate = "".join(f"%{name} = ttg.local_alloc : () -> $M\n" for name in BUFFERS)
     keep = "".join(f"ttg.local_dealloc %{name} : $M\n" for name in BUFFERS if kept)
-    return f"{allocate}%z = arith.constant 0 : i32\n" + "".join(part.text(fresh) for part in parts) + keep  # type: ignore[attr-defined]
+    return f"{allocate}%z = arith.constant 0 : i32\n" + "".join(part.text(fresh) for part in parts) + keep
 
 
 Step = tuple[str, int]

@@ -62,7 +62,7 @@ def test_contenders_that_compute_something_else_are_found() -> None:
 @pytest.mark.parametrize("subject", [attention, decode, matmul, rowwise])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_has_its_own_name_and_its_peers(subject: object, device: str) -> None:
-    cases: list[Case] = [*subject.cases(device, False), *subject.cases(device, True)]  # type: ignore[attr-defined]
+    cases: list[Case] = [*subject.cases(device, False), *subject.cases(device, True)]
     assert len({case.name for case in cases}) == len(cases)
     assert all(case.peers and case.work > 0 and case.device == device for case in cases)
 

@@ -21,7 +21,7 @@ def loaded(**changes: object) -> _C.LoadedKernel:
         "backend": "cuda", "name": "k", "entry": "k", "target": "cuda:sm_90a", "image": "aW1hZ2U=", "image_size": 5,
         "types": ["!tt.ptr<f32>", "i32", "f32", "i1"], "num_warps": 4, "num_ctas": 1, "shared_memory": 0, "program_ns": 0.0,
     }  # fmt: skip
-    return _C.LoadedKernel(**{**given, **changes})  # type: ignore[arg-type]
+    return _C.LoadedKernel(**{**given, **changes})
 
 
 def test_arguments_that_do_not_fit_are_refused() -> None:
@@ -33,7 +33,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     with pytest.raises((TypeError, ValueError)):
         loaded().launch(0, 0, (1, 1, 1), (x, 3, "one", True))
     with pytest.raises(TypeError):
-        loaded().launch(0, 0, (1, 1), (x, 3, 1.0, True))  # type: ignore[arg-type]
+        loaded().launch(0, 0, (1, 1), (x, 3, 1.0, True))
     with pytest.raises(LaunchError, match="parameter of type f8E5M2 cannot be passed"):
         loaded(types=["f8E5M2"])
 

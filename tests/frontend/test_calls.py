@@ -51,7 +51,7 @@ def log2(n):
 
 
 def symbols(module: object) -> list[str]:
-    return [op.attributes["sym_name"] for op in functions(module)]  # type: ignore[arg-type]
+    return [op.attributes["sym_name"] for op in functions(module)]
 
 
 @pytest.mark.parametrize(

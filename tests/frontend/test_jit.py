@@ -44,7 +44,7 @@ YES = tl.constexpr(True)
     do_not_specialize_on_alignment=("q",),
 )
 @wrapped
-def decorated(p, q, n: "tl.int32", FLAG: tl.constexpr = YES, SIZE: "tl.constexpr" = 4):  # noqa: UP037
+def decorated(p, q, n: "tl.int32", FLAG: tl.constexpr = YES, SIZE: "tl.constexpr" = 4):
     """The docstring.
     Less indented than the code.
     """

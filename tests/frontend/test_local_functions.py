@@ -20,7 +20,7 @@ def locals_of_all_kinds(p, n, combine: tl.constexpr):
 
     x = tl.arange(0, 8)
     offset = 1
-    plus = lambda a, b=offset: a + b  # noqa: E731
+    plus = lambda a, b=offset: a + b
     tl.store(p, tl.reduce(x, 0, lambda a, b: a + b))
     tl.store(p + 1, scaled(plus(2)))
     tl.store(p + 2, scaled(1000, 5, 6, 7))

@@ -25,7 +25,7 @@ def _made(name: str, packs: Path | None) -> Emulated:
 def _on_gpu(made: Emulated) -> list[torch.Tensor]:
     """Returns the tensors behind a launch on the GPU."""
     values = [_moved(value) if isinstance(value, torch.Tensor) else value for value in made.values]
-    LoadedCubin(made).launch((*made.grid, 1, 1)[:3], values)  # type: ignore[arg-type]
+    LoadedCubin(made).launch((*made.grid, 1, 1)[:3], values)
     torch.cuda.synchronize()
     return [value.cpu() for value in values if isinstance(value, torch.Tensor)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-import kernelpack  # noqa: F401  (loads torch.ops.kernelpack)
 from tests.ops.grid import OPS, Case, cases
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")

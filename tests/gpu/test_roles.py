@@ -7,8 +7,6 @@ from collections.abc import Callable
 import pytest
 import torch
 
-import kernelpack  # noqa: F401  (loads torch.ops.kernelpack)
-
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a GPU of sm_90"
 )

@@ -63,7 +63,7 @@ class Program:
 
 
 def _memory(kind: Type) -> np.dtype[Any]:
-    return np.dtype(bool) if kind == I1 else np.dtype(f"uint{kind.width}") if kind == BF16 else carrier(kind)  # type: ignore[attr-defined]
+    return np.dtype(bool) if kind == I1 else np.dtype(f"uint{kind.width}") if kind == BF16 else carrier(kind)
 
 
 @st.composite
@@ -245,7 +245,7 @@ class _Generator:
         pointer = self.draw(st.sampled_from(self.pointers))
         pointers = _addresses(self.build, pointer, (SIZE,))
         mask = self.like(pointers, TensorType((SIZE,), I1))
-        other = self.like(pointers, TensorType((SIZE,), pointer.type.pointee)) if self.draw(st.booleans()) else None  # type: ignore[attr-defined]
+        other = self.like(pointers, TensorType((SIZE,), pointer.type.pointee)) if self.draw(st.booleans()) else None
         return self.build.value("tt.load", [pointers, mask, other])
 
     # ---- control flow ----

@@ -80,7 +80,7 @@ def test_scalars_take_their_type() -> None:
 @pytest.mark.parametrize("grid", [(), (1, 1, 1, 1), (-1,), -1])
 def test_refuses_grids(grid: object) -> None:
     with pytest.raises(LaunchError, match="a grid has one to three extents"):
-        launch(parse(function("")), grid, [])  # type: ignore[arg-type]
+        launch(parse(function("")), grid, [])
 
 
 # ---- control flow ----

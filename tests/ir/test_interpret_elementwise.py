@@ -287,7 +287,7 @@ def test_fma_rounds_once() -> None:
     bf16 = [(1.0078125, 1.00390625 * 2, 2.0**-120), (1 + 2.0**-7, 1 + 2.0**-7, -(2.0**-130))]
     f32 = [(1 + 2.0**-23, 1 + 2.0**-23, tiny), (float(np.float32(1 / 3)), 3.0, -1.0), (up, up * 2.0**-16, 1.0)]
     for kind, rows in ((BF16, bf16), (F32, f32)):
-        rows = [tuple(float(v) for v in decode(encode(np.array(row, carrier(kind)), kind), kind)) for row in rows]  # type: ignore[misc]
+        rows = [tuple(float(v) for v in decode(encode(np.array(row, carrier(kind)), kind), kind)) for row in rows]
         got = run(make("math.fma", [kind] * 3, kind), *map(list, zip(*rows, strict=True)))
         for (a, b, c), value in zip(rows, got, strict=True):
             assert value == exact_round(Fraction(a) * Fraction(b) + Fraction(c), kind)

@@ -68,7 +68,7 @@ def test_reductions(name: str, oracle: object, axis: int) -> None:
     shape = "tensor<4xf32>" if axis == 0 else "tensor<8xf32>"
     body = f'%result = "tt.reduce"(%a) <{{axis = {axis} : i32}}> {combine(name)} : (tensor<8x4xf32>) -> {shape}'
     got = run_tile(body.replace("OP", "reduce"), {"a": ("tensor<8x4xf32>", a)}, np.zeros(12 - a.shape[axis], np.float32), shape)
-    assert (got == oracle(a, axis=axis)).all()  # type: ignore[operator]
+    assert (got == oracle(a, axis=axis)).all()
 
 
 def test_sums_are_pairwise() -> None:

@@ -79,4 +79,4 @@ def test_location_that_names_itself_is_unknown() -> None:
     ],
 )
 def test_floats_are_read_in_their_type(text: str, kind: object, value: float) -> None:
-    assert parse_float(text, kind) == value  # type: ignore[arg-type]
+    assert parse_float(text, kind) == value

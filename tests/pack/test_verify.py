@@ -75,7 +75,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def verified(built: Path, source: Path | None = None, **options: object) -> Verified:
-    return verify([source or built.parent / "my_ops.py"], namespace="mine", out=built, jobs=2, **options)  # type: ignore[arg-type]
+    return verify([source or built.parent / "my_ops.py"], namespace="mine", out=built, jobs=2, **options)
 
 
 @pytest.fixture

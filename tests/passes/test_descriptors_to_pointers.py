@@ -81,7 +81,7 @@ LOAD_AND_STORE = """
 
 def test_what_the_target_does_itself_stays() -> None:
     def run(module: object) -> None:
-        descriptors_to_pointers(module, lambda access, facts: True)  # type: ignore[arg-type]
+        descriptors_to_pointers(module, lambda access, facts: True)
 
     stays(run, ARGUMENTS, LOAD_AND_STORE)
     module = parse(function(LOAD_AND_STORE, ARGUMENTS))

@@ -37,7 +37,7 @@ def test_text_round_trips(program: Program) -> None:
 def test_a_pass_keeps_the_meaning(run: object, program: Program, values: dict) -> None:
     expected = program.run(values)
     changed = program.module.clone()
-    run(changed)  # type: ignore[operator]
+    run(changed)
     verify(changed)
     assert all(map(same, program.run(values, changed), expected)), str(changed)
 

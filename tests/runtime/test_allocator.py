@@ -13,4 +13,4 @@ def test_allocators_are_taken_and_never_called() -> None:
 
     kp.set_allocator(fail)
     with pytest.raises(TypeError, match="an allocator is a function"):
-        kp.set_allocator(None)  # type: ignore[arg-type]
+        kp.set_allocator(None)

@@ -65,4 +65,4 @@ def test_what_a_descriptor_is_compiled_for() -> None:
 )
 def test_mistakes(make: object, message: str) -> None:
     with pytest.raises(LaunchError, match=message):
-        make(torch.zeros(8, 18))  # type: ignore[operator]
+        make(torch.zeros(8, 18))

@@ -130,7 +130,7 @@ def check_flushing(name: str, operands: list[Type], result: Type, level: str, fl
         inputs = [
             np.where(np.isfinite(column) & (np.abs(column) > 1e15), 1e15, column).astype(column.dtype) for column in inputs
         ]
-        inputs = [round_to(column, kind) for column, kind in zip(inputs, operands, strict=True)]  # type: ignore[arg-type]
+        inputs = [round_to(column, kind) for column, kind in zip(inputs, operands, strict=True)]
     check_on(name, operands, result, level, inputs, **more)
 
 

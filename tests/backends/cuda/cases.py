@@ -474,7 +474,7 @@ def _cross_entropy(smoothing: float) -> Launch:
         "x_ptr": x.detach().clone(), "x_stride": 50, "y_ptr": y, "loss_ptr": fresh(4), "n_cols": 50, "ignore_index": -100,
         "label_smoothing": smoothing, "BLOCK": 16,
     }  # fmt: skip
-    return Launch(idioms.cross_entropy, (4,), arguments, {"loss_ptr": loss.detach(), "x_ptr": x.grad}, 1e-5)  # type: ignore[dict-item]
+    return Launch(idioms.cross_entropy, (4,), arguments, {"loss_ptr": loss.detach(), "x_ptr": x.grad}, 1e-5)
 
 
 def _layer_norm_backward() -> Launch:
@@ -486,7 +486,7 @@ def _layer_norm_backward() -> Launch:
         "dx_ptr": fresh(4, n), "dy_ptr": dy, "dw_ptr": torch.zeros(n), "x_ptr": x.detach(), "w_ptr": w.detach(),
         "mean_ptr": mean, "rstd_ptr": (var + 1e-5).rsqrt(), "stride": n, "N": n, "BLOCK": 64,
     }  # fmt: skip
-    return Launch(idioms.layer_norm_backward, (4,), arguments, {"dx_ptr": x.grad, "dw_ptr": w.grad}, 1e-5)  # type: ignore[dict-item]
+    return Launch(idioms.layer_norm_backward, (4,), arguments, {"dx_ptr": x.grad, "dw_ptr": w.grad}, 1e-5)
 
 
 def _swiglu(dtype: torch.dtype) -> Launch:

@@ -217,7 +217,7 @@ def _values(kind: Type, seed: int) -> np.ndarray[Any, Any]:
     spread = random.standard_normal(COUNT // 2) * 10.0 ** random.integers(-6, 6, COUNT // 2)
     assert is_float(kind)
     with np.errstate(all="ignore"):
-        values = round_to(np.array([*chosen, *spread]), kind)  # type: ignore[arg-type]
+        values = round_to(np.array([*chosen, *spread]), kind)
         return decode(encode(values, kind), kind) if kind in SMALL_FLOATS else values
 
 

@@ -73,7 +73,7 @@ TOO_MANY = kernel(FENCE + wgmma(256) + wgmma(256, 128) + COMMIT + WAIT, 256)
 
 
 def lowered(**options: int) -> Lowered:
-    return Lowered(Target.parse("cuda:sm_90a"), Options(**options), "kernel")  # type: ignore[arg-type]
+    return Lowered(Target.parse("cuda:sm_90a"), Options(**options), "kernel")
 
 
 def refusal(ptx: str, **options: int) -> KernelpackError:

@@ -27,7 +27,7 @@ ELF = b"\x7fELF"
 def add(**options: object) -> Launch:
     x = torch.zeros(512)
     arguments = {"x_ptr": x, "y_ptr": x, "out_ptr": x, "n": 512, "BLOCK": 512}
-    return Launch(vector_add, (1,), arguments, {}, options=Options(**options))  # type: ignore[arg-type]
+    return Launch(vector_add, (1,), arguments, {}, options=Options(**options))
 
 
 # ---- targets ----

@@ -42,7 +42,7 @@ def fields(bits: int) -> tuple[int, int, int, int]:
     ],
 )
 def test_descriptors(layout: object, bits: int, k_axis: int, expected: tuple[int, ...], step: list[int]) -> None:
-    tile = operand_tile(layout, bits, k_axis)  # type: ignore[arg-type]
+    tile = operand_tile(layout, bits, k_axis)
     assert tile is not None
     assert fields(tile.fixed_bits) == expected
     assert [tile.offset(0, 16 * number) for number in range(len(step))] == step

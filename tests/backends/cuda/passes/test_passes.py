@@ -173,7 +173,7 @@ def test_reductions_over_warps_become_two() -> None:
     )
     split_reductions(entry_function(module))
     reductions = [op for op in module.walk() if op.name == "tt.reduce"]
-    shapes = [(op.operands[0].type.shape, op.attributes["axis"]) for op in reductions]  # type: ignore[union-attr]
+    shapes = [(op.operands[0].type.shape, op.attributes["axis"]) for op in reductions]
     assert shapes == [((4, 64), 1), ((4,), 0)]
     assert [op.name for op in module.walk()].count("ttg.convert_layout") == 1
 
@@ -278,7 +278,7 @@ def test_loads_for_dots_run_ahead(stages: int) -> None:
     assert "ttg.local_alloc" not in names
     assert loop.body.operations[0].attributes["num"] == stages - 2
     buffer = next(op for op in module.walk() if op.name == "ttg.local_alloc")
-    assert buffer.result.type.shape == (stages, 16, 16)  # type: ignore[union-attr]
+    assert buffer.result.type.shape == (stages, 16, 16)
 
 
 @pytest.mark.parametrize(
