@@ -14,6 +14,7 @@ from kernelpack import knobs
 from kernelpack.backends.base import backend_of
 from kernelpack.cache_files import write_whole
 from kernelpack.compiler import CompiledKernel, source_hash
+from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import KernelpackError, PackError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.dependencies import lines_of
@@ -129,6 +130,7 @@ def _is_repetition(variant: KernelVariant, packs: dict[str, KernelPack]) -> bool
 _ENTRY = "__entry__"
 
 
+@collections_put_off()
 def _job(variant: KernelVariant, texts: dict[Any, str]) -> CompileJob:
     """Runs the front end, once for all targets that share its result in `texts`."""
     key = (id(variant.kernel), tuple(variant.signature.items()), repr(list(variant.constexprs.items())), variant.facts)
@@ -148,7 +150,7 @@ def _module(variant: KernelVariant, entry: str) -> Any:
 
 def _language_value(value: Any) -> Any:
     if isinstance(value, DType):
-        from kernelpack.language.types import parse_type
+        from kernelpack.language.signatures import parse_type
 
         return parse_type(value.language)
     return value

@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import IO, Any
 
 from kernelpack.backends.base import Fact, Options, backend_of
+from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import BuildError
 from kernelpack.target import Target
 
@@ -33,6 +34,7 @@ class CompileJob:
     keep_stages: bool = False
 
 
+@collections_put_off()
 def compile_job(job: CompileJob) -> Any:
     """Compiles a job in this process and returns the CompiledKernel, without its stages unless they are asked for."""
     from kernelpack.compiler import compile_ttir, optimise_ttir
