@@ -26,7 +26,7 @@ from kernelpack.ir.core import Operation
 from kernelpack.ir.libdevice import FUNCTIONS
 from kernelpack.language import hopper
 from kernelpack.language.extra import cuda
-from kernelpack.language.types import parse_type
+from kernelpack.language.signatures import parse_type
 from kernelpack.target import Target
 
 PAGE = Path(__file__).with_name("functions.md")

@@ -22,7 +22,9 @@ from kernelpack.ir.dialect import is_pure
 from kernelpack.ir.types import FunctionType
 from kernelpack.ir.verify import verify
 from kernelpack.language.aggregates import plain, user_aggregate
-from kernelpack.language.types import dtype, int32, int64, parse_type, pointer_type, tensor_descriptor_type
+from kernelpack.language.signatures import parse_type
+from kernelpack.language.structured_types import tensor_descriptor_type
+from kernelpack.language.types import dtype, int32, int64, pointer_type
 from kernelpack.language.values import aggregate, tensor, tensor_descriptor
 
 

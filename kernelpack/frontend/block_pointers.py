@@ -13,7 +13,8 @@ from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
 from kernelpack.frontend.tiles import arange
 from kernelpack.ir.core import Builder
-from kernelpack.language.types import block_pointer_type, describe, dtype, int32, int64, pointer_type
+from kernelpack.language.structured_types import block_pointer_type
+from kernelpack.language.types import describe, dtype, int32, int64, pointer_type
 from kernelpack.language.values import block_pointer, tensor
 
 PADDINGS = ("", "zero", "nan")

@@ -13,16 +13,8 @@ from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
 from kernelpack.ir.core import Builder, Value
 from kernelpack.ir.dialects.descriptors import MAX_RANK, PADDINGS
-from kernelpack.language.types import (
-    block_type,
-    describe,
-    dtype,
-    int1,
-    int32,
-    int64,
-    pointer_type,
-    tensor_descriptor_type,
-)
+from kernelpack.language.structured_types import tensor_descriptor_type
+from kernelpack.language.types import block_type, describe, dtype, int1, int32, int64, pointer_type
 from kernelpack.language.values import tensor, tensor_descriptor
 
 ROW_BYTES = 16

@@ -20,7 +20,8 @@ from kernelpack.frontend.scope import Undefined, describe_type, tensors_in
 from kernelpack.frontend.visitor import as_value
 from kernelpack.language.aggregates import aggregate_replace, plain, user_aggregate
 from kernelpack.language.builtin import METHODS, BoundMethod, builtin_signature
-from kernelpack.language.types import constexpr_type, dtype, tuple_type
+from kernelpack.language.structured_types import constexpr_type, tuple_type
+from kernelpack.language.types import dtype
 from kernelpack.language.unsupported import UNSUPPORTED
 from kernelpack.language.values import aggregate, constexpr, tensor, unwrap
 

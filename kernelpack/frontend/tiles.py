@@ -10,18 +10,7 @@ from kernelpack import knobs
 from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
 from kernelpack.ir.core import Block, Builder, Region
-from kernelpack.language.types import (
-    bfloat16,
-    block_type,
-    check_shape,
-    describe,
-    dtype,
-    float16,
-    float32,
-    float64,
-    int8,
-    int32,
-)
+from kernelpack.language.types import bfloat16, block_type, check_shape, describe, dtype, float16, float32, float64, int8, int32
 from kernelpack.language.values import tensor
 
 Combine = Callable[[Sequence[tensor]], Sequence[tensor]]

@@ -25,9 +25,9 @@ from kernelpack.language.math import *
 from kernelpack.language.random import *
 from kernelpack.language.sorting import *
 from kernelpack.language.standard import *
+from kernelpack.language.structured_types import constexpr_type as constexpr_type
+from kernelpack.language.structured_types import tuple_type as tuple_type
 from kernelpack.language.tile_ops import *
 from kernelpack.language.tuples import tuple as tuple
 from kernelpack.language.types import const as const
-from kernelpack.language.types import constexpr_type as constexpr_type
 from kernelpack.language.types import pi32_t as pi32_t
-from kernelpack.language.types import tuple_type as tuple_type

@@ -12,10 +12,10 @@ from kernelpack.language.aggregates import aggregate
 from kernelpack.language.builtin import METHODS, Generator, builtin, member
 from kernelpack.language.loops import condition, range, static_range
 from kernelpack.language.shapes import broadcast, broadcast_to, dims_of, expand_dims, join, permute, reshape, split, trans, view
+from kernelpack.language.structured_types import constexpr_type
 from kernelpack.language.types import (
     bfloat16,
     block_type,
-    constexpr_type,
     describe,
     dtype,
     float8e4b8,

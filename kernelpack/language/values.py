@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar, cast
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Value
 from kernelpack.language.builtin import builtin_signature
-from kernelpack.language.types import block_pointer_type, block_type, dtype, pointer_type, tensor_descriptor_type
+from kernelpack.language.structured_types import block_pointer_type, tensor_descriptor_type
+from kernelpack.language.types import block_type, dtype, pointer_type
 
 
 class constexpr:

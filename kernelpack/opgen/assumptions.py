@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, REACHES, ArgumentProperty, Fact
 from kernelpack.frontend.jit import KernelParam
-from kernelpack.language.types import ttir_type
+from kernelpack.language.signatures import ttir_type
 from kernelpack.opgen.config import Specialization
 from kernelpack.opgen.host_ir import (
     TENSOR,

@@ -5,7 +5,7 @@ from kernelpack.frontend.jit import KernelParam as KernelParam
 from kernelpack.frontend.jit import Launchable as KernelInterface
 from kernelpack.frontend.jit import constexpr_function as constexpr_function
 from kernelpack.frontend.jit import jit as jit
-from kernelpack.language.types import parse_type as parse_type
+from kernelpack.language.signatures import parse_type as parse_type
 from kernelpack.runtime.stand_ins import MockTensor as MockTensor
 from kernelpack.runtime.stand_ins import TensorWrapper as TensorWrapper
 from kernelpack.runtime.stand_ins import reinterpret as reinterpret

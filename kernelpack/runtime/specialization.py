@@ -10,8 +10,8 @@ from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, B
 from kernelpack.errors import ArgumentOverflowError, LaunchError
 from kernelpack.frontend.jit import JITFunction, KernelParam
 from kernelpack.language.aggregates import plain, user_aggregate
+from kernelpack.language.signatures import signature_name, ttir_type
 from kernelpack.language.types import dtype as language_type
-from kernelpack.language.types import signature_name, ttir_type
 from kernelpack.language.values import constexpr, unwrap
 from kernelpack.opgen.dtypes import DTYPES
 from kernelpack.opgen.kernels import number_type

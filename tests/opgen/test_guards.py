@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelpack.backends.base import Fact, Parameter
-from kernelpack.language.types import ttir_type
+from kernelpack.language.signatures import ttir_type
 from kernelpack.opgen.build import Plan, library_plan, plan_library
 from kernelpack.opgen.emit import op_file
 from kernelpack.opgen.perfect_hash import perfect_hash

@@ -13,7 +13,8 @@ from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
 from kernelpack.ir.libdevice import BOOLEAN, FUNCTIONS, Variant
 from kernelpack.language.builtin import Generator, builtin
-from kernelpack.language.types import block_type, int1, parse_type
+from kernelpack.language.signatures import parse_type
+from kernelpack.language.types import block_type, int1
 from kernelpack.language.values import tensor
 
 __all__ = list(FUNCTIONS)
