@@ -15,7 +15,8 @@ import torch
 from kernelpack.backends.base import Parameter
 from kernelpack.compiler import CompiledKernel
 from kernelpack.simt import Program
-from tests.backends.cuda.cases import Launch, cases
+from tests.backends.cuda.cases import cases
+from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.elementwise import KINDS, Elementwise
 from tests.simt.hopper_kernels import LAUNCHES
 

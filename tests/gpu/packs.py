@@ -16,8 +16,9 @@ from kernelpack.backends.cuda.ptx_to_cubin import assemble
 from kernelpack.compiler import CompiledKernel
 from kernelpack.pack.format import KernelPack, parse_pack
 from kernelpack.target import Target
-from tests.backends.cuda.cases import Case, cases
+from tests.backends.cuda.cases import cases
 from tests.backends.cuda.elementwise import KINDS, Elementwise
+from tests.backends.cuda.launch import Case
 
 
 def jobs() -> dict[str, Callable[[str], CompiledKernel]]:

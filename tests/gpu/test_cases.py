@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.backends.cuda.cases import Case, cases
+from tests.backends.cuda.cases import cases
+from tests.backends.cuda.launch import Case
 from tests.gpu.launcher import LoadedCubin
 from tests.gpu.packs import kernel_of
 

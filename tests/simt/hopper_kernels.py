@@ -8,7 +8,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.base import Options
 from kernelpack.language import hopper
-from tests.backends.cuda.cases import Launch
+from tests.backends.cuda.launch import Launch
 
 STAGES = tl.constexpr(2)
 

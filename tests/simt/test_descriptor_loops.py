@@ -15,7 +15,7 @@ from kernelpack.backends.cuda import ttir_to_ttgir as pipeline
 from kernelpack.simt import Program
 from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target
-from tests.backends.cuda.cases import Launch
+from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.running import run_every_schedule, shows
 
 

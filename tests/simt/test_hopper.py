@@ -12,7 +12,7 @@ from kernelpack.errors import EmulationError
 from kernelpack.simt import Program
 from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target
-from tests.backends.cuda.cases import Launch
+from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.running import run_every_schedule, shows
 from tests.simt.hopper_kernels import LAUNCHES, unread_launch
 

@@ -1,8 +1,9 @@
-"""A launch of a kernel with what it must leave in memory."""
+"""A launch of a kernel with what it must leave in memory, by name in tables of cases."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,3 +54,32 @@ class Launch:
 def fresh(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Returns memory to be written, filled with what nobody computes."""
     return torch.full(shape, float("nan") if dtype.is_floating_point else 119, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A named launch, made when it is needed. What is `small` takes the emulator less than a second or so."""
+
+    name: str
+    make: Callable[[], Launch]
+    small: bool = True
+
+    def launch(self) -> Launch:
+        torch.manual_seed(zlib.crc32(self.name.encode()))
+        return self.make()
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Returns normally distributed floats, or small integers."""
+    if dtype.is_floating_point:
+        return torch.randn(*shape).to(dtype)
+    return torch.randint(-50, 50, shape).to(dtype)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+EPSILON = {torch.float64: 1e-13, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+"""By dtype, how far a result may be off that is rounded once at its end."""
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)

@@ -19,7 +19,7 @@ from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
 from kernelpack.simt import SCHEDULES, Program, Removable
 from kernelpack.target import Target
-from tests.backends.cuda.cases import Launch
+from tests.backends.cuda.launch import Launch
 
 
 def lower(launch: Launch, target: str = "cuda:sm_80") -> tuple[Operation, str, Lowered]:

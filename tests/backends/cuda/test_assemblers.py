@@ -12,7 +12,9 @@ from kernelpack.backends.cuda import ptx_to_cubin
 from kernelpack.backends.cuda.ptx_to_cubin import Assembled
 from kernelpack.errors import BuildError, KernelpackError, OutOfResources
 from kernelpack.target import Target
-from tests.backends.cuda.cases import Launch, Product, cases
+from tests.backends.cuda.cases import cases
+from tests.backends.cuda.launch import Launch
+from tests.backends.cuda.product_cases import Product
 from tests.backends.cuda.running import lower
 from tests.frontend.kernels import vector_add
 

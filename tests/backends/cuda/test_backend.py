@@ -18,7 +18,9 @@ from kernelpack.backends.cuda import CUDABackend, ptx_to_cubin
 from kernelpack.errors import CompilationError, OutOfResources, TargetError, UnsupportedError
 from kernelpack.ir.text import parse_module
 from kernelpack.target import Target
-from tests.backends.cuda.cases import Launch, Product, cases
+from tests.backends.cuda.cases import cases
+from tests.backends.cuda.launch import Launch
+from tests.backends.cuda.product_cases import Product
 from tests.frontend.kernels import vector_add
 
 ELF = b"\x7fELF"
@@ -169,7 +171,7 @@ def test_a_missing_libdevice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 PRINT_HASH = """
 import hashlib
-from tests.backends.cuda.cases import Attention
+from tests.backends.cuda.product_cases import Attention
 kernel = Attention().launch().compile("cuda:sm_90a")
 print(hashlib.sha256(kernel.image + str(sorted(kernel.metadata.items())).encode()).hexdigest())
 """

@@ -13,7 +13,7 @@ import kernelpack.language as tl
 from kernelpack.backends.base import Options
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import functions
-from tests.backends.cuda.cases import Launch
+from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.running import emulate, lower
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.backends.cuda.cases import Case, cases
+from tests.backends.cuda.cases import cases
+from tests.backends.cuda.launch import Case
 from tests.backends.cuda.running import emulate
 
 

@@ -8,7 +8,7 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.base import Options
-from tests.backends.cuda.cases import Launch
+from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.running import emulate
 
 

@@ -20,7 +20,8 @@ from kernelpack.backends.cuda.toolchain import find_nvdisasm
 from kernelpack.errors import SourceLocation
 from kernelpack.ir.core import Location
 from kernelpack.llvm.debug_info import DebugInfo, relative_name, user_location
-from tests.backends.cuda.cases import Launch, cases
+from tests.backends.cuda.cases import cases
+from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.running import lower
 
 KERNEL = """

@@ -11,7 +11,7 @@ from kernelpack.backends.base import Options
 from kernelpack.backends.cuda import ptx_to_cubin
 from kernelpack.backends.cuda.objects import split_ptx
 from kernelpack.errors import BuildError, OutOfResources
-from tests.backends.cuda.cases import Launch
+from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.running import emulate
 
 

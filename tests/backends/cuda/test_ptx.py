@@ -12,7 +12,9 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.language import hopper
-from tests.backends.cuda.cases import Attention, Launch, Product, cases
+from tests.backends.cuda.cases import cases
+from tests.backends.cuda.launch import Launch
+from tests.backends.cuda.product_cases import Attention, Product
 from tests.backends.cuda.running import emulate
 from tests.frontend.kernels import vector_add
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.backends.cuda.cases import E4M3, E5M2, small_floats
+from tests.backends.cuda.product_cases import E4M3, E5M2, small_floats
 from tests.backends.cuda.running import emulate
 
 HALVES = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

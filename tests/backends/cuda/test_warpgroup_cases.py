@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.backends.cuda.cases import WARPGROUP_IDIOMS, Attention, Launch, warpgroup_products
+from tests.backends.cuda.launch import Launch
+from tests.backends.cuda.product_cases import WARPGROUP_IDIOMS, Attention, warpgroup_products
 from tests.backends.cuda.running import emulate, lower
 
 ATTENTIONS = [Attention(torch.bfloat16, 1, 64, 100, 64, (64, 64), causal) for causal in (False, True)]
