@@ -114,6 +114,8 @@ class LinearLayout:
 
     def with_outs(self, names: Sequence[str]) -> LinearLayout:
         """Returns the same map with its outputs in another order, or without some of them."""
+        if tuple(names) == self.out_names:
+            return self  # which may know its elimination
         picks = [self.out_names.index(name) for name in names]
         return LinearLayout(
             tuple((name, tuple(tuple(basis[pick] for pick in picks) for basis in entries)) for name, entries in self.ins),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +106,14 @@ def _compile(
         if progress is not None:
             progress(Progress(finished, total, f"{job.name} for {job.target}", time.monotonic() - started))
 
-    texts: dict[Any, str] = {}
-    compile_jobs = (replace(_job(variant, texts), keep_stages=keep_stages) for variant in missing)
-    processes = min(jobs or knobs.jobs(), len(missing))
-    for variant, result in zip(missing, compile_all(compile_jobs, processes, done), strict=True):
+    groups: dict[Hashable, list[KernelVariant]] = {}
+    for variant in missing:
+        groups.setdefault(_meaning(variant), []).append(variant)
+    compile_jobs = (job for group in groups.values() for job in _jobs(group, keep_stages))
+    compiled = compile_all(compile_jobs, min(jobs or knobs.jobs(), len(missing)), done)
+    results = dict(zip((variant.entry for group in groups.values() for variant in group), compiled, strict=True))
+    for variant in missing:
+        result = results[variant.entry]
         if isinstance(result, KernelpackError):
             result.message = f"{variant.name} for {variant.target}: {result.message}"
             if failures is not None:
@@ -127,24 +131,26 @@ def _is_repetition(variant: KernelVariant, packs: dict[str, KernelPack]) -> bool
     return code != "" and code == packs[variant.plain].code_sha256
 
 
-_ENTRY = "__entry__"
+def _meaning(variant: KernelVariant) -> Hashable:
+    """Returns what the front end makes ttir of: variants for several targets may share it."""
+    return id(variant.kernel), tuple(variant.signature.items()), repr(list(variant.constexprs.items())), variant.facts
 
 
 @collections_put_off()
-def _job(variant: KernelVariant, texts: dict[Any, str]) -> CompileJob:
-    """Runs the front end, once for all targets that share its result in `texts`."""
-    key = (id(variant.kernel), tuple(variant.signature.items()), repr(list(variant.constexprs.items())), variant.facts)
-    if key not in texts:
-        texts[key] = print_op(_module(variant, _ENTRY), locations=True)
-    ttir = texts[key].replace(_ENTRY, variant.entry)
-    return CompileJob(variant.name, variant.entry, ttir, variant.target, variant.options, variant.facts)
+def _jobs(group: Sequence[KernelVariant], keep_stages: bool) -> list[CompileJob]:
+    """Runs the front end once for variants that mean the same."""
+    ttir = print_op(_module(group[0]), locations=True)
+    return [
+        CompileJob(variant.name, variant.entry, ttir, variant.target, variant.options, variant.facts, keep_stages)
+        for variant in group
+    ]
 
 
-def _module(variant: KernelVariant, entry: str) -> Any:
-    """Runs the front end and names the kernel's symbol."""
+def _module(variant: KernelVariant) -> Any:
+    """Runs the front end. What the kernel is called is left to each job."""
     constexprs = {name: _language_value(value) for name, value in variant.constexprs.items()}
     module = ast_to_ttir(variant.kernel, dict(variant.signature), constexprs, variant.facts)
-    entry_function(module).attributes["sym_name"] = entry
+    entry_function(module).attributes["sym_name"] = "__entry__"
     return module
 
 

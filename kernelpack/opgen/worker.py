@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import os
 import pickle
 import signal
@@ -10,7 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import IO, Any
@@ -18,12 +20,13 @@ from typing import IO, Any
 from kernelpack.backends.base import Fact, Options, backend_of
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import BuildError
+from kernelpack.ir.core import Operation, entry_function
 from kernelpack.target import Target
 
 
 @dataclass(frozen=True)
 class CompileJob:
-    """One kernel to compile: its ttir as the front end made it, under its final symbol."""
+    """One kernel to compile: its ttir as the front end made it, and the symbol that it gets."""
 
     name: str
     entry: str
@@ -37,29 +40,45 @@ class CompileJob:
 @collections_put_off()
 def compile_job(job: CompileJob) -> Any:
     """Compiles a job in this process and returns the CompiledKernel, without its stages unless they are asked for."""
-    from kernelpack.compiler import compile_ttir, optimise_ttir
-    from kernelpack.ir.text import parse_module
+    from kernelpack.compiler import compile_ttir
 
     backend_of(job.target)  # makes the types and encodings known that its part of the language puts into ttir
-    module = optimise_ttir(parse_module(job.ttir))
+    module = _optimised(job.ttir).clone()
+    entry_function(module).attributes["sym_name"] = job.entry
     return compile_ttir(module, job.target, job.options, job.facts, keep_stages=job.keep_stages)
+
+
+@functools.lru_cache(maxsize=1)  # a process gets the jobs that share ttir one behind the other
+def _optimised(ttir: str) -> Operation:
+    from kernelpack.compiler import optimise_ttir
+    from kernelpack.ir.text import parse_module
+
+    return optimise_ttir(parse_module(ttir))
 
 
 def compile_all(jobs: Iterable[CompileJob], processes: int, done: Callable[[CompileJob, Any], None]) -> list[Any]:
     """Compiles jobs in parallel processes and returns a CompiledKernel, or the exception, for each, in order.
 
-    The processes start with the first job, while the iterable makes the others. `done` is called with each result, one at a
-    time, from any thread. A process that dies gives a BuildError that names its job.
+    The processes start with the first jobs, while the iterable makes the others. Neighbours with the same ttir go to one process,
+    which reads it once. `done` is called with each result, one at a time, from any thread. A process that dies gives a BuildError
+    that names its job.
     """
     results: dict[int, Any] = {}
-    queue: SimpleQueue[tuple[int, CompileJob] | None] = SimpleQueue()
+    queue: SimpleQueue[list[tuple[int, CompileJob]] | None] = SimpleQueue()
     lock = threading.Lock()
     alive: list[_Worker] = []
+    broken_off = threading.Event()
+
+    def taken() -> Iterator[tuple[int, CompileJob]]:
+        while (group := queue.get()) is not None:
+            for numbered in group:
+                if broken_off.is_set():
+                    return
+                yield numbered
 
     def serve() -> None:
         worker: _Worker | None = None
-        while (item := queue.get()) is not None:
-            index, job = item
+        for index, job in taken():
             if worker is None:
                 worker = _Worker()
                 alive.append(worker)
@@ -79,10 +98,11 @@ def compile_all(jobs: Iterable[CompileJob], processes: int, done: Callable[[Comp
     for thread in threads:
         thread.start()
     try:
-        for number in enumerate(jobs):
-            queue.put(number)
+        for _, group in itertools.groupby(enumerate(jobs), key=lambda numbered: numbered[1].ttir):
+            queue.put(list(group))
         _finish(queue, threads)
     except BaseException:  # also an interrupt: neither what waits nor what is being compiled is of use any more
+        broken_off.set()
         while not queue.empty():
             with contextlib.suppress(Empty):
                 queue.get_nowait()

@@ -217,6 +217,21 @@ def test_a_compiler_that_dies_is_named_and_others_go_on(monkeypatch: pytest.Monk
     assert not isinstance(results[2], BuildError)
 
 
+def test_neighbours_with_the_same_ttir_are_compiled_by_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, workers = _Worker.run, dict[str, _Worker]()
+
+    def noted(self: _Worker, task: CompileJob) -> object:
+        workers[task.name] = self
+        return run(self, task)
+
+    monkeypatch.setattr(_Worker, "run", noted)
+    ttir = "tt.func public @__entry__() { tt.return }"
+    results = compile_all([job(name, ttir) for name in ("one", "two", "three")], 2, lambda task, result: None)
+    assert len(set(workers.values())) == 1
+    assert [result.entry for result in results] == ["one", "two", "three"]
+    assert all(result.entry.encode() in result.image for result in results)
+
+
 BUFFERS = (
     HEAD
     + """
