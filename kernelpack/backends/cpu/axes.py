@@ -89,7 +89,10 @@ class Axes:
                 return (len(shape_of(value.type)) - 1, 2)
             case "tt.gather":
                 return self.preference(op.operands[1])
-            case "tt.scan" | "tt.join" | "tt.split":
+            case "tt.split":  # takes the last axis away
+                axis, strength = self.preference(op.operands[0])
+                return NONE if axis == len(shape_of(value.type)) else (axis, strength)
+            case "tt.scan" | "tt.join":
                 return self._best(op.operands)
             case _:
                 return self._best(op.operands) if Trait.ELEMENTWISE in definition(op.name).traits else NONE

@@ -19,6 +19,9 @@ from kernelpack.ir.dialect import optional_operand, pointee_of
 from kernelpack.ir.types import I1, TensorType, Type, element_of, shape_of
 from kernelpack.llvm.text import Emitter, Val, element_type, iota, literal, suffix, vector_type, vector_width
 
+_AVX2_BYTES = 32
+"""What one masked load reads at most without AVX-512."""
+
 
 class Evaluator:
     """Evaluates tiles for one nest or product.
@@ -272,8 +275,17 @@ class Evaluator:
         if mask is None:
             return self.em.load(wide, base, size)
         assert passed is not None
+        if vector_width(wide) * size > _AVX2_BYTES and "avx512" not in self.em.features:
+            mask = self._opaque(mask)
         name = f"llvm.masked.load.{suffix(wide)}.p0"
         return self.em.call(wide, name, [base, Val("i32", str(size)), mask, passed])
+
+    def _opaque(self, mask: Val) -> Val:
+        """Returns a mask of which LLVM knows nothing. Without AVX-512 it splits masks that are wider than a register, and gives half
+        of them to both halves where constants turn one off: lanes behind the end of memory were read."""
+        kind = vector_type("i32", vector_width(mask.type))
+        hidden = self.em.op(kind, f'call {kind} asm "", "=x,0"({self.em.cast("sext", mask, kind)})')
+        return self.em.compare("icmp", "ne", hidden, Val(kind, "zeroinitializer"))
 
     def gather(self, wide: str, pointers: Val, mask: Val | None, passed: Val | None) -> Val:
         """Loads one element a lane from pointers of their own."""

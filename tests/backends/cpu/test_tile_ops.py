@@ -303,3 +303,31 @@ def test_bits_of_integers_are_combined() -> None:
     x, out = torch.randint(0, 1 << 20, (64,), dtype=torch.int32, generator=RANDOM), torch.empty(2, dtype=torch.int32)
     kernel[(1,)](x, out, 64)
     assert out.tolist() == [int(np.bitwise_xor.reduce(x.numpy())), int(np.bitwise_or.reduce(x.numpy()))]
+
+
+@kp.jit
+def _columns_in_part(x, out, rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr, KEPT: tl.constexpr):
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    kept = tl.load(x + row * COLUMNS + column, mask=(row < rows) & (column < KEPT), other=0)
+    tl.store(out + row * COLUMNS + column, kept + column)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.float32])
+def test_vectors_that_a_mask_turns_off_in_whole_are_not_read(dtype: torch.dtype) -> None:
+    """LLVM splits a masked load that is wider than a register, and forgets the mask of a half that is all off."""
+    x = torch.arange(1, 16 * 64 + 1).reshape(16, 64).to(dtype)
+    for kept in (8, 28, 60):
+        check(_columns_in_part, (1,), x, torch.zeros_like(x), 11, ROWS=16, COLUMNS=64, KEPT=kept)
+
+
+@kp.jit
+def _halves(x, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):
+    place = tl.arange(0, A)[:, None, None] * (B * C) + tl.arange(0, B)[None, :, None] * C + tl.arange(0, C)[None, None, :]
+    even, odd = tl.split(tl.reshape(tl.load(x + place), (A, B, C // 2, 2)))
+    half = tl.arange(0, A)[:, None, None] * (B * C // 2) + tl.arange(0, B)[None, :, None] * (C // 2)
+    tl.store(out + half + tl.arange(0, C // 2)[None, None, :], even - odd)
+
+
+def test_tiles_of_three_axes_are_taken_apart() -> None:
+    x = torch.randn(4, 8, 16)
+    check(_halves, (1,), x, torch.zeros(4, 8, 8), A=4, B=8, C=16)

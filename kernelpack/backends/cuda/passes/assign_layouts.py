@@ -17,6 +17,7 @@ from kernelpack.layout.encoding import layout_of, with_layout
 from kernelpack.layout.families import scan, spread
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import REARRANGING, operand_layout, remove_dim, result_layout
+from kernelpack.passes.structured import slots
 
 UNIFORM = ("tt.elementwise_inline_asm", "tt.map_elementwise")
 """Elementwise operations of several results."""
@@ -43,6 +44,7 @@ class _Assigner:
         self.operands = {op: operand_layouts(op, num_warps) for op in self.dots}
         self.homes: dict[Value, tuple[LinearLayout, int]] = {}
         self.free = free_values(function)
+        self.same = {value: slot.values for op in function.walk() for slot in slots(op) for value in slot.values}
         self.changed = False
 
     def run(self) -> None:
@@ -80,8 +82,13 @@ class _Assigner:
             return
         known = self.homes.get(value)
         if known is None or strength > known[1]:
-            self.homes[value] = layout, strength
+            self._settle(value, layout, strength)
             self.changed = True
+
+    def _settle(self, value: Value, layout: LinearLayout, strength: int) -> None:
+        """Gives a value a layout: what goes around a loop has it inside and behind the loop."""
+        for same in self.same.get(value, (value,)):
+            self.homes[same] = layout, strength
 
     def _propagate(self) -> None:
         """Carries layouts forward until nothing changes; stronger wishes replace weaker ones."""
@@ -103,13 +110,12 @@ class _Assigner:
             for value, result in zip(op.operands, op.results, strict=True):
                 self._copy(value, result)
         elif op.name == "scf.for":
-            self._join(op, op.body.arguments[1:], op.operands[3:], op.body.terminator.operands)
+            self._join(op.body.arguments[1:], op.operands[3:], op.body.terminator.operands)
         elif op.name == "scf.while":
             before, after = (region.block for region in op.regions)
-            self._join(op, before.arguments, op.operands, after.terminator.operands)
+            self._join(before.arguments, op.operands, after.terminator.operands)
             for argument, value in zip(after.arguments, before.terminator.operands[1:], strict=True):
                 self._copy(value, argument)
-                self._copy(value, op.results[argument.index])
         elif op.name == "scf.if":
             for region in op.regions:
                 for result, value in zip(op.results, region.block.terminator.operands if region.blocks else (), strict=False):
@@ -156,13 +162,11 @@ class _Assigner:
         if source in self.homes:
             self._wish(target, *self.homes[source])
 
-    def _join(self, op: Operation, arguments: Sequence[Value], initial: list[Value], yielded: list[Value]) -> None:
-        """Joins what goes around a loop: the first value, the value of every next iteration, the result."""
-        for index, (argument, first, again) in enumerate(zip(arguments, initial, yielded, strict=True)):
+    def _join(self, arguments: Sequence[Value], initial: list[Value], yielded: list[Value]) -> None:
+        """Joins what goes around a loop: the first value, and the value of every next iteration."""
+        for argument, first, again in zip(arguments, initial, yielded, strict=True):
             self._copy(again, argument)
             self._copy(first, argument)
-            if op.name == "scf.for":
-                self._copy(argument, op.results[index])
 
     def _ask_users(self) -> None:
         """Gives loop-carried values that nothing decides (pointers, counters) the layout of the access they are for."""
@@ -203,7 +207,7 @@ class _Assigner:
         """Gives every tile that is left a default, and lets it spread."""
         for value in _values(self.function):
             if isinstance(value.type, TensorType) and value not in self.homes:
-                self.homes[value] = self._default(value), WEAK
+                self._settle(value, self._default(value), WEAK)
                 if value not in self.free:
                     self._propagate()
 

@@ -14,6 +14,7 @@ from kernelpack.backends.cuda.passes.split_reductions import split_reductions
 from kernelpack.backends.cuda.passes.stage_shared import stage_shared
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Operation, entry_function
+from kernelpack.ir.verify import verify
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import mma_accumulator, mma_operand, spread, swizzled
@@ -104,6 +105,53 @@ def test_loads_decide_and_stores_follow() -> None:
         """,
         {"wide": wide},
     )
+
+
+def test_what_a_while_loop_gives_is_in_the_layout_that_its_body_sees() -> None:
+    """The body has the tile as its reduction wants it, the store behind the loop another: a conversion stands between."""
+    module = parse(
+        """
+        %c0 = arith.constant 0 : i32
+        %r = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>
+        %rows = tt.expand_dims %r {axis = 1 : i32} : tensor<8xi32> -> tensor<8x1xi32>
+        %places = tt.broadcast %rows : tensor<8x1xi32> -> tensor<8x4xi32>
+        %s = tt.splat %p : !tt.ptr<i8> -> tensor<8x4x!tt.ptr<i8>>
+        %a = tt.addptr %s, %places : tensor<8x4x!tt.ptr<i8>>, tensor<8x4xi32>
+        %x = tt.load %a : tensor<8x4x!tt.ptr<i8>>
+        %index = tt.broadcast %rows : tensor<8x1xi32> -> tensor<8x2xi32>
+        %g = tt.gather %x[%index] {axis = 1 : i32} : (tensor<8x4xi8>, tensor<8x2xi32>) -> tensor<8x2xi8>
+        %wide = arith.extsi %g : tensor<8x2xi8> to tensor<8x2xi32>
+        %v = "tt.reduce"(%wide) <{axis = 1 : i32}> ({
+        ^bb0(%l: i32, %m: i32):
+          %n = arith.addi %l, %m : i32
+          tt.reduce.return %n : i32
+        }) : (tensor<8x2xi32>) -> tensor<8xi32>
+        %w = scf.while (%v0 = %v) : (tensor<8xi32>) -> (tensor<8xi32>) {
+          %top = "tt.reduce"(%v0) <{axis = 0 : i32}> ({
+          ^bb0(%l: i32, %m: i32):
+            %n = arith.maxsi %l, %m : i32
+            tt.reduce.return %n : i32
+          }) : (tensor<8xi32>) -> i32
+          %go = arith.cmpi sgt, %top, %c0 : i32
+          scf.condition(%go) %v0 : tensor<8xi32>
+        } do {
+        ^bb0(%v1: tensor<8xi32>):
+          %v2 = arith.shrsi %v1, %r : tensor<8xi32>
+          scf.yield %v2 : tensor<8xi32>
+        }
+        %o = arith.extsi %w : tensor<8xi32> to tensor<8xi64>
+        %d = tt.splat %q : !tt.ptr<i64> -> tensor<8x!tt.ptr<i64>>
+        %e = tt.addptr %d, %r : tensor<8x!tt.ptr<i64>>, tensor<8xi32>
+        tt.store %e, %o : tensor<8x!tt.ptr<i64>>
+        """,
+        "%p: !tt.ptr<i8>, %q: !tt.ptr<i64>",
+        {},
+    )
+    assign_layouts(entry_function(module), 1)
+    verify(module)
+    (loop,) = [op for op in module.walk() if op.name == "scf.while"]
+    given = loop.regions[0].block.terminator.operands[1]
+    assert layout_of(loop.regions[1].block.arguments[0]) == layout_of(loop.results[0]) == layout_of(given)
 
 
 def test_dots_ask_for_fragments() -> None:
