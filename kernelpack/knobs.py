@@ -55,6 +55,12 @@ LOAD_LIBRARY = Knob("KERNELPACK_LOAD_LIBRARY", "1", "run", "0: import kernelpack
 CPU_TARGET = Knob(
     "KERNELPACK_CPU_TARGET", "", "library, run", "forces the CPU level, e.g. cpu:x86-64-v3; default: the best this CPU has"
 )
+EMULATE = Knob(
+    "KERNELPACK_EMULATE",
+    "",
+    "run",
+    "a CUDA target, e.g. cuda:sm_90a: kernels that Python launches, on tensors of the CPU, run on the SIMT emulator as compiled for it",
+)
 DEBUG = Knob("KERNELPACK_DEBUG", "0", "run", "1: kernels check their run-time assertions")
 CONFIG = Knob(
     "KERNELPACK_CONFIG",
@@ -71,7 +77,7 @@ TRACE = Knob(
 )
 LIBCUDA = Knob("KERNELPACK_LIBCUDA", "libcuda.so.1", "library, run", "the CUDA driver library to open")
 
-KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, DEBUG, CONFIG, TRACE, LIBCUDA)
+KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, EMULATE, DEBUG, CONFIG, TRACE, LIBCUDA)
 
 
 def cache_dir() -> Path | None:

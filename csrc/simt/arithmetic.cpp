@@ -63,8 +63,6 @@ float decode(Format format, uint32_t bits) {
       return from_bits(bits & 0xFFFFE000u);
     case S8:
       return (float)(int8_t)bits;
-    case U8:
-      return (float)(uint8_t)bits;
     case E4M3:
       return from_e4m3(bits);
     case E5M2:
@@ -178,33 +176,11 @@ void simt_widen_pair(Site, const Slot* in, Slot* out) {
 void simt_tid_x(Site, const Slot*, Slot* out) {
   out[0] = current;
 }
-void simt_lane(Site, const Slot*, Slot* out) {
-  out[0] = current % LANES;
-}
-void simt_warp(Site, const Slot*, Slot* out) {
-  out[0] = current / LANES;
-}
-void simt_zero(Site, const Slot*, Slot* out) {
-  out[0] = 0;
-}
-void simt_one(Site, const Slot*, Slot* out) {
-  out[0] = 1;
-}
-void simt_all_lanes(Site, const Slot*, Slot* out) {
-  out[0] = 0xFFFFFFFFu;
-}
-void simt_ntid_x(Site, const Slot*, Slot* out) {
-  out[0] = count;
-}
 void simt_ctaid(Site, const Slot* in, Slot* out) {
   out[0] = block[in[0]];
 }
 void simt_nctaid(Site, const Slot* in, Slot* out) {
   out[0] = grid[in[0]];
-}
-// in: value (an address in the block's own memory stays what it is: there are no clusters)
-void simt_same(Site, const Slot* in, Slot* out) {
-  out[0] = in[0];
 }
 
 double __nv_rsqrt(double x) {

@@ -145,15 +145,6 @@ void mbarrier_copied(int index, Clock clock, int64_t bytes, const Met& issued, S
   complete_if_done(barrier, site);
 }
 
-void mbarrier_expect_more(int index) {
-  mbarriers[index].pending++;
-}
-
-void mbarrier_arrived_for(int index, const Order& order, Site site) {
-  mbarriers[index].order.join(order);
-  arrive(mbarriers[index], 1, site);
-}
-
 void describe_mbarrier(uint64_t what, char* text, size_t size) {
   const Mbarrier& barrier = mbarriers[what >> 1];
   snprintf(text, size,
@@ -223,10 +214,6 @@ void simt_mbarrier_arrive(Site site, const Slot* in, Slot* out) {
   barrier.bytes += (int64_t)in[2];
   release(barrier.order);
   arrive(barrier, (int64_t)in[1], site);
-}
-void simt_mbarrier_expect_tx(Site site, const Slot* in, Slot*) {
-  if (off(site)) return;
-  use(in[0], site).bytes += (int64_t)in[1];
 }
 // in: address, parity; waits until the phase of that parity has completed, and always gives true
 void simt_mbarrier_wait(Site site, const Slot* in, Slot* out) {

@@ -101,26 +101,6 @@ void simt_cp_wait(Site site, const Slot* in, Slot*) {
   int64_t done = (int64_t)self().copy_group - (int64_t)in[0];
   complete_copies(current, now(), [&](const Copy& copy) { return (int64_t)copy.group < done; });
 }
-void simt_cp_wait_all(Site site, const Slot*, Slot*) {
-  if (off(site)) return;
-  complete_copies(current, now(), [](const Copy&) { return true; });
-}
-// in: address, whether the barrier counts on this arrival already
-void simt_cp_mbarrier_arrive(Site site, const Slot* in, Slot*) {
-  if (off(site)) return;
-  int mbarrier = find_mbarrier(in[0], site), thread = current;
-  touch_shared(in[0], 8, Access::READ, (Agent)current, now(), self().order, site);
-  if (!in[1]) mbarrier_expect_more(mbarrier);
-  Clock clock = now();
-  uint32_t last = self().copy_id;
-  Order order;
-  order.reset();
-  release(order);
-  postpone(site, [=]() {
-    complete_copies(thread, clock, [&](const Copy& copy) { return copy.id <= last; });
-    mbarrier_arrived_for(mbarrier, order, site);
-  });
-}
 
 }  // extern "C"
 }  // namespace simt

@@ -231,18 +231,30 @@ struct Region {
 std::vector<Region> regions;
 
 struct GlobalByte {
-  uint32_t run;  // the block that wrote it last: those of different blocks are not compared
+  uint32_t block;  // that wrote it last, counted from 1
   Event write;
   bool atomic;
 };
 std::unordered_map<uint64_t, std::vector<GlobalByte>> pages;
-uint32_t run_number;
+uint32_t block_number;
+bool met_others;  // the block has made an atomic access, by which it may have waited for others
 constexpr uint64_t PAGE = 4096;
+
+// The bytes of a write, ordered behind those of an earlier block?
+void check_blocks(const GlobalByte& byte, Access access, const Region& region, uint64_t at, Site site) {
+  if (!byte.block || byte.block == block_number || met_others || (access == Access::ATOMIC && byte.atomic)) return;
+  uint32_t other = byte.block - 1;
+  fail_two("race", site, byte.write.site,
+           "this block writes byte %llu of %s, which block (%u, %u, %u) wrote; blocks run in any order",
+           (unsigned long long)(at - region.start), region.name, other % grid[0], other / grid[0] % grid[1],
+           other / grid[0] / grid[1]);
+}
 
 }  // namespace
 
 extern "C" void simt_regions_clear() {
   regions.clear(), pages.clear();
+  block_number = 0;
 }
 extern "C" void simt_region(uint64_t start, uint64_t bytes, const char* name, const uint8_t* inside) {
   regions.push_back({start, bytes, name, inside});
@@ -256,7 +268,8 @@ extern "C" void simt_unmap(uint64_t address, uint64_t bytes) {
   munmap(reinterpret_cast<void*>(address), bytes);
 }
 extern "C" void simt_new_block() {
-  run_number++;
+  block_number++;
+  met_others = false;
 }
 
 void check_global(uint64_t address, int size, int align, Access access, Site site) {
@@ -282,8 +295,8 @@ void check_global(uint64_t address, int size, int align, Access access, Site sit
       if (!found->inside[address - found->start + i])
         fail("out of bounds", site, "byte %llu of %s lies between the tensor's elements",
              (unsigned long long)(address - found->start + i), found->name);
-  // Two writes must be ordered. Reads are not compared: threads that hold copies of a tile load what its owner may overwrite,
-  // and drop it. Asynchronous copies complete at times of their own.
+  // Two writes must be ordered: those of two blocks by atomic accesses. Reads are not compared: threads that hold copies of a
+  // tile load what its owner may overwrite, and drop it. Asynchronous copies complete at times of their own.
   if (access != Access::WRITE && access != Access::ATOMIC) return;
   const Order& order = self().order;
   std::vector<GlobalByte>* page = nullptr;
@@ -303,7 +316,8 @@ void check_global(uint64_t address, int size, int align, Access access, Site sit
       page = last_page;
     }
     GlobalByte& byte = (*page)[at % PAGE];
-    if (byte.run != run_number) byte = {run_number, {}, false};
+    check_blocks(byte, access, *found, at, site);
+    if (byte.block != block_number) byte = {block_number, {}, false};
     bool both_atomic = access == Access::ATOMIC && byte.atomic;
     if (byte.write.clock && !both_atomic && !known(byte.write, order.seen))
       fail_two("race", site, byte.write.site,
@@ -311,6 +325,7 @@ void check_global(uint64_t address, int size, int align, Access access, Site sit
                (unsigned long long)(at - found->start), found->name, byte.write.agent);
     byte.write = {now(), (Agent)current, site}, byte.atomic = access == Access::ATOMIC;
   }
+  met_others |= access == Access::ATOMIC;
 }
 
 }  // namespace simt

@@ -123,8 +123,6 @@ void reset_pending();
 void reset_mbarriers();
 int find_mbarrier(uint64_t address, Site site);
 void mbarrier_copied(int mbarrier, Clock clock, int64_t bytes, const Met& issued, Site site);
-void mbarrier_arrived_for(int mbarrier, const Order& order, Site site);
-void mbarrier_expect_more(int mbarrier);
 Clock mbarrier_phase(int mbarrier);
 void reset_barriers();
 void reset_warps();
@@ -155,7 +153,7 @@ float from_bfloat(uint32_t bits);
 uint32_t to_bfloat(float x);
 float from_e4m3(uint32_t bits);
 float from_e5m2(uint32_t bits);
-enum Format { BF16, F16, TF32, S8, U8, E4M3, E5M2, F64 };
+enum Format { BF16, F16, TF32, S8, E4M3, E5M2 };
 int bits_of(Format format);
 float decode(Format format, uint32_t bits);
 

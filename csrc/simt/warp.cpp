@@ -81,44 +81,7 @@ void vote(Collected& w, const Slot* constants, Site) {
   for (int lane = 0; lane < LANES; lane++) w.out[lane][0] = result;
 }
 
-void elect(Collected& w, const Slot*, Site) {
-  for (int lane = 0; lane < LANES; lane++) w.out[lane][0] = 0, w.out[lane][1] = lane == 0;
-}
-
 enum { REDUX_ADD, REDUX_MIN, REDUX_MAX, REDUX_UMIN, REDUX_UMAX, REDUX_AND, REDUX_OR, REDUX_XOR };
-void redux(Collected& w, const Slot* constants, Site) {
-  uint32_t total = (uint32_t)w.in[0][0];
-  for (int lane = 1; lane < LANES; lane++) {
-    uint32_t x = (uint32_t)w.in[lane][0];
-    switch (constants[0]) {
-      case REDUX_ADD:
-        total += x;
-        break;
-      case REDUX_MIN:
-        total = (int32_t)x < (int32_t)total ? x : total;
-        break;
-      case REDUX_MAX:
-        total = (int32_t)x > (int32_t)total ? x : total;
-        break;
-      case REDUX_UMIN:
-        total = x < total ? x : total;
-        break;
-      case REDUX_UMAX:
-        total = x > total ? x : total;
-        break;
-      case REDUX_AND:
-        total &= x;
-        break;
-      case REDUX_OR:
-        total |= x;
-        break;
-      case REDUX_XOR:
-        total ^= x;
-        break;
-    }
-  }
-  for (int lane = 0; lane < LANES; lane++) w.out[lane][0] = total;
-}
 
 // ldmatrix, stmatrix: lane 8 j + i gives the address of row i of matrix j; lane l holds elements 2 (l % 4), + 1 of row l / 4,
 // with .trans of column l / 4
@@ -215,13 +178,6 @@ void simt_shuffle(Site site, const Slot* in, Slot* out) {
 // in: mask, predicate, mode
 void simt_vote(Site site, const Slot* in, Slot* out) {
   collective(site, vote, in, 2, out, 1, in + 2);
-}
-void simt_elect(Site site, const Slot* in, Slot* out) {
-  collective(site, elect, in, 1, out, 2);
-}
-// in: value, mask, operation
-void simt_redux(Site site, const Slot* in, Slot* out) {
-  collective(site, redux, in, 1, out, 1, in + 2);
 }
 // in: address, number of matrices, transposed
 void simt_ldmatrix(Site site, const Slot* in, Slot* out) {

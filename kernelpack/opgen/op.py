@@ -33,6 +33,7 @@ from kernelpack.opgen.host_translate import translate
 from kernelpack.opgen.kernels import is_kernel, jit_function, kernel_parameters
 from kernelpack.opgen.schema import Schema, parse_schema
 from kernelpack.opgen.space import SameAs, Space, check_space
+from kernelpack.runtime.driver import driver
 from kernelpack.target import Target
 
 _DTYPES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("kernelpack_dtypes")
@@ -118,7 +119,7 @@ class Op:
         return translate(self.function, self.schema, self.space.constexprs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        values = self._bind(args, kwargs)
+        values = {name: driver.active.host_value(value) for name, value in self._bind(args, kwargs).items()}
         with host_runtime.running(self.name):
             self._check(values)
             outer = _DTYPES.set({argument.name: self._listed(argument.name, values) for argument in self.schema.tensors})
@@ -247,6 +248,8 @@ class BoundKernel:
 
 def device_target(device: Any) -> Target:
     """Returns the target of a torch device of this machine."""
+    if driver.active.emulated_target is not None:
+        return driver.active.emulated_target
     for name, backend in backends().items():
         if backend.device_type == device.type:
             return backend.resolve_target(Target(name, "native"))

@@ -14,12 +14,11 @@ from typing import Any
 
 from kernelpack import cache_files, knobs
 from kernelpack.compiler import source_hash
-from kernelpack.errors import AutotunerError, KernelpackError, LaunchError
+from kernelpack.errors import AutotunerError, EmulationError, KernelpackError, LaunchError
 from kernelpack.frontend.jit import Launchable
 from kernelpack.opgen.config import Config
 from kernelpack.opgen.kernels import jit_function
 from kernelpack.runtime.driver import driver
-from kernelpack.testing import do_bench as default_do_bench
 from kernelpack.testing import do_bench_cudagraph
 
 Timing = Sequence[float] | float
@@ -177,10 +176,12 @@ class Autotuner(Launchable):
     def _place(self, key: tuple[Any, ...], configs: Sequence[Config]) -> Path | None:
         """Returns the file that keeps the timings of a search; None where they are not kept: functions of configs have no text."""
         folder = knobs.cache_dir()
+        active = driver.active
         if not self.cache_results or folder is None or any(config.pre_hook is not None for config in configs):
             return None
+        if active.emulated_target is not None:  # its times are no GPU's
+            return None
         assert self.base_fn is not None
-        active = driver.active
         parts = [source_hash(), self.base_fn.cache_key, str(active.get_current_target()), str(key), *map(str, configs)]
         return folder / "autotune" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()}.json"
 
@@ -206,6 +207,8 @@ class Autotuner(Launchable):
         for config in pruned:
             try:
                 timings[config] = self._time(config, named, args, kwargs, grid)
+            except EmulationError:  # a defect, whatever the config
+                raise
             except KernelpackError as problem:  # e.g. blocks too large for shared memory
                 failures.append(problem)
                 timings[config] = math.inf
@@ -236,7 +239,7 @@ class Autotuner(Launchable):
         if self.do_bench is not None:
             return self.do_bench(call, quantiles=(0.5, 0.2, 0.8))
         device = next((value.device.type for value in named.values() if hasattr(value, "data_ptr")), None)
-        timing: list[float] = default_do_bench(
+        timing: list[float] = driver.active.get_benchmarker()(
             call, warmup=self.warmup_ms, rep=self.rep_ms, quantiles=(0.5, 0.2, 0.8), device=device
         )
         return timing

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from kernelpack import knobs
 from kernelpack.backends.compiler import GPUTarget
+
+if TYPE_CHECKING:
+    from kernelpack.backends.base import Options
+    from kernelpack.frontend.jit import JITFunction
+    from kernelpack.target import Target
 
 _REGISTERS_OF_AN_SM = 65536
 _WARP_SIZE = 32
@@ -18,6 +24,16 @@ class DriverBase:
     """What the device of a kind is: the one of torch, `cuda` where there is one and else `cpu`."""
 
     device_type = ""
+    emulated_target: Target | None = None
+    """What kernels are compiled for in place of their tensors' device. `launch` runs them then."""
+
+    def launch(self, fn: JITFunction, grid: Sequence[int], arguments: Sequence[Any], options: Options) -> None:
+        """Compiles a kernel for its arguments, in order, and runs it."""
+        raise NotImplementedError
+
+    def host_value(self, value: Any) -> Any:
+        """Returns an argument of an op as its host function sees it."""
+        return value
 
     def get_current_target(self) -> GPUTarget:
         """Returns what kernels are compiled for."""
@@ -147,10 +163,8 @@ class _Drivers:
 
     @property
     def default(self) -> DriverBase:
-        import torch
-
         if self._default is None:
-            self._default = CUDADriver() if torch.cuda.is_available() else CPUDriver()
+            self._default = _default_driver()
         return self._default
 
     @property
@@ -162,6 +176,21 @@ class _Drivers:
 
     def reset_active(self) -> None:
         self._active = None
+
+    def replace(self, driver: DriverBase | None) -> DriverBase | None:
+        """Sets what is active, None: the default; returns what was."""
+        before, self._active = self._active, driver
+        return before
+
+
+def _default_driver() -> DriverBase:
+    if target := knobs.EMULATE.get():
+        from kernelpack.simt.emulator import Emulator
+
+        return Emulator(target)
+    import torch
+
+    return CUDADriver() if torch.cuda.is_available() else CPUDriver()
 
 
 driver = _Drivers()

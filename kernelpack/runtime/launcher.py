@@ -62,7 +62,9 @@ class Launcher:
 
     @functools.cached_property
     def native(self) -> Any:
-        """The C++ side; None where it is not built."""
+        """The C++ side; None where it is not built, or would launch nothing."""
+        if knobs.EMULATE.get():
+            return None
         try:
             from kernelpack import _C
         except ImportError:
@@ -112,6 +114,11 @@ class Launcher:
             if look_up(name) is not value:
                 self.forget()
                 break
+        if driver.active.emulated_target is not None:
+            extents = self._grid(grid, arguments, options)
+            if not warmup and 0 not in extents:
+                driver.active.launch(self.fn, extents, arguments, self._options(options))
+            return None
         loaded, values = self._find(arguments, options, warmup)
         if not warmup and loaded is not None:
             extents = self._grid(grid, arguments, options)
@@ -197,9 +204,7 @@ class Launcher:
         _, target, given = key
         with self._lock:
             if key not in self.loaded:
-                stated = {"enable_fp_fusion": knobs.language.default_fp_fusion, **dict(given)}
-                stated["debug"] = stated.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.get() == "1"
-                options = Options(**{name: value for name, value in stated.items() if value is not None})
+                options = self._options(given)
                 hooks = knobs.runtime
                 if watching.told(hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup):
                     return None
@@ -219,6 +224,12 @@ class Launcher:
                 self.loaded[key].places = [place for place, (kind, *_) in enumerate(key[0]) if kind is not None]
                 watching.told(hooks.jit_post_compile_hook, self.fn, key, special, target, options, warmup=warmup)
             return self.loaded[key]
+
+    def _options(self, given: Iterable[tuple[str, Any]]) -> Options:
+        """Returns what a launch that gives these options is compiled with."""
+        stated = {"enable_fp_fusion": knobs.language.default_fp_fusion, **dict(given)}
+        stated["debug"] = stated.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.get() == "1"
+        return Options(**{name: value for name, value in stated.items() if value is not None})
 
     def _grid(self, grid: Any, arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> tuple[int, int, int]:
         name = self.fn.__name__

@@ -41,6 +41,12 @@ class Schedule:
     early: bool = False
 
 
+_CURES = {
+    "out of bounds": "mask the access, or pass a tensor as large as the kernel takes it to be",
+    "race": "let one thread write each element, put tl.debug_barrier() between the two, or use an atomic",
+}
+"""What to do about findings that the author of a kernel brings about; others are the compiler's, or of kernelpack.language.hopper."""
+
 SCHEDULES = (Schedule(0, False), Schedule(1, True))
 
 
@@ -151,11 +157,11 @@ class Program:
         text = runtime.simt_text().decode()
         text = re.sub(r"\{site (\d+)\}", lambda match: self.describe(int(match[1])), text)
         block = tuple(runtime.simt_block(axis) for axis in range(3))
+        kind, thread, place = runtime.simt_kind().decode(), runtime.simt_thread(), self.location(other)
         if other:
-            text += f"\n    the other: {self.describe(other)}"
-        kind, thread = runtime.simt_kind().decode(), runtime.simt_thread()
-        message = f"{kind}: {text}\n    at {self.describe(site)}, block {block}, thread {thread}"
-        return EmulationError(message, location=self.location(site), kind=kind, site=site)
+            text += f"\n  the other: {self.describe(other)}{place.excerpt() if place else ''}"
+        message = f"{kind}: {text}\n  block {block}, thread {thread}: {self.describe(site)}"
+        return EmulationError(message, location=self.location(site), cure=_CURES.get(kind), kind=kind, site=site)
 
     def describe(self, site: int) -> str:
         """Returns a site as its source line, where that is known, and the instruction."""

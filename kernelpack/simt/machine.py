@@ -29,8 +29,7 @@ class Plan:
 
 SHUFFLES = {"bfly": 0, "up": 1, "down": 2, "idx": 3}
 VOTES = {"any": 0, "all": 1, "uni": 2, "ballot": 3}
-REDUCTIONS = {"add": 0, "min": 1, "max": 2, "umin": 3, "umax": 4, "and": 5, "or": 6, "xor": 7}
-FORMATS = {"bf16": 0, "f16": 1, "tf32": 2, "s8": 3, "u8": 4, "e4m3": 5, "e5m2": 6}
+FORMATS = {"bf16": 0, "f16": 1, "tf32": 2, "s8": 3, "e4m3": 4, "e5m2": 5}
 AXES = {"x": 0, "y": 1, "z": 2}
 
 Match = re.Match[str]
@@ -49,7 +48,7 @@ def _mma(match: Match) -> Plan:
     if kind == "f16.f16":
         return Plan("mma8", None, (k, FORMATS["f16"], 0, 1))
     format_ = {"f32.f32": "f16", "f32.e4m3.e4m3.f32": "e4m3", "f32.e5m2.e5m2.f32": "e5m2"}.get(kind, kind)
-    return Plan("mma10", None, (k, FORMATS[format_], integer if format_ in ("s8", "u8") else 0, 0))
+    return Plan("mma10", None, (k, FORMATS[format_], integer if format_ == "s8" else 0, 0))
 
 
 def _copy(match: Match) -> Plan:
@@ -57,29 +56,13 @@ def _copy(match: Match) -> Plan:
     return Plan("cp_async", (0, 1, 2 if match[2] else Constant(size), Constant(size)))
 
 
-def _coordinates(match: Match, function: str, *first: int) -> Plan:
-    rank = int(match[1])
-    return Plan(f"{function}{rank}", (*first, *range(len(first), len(first) + rank)))
-
-
-_NOTHING = _plan("nothing")
 INTRINSICS: list[tuple[str, Callable[[Match], Plan]]] = [
     # ---- where a thread is
     (r"read\.ptx\.sreg\.tid\.x", _plan("tid_x")),
-    (r"read\.ptx\.sreg\.ntid\.x", _plan("ntid_x")),
-    (r"read\.ptx\.sreg\.(tid|cluster\.ctaid|cluster\.ctarank|clusterid)(\.[xyz])?", _plan("zero")),
-    (r"read\.ptx\.sreg\.(ntid|cluster\.nctaid|cluster\.nctarank)(\.[xyz])?", _plan("one")),
     (r"read\.ptx\.sreg\.ctaid\.([xyz])", lambda match: Plan("ctaid", None, (AXES[match[1]],))),
     (r"read\.ptx\.sreg\.nctaid\.([xyz])", lambda match: Plan("nctaid", None, (AXES[match[1]],))),
-    (r"read\.ptx\.sreg\.laneid", _plan("lane")),
-    (r"read\.ptx\.sreg\.warpid", _plan("warp")),
-    (r"activemask", _plan("all_lanes")),
-    (r"mapa\.shared\.cluster", _picked("same", 0)),
     # ---- a warp
-    (r"shfl\.sync\.(bfly|up|down|idx)\.[if]32p?", lambda match: Plan("shuffle", None, (SHUFFLES[match[1]],))),
-    (r"vote\.(any|all|uni|ballot)\.sync", lambda match: Plan("vote", None, (VOTES[match[1]],))),
-    (r"elect\.sync", _plan("elect")),
-    (r"redux\.sync\.(add|min|max|umin|umax|and|or|xor)", lambda match: Plan("redux", None, (REDUCTIONS[match[1]],))),
+    (r"shfl\.sync\.(bfly|up|down|idx)\.i32", lambda match: Plan("shuffle", None, (SHUFFLES[match[1]],))),
     (r"bar\.warp\.sync", _plan("bar_warp")),
     (
         r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3",
@@ -90,49 +73,28 @@ INTRINSICS: list[tuple[str, Callable[[Match], Plan]]] = [
         lambda m: Plan(f"stmatrix{m[1]}", None, (int(m[1]), int(bool(m[2])))),
     ),
     (
-        r"mma\.m16n8k(\d+)\.row\.col\.(satfinite\.)?(bf16|f32\.f32|f32\.e4m3\.e4m3\.f32|f32\.e5m2\.e5m2\.f32|f16\.f16|tf32|s8|u8)",
+        r"mma\.m16n8k(\d+)\.row\.col\.(satfinite\.)?(bf16|f32\.f32|f32\.e4m3\.e4m3\.f32|f32\.e5m2\.e5m2\.f32|f16\.f16|tf32|s8)",
         _mma,
     ),
-    # ---- barriers and fences
-    (r"barrier0|barrier\.cta\.sync\.all", _picked("bar_sync", Constant(0), Constant(0))),
+    # ---- barriers
     (r"barrier\.cta\.sync\.aligned\.all", _picked("bar_sync", 0, Constant(0))),
-    (r"barrier\.cta\.sync(\.aligned)?\.count", _picked("bar_sync", 0, 1)),
-    (r"barrier\.cta\.arrive(\.aligned)?\.count", _picked("bar_arrive", 0, 1)),
-    (r"barrier\.cluster\.(arrive|wait).*", _NOTHING),
-    (r"fence\.proxy\.async.*|fence\.mbarrier_init.*", _plan("fence_proxy")),
-    (r"membar\..*|fence\.(sc|acq_rel).*", _NOTHING),
-    (r"mbarrier\.init(\.shared)?", _plan("mbarrier_init")),
-    (r"mbarrier\.inval(\.shared)?", _plan("mbarrier_inval")),
-    (r"mbarrier\.arrive(\.shared)?", _picked("mbarrier_arrive", 0, Constant(1), Constant(0))),
-    (r"mbarrier\.arrive\.scope\.cta\.space\.cta", _picked("mbarrier_arrive", 0, 1, Constant(0))),
-    (r"mbarrier\.arrive\.expect\.tx\.scope\.cta\.space\.cta", _picked("mbarrier_arrive", 0, Constant(1), 1)),
-    (r"mbarrier\.expect\.tx\.scope\.cta\.space\.cta", _picked("mbarrier_expect_tx", 0, 1)),
-    (r"mbarrier\.(try|test)\.wait\.parity\.(tl\.)?scope\.cta\.space\.cta", _picked("mbarrier_wait", 0, 1)),
+    (r"barrier\.cta\.sync\.aligned\.count", _picked("bar_sync", 0, 1)),
+    (r"barrier\.cta\.arrive\.aligned\.count", _picked("bar_arrive", 0, 1)),
     # ---- asynchronous copies
     (r"cp\.async\.c[ag]\.shared\.global\.(4|8|16)(\.s)?", _copy),
     (r"cp\.async\.commit\.group", _plan("cp_commit")),
     (r"cp\.async\.wait\.group", _plan("cp_wait")),
-    (r"cp\.async\.wait\.all", _plan("cp_wait_all")),
-    (r"cp\.async\.mbarrier\.arrive\.noinc(\.shared)?", _plan("cp_mbarrier_arrive", 1)),
-    (r"cp\.async\.mbarrier\.arrive(\.shared)?", _plan("cp_mbarrier_arrive", 0)),
-    (r"cp\.async\.bulk\.tensor\.g2s(?:\.cta)?\.tile\.([1-5])d", lambda match: _coordinates(match, "tma_load", 0, 2, 1)),
-    (r"cp\.async\.bulk\.tensor\.s2g\.tile\.([1-5])d", lambda match: _coordinates(match, "tma_store", 1, 0)),
-    (r"cp\.async\.bulk\.commit\.group", _plan("bulk_commit")),
-    (r"cp\.async\.bulk\.wait\.group(\.read)?", _plan("bulk_wait")),
-    (r"prefetch\.tensormap.*", _NOTHING),
     # ---- warpgroups
-    (r"wgmma\.fence\.sync\.aligned", _plan("wgmma_fence")),
-    (r"wgmma\.commit_group\.sync\.aligned", _plan("wgmma_commit")),
-    (r"wgmma\.wait_group\.sync\.aligned", _plan("wgmma_wait")),
-    (r"setmaxnreg\..*|griddepcontrol\..*|nanosleep", _NOTHING),
+    (r"setmaxnreg\..*", _plan("nothing")),
     # ---- numbers
-    (r"(ex2|lg2|rcp|rsqrt|sin|cos|tanh)\.approx(\.ftz)?\.(?:f|f32|ftz\.f)", lambda m: Plan(m[1], None, (int(bool(m[2])),))),
-    (r"div\.(?:approx|full)(\.ftz)?(?:\.f)?", lambda match: Plan("divide", None, (int(bool(match[1])),))),
+    (r"(ex2|rsqrt)\.approx(\.ftz)?\.f", lambda m: Plan(m[1], None, (int(bool(m[2])),))),
+    (r"div\.full", _plan("divide", 0)),
     (r"f2bf16\.rz", _plan("bfloat_rz")),
     (r"d2f\.rz", _plan("float_rz")),
     (r"ff\.to\.(e4m3|e5m2)x2\.rn", lambda match: Plan("narrow_pair", None, (FORMATS[match[1]],))),
     (r"(e4m3|e5m2)x2\.to\.f16x2\.rn", lambda match: Plan("widen_pair", None, (FORMATS[match[1]],))),
 ]
+"""What the CUDA backend's lowerings call."""
 
 
 def intrinsic(name: str) -> Plan:
@@ -173,10 +135,6 @@ def _value(function: str, *constants: int) -> Form:
     return lambda match, at: AssemblyPlan(function, [*_atoms(at, 1), *constants], at.operands[0].atoms)
 
 
-def _barrier(match: Match, at: Instruction) -> AssemblyPlan:
-    return AssemblyPlan("bar_" + match[1], [*_atoms(at), 0][:2])
-
-
 def _arrive(match: Match, at: Instruction) -> AssemblyPlan:
     """`mbarrier.arrive{.expect_tx} state, [address]{, count or bytes};`"""
     rest = _atoms(at, 2)
@@ -193,26 +151,6 @@ def _tensor_load(match: Match, at: Instruction) -> AssemblyPlan:
 def _tensor_store(match: Match, at: Instruction) -> AssemblyPlan:
     target, source = at.operands[:2]
     return AssemblyPlan(f"tma_store{match[1]}", [target.atoms[0], source.atom, *target.atoms[1:]])
-
-
-def _assembly_copy(match: Match, at: Instruction) -> AssemblyPlan:
-    target, source, size = at.operands[0].atom, at.operands[1].atom, at.operands[2].atom
-    assert isinstance(size, int)
-    return AssemblyPlan("cp_async", [target, source, at.operands[3].atom if len(at.operands) > 3 else size, size])
-
-
-def _matrices(match: Match, at: Instruction) -> AssemblyPlan:
-    count, transposed = int(match[2]), int(bool(match[3]))
-    if match[1] == "ld":
-        return AssemblyPlan("ldmatrix", [*_atoms(at, 1), count, transposed], at.operands[0].atoms)
-    return AssemblyPlan(f"stmatrix{count}", [*_atoms(at), count, transposed])
-
-
-def _assembly_mma(match: Match, at: Instruction) -> AssemblyPlan:
-    k, accumulator, format_ = int(match[1]), match[2], match[3]
-    function = "mma8" if accumulator == "f16" else "mma10"
-    constants = [k, FORMATS[format_], int(accumulator == "s32"), int(accumulator == "f16")]
-    return AssemblyPlan(function, [*_atoms(at, 1), *constants], at.operands[0].atoms)
 
 
 def _wgmma(match: Match, at: Instruction) -> AssemblyPlan:
@@ -257,47 +195,27 @@ def _divide(match: Match, at: Instruction) -> AssemblyPlan:
     return AssemblyPlan("divide", [*_atoms(at, 1), int(bool(match[1]))], at.operands[0].atoms)
 
 
-_SHARED = r"(?:\.(?:shared|shared::cta|shared::cluster))?(?:\.b64)?"
-_ORDER = r"(?:\.(?:release|acquire|relaxed))?(?:\.(?:cta|cluster))?"
-_HINT = r"(?:\.L2::cache_hint)?"
 ASSEMBLY: list[tuple[str, Form]] = [
     # ---- a warp
     (r"shfl\.sync\.(bfly|up|down|idx)\.b32", _shuffle),
     (r"vote\.sync\.(any|all|uni|ballot)\.(?:pred|b32)", _vote),
-    (r"bar\.warp\.sync", _effect("bar_warp")),
-    (r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.(?:shared|shared::cta)\.b16", _matrices),
-    (r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f32|f16|s32)\.(\w+)\.\w+\.\w+(?:\.satfinite)?", _assembly_mma),
     # ---- barriers and fences
-    (r"(?:bar|barrier)(?:\.cta)?\.(sync|arrive)(?:\.aligned)?", _barrier),
-    (r"barrier\.cluster\..*|membar\..*|fence\.(?:sc|acq_rel)\..*|fence\.proxy\.tensormap.*", _nothing),
-    (r"fence\.proxy\.async.*|fence\.mbarrier_init.*", _effect("fence_proxy")),
-    (rf"mbarrier\.init{_SHARED}", _effect("mbarrier_init")),
-    (rf"mbarrier\.inval{_SHARED}", _effect("mbarrier_inval")),
-    (rf"mbarrier\.arrive(\.expect_tx)?{_ORDER}{_SHARED}", _arrive),
-    (rf"mbarrier\.expect_tx{_ORDER}{_SHARED}", _effect("mbarrier_expect_tx")),
-    (rf"mbarrier\.(?:try|test)_wait\.parity{_ORDER}{_SHARED}", _wait),
-    (r"mapa\.shared::cluster\.u(?:32|64)", lambda match, at: AssemblyPlan("same", at.operands[1].atoms, at.operands[0].atoms)),
+    (r"fence\.proxy\.async\.shared::cta|fence\.mbarrier_init\.release\.cluster", _effect("fence_proxy")),
+    (r"mbarrier\.init\.shared::cta\.b64", _effect("mbarrier_init")),
+    (r"mbarrier\.inval\.shared::cta\.b64", _effect("mbarrier_inval")),
+    (r"mbarrier\.arrive(\.expect_tx)?\.shared::cta\.b64", _arrive),
+    (r"mbarrier\.try_wait\.parity\.shared::cta\.b64", _wait),
     # ---- asynchronous copies
-    (r"cp\.async\.c[ag]\.(?:shared|shared::cta)\.global(?:\.L2::\w+)?", _assembly_copy),
-    (r"cp\.async\.commit_group", _effect("cp_commit")),
-    (r"cp\.async\.wait_group", _effect("cp_wait")),
-    (r"cp\.async\.wait_all", _effect("cp_wait_all")),
-    (rf"cp\.async\.mbarrier\.arrive\.noinc{_SHARED}", _effect("cp_mbarrier_arrive", 1)),
-    (rf"cp\.async\.mbarrier\.arrive{_SHARED}", _effect("cp_mbarrier_arrive", 0)),
-    (
-        r"cp\.async\.bulk\.tensor\.([1-5])d\.(?:shared::cluster|shared::cta)\.global(?:\.tile)?"
-        rf"\.mbarrier::complete_tx::bytes{_HINT}",
-        _tensor_load,
-    ),
-    (rf"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group{_HINT}", _tensor_store),
+    (r"cp\.async\.bulk\.tensor\.([1-5])d\.shared::cluster\.global\.mbarrier::complete_tx::bytes", _tensor_load),
+    (r"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta\.bulk_group", _tensor_store),
     (r"cp\.async\.bulk\.commit_group", _effect("bulk_commit")),
-    (r"cp\.async\.bulk\.wait_group(?:\.read)?", _effect("bulk_wait")),
+    (r"cp\.async\.bulk\.wait_group\.read", _effect("bulk_wait")),
     # ---- warpgroups
     (r"wgmma\.fence\.sync\.aligned", _effect("wgmma_fence")),
     (r"wgmma\.commit_group\.sync\.aligned", _effect("wgmma_commit")),
     (r"wgmma\.wait_group\.sync\.aligned", _effect("wgmma_wait")),
-    (r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16|s32)\.(\w+)\.(\w+)(?:\.satfinite)?", _wgmma),
-    (r"prefetch.*|setmaxnreg\..*|griddepcontrol\..*|nanosleep\..*|discard\..*|applypriority\..*", _nothing),
+    (r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16|s32)\.(\w+)\.(\w+)", _wgmma),
+    (r"prefetch\..*|griddepcontrol\..*", _nothing),
     # ---- numbers
     (r"cvt\.rna\.tf32\.f32", _value("tf32_rna")),
     (r"cvt\.rz\.f16\.f32", _value("half_rz")),
@@ -307,6 +225,7 @@ ASSEMBLY: list[tuple[str, Form]] = [
     (r"(ex2|lg2|rcp|rsqrt|sin|cos|tanh)\.approx(\.ftz)?\.f32", _approximate),
     (r"div\.(?:approx|full)(\.ftz)?\.f32", _divide),
 ]
+"""What the lowerings write, and what the authors of kernels may: warps and numbers."""
 
 
 def assembly(instruction: Instruction) -> AssemblyPlan:

@@ -56,10 +56,9 @@ class Translated:
 
 
 SYNCHRONISATION = {
-    "bar_sync": "barrier", "bar_arrive": "barrier", "bar_warp": "barrier", "cp_wait": "wait", "cp_wait_all": "wait",
-    "bulk_wait": "wait", "mbarrier_wait": "wait", "wgmma_wait": "wait", "fence_proxy": "fence", "wgmma_fence": "fence",
-    "mbarrier_arrive": "arrival", "cp_mbarrier_arrive": "arrival", "mbarrier_expect_tx": "arrival",
-    "wgmma_commit": "commit",
+    "bar_sync": "barrier", "bar_arrive": "barrier", "bar_warp": "barrier", "cp_wait": "wait", "bulk_wait": "wait",
+    "mbarrier_wait": "wait", "wgmma_wait": "wait", "fence_proxy": "fence", "wgmma_fence": "fence",
+    "mbarrier_arrive": "arrival", "wgmma_commit": "commit",
 }  # fmt: skip
 
 

@@ -6,19 +6,21 @@ import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernelpack.backends.base import Parameter
+from kernelpack.backends.cuda.ptx_to_cubin import assemble
 from kernelpack.compiler import CompiledKernel
 from kernelpack.simt import Program
 from tests.backends.cuda.cases import cases
-from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.elementwise import KINDS, Elementwise
+from tests.backends.cuda.launch import Launch
 from tests.simt.hopper_kernels import LAUNCHES
+from tests.simt.instruction_launches import ADA, INSTRUCTIONS
 
 TARGET = "cuda:sm_90a"
 EXACT = (
@@ -54,37 +56,48 @@ class Emulated:
     bounds: Sequence[torch.Tensor] | None
 
 
-def emulate(name: str) -> Emulated:
-    """Compiles a launch for sm_90a and runs it on the emulator."""
+def compiled(name: str) -> CompiledKernel:
+    """Compiles a launch for the GPU; PTX of another architecture is assembled for it."""
     if name.startswith("elementwise-"):
-        return _elementwise(name)
-    torch.manual_seed(1)
-    launch = launches()[name]()
-    kernel = launch.compile(TARGET)
-    _, values = launch.specialize()
-    after, before = _run(kernel, launch.grid, values)
-    bounds = (
-        None
-        if name.startswith(EXACT)
-        else [_bound(launch, value, end) for value, end in zip(_tensors(values), after, strict=True)]
-    )
-    return Emulated(name, kernel.entry, kernel.image, kernel.parameters, kernel.metadata, launch.grid, before, after, bounds)
+        return _table(name).compile(TARGET)
+    if name not in ADA:
+        return launches()[name]().compile(TARGET)
+    kernel = launches()[name]().compile("cuda:sm_89")
+    return replace(kernel, image=assemble(str(kernel.stages["ptx"]), "sm_90").image)
+
+
+def emulate(name: str) -> Emulated:
+    """Compiles a launch and runs it on the emulator."""
+    kernel = compiled(name)
+    bounds: list[torch.Tensor] | None = None
+    if name.startswith("elementwise-"):
+        grid: tuple[int, ...] = (1,)
+        after, before = _run(kernel, grid, [torch.from_numpy(array) for array in _table(name).memory()])
+    else:
+        torch.manual_seed(1)
+        launch = launches()[name]()
+        grid = launch.grid
+        _, values = launch.specialize()
+        after, before = _run(kernel, grid, values)
+        if name in INSTRUCTIONS:  # relative to each element, with a unit for the rounding of what the emulator computed
+            error = launch.tolerance and launch.tolerance + 2.0**-23
+            bounds = [error * end.double().abs().nan_to_num() for end in after]
+        elif not name.startswith(EXACT):
+            bounds = [_bound(launch, value, end) for value, end in zip(_tensors(values), after, strict=True)]
+    return Emulated(name, kernel.entry, kernel.image, kernel.parameters, kernel.metadata, grid, before, after, bounds)
 
 
 def launches() -> dict[str, Callable[[], Launch]]:
-    """Returns the launches of the CUDA backend's table that are small, and those of kernels for Hopper."""
-    return {case.name: case.launch for case in cases() if case.small} | dict(LAUNCHES)
+    """Returns the launches of the CUDA backend's table that are small, those of kernels for Hopper, and of single instructions."""
+    return {case.name: case.launch for case in cases() if case.small} | LAUNCHES | INSTRUCTIONS | ADA
 
 
 def names() -> list[str]:
     return [*launches(), *(f"elementwise-{kind}" for kind in KINDS)]
 
 
-def _elementwise(name: str) -> Emulated:
-    table = next(Elementwise(kind) for kind in KINDS if f"elementwise-{kind}" == name)
-    kernel = table.compile(TARGET)
-    after, before = _run(kernel, (1,), [torch.from_numpy(array) for array in table.memory()])
-    return Emulated(name, kernel.entry, kernel.image, kernel.parameters, kernel.metadata, (1,), before, after, None)
+def _table(name: str) -> Elementwise:
+    return next(Elementwise(kind) for kind in KINDS if f"elementwise-{kind}" == name)
 
 
 def _run(kernel: CompiledKernel, grid: Sequence[int], values: Sequence[Any]) -> tuple[list[torch.Tensor], list[Any]]:
@@ -112,14 +125,15 @@ def _bound(launch: Launch, tensor: torch.Tensor, after: torch.Tensor) -> torch.T
     the last place for the rounding of the result. Others: the table's tolerance, once for the emulator and once for the GPU."""
     if not tensor.is_floating_point():
         return torch.zeros_like(after)
-    unit = torch.finfo(tensor.dtype).eps * after.abs().nan_to_num()
+    unit = torch.finfo(tensor.dtype).eps * after.double().abs().nan_to_num()
     given = launch.arguments
     if {"a", "b", "c"} <= set(given) and given["a"].dim() == 2 and given["a"].is_floating_point():
         a, b = given["a"].double().abs(), given["b"].double().abs()
         b = b.T if b.shape[0] != a.shape[1] or given.get("TRANSPOSED") else b
         return (unit + a.shape[1] / 8 * 2.0**-23 * (a @ b)).to(torch.float64) if after.shape == (a @ b).shape else unit
-    scale = float(after[after.isfinite()].abs().double().max()) if after.isfinite().any() else 0.0
-    return unit.double() + 2 * launch.tolerance * scale
+    finite = after.double()[after.double().isfinite()]
+    scale = float(finite.abs().max()) if finite.numel() else 0.0
+    return unit + 2 * launch.tolerance * scale
 
 
 def _write(folder: Path, name: str) -> str:

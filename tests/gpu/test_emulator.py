@@ -42,6 +42,8 @@ def test_launches_agree_with_the_gpu(name: str, packs: Path | None) -> None:
         if made.bounds is None:
             assert torch.equal(got.contiguous().view(torch.uint8), wanted.contiguous().view(torch.uint8)), f"tensor {index}"
             continue
+        if got.is_floating_point():
+            got, wanted = got.double(), wanted.double()
         same = (got == wanted) | (got.isnan() & wanted.isnan())
         off = torch.where(same, 0.0, (got.double() - wanted.double()).abs())
         bound = made.bounds[index].double()

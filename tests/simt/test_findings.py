@@ -128,40 +128,14 @@ def test_copies_are_in_flight_until_they_are_waited_for() -> None:
     _found("exit", "returns while this copy to shared memory is in flight", copy + commit)
 
 
-def test_cp_async_arrives_at_a_barrier_when_its_copies_have_landed() -> None:
-    """The arrival comes behind the copies; whoever waits for the phase sees them."""
-    barrier = "  %barrier = getelementptr i8, ptr addrspace(3) @shared_memory, i64 512\n"
-    place = "  %at = ptrtoint ptr addrspace(3) %barrier to i32\n"
-    setup = '  call void asm sideeffect "@$0 mbarrier.init.shared::cta.b64 [$1], 64;", "b,r"(i1 %first, i32 %at)\n'
-    copy = "  call void @llvm.nvvm.cp.async.ca.shared.global.4(ptr addrspace(3) %mine, ptr addrspace(1) %own)\n"
-    arrive = '  call void asm sideeffect "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", "r"(i32 %at)\n'
-    wait = (
-        '  call void asm sideeffect "{\\0A.reg .pred p;\\0Aagain:\\0Ambarrier.try_wait.parity.shared::cta.b64 p, [$0], 0;\\0A'
-        '@p bra done;\\0Abra again;\\0Adone:\\0A}", "r"(i32 %at)\n'
-    )
-    begin = barrier + place + setup + BARRIER
-    assert torch.equal(_run(begin + copy + arrive + wait + GET + GIVE), (torch.arange(64) ^ 32).int())
-    _found(
-        "race",
-        "while a copy to it is in flight|nothing orders",
-        begin + copy + arrive + "  %got = load i32, ptr addrspace(3) %mine\n",
-    )
-    _found("deadlock", r"parity 0 of the barrier at offset 512 of shared memory \(phase 0, 64 arrivals", begin + copy + wait)
-    _found("race", "nothing orders the two|no barrier is initialised", barrier + place + setup + arrive)
-
-
 def test_stmatrix_writes_what_ldmatrix_reads() -> None:
-    row = "  %lane = and i32 %tid, 31\n  %bytes = shl i32 %tid, 4\n  %row = getelementptr i8, ptr addrspace(3) @shared_memory, i32 %bytes\n"
-    to = "  %at = ptrtoint ptr addrspace(3) %row to i32\n"
+    row = "  %bytes = shl i32 %tid, 4\n  %row = getelementptr i8, ptr addrspace(3) @shared_memory, i32 %bytes\n"
     words = "".join(f"  %w{i} = add i32 %tid, {1000 * i}\n" for i in range(4))
-    store = '  call void asm sideeffect "stmatrix.sync.aligned.m8n8.x4{0}.shared.b16 [$0], {{$1, $2, $3, $4}};", "r,r,r,r,r"(i32 %at, {1})\n'
-    store = store.format("{}", ", ".join(f"i32 %w{i}" for i in range(4)))
-    load = (
-        '  %r = call {i32, i32, i32, i32} asm sideeffect "ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 '
-        '{$0, $1, $2, $3}, [$4];", "=r,=r,=r,=r,r"(i32 %at)\n  %got = extractvalue {i32, i32, i32, i32} %r, 3\n'
-    )
+    place, given = "ptr addrspace(3) %row", ", ".join(f"i32 %w{i}" for i in range(4))
     for form in ("", ".trans"):
-        body = row + to + words + store.replace("{}", form) + WARP_BARRIER + load.replace("{}", form, 1) + GIVE
+        store = f"  call void @llvm.nvvm.stmatrix.sync.aligned.m8n8.x4{form}.b16.p3({place}, {given})\n"
+        load = f"  %r = call {{i32, i32, i32, i32}} @llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{form}.b16.p3({place})\n"
+        body = row + words + store + WARP_BARRIER + load + "  %got = extractvalue {i32, i32, i32, i32} %r, 3\n" + GIVE
         assert torch.equal(_run(body), (torch.arange(64) + 3000).int())
 
 

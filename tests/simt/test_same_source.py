@@ -10,16 +10,11 @@ import torch
 
 from benchmarks import same_source
 from benchmarks.measure import OURS, Case
-from kernelpack.backends.base import Options
-from kernelpack.backends.cuda import CUDABackend
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.runtime.specialization import specialize
-from kernelpack.simt.compile import compile_program
-from kernelpack.target import Target
+from kernelpack.simt import Emulator
 
 CASES = same_source.cases("cpu", quick=True)
 QUICK = ("softmax", "rope", "layer_norm_backward", "matmul_split_k", "matmul_grouped fp16", "attention bf16 1x2x256x64xTrue")
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 def _configs(case: Case) -> int:
@@ -49,14 +44,8 @@ def test_results_are_those_of_torch(case: Case, target: str, number: int) -> Non
         config = kernel.configs[min(number, len(kernel.configs) - 1)]
         while not isinstance(kernel, JITFunction):
             kernel = kernel.fn
-        names = [param.name for param in kernel.params]
-        defaults = {param.name: param.default for param in kernel.params if param.has_default}
-        arguments = {**defaults, **dict(zip(names, launch.args, strict=False)), **launch.kwargs, **config.kwargs}
-        given = {name: getattr(config, name) for name in _OPTIONS if getattr(config, name) is not None}
-        special, values = specialize(kernel, arguments, CUDABackend())
-        grid = launch.grid(arguments) if callable(launch.grid) else launch.grid
-        program = compile_program(kernel, special, Target.parse(target), Options(**given))
-        program.run(grid, values, reachable=_flat(tensors))
+        with Emulator(target, reachable=_flat(tensors)):
+            kernel[launch.grid](*launch.args, **launch.kwargs, **config.all_kwargs())
     result, expected = problem.result(*tensors), problem.reference(*tensors)
     for got, wanted in zip(_flat(result), _flat(expected), strict=True):
         scale = float(wanted.abs().max())

@@ -1,0 +1,142 @@
+"""`with Emulator("cuda:sm_90a")`: kernels that Python launches, and ops that it calls, run on the emulator as if on a GPU."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kernelpack.backends.base import Options, backend_of
+from kernelpack.backends.compiler import GPUTarget
+from kernelpack.backends.cuda.architectures import architecture_of
+from kernelpack.errors import LaunchError
+from kernelpack.frontend.jit import JITFunction
+from kernelpack.hooks import WATCHERS
+from kernelpack.runtime.driver import DriverBase, driver
+from kernelpack.runtime.specialization import Specialization, specialize
+from kernelpack.simt.compile import compile_program
+from kernelpack.simt.launch import SCHEDULES, Program
+from kernelpack.target import Target
+
+MULTIPROCESSORS = 2
+"""Of the GPU that host code asks about: programs that walk over blocks get several of them."""
+
+
+class OnGPU(torch.Tensor):
+    """A tensor in the CPU's memory that host functions take for a GPU's."""
+
+    is_cuda = True
+
+
+class Emulator(DriverBase):
+    """Runs launches of a CUDA target on the emulator: `with Emulator("cuda:sm_90a"): kernel[grid](x, y)`.
+
+    Tensors lie in the CPU's memory. Every launch runs twice, in two orders of threads, with asynchronous operations that complete
+    as late as they may and as early. `reachable` are tensors whose addresses kernels find in memory. Launches raise
+    EmulationError for the first thing that is wrong, and UnsupportedError for a machine operation that is not modelled.
+    """
+
+    device_type = "cpu"
+    emulated_target: Target
+
+    def __init__(self, target: str = "cuda:sm_90a", *, reachable: Sequence[torch.Tensor] = ()) -> None:
+        wanted = Target.parse(target)
+        self.backend = backend_of(wanted)
+        self.emulated_target = self.backend.resolve_target(wanted)
+        self.architecture = architecture_of(self.emulated_target)
+        self.reachable = tuple(reachable)
+        self._outer: list[DriverBase | None] = []
+
+    def __enter__(self) -> Emulator:
+        self._outer.append(driver.replace(self))
+        WATCHERS.append(self)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        WATCHERS.remove(self)
+        driver.replace(self._outer.pop())
+
+    # ---- launches ----
+
+    def launch(self, fn: JITFunction, grid: Sequence[int], arguments: Sequence[Any], options: Options) -> None:
+        """Compiles a kernel for its arguments, in order, and runs it over a grid."""
+        special, values = specialize(fn, dict(zip(fn.arg_names, arguments, strict=True)), self.backend)
+        for name, value in zip((name for name, _ in special.signature), values, strict=False):
+            if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+                raise LaunchError(
+                    f"{fn.__name__}: the emulator runs on tensors of the CPU, {name} is on {value.device}",
+                    location=fn.location,
+                    cure="make the tensors with device='cpu'",
+                )
+        self.run(_program(fn, fn.cache_key, special, self.emulated_target, options), grid, values)
+
+    def run(self, program: Program, grid: Sequence[int], values: Sequence[Any]) -> None:
+        """Runs a kernel in every schedule, each from the tensors as they are now."""
+        tensors = [value for value in (*values, *self.reachable) if isinstance(value, torch.Tensor)]
+        before = [copied(tensor) for tensor in tensors]
+        for number, schedule in enumerate(SCHEDULES):
+            if number:
+                put_back(tensors, before)
+            program.run(grid, values, schedule=schedule, reachable=self.reachable)
+
+    def host_value(self, value: Any) -> Any:
+        return value.as_subclass(OnGPU) if isinstance(value, torch.Tensor) else value
+
+    # ---- what host code asks ----
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget.of(self.emulated_target)
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
+        return divmod(self.architecture.capability, 10)
+
+    def get_device_properties(self, device: int = 0) -> dict[str, int]:
+        return {
+            "multiprocessor_count": MULTIPROCESSORS,
+            "max_shared_mem": self.architecture.shared_bytes,
+            "max_num_regs": 65536,
+            "warpSize": 32,
+        }
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        return _time_once
+
+
+@functools.cache
+def _program(fn: JITFunction, meaning: str, special: Specialization, target: Target, options: Options) -> Program:
+    """`meaning` changes with what the kernel's source says."""
+    return compile_program(fn, special, target, options)
+
+
+def _time_once(call: Callable[[], Any], *, quantiles: Sequence[float] = (0.5,), **given: Any) -> list[float]:
+    """Calls once: how long the emulator takes says nothing, but each config is checked."""
+    started = time.perf_counter()
+    call()
+    return [1e3 * (time.perf_counter() - started)] * len(quantiles)
+
+
+# ---- memory ----
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor's storage, between its first and last element, as bytes."""
+    size = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
+    return tensor.detach().as_subclass(torch.Tensor).as_strided((size,), (1,)).view(torch.uint8)
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a copy of the same strides."""
+    flat = as_bytes(tensor).clone().view(tensor.dtype)
+    return flat.as_strided(tensor.shape, tensor.stride())
+
+
+def put_back(tensors: Sequence[torch.Tensor], copies: Sequence[torch.Tensor]) -> None:
+    """Makes tensors what their copies are."""
+    for tensor, start in zip(tensors, copies, strict=True):
+        as_bytes(tensor).copy_(as_bytes(start))

@@ -1,0 +1,157 @@
+"""Launches of machine operations that few kernels need: PTX of a kernel's author, boxes of every rank, tensor cores' rarer formats."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.backends.base import Options
+from tests.backends.cuda.launch import Launch, fresh
+from tests.backends.cuda.product_cases import E4M3, E5M2, small_floats
+
+N = 128
+
+
+@kp.jit
+def assembled(x, y, out, COUNT: tl.constexpr, PTX: tl.constexpr, CONSTRAINTS: tl.constexpr):
+    at = tl.arange(0, COUNT)
+    kind: tl.constexpr = out.dtype.element_ty
+    tl.store(out + at, tl.inline_asm_elementwise(PTX, CONSTRAINTS, [tl.load(x + at), tl.load(y + at)], kind, True, 1))
+
+
+@kp.jit
+def boxes(x, out, SIZES: tl.constexpr, STRIDES: tl.constexpr, BLOCK: tl.constexpr):
+    """Copies the box at the tensor's second half along its first axis to its beginning."""
+    source = tl.make_tensor_descriptor(x, SIZES, STRIDES, BLOCK)
+    target = tl.make_tensor_descriptor(out, SIZES, STRIDES, BLOCK)
+    rest: tl.constexpr = [0] * (len(BLOCK) - 1)
+    target.store([0, *rest], source.load([BLOCK[0], *rest]))
+
+
+@kp.jit
+def half_sums(a, b, out, SIZE: tl.constexpr, K: tl.constexpr):
+    i, k = tl.arange(0, SIZE), tl.arange(0, K)
+    left, right = tl.load(a + i[:, None] * K + k[None, :]), tl.load(b + k[:, None] * SIZE + i[None, :])
+    tl.store(out + i[:, None] * SIZE + i[None, :], tl.dot(left, right, out_dtype=tl.float16))
+
+
+def _assembled(
+    ptx: str, constraints: str, x: torch.Tensor, y: torch.Tensor, expected: torch.Tensor, tolerance: float = 0.0
+) -> Launch:
+    arguments = {"x": x, "y": y, "out": fresh(N, dtype=expected.dtype), "COUNT": N, "PTX": ptx, "CONSTRAINTS": constraints}
+    return Launch(assembled, (1,), arguments, {"out": expected}, tolerance, Options(num_warps=N // 32))
+
+
+def _shuffle(mode: str) -> Launch:
+    x, lane = torch.randint(-(2**31), 2**31 - 1, (N,), dtype=torch.int32), torch.arange(N) % 32
+    clamp = 0 if mode == "up" else 31
+    other = {"bfly": lane ^ 3, "up": lane - 3, "down": lane + 3, "idx": torch.full((N,), 3)}[mode]
+    inside = (other >= 0) & (other < 32)
+    expected = x[torch.arange(N) - lane + torch.where(inside, other, lane)]
+    return _assembled(f"shfl.sync.{mode}.b32 $0, $1, 3, {clamp}, -1;", "=r,r,r", x, x, expected)
+
+
+def _vote(mode: str) -> Launch:
+    x = torch.zeros(N, dtype=torch.int32)
+    x[37], x[64:96] = 1, 1  # of four warps: none, one, all, none
+    warps = (x != 0).view(-1, 32)
+    counted = {
+        "any": warps.any(1), "all": warps.all(1), "uni": warps.all(1) | ~warps.any(1),
+        "ballot": (warps * 2 ** torch.arange(32)).sum(1),
+    }[mode].to(torch.int64)  # fmt: skip
+    expected = torch.where(counted >= 2**31, counted - 2**32, counted).int().repeat_interleave(32)
+    vote = "vote.sync.ballot.b32 $0, p, -1;" if mode == "ballot" else f"vote.sync.{mode}.pred q, p, -1;\nselp.s32 $0, 1, 0, q;"
+    return _assembled(f"{{\n.reg .pred p, q;\nsetp.ne.s32 p, $1, 0;\n{vote}\n}}", "=r,r,r", x, x, expected)
+
+
+_APPROXIMATE: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float, float]] = {
+    "ex2": (torch.exp2, -20, 20, 2**-22), "lg2": (torch.log2, 3, 1000, 2**-22), "rcp": (torch.reciprocal, 1e-3, 1e3, 2**-23),
+    "rsqrt": (torch.rsqrt, 1e-3, 1e3, 2**-22.9), "sin": (torch.sin, 0.4, 2.7, 2**-19), "cos": (torch.cos, -1.2, 1.2, 2**-19),
+    "tanh": (torch.tanh, -4, 4, 2**-10.9),
+}  # fmt: skip
+"""What they approximate, from where to where, and how well (PTX ISA)."""
+
+
+def _approximate(name: str, more: str) -> Launch:
+    function, low, high, error = _APPROXIMATE[name]
+    x = torch.linspace(low, high, N)
+    return _assembled(f"{name}.approx{more}.f32 $0, $1;", "=f,f,f", x, x, function(x.double()).float(), error)
+
+
+def _flushed() -> Launch:
+    """The square roots' reciprocals of subnormal numbers, which count as zero."""
+    x = torch.full((N,), 2.0**-130)
+    return _assembled("rsqrt.approx.ftz.f32 $0, $1;", "=f,f,f", x, x, torch.full((N,), math.inf))
+
+
+def _divide(name: str) -> Launch:
+    x, y = torch.randn(N), torch.rand(N) + 0.1
+    return _assembled(f"div.{name}.f32 $0, $1, $2;", "=f,f,f", x, y, (x.double() / y).float(), 2**-22)
+
+
+def _pair(kind: str, dtype: torch.dtype) -> Launch:
+    x, y = torch.randn(N), torch.randn(N)
+    expected = torch.stack([y.to(dtype), x.to(dtype)], 1).view(torch.int32).view(-1)  # the first operand is the upper half
+    return _assembled(f"cvt.rn.{kind}x2.f32 $0, $1, $2;", "=r,f,f", x, y, expected)
+
+
+def _toward_zero(kind: str, dtype: torch.dtype) -> Launch:
+    x = torch.randn(N)
+    near = x.to(dtype)
+    cut = torch.where(near.double().abs() > x.double().abs(), near.view(torch.int16) - 1, near.view(torch.int16))
+    return _assembled(f"cvt.rz.{kind}.f32 $0, $1;", "=h,f,f", x, x, cut)
+
+
+def _tf32() -> Launch:
+    x = torch.randn(N)
+    return _assembled("cvt.rna.tf32.f32 $0, $1;", "=r,f,f", x, x, (x.view(torch.int32) + 0x1000) & ~0x1FFF)
+
+
+def _boxes(*sizes: int) -> Launch:
+    x = torch.randn(sizes)
+    block = (sizes[0] // 2, *sizes[1:])
+    out = torch.full(sizes, 7.0)
+    expected = out.clone()
+    expected[: block[0]] = x[block[0] :]
+    return Launch(boxes, (1,), {"x": x, "out": out, "SIZES": sizes, "STRIDES": x.stride(), "BLOCK": block}, {"out": expected})
+
+
+def _half_sums() -> Launch:
+    a, b = torch.randn(16, 64).half(), torch.randn(64, 16).half()
+    arguments = {"a": a, "b": b, "out": fresh(16, 16, dtype=torch.float16), "SIZE": 16, "K": 64}
+    return Launch(half_sums, (1,), arguments, {"out": a.double() @ b.double()}, 2**-8, Options(num_warps=1))
+
+
+def _launches() -> Iterator[tuple[str, Callable[[], Launch]]]:
+    for mode in ("bfly", "up", "down", "idx"):
+        yield f"asm-shfl-{mode}", functools.partial(_shuffle, mode)
+    for mode in ("any", "all", "uni", "ballot"):
+        yield f"asm-vote-{mode}", functools.partial(_vote, mode)
+    for name in _APPROXIMATE:
+        yield f"asm-{name}", functools.partial(_approximate, name, "")
+        if name != "tanh":
+            yield f"asm-{name}-ftz", functools.partial(_approximate, name, ".ftz")
+    yield "asm-subnormal", _flushed
+    for name in ("approx", "full", "approx.ftz", "full.ftz"):
+        yield f"asm-div-{name}", functools.partial(_divide, name)
+    for kind, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16)):
+        yield f"asm-{kind}x2", functools.partial(_pair, kind, dtype)
+        yield f"asm-{kind}-rz", functools.partial(_toward_zero, kind, dtype)
+    yield "asm-tf32", _tf32
+    for sizes in ((128,), (8, 4, 16), (4, 2, 4, 16), (4, 2, 2, 2, 16)):
+        yield f"boxes-{len(sizes)}d", functools.partial(_boxes, *sizes)
+    yield "half-sums", _half_sums
+
+
+INSTRUCTIONS = dict(_launches())
+"""For sm_90a."""
+ADA = {
+    "e4m3-sm_89": functools.partial(small_floats, E4M3, E4M3, "c", None),
+    "e5m2-sm_89": functools.partial(small_floats, E5M2, E5M2, "r", None),
+}
+"""For sm_89, whose PTX is assembled for the GPU."""

@@ -1,0 +1,134 @@
+"""Launches from Python run on the emulator: inside of `with Emulator(...)`, or everywhere by KERNELPACK_EMULATE."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.errors import EmulationError, LaunchError
+from kernelpack.runtime.driver import driver
+from kernelpack.simt import Emulator
+
+N = 200
+
+
+@kp.jit
+def doubled(x, y, n, BLOCK: tl.constexpr, MASKED: tl.constexpr = True):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + at, mask=at < n) * 2
+    if MASKED:
+        tl.store(y + at, values, mask=at < n)
+    else:
+        tl.store(y + at, values)  # too far
+
+
+@kp.jit
+def added(x, total, BLOCK: tl.constexpr, ATOMIC: tl.constexpr):
+    part = tl.sum(tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)), 0)
+    if ATOMIC:
+        tl.atomic_add(total, part)
+    else:
+        tl.store(total, tl.load(total) + part)  # another program does so too
+
+
+@kp.autotune(configs=[kp.Config({"MASKED": True}), kp.Config({"MASKED": False})], key=[])
+@kp.jit
+def tuned(x, y, n, BLOCK: tl.constexpr, MASKED: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    if MASKED:
+        tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+    else:
+        tl.store(y + at, 1.0)
+
+
+@kp.jit
+def scaled(x, y, n, bias, BLOCK: tl.constexpr, FACTOR: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * FACTOR + bias, mask=at < n)
+
+
+@kp.op(
+    "where_it_ran(Tensor x) -> Tensor",
+    variants={"x": [tl.float32]},
+    configs={"cuda": kp.Config({"BLOCK": 64, "FACTOR": 2}), "cpu": kp.Config({"BLOCK": 32, "FACTOR": 3})},
+)
+def where_it_ran(x: torch.Tensor) -> torch.Tensor:
+    y = kp.empty_like(x)
+    bias = 10.0 if x.is_cuda else 20.0
+    scaled[lambda meta: (kp.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel(), bias)
+    return y
+
+
+def _launch(**more: Any) -> torch.Tensor:
+    x, y = torch.arange(N, dtype=torch.float32), torch.zeros(N)
+    doubled[lambda meta: (kp.cdiv(N, meta["BLOCK"]),)](x, y, N, BLOCK=128, **more)
+    assert torch.equal(y, 2 * x)
+    return y
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
+def test_a_launch_runs_as_on_a_gpu(target: str) -> None:
+    with Emulator(target) as emulator:
+        assert driver.active is emulator
+        assert driver.active.get_current_target().backend == "cuda"
+        _launch(num_warps=2)
+    assert driver.active is not emulator
+    _launch(num_warps=2)
+
+
+def test_a_finding_shows_the_line_and_says_what_to_do() -> None:
+    with Emulator("cuda:sm_90a"), pytest.raises(EmulationError) as found:
+        _launch(MASKED=False)
+    text = str(found.value)
+    for words in (
+        "out of bounds: 4 bytes at byte 800 of y, which has 800",
+        "tl.store(y + at, values)  # too far",
+        "mask the access",
+    ):
+        assert words in text
+    _launch()  # on the CPU again
+
+
+def test_programs_that_write_one_element_race_unless_they_do_so_by_an_atomic() -> None:
+    x, total = torch.ones(256), torch.zeros(1)
+    with Emulator("cuda:sm_90a"):
+        added[(4,)](x, total, BLOCK=64, ATOMIC=True)
+        assert total.item() == 256
+        with pytest.raises(
+            EmulationError, match=r"writes byte 0 of total, which block \(0, 0, 0\) wrote; blocks run in any order"
+        ):
+            added[(4,)](x, total, BLOCK=64, ATOMIC=False)
+
+
+def test_each_config_of_a_search_is_checked() -> None:
+    """What is wrong with one of them is no reason to take another."""
+    with Emulator("cuda:sm_80"), pytest.raises(EmulationError, match="out of bounds"):
+        tuned[(1,)](torch.ones(N), torch.empty(N), N, BLOCK=256)
+
+
+def test_ops_take_the_configs_and_branches_of_gpus() -> None:
+    x = torch.randn(N)
+    with Emulator("cuda:sm_90a"):
+        assert torch.allclose(where_it_ran(x), 2 * x + 10)
+    assert torch.allclose(where_it_ran(x), 3 * x + 20)
+
+
+def test_tensors_of_other_devices_are_refused() -> None:
+    with Emulator("cuda:sm_90a"), pytest.raises(LaunchError, match="on tensors of the CPU, x is on meta"):
+        doubled[(1,)](torch.empty(N, device="meta"), torch.empty(N), N, BLOCK=128)
+
+
+def test_a_variable_emulates_a_whole_process() -> None:
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "KERNELPACK_EMULATE": "cuda:sm_80", "PYTHONPATH": str(root)}
+    program = "from tests.simt import test_emulator as t; t._launch(); t._launch(MASKED=False)"
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, cwd=root, capture_output=True, text=True)
+    assert "EmulationError: tests/simt/test_emulator.py" in ended.stderr, ended.stderr
