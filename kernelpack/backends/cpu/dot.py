@@ -28,6 +28,12 @@ _GROUP = 8
 """How many blocks of rows meet a panel before the next panel's turn: few enough that they stay in the first cache beside it."""
 
 
+def rows_at_a_time(extent: int, level: Level) -> int:
+    """Returns how many of `extent` rows a block has: as many as stay in registers, or fewer where blocks come out equal so."""
+    blocks = -(-extent // level.rows)
+    return -(-extent // blocks)
+
+
 def emit_dot(
     dot: Dot, program: TileProgram, lowering: Lowering, level: Level, scalars: dict[Value, Val], storage: dict[int, Val]
 ) -> None:
@@ -58,7 +64,7 @@ class _DotEmitter:
         lanes = min(level.lanes(bit_width(self.compute)), dot.out.shape[self.lane])
         self.width = lanes
         self.vectors = self.vector.panel // lanes
-        self.rows = min(level.rows, dot.out.shape[self.other])
+        self.rows = rows_at_a_time(dot.out.shape[self.other], level)
         self.kind = register_type(self.compute, lanes)
         self.ev = Evaluator(program, lowering, scalars, storage, self.em.lines, lanes)
 
@@ -71,14 +77,27 @@ class _DotEmitter:
             with self._loop(self.dot.out.shape[axes[0]], 1) as place:
                 self._over_batch(axes[1:], {**bases, axes[0]: place})
             return
-        rows = self.dot.out.shape[self.other]
-        group = min(rows, _GROUP * self.rows)
+        rows, lanes, panel = self.dot.out.shape[self.other], self.dot.out.shape[self.lane], self.vector.panel
+        left = rows % self.rows
+        whole = rows - left
+        group = min(whole, _GROUP * self.rows)
         with (
-            self._loop(rows, group) as first,
-            self._loop(self.dot.out.shape[self.lane], self.vector.panel) as lane,
-            self._loop(group, self.rows) as within,
+            self._loop(whole, group) as first,
+            self._loop(lanes, panel) as lane,
+            self._loop(self._most(group, first, whole), self.rows) as within,
         ):
-            self._block({**bases, self.lane: lane, self.other: self._sum(first, within)})
+            self._block({**bases, self.lane: lane, self.other: self._sum(first, within)}, self.rows)
+        if left:
+            with self._loop(lanes, panel) as lane:
+                self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left)
+
+    def _most(self, group: int, first: Place, end: int) -> int | Val:
+        """Returns how many rows of a group there are from `first` on: the last group may be shorter."""
+        if end % group == 0:
+            return group
+        with self.em.into(self.ev.frames[-1]):
+            left = self.em.binary("sub", literal(end, "i64"), Val("i64", str(first.base)))
+            return self.em.call("i64", "llvm.umin.i64", [left, literal(group, "i64")])
 
     def _sum(self, outer: Place, inner: Place) -> Place:
         """Returns the place `inner` positions behind `outer`, in the loop of `inner`."""
@@ -88,7 +107,7 @@ class _DotEmitter:
             return Place(self.em.op("i64", f"add nuw nsw i64 {outer.base}, {inner.base}").name, 0, inner.depth)
 
     @contextmanager
-    def _loop(self, extent: int, step: int) -> Iterator[Place]:
+    def _loop(self, extent: int | Val, step: int) -> Iterator[Place]:
         if extent == step:
             yield Place()
             return
@@ -111,7 +130,7 @@ class _DotEmitter:
         with em.into(outer):
             following = em.op("i64", f"add nuw nsw i64 {counter.name}, {step}")
             em.store(following, slot, 8)
-            done = em.op("i1", f"icmp eq i64 {following.name}, {extent}")
+            done = em.op("i1", f"icmp uge i64 {following.name}, {extent.name if isinstance(extent, Val) else extent}")
             em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !0")
             em.label(exit_)
 
@@ -127,11 +146,11 @@ class _DotEmitter:
                 places.append(bases[axis])
         return tuple(places)
 
-    def _block(self, bases: dict[int, Place]) -> None:
+    def _block(self, bases: dict[int, Place], rows: int) -> None:
         """Computes rows x vectors accumulators over all of k."""
         em, ev = self.em, self.ev
         element = element_of(self.dot.op.result.type)
-        blocks = [(row, vector) for row in range(self.rows) for vector in range(self.vectors)]
+        blocks = [(row, vector) for row in range(rows) for vector in range(self.vectors)]
         slots = [em.alloca(self.kind, "acc") for _ in blocks]
         corner = list(self._index(bases, 0, 0))
         units = self.vector.k_units
@@ -139,7 +158,7 @@ class _DotEmitter:
             for slot in slots:
                 em.store(literal(0, self.kind), slot, 64)
             vectors_at = self._operand_start(self.vector, corner)
-        ones = self._ones(bases, corner)
+        ones = self._ones(bases, corner, rows)
         step = min(_UNROLL_K, units)
         with self._loop(units, step) as place, em.into(ev.frames[-1]):
             accumulators = [em.load(self.kind, slot, 64) for slot in slots]
@@ -173,7 +192,7 @@ class _DotEmitter:
         point[operand.k_axis] = Place()
         return operand_address(self.ev, operand, tuple(point))
 
-    def _ones(self, bases: dict[int, Place], corner: list[Place]) -> Callable[[Place], list[Val]]:
+    def _ones(self, bases: dict[int, Place], corner: list[Place], rows: int) -> Callable[[Place], list[Val]]:
         """Returns a function that gives, for a unit of k, the addresses of the elements that each row broadcasts."""
         operand, size = self.scalar, self.vector.unit_bytes
         if isinstance(operand, OperandBuffer):
@@ -183,17 +202,17 @@ class _DotEmitter:
 
             def packed(unit: Place) -> list[Val]:
                 first = self._along_k(start, unit, k_step * size)
-                return [self.em.offset(first, row * row_step * size) for row in range(self.rows)]
+                return [self.em.offset(first, row * row_step * size) for row in range(rows)]
 
             return packed
-        places = [bases[self.other].plus(row) for row in range(self.rows)]
+        places = [bases[self.other].plus(row) for row in range(rows)]
         if operand.k_inner:
             starts = [self._in_place(operand, bases, place, Place()) for place in places]
             return lambda unit: [self._along_k(start, unit, size) for start in starts]
 
         def along_rows(unit: Place) -> list[Val]:
             first = self._in_place(operand, bases, places[0], unit)
-            return [self.em.offset(first, row * size) for row in range(self.rows)]
+            return [self.em.offset(first, row * size) for row in range(rows)]
 
         return along_rows
 

@@ -18,7 +18,7 @@ class Level:
     """One instruction-set level.
 
     `vector_bits` is the width of a register and `rows` x `vectors` the accumulators a matrix product holds in registers
-    (measured: 8x2 zmm reach 96% of peak, 4x2 ymm leave room for operands). `bf16_dot` says that `dpbf16ps` exists.
+    (the fewer instructions a multiplication, the better where another thread shares the core: docs/decisions.md). `bf16_dot` says that `dpbf16ps` exists.
     `requires` are the features that the loader asks of the CPU, as `__builtin_cpu_supports` names them.
     """
 
@@ -39,7 +39,7 @@ _LINUX_X86 = "x86_64-unknown-linux-gnu"
 # 512-bit registers are preferred explicitly: LLVM's default for several CPUs is 256
 _LEVELS: dict[tuple[str, tuple[str, ...]], Level] = {
     ("x86-64-v3", ()): Level(Machine(_LINUX_X86, "x86-64-v3"), 256, 4, 2, False, ("x86-64-v3",)),
-    ("x86-64-v4", ()): Level(Machine(_LINUX_X86, "x86-64-v4", "-prefer-256-bit"), 512, 4, 4, False, ("x86-64-v4",)),
+    ("x86-64-v4", ()): Level(Machine(_LINUX_X86, "x86-64-v4", "-prefer-256-bit"), 512, 6, 4, False, ("x86-64-v4",)),
     ("x86-64-v4", ("avx512bf16",)): Level(
         Machine(_LINUX_X86, "x86-64-v4", "+avx512bf16,-prefer-256-bit"), 512, 4, 4, True, ("x86-64-v4", "avx512bf16")
     ),

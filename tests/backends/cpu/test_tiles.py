@@ -275,6 +275,14 @@ def test_operands_read_where_they_lie() -> None:
         check(batched_product, (1,), x, y, torch.zeros(batches, 16, 64), B=batches, M=16, N=64, K=32, **close)
 
 
+@pytest.mark.parametrize("rows", [8, 16, 64, 128])
+def test_rows_that_do_not_fill_whole_blocks(rows: int) -> None:
+    """With AVX-512: blocks of 4; of 6 with 4 left over; with a shorter last group of blocks; with 2 rows left over."""
+    a, b = torch.randn(rows, 32), torch.randn(32, 128)
+    sizes = {"M": rows, "N": 128, "K": 32, "CLEAR": False}
+    check(product, (1,), a, b, torch.zeros(rows, 128), 32, 1, **sizes, rtol=1e-5, atol=1e-5)
+
+
 def test_operands_are_packed_before_they_are_overwritten() -> None:
     a, b = torch.randn(16, 64), torch.randn(64, 32)
     check(product, (1,), a, b, torch.zeros(16, 32), 64, 1, M=16, N=32, K=64, CLEAR=True, rtol=1e-5, atol=1e-5)
