@@ -209,8 +209,10 @@ def cuda_races(libraries: Libraries) -> list[Race]:
         Race("C entry point", "cuLaunchKernel", by_entry, raw, lambda ns: ns + 500, lambda ns: ns + 150),
         Race("op, C++ typed handle", "allocation, launch", typed(libraries, _NAMESPACE), allocating, lambda ns: ns + 400),
         Race("op, C++ typed handle, by hand", "allocation, launch", typed(libraries, "launch_peer"), allocating, None),
+        Race("op, C++ typed handle, no checks", "allocation, launch", typed(libraries, "launch_floor"), allocating, None),
         Race("op, TorchScript", "allocation, launch", scripted(libraries, _NAMESPACE), allocating, lambda ns: ns + 500),
         Race("op, TorchScript, by hand", "allocation, launch", scripted(libraries, "launch_peer"), allocating, None),
+        Race("op, TorchScript, no checks", "allocation, launch", scripted(libraries, "launch_floor"), allocating, None),
         Race("op, Python", "by hand, stable ABI", of_op(libraries, _NAMESPACE), of_op(libraries, "launch_peer"),
              lambda ns: 1.02 * ns),
     ]  # fmt: skip

@@ -1,4 +1,5 @@
-// What benchmarks.launch measures op libraries against: the same op by hand, on torch's stable ABI, and bare launches.
+// What benchmarks.launch measures op libraries against: the same op by hand, on torch's stable ABI, an op that asks and checks
+// nothing, and bare launches.
 //
 // Checks of the hand-written op: the dtype is float32, the tensor is contiguous, its elements fit the kernel's 32-bit count,
 // every call of torch and of the driver succeeded. It knows its kernel, its device's context and its block size beforehand.
@@ -112,6 +113,23 @@ void boxed_out(StableIValue* stack, uint64_t, uint64_t) {
   scale<is_cuda>(x.handle, torch::stable::detail::to<double>(stack[1]), out.handle);
 }
 
+// What any op on the stable ABI costs: the call, and an allocation and a launch of what is known beforehand.
+void boxed_floor(StableIValue* stack, uint64_t, uint64_t) {
+  const Owner x{torch::stable::detail::to<AtenTensorHandle>(stack[0])};
+  static const int32_t float32 = aoti_torch_dtype_float32(), type = aoti_torch_device_type_cuda();
+  const int64_t stride = 1;
+  AtenTensorHandle out = nullptr;
+  ok(aoti_torch_empty_strided(1, &kernel.block, &stride, float32, type, 0, &out), "empty");
+  void* memory = nullptr;
+  ok(aoti_torch_get_data_ptr(out, &memory), "data_ptr");
+  auto n = static_cast<int32_t>(kernel.block);
+  float factor = 1;
+  void* params[] = {&memory, &memory, &n, &factor};
+  const cuda::LaunchConfig config = {{1, 1, 1}, {kernel.threads, 1, 1}, 0, nullptr, nullptr, 0};
+  ok(driver.launch_ex(&config, kernel.function, params, nullptr), "cuLaunchKernelEx");
+  stack[0] = torch::stable::detail::from(out);
+}
+
 template <class Body>
 double nanoseconds(int64_t calls, const Body& body) {
   const auto start = std::chrono::steady_clock::now();
@@ -132,6 +150,13 @@ STABLE_TORCH_LIBRARY_IMPL(launch_peer, CPU, m) {
 STABLE_TORCH_LIBRARY_IMPL(launch_peer, CUDA, m) {
   m.impl("scale", boxed<true>);
   m.impl("scale.out", boxed_out<true>);
+}
+
+STABLE_TORCH_LIBRARY(launch_floor, m) {
+  m.def("scale(Tensor x, float factor) -> Tensor");
+}
+STABLE_TORCH_LIBRARY_IMPL(launch_floor, CUDA, m) {
+  m.impl("scale", boxed_floor);
 }
 
 extern "C" {

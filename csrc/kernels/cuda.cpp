@@ -138,14 +138,15 @@ std::string text(const Grid& grid) {
   return "(" + std::to_string(grid.x) + ", " + std::to_string(grid.y) + ", " + std::to_string(grid.z) + ")";
 }
 
-// A kernel in a context, and its launches but for what each call gives. Never freed, since kernels may still run when the
-// process ends.
-struct Ready {
-  cuda::Context context = nullptr;
+// A kernel in a context, and its launches but for what each call gives, in the order in which launches read it. Never freed,
+// since kernels may still run when the process ends.
+struct alignas(64) Ready {
   cuda::Function function = nullptr;
   cuda::LaunchConfig config{};
-  cuda::LaunchAttribute attributes[3];
+  int64_t num_ctas = 1;
   uint64_t padding = 0;  // what tensor maps show in place of empty tensors
+  cuda::Context context = nullptr;
+  cuda::LaunchAttribute attributes[3];
 };
 
 // What the launcher keeps of a kernel. Modules belong to contexts: there is one for each, where a library for all
@@ -217,6 +218,7 @@ std::unique_ptr<Ready> load_here(const Kernel& kernel, const Loaded& loaded, int
   }
   if (loaded.tensor_maps.size() != 0) ready->padding = cuda::padding_memory(doing);
   ready->context = context;
+  ready->num_ctas = kernel.num_ctas;
   ready->config.block[0] = static_cast<unsigned>(kernel.num_warps * kThreadsPerWarp);
   ready->config.block[1] = ready->config.block[2] = 1;
   ready->config.shared_memory = static_cast<unsigned>(kernel.shared_memory);
@@ -280,59 +282,65 @@ __attribute__((noinline)) cuda::Result launch_with_maps(const Kernel& kernel, co
   return driver().LaunchKernelEx(&config, ready.function, all, nullptr);
 }
 
-[[noreturn]] void launch_failed(cuda::Result result, const Kernel& kernel, const Grid& grid) {
+[[noreturn, gnu::cold]] void launch_failed(cuda::Result result, const Kernel& kernel, const Grid& grid) {
   driver().fail(result, "cuLaunchKernelEx",
                 std::string("launching ") + kernel.name + " (" + kernel.target + ") with grid " + text(grid) + ", " +
                     std::to_string(kernel.num_warps * kThreadsPerWarp) + " threads, " + std::to_string(kernel.shared_memory) +
                     " bytes of shared memory");
 }
 
-// Launches a kernel over a grid of programs, no more than GPUs count, in the current context, which is the one that it is ready
-// in.
-inline void start(const cuda::Driver& cuda, const Kernel& kernel, const Ready& ready, void* stream, const Grid& grid,
-                  void* const* params) {
+// Launches a kernel over a grid of programs, no more than GPUs count. Returns what the driver says.
+inline cuda::Result start(const cuda::Driver& cuda, const Kernel& kernel, const Ready& ready, void* stream, const Grid& grid,
+                          void* const* params) {
   cuda::LaunchConfig config = ready.config;
-  config.grid[0] = static_cast<unsigned>(grid.x * kernel.num_ctas);
+  config.grid[0] = static_cast<unsigned>(grid.x * ready.num_ctas);
   config.grid[1] = static_cast<unsigned>(grid.y);
   config.grid[2] = static_cast<unsigned>(grid.z);
   config.stream = stream;
-  const cuda::Result result = ready.padding == 0
-                                  ? cuda.LaunchKernelEx(&config, ready.function, const_cast<void**>(params), nullptr)
-                                  : launch_with_maps(kernel, ready, config, params);
-  if (result != 0) launch_failed(result, kernel, grid);
+  return ready.padding == 0 ? cuda.LaunchKernelEx(&config, ready.function, const_cast<void**>(params), nullptr)
+                            : launch_with_maps(kernel, ready, config, params);
 }
 
 // Whether every extent of a grid is at least `least`, and no more than GPUs count.
-inline bool within(const Kernel& kernel, const Grid& grid, int64_t least) {
+inline bool within(int64_t num_ctas, const Grid& grid, int64_t least) {
   const auto between = [least](int64_t extent, int64_t most) { return extent >= least && extent <= most; };
-  return between(grid.x, kMaxGridX) && between(grid.x * kernel.num_ctas, kMaxGridX) && between(grid.y, kMaxGridYZ) &&
+  return between(grid.x, kMaxGridX) && between(grid.x * num_ctas, kMaxGridX) && between(grid.y, kMaxGridYZ) &&
          between(grid.z, kMaxGridYZ);
 }
 
-// Launches nothing for a grid without programs. Throws Error for all others.
-__attribute__((noinline)) void launch_no_program(const Kernel& kernel, const Grid& grid) {
-  if (within(kernel, grid, 0)) return;
-  throw Error(std::string(kernel.name) + ": grid " + text(grid) + " is outside (2^31 - 1, 65535, 65535)" +
-              (kernel.num_ctas > 1 ? ", of which x counts " + std::to_string(kernel.num_ctas) + " blocks a program" : ""));
-}
-
-// Launches where the kernel is not loaded yet, or the device's primary context is not the current one.
-__attribute__((noinline)) void launch_first(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
+// Launches where the kernel is not loaded yet, the device's primary context is not the current one, or nothing can be launched.
+[[gnu::cold]] void launch_first(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
+  if (!within(kernel.num_ctas, grid, 0)) {
+    throw Error(std::string(kernel.name) + ": grid " + text(grid) + " is outside (2^31 - 1, 65535, 65535)" +
+                (kernel.num_ctas > 1 ? ", of which x counts " + std::to_string(kernel.num_ctas) + " blocks a program" : ""));
+  }
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const ContextScope scope(device);
   const Ready& ready = ready_in(kernel, device, scope, [&] { check_not_capturing(kernel, device, stream); });
-  start(driver(), kernel, ready, stream, grid, params);
+  const cuda::Result result = start(driver(), kernel, ready, stream, grid, params);
+  if (result != 0) launch_failed(result, kernel, grid);
 }
 
+// What the driver says of a function of a context that is not the current one.
+constexpr bool is_of_other_context(cuda::Result result) {
+  constexpr cuda::Result kInvalidContext = 201, kInvalidHandle = 400, kContextIsDestroyed = 709;
+  return result == kInvalidContext || result == kInvalidHandle || result == kContextIsDestroyed;
+}
+
+// A device's primary context is nearly always the current one, and the driver refuses the launch where it is not: nobody asks
+// before. Tensor maps are asked for: what fills the memory that stands for empty tensors needs the context too.
 void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
-  if (!within(kernel, grid, 1)) return launch_no_program(kernel, grid);
   const Loaded* loaded = loaded_of(kernel);
-  if (loaded == nullptr || static_cast<unsigned>(device) >= kMaxDevices) {
-    return launch_first(kernel, device, stream, grid, params);
-  }
-  const Ready* ready = loaded->primary[device].load(std::memory_order_acquire);
+  const bool is_known = loaded != nullptr && static_cast<unsigned>(device) < kMaxDevices;
+  const Ready* ready = is_known ? loaded->primary[device].load(std::memory_order_acquire) : nullptr;
+  if (ready == nullptr || !within(ready->num_ctas, grid, 1)) return launch_first(kernel, device, stream, grid, params);
   const cuda::Driver& cuda = driver();
-  if (ready == nullptr || ready->context != current_context(cuda)) return launch_first(kernel, device, stream, grid, params);
-  start(cuda, kernel, *ready, stream, grid, params);
+  if (ready->padding != 0 && current_context(cuda) != ready->context) return launch_first(kernel, device, stream, grid, params);
+  const cuda::Result result = start(cuda, kernel, *ready, stream, grid, params);
+  if (result == 0) [[likely]]
+    return;
+  if (!is_of_other_context(result) || current_context(cuda) == ready->context) launch_failed(result, kernel, grid);
+  launch_first(kernel, device, stream, grid, params);
 }
 
 }  // namespace

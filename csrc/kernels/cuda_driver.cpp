@@ -9,8 +9,7 @@
 
 namespace kernelpack::cuda {
 
-std::atomic<DriverState> driver_state{DriverState::closed};
-Driver driver_table;
+OpenDriver the_driver;
 
 namespace {
 
@@ -31,11 +30,11 @@ void bind(Function& member, void* library, const char* name) {
 
 void forget_driver() {
   DriverState open = DriverState::open;
-  driver_state.compare_exchange_strong(open, DriverState::of_parent);
+  the_driver.state.compare_exchange_strong(open, DriverState::of_parent);
 }
 
 void open() {
-  Driver& table = driver_table;
+  Driver& table = the_driver.functions;
   const char* chosen = std::getenv("KERNELPACK_LIBCUDA");
   const char* path = chosen != nullptr && *chosen != '\0' ? chosen : "libcuda.so.1";
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -108,7 +107,7 @@ void Driver::fail(Result result, const char* function, const std::string& doing)
 
 const Driver& open_driver() {
   const std::lock_guard<std::mutex> lock(mutex);
-  const DriverState state = driver_state.load(std::memory_order_acquire);
+  const DriverState state = the_driver.state.load(std::memory_order_acquire);
   if (state == DriverState::of_parent) {
     throw Error(
         "this process was forked from one that uses CUDA, whose driver does not work in it\n  to fix: start processes by "
@@ -119,9 +118,9 @@ const Driver& open_driver() {
     open();
     static const int registered = pthread_atfork(nullptr, nullptr, forget_driver);
     static_cast<void>(registered);
-    driver_state.store(DriverState::open, std::memory_order_release);
+    the_driver.state.store(DriverState::open, std::memory_order_release);
   }
-  return driver_table;
+  return the_driver.functions;
 }
 
 }  // namespace kernelpack::cuda

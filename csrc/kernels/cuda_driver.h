@@ -47,8 +47,9 @@ constexpr int kCooperative = 2;
 constexpr int kClusterDimension = 4;
 constexpr int kProgrammaticStreamSerialization = 6;
 
-// The driver's functions. Members have the driver's names without `cu`.
+// The driver's functions, the one of each call first. Members have the driver's names without `cu`.
 struct Driver {
+  Result (*LaunchKernelEx)(const LaunchConfig* config, void* function, void** params, void** extra);
   Result (*Init)(unsigned flags);
   Result (*GetErrorName)(Result error, const char** name);
   Result (*GetErrorString)(Result error, const char** text);
@@ -72,25 +73,27 @@ struct Driver {
   Result (*TensorMapEncodeTiled)(void* map, int element, uint32_t rank, void* address, const uint64_t* sizes,
                                  const uint64_t* strides, const uint32_t* box, const uint32_t* element_strides, int interleave,
                                  int swizzle, int l2_promotion, int fill);
-  Result (*LaunchKernelEx)(const LaunchConfig* config, void* function, void** params, void** extra);
 
   // Throws Error, with the name of the result and what was being done, unless `result` is CUDA_SUCCESS.
   template <class Doing>
   void check(Result result, const char* function, const Doing& doing) const {
     if (result != 0) fail(result, function, doing);  // a text is made of `doing` only then
   }
-  [[noreturn]] void fail(Result result, const char* function, const std::string& doing) const;
+  [[noreturn, gnu::cold]] void fail(Result result, const char* function, const std::string& doing) const;
 };
 
 enum class DriverState { closed, open, of_parent };
-extern std::atomic<DriverState> driver_state;
-extern Driver driver_table;
-const Driver& open_driver();
+struct alignas(64) OpenDriver {
+  std::atomic<DriverState> state{DriverState::closed};
+  Driver functions;
+};
+extern OpenDriver the_driver;
+[[gnu::cold]] const Driver& open_driver();
 
 // Returns the driver, opened and initialised on the first call. Throws Error, each time anew, where there is none, and in
 // processes that were forked from one that had opened it.
 inline const Driver& driver() {
-  return driver_state.load(std::memory_order_acquire) == DriverState::open ? driver_table : open_driver();
+  return the_driver.state.load(std::memory_order_acquire) == DriverState::open ? the_driver.functions : open_driver();
 }
 
 }  // namespace kernelpack::cuda

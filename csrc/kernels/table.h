@@ -9,7 +9,7 @@ namespace kernelpack {
 // A variant of a launch's kernel.
 struct Variant {
   Kernel* kernel;
-  const uint8_t* parameters;  // which slots of the launch it takes, in order
+  const uint8_t* parameters;  // which slots of the launch it takes, in order; nullptr: all
   int32_t parameter_count;
   const int64_t* meta;  // the constexprs that the grid asks for
 };

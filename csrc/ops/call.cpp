@@ -14,12 +14,12 @@ void shim_failed(const char* doing) {
 int Backend::choose_target(const OpInfo& op, int device, bool products) {
   const int found = launcher->choose(targets, target_count, device, products);
   if (found < 0) throw Error(no_target_fits(*launcher, targets, target_count, device, op.build));
-  if (place(device) < kMaxDevices) chosen[place(device)][products].store(found + 1, std::memory_order_relaxed);
+  chosen[static_cast<uint8_t>(device)][products].store(static_cast<uint16_t>(found + 1), std::memory_order_relaxed);
   return found;
 }
 
 void* Backend::find_current_stream(int device) {
-  const CurrentStream found = launcher->current_stream != nullptr ? launcher->current_stream : torch_stream(device_type);
+  const CurrentStream found = launcher->current_stream != nullptr ? launcher->current_stream : torch_stream(devices.type);
   stream.store(found, std::memory_order_relaxed);
   return found(device);
 }
@@ -77,7 +77,7 @@ void Call::check_devices(Tensors tensors) {
     if (first == nullptr) {
       first = &x;
       device_ = x.device();
-      const int32_t expected = backend_.device_type;
+      const int32_t expected = backend_.devices.type;
       if (device_.type != expected) {
         fail(x.name(), " is on ", x.device(), ", this is the code for ", name_of(Device{expected, -1}),
              "\n  to fix: move all tensors to one device");
@@ -126,28 +126,36 @@ void Call::check_given(const Tensor& given, const Ints& shape, const Ints& strid
   }
 }
 
-Tensor Call::empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype,
-                           const Device& device) {
-  int64_t count = 1;
-  for (int64_t extent : shape) {
-    if (extent < 0) fail(name, " would have the negative size ", extent);
-    count *= extent;
-  }
-  if (output >= 0 && output < given_count_) {
-    check_given(given(output), shape, strides, dtype, device);
-    return given(output);
-  }
+const Tensor& Call::given_for(int output, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const {
+  check_given(given(output), shape, strides, dtype, device);
+  return given(output);
+}
+
+Tensor Call::allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype, const Device& device) {
   if (owned_count_ == kMaxTensors) fail("a call uses more than ", int64_t{kMaxTensors}, " tensors");
   AtenTensorHandle handle = nullptr;
-  const AOTITorchError code = aoti_torch_empty_strided(shape.size(), shape.data(), strides.data(), dtype_to_torch(dtype),
-                                                       device.type, device.index, &handle);
-  if (code != 0) fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device);
+  const int32_t torch_dtype = dtype_to_torch(dtype);
+  const AOTITorchError code =
+      aoti_torch_empty_strided(shape.size(), shape.data(), strides.data(), torch_dtype, device.type, device.index, &handle);
+  if (code != 0) allocation_failed(name, shape, dtype, device);
   own(handle);
-  const Tensor made(handle, name, shape.size(), dtype, device);
-  constexpr int64_t kHugePage = int64_t{2} << 20;  // fewer bytes hold none
-  const int64_t bytes = count * made.element_size();
-  if (bytes >= kHugePage && device.type == aoti_torch_device_type_cpu()) prefer_huge_pages(made.data(), bytes);
+  const Tensor made(handle, name, shape.size(), dtype, torch_dtype, device);
+  if (device.type == torch_codes.cpu) prefer_huge_pages(made.data(), product(shape) * made.element_size());
   return made;
+}
+
+void Call::allocation_failed(const char* name, const Ints& shape, DType dtype, const Device& device) const {
+  for (int64_t extent : shape) {
+    if (extent < 0) fail(name, " would have the negative size ", extent);
+  }
+  fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device);
+}
+
+void Call::launch_with_some(const Variant& variant, const Grid& grid, void* const* slots) const {
+  void* params[UINT8_MAX + 1];
+  for (int i = 0; i < variant.parameter_count; ++i) params[i] = slots[variant.parameters[i]];
+  const int device = device_.index;
+  backend_.launcher->launch(*variant.kernel, device, backend_.current_stream(device), grid, params);
 }
 
 void Call::variant_not_built(const LaunchSite& site, int target) const {

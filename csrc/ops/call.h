@@ -18,7 +18,6 @@ namespace kernelpack {
 
 constexpr int kMaxOutputs = 8;
 constexpr int kMaxTensors = 64;  // arguments and allocations of one call
-constexpr int kMaxDevices = 64;
 
 // What errors say about an op and how to build more of it.
 struct OpInfo {
@@ -32,16 +31,17 @@ struct Backend {
   const Launcher* launcher;
   const char* const* targets;
   int target_count;
-  int32_t device_type;  // torch's number of the devices it serves
-  // The target chosen for each device, for kernels without and with products, plus 1; 0: not asked yet. The last is asked anew.
-  std::atomic<int> chosen[kMaxDevices + 1][2];
+  CallDevices devices;
   // Where the backend's launches go; nullptr: not asked yet.
   std::atomic<CurrentStream> stream{nullptr};
+  // The target chosen for each device, for kernels without and with products, plus 1; 0: not asked yet. Torch numbers devices
+  // in 8 bits; -1 is the only one of a type, the CPU.
+  std::atomic<uint16_t> chosen[256][2] = {};
 
   // Returns the index of the target whose kernels run best on a device; `products`: they multiply matrices. Throws Error if
   // none runs.
   int target(const OpInfo& op, int device, bool products) {
-    const int known = chosen[place(device)][products].load(std::memory_order_relaxed);
+    const int known = chosen[static_cast<uint8_t>(device)][products].load(std::memory_order_relaxed);
     return known > 0 ? known - 1 : choose_target(op, device, products);
   }
   // Returns what the launcher takes as stream of a device. Throws Error.
@@ -51,10 +51,8 @@ struct Backend {
   }
 
  private:
-  // torch says -1 for the only device of a type, the CPU
-  static int place(int device) { return device < 0 ? 0 : device < kMaxDevices ? device : kMaxDevices; }
-  int choose_target(const OpInfo& op, int device, bool products);
-  void* find_current_stream(int device);
+  [[gnu::cold]] int choose_target(const OpInfo& op, int device, bool products);
+  [[gnu::cold]] void* find_current_stream(int device);
 };
 
 // A launch in a host function: where its variants are, for each target of each backend.
@@ -104,9 +102,7 @@ class Call {
  public:
   Call(const OpInfo& op, Backend& backend, int backend_index) : op_(op), backend_(backend), backend_index_(backend_index) {}
   ~Call() {
-    for (int i = 0; i < owned_count_; ++i) {
-      if (owned_[i] != nullptr) aoti_torch_delete_tensor_object(owned_[i]);
-    }
+    for (int i = 0; i < owned_count_; ++i) aoti_torch_delete_tensor_object(owned_[i]);
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -123,8 +119,15 @@ class Call {
     }
   }
 
-  // Takes over a tensor that torch put on the stack: it is freed when the call ends.
-  AtenTensorHandle own(AtenTensorHandle handle) { return owned_[owned_count_++] = handle; }
+  // Takes over a tensor that torch put on the stack, or nullptr for an absent one: it is freed when the call ends.
+  AtenTensorHandle own(AtenTensorHandle handle) {
+    if (handle != nullptr) owned_[owned_count_++] = handle;
+    return handle;
+  }
+  // Reads a tensor of torch's. Throws Error.
+  Tensor read(AtenTensorHandle handle, const char* name) const {
+    return handle != nullptr ? Tensor(handle, name, backend_.devices) : Tensor(name);
+  }
   // The tensor that result `index` is written to, for calls of the .out overload.
   void give_output(int index, const Tensor& tensor) {
     new (given_memory_ + index * sizeof(Tensor)) Tensor(tensor);
@@ -133,7 +136,7 @@ class Call {
 
   // -- checks
   template <class... Parts>
-  [[noreturn]] void fail(const Parts&... parts) const {
+  [[noreturn, gnu::cold]] void fail(const Parts&... parts) const {
     const OpError error(std::string(op_.name) + ": " + (text(parts) + ...));
     if (trace::on) trace::refuse(error.what());
     throw error;
@@ -162,27 +165,33 @@ class Call {
   void check_tensors(Tensors tensors) {
     if (trace::on) trace::begin(op_.name, tensors);
     const Tensor* only = tensors.size() == 1 ? &tensors.begin()->get() : nullptr;
-    if (only != nullptr && only->defined() && only->device().type == backend_.device_type) {
+    if (only != nullptr && only->defined() && only->device().type == backend_.devices.type) [[likely]] {
       device_ = only->device();
     } else {
       check_devices(tensors);
     }
-    if (given_count_ > 0) check_given_apart(tensors);
+    if (given_count_ > 0) [[unlikely]]
+      check_given_apart(tensors);
   }
   // A tensor that the op writes to must not repeat elements.
   void check_writable(const Tensor& x) const;
 
   // -- allocation
   // Returns a new tensor; if it is a result of a call of the .out overload, the given one, after checking it.
-  Tensor empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype, const Device& device);
+  Tensor empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype,
+                       const Device& device) {
+    if (output >= 0 && output < given_count_) [[unlikely]]
+      return given_for(output, shape, strides, dtype, device);
+    return allocate(name, shape, strides, dtype, device);
+  }
   Tensor empty(const char* name, int output, const Ints& shape, DType dtype, const Device& device) {
     return empty_strided(name, output, shape, contiguous_strides(shape), dtype, device);
   }
   // Hands result `index` over to torch.
   void give_result(StableIValue* stack, int index, const Tensor& tensor) {
-    for (int i = 0; i < owned_count_; ++i) {
-      if (owned_[i] == tensor.handle()) owned_[i] = nullptr;
-    }
+    int place = owned_count_ - 1;  // results are the last ones, nearly always
+    while (place >= 0 && owned_[place] != tensor.handle()) --place;
+    if (place >= 0) owned_[place] = owned_[--owned_count_];
     stack[index] = reinterpret_cast<StableIValue>(tensor.handle());
   }
 
@@ -197,22 +206,29 @@ class Call {
     if (found == nullptr) variant_not_built(site, target);
     return *found;
   }
-  void launch(const Variant& variant, const Grid& grid, void* slots) const {
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    void* params[kMaxTensors * 2];
-    for (int i = 0; i < variant.parameter_count; ++i) params[i] = static_cast<char*>(slots) + 8 * variant.parameters[i];
+  // `slots` are addresses of the values that the launch's variants choose their parameters from.
+  void launch(const Variant& variant, const Grid& grid, void* const* slots) const {
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) [[unlikely]]
+      return;
+    if (variant.parameters != nullptr) [[unlikely]]
+      return launch_with_some(variant, grid, slots);
     const int device = device_.index;
-    backend_.launcher->launch(*variant.kernel, device, backend_.current_stream(device), grid, params);
+    backend_.launcher->launch(*variant.kernel, device, backend_.current_stream(device), grid, slots);
   }
 
  private:
-  [[noreturn]] void dtype_not_built(const Tensor& x, const DTypeAxis& built, std::initializer_list<SameDType> same) const;
-  [[noreturn]] void value_not_built(const char* kernel, const char* name, int64_t value, const int64_t* built,
-                                    size_t count) const;
-  [[noreturn]] void variant_not_built(const LaunchSite& site, int target) const;
-  [[noreturn]] void dtypes_differ(const Tensor& x, const Tensor& other) const;
+  [[noreturn, gnu::cold]] void dtype_not_built(const Tensor& x, const DTypeAxis& built,
+                                               std::initializer_list<SameDType> same) const;
+  [[noreturn, gnu::cold]] void value_not_built(const char* kernel, const char* name, int64_t value, const int64_t* built,
+                                               size_t count) const;
+  [[noreturn, gnu::cold]] void variant_not_built(const LaunchSite& site, int target) const;
+  void launch_with_some(const Variant& variant, const Grid& grid, void* const* slots) const;
+  [[noreturn, gnu::cold]] void dtypes_differ(const Tensor& x, const Tensor& other) const;
   void check_devices(Tensors tensors);
   void check_given_apart(Tensors tensors) const;
+  Tensor allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype, const Device& device);
+  const Tensor& given_for(int output, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const;
+  [[noreturn, gnu::cold]] void allocation_failed(const char* name, const Ints& shape, DType dtype, const Device& device) const;
   const Tensor& given(int index) const { return reinterpret_cast<const Tensor*>(given_memory_)[index]; }
   void check_apart(const Tensor& given, const Tensor& other) const;
   void check_given(const Tensor& given, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const;
@@ -250,13 +266,14 @@ class Slots {
   void i1(int slot, const char* /*name*/, bool value) { set(slot, static_cast<int8_t>(value)); }
   void f32(int slot, const char* /*name*/, double value) { set(slot, static_cast<float>(value)); }
   void f64(int slot, const char* /*name*/, double value) { set(slot, value); }
-  void* data() { return storage_; }
+  void* const* addresses() const { return addresses_; }
 
  private:
   template <class Value>
   void set(int slot, Value value) {
     static_assert(sizeof(Value) <= 8);
     *reinterpret_cast<Value*>(storage_ + 8 * slot) = value;
+    addresses_[slot] = storage_ + 8 * slot;
   }
   int64_t narrow(const char* name, int64_t value, int64_t low, int64_t high, int bits) const {
     if (value < low || value > high) {
@@ -269,6 +286,7 @@ class Slots {
   const Call& call_;
   const char* kernel_;
   alignas(8) unsigned char storage_[8 * (count > 0 ? count : 1)];
+  void* addresses_[count > 0 ? count : 1];
 };
 
 // The address of a tensor's first element, as guards see it.

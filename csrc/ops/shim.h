@@ -7,7 +7,7 @@
 
 namespace kernelpack {
 
-[[noreturn]] void shim_failed(const char* doing);
+[[noreturn, gnu::cold]] void shim_failed(const char* doing);
 
 // Throws Error unless the call succeeded. torch has printed its own message by then.
 inline void shim(AOTITorchError code, const char* doing) {

@@ -53,6 +53,11 @@ const DTypeRow* row_of(DType dtype) {
   return nullptr;
 }
 
+// torch's functions write pointers to what nobody may change.
+int64_t** layout(const int64_t*& pointer) {
+  return const_cast<int64_t**>(&pointer);
+}
+
 }  // namespace
 
 const char* name_of(DType dtype) {
@@ -60,8 +65,9 @@ const char* name_of(DType dtype) {
   return row != nullptr ? row->name : dtype == DType::none ? "None" : "a dtype that kernels do not read";
 }
 
-DTypeCodes::DTypeCodes() {
+TorchCodes::TorchCodes() : cpu(aoti_torch_device_type_cpu()), cuda(aoti_torch_device_type_cuda()) {
   for (DType& entry : from_torch) entry = DType::other;
+  for (int32_t& code : to_torch) code = -1;
   for (const DTypeRow& row : kDTypeRows) {
     const int32_t code = row.code();
     if (code >= 0 && code < 128) from_torch[code] = row.dtype;
@@ -69,12 +75,21 @@ DTypeCodes::DTypeCodes() {
   }
 }
 
-const DTypeCodes dtype_codes;  // filled when the library is loaded, behind torch
+const TorchCodes torch_codes;  // filled when the library is loaded, behind torch
+
+void no_dtype_of_tensors(DType dtype) {
+  throw Error(std::string("a tensor cannot have ") + name_of(dtype));
+}
+
+CallDevices CallDevices::of(int32_t type) {
+  const bool is_cpu = type == aoti_torch_device_type_cpu(), is_cuda = type == aoti_torch_device_type_cuda();
+  return {type, !is_cpu, !is_cpu && !is_cuda};
+}
 
 std::string name_of(const Device& device) {
   std::string name = "device type " + std::to_string(device.type);
-  if (device.type == aoti_torch_device_type_cpu()) return "cpu";
-  if (device.type == aoti_torch_device_type_cuda()) name = "cuda";
+  if (device.type == torch_codes.cpu) return "cpu";
+  if (device.is_cuda()) name = "cuda";
   if (device.type == aoti_torch_device_type_meta()) name = "meta";
   return device.index < 0 ? name : name + ":" + std::to_string(device.index);
 }
@@ -114,13 +129,16 @@ Ints contiguous_strides(const Ints& shape) {
   return strides;
 }
 
-Tensor::Tensor(AtenTensorHandle handle, const char* name) : handle_(handle), name_(name) {
-  if (handle == nullptr) return;
-  read_layout();
-  const AOTITorchError failed = aoti_torch_get_dim(handle, &dim_) | aoti_torch_get_dtype(handle, &torch_dtype_) |
-                                aoti_torch_get_device_type(handle, &device_.type) |
-                                aoti_torch_get_device_index(handle, &device_.index) | aoti_torch_get_data_ptr(handle, &data_);
-  shim(failed, "reading a tensor");
+Tensor::Tensor(AtenTensorHandle handle, const char* name, const CallDevices& devices)
+    : handle_(handle), name_(name), device_{devices.type, -1} {
+  AOTITorchError failed = aoti_torch_get_sizes(handle, layout(sizes_)) | aoti_torch_get_strides(handle, layout(strides_)) |
+                          aoti_torch_get_dim(handle, &dim_) | aoti_torch_get_dtype(handle, &torch_dtype_) |
+                          aoti_torch_get_data_ptr(handle, &data_);
+  if (devices.asks_index) {
+    failed |= aoti_torch_get_device_index(handle, &device_.index);
+    if (devices.asks_type || device_.index < 0) failed |= aoti_torch_get_device_type(handle, &device_.type);
+  }
+  if (failed != 0) cannot_be_read();
   dtype_ = dtype_from_torch(torch_dtype_);
   if (dim_ > kMaxDims || data_ == nullptr) check_readable();
 }
@@ -139,15 +157,16 @@ void Tensor::check_readable() const {
 
 void Tensor::read_layout() const {
   if (handle_ == nullptr) return;
-  int64_t* sizes = nullptr;
-  int64_t* strides = nullptr;
+  if ((aoti_torch_get_sizes(handle_, layout(sizes_)) | aoti_torch_get_strides(handle_, layout(strides_))) != 0)
+    cannot_be_read();
+}
+
+void Tensor::cannot_be_read() const {
   // only strided tensors have strides: sparse ones and others fail here
-  if (aoti_torch_get_strides(handle_, &strides) != 0) {
+  if (aoti_torch_get_strides(handle_, layout(strides_)) != 0) {
     throw Error(std::string(name_) + " is not a strided tensor\n  to fix: pass " + name_ + ".to_dense()");
   }
-  shim(aoti_torch_get_sizes(handle_, &sizes), "reading a tensor's sizes");
-  sizes_ = sizes;
-  strides_ = strides;
+  shim_failed("reading a tensor");
 }
 
 bool Tensor::is_contiguous() const {

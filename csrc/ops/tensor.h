@@ -39,21 +39,25 @@ constexpr int kDTypes = static_cast<int>(DType::other) + 1;
 
 const char* name_of(DType dtype);
 
-// libtorch's numbers of dtypes, asked for once.
-struct DTypeCodes {
+// libtorch's numbers of dtypes and device types, asked for once.
+struct TorchCodes {
   DType from_torch[128];
-  int32_t to_torch[kDTypes];
-  DTypeCodes();
+  int32_t to_torch[kDTypes];  // -1 where tensors cannot have it
+  int32_t cpu;
+  int32_t cuda;
+  TorchCodes();
 };
-extern const DTypeCodes dtype_codes;
+extern const TorchCodes torch_codes;
 
 inline DType dtype_from_torch(int32_t code) {
-  return static_cast<uint32_t>(code) < 128 ? dtype_codes.from_torch[code] : DType::other;
+  return static_cast<uint32_t>(code) < 128 ? torch_codes.from_torch[code] : DType::other;
 }
+[[noreturn, gnu::cold]] void no_dtype_of_tensors(DType dtype);
 // Throws Error for dtypes that tensors cannot have.
 inline int32_t dtype_to_torch(DType dtype) {
-  if (dtype == DType::none || dtype == DType::other) throw Error(std::string("a tensor cannot have ") + name_of(dtype));
-  return dtype_codes.to_torch[static_cast<int>(dtype)];
+  const int32_t code = torch_codes.to_torch[static_cast<int>(dtype)];
+  if (code < 0) no_dtype_of_tensors(dtype);
+  return code;
 }
 // Returns the bytes of an element; 0 where kernels cannot read it.
 inline int64_t size_of(DType dtype) {
@@ -68,10 +72,20 @@ struct Device {
   int32_t index;
   bool operator==(const Device& other) const { return type == other.type && index == other.index; }
   bool operator!=(const Device& other) const { return !(*this == other); }
-  bool is_cuda() const { return type == aoti_torch_device_type_cuda(); }
+  bool is_cuda() const { return type == torch_codes.cuda; }
 };
 
 std::string name_of(const Device& device);
+
+// Where the tensors of a backend's calls may be. Torch has an order of device types and calls the functions of the last one
+// among a call's tensors, so that CPU functions get CPU tensors alone, and CUDA's, CUDA and CPU tensors, of which the latter
+// have no index: what is known is not asked for.
+struct CallDevices {
+  int32_t type;     // torch's number of the devices that the backend serves
+  bool asks_index;  // else no tensor has one
+  bool asks_type;   // else those with an index have `type`
+  static CallDevices of(int32_t type);
+};
 
 // A shape or strides: values of its own, or a view of a tensor's, which live as long as the call.
 class Ints {
@@ -136,13 +150,13 @@ Ints contiguous_strides(const Ints& shape);  // row-major; a dimension of size 0
 // A tensor: a view that is cheap to copy. It lives as long as the call it belongs to.
 class Tensor {
  public:
-  Tensor() = default;
-  // Reads a torch tensor; a null handle makes an absent one. Throws Error for one that has no strides (sparse, ...) or no
-  // memory.
-  Tensor(AtenTensorHandle handle, const char* name);
+  // An absent one.
+  explicit Tensor(const char* name = "") : name_(name) {}
+  // Reads a torch tensor. Throws Error for one that has no strides (sparse, ...) or no memory.
+  Tensor(AtenTensorHandle handle, const char* name, const CallDevices& devices);
   // One that was just allocated: only its address is read, and sizes and strides when they are asked for.
-  Tensor(AtenTensorHandle handle, const char* name, int64_t dim, DType dtype, const Device& device)
-      : handle_(handle), name_(name), dim_(dim), device_(device), torch_dtype_(dtype_to_torch(dtype)), dtype_(dtype) {
+  Tensor(AtenTensorHandle handle, const char* name, int64_t dim, DType dtype, int32_t torch_dtype, const Device& device)
+      : handle_(handle), name_(name), dim_(dim), device_(device), torch_dtype_(torch_dtype), dtype_(dtype) {
     shim(aoti_torch_get_data_ptr(handle, &data_), "reading a tensor's address");
   }
 
@@ -176,8 +190,9 @@ class Tensor {
   std::string dtype_name() const;
 
  private:
-  void read_layout() const;
-  void check_readable() const;  // throws Error for one with too many dimensions, or elements and no memory
+  [[gnu::cold]] void read_layout() const;
+  [[noreturn, gnu::cold]] void cannot_be_read() const;
+  [[gnu::cold]] void check_readable() const;  // throws Error for one with too many dimensions, or elements and no memory
   const int64_t* sizes() const {
     if (sizes_ == nullptr) read_layout();
     return sizes_;
@@ -187,10 +202,10 @@ class Tensor {
     if (i < 0 || i >= dim_) out_of_range(index);
     return i;
   }
-  [[noreturn]] void out_of_range(int64_t index) const;
+  [[noreturn, gnu::cold]] void out_of_range(int64_t index) const;
 
   AtenTensorHandle handle_ = nullptr;
-  const char* name_ = "";
+  const char* name_;
   int64_t dim_ = 0;
   mutable const int64_t* sizes_ = nullptr;
   mutable const int64_t* strides_ = nullptr;

@@ -18,11 +18,11 @@ namespace trace {
 extern const bool on;
 
 // A call of an op with these tensors begins on this thread; the one before it is complete.
-void begin(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);
+[[gnu::cold]] void begin(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);
 // The call launches a variant, or finds none (nullptr). Bit i of `held` stands for the launch's assumption i.
-void launch(const LaunchSite& site, const char* target, uint64_t held, const Variant* variant);
+[[gnu::cold]] void launch(const LaunchSite& site, const char* target, uint64_t held, const Variant* variant);
 // The call is refused.
-void refuse(const std::string& why);
+[[gnu::cold]] void refuse(const std::string& why);
 
 }  // namespace trace
 }  // namespace kernelpack

@@ -14,24 +14,26 @@ constexpr Py_ssize_t kMaxParameters = 256;
 constexpr size_t kMaxOptions = 16;
 constexpr size_t kMaxTests = 24;  // a bit of a key's word for each
 
-// What a backend may assume of an integer or an address, as far as it is decided here. `holds` is asked where it is not.
+// What a backend may assume of an integer or an address: some of its bits have a value. `holds` is asked where it is more.
 struct Test {
-  enum class Kind { equal, low_bits_zero, other } kind;  // the second: divisible by a power of two
-  int64_t value;                                         // the number, or the bits
-  pybind11::object holds;
+  uint64_t bits;
+  uint64_t value;
+  pybind11::object holds;  // null where the bits say it
 
   static Test of(const std::string& kind, int64_t value, const pybind11::object& holds) {
-    if (kind == "equal") return {Kind::equal, value, holds};
-    if (kind == "divisible" && value > 0 && (value & (value - 1)) == 0) return {Kind::low_bits_zero, value - 1, holds};
-    return {Kind::other, value, holds};
+    if (kind == "equal") return {~uint64_t{0}, static_cast<uint64_t>(value), {}};
+    if (kind == "divisible" && value > 0 && (value & (value - 1)) == 0) return {static_cast<uint64_t>(value) - 1, 0, {}};
+    return {0, 0, holds};
   }
 };
 
 // What words of a key say of arguments that have no number there.
 enum Tag : uint64_t { kNone = 1, kBool, kFloat, kInt32, kInt64, kTensor, kConstant };
 
+constexpr uint64_t kOdd = 0x9E3779B97F4A7C15u;  // 2^64 over the golden ratio
+
 inline uint64_t mix(uint64_t hash, uint64_t word) {
-  const __uint128_t product = static_cast<__uint128_t>(hash ^ word) * 0x9E3779B97F4A7C15u;
+  const __uint128_t product = static_cast<__uint128_t>(hash ^ word) * kOdd;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
@@ -69,9 +71,9 @@ struct Key {
     return true;
   }
   uint64_t hash() const {
-    uint64_t hash = word_count;  // words are mixed with their places: all at a time, where a chain would wait for each
-    for (size_t i = 0; i < word_count; ++i) hash += mix(0xD6E8FEB86659FD93u * (i + 1), words[i]);
-    return hash;
+    uint64_t sum = word_count;  // each word has a factor of its own: no product waits for another
+    for (size_t i = 0; i < word_count; ++i) sum += words[i] * (kOdd * (2 * i + 1));
+    return mix(sum, kOdd);
   }
 };
 

@@ -122,7 +122,9 @@ class JitLauncher {
     std::pair<PyObject*, PyObject*> options[kMaxOptions];  // borrowed
     size_t option_count = 0;
     Key key;
+    PyTypeObject* tensor_type = nullptr;  // of the last one, and how it is read
     const TensorExchange* exchange = nullptr;
+    bool has_tensor = false;
     int32_t device_type = kOnCpu;
     int32_t device = 0;
     bool is_mixed = false;  // tensors lie on several devices
@@ -220,11 +222,13 @@ class JitLauncher {
       call.key.add(kNone);
       return true;
     }
-    const TensorExchange* exchange = tensor_exchange(type);
+    if (type != call.tensor_type) {
+      call.tensor_type = type;
+      call.exchange = tensor_exchange(type);
+    }
     TensorView view;
-    if (exchange == nullptr || !read(*exchange, value, view)) return false;
-    if (call.exchange == nullptr) {
-      call.exchange = exchange;
+    if (call.exchange == nullptr || !read(*call.exchange, value, view)) return false;
+    if (!std::exchange(call.has_tensor, true)) {
       call.device_type = view.device_type;
       call.device = view.device;
     } else if (view.device_type != call.device_type || view.device != call.device) {
@@ -252,9 +256,8 @@ class JitLauncher {
   uint64_t holding(int64_t number) const {
     uint64_t bits = 0;
     for (const Test& test : tests_) {
-      const bool holds = test.kind == Test::Kind::low_bits_zero ? (number & test.value) == 0
-                         : test.kind == Test::Kind::equal       ? number == test.value
-                                                                : test.holds(number).cast<bool>();
+      const bool holds =
+          test.holds ? test.holds(number).cast<bool>() : (static_cast<uint64_t>(number) & test.bits) == test.value;
       bits = bits << 1 | static_cast<uint64_t>(holds);
     }
     return bits;

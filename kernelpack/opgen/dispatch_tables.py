@@ -107,7 +107,9 @@ class _Rows:
             for row in self.launch.rows()
         }
         number = self.launch.launch.index
-        self.parameters = {slots: f"kParameters{number}_{i}" for i, slots in enumerate(dict.fromkeys(self.slots.values()))}
+        everything = tuple(range(len(self.launch.slots)))
+        some = [slots for slots in dict.fromkeys(self.slots.values()) if slots != everything]
+        self.parameters = {slots: f"kParameters{number}_{i}" for i, slots in enumerate(some)}
         metas = dict.fromkeys(row.meta for row in self.launch.rows() if row.meta)
         self.metas = {meta: f"kMeta{number}_{i}" for i, meta in enumerate(metas)}
 
@@ -130,7 +132,7 @@ class _Rows:
                 slots = self.slots[pack.entry]
                 kernel = f"&{library.namespace}_kernels::{backend.name}[{self.tables.position[pack.entry]}]"
                 meta = self.metas.get(row.meta, "nullptr")
-                variants.append(f"    {{{kernel}, {self.parameters[slots]}, {len(slots)}, {meta}}},  // {pack.variant}")
+                variants.append(f"    {{{kernel}, {self.parameters.get(slots, 'nullptr')}, {len(slots)}, {meta}}},  // {pack.variant}")
         return points, variants
 
 

@@ -150,7 +150,7 @@ def _unpack(arguments: Sequence[Argument], names: Sequence[str]) -> str:
 
 
 def _view(argument: Argument, name: str) -> str:
-    return f'kp::Tensor({name}, "{argument.name}")' if argument.is_tensor else name
+    return f'call.read({name}, "{argument.name}")' if argument.is_tensor else name
 
 
 # -- the library ------------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def library_file(library: LibraryPlan) -> str:
         device = backend.dispatch_key.lower()
         backends.append(
             f"kp::Backend {backend.name}_backend = {{&{backend.launcher}, k{backend.name}Targets, {len(targets)},\n"
-            f"    aoti_torch_device_type_{device}(), {{}}}};"
+            f"    kp::CallDevices::of(aoti_torch_device_type_{device}())}};"
         )
     return fill(
         "library.cpp.in",

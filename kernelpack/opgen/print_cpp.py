@@ -259,7 +259,7 @@ class CppPrinter:
             self.emit(f"const int config = call.config({tables}, point, {{{sizes}}});  // by {', '.join(plan.key)}")
         self.emit(f"const kp::Variant& variant = call.choose(kLaunch{launch.index}, {entry}, {held});")
         grid = [self.expr(dimension) for dimension in launch.grid]
-        self.emit(f"call.launch(variant, {{{', '.join(grid)}}}, slots.data());")
+        self.emit(f"call.launch(variant, {{{', '.join(grid)}}}, slots.addresses());")
         self.depth -= 1
         self.emit("}")
 

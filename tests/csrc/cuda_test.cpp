@@ -24,6 +24,16 @@ const unsigned* mock_last_launch() {
   return reinterpret_cast<const unsigned* (*)()>(mock_symbol("mock_last_launch"))();
 }
 
+int make_current(void* context) {
+  return reinterpret_cast<int (*)(void*)>(mock_symbol("cuCtxSetCurrent"))(context);
+}
+
+void* primary_context(int device) {
+  void* context = nullptr;
+  reinterpret_cast<int (*)(void**, int)>(mock_symbol("cuDevicePrimaryCtxRetain"))(&context, device);
+  return context;
+}
+
 TEST(cuda_kernels_load_once_from_any_thread) {
   Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 8, 1, 100 * 1024, 0};
   std::vector<std::thread> callers;
@@ -267,32 +277,46 @@ TEST(cuda_every_error_of_every_function_is_told_and_survived) {
   }
 }
 
-TEST(cuda_launches_ask_the_driver_for_the_context_alone) {
+TEST(cuda_launches_ask_the_driver_for_nothing) {
   Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0, nullptr, true};
-  reinterpret_cast<int (*)(void*)>(mock_symbol("cuCtxSetCurrent"))(nullptr);
   cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr);
-  void* primary = nullptr;
-  reinterpret_cast<int (*)(void**, int)>(mock_symbol("cuDevicePrimaryCtxRetain"))(&primary, 0);
-  reinterpret_cast<int (*)(void*)>(mock_symbol("cuCtxSetCurrent"))(primary);
+  make_current(primary_context(0));
   const auto total = [] {
     int all = 0;
     for (const char* function :
-         {"cuDeviceGet", "cuDeviceGetAttribute", "cuCtxGetDevice", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuStreamIsCapturing",
-          "cuModuleLoadData", "cuModuleGetFunction", "cuDevicePrimaryCtxGetState"}) {
+         {"cuDeviceGet", "cuDeviceGetAttribute", "cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxPushCurrent", "cuCtxPopCurrent",
+          "cuStreamIsCapturing", "cuModuleLoadData", "cuModuleGetFunction", "cuDevicePrimaryCtxGetState"}) {
       all += mock_count(function);
     }
     return all;
   };
-  const int before = total(), contexts = mock_count("cuCtxGetCurrent");
+  const int before = total();
   for (int i = 0; i < 10; ++i) cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr);
   EXPECT(total() == before);
-  EXPECT(mock_count("cuCtxGetCurrent") == contexts + 10);
+}
+
+TEST(cuda_launches_find_their_way_into_the_kernels_context) {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0};
+  void* own = reinterpret_cast<void* (*)()>(mock_symbol("mock_own_context"))();  // of device 2
+  cuda_launcher.launch(kernel, 2, nullptr, {1, 1, 1}, nullptr);                  // in the primary context
+  make_current(own);
+  cuda_launcher.launch(kernel, 2, nullptr, {1, 1, 1}, nullptr);
+  EXPECT(mock_count("cuModuleLoadData") == 2);  // the host's context is used as it is
+  for (void* context : {static_cast<void*>(nullptr), own}) {
+    make_current(context);
+    for (int device : {2, 1}) cuda_launcher.launch(kernel, device, nullptr, {1, 1, 1}, nullptr);
+    void* after = &kernel;
+    reinterpret_cast<int (*)(void**)>(mock_symbol("cuCtxGetCurrent"))(&after);
+    EXPECT(after == context);
+  }
+  EXPECT(mock_count("cuModuleLoadData") == 3);  // and in that of device 1
+  EXPECT(mock_count("cuLaunchKernelEx") == 6);
 }
 
 TEST(cuda_a_hosts_own_context_is_used) {
   Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0};
   void* own = reinterpret_cast<void* (*)()>(mock_symbol("mock_own_context"))();  // of device 2
-  reinterpret_cast<int (*)(void*)>(mock_symbol("cuCtxSetCurrent"))(own);
+  make_current(own);
   for (int i = 0; i < 3; ++i) cuda_launcher.launch(kernel, 2, nullptr, {1, 1, 1}, nullptr);
   EXPECT(mock_count("cuDevicePrimaryCtxRetain") == 0 && mock_count("cuCtxPushCurrent") == 0);
   cuda_launcher.launch(kernel, 1, nullptr, {1, 1, 1}, nullptr);  // another device: its primary context, for the call

@@ -52,6 +52,11 @@ struct Config {
 int device_numbers[4] = {0, 1, 2, 3};
 int primary_active = 0;
 int own_context = 2;
+
+// A kernel in a context: what modules and functions are here.
+struct Loaded {
+  void* context;
+};
 uint64_t context_ids[2] = {1, 2};  // of primary contexts, which nobody asks for, and of that one
 
 struct Name {
@@ -230,12 +235,12 @@ int cuCtxGetId(void* context, uint64_t* id) {
 }
 #endif
 int cuModuleLoadData(void** module, const void* image) {
-  *module = const_cast<void*>(image);
+  *module = new Loaded{current};  // NOLINT: kept until the process ends
   const bool is_image = std::memcmp(image, "image", 5) == 0 || std::memcmp(image, "\177ELF", 4) == 0;
   return !is_image ? 200 : current == nullptr ? 201 : called("cuModuleLoadData");
 }
-int cuModuleGetFunction(void** function, void*, const char* name) {
-  *function = const_cast<char*>(name);
+int cuModuleGetFunction(void** function, void* module, const char*) {
+  *function = module;
   return called("cuModuleGetFunction");
 }
 int cuFuncSetAttribute(void*, int, int) {
@@ -265,7 +270,9 @@ int cuTensorMapEncodeTiled(void* map, int element, uint32_t rank, void* address,
   }
   return called("cuTensorMapEncodeTiled");
 }
-int cuLaunchKernelEx(const Config* config, void*, void** params, void**) {
+int cuLaunchKernelEx(const Config* config, void* function, void** params, void**) {
+  if (current == nullptr) return 201;
+  if (static_cast<const Loaded*>(function)->context != current) return 400;
   // with MOCK_MAPS kernels have two parameters, and two tensor maps behind them
   if (params != nullptr && std::getenv("MOCK_MAPS") != nullptr) {
     for (int i = 0; i < 2; ++i) std::memcpy(last_maps[i], params[2 + i], 128);
@@ -278,7 +285,7 @@ int cuLaunchKernelEx(const Config* config, void*, void** params, void**) {
     last_attributes[i][0] = config->attributes[i].id;
     last_attributes[i][1] = config->attributes[i].value[0];
   }
-  return current == nullptr ? 201 : called("cuLaunchKernelEx");
+  return called("cuLaunchKernelEx");
 }
 
 }  // extern "C"
