@@ -240,9 +240,10 @@ def _keep_crossing(
 def _keep_across(plan: Planner, program: TileProgram, value: Value, evaluation: Evaluation, known: Knowledge) -> bool:
     """Keeps a tile with another lane axis where lanes would gather: from memory that runs the other way, or a buffer."""
     shape, op = shape_of(value.type), value.defining_op
-    if op is not None and op.name == "tt.reshape" and _is_virtual(value, plan):
+    computed = evaluation.written or _is_virtual(value, plan)
+    if op is not None and op.name == "tt.reshape" and computed:
         return _keep_reshaped(plan, program, op, known)
-    if op is not None and op.name == "tt.gather" and _is_virtual(value, plan) and op.operands[0] not in program.plain:
+    if op is not None and op.name == "tt.gather" and computed and op.operands[0] not in program.plain:
         return _keep(known, plan, op.operands[0])
     if len(shape) < 2:
         return False

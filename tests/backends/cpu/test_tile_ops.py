@@ -32,6 +32,21 @@ def test_gathers_along_each_axis_with_places_that_wrap() -> None:
     check(kernel, (1,), x, places, torch.empty(k, n), torch.empty(m, k), M=m, N=n, K=k)
 
 
+@pytest.mark.parametrize("flag", [0, 2])
+def test_branches_give_tiles_that_are_read_elsewhere_than_computed(flag: int) -> None:
+    @kp.jit
+    def kernel(x, out, flag):
+        at = tl.arange(0, 16)
+        turned, cube = tl.zeros([16], tl.float32), tl.zeros([2, 2, 4], tl.float32)
+        if flag > 0:
+            turned = tl.gather(tl.load(x + at) * 2, 15 - at, 0)
+            cube = tl.reshape(tl.load(x + at) * 3, [2, 2, 4])
+        tl.store(out + at, turned)
+        tl.store(out + 16 + at, tl.reshape(tl.sum(cube, 0, keep_dims=True) + cube, [16]))
+
+    check(kernel, (1,), torch.randn(16), torch.empty(32), flag)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
 def test_a_histogram_counts_what_is_in_range_and_not_masked(dtype: torch.dtype) -> None:
     @kp.jit
