@@ -108,14 +108,14 @@ def lower_ttir(module: Operation, lowered: Lowered) -> Operation:
 
 def ttir_to_tiles_stage(module: Operation, lowered: Lowered) -> TileProgram:
     program = ttir_to_tiles(module, level_of(lowered.target))
-    lowered.metadata["scratch"] = program.scratch_bytes
     lowered.metadata["products"] = any(isinstance(statement, Dot) for statement in walk(program.statements))
     lowered.metadata["program_ns"] = program_nanoseconds(program, level_of(lowered.target))
     return program
 
 
 def tiles_to_llir_stage(program: TileProgram, lowered: Lowered) -> str:
-    return tiles_to_llir(program, level_of(lowered.target), lowered.options)
+    llir, lowered.metadata["scratch"] = tiles_to_llir(program, level_of(lowered.target), lowered.options)
+    return llir
 
 
 def llir_to_object(llir: str, lowered: Lowered) -> bytes:

@@ -332,13 +332,9 @@ class TileProgram:
     plain: dict[Value, dict[int, Buffer]]
     operands: dict[tuple[Operation, int], Operand]
 
-    @property
-    def scratch_bytes(self) -> int:
-        return sum(buffer.bytes for buffer in self.buffers)
-
     def __str__(self) -> str:
         parameters = ", ".join(f"{_name(a)}: {a.type}" for a in self.entry.body.arguments)
-        lines = [f"kernel {self.entry.attributes['sym_name']}({parameters})", f"  scratch: {self.scratch_bytes} bytes"]
+        lines = [f"kernel {self.entry.attributes['sym_name']}({parameters})"]
         lines += _lines(self.statements, 1)
         return "\n".join(lines) + "\n"
 

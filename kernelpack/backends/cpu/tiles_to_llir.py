@@ -20,6 +20,7 @@ from kernelpack.backends.cpu.messages import as_printed, emit_assert, emit_print
 from kernelpack.backends.cpu.nest import emit_nest
 from kernelpack.backends.cpu.places import FIRST, Uniform
 from kernelpack.backends.cpu.regions import Regions
+from kernelpack.backends.cpu.scratch import Scratch
 from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram, While
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Block, Operation, Value
@@ -31,19 +32,18 @@ SCRATCH_LIMIT = 4 << 20
 """Bytes of stack that a kernel may use: half of the usual 8 MB of a thread."""
 
 
-def tiles_to_llir(program: TileProgram, level: Level, options: Options) -> str:
-    """Returns the LLVM IR of a tile program. Raises OutOfResources where its buffers do not fit on a stack."""
-    _check_scratch(program)
+def tiles_to_llir(program: TileProgram, level: Level, options: Options) -> tuple[str, int]:
+    """Returns the LLVM IR of a tile program, and the bytes of its tiles. Raises OutOfResources where they do not fit on a stack."""
     return _FunctionEmitter(program, level, options).module()
 
 
-def _check_scratch(program: TileProgram) -> None:
-    if program.scratch_bytes <= SCRATCH_LIMIT:
+def _check_scratch(program: TileProgram, needed: int) -> None:
+    if needed <= SCRATCH_LIMIT:
         return
     biggest = sorted(program.buffers, key=lambda buffer: -buffer.bytes)[:3]
     users = ", ".join(f"{buffer} ({buffer.bytes >> 10} KB)" for buffer in biggest)
     raise OutOfResources(
-        f"the tiles of {program.entry.attributes['sym_name']} need {program.scratch_bytes >> 10} KB of stack, "
+        f"the tiles of {program.entry.attributes['sym_name']} need {needed >> 10} KB of stack, "
         f"{SCRATCH_LIMIT >> 10} KB are available; the biggest are {users}",
         location=program.entry.location.source,
         cure="lower the block sizes",
@@ -58,19 +58,20 @@ class _FunctionEmitter:
         self.em = Emitter(features)
         self.lowering = Lowering(self.em, fuse=options.enable_fp_fusion, bf16_hardware=level.bf16_dot)
         self.scalars: dict[Value, Val] = {}
-        self.storage: dict[int, Val] = {}
+        self.storage = Scratch(self.em, program.buffers)
         self.regions = Regions(self.lowering, self.scalars, self._statements)
 
-    def module(self) -> str:
+    def module(self) -> tuple[str, int]:
         em, entry = self.em, self.program.entry
-        for buffer in self.program.buffers:
-            self.storage[id(buffer)] = em.alloca(f"[{buffer.bytes} x i8]", "tile")
         self._parameters()
         self._programs()
+        tiles, needed = self.storage.allocate()
+        _check_scratch(self.program, needed)
         name = entry.attributes["sym_name"]
         lines = [
             f"define void @{name}(i64 %begin, i64 %end, ptr noalias %launch) #0 {{",
             "entry:",
+            *tiles,
             *em.allocas,
             *em.lines,
             "}",
@@ -79,7 +80,7 @@ class _FunctionEmitter:
             "!0 = distinct !{!0, !1}",
             '!1 = !{!"llvm.loop.unroll.disable"}',
         ]
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines) + "\n", needed
 
     def _parameters(self) -> None:
         em = self.em
@@ -120,6 +121,7 @@ class _FunctionEmitter:
 
     def _statements(self, statements: list[Statement]) -> None:
         for statement in statements:
+            self.storage.step()
             match statement:
                 case Nest():
                     emit_nest(statement, self.program, self.lowering, self.level, self.regions, self.storage, self.program_id)
@@ -192,7 +194,8 @@ class _FunctionEmitter:
         self.scalars[op.body.arguments[0]] = induction
         for index, slot in carried.items():
             self.scalars[op.body.arguments[index + 1]] = em.load(register_type(op.results[index].type), slot, 8)
-        self._statements(statement.body)
+        with self.storage.loop():
+            self._statements(statement.body)
         self._yield(op.body.terminator, carried)
         em.store(em.binary("add nsw", induction, step), counter, 8)
         em.line(f"br label %{head}, !llvm.loop !0")
@@ -207,13 +210,14 @@ class _FunctionEmitter:
         em.jump(head)
         em.label(head)
         self._arguments(before, carried)
-        self._statements(statement.before)
-        goes_on, *values = before.terminator.operands
-        self._store_all(values, passed)
-        em.branch(self.scalars[goes_on], inside, exit_)
-        em.label(inside)
-        self._arguments(body, passed)
-        self._statements(statement.body)
+        with self.storage.loop():
+            self._statements(statement.before)
+            goes_on, *values = before.terminator.operands
+            self._store_all(values, passed)
+            em.branch(self.scalars[goes_on], inside, exit_)
+            em.label(inside)
+            self._arguments(body, passed)
+            self._statements(statement.body)
         self._yield(body.terminator, carried)
         em.line(f"br label %{head}, !llvm.loop !0")
         em.label(exit_)
