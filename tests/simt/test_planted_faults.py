@@ -49,6 +49,7 @@ SURVIVORS = (
     Argued("scaled_matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
     Argued("scaled_matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1, EXCHANGED_BIAS),
     Argued("matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
+    Argued("matmul", "cuda:sm_90a", "barrier", "x = tl.load(a_tile", 1, ONE_WARPGROUP),
     Argued("matmul", "cuda:sm_90a", "fence", "for k in range(", 2, LATER_FENCE + "; behind the loop no product reads any more"),
     Argued("matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1, EXCHANGED_BIAS),
     Argued(
