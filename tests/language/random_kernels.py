@@ -21,6 +21,7 @@ CELLS = 8
 """How many slots of memory a program has that kernels update atomically."""
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+FACTORS = ("float16", "bfloat16", "float32")  # of products: small whole numbers
 POINTERS = {"int": INTEGERS, "float": FLOATS}
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg")
 
@@ -114,7 +115,7 @@ class Value:
 
 @dataclass(frozen=True)
 class RandomKernel:
-    """Source of `kernel(p_TYPE for each type, cells, whole, real, n, s)`, which stores up to `slots` values a program."""
+    """Source of `kernel(p_TYPE for each type, m_TYPE of FACTORS, cells, whole, real, n, s)`, which stores up to `slots` values a program."""
 
     source: str
     slots: int
@@ -126,8 +127,10 @@ class RandomKernel:
         printer.text(self.source)
 
 
-class _Writer:
-    """Writes statements; `values` are the variables in sight."""
+class Writer:
+    """Writes statements; `values` are the variables in sight, `prelude` the functions that they call."""
+
+    prelude = PRELUDE
 
     def __init__(self, draw: Draw, exact: bool) -> None:
         self.draw = draw
@@ -446,7 +449,7 @@ class _Writer:
         self.depth -= 1
         self.values, self.indent = outer, self.indent[4:]
 
-    def step(self) -> None:
+    def steps(self) -> list[Callable[[], Any]]:
         steps = [self.compute] * 6 + [self.reduce, self.reshape, self.tuples, self.scan, self.join, self.order]
         if self.exact:
             steps += [
@@ -461,7 +464,10 @@ class _Writer:
             ]
         if self.depth < 2:
             steps += [self.loop, self.branch]
-        self.one_of(*steps)()
+        return steps
+
+    def step(self) -> None:
+        self.one_of(*self.steps())()
 
     def store_all(self) -> int:
         """Stores every variable at its own place; returns how many."""
@@ -471,15 +477,20 @@ class _Writer:
             if slot == leave:
                 self.say("if pid == n % 2:")
                 self.say("    return")
-            at = {
-                0: "0",
-                1: f"tl.arange(0, {value.shape[:1] and value.shape[0]})",
-                2: f"tl.arange(0, {value.shape[:1] and value.shape[0]})[:, None] * {value.shape[-1:] and value.shape[-1]}"
-                f" + tl.arange(0, {value.shape[-1:] and value.shape[-1]})[None, :]",
-            }[len(value.shape)]
+            at = places(value.shape)
             pointer, kind = ("real", "tl.float64") if value.kind == "float" else ("whole", "tl.int64")
             self.say(f"tl.store({pointer} + (pid * {len(stored)} + {slot}) * {SLOT} + {at}, {value.name}.to({kind}))")
         return len(stored)
+
+
+def places(shape: Shape) -> str:
+    """Returns the numbers of a tile's elements, in row-major order."""
+    terms, step = [], 1
+    for axis in reversed(range(len(shape))):
+        around = ", ".join(":" if other == axis else "None" for other in range(len(shape)))
+        terms.append(f"tl.arange(0, {shape[axis]})[{around}]" + (f" * {step}" if step > 1 else ""))
+        step *= shape[axis]
+    return " + ".join(reversed(terms)) or "0"
 
 
 def _substitute(text: str, words: dict[str, str]) -> str:
@@ -488,16 +499,18 @@ def _substitute(text: str, words: dict[str, str]) -> str:
 
 
 @st.composite
-def kernels(draw: Draw, exact: bool = True, steps: int = 10) -> RandomKernel:
+def kernels(draw: Draw, writer_class: type[Writer], exact: bool = True, steps: int = 10) -> RandomKernel:
     """Returns a kernel of up to `steps` statements.
 
     Exact: every backend must give the same bits. Otherwise: elementary functions and float sums, on float32 of moderate size,
     in ways that do not amplify errors.
     """
-    writer = _Writer(draw, exact)
+    writer = writer_class(draw, exact)
     for _ in range(draw(st.integers(2, steps))):
         writer.step()
     slots = writer.store_all()
-    pointers = ", ".join(f"p_{kind}" for kind in (*INTEGERS, *FLOATS))
+    pointers = ", ".join([*(f"p_{kind}" for kind in (*INTEGERS, *FLOATS)), *(f"m_{kind}" for kind in FACTORS)])
     body = "\n".join(["    pid = tl.program_id(0)", *writer.lines])
-    return RandomKernel(f"{PRELUDE}\n\n@kp.jit\ndef kernel({pointers}, cells, whole, real, n, s):\n{body}\n", slots)
+    return RandomKernel(
+        f"{writer_class.prelude}\n\n@kp.jit\ndef kernel({pointers}, cells, whole, real, n, s):\n{body}\n", slots
+    )

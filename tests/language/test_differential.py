@@ -21,7 +21,8 @@ from kernelpack.target import Target
 from tests.backends.cpu.agreement import ttir_of
 from tests.backends.cpu.kernels import levels_here
 from tests.frontend.compiling import define
-from tests.language.random_kernels import CELLS, FLOATS, INTEGERS, MEMORY, PROGRAMS, SLOT, RandomKernel, kernels
+from tests.language.random_kernels import CELLS, FACTORS, FLOATS, INTEGERS, MEMORY, PROGRAMS, SLOT, RandomKernel, kernels
+from tests.language.random_steps import RichWriter
 
 BATCH = 25
 """Programs that one test draws; different numbers draw different ones."""
@@ -42,7 +43,9 @@ def memory() -> list[torch.Tensor]:
         bits[:4] = torch.tensor([0, -1, torch.iinfo(kind).min, -1 if kind == torch.uint64 else torch.iinfo(kind).max])
         made.append(bits.to(kind))
     floats = [torch.randn(MEMORY, generator=generator, dtype=torch.float64) * 3 for _ in FLOATS]
-    return [*made[:-1], *(values.to(getattr(torch, name)) for values, name in zip(floats, FLOATS, strict=True)), made[-1]]
+    factors = torch.randint(-3, 4, (MEMORY,), generator=generator)
+    reals = [values.to(getattr(torch, name)) for values, name in zip(floats, FLOATS, strict=True)]
+    return [*made[:-1], *reals, *(factors.to(getattr(torch, name)) for name in FACTORS), made[-1]]
 
 
 def compare(random: RandomKernel, n: int, level: str, target: str, options: Options, tolerance: float = 0.0) -> None:
@@ -87,7 +90,7 @@ def draw_and_compare(number: int, examples: int, exact: bool) -> None:
         print_blob=False,
     )
     @given(
-        random=kernels(exact=exact, steps=5),
+        random=kernels(RichWriter, exact=exact, steps=4),
         n=st.sampled_from([0, 1, 3, 6, 11]),
         level=st.sampled_from(levels_here()),
         target=st.sampled_from(["cuda:sm_80", "cuda:sm_90a"]),
