@@ -102,7 +102,7 @@ def _record(built: Built) -> dict[str, Any]:
         "directory": str(built.directory),
         "library": str(built.library),
         "kernels_library": str(built.kernels_library),
-        "ops": _ops(built),
+        "ops": list(built.ops),
         "targets": _targets(built),
         "kernels": len(built.packs),
         "compiled": list(built.compiled),
@@ -112,17 +112,13 @@ def _record(built: Built) -> dict[str, Any]:
     }
 
 
-def _ops(built: Built) -> list[str]:
-    return list(dict.fromkeys(pack.op for pack in built.packs))
-
-
 def _targets(built: Built) -> list[str]:
     return list(dict.fromkeys(str(pack.target) for pack in built.packs))
 
 
 def _text(built: Built) -> str:
     style = Style(sys.stdout)
-    name, ops, compiled = built.namespace, _ops(built), len(built.compiled)
+    name, ops, compiled = built.namespace, built.ops, len(built.compiled)
     how = f"{compiled} compiled, {len(built.packs) - compiled} cached"
     lines = [
         f"{style.green('built')} {style.bold(name)}: {count(len(ops), 'op')}, {count(len(built.packs), 'kernel')} ({how})"

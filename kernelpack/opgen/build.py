@@ -35,6 +35,7 @@ class Built:
     declared variants whose calls will be refused, because nothing was built for them."""
 
     namespace: str
+    ops: tuple[str, ...]
     directory: Path
     library: Path
     kernels_library: Path
@@ -117,6 +118,7 @@ def build(
     library = library_plan(plan, packs)
     built = Built(
         namespace,
+        tuple(op.name for op in plan.ops),
         directory,
         directory / f"lib{namespace}_ops.so",
         directory / f"lib{namespace}_kernels.so",

@@ -108,8 +108,11 @@ def test_a_build_without_changes_touches_nothing(folder: Path, tmp_path: Path) -
         outside = [path for path in built.directory.rglob("*") if path.is_file() and path.name != ".ninja_log"]
         return built, {path: path.stat().st_mtime_ns for path in outside}
 
+    again = SCALE[SCALE.index("@kp.op") :].replace("scale(", "again(").replace("def scale", "def again")  # of the same kernels
+    (folder / "scale.py").write_text(SCALE + "\n\n" + again)
     first, before = run()
     second, after = run()
+    assert first.ops == ("scale", "again", "total")
     assert (len(first.compiled), second.compiled) == (3, ())
     assert before == after
     (folder / "total.py").unlink()
