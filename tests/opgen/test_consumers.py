@@ -103,6 +103,17 @@ def test_fakes_hold_no_launch_logic(sample_built: Built) -> None:
     ]
 
 
+def test_torch_says_that_an_op_has_no_derivative_until_it_is_given_one(sample: ModuleType) -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    with pytest.warns(UserWarning, match="sample::scale: an autograd kernel was not registered"):
+        torch.ops.sample.scale(x, factor=3.0).sum().backward()
+    assert x.grad is None
+    with torch.library._scoped_library("sample", "FRAGMENT") as library:
+        torch.library.register_autograd("sample::scale", lambda context, grad: (grad * 3.0, None), lib=library)
+        torch.ops.sample.scale(x, factor=3.0).sum().backward()
+    assert torch.equal(x.grad, torch.full((3, 4), 3.0))
+
+
 def test_unbacked_sizes_stay_symbolic(sample: ModuleType) -> None:
     class Nonzero(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
