@@ -149,6 +149,10 @@ class ArgumentOverflowError(LaunchError, OverflowError):
     """An integer argument that no integer type holds."""
 
 
+class OptionError(LaunchError, AssertionError):
+    """An option of a launch, such as num_warps, with a value that none has."""
+
+
 class AutotunerError(LaunchError):
     """An autotuned kernel for which no config is left."""
 

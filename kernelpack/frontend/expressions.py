@@ -130,6 +130,11 @@ class Expressions(LocalFunctions):
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> str:
         value = self.visit(node.value)
+        if next(tensors_in(value), None) is not None:
+            raise CompilationError(
+                f"an f-string cannot hold `{ast.unparse(node.value)}`, which has a value at run time only",
+                cure='give it to print as an argument of its own: print("x", x)',
+            )
         convert = _CONVERSIONS[node.conversion]
         specification = self.visit(node.format_spec) if node.format_spec is not None else ""
         return str(self.fold(node.value, lambda entry: format(convert(entry), specification), value))

@@ -11,7 +11,7 @@ from kernelpack import knobs
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options, backends
 from kernelpack.compiler import CompiledKernel, compile_ttir, optimise_ttir
 from kernelpack.compiler.garbage import collections_put_off
-from kernelpack.errors import LaunchError
+from kernelpack.errors import LaunchError, OptionError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.dependencies import Binding, bindings_of
 from kernelpack.frontend.jit import JITFunction
@@ -226,10 +226,16 @@ class Launcher:
             return self.loaded[key]
 
     def _options(self, given: Iterable[tuple[str, Any]]) -> Options:
-        """Returns what a launch that gives these options is compiled with."""
+        """Returns what a launch that gives these options is compiled with. Raises OptionError for what no GPU would take: CPUs, which
+        have no use for them, refuse the same."""
         stated = {"enable_fp_fusion": knobs.language.default_fp_fusion, **dict(given)}
         stated["debug"] = stated.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.get() == "1"
-        return Options(**{name: value for name, value in stated.items() if value is not None})
+        options = Options(**{name: value for name, value in stated.items() if value is not None})
+        if options.num_warps.bit_count() != 1:
+            raise OptionError(
+                f"{self.fn.__name__}: num_warps must be a power of 2, it is {options.num_warps}", cure="use 4 or 8"
+            )
+        return options
 
     def _grid(self, grid: Any, arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> tuple[int, int, int]:
         name = self.fn.__name__

@@ -23,6 +23,7 @@ MISTAKES = [
     ("tl.mean(x)", "has no 'mean'", "divide a sum: tl.sum(x, axis) / n"),
     ("sum(x)", "sum is not defined", "use tl.sum"),
     ("round(s)", "round is not defined", "use tl.floor(x + 0.5)"),
+    ('print(f"s is {s}")', "an f-string cannot hold `s`", 'print("x", x)'),
     ("np.sqrt(s)", "np.sqrt is not part of the kernel language", "use tl.sqrt"),
     ("torch.exp(s)", "torch.exp is not part of the kernel language", "use tl.exp"),
     ("math.exp(s)", "`math.exp(s)` needs compile-time values, got fp32", "use tl.exp"),

@@ -209,6 +209,7 @@ def test_constants_that_are_equal_but_of_other_types_are_other_constants() -> No
         (lambda k, x: k[(1,)](x, x, 1, 2.0, 3, 4), "6 positional arguments were given"),
         (lambda k, x: k[(1,)](x, x, 1, n=1), "n was given twice"),
         (lambda k, x: k[(1,)](x, x, 1, WARPS=4), "there is no parameter or option WARPS"),
+        (lambda k, x: k[(1,)](x, x, 4, num_warps=3), "scale: num_warps must be a power of 2, it is 3"),
         (lambda k, x: k[(1,)](x, x, object()), "argument n of scale is a object"),
         (lambda k, x: k[(1,)](x, x, 1 << 64), "which no integer type holds"),
         (lambda k, x: k[(1,)](x, x, -(1 << 63) - 1), "which no integer type holds"),
