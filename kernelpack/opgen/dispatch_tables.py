@@ -132,7 +132,9 @@ class _Rows:
                 slots = self.slots[pack.entry]
                 kernel = f"&{library.namespace}_kernels::{backend.name}[{self.tables.position[pack.entry]}]"
                 meta = self.metas.get(row.meta, "nullptr")
-                variants.append(f"    {{{kernel}, {self.parameters.get(slots, 'nullptr')}, {len(slots)}, {meta}}},  // {pack.variant}")
+                variants.append(
+                    f"    {{{kernel}, {self.parameters.get(slots, 'nullptr')}, {len(slots)}, {meta}}},  // {pack.variant}"
+                )
         return points, variants
 
 
