@@ -164,11 +164,11 @@ class _Pipeline(RunAhead):
 
     def start_copies(self, build: Builder, slot: Value, within: Value, mapping: dict[Value, Value], free: bool) -> None:
         for op in self.slice.operations:
-            clone = build.insert(op.clone(mapping))
+            clone = op.clone(mapping)
             if clone.name == "tt.load":  # an address that is itself loaded
                 pointer, *rest = clone.operands
-                mask = self._and(Builder.before(clone), pointer, rest[0] if rest else None, within)
-                clone.set_operands([pointer, mask, *rest[1:]])
+                clone.set_operands([pointer, self._and(build, pointer, rest[0] if rest else None, within), *rest[1:]])
+            build.insert(clone)
         for load, buffer in zip(self.loads, self.buffers, strict=True):
             pointer, *rest = (mapping.get(operand, operand) for operand in load.op.operands[:2])
             mask = self._and(build, pointer, rest[0] if rest else None, within)
