@@ -239,6 +239,7 @@ std::unordered_map<uint64_t, std::vector<GlobalByte>> pages;
 uint32_t block_number;
 bool met_others;  // the block has made an atomic access, by which it may have waited for others
 constexpr uint64_t PAGE = 4096;
+constexpr uint64_t FAR = 1ull << 35;  // tensors lie 2^36 bytes apart
 
 // The bytes of a write, ordered behind those of an earlier block?
 void check_blocks(const GlobalByte& byte, Access access, const Region& region, uint64_t at, Site site) {
@@ -283,7 +284,9 @@ void check_global(uint64_t address, int size, int align, Access access, Site sit
     if (away < distance) distance = away, nearest = &region;
   }
   if (!found) {
-    if (!nearest) fail("out of bounds", site, "the kernel has no tensors, but accesses global memory");
+    if (!nearest || distance > FAR)
+      fail("out of bounds", site, "%d bytes at address %#llx, where no tensor of the launch lies", size,
+           (unsigned long long)address);
     fail("out of bounds", site, "%d bytes at byte %lld of %s, which has %llu", size, (long long)(address - nearest->start),
          nearest->name, (unsigned long long)nearest->bytes);
   }

@@ -16,7 +16,8 @@ _LAST = "llir"
 
 def compile_program(fn: JITFunction, special: Specialization, target: Target, options: Options) -> Program:
     """Returns a kernel as it is for a CUDA target, ready to be emulated."""
-    module = ast_to_ttir(fn, dict(special.signature), dict(special.constexprs), special.facts, num_warps=options.num_warps)
+    signature, constexprs = dict(special.signature), dict(special.constexprs)
+    module = ast_to_ttir(fn, signature, constexprs, special.facts, debug=options.debug, num_warps=options.num_warps)
     return program_of(optimise_ttir(module), target, options)
 
 

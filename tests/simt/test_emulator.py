@@ -39,6 +39,18 @@ def added(x, total, BLOCK: tl.constexpr, ATOMIC: tl.constexpr):
         tl.store(total, tl.load(total) + part)  # another program does so too
 
 
+@kp.jit
+def bounded(x, BLOCK: tl.constexpr):
+    tl.device_assert(tl.load(x + tl.arange(0, BLOCK)) < 100, "too large")
+
+
+@kp.jit
+def followed(table, out, BLOCK: tl.constexpr):
+    x = tl.load(table).to(tl.pointer_type(tl.float32))
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at))
+
+
 @kp.autotune(configs=[kp.Config({"MASKED": True}), kp.Config({"MASKED": False})], key=[])
 @kp.jit
 def tuned(x, y, n, BLOCK: tl.constexpr, MASKED: tl.constexpr):
@@ -106,6 +118,26 @@ def test_programs_that_write_one_element_race_unless_they_do_so_by_an_atomic() -
             EmulationError, match=r"writes byte 0 of total, which block \(0, 0, 0\) wrote; blocks run in any order"
         ):
             added[(4,)](x, total, BLOCK=64, ATOMIC=False)
+
+
+def test_assertions_of_a_kernel_are_checked() -> None:
+    with Emulator("cuda:sm_90a"):
+        bounded[(1,)](torch.full((32,), 7.0), BLOCK=32, debug=True)
+        with pytest.raises(EmulationError, match=r"assertion: .*too large"):
+            bounded[(1,)](torch.full((32,), 200.0), BLOCK=32, debug=True)
+
+
+def test_tensors_found_in_memory_are_named() -> None:
+    x, out = torch.randn(64), torch.zeros(64)
+    table = torch.tensor([x.data_ptr()])
+    with Emulator("cuda:sm_90a", reachable=[x]):
+        followed[(1,)](table, out, BLOCK=64)
+        assert torch.equal(out, x)
+    with (
+        Emulator("cuda:sm_90a"),
+        pytest.raises(EmulationError, match=r"at address 0x[0-9a-f]+, where no tensor of the launch lies"),
+    ):
+        followed[(1,)](table, out, BLOCK=64)
 
 
 def test_each_config_of_a_search_is_checked() -> None:
