@@ -60,11 +60,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def constexpr_function(fn: F) -> F:
-    """Decorator: lets kernels call a Python function on compile-time values. Python calls it as ever."""
+    """Decorator: lets kernels call a Python function on compile-time values. Python gets what the function returns, as it is."""
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return unwrap(fn(*(unwrap(value) for value in args), **{name: unwrap(value) for name, value in kwargs.items()}))
+        return fn(*(unwrap(value) for value in args), **{name: unwrap(value) for name, value in kwargs.items()})
 
     vars(wrapper)["__kernelpack_constexpr__"] = True
     return cast(F, wrapper)

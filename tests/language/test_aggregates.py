@@ -54,9 +54,14 @@ def test_instances_outside_of_kernels() -> None:
         strides: tl.tuple
         SIZE: tl.constexpr = 42
 
+        @kp.constexpr_function
+        def size(self):
+            return self.SIZE
+
     state = State(Shape(3, tl.constexpr(7)), (7, tl.constexpr(1)))
     assert isinstance(state.shape, tl.tuple)
     assert (state.shape.x.value, state.shape[1].value, state.strides[1].value, state.SIZE.value) == (3, 7, 1, 42)
+    assert state.size().value == 42  # what the function gives, as it gives it
     changed = aggregate_replace(state, SIZE=5)
     assert (changed.SIZE.value, state.SIZE.value) == (5, 42)
     with pytest.raises(AttributeError, match="cannot assign to field 'SIZE' on immutable aggregate State"):
