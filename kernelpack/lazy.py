@@ -9,15 +9,16 @@ from typing import Any
 
 
 def lazy_names(module: str, homes: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
-    """Returns the `__getattr__` of a module: `homes` lists names by the module of kernelpack that defines them. A name that its home
-    ends in is that module."""
+    """Returns the `__getattr__` of a module: `homes` lists names by the module of kernelpack that defines them. The last word of a
+    home is that module, unless the module has something of that name."""
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def __getattr__(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         home = import_module(f"kernelpack.{home_of[name]}")
-        value = home if home_of[name] == name else getattr(home, name)
+        is_home = home_of[name].rpartition(".")[2] == name and not hasattr(home, name)
+        value = home if is_home else getattr(home, name)
         setattr(sys.modules[module], name, value)
         return value
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,12 @@ def test_compile_for_any_target() -> None:
         ASTSource(scale, {"y": "i32"})
 
 
+def test_modules_of_the_runtime_need_no_import_of_their_own() -> None:
+    look = "import kernelpack as triton; print(triton.runtime.autotuner.Autotuner.__name__, triton.runtime.errors.OutOfResources.__name__)"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Autotuner", "OutOfResources"]
+
+
 def test_modules_are_where_kernels_import_from() -> None:
     for module, name in (
         ("language.extra.libdevice", "tanh"),
@@ -55,6 +63,7 @@ def test_modules_are_where_kernels_import_from() -> None:
         ("language.target_info", "cuda_capability_geq"),
         ("tools.tensor_descriptor", "TensorDescriptor"),
         ("runtime.autotuner", "Autotuner"),
+        ("runtime.autotuner", "OutOfResources"),
         ("runtime.driver", "driver"),
         ("compiler.compiler", "ASTSource"),
         ("backends.driver", "DriverBase"),
