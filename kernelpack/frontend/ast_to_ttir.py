@@ -164,6 +164,8 @@ class ModuleGenerator:
         self.symbol = symbol
         self.functions: list[CompiledFunction] = []
         self.by_key: dict[tuple[Any, ...], CompiledFunction] = {}
+        self.promised: dict[Value, dict[str, tuple[int, ...]]] = {}
+        """What is promised of arguments of blocks."""
 
     def finished(self) -> list[Operation]:
         """Returns the functions that the module needs, callers before those they call."""

@@ -336,6 +336,10 @@ class _Loop:
     def drop_unchanged(self, blocks: Sequence[Block], final: list[Value]) -> list[Value]:
         """Replaces arguments that the loop never changes by the values from before it; returns what is still yielded."""
         arguments = [block.arguments[len(block.arguments) - len(self.initial) :] for block in blocks]
+        for argument, *made in zip(arguments[-1], self.initial, final, strict=True):
+            for attribute, promised in self.visitor.module.promised.pop(argument, {}).items():
+                for value in made:
+                    self.visitor.promise(value, attribute, promised)
         self.unchanged = [value is argument for value, argument in zip(final, arguments[-1], strict=True)]
         for block, values in zip(blocks, arguments, strict=True):
             for argument, initial, same in zip(values, self.initial, self.unchanged, strict=True):

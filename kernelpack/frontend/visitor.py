@@ -11,7 +11,7 @@ from kernelpack.errors import CompilationError, CompileTimeAssertionFailure, Uns
 from kernelpack.frontend import suggestions
 from kernelpack.frontend.scope import Scope, describe_type, tensors_in, with_parts
 from kernelpack.frontend.source import location_of
-from kernelpack.ir.core import Builder, Location
+from kernelpack.ir.core import Builder, Location, Value
 from kernelpack.language.aggregates import user_aggregate
 from kernelpack.language.values import unwrap
 
@@ -76,6 +76,14 @@ class Visitor:
     def debug(self) -> bool:
         """Whether run-time assertions are compiled."""
         return self.module.debug or self.function.debug
+
+    def promise(self, value: Value, attribute: str, promised: tuple[int, ...]) -> None:
+        """Notes a promise on the operation that makes a value. What a loop carries has none: those that make it take it over
+        when the loop ends."""
+        if value.defining_op is not None:
+            value.defining_op.attributes[attribute] = promised
+        else:
+            self.module.promised.setdefault(value, {})[attribute] = promised
 
     @property
     def num_warps(self) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from kernelpack.errors import CompilationError
-from kernelpack.ir.core import Builder
+from kernelpack.ir.core import Builder, Value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,6 +22,9 @@ class Generator(Protocol):
 
     def inline(self, function: Any, args: Sequence[Any]) -> Any:
         """Generates the body of a @jit function in place and returns what it returns."""
+
+    def promise(self, value: Value, attribute: str, promised: tuple[int, ...]) -> None:
+        """Notes what the user promises of a value, one number an axis, where analyses find it."""
 
 
 METHODS: dict[str, Any] = {}

@@ -373,7 +373,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _hint(generator: Generator, x: Any, values: Any, name: str, attribute: str) -> Any:
-    """Notes a promise about a value on the operation that makes it; block arguments and numbers have none."""
+    """Notes a promise about a value; there is nothing to promise about numbers."""
     if not isinstance(x, tensor):
         return x
     promised = tuple(values) if isinstance(values, (tuple, list)) else (values,)
@@ -381,8 +381,7 @@ def _hint(generator: Generator, x: Any, values: Any, name: str, attribute: str) 
         raise CompilationError(f"{name} takes compile-time integers, got {describe(values)}")
     if len(promised) != max(1, len(x.shape)):
         raise CompilationError(f"{name} takes one number for each of the {max(1, len(x.shape))} axes, got {len(promised)}")
-    if x.handle.defining_op is not None:
-        x.handle.defining_op.attributes[attribute] = promised
+    generator.promise(x.handle, attribute, promised)
     return x
 
 

@@ -16,7 +16,7 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.ir.core import Builder, Operation, Value, functions
 from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import REDUCTIONS, block_of
-from kernelpack.ir.types import I1, I32, I64, TensorType, Type, is_float, shape_of, with_element, with_shape
+from kernelpack.ir.types import I1, I32, I64, TensorType, Type, bit_width, is_float, shape_of, with_element, with_shape
 
 MAKE = "tt.make_tensor_descriptor"
 ACCESSES = (
@@ -26,6 +26,8 @@ ACCESSES = (
     "tt.descriptor_gather",
     "tt.descriptor_scatter",
 )
+_ALIGNED = 16
+"""Bytes by which bases and strides of descriptors are divisible (make_tensor_descriptor)."""
 
 
 def descriptors_to_pointers(
@@ -68,6 +70,21 @@ def _rewrite(op: Operation, make: Operation, facts: AxisInfoAnalysis) -> None:
     op.erase()
 
 
+def _promise(value: Value, divisor: int) -> None:
+    """Notes what a descriptor says of its base and strides, for what is read from memory. What follows from arguments is not always
+    so: calls are told apart by it, and those that do not keep to it are served too."""
+    op = value.defining_op
+    if op is not None and len(op.results) == 1 and _is_read(op):
+        op.attributes.setdefault("tt.divisibility", (divisor,))
+
+
+def _is_read(op: Operation) -> bool:
+    """Whether a value depends on memory."""
+    return op.name == "tt.load" or (
+        not op.regions and any(source is not None and _is_read(source) for source in (v.defining_op for v in op.operands))
+    )
+
+
 def _in_shape(build: Builder, value: Value, shape: tuple[int, ...]) -> Value:
     """Returns a tile with axes of size 1 added or left out."""
     if shape_of(value.type) == shape:
@@ -84,6 +101,9 @@ class _Tile:
         self.build = Builder.before(op)
         self.base = operand(make, "base")
         self.sizes, self.strides = operands_called(make, "shape"), operands_called(make, "strides")
+        _promise(self.base, _ALIGNED)
+        for stride in self.strides:
+            _promise(stride, _ALIGNED * 8 // bit_width(block_of(make.result.type)))
         value = op.result if op.results else operand(op, "src")
         self.is_rows = op.name in ("tt.descriptor_gather", "tt.descriptor_scatter")
         self.shape = shape_of(value.type) if self.is_rows else block_of(make.result.type).shape

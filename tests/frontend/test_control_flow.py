@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import kernelpack.language as tl
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.errors import CompilationError
 from kernelpack.frontend.jit import JITFunction
+from kernelpack.ir.core import entry_function
 from tests.frontend.compiling import body_of, compile_kernel, define, kernel, run
 
 # ---- if ----
@@ -300,3 +302,22 @@ def test_a_path_that_ends_without_a_value_takes_any() -> None:
     out = np.zeros(2, np.int32)
     run(fn, 1, p=out, n=3)
     assert list(out) == [6, 10]
+
+
+def test_what_is_promised_of_a_loops_variable_holds_for_what_it_starts_with_and_becomes() -> None:
+    fn = kernel(
+        "x = tl.load(p).to(tl.pointer_type(tl.float16)) + tl.arange(0, 64)\n"
+        "y = tl.load(p + 1).to(tl.pointer_type(tl.float16)) + tl.arange(0, 64)\n"
+        "for _ in range(n):\n"
+        "    tl.multiple_of(x, 16)\n"
+        "    tl.store(y, tl.load(x))\n"
+        "    x += m\n",
+        "p, n, m",
+    )
+    module = compile_kernel(fn, p="*i64", n="i32", m="i32")
+    (loop,) = (op for op in module.walk() if op.name == "scf.for")
+    facts = AxisInfoAnalysis(entry_function(module))
+    widths = {
+        op.name: facts.access_width(op.operands[0], 0) for op in loop.body.operations if op.name.endswith(("load", "store"))
+    }
+    assert widths == {"tt.load": 8, "tt.store": 1}, "16 bytes, and nothing promised"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,7 +11,7 @@ from kernelpack.backends.cuda.dialect import OFFSET, STRIDE
 from kernelpack.backends.cuda.lowering.global_memory import elements_of, from_memory, masked_store, to_memory, word_of, words_of
 from kernelpack.backends.cuda.lowering.linear_code import LinearOffsets, i32, thread_bases
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type, register_type
-from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
+from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits, vectorise
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Effect, effects_of, optional_operand
 from kernelpack.ir.types import I1, MemDescType, Type, element_of, shape_of
@@ -290,6 +291,7 @@ def _async_copy(state: Lowering, op: Operation) -> None:
     layout, memory = layout_of(pointer), _memory_layout(buffer.type)
     bits = element_bits(op)
     vector = async_copy_bits(pointer, mask, memory, bits, state.facts)
+    partial = vector if len(vector) > len(vectorise(layout, pointer, mask, bits, state.facts).bits) else ()
     size = bits << len(vector) >> 3
     access = access_shared(layout, memory, bits)
     # 16-byte copies can pass by the L1 cache, smaller ones cannot (PTX ISA, cp.async)
@@ -302,8 +304,17 @@ def _async_copy(state: Lowering, op: Operation) -> None:
             if mask is None:
                 state.emit.call("void", name, [target, source])
             else:
-                amount = state.emit.select(state[mask][first], i32(size), i32(0))
-                state.emit.call("void", name + ".s", [target, source, amount])
+                members = [first]
+                for bit in partial:
+                    members += [member + (1 << bit) for member in members]
+                inside = [state[mask][member] for member in members]
+                state.emit.call("void", name + ".s", [target, source, _bytes_inside(state, inside, size)])
+
+
+def _bytes_inside(state: Lowering, inside: Sequence[Val], size: int) -> Val:
+    """Returns how many bytes of a copy are inside of a mask that is true up to some element."""
+    parts = [state.emit.select(element, i32(size // len(inside)), i32(0)) for element in inside]
+    return functools.reduce(lambda a, b: state.emit.binary("add", a, b), parts)
 
 
 def _commit(state: Lowering, op: Operation) -> None:

@@ -1,0 +1,110 @@
+"""Products whose operands' addresses, sizes and strides lie in memory: what their users say of them lets tiles be copied ahead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.backends.base import Fact, Options
+from kernelpack.runtime.launcher import compile_kernel
+from kernelpack.runtime.specialization import Specialization
+from kernelpack.simt import Emulator
+from kernelpack.target import Target
+
+BLOCKS = {"BM": 64, "BN": 64, "BK": 32}
+
+
+@kp.jit
+def by_descriptors(addresses, sizes, strides, count, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Products a b^T of some problems, one after the other, by descriptors that are made where a problem begins."""
+    for problem in range(count):
+        a, b = tl.load(addresses + 3 * problem), tl.load(addresses + 3 * problem + 1)
+        c = tl.load(addresses + 3 * problem + 2)
+        m, n = tl.load(sizes + 3 * problem), tl.load(sizes + 3 * problem + 1)
+        k = tl.load(sizes + 3 * problem + 2)
+        a_row, b_row = tl.load(strides + 3 * problem), tl.load(strides + 3 * problem + 1)
+        c_row = tl.load(strides + 3 * problem + 2)
+        a_blocks = tl.make_tensor_descriptor(a.to(tl.pointer_type(tl.float16)), [m, k], [a_row, 1], [BM, BK])
+        b_blocks = tl.make_tensor_descriptor(b.to(tl.pointer_type(tl.float16)), [n, k], [b_row, 1], [BN, BK])
+        c_blocks = tl.make_tensor_descriptor(c.to(tl.pointer_type(tl.float16)), [m, n], [c_row, 1], [BM, BN])
+        row = tl.program_id(0) * BM
+        for column in range(0, n, BN):
+            total = tl.zeros([BM, BN], tl.float32)
+            for at in range(0, k, BK):
+                total = tl.dot(a_blocks.load([row, at]), b_blocks.load([column, at]).T, total)
+            c_blocks.store([row, column], total.to(tl.float16))
+
+
+@kp.jit
+def by_pointers(addresses, sizes, strides, count, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """The same by tiles of pointers, of which the loop says that they are aligned; K in whole blocks."""
+    for problem in range(count):
+        a = tl.load(addresses + 3 * problem).to(tl.pointer_type(tl.float16))
+        b = tl.load(addresses + 3 * problem + 1).to(tl.pointer_type(tl.float16))
+        c = tl.load(addresses + 3 * problem + 2).to(tl.pointer_type(tl.float16))
+        m, n = tl.load(sizes + 3 * problem), tl.load(sizes + 3 * problem + 1)
+        k = tl.load(sizes + 3 * problem + 2)
+        a_row, b_row = tl.load(strides + 3 * problem), tl.load(strides + 3 * problem + 1)
+        c_row = tl.load(strides + 3 * problem + 2)
+        rows = tl.program_id(0) * BM + tl.arange(0, BM)
+        depth = tl.arange(0, BK)
+        for column in range(0, n, BN):
+            columns = column + tl.arange(0, BN)
+            a_tile = a + (rows % m)[:, None] * a_row + depth[None, :]
+            b_tile = b + depth[:, None] + (columns % n)[None, :] * b_row
+            total = tl.zeros([BM, BN], tl.float32)
+            for _ in range(0, k, BK):
+                tl.multiple_of(a_tile, [16, 16])
+                tl.multiple_of(b_tile, [16, 16])
+                total = tl.dot(tl.load(a_tile), tl.load(b_tile), total)
+                a_tile += BK
+                b_tile += BK
+            inside = (rows < m)[:, None] & (columns < n)[None, :]
+            tl.store(c + rows[:, None] * c_row + columns[None, :], total.to(tl.float16), mask=inside)
+
+
+def compiled(kernel: Any, target: str) -> Any:
+    signature = (("addresses", "*i64"), ("sizes", "*i32"), ("strides", "*i32"), ("count", "i32"))
+    facts = tuple(Fact(name, "tt.divisibility", 16) for name in ("addresses", "sizes", "strides"))
+    special = Specialization(signature, tuple(BLOCKS.items()), facts)
+    return compile_kernel(kernel, special, Target.parse(target), Options(num_stages=3))
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
+@pytest.mark.parametrize("kernel", [by_descriptors, by_pointers])
+def test_tiles_are_copied_ahead_sixteen_bytes_at_once(kernel: Any, target: str) -> None:
+    ptx = compiled(kernel, target).stages["ptx"]
+    assert "cp.async.cg.shared.global" in ptx
+    assert "cp.async.ca.shared.global" not in ptx, "copies of 4 or 8 bytes"
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
+@pytest.mark.parametrize(
+    ("kernel", "sizes"),
+    [
+        (by_descriptors, [(64, 32, 69), (50, 45, 96), (3, 7, 13), (70, 33, 1)]),
+        (by_pointers, [(64, 32, 96), (50, 45, 32)]),
+    ],
+)
+def test_products_are_those_of_torch(kernel: Any, sizes: list[tuple[int, int, int]], target: str) -> None:
+    """Columns behind the last one hold NaN: they are inside of the rows' strides, and must not be read as numbers."""
+    torch.manual_seed(0)
+
+    def rows(count: int, width: int, begin: float) -> torch.Tensor:
+        wide = torch.full((count, -(-width // 8) * 8 + 8), float("nan"), dtype=torch.float16)
+        wide[:, :width] = torch.randn(count, width) if begin == 0 else begin
+        return wide
+
+    problems = [(rows(m, k, 0), rows(n, k, 0), rows(m, n, 7)) for m, n, k in sizes]
+    addresses = torch.tensor([[x.data_ptr() for x in problem] for problem in problems])
+    strides = torch.tensor([[x.stride(0) for x in problem] for problem in problems], dtype=torch.int32)
+    with Emulator(target, reachable=[x for problem in problems for x in problem]):
+        kernel[(2,)](addresses, torch.tensor(sizes, dtype=torch.int32), strides, len(sizes), **BLOCKS)
+    for (a, b, c), (m, n, k) in zip(problems, sizes, strict=True):
+        wanted = a[:, :k].float() @ b[:, :k].float().T
+        torch.testing.assert_close(c[:m, :n].float(), wanted, rtol=2e-2, atol=2e-2)
+        assert c[:, n:].isnan().all(), "nothing is written behind the last column"
