@@ -9,6 +9,41 @@ RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "head_size": (1, 2**31 -
 
 
 @kp.jit
+def turn(
+    x, cos, sin, out, head, position, head_stride, position_stride, heads, positions, head_size, pairs,
+    INTERLEAVED: tl.constexpr, HEADS: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Turns HEADS heads from `head` on, at the positions [TILE], by angles that they share. Angles are tiles of another shape than
+    pairs: each is loaded in vectors of its own width."""
+    head = head + tl.arange(0, HEADS)[:, None, None]
+    here = (position[None, :, None] < positions) & (head < heads)
+    source = x + head * head_stride + position[None, :, None] * position_stride
+    target = out + (head * positions + position[None, :, None]) * head_size
+    for begin in range(0, pairs, BLOCK):
+        column = begin + tl.arange(0, BLOCK)[None, :]
+        known = (column < pairs) & (position[:, None] < positions)
+        c = tl.load(cos + column, mask=known).to(tl.float32)[None]
+        s = tl.load(sin + column, mask=known).to(tl.float32)[None]
+        index = column[None]
+        inside = (index < pairs) & here
+        if INTERLEAVED:
+            both = 2 * begin + tl.arange(0, 2 * BLOCK)[None, None, :]
+            all_inside = (both < 2 * pairs) & here
+            pair = tl.reshape(tl.load(source + both, mask=all_inside).to(tl.float32), [HEADS, TILE, BLOCK, 2])
+            a, b = tl.split(pair)
+            tl.store(target + both, tl.interleave(a * c - b * s, b * c + a * s), mask=all_inside)
+        else:
+            a = tl.load(source + index, mask=inside).to(tl.float32)
+            b = tl.load(source + pairs + index, mask=inside).to(tl.float32)
+            tl.store(target + index, a * c - b * s, mask=inside)
+            tl.store(target + pairs + index, b * c + a * s, mask=inside)
+    for begin in range(2 * pairs, head_size, BLOCK):
+        index = begin + tl.arange(0, BLOCK)[None, None, :]
+        inside = (index < head_size) & here
+        tl.store(target + index, tl.load(source + index, mask=inside), mask=inside)
+
+
+@kp.jit
 def rope_kernel(
     x,
     cos,
@@ -29,44 +64,35 @@ def rope_kernel(
     pairs,
     position_count,
     INTERLEAVED: tl.constexpr,
+    HEADS: tl.constexpr,
     TILE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Turns `position_count` positions of one head: TILE positions at once, or where that is 0 one after the other.
+    """Turns `position_count` positions: TILE of HEADS heads at once, or where that is 0 those of a head one after the other.
 
     A pair is (x[i], x[i + pairs]), or (x[2i], x[2i + 1]) where INTERLEAVED.
     """
-    blocks = tl.cdiv(positions, position_count)
+    blocks = tl.cdiv(positions, TILE if TILE else position_count)
     if TILE:  # all heads of some positions at the same time: they lie beside each other, and share angles
-        head = (tl.program_id(0) % heads).to(tl.int64)
-        batch = (tl.program_id(0) // heads // blocks).to(tl.int64)
-        first = (tl.program_id(0) // heads % blocks).to(tl.int64) * position_count
-        row = batch * heads + head
-        position = first + tl.arange(0, TILE)[:, None]
-        source = x + batch * batch_stride + head * head_stride + position * position_stride
-        target = out + (row * positions + position) * head_size
-        cos_row = cos + batch * cos_batch_stride + head * cos_head_stride + position * cos_position_stride
-        sin_row = sin + batch * sin_batch_stride + head * sin_head_stride + position * sin_position_stride
-        for begin in range(0, pairs, BLOCK):
-            index = begin + tl.arange(0, BLOCK)[None, :]
-            inside = (index < pairs) & (position < positions)
-            c = tl.load(cos_row + index, mask=inside).to(tl.float32)
-            s = tl.load(sin_row + index, mask=inside).to(tl.float32)
-            if INTERLEAVED:
-                both = 2 * begin + tl.arange(0, 2 * BLOCK)[None, :]
-                inside = (both < 2 * pairs) & (position < positions)
-                a, b = tl.split(tl.reshape(tl.load(source + both, mask=inside).to(tl.float32), [TILE, BLOCK, 2]))
-                turned = tl.interleave(a * c - b * s, b * c + a * s)
-                tl.store(target + both, turned, mask=inside)
-            else:
-                a = tl.load(source + index, mask=inside).to(tl.float32)
-                b = tl.load(source + pairs + index, mask=inside).to(tl.float32)
-                tl.store(target + index, a * c - b * s, mask=inside)
-                tl.store(target + pairs + index, b * c + a * s, mask=inside)
-        for begin in range(2 * pairs, head_size, BLOCK):
-            index = begin + tl.arange(0, BLOCK)[None, :]
-            inside = (index < head_size) & (position < positions)
-            tl.store(target + index, tl.load(source + index, mask=inside), mask=inside)
+        groups = tl.cdiv(heads, HEADS)
+        head = (tl.program_id(0) % groups).to(tl.int64) * HEADS
+        batch = (tl.program_id(0) // groups // blocks).to(tl.int64)
+        position = (tl.program_id(0) // groups % blocks).to(tl.int64) * TILE + tl.arange(0, TILE)
+        x += batch * batch_stride
+        out += batch * heads * positions * head_size
+        cos += batch * cos_batch_stride + position[:, None] * cos_position_stride
+        sin += batch * sin_batch_stride + position[:, None] * sin_position_stride
+        if HEADS == 1 or (cos_head_stride == 0 and sin_head_stride == 0):
+            turn(
+                x, cos + head * cos_head_stride, sin + head * sin_head_stride, out,
+                head, position, head_stride, position_stride, heads, positions, head_size, pairs, INTERLEAVED, HEADS, TILE, BLOCK,
+            )  # fmt: skip
+        else:
+            for own in range(head, tl.minimum(head + HEADS, heads)):
+                turn(
+                    x, cos + own * cos_head_stride, sin + own * sin_head_stride, out,
+                    own, position, head_stride, position_stride, heads, positions, head_size, pairs, INTERLEAVED, 1, TILE, BLOCK,
+                )  # fmt: skip
     else:
         row = (tl.program_id(0) // blocks).to(tl.int64)
         first = (tl.program_id(0) % blocks).to(tl.int64) * position_count
@@ -97,9 +123,11 @@ def rope_kernel(
 
 def config(point):
     if point.target.backend == "cpu":
-        return kp.Config({"TILE": 0, "BLOCK": 32})
-    # TILE: the host function's position_count. Angles wider than x leave its loads short: then a thread makes more of them
-    return kp.Config({"TILE": 32, "BLOCK": 64}, num_warps=8 if point["cos"] == point["x"] else 4)
+        return kp.Config({"HEADS": 1, "TILE": 0, "BLOCK": 32})
+    if point["x"] == tl.float32 or point["INTERLEAVED"]:
+        return kp.Config({"HEADS": 1, "TILE": 16, "BLOCK": 64}, num_warps=8)
+    # angles may be wider than x, and then are more than a tile of x: two heads share them
+    return kp.Config({"HEADS": 2, "TILE": 8, "BLOCK": 64}, num_warps=4)
 
 
 @kp.op(
@@ -133,8 +161,8 @@ def rope(x, cos, sin, interleaved):
     angles = (batches, heads, positions, pairs)
     cos0, cos1, cos2, _ = kp.broadcast_strides(cos, angles)
     sin0, sin1, sin2, _ = kp.broadcast_strides(sin, angles)
-    position_count = 32 if x.is_cuda else max(1, 4096 // max(head_size, 1))
-    rope_kernel[(kp.cdiv(positions, position_count) * batches * heads,)](
+    position_count = 1 if x.is_cuda else max(1, 4096 // max(head_size, 1))
+    rope_kernel[lambda meta: (kp.cdiv(positions, max(meta["TILE"], position_count)) * batches * kp.cdiv(heads, meta["HEADS"]),)](
         x, cos, sin, out,
         x.stride(0), x.stride(1), x.stride(2), cos0, cos1, cos2, sin0, sin1, sin2,
         heads, positions, head_size, pairs, position_count, INTERLEAVED=interleaved,
