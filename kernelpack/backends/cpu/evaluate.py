@@ -12,6 +12,7 @@ from kernelpack.backends.cpu.elements import element_bytes, from_memory, memory_
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.index_arithmetic import INDEX_ARITHMETIC
 from kernelpack.backends.cpu.places import Affine, Index, Lanes, Place, Uniform, Vector
+from kernelpack.backends.cpu.streams import ask_ahead, store_past_caches
 from kernelpack.backends.cpu.structural import STRUCTURAL
 from kernelpack.backends.cpu.tile_program import Buffer, TileProgram
 from kernelpack.ir.core import Operation, Value
@@ -246,6 +247,8 @@ class Evaluator:
             passed = None if mask is None else self._passed(other, other_value, wide, element)
             lanes_mask = self.vector(mask, I1) if mask is not None else None
             if isinstance(pointer, Affine) and pointer.step == size:
+                if lanes_mask is None and op.attributes.get("evict") == "evict_first":
+                    ask_ahead(self.em, pointer.base, size * sum(place.offset for place in index if place.lanes))
                 loaded = self._load_contiguous(wide, pointer.base, lanes_mask, passed, size)
             else:
                 pointers = self.vector(pointer, op.operands[0].type)
@@ -320,7 +323,9 @@ class Evaluator:
                 return
             lanes_mask = self.vector(mask, I1) if mask is not None else None
             if isinstance(pointer, Affine) and pointer.step == size:
-                if lanes_mask is None:
+                if lanes_mask is None and op.attributes.get("cache") == "cs":
+                    store_past_caches(em, stored, pointer.base, size)
+                elif lanes_mask is None:
                     em.store(stored, pointer.base, size)
                 else:
                     self._store_masked(stored, pointer.base, lanes_mask, size)

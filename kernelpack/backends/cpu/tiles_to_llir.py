@@ -21,6 +21,7 @@ from kernelpack.backends.cpu.nest import emit_nest
 from kernelpack.backends.cpu.places import FIRST, Uniform
 from kernelpack.backends.cpu.regions import Regions
 from kernelpack.backends.cpu.scratch import Scratch
+from kernelpack.backends.cpu.streams import NONTEMPORAL, finish_streams
 from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram, While
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Block, Operation, Value
@@ -79,6 +80,7 @@ class _FunctionEmitter:
             f'attributes #0 = {{ nounwind "prefer-vector-width"="{self.level.vector_bits}" "no-trapping-math"="true" }}',
             "!0 = distinct !{!0, !1}",
             '!1 = !{!"llvm.loop.unroll.disable"}',
+            NONTEMPORAL,
         ]
         return "\n".join(lines) + "\n", needed
 
@@ -115,6 +117,7 @@ class _FunctionEmitter:
         em.store(em.binary("add nsw", number, literal(1, "i64")), slot, 8)
         em.jump(head)
         em.label(exit_)
+        finish_streams(em)
         em.line("ret void")
 
     # ---- statements ----
