@@ -247,14 +247,14 @@ def broadcast(b: Builder, *values: tensor) -> tuple[tensor, ...]:
     padded = [(1,) * (rank - len(value.shape)) + value.shape for value in tiles]
     common = []
     for axis in range(rank):
-        extents = {shape[axis] for shape in padded} - {1}
+        extents = dict.fromkeys(shape[axis] for shape in padded if shape[axis] != 1)
         if len(extents) > 1:
             shapes = " and ".join(str(list(value.shape)) for value in tiles)
             raise CompilationError(
-                f"shapes {shapes} do not broadcast: axis {axis} has extents {' and '.join(map(str, sorted(extents)))}",
+                f"shapes {shapes} do not broadcast: axis {axis} has extents {' and '.join(map(str, extents))}",
                 cure="give the tiles the axes that they vary over: rows[:, None], columns[None, :]",
             )
-        common.append(extents.pop() if extents else 1)
+        common.append(next(iter(extents), 1))
     made = []
     for value in values:
         while value.shape and len(value.shape) < rank:

@@ -38,6 +38,7 @@ _FUNCTIONS = {
     "prod": "use tl.reduce with a @jit function that returns a * b",
     "round": "use tl.floor(x + 0.5)",
     "sign": "use tl.where(x > 0, 1, tl.where(x < 0, -1, 0))",
+    "sorted": "use tl.sort(x)",
     "zip": "use `for i in tl.static_range(n):`, and index with i",
 }
 

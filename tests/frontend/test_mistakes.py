@@ -22,6 +22,7 @@ MISTAKES = [
     ("tl.empty([8], tl.float32)", "has no 'empty'", "use tl.zeros"),
     ("tl.mean(x)", "has no 'mean'", "divide a sum: tl.sum(x, axis) / n"),
     ("sum(x)", "sum is not defined", "use tl.sum"),
+    ("sorted(x)", "sorted is not defined", "use tl.sort(x)"),
     ("round(s)", "round is not defined", "use tl.floor(x + 0.5)"),
     ('print(f"s is {s}")', "an f-string cannot hold `s`", 'print("x", x)'),
     ("np.sqrt(s)", "np.sqrt is not part of the kernel language", "use tl.sqrt"),

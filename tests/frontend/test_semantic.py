@@ -381,6 +381,7 @@ def test_mathematics_of_several_operands() -> None:
         ("p < p", r"< does not take pointer<fp32>"),
         ("-p", r"a pointer cannot be negated"),
         ("r + tl.arange(0, 16)", r"shapes \[8\] and \[16\] do not broadcast: axis 0 has extents 8 and 16"),
+        ("r + tl.arange(0, 4)", r"shapes \[8\] and \[4\] do not broadcast: axis 0 has extents 8 and 4"),
         ("tl.where(r > 1, r, tl.arange(0, 4))", r"shapes .* do not broadcast"),
         ("tl.where(x > 1, p, x)", r"cannot choose between"),
         ("r[0]", r"tiles are indexed with `:` and None only"),
