@@ -68,12 +68,14 @@ def _row_wise() -> Iterator[FaultCase]:
 
         for interleaved in (False, True):
 
-            def turned(dtype: torch.dtype = dtype, interleaved: bool = interleaved) -> Arguments:
-                angles = torch.rand(5, 17)
-                turns = _to(dtype, angles.cos(), angles.sin())
-                return (convert(padded(2, 3, 5, 48), dtype), *turns), {"interleaved": interleaved}
+            def turned(dtype: torch.dtype, interleaved: bool, head_size: int, *angles: int) -> Arguments:
+                turns = torch.rand(angles)
+                x = convert(padded(2, 3, 5, head_size), dtype)
+                return (x, *_to(dtype, turns.cos(), turns.sin())), {"interleaved": interleaved}
 
-            yield FaultCase("rope", f"{kind}-interleaved" if interleaved else kind, (turned,))
+            # heads with angles of their own; angles that they share, in more than one block
+            calls = tuple(functools.partial(turned, dtype, interleaved, *sizes) for sizes in ((48, 3, 5, 17), (160, 5, 70)))
+            yield FaultCase("rope", f"{kind}-interleaved" if interleaved else kind, calls)
 
 
 def _products() -> Iterator[FaultCase]:
