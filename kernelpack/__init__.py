@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from kernelpack.runtime.jit import KernelInterface
     from kernelpack.runtime.stand_ins import MockTensor, TensorWrapper, reinterpret
 
+_MODULES = ("backends", "compiler", "errors", "knobs", "language", "runtime", "testing", "tools")
 _HOMES = {
-    **{name: (name,) for name in ("backends", "compiler", "errors", "knobs", "language", "runtime", "testing", "tools")},
     "compiler.compiler": ("ASTSource", "compile"),
-    "errors": ("errors", "CompilationError", "OutOfResources", "TritonError"),
+    "errors": ("CompilationError", "OutOfResources", "TritonError"),
     "language.aggregates": ("aggregate", "must_use_result"),
     "frontend.jit": ("JITFunction", "constexpr_function", "jit"),
     "language.integers": ("cdiv", "next_power_of_2"),
@@ -113,7 +113,7 @@ __all__ = [
 ]
 
 
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__, _HOMES, _MODULES)
 
 
 def __dir__() -> list[str]:

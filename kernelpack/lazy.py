@@ -8,17 +8,17 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_names(module: str, homes: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
-    """Returns the `__getattr__` of a module: `homes` lists names by the module of kernelpack that defines them. The last word of a
-    home is that module, unless the module has something of that name."""
+def lazy_names(module: str, homes: Mapping[str, Iterable[str]], modules: Iterable[str] = ()) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of a module: `homes` lists names by the module of kernelpack that defines them, `modules` those
+    inside of this one."""
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def __getattr__(name: str) -> Any:
+        if name in modules:
+            return import_module(f"{module}.{name}")
         if name not in home_of:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        home = import_module(f"kernelpack.{home_of[name]}")
-        is_home = home_of[name].rpartition(".")[2] == name and not hasattr(home, name)
-        value = home if is_home else getattr(home, name)
+        value = getattr(import_module(f"kernelpack.{home_of[name]}"), name)
         setattr(sys.modules[module], name, value)
         return value
 

@@ -74,15 +74,17 @@ def _promise(value: Value, divisor: int) -> None:
     """Notes what a descriptor says of its base and strides, for what is read from memory. What follows from arguments is not always
     so: calls are told apart by it, and those that do not keep to it are served too."""
     op = value.defining_op
-    if op is not None and len(op.results) == 1 and _is_read(op):
+    if op is not None and len(op.results) == 1 and _is_read(value, set()):
         op.attributes.setdefault("tt.divisibility", (divisor,))
 
 
-def _is_read(op: Operation) -> bool:
+def _is_read(value: Value, seen: set[Value]) -> bool:
     """Whether a value depends on memory."""
-    return op.name == "tt.load" or (
-        not op.regions and any(source is not None and _is_read(source) for source in (v.defining_op for v in op.operands))
-    )
+    op = value.defining_op
+    if op is None or value in seen:
+        return False
+    seen.add(value)
+    return op.name == "tt.load" or (not op.regions and any(_is_read(operand, seen) for operand in op.operands))
 
 
 def _in_shape(build: Builder, value: Value, shape: tuple[int, ...]) -> Value:

@@ -19,11 +19,11 @@ __getattr__ = lazy_names(
         "frontend.jit": ("JITFunction",),
         "opgen.config": ("Config",),
         "runtime.autotune": ("Autotuner", "Heuristics", "autotune", "heuristics"),
-        "runtime.autotuner": ("autotuner",),
-        "runtime.errors": ("AutotunerError", "InterpreterError", "OutOfResources", "errors"),
+        "runtime.errors": ("AutotunerError", "InterpreterError", "OutOfResources"),
         "runtime.jit": ("KernelInterface",),
         "runtime.stand_ins": ("MockTensor", "TensorWrapper", "reinterpret"),
     },
+    ("autotuner", "errors", "jit"),
 )
 
 __all__ = [
