@@ -12,8 +12,6 @@ OFFSET = "allocation.offset"
 """The attribute that says where in shared memory an allocation, or an operation's scratch space, lies: bytes."""
 SHARED = "ttg.shared"
 """The attribute of a called function that says how many bytes of shared memory it needs from where its caller says."""
-IN_FLIGHT = "ttng.products_in_flight"
-"""The attribute of a loop whose last products may not be done when it ends."""
 STRIDE = "allocation.stride"
 """How many bytes further each copy of a role has its own, where several run the operation."""
 

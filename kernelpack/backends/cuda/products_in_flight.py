@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kernelpack.backends.cuda.dialect import IN_FLIGHT
 from kernelpack.backends.cuda.memory_layouts import memory_bits
 from kernelpack.backends.cuda.passes.reload_operands import registers_of
 from kernelpack.backends.cuda.roles import REGISTERS
@@ -80,7 +79,6 @@ def await_products(build: Builder, loop: Operation, deferred: Sequence[Operation
     sums = [loop.results[place] for place in places]
     if not sums:
         return {}
-    loop.attributes[IN_FLIGHT] = True
     waited = build.create("ttng.warp_group_dot_wait", sums, {"pendings": 0})
     return dict(zip(sums, waited.results, strict=True))
 

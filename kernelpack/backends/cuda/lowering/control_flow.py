@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelpack.backends.cuda.dialect import IN_FLIGHT
 from kernelpack.backends.cuda.lowering.state import Lowering
 from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.llvm.text import Val
@@ -61,13 +60,7 @@ def _for(state: Lowering, op: Operation) -> None:
     # ptxas would unroll a loop whose loads run ahead, or that waits for barriers, and spill
     overlaps = any(inner.name == "ttg.async_wait" or inner.name.startswith("ttng.") for inner in op.walk())
     hint = ", !llvm.loop !0" if overlaps else ""
-    exit_ = emit.new_label("drain") if IN_FLIGHT in op.attributes else end
-    emit.line(f"br {again}, label %{body}, label %{exit_}{hint}")
-    if exit_ != end:  # done before their sums meet those of no iteration: ptxas moves sums there (C7514)
-        emit.label(exit_)
-        state.asm("void", "wgmma.wait_group.sync.aligned 0;", "~{memory}", [], sync=True)
-        latch = emit.block
-        emit.jump(end)
+    emit.line(f"br {again}, label %{body}, label %{end}{hint}")
     emit.label(end)
     results = _Phis(state, op.results, initial)
     results.add(before, initial)
