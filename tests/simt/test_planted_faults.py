@@ -41,6 +41,7 @@ class Argued:
 
 ONE_WARPGROUP = "one warpgroup: whoever overwrites a tile has itself waited for the products that read it"
 LATER_FENCE = "a later fence of every thread, in front of the same products, orders these writes too"
+BEHIND_LOOP = LATER_FENCE + "; behind the loop no product reads any more"
 LAST_TILES = "behind a program's last block of queries, whose keys are few here, nothing is loaded into these tiles again"
 EXCHANGED_BIAS = "the bias is exchanged where rows of a lay that only the warpgroup of its writers read, and they have waited for its products"
 IN_FLIGHT = "in the loop the sums stay in flight from product to product, which needs no fence (PTX ISA, wgmma.fence)"
@@ -50,7 +51,7 @@ SURVIVORS = (
     Argued("scaled_matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1, EXCHANGED_BIAS),
     Argued("matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
     Argued("matmul", "cuda:sm_90a", "barrier", "x = tl.load(a_tile", 1, ONE_WARPGROUP),
-    Argued("matmul", "cuda:sm_90a", "fence", "for k in range(", 2, LATER_FENCE + "; behind the loop no product reads any more"),
+    Argued("matmul", "cuda:sm_90a", "fence", "for k in range(", 2, BEHIND_LOOP),
     Argued("matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1, EXCHANGED_BIAS),
     Argued(
         "matmul", "cuda:sm_90a", "barrier", "tl.store(base", 2,
@@ -71,6 +72,11 @@ SURVIVORS = (
     ),
     Argued("mha", "cuda", "barrier", "for n in range(", 1, "the barriers of the next loop's reductions order the same accesses"),
     Argued("mha", "cuda:sm_90a", "fence", "q = tl.load(query", 1, LATER_FENCE),
+    Argued("mha", "cuda:sm_90a", "fence", "for n in range(", 2, BEHIND_LOOP),
+    Argued(
+        "mha", "cuda:sm_90a", "wait", "acc = tl.dot(p.to(v.dtype)", 2,
+        "of the product before, in flight from the iteration before: the scores have been waited for since, and with them all that came earlier",
+    ),
     Argued("mha", "cuda:sm_90a", "barrier", "k = tl.load(k_tile", 2, ONE_WARPGROUP),
     Argued("mha", "cuda:sm_90a", "barrier", "v = tl.load(v_tile", 2, ONE_WARPGROUP),
     Argued("mha", "cuda:sm_90a", "barrier", "tl.store(out + offs_m", 1, ONE_WARPGROUP),
