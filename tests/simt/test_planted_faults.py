@@ -74,6 +74,10 @@ SURVIVORS = (
     Argued("mha", "cuda:sm_90a", "fence", "q = tl.load(query", 1, LATER_FENCE),
     Argued("mha", "cuda:sm_90a", "fence", "for n in range(", 2, BEHIND_LOOP),
     Argued(
+        "mha", "cuda:sm_90a", "commit", "acc = tl.dot(p.to(v.dtype)", 1,
+        "of the first of two loops: the product is committed with the next one, which is waited for before its sums are read",
+    ),
+    Argued(
         "mha", "cuda:sm_90a", "wait", "acc = tl.dot(p.to(v.dtype)", 2,
         "of the product before, in flight from the iteration before: the scores have been waited for since, and with them all that came earlier",
     ),
