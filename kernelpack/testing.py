@@ -39,7 +39,7 @@ def do_bench(
 ) -> Any:
     """Returns the milliseconds that a call of `fn` takes.
 
-    It is called for about `warmup` milliseconds untimed and for `rep` timed; on a GPU with a cold L2 cache. `quantiles`, such
+    It is called for about `warmup` milliseconds untimed and for `rep` timed, clearing a GPU's L2 cache included. `quantiles`, such
     as (0.5, 0.2, 0.8), gives a list of those; else `return_mode` is min, max, mean, median, or all, a list of every call's
     time. Tensors in `grad_to_none` lose their gradients before each call. `device` is a torch device type; default: cuda where
     there is one, else cpu. Raises LaunchError for a mode that does not exist.
@@ -55,8 +55,11 @@ def do_bench(
         for tensor in tensors:
             tensor.grad = None
 
-    fn()  # compiles, allocates
-    estimate = max(statistics.median(once(fn, prepare, 5)), 1e-4)
+    once(fn, prepare, 1)  # compiles, allocates
+    start = time.perf_counter()
+    once(fn, prepare, 5)
+    # With what lies between calls: to clear a cache takes longer than a small kernel.
+    estimate = (time.perf_counter() - start) * 1e3 / 5
     once(fn, prepare, max(1, int(warmup / estimate)))
     times = once(fn, prepare, max(1, int(rep / estimate)))
     return _summary(times, quantiles, return_mode)
