@@ -81,8 +81,6 @@ void vote(Collected& w, const Slot* constants, Site) {
   for (int lane = 0; lane < LANES; lane++) w.out[lane][0] = result;
 }
 
-enum { REDUX_ADD, REDUX_MIN, REDUX_MAX, REDUX_UMIN, REDUX_UMAX, REDUX_AND, REDUX_OR, REDUX_XOR };
-
 // ldmatrix, stmatrix: lane 8 j + i gives the address of row i of matrix j; lane l holds elements 2 (l % 4), + 1 of row l / 4,
 // with .trans of column l / 4
 void touch_rows(Collected& w, int matrices, Access access, Site site) {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelpack.ir import types as ir
-from kernelpack.language.types import block_type, dtype
+from kernelpack.language.types import block_type, compound_type, dtype
 
 
-class tensor_descriptor_type(dtype):
+class tensor_descriptor_type(compound_type):
     """A descriptor of a tensor that is read and written in blocks of `block_shape`. `padding` is what lies outside: zero or nan."""
 
     def __new__(cls, element_ty: dtype, block_shape: Sequence[int], padding: str = "zero") -> tensor_descriptor_type:
@@ -22,8 +22,8 @@ class tensor_descriptor_type(dtype):
     block_type: block_type
     padding: str
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return tensor_descriptor_type, (self.element_ty, self.block_type.shape, self.padding)
+    def _parts(self) -> tuple[object, ...]:
+        return self.element_ty, self.block_type.shape, self.padding
 
     @property
     def element_ty(self) -> dtype:
@@ -37,20 +37,8 @@ class tensor_descriptor_type(dtype):
     def mangle(self) -> str:
         return f"D{self.block_type.mangle()}{self.padding}"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, tensor_descriptor_type) and (self.block_type, self.padding) == (
-            other.block_type,
-            other.padding,
-        )
 
-    def __hash__(self) -> int:
-        return hash((self.name, self.padding))
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-class block_pointer_type(dtype):
+class block_pointer_type(compound_type):
     """A pointer to a block of a tensor: as `dtype` it is a pointer to tiles of `block_type`."""
 
     def __new__(cls, element_ty: dtype, block_shape: Sequence[int], rank_order: Sequence[int]) -> block_pointer_type:
@@ -63,8 +51,8 @@ class block_pointer_type(dtype):
     block_type: block_type
     order: tuple[int, ...]
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return block_pointer_type, (self.element_ty, self.block_type.shape, self.order)
+    def _parts(self) -> tuple[object, ...]:
+        return self.element_ty, self.block_type.shape, self.order
 
     @property
     def element_ty(self) -> dtype:
@@ -73,17 +61,8 @@ class block_pointer_type(dtype):
     def mangle(self) -> str:
         return f"B{self.block_type.mangle()}"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, block_pointer_type) and (self.block_type, self.order) == (other.block_type, other.order)
 
-    def __hash__(self) -> int:
-        return hash((self.name, self.order))
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-class constexpr_type(dtype):
+class constexpr_type(compound_type):
     """The type of a compile-time value: the value itself."""
 
     def __new__(cls, value: object) -> constexpr_type:
@@ -95,20 +74,16 @@ class constexpr_type(dtype):
 
     value: object
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return constexpr_type, (self.value,)
+    def _parts(self) -> tuple[object, ...]:
+        return (self.value,)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, constexpr_type) and type(self.value) is type(other.value) and self.value == other.value
+        return super().__eq__(other) and isinstance(other, constexpr_type) and type(self.value) is type(other.value)
 
-    def __hash__(self) -> int:
-        return hash((constexpr_type, self.value))
-
-    def __repr__(self) -> str:
-        return self.name
+    __hash__ = compound_type.__hash__
 
 
-class tuple_type(dtype):
+class tuple_type(compound_type):
     """The type of a tuple: the types of its entries, and the names of a named tuple's."""
 
     def __new__(cls, types: Sequence[dtype], fields: Sequence[str] | None = None) -> tuple_type:
@@ -122,14 +97,5 @@ class tuple_type(dtype):
     types: tuple[dtype, ...]
     fields: tuple[str, ...] | None
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return tuple_type, (self.types, self.fields)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, tuple_type) and (self.types, self.fields) == (other.types, other.fields)
-
-    def __hash__(self) -> int:
-        return hash((self.types, self.fields))
-
-    def __repr__(self) -> str:
-        return self.name
+    def _parts(self) -> tuple[object, ...]:
+        return self.types, self.fields

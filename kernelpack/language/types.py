@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 from collections.abc import Sequence
 from typing import ClassVar
@@ -223,7 +224,27 @@ class dtype:
         return f"tl.{self.name.replace('bf', 'bfloat') if self.is_bf16() else self.name.replace('fp', 'float')}"
 
 
-class pointer_type(dtype):
+class compound_type(dtype):
+    """A type that is made of parts: equal parts make equal types."""
+
+    @abc.abstractmethod
+    def _parts(self) -> tuple[object, ...]:
+        """Returns the arguments that make the type."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self._parts()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, compound_type) and type(other) is type(self) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._parts()))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class pointer_type(compound_type):
     """A pointer to `element_ty`; loads through a const pointer only."""
 
     def __new__(cls, element_ty: dtype, address_space: int = 1, const: bool = False) -> pointer_type:
@@ -241,8 +262,8 @@ class pointer_type(dtype):
     address_space: int
     const: bool
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return pointer_type, (self.element_ty, self.address_space, self.const)
+    def _parts(self) -> tuple[object, ...]:
+        return self.element_ty, self.address_space, self.const
 
     def is_ptr(self) -> bool:
         return True
@@ -256,19 +277,8 @@ class pointer_type(dtype):
     def mangle(self) -> str:
         return f"{'k' if self.const else ''}P{self.element_ty.mangle()}"
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, pointer_type):
-            return False
-        return (self.element_ty, self.address_space, self.const) == (other.element_ty, other.address_space, other.const)
 
-    def __hash__(self) -> int:
-        return hash((self.name, self.address_space))
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-class block_type(dtype):
+class block_type(compound_type):
     """A tile: `element_ty` and a static `shape` of powers of two."""
 
     def __new__(cls, element_ty: dtype, shape: Sequence[int]) -> block_type:
@@ -287,8 +297,8 @@ class block_type(dtype):
     shape: tuple[int, ...]
     numel: int
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return block_type, (self.element_ty, self.shape)
+    def _parts(self) -> tuple[object, ...]:
+        return self.element_ty, self.shape
 
     def is_block(self) -> bool:
         return True
@@ -308,15 +318,6 @@ class block_type(dtype):
 
     def mangle(self) -> str:
         return f"{self.element_ty.mangle()}x{'x'.join(map(str, self.shape))}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, block_type) and (self.element_ty, self.shape) == (other.element_ty, other.shape)
-
-    def __hash__(self) -> int:
-        return hash((self.element_ty, self.shape))
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 def check_shape(shape: Sequence[object]) -> tuple[int, ...]:

@@ -8,9 +8,9 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kernelpack.backends.base import backends
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
@@ -36,6 +36,8 @@ from kernelpack.opgen.space import SameAs, Space, check_space
 from kernelpack.runtime.driver import driver
 from kernelpack.target import Target
 
+_T = TypeVar("_T")
+
 _DTYPES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("kernelpack_dtypes")
 """The dtypes of the running op's tensor arguments, as its `variants` list them: what config functions may ask for."""
 
@@ -55,25 +57,24 @@ _MADE: contextvars.ContextVar[list[Op] | None] = contextvars.ContextVar("kernelp
 
 
 @contextmanager
-def capture() -> Iterator[list[CapturedLaunch]]:
+def _collected(into: contextvars.ContextVar[list[_T] | None]) -> Iterator[list[_T]]:
+    """While it is entered, what is added to `into` is added to the list."""
+    found: list[_T] = []
+    before = into.set(found)
+    try:
+        yield found
+    finally:
+        into.reset(before)
+
+
+def capture() -> AbstractContextManager[list[CapturedLaunch]]:
     """While it is entered, ops that Python runs launch nothing: their launches are added to the list."""
-    launches: list[CapturedLaunch] = []
-    before = _CAPTURED.set(launches)
-    try:
-        yield launches
-    finally:
-        _CAPTURED.reset(before)
+    return _collected(_CAPTURED)
 
 
-@contextmanager
-def ops_made() -> Iterator[list[Op]]:
+def ops_made() -> AbstractContextManager[list[Op]]:
     """While it is entered, every op that is made is added to the list, whatever name it gets or loses."""
-    ops: list[Op] = []
-    before = _MADE.set(ops)
-    try:
-        yield ops
-    finally:
-        _MADE.reset(before)
+    return _collected(_MADE)
 
 
 class Op:

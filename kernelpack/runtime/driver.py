@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kernelpack.frontend.jit import JITFunction
     from kernelpack.target import Target
 
-_REGISTERS_OF_AN_SM = 65536
-_WARP_SIZE = 32
+REGISTERS_OF_AN_SM = 65536
+WARP_SIZE = 32
 """Also on CPUs, where it only divides up host code's counts of threads."""
 
 
@@ -90,7 +90,7 @@ class CPUDriver(DriverBase):
         from kernelpack.target import Target
 
         native = Target("cpu", "native")
-        return GPUTarget("cpu", backend_of(native).resolve_target(native).arch, _WARP_SIZE)
+        return GPUTarget("cpu", backend_of(native).resolve_target(native).arch, WARP_SIZE)
 
     def get_active_torch_device(self) -> Any:
         import torch
@@ -102,8 +102,8 @@ class CPUDriver(DriverBase):
         return {
             "multiprocessor_count": cores,
             "max_shared_mem": 1 << 20,
-            "max_num_regs": _REGISTERS_OF_AN_SM,
-            "warpSize": _WARP_SIZE,
+            "max_num_regs": REGISTERS_OF_AN_SM,
+            "warpSize": WARP_SIZE,
         }
 
 
@@ -120,7 +120,7 @@ class CUDADriver(DriverBase):
 
     def get_current_target(self) -> GPUTarget:
         major, minor = self.get_device_capability()
-        return GPUTarget("cuda", major * 10 + minor, _WARP_SIZE)
+        return GPUTarget("cuda", major * 10 + minor, WARP_SIZE)
 
     def get_active_torch_device(self) -> Any:
         import torch

@@ -9,10 +9,9 @@ from typing import Any, Protocol
 
 from kernelpack import knobs
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options, backends
-from kernelpack.compiler import CompiledKernel, compile_ttir, optimise_ttir
+from kernelpack.compiler import CompiledKernel, compile_ttir
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError, OptionError
-from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.dependencies import Binding, bindings_of
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.hooks import WATCHERS
@@ -22,7 +21,7 @@ from kernelpack.language.values import constexpr
 from kernelpack.runtime import watching
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_cache import KernelCache
-from kernelpack.runtime.specialization import Specialization, Specializer
+from kernelpack.runtime.specialization import Specialization, Specializer, specialized_ttir
 from kernelpack.target import Target
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
@@ -282,16 +281,7 @@ def _native(kind: str, forced: str) -> tuple[Backend, Target] | None:
 @collections_put_off()
 def compile_kernel(fn: JITFunction, special: Specialization, target: Target, options: Options) -> CompiledKernel:
     """Compiles a kernel for a specialization."""
-    module = optimise_ttir(
-        ast_to_ttir(
-            fn,
-            dict(special.signature),
-            dict(special.constexprs),
-            special.facts,
-            debug=options.debug,
-            num_warps=options.num_warps,
-        )
-    )
+    module = specialized_ttir(fn, special, options)
     if knobs.compilation.disable_line_info:
         for op in module.walk():
             op.location = Location()

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Backend, Fact
+from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Backend, Fact, Options
+from kernelpack.compiler import optimise_ttir
 from kernelpack.errors import ArgumentOverflowError, LaunchError
+from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction, KernelParam
+from kernelpack.ir.core import Operation
 from kernelpack.language.aggregates import plain, user_aggregate
 from kernelpack.language.signatures import signature_name, ttir_type
 from kernelpack.language.types import dtype as language_type
@@ -28,6 +31,14 @@ class Specialization:
     signature: tuple[tuple[str, Any], ...]
     constexprs: tuple[tuple[str, Any], ...]
     facts: tuple[Fact, ...]
+
+
+def specialized_ttir(fn: JITFunction, special: Specialization, options: Options) -> Operation:
+    """Returns the optimised ttir module of a kernel for a specialization."""
+    signature, constexprs = dict(special.signature), dict(special.constexprs)
+    return optimise_ttir(
+        ast_to_ttir(fn, signature, constexprs, special.facts, debug=options.debug, num_warps=options.num_warps)
+    )
 
 
 Trait = tuple[Any, ...]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from kernelpack.backends.base import Lowered, Options, backend_of
-from kernelpack.compiler import legalise, optimise_ttir
-from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.compiler import legalise
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation, entry_function
-from kernelpack.runtime.specialization import Specialization
+from kernelpack.runtime.specialization import Specialization, specialized_ttir
 from kernelpack.simt.launch import Program
 from kernelpack.target import Target
 
@@ -16,9 +15,7 @@ _LAST = "llir"
 
 def compile_program(fn: JITFunction, special: Specialization, target: Target, options: Options) -> Program:
     """Returns a kernel as it is for a CUDA target, ready to be emulated."""
-    signature, constexprs = dict(special.signature), dict(special.constexprs)
-    module = ast_to_ttir(fn, signature, constexprs, special.facts, debug=options.debug, num_warps=options.num_warps)
-    return program_of(optimise_ttir(module), target, options)
+    return program_of(specialized_ttir(fn, special, options), target, options)
 
 
 def program_of(module: Operation, target: Target, options: Options) -> Program:

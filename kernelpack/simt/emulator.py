@@ -15,7 +15,7 @@ from kernelpack.backends.cuda.architectures import architecture_of
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.hooks import WATCHERS
-from kernelpack.runtime.driver import DriverBase, driver
+from kernelpack.runtime.driver import REGISTERS_OF_AN_SM, WARP_SIZE, DriverBase, driver
 from kernelpack.runtime.specialization import Specialization, specialize
 from kernelpack.simt.compile import compile_program
 from kernelpack.simt.launch import SCHEDULES, Program
@@ -100,8 +100,8 @@ class Emulator(DriverBase):
         return {
             "multiprocessor_count": MULTIPROCESSORS,
             "max_shared_mem": self.architecture.shared_bytes,
-            "max_num_regs": 65536,
-            "warpSize": 32,
+            "max_num_regs": REGISTERS_OF_AN_SM,
+            "warpSize": WARP_SIZE,
         }
 
     def get_benchmarker(self) -> Callable[..., Any]:

@@ -153,9 +153,7 @@ class _Pipeline(RunAhead):
 
     def _buffer(self, load: _Load) -> Value:
         kind = MemDescType((self.slots, *load.tile.shape), load.tile.element, load.memory, True)
-        ring = self.build.create("ttg.local_alloc", (), None, [kind])
-        ring.location = load.op.location  # what a report of too much shared memory names
-        return ring.result
+        return self.ring(kind, load.op)
 
     @staticmethod
     def _view(build: Builder, load: _Load, buffer: Value, slot: Value) -> Value:

@@ -148,10 +148,7 @@ class _Ring(RunAhead):
 
     def _buffer(self, load: Operation) -> Value:
         tile = buffer_type(block_of(load.operands[0].type))
-        ring = MemDescType((self.slots, *tile.shape), tile.element, tile.encoding, True)
-        buffer = self.build.create("ttg.local_alloc", (), None, [ring])
-        buffer.location = load.location  # what a report of too much shared memory names
-        return buffer.result
+        return self.ring(MemDescType((self.slots, *tile.shape), tile.element, tile.encoding, True), load)
 
     @staticmethod
     def _view(build: Builder, ring: Value, slot: Value) -> Value:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernelpack.backends.cuda.products_in_flight import PRODUCT
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Value
 from kernelpack.ir.dialect import is_pure
-from kernelpack.ir.types import I32
+from kernelpack.ir.types import I32, MemDescType
 
 DOTS = ("tt.dot", "ttg.fma_dot", PRODUCT)
 NUM_STAGES = "tt.num_stages"
@@ -64,6 +64,12 @@ class RunAhead(abc.ABC):
         self.slice = slice_
         self.build = build
         self.lower, self.upper, self.step = loop.operands[:3]
+
+    def ring(self, kind: MemDescType, load: Operation) -> Value:
+        """Allocates the buffers of a load, whose location they have: a report of too much shared memory names it."""
+        buffers = self.build.create("ttg.local_alloc", (), None, [kind])
+        buffers.location = load.location
+        return buffers.result
 
     @abc.abstractmethod
     def start_copies(self, build: Builder, slot: Value, within: Value, mapping: dict[Value, Value], free: bool) -> None:
