@@ -75,15 +75,15 @@ class _Switches:
                     for function in value:
                         chain.add(function)
                 else:
-                    object.__setattr__(self, name, value)
+                    setattr(self, name, value)
 
 
 class RuntimeKnobs(_Switches):
     """Hooks of launches. `launch_enter_hook` and `launch_exit_hook` get the launch's metadata, `metadata.get()`;
     `jit_cache_hook` is called before a kernel is compiled, and skips the launch if it returns true; `jit_post_compile_hook`
-    afterwards. `debug` compiles run-time assertions."""
+    afterwards. `debug` compiles run-time assertions. While `interpret` is true, launches run on the interpreter of ttir."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, interpret: bool) -> None:
         self.launch_enter_hook: Any = HookChain(sees_launches=True)
         self.launch_exit_hook: Any = HookChain(reversed=True, sees_launches=True)
         self.kernel_load_start_hook: Any = HookChain()
@@ -91,8 +91,13 @@ class RuntimeKnobs(_Switches):
         self.jit_cache_hook: Callable[..., Any] | None = None
         self.jit_post_compile_hook: Callable[..., Any] | None = None
         self.debug = False
-        self.interpret = False  # kernels are compiled, on CPUs too
+        self.interpret = interpret
         self._complete = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "interpret":
+            WATCHERS[:] = [watcher for watcher in WATCHERS if watcher is not self] + [self] * bool(value)
 
 
 class AutotuningKnobs(_Switches):

@@ -13,11 +13,6 @@ from kernelpack.errors import BuildError
 from kernelpack.hooks import AutotuningKnobs, CacheKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
 from kernelpack.hooks import HookChain as HookChain
 
-runtime = RuntimeKnobs()
-autotuning = AutotuningKnobs()
-compilation = CompilationKnobs()
-language = LanguageKnobs()
-
 
 @dataclass(frozen=True)
 class Knob:
@@ -61,6 +56,12 @@ EMULATE = Knob(
     "run",
     "a CUDA target, e.g. cuda:sm_90a: kernels that Python launches, on tensors of the CPU, run on the SIMT emulator as compiled for it",
 )
+INTERPRET = Knob(
+    "TRITON_INTERPRET",
+    "0",
+    "run",
+    "1: kernels that Python launches run on the interpreter, one program after the other, and an access outside their tensors is an error",
+)
 DEBUG = Knob("KERNELPACK_DEBUG", "0", "run", "1: kernels check their run-time assertions")
 CONFIG = Knob(
     "KERNELPACK_CONFIG",
@@ -77,7 +78,27 @@ TRACE = Knob(
 )
 LIBCUDA = Knob("KERNELPACK_LIBCUDA", "libcuda.so.1", "library, run", "the CUDA driver library to open")
 
-KNOBS = (CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, EMULATE, DEBUG, CONFIG, TRACE, LIBCUDA)
+KNOBS = (
+    CACHE_DIR,
+    CACHE,
+    JOBS,
+    CXX,
+    OP_TARGETS,
+    CHECK_PTXAS,
+    LOAD_LIBRARY,
+    CPU_TARGET,
+    EMULATE,
+    INTERPRET,
+    DEBUG,
+    CONFIG,
+    TRACE,
+    LIBCUDA,
+)
+
+runtime = RuntimeKnobs(interpret=INTERPRET.get() == "1")
+autotuning = AutotuningKnobs()
+compilation = CompilationKnobs()
+language = LanguageKnobs()
 
 
 def cache_dir() -> Path | None:

@@ -169,6 +169,8 @@ class _Drivers:
 
     @property
     def active(self) -> DriverBase:
+        if self._active is None and knobs.runtime.interpret:
+            return _interpreter()
         return self._active or self.default
 
     def set_active(self, driver: DriverBase) -> None:
@@ -181,6 +183,13 @@ class _Drivers:
         """Sets what is active, None: the default; returns what was."""
         before, self._active = self._active, driver
         return before
+
+
+@functools.cache
+def _interpreter() -> DriverBase:
+    from kernelpack.runtime.interpreter import Interpreter
+
+    return Interpreter()
 
 
 def _default_driver() -> DriverBase:

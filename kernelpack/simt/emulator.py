@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from kernelpack.backends.base import Options, backend_of
-from kernelpack.backends.compiler import GPUTarget
 from kernelpack.backends.cuda.architectures import architecture_of
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.hooks import WATCHERS
-from kernelpack.runtime.driver import REGISTERS_OF_AN_SM, WARP_SIZE, DriverBase, driver
+from kernelpack.runtime.driver import REGISTERS_OF_AN_SM, WARP_SIZE
+from kernelpack.runtime.simulated import SimulatedDriver
 from kernelpack.runtime.specialization import Specialization, specialize
 from kernelpack.simt.compile import compile_program
 from kernelpack.simt.launch import SCHEDULES, Program
@@ -31,7 +29,7 @@ class OnGPU(torch.Tensor):
     is_cuda = True
 
 
-class Emulator(DriverBase):
+class Emulator(SimulatedDriver):
     """Runs launches of a CUDA target on the emulator: `with Emulator("cuda:sm_90a"): kernel[grid](x, y)`.
 
     Tensors lie in the CPU's memory. Every launch runs twice, in two orders of threads, with asynchronous operations that complete
@@ -39,25 +37,13 @@ class Emulator(DriverBase):
     EmulationError for the first thing that is wrong, and UnsupportedError for a machine operation that is not modelled.
     """
 
-    device_type = "cpu"
-    emulated_target: Target
-
     def __init__(self, target: str = "cuda:sm_90a", *, reachable: Sequence[torch.Tensor] = ()) -> None:
+        super().__init__()
         wanted = Target.parse(target)
         self.backend = backend_of(wanted)
         self.emulated_target = self.backend.resolve_target(wanted)
         self.architecture = architecture_of(self.emulated_target)
         self.reachable = tuple(reachable)
-        self._outer: list[DriverBase | None] = []
-
-    def __enter__(self) -> Emulator:
-        self._outer.append(driver.replace(self))
-        WATCHERS.append(self)
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        WATCHERS.remove(self)
-        driver.replace(self._outer.pop())
 
     # ---- launches ----
 
@@ -87,12 +73,6 @@ class Emulator(DriverBase):
 
     # ---- what host code asks ----
 
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget.of(self.emulated_target)
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cpu")
-
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
         return divmod(self.architecture.capability, 10)
 
@@ -104,21 +84,11 @@ class Emulator(DriverBase):
             "warpSize": WARP_SIZE,
         }
 
-    def get_benchmarker(self) -> Callable[..., Any]:
-        return _time_once
-
 
 @functools.cache
 def _program(fn: JITFunction, meaning: str, special: Specialization, target: Target, options: Options) -> Program:
     """`meaning` changes with what the kernel's source says."""
     return compile_program(fn, special, target, options)
-
-
-def _time_once(call: Callable[[], Any], *, quantiles: Sequence[float] = (0.5,), **given: Any) -> list[float]:
-    """Calls once: how long the emulator takes says nothing, but each config is checked."""
-    started = time.perf_counter()
-    call()
-    return [1e3 * (time.perf_counter() - started)] * len(quantiles)
 
 
 # ---- memory ----
