@@ -5,7 +5,10 @@ from __future__ import annotations
 import zlib
 
 import pytest
+import torch
 
+from kernelpack.simt import Emulator
+from ops.rope import reference, rope_kernel
 from tests.ops.grid import OPS, Case, cases, check, module_of
 from tests.simt.emulated_ops import call
 
@@ -41,3 +44,16 @@ def test_a_sample_of_the_grid_computes_what_torch_does(target: str, op: str) -> 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_rest_of_the_grid_does_too(target: str, op: str) -> None:
     assert not _problems(target, [case for case in cases() if case.op == op and not _sampled(case, target)])
+
+
+@pytest.mark.parametrize("ahead", [16, 47])
+def test_rope_may_turn_half_of_the_heads_further_on(ahead: int) -> None:
+    """Calls that ask for it have results of half a gigabyte and more."""
+    x, cos, sin = torch.randn(1, 5, 41, 8), torch.randn(41, 4), torch.randn(41, 4)
+    out = torch.full_like(x, float("nan"))
+    with Emulator("cuda:sm_90a"):
+        rope_kernel[(3 * 3,)](
+            x, cos, sin, out, *x.stride()[:3], 0, 0, 4, 0, 0, 4, 5, 41, 8, 4, 1, ahead,
+            INTERLEAVED=False, HEADS=2, TILE=16, BLOCK=4,
+        )  # fmt: skip
+    torch.testing.assert_close(out, reference(x, cos, sin))
