@@ -45,12 +45,29 @@ def tail(a):
 
 
 @kp.jit
-def gelu_of(x, TANH: tl.constexpr):
-    """x Phi(x), or with tanh x / (1 + exp(-2u)), which is 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3)."""
+def short_tail(a):
+    """The same for results of 16 bits, in two thirds of the instructions: 1 - Phi is the 16th power of a polynomial, up to 6 within 5e-5 of
+    itself (rounding to float16 is 5e-4). What is left beyond 8 is 6e-15."""
+    a = tl.where(a > 8.0, 8.0, a)
+    root = tl.fma(a, 1.6378857026211335e-07, -1.5616244581906358e-06)
+    root = tl.fma(root, a, -4.3442218156997114e-05)
+    root = tl.fma(root, a, 0.0007100589573383331)
+    root = tl.fma(root, a, -0.0014611574588343501)
+    root = tl.fma(root, a, -0.017693884670734406)
+    root = tl.fma(root, a, -0.04780440777540207)
+    root = tl.fma(root, a, 0.9576058983802795)
+    fourth = (root * root) * (root * root)
+    return a * ((fourth * fourth) * (fourth * fourth))
+
+
+@kp.jit
+def gelu_of(x, TANH: tl.constexpr, SHORT: tl.constexpr):
+    """x Phi(x), or with tanh x / (1 + exp(-2u)), which is 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3). SHORT: the result is
+    rounded to 16 bits."""
     if TANH:
         bounded = tl.where(x < -20.0, -20.0, x)  # -inf over infinity would be NaN
         return bounded / (1.0 + tl.exp(bounded * tl.fma(x * x, -0.07135481282553, -1.5957691216057308)))
-    return tl.where(x < 0.0, 0.0, x) - tail(tl.abs(x))
+    return tl.where(x < 0.0, 0.0, x) - (short_tail(tl.abs(x)) if SHORT else tail(tl.abs(x)))
 
 
 @kp.jit
@@ -59,7 +76,7 @@ def gelu_chunk(x, out, first, end, n, TANH: tl.constexpr, BLOCK: tl.constexpr, R
         offsets = begin + tl.arange(0, BLOCK)
         inside = offsets < n
         value = tl.load(x + offsets, mask=inside, eviction_policy=READ).to(tl.float32)
-        tl.store(out + offsets, gelu_of(value, TANH), mask=inside, cache_modifier=WRITE)
+        tl.store(out + offsets, gelu_of(value, TANH, x.dtype.element_ty != tl.float32), mask=inside, cache_modifier=WRITE)
 
 
 @kp.jit
@@ -97,7 +114,7 @@ def gelu_rows(
             offsets = begin + tl.arange(0, BLOCK)
             inside = offsets < columns
             value = tl.load(source + offsets, mask=inside).to(tl.float32)
-            tl.store(out + row * columns + offsets, gelu_of(value, TANH), mask=inside)
+            tl.store(out + row * columns + offsets, gelu_of(value, TANH, x.dtype.element_ty != tl.float32), mask=inside)
 
 
 def config(point):
