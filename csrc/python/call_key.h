@@ -14,21 +14,47 @@ constexpr Py_ssize_t kMaxParameters = 256;
 constexpr size_t kMaxOptions = 16;
 constexpr size_t kMaxTests = 24;  // a bit of a key's word for each
 
-// What a backend may assume of an integer or an address: some of its bits have a value. `holds` is asked where it is more.
-struct Test {
-  uint64_t bits;
-  uint64_t value;
-  pybind11::object holds;  // null where the bits say it
-
-  static Test of(const std::string& kind, int64_t value, const pybind11::object& holds) {
-    if (kind == "equal") return {~uint64_t{0}, static_cast<uint64_t>(value), {}};
-    if (kind == "divisible" && value > 0 && (value & (value - 1)) == 0) return {static_cast<uint64_t>(value) - 1, 0, {}};
-    return {0, 0, holds};
+// What backends may assume of an integer or an address: some of its bits have a value, or Python says whether it holds.
+class Tests {
+ public:
+  void add(const std::string& kind, int64_t value, const pybind11::object& holds) {
+    const auto bits = static_cast<uint64_t>(value);
+    if (kind == "equal") {
+      of_bits_.push_back({~uint64_t{0}, bits});
+    } else if (kind == "divisible" && value > 0 && (bits & (bits - 1)) == 0) {
+      of_bits_.push_back({bits - 1, 0});
+    } else {
+      in_python_.push_back(holds);
+    }
   }
+  size_t size() const { return of_bits_.size() + in_python_.size(); }
+  // Returns which tests hold for a number, as bits. More than a kernel asks of an argument do no harm: Python shares
+  // compilations.
+  uint64_t holding(int64_t number) const {
+    uint64_t held = 0;
+    for (const OfBits& test : of_bits_) held = held << 1 | ((static_cast<uint64_t>(number) & test.bits) == test.value ? 1 : 0);
+    if (!in_python_.empty()) [[unlikely]]
+      return ask(held, number);
+    return held;
+  }
+
+ private:
+  struct OfBits {
+    uint64_t bits;
+    uint64_t value;
+  };
+
+  [[gnu::cold]] uint64_t ask(uint64_t held, int64_t number) const {
+    for (const pybind11::object& holds : in_python_) held = held << 1 | (holds(number).cast<bool>() ? 1 : 0);
+    return held;
+  }
+
+  std::vector<OfBits> of_bits_;
+  std::vector<pybind11::object> in_python_;
 };
 
 // What words of a key say of arguments that have no number there.
-enum Tag : uint64_t { kNone = 1, kBool, kFloat, kInt32, kInt64, kTensor, kConstant };
+enum Tag : uint64_t { kUnknown, kNone, kBool, kFloat, kInt32, kInt64, kTensor, kConstant };
 
 constexpr uint64_t kOdd = 0x9E3779B97F4A7C15u;  // 2^64 over the golden ratio
 
@@ -59,16 +85,15 @@ struct Key {
   size_t constant_count = 0;
 
   void add(uint64_t word) { words[word_count++] = word; }
-  // Returns false for a value without a hash; the Python error is cleared.
-  bool add_constant(PyObject* value) {
+  // Returns the word of a constant, kUnknown for a value without a hash; the Python error is cleared.
+  uint64_t constant(PyObject* value) {
     const Py_hash_t hash = PyObject_Hash(value);
     if (hash == -1 && PyErr_Occurred() != nullptr) {
       PyErr_Clear();
-      return false;
+      return kUnknown;
     }
-    add(mix(mix(kConstant, reinterpret_cast<uint64_t>(Py_TYPE(value))), static_cast<uint64_t>(hash)));
     constants[constant_count++] = value;
-    return true;
+    return mix(mix(kConstant, reinterpret_cast<uint64_t>(Py_TYPE(value))), static_cast<uint64_t>(hash));
   }
   uint64_t hash() const {
     uint64_t sum = word_count;  // each word has a factor of its own: no product waits for another

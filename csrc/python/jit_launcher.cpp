@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 #include <structmember.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <unordered_map>
@@ -48,7 +49,7 @@ class JitLauncher {
     for (bool is_constexpr : constexprs) is_constexpr_.push_back(is_constexpr);
     for (const py::handle& row : tests) {
       const auto [kind, value, holds] = row.cast<std::tuple<std::string, int64_t, py::object>>();
-      tests_.push_back(Test::of(kind, value, holds));
+      tests_.add(kind, value, holds);
     }
     is_python_ = names_.size() > static_cast<size_t>(kMaxParameters) || tests_.size() > kMaxTests;
   }
@@ -119,7 +120,10 @@ class JitLauncher {
   struct Call {
     PyObject* values[kMaxParameters];  // borrowed
     Argument arguments[kMaxParameters];
-    std::pair<PyObject*, PyObject*> options[kMaxOptions];  // borrowed
+    struct {
+      PyObject* name;
+      PyObject* value;
+    } options[kMaxOptions];  // borrowed
     size_t option_count = 0;
     Key key;
     PyTypeObject* tensor_type = nullptr;  // of the last one, and how it is read
@@ -154,8 +158,8 @@ class JitLauncher {
   bool bind(Call& call, PyObject* const* args, size_t positional, PyObject* names) {
     const size_t count = names_.size();
     if (positional > count) return false;
-    for (size_t i = 0; i < positional; ++i) call.values[i] = args[i];
-    for (size_t i = positional; i < count; ++i) call.values[i] = nullptr;
+    std::copy_n(args, positional, call.values);
+    std::fill(call.values + positional, call.values + count, nullptr);
     const size_t named = names == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(names));
     for (size_t i = 0; i < named; ++i) {
       PyObject* name = PyTuple_GET_ITEM(names, i);
@@ -191,43 +195,54 @@ class JitLauncher {
   }
 
   bool make_key(Call& call) {
+    Key& key = call.key;
     const size_t count = names_.size();
     for (size_t i = 0; i < count; ++i) {
       PyObject* value = call.values[i];
-      if (is_constexpr_[i] ? !call.key.add_constant(value) : !add_run_time(call, value, call.arguments[i])) return false;
+      key.words[i] = is_constexpr_[i] ? key.constant(value) : run_time_word(call, value, call.arguments[i]);
+      if (key.words[i] == kUnknown) return false;
     }
-    call.key.add(static_cast<uint64_t>(call.device_type));
+    key.word_count = count;
+    key.add(static_cast<uint64_t>(call.device_type));
     for (size_t i = 0; i < call.option_count; ++i) {
-      if (!call.key.add_constant(call.options[i].first) || !call.key.add_constant(call.options[i].second)) return false;
+      for (PyObject* value : {call.options[i].name, call.options[i].value}) {
+        const uint64_t word = key.constant(value);
+        if (word == kUnknown) return false;
+        key.add(word);
+      }
     }
     return true;
   }
 
-  bool add_run_time(Call& call, PyObject* value, Argument& argument) {
+  // Reads an argument. Returns its word of the key, kUnknown for what Python has to look at.
+  uint64_t run_time_word(Call& call, PyObject* value, Argument& argument) const {
     PyTypeObject* type = Py_TYPE(value);
-    if (type == &PyLong_Type) return add_integer(call, value, argument);
+    if (type == &PyLong_Type) {
+      if (!read_integer(value, argument.integer)) return kUnknown;
+      argument.form = Argument::Form::integer;
+      const bool is_narrow = argument.integer == static_cast<int32_t>(argument.integer);
+      return (is_narrow ? kInt32 : kInt64) | tests_.holding(argument.integer) << 8;
+    }
     if (type == &PyFloat_Type) {
       argument.form = Argument::Form::number;
       argument.number = PyFloat_AS_DOUBLE(value);
-      call.key.add(kFloat);
-      return true;
+      return kFloat;
     }
     if (type == &PyBool_Type) {
       argument.form = Argument::Form::integer;
       argument.integer = value == Py_True ? 1 : 0;
-      call.key.add(kBool);
-      return true;
+      return kBool;
     }
-    if (value == Py_None) {
-      call.key.add(kNone);
-      return true;
-    }
+    return value == Py_None ? uint64_t{kNone} : tensor_word(call, type, value, argument);
+  }
+
+  uint64_t tensor_word(Call& call, PyTypeObject* type, PyObject* value, Argument& argument) const {
     if (type != call.tensor_type) {
       call.tensor_type = type;
       call.exchange = tensor_exchange(type);
     }
     TensorView view;
-    if (call.exchange == nullptr || !read(*call.exchange, value, view)) return false;
+    if (call.exchange == nullptr || !read(*call.exchange, value, view)) return kUnknown;
     if (!std::exchange(call.has_tensor, true)) {
       call.device_type = view.device_type;
       call.device = view.device;
@@ -236,31 +251,7 @@ class JitLauncher {
     }
     argument.form = Argument::Form::pointer;
     argument.pointer = view.data;
-    const uint64_t bits = holding(reinterpret_cast<int64_t>(view.data));
-    call.key.add(kTensor | bits << 8 | static_cast<uint64_t>(view.dtype) << 32);
-    return true;
-  }
-
-  bool add_integer(Call& call, PyObject* value, Argument& argument) {
-    int64_t number = 0;
-    if (!read_integer(value, number)) return false;
-    argument.form = Argument::Form::integer;
-    argument.integer = number;
-    const uint64_t bits = holding(number);
-    call.key.add((number == static_cast<int32_t>(number) ? kInt32 : kInt64) | bits << 8);
-    return true;
-  }
-
-  // Returns which tests hold for a number, as bits. More than a kernel asks of an argument do no harm: Python shares
-  // compilations.
-  uint64_t holding(int64_t number) const {
-    uint64_t bits = 0;
-    for (const Test& test : tests_) {
-      const bool holds =
-          test.holds ? test.holds(number).cast<bool>() : (static_cast<uint64_t>(number) & test.bits) == test.value;
-      bits = bits << 1 | static_cast<uint64_t>(holds);
-    }
-    return bits;
+    return kTensor | tests_.holding(reinterpret_cast<int64_t>(view.data)) << 8 | static_cast<uint64_t>(view.dtype) << 32;
   }
 
   bool bindings_hold() const {
@@ -282,7 +273,7 @@ class JitLauncher {
     for (size_t i = 0; i < names_.size(); ++i) values.append(py::handle(call.values[i]));
     py::dict options;
     for (size_t i = 0; i < call.option_count; ++i)
-      options[py::handle(call.options[i].first)] = py::handle(call.options[i].second);
+      options[py::handle(call.options[i].name)] = py::handle(call.options[i].value);
     const auto [loaded, native, run_time] =
         python_.attr("prepare")(values, options).cast<std::tuple<py::object, py::object, std::vector<uint16_t>>>();
     Entry entry{KeptKey(call.key), loaded, native.is_none() ? nullptr : native.cast<LoadedKernel*>(), run_time};
@@ -301,7 +292,7 @@ class JitLauncher {
       if (PyCallable_Check(grid) == 0) return false;
       py::dict meta;
       for (size_t i = 0; i < names_.size(); ++i) PyDict_SetItem(meta.ptr(), names_[i].ptr(), call.values[i]);
-      for (size_t i = 0; i < call.option_count; ++i) PyDict_SetItem(meta.ptr(), call.options[i].first, call.options[i].second);
+      for (size_t i = 0; i < call.option_count; ++i) PyDict_SetItem(meta.ptr(), call.options[i].name, call.options[i].value);
       chosen = py::reinterpret_steal<py::object>(PyObject_CallOneArg(grid, meta.ptr()));
       if (!chosen) throw py::error_already_set();
     }
@@ -337,7 +328,7 @@ class JitLauncher {
   py::list hooks_;
   std::vector<py::object> names_, defaults_;
   std::vector<char> is_constexpr_;
-  std::vector<Test> tests_;
+  Tests tests_;
   std::vector<Binding> bindings_;
   std::unordered_multimap<uint64_t, Entry> entries_;
   bool is_python_ = false;
