@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import time
@@ -14,13 +15,11 @@ from kernelpack import knobs
 from kernelpack.backends.base import backend_of
 from kernelpack.cache_files import write_whole
 from kernelpack.compiler import CompiledKernel, source_hash
-from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import KernelpackError, PackError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.dependencies import lines_of
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.ir.core import entry_function
-from kernelpack.ir.text import print_op
+from kernelpack.ir.core import Operation
 from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.variants import KernelVariant
 from kernelpack.opgen.worker import CompileJob, compile_all
@@ -109,7 +108,7 @@ def _compile(
     groups: dict[Hashable, list[KernelVariant]] = {}
     for variant in missing:
         groups.setdefault(_meaning(variant), []).append(variant)
-    compile_jobs = (job for group in groups.values() for job in _jobs(group, keep_stages))
+    compile_jobs = [job for group in groups.values() for job in _jobs(group, keep_stages)]
     compiled = compile_all(compile_jobs, min(jobs or knobs.jobs(), len(missing)), done)
     results = dict(zip((variant.entry for group in groups.values() for variant in group), compiled, strict=True))
     for variant in missing:
@@ -136,22 +135,19 @@ def _meaning(variant: KernelVariant) -> Hashable:
     return id(variant.kernel), tuple(variant.signature.items()), repr(list(variant.constexprs.items())), variant.facts
 
 
-@collections_put_off()
 def _jobs(group: Sequence[KernelVariant], keep_stages: bool) -> list[CompileJob]:
-    """Runs the front end once for variants that mean the same."""
-    ttir = print_op(_module(group[0]), locations=True)
+    """Returns jobs that run the front end once for variants that mean the same."""
+    make_ttir = functools.partial(_module, group[0])
     return [
-        CompileJob(variant.name, variant.entry, ttir, variant.target, variant.options, variant.facts, keep_stages)
+        CompileJob(variant.name, variant.entry, make_ttir, variant.target, variant.options, variant.facts, keep_stages)
         for variant in group
     ]
 
 
-def _module(variant: KernelVariant) -> Any:
+def _module(variant: KernelVariant) -> Operation:
     """Runs the front end. What the kernel is called is left to each job."""
     constexprs = {name: _language_value(value) for name, value in variant.constexprs.items()}
-    module = ast_to_ttir(variant.kernel, dict(variant.signature), constexprs, variant.facts)
-    entry_function(module).attributes["sym_name"] = "__entry__"
-    return module
+    return ast_to_ttir(variant.kernel, dict(variant.signature), constexprs, variant.facts)
 
 
 def _language_value(value: Any) -> Any:

@@ -1,23 +1,23 @@
-"""A process that compiles ttir text to images: LLVM holds a lock, and may kill the process it runs in."""
+"""Processes that compile kernels: LLVM holds a lock, and may kill the process it runs in."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import itertools
 import os
 import pickle
 import signal
-import struct
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from typing import IO, Any
+from queue import SimpleQueue
+from typing import Any, NoReturn
 
-from kernelpack.backends.base import Fact, Options, backend_of
+from kernelpack.backends.base import Fact, Options
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import BuildError
 from kernelpack.ir.core import Operation, entry_function
@@ -26,15 +26,22 @@ from kernelpack.target import Target
 
 @dataclass(frozen=True)
 class CompileJob:
-    """One kernel to compile: its ttir as the front end made it, and the symbol that it gets."""
+    """One kernel to compile: what makes its ttir (jobs that share this share the ttir), and the symbol that it gets."""
 
     name: str
     entry: str
-    ttir: str
+    make_ttir: Callable[[], Operation]
     target: Target
     options: Options
     facts: tuple[Fact, ...]
     keep_stages: bool = False
+
+
+@dataclass(frozen=True)
+class FrontEndError:
+    """What making ttir raised: the source is wrong, whatever the target."""
+
+    error: Exception
 
 
 @collections_put_off()
@@ -42,160 +49,174 @@ def compile_job(job: CompileJob) -> Any:
     """Compiles a job in this process and returns the CompiledKernel, without its stages unless they are asked for."""
     from kernelpack.compiler import compile_ttir
 
-    backend_of(job.target)  # makes the types and encodings known that its part of the language puts into ttir
-    module = _optimised(job.ttir).clone()
+    optimised = _optimised(job.make_ttir)
+    if isinstance(optimised, FrontEndError):
+        return optimised
+    module = optimised.clone()
     entry_function(module).attributes["sym_name"] = job.entry
     return compile_ttir(module, job.target, job.options, job.facts, keep_stages=job.keep_stages)
 
 
 @functools.lru_cache(maxsize=1)  # a process gets the jobs that share ttir one behind the other
-def _optimised(ttir: str) -> Operation:
+def _optimised(make_ttir: Callable[[], Operation]) -> Operation | FrontEndError:
     from kernelpack.compiler import optimise_ttir
-    from kernelpack.ir.text import parse_module
 
-    return optimise_ttir(parse_module(ttir))
+    try:
+        module = make_ttir()
+    except Exception as error:  # everything is the parent's to judge
+        return FrontEndError(error)
+    return optimise_ttir(module)
 
 
-def compile_all(jobs: Iterable[CompileJob], processes: int, done: Callable[[CompileJob, Any], None]) -> list[Any]:
+def compile_all(jobs: Sequence[CompileJob], processes: int, done: Callable[[CompileJob, Any], None]) -> list[Any]:
     """Compiles jobs in parallel processes and returns a CompiledKernel, or the exception, for each, in order.
 
-    The processes start with the first jobs, while the iterable makes the others. Neighbours with the same ttir go to one process,
-    which reads it once. `done` is called with each result, one at a time, from any thread. A process that dies gives a BuildError
-    that names its job.
+    The processes are forks of this one: sources are imported once. Neighbours with the same ttir go to one process, which makes it
+    once. `done` is called with each result, one at a time, from any thread. A process that dies gives a BuildError that names its
+    job. What making ttir raises ends all.
     """
     results: dict[int, Any] = {}
-    queue: SimpleQueue[list[tuple[int, CompileJob]] | None] = SimpleQueue()
+    wrong: dict[int, Exception] = {}
+    queue: SimpleQueue[list[int] | None] = SimpleQueue()
     lock = threading.Lock()
-    alive: list[_Worker] = []
     broken_off = threading.Event()
+    crew = _Crew(jobs)
 
-    def taken() -> Iterator[tuple[int, CompileJob]]:
+    def taken() -> Iterator[int]:
         while (group := queue.get()) is not None:
-            for numbered in group:
-                if broken_off.is_set():
-                    return
-                yield numbered
+            for index in group:
+                if not broken_off.is_set():
+                    yield index
 
-    def serve() -> None:
-        worker: _Worker | None = None
-        for index, job in taken():
-            if worker is None:
-                worker = _Worker()
-                alive.append(worker)
-            result = worker.run(job)
+    def serve(worker: _Worker) -> None:
+        for index in taken():
             if worker.dead:
-                worker = None
+                worker = crew.another()
+            result = worker.run(index)
+            if isinstance(result, FrontEndError):
+                wrong[index] = result.error
+                broken_off.set()
+                continue
             with lock:
                 results[index] = result
                 try:
-                    done(job, result)
+                    done(jobs[index], result)
                 except Exception as error:  # e.g. a full disk: the caller's to judge, as what compiling raises
                     results[index] = error
-        if worker is not None:
+        if not worker.dead:
             worker.close()
 
-    threads = [threading.Thread(target=serve) for _ in range(processes)]
-    for thread in threads:
-        thread.start()
+    threads = [threading.Thread(target=serve, args=[crew.another()]) for _ in range(processes)]
+    for _, group in itertools.groupby(range(len(jobs)), key=lambda index: jobs[index].make_ttir):
+        queue.put(list(group))
+    for _ in threads:
+        queue.put(None)
     try:
-        for _, group in itertools.groupby(enumerate(jobs), key=lambda numbered: numbered[1].ttir):
-            queue.put(list(group))
-        _finish(queue, threads)
-    except BaseException:  # also an interrupt: neither what waits nor what is being compiled is of use any more
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException:  # an interrupt: neither what waits nor what is being compiled is of use any more
         broken_off.set()
-        while not queue.empty():
-            with contextlib.suppress(Empty):
-                queue.get_nowait()
-        for process in alive:
-            process.kill()
-        _finish(queue, threads)
+        for worker in crew.workers:
+            worker.kill()
+        for thread in threads:
+            thread.join()
         raise
+    if wrong:
+        raise wrong[min(wrong)]
     return [results[index] for index in range(len(results))]
 
 
-def _finish(queue: SimpleQueue[Any], threads: Iterable[threading.Thread]) -> None:
-    for _ in threads:
-        queue.put(None)
-    for thread in threads:
-        thread.join()
+class _Crew:
+    """The processes that compile jobs."""
+
+    def __init__(self, jobs: Sequence[CompileJob]) -> None:
+        self.jobs = jobs
+        self.workers: list[_Worker] = []
+        self.changing = threading.Lock()
+
+    def another(self) -> _Worker:
+        """Returns a fresh one, in the place of those that died."""
+        with self.changing:
+            self.workers = [worker for worker in self.workers if not worker.dead]
+            self.workers.append(_Worker(self.jobs, self.workers))
+            return self.workers[-1]
 
 
 class _Worker:
-    """The parent's end of a compile process."""
+    """The parent's end of a compile process. The process closes its copies of the ends of `others`: pipes end when all copies do."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Sequence[CompileJob], others: Sequence[_Worker]) -> None:
+        self.jobs = jobs
         self.dead = False
-        environment = {**os.environ, "KERNELPACK_LOAD_LIBRARY": "0"}
-        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "kernelpack.opgen.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
+        self.said = os.memfd_create("stderr")
+        asked, self.asking = os.pipe()
+        self.answered, answering = os.pipe()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # or both processes would print what waits
+        self.process = os.fork()
+        if self.process == 0:
+            _serve(jobs, asked, answering, self.said, [end for one in (*others, self) for end in (one.asking, one.answered)])
+        os.close(asked)
+        os.close(answering)
 
-    def run(self, job: CompileJob) -> Any:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
+    def run(self, index: int) -> Any:
         try:
-            _send(self.process.stdin, job)
-            return _receive(self.process.stdout)
-        except (EOFError, BrokenPipeError):
-            self.dead = True
-            assert self.process.stderr is not None
-            said = self.process.stderr.read().decode(errors="replace").strip()
-            code = self.process.wait()
+            _send(self.asking, index)
+            return _receive(self.answered)
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            code, said = self.close()
+            job = self.jobs[index]
             return BuildError(
                 f"the compiler process died (exit status {code}) while it compiled {job.name} for {job.target}\n{said[-2000:]}",
                 cure="this is a defect of the compiler; please report it with the text of kernelpack inspect",
             )
 
     def kill(self) -> None:
-        self.process.kill()
+        if not self.dead:
+            os.kill(self.process, signal.SIGKILL)
 
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            stream.close()
-
-
-def _send(stream: IO[bytes], value: Any) -> None:
-    data = pickle.dumps(value)
-    stream.write(struct.pack("<Q", len(data)) + data)
-    stream.flush()
+    def close(self) -> tuple[int, str]:
+        """Ends the process, and returns its exit status and what it said on stderr."""
+        self.dead = True
+        os.close(self.asking)
+        code = os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+        os.close(self.answered)
+        with open(self.said, "rb") as stream:
+            stream.seek(0)
+            return code, stream.read().decode(errors="replace").strip()
 
 
-def _receive(stream: IO[bytes]) -> Any:
-    head = stream.read(8)
-    if len(head) < 8:
-        raise EOFError
-    (size,) = struct.unpack("<Q", head)
-    data = stream.read(size)
-    if len(data) < size:
-        raise EOFError
-    return pickle.loads(data)
+def _send(end: int, value: Any) -> None:
+    with open(end, "wb", closefd=False) as stream:
+        pickle.dump(value, stream)
 
 
-def main() -> None:
-    """Serves jobs from stdin until it ends. What compilers print goes to stderr."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its processes
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    while True:
-        try:
-            job = _receive(sys.stdin.buffer)
-        except EOFError:
-            return
-        try:
-            result = compile_job(job)
-        except Exception as error:  # everything is the parent's to judge
-            result = error
-        _send(replies, result)
+def _receive(end: int) -> Any:
+    with open(end, "rb", closefd=False) as stream:  # may read ahead: there is one message at a time
+        return pickle.load(stream)
 
 
-if __name__ == "__main__":
-    main()
+def _serve(jobs: Sequence[CompileJob], asked: int, answering: int, said: int, ends: Sequence[int]) -> NoReturn:
+    """Compiles the jobs whose numbers are asked for, until nobody asks any more; nothing of the parent's is ended here. What compilers
+    print to stderr goes to `said`; `ends` are the parent's."""
+    try:
+        for end in ends:
+            with contextlib.suppress(OSError):  # the parent has closed it meanwhile
+                os.close(end)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its processes
+        os.dup2(said, 2)
+        gc.freeze()  # what the parent had stays
+        while True:
+            try:
+                result = compile_job(jobs[_receive(asked)])
+            except EOFError:
+                os._exit(0)
+            except Exception as error:  # everything is the parent's to judge
+                result = error
+            sys.stdout.flush()  # tl.static_print
+            _send(answering, result)
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+        os._exit(1)

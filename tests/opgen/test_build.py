@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ import pytest
 from kernelpack import knobs
 from kernelpack.backends.base import Options
 from kernelpack.errors import BuildError, CompilationError, KernelpackError
+from kernelpack.ir.core import Operation
+from kernelpack.ir.text import parse_module
 from kernelpack.opgen import compile
 from kernelpack.opgen.build import Built, build, library_plan, plan_library
 from kernelpack.opgen.compile import Progress, compile_variants
@@ -199,38 +204,55 @@ def test_progress_counts_every_kernel(folder: Path) -> None:
     assert [(progress.done, progress.what) for progress in seen] == [(3, "kernels from the cache")]
 
 
-def job(name: str, ttir: str = "module {}") -> CompileJob:
-    return CompileJob(name, name, ttir, Target.parse("cpu:x86-64-v3"), Options(), ())
+def job(name: str, make_ttir: Callable[[], Operation]) -> CompileJob:
+    return CompileJob(name, name, make_ttir, Target.parse("cpu:x86-64-v3"), Options(), ())
+
+
+def empty_kernel() -> Operation:
+    return parse_module("tt.func public @kernel() { tt.return }")
 
 
 def test_a_compiler_that_dies_is_named_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = _Worker.run
+    def fatal() -> Operation:
+        os.write(2, b"LLVM ERROR: of its own")
+        os.kill(os.getpid(), signal.SIGKILL)  # as LLVM's fatal errors do
+        raise AssertionError
 
-    def crash(self: _Worker, task: CompileJob) -> object:
-        if task.name == "fatal":
-            self.process.kill()  # as LLVM's fatal errors do
-            self.process.wait()
-        return run(self, task)
-
-    monkeypatch.setattr(_Worker, "run", crash)
-    results = compile_all([job("one"), job("fatal"), job("two")], 1, lambda task, result: None)
+    results = compile_all(
+        [job("one", empty_kernel), job("fatal", fatal), job("two", empty_kernel)], 1, lambda task, result: None
+    )
     assert isinstance(results[1], BuildError)
-    assert "died (exit status -9) while it compiled fatal" in str(results[1])
-    assert [type(result) for result in (results[0], results[2])] == [type(results[0])] * 2
-    assert not isinstance(results[2], BuildError)
+    assert "died (exit status -9) while it compiled fatal for cpu:x86-64-v3\nLLVM ERROR: of its own" in str(results[1])
+    assert [results[index].entry for index in (0, 2)] == ["one", "two"]
+
+
+def test_processes_do_not_wait_for_each_other_to_end() -> None:
+    """Each holds copies of the pipes that were there when it was forked, also in the place of one that died."""
+
+    def fatal() -> Operation:
+        os._exit(3)
+
+    jobs = [job(str(number), fatal if number % 2 else functools.partial(empty_kernel)) for number in range(12)]
+    results = compile_all(jobs, 4, lambda task, result: None)
+    assert [isinstance(result, BuildError) for result in results] == [bool(number % 2) for number in range(12)]
 
 
 def test_neighbours_with_the_same_ttir_are_compiled_by_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, workers = _Worker.run, dict[str, _Worker]()
+    run, workers = _Worker.run, dict[int, _Worker]()
 
-    def noted(self: _Worker, task: CompileJob) -> object:
-        workers[task.name] = self
-        return run(self, task)
+    def noted(self: _Worker, index: int) -> object:
+        workers[index] = self
+        return run(self, index)
 
     monkeypatch.setattr(_Worker, "run", noted)
-    ttir = "tt.func public @__entry__() { tt.return }"
-    results = compile_all([job(name, ttir) for name in ("one", "two", "three")], 2, lambda task, result: None)
-    assert len(set(workers.values())) == 1
+    made = multiprocessing.get_context("fork").Value("i", 0)
+
+    def make() -> Operation:
+        made.value += 1
+        return empty_kernel()
+
+    results = compile_all([job(name, make) for name in ("one", "two", "three")], 2, lambda task, result: None)
+    assert len(set(workers.values())) == made.value == 1
     assert [result.entry for result in results] == ["one", "two", "three"]
     assert all(result.entry.encode() in result.image for result in results)
 
@@ -262,15 +284,15 @@ def test_fresh_processes_know_what_kernels_say_of_shared_memory(tmp_path: Path) 
     assert {pack.metadata["shared"] for pack in packs.values()} == {8 * 64 * 2}
 
 
-def test_an_error_while_jobs_are_made_ends_the_processes() -> None:
-    def jobs() -> Iterator[CompileJob]:
-        yield job("one")
+def test_an_error_of_the_front_end_ends_the_processes() -> None:
+    def wrong() -> Operation:
         raise CompilationError("no second one")
 
     done: list[str] = []
+    jobs = [job("one", empty_kernel), job("two", wrong), *(job(f"late{number}", empty_kernel) for number in range(50))]
     with pytest.raises(CompilationError, match="no second one"):
-        compile_all(jobs(), 2, lambda task, result: done.append(task.name))
-    assert done in ([], ["one"])
+        compile_all(jobs, 1, lambda task, result: done.append(task.name))
+    assert done == ["one"]
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two"])
