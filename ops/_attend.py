@@ -38,10 +38,11 @@ def mask_bias(mask, rows, columns, in_rows, in_columns, stride_mm, stride_mn, BY
 def attend(
     acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d,
     stride_kn, stride_vn, stride_mm, stride_mn,
-    start, stop, queries, keys, head_dim, value_dim, scale,
-    CAUSAL: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr, BY_STRIDE: tl.constexpr,
+    start, stop, queries, keys, head_dim, value_dim, scale, diagonal,
+    TRIANGLE: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr, BY_STRIDE: tl.constexpr,
 ):  # fmt: skip
-    """Adds the keys from `start` to `stop` to a block of queries. EDGE: some of them do not count for some queries."""
+    """Adds the keys from `start` to `stop` to a block of queries. EDGE: some of them do not count for some queries; with TRIANGLE also
+    those more than `diagonal` behind a query's own number."""
     k_tile = key + offs_n[None, :] * stride_kn + offs_d[:, None]
     v_tile = value + offs_n[:, None] * stride_vn + offs_d[None, :]
     for n in range(start, stop, BLOCK_N):
@@ -56,8 +57,8 @@ def attend(
             scores += mask_bias(mask, offs_m, columns, offs_m < queries, inside, stride_mm, stride_mn, BY_STRIDE)
         if EDGE:
             counts = inside[None, :]
-            if CAUSAL:
-                counts = counts & (offs_m[:, None] >= columns[None, :])
+            if TRIANGLE:
+                counts = counts & (offs_m[:, None] >= columns[None, :] - diagonal)
             scores = tl.where(counts, scores, -float("inf"))
         new_max = tl.maximum(row_max, tl.max(scores, axis=1))
         # a row that has met masked keys only has the maximum -inf; its exponentials must be 0, not NaN

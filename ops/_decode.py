@@ -51,11 +51,11 @@ def decode_part(
     whole = first + (stop - first) // BLOCK_N * BLOCK_N
     acc, row_sum, row_max = attend(
         acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
-        first, whole, queries, keys, head_dim, value_dim, scale, False, False, BLOCK_N, False,
+        first, whole, queries, keys, head_dim, value_dim, scale, 0, False, False, BLOCK_N, False,
     )  # fmt: skip
     acc, row_sum, row_max = attend(
         acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
-        whole, stop, queries, keys, head_dim, value_dim, scale, False, True, BLOCK_N, False,
+        whole, stop, queries, keys, head_dim, value_dim, scale, 0, False, True, BLOCK_N, False,
     )  # fmt: skip
     in_tile = inside[:, None] & (offs_d[None, :] < value_dim)
     if tl.num_programs(1) == 1:

@@ -29,27 +29,27 @@ def mha_fwd(
     stride_vb: tl.int64, stride_vh: tl.int64, stride_vn: tl.int64,
     stride_mb: tl.int64, stride_mh: tl.int64, stride_mm: tl.int64, stride_mn: tl.int64,
     stride_ob: tl.int64, stride_oh: tl.int64, stride_om: tl.int64,
-    batches, heads, group, queries, keys, head_dim, value_dim, scale,
-    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr,
+    batches, heads, group, queries, keys, head_dim, value_dim, scale, diagonal,
+    HEAD_DIM: tl.constexpr, TRIANGLE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, BY_STRIDE: tl.constexpr,
     COPIES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """One block of queries of one head, or with COPIES every PROGRAMS-th of all. `group` query heads share a key head; scale
-    includes log2(e)."""
+    includes log2(e). With TRIANGLE query i sees keys up to i + diagonal: 0 is causal (COPIES know no other), `keys` hides none."""
     if COPIES:
         mha_by_roles(
             query, key, value, out,
             stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
             stride_ob, stride_oh, stride_om, batches, heads, group, queries, keys, head_dim, value_dim, scale,
-            HEAD_DIM, CAUSAL, BLOCK_N, COPIES,
+            HEAD_DIM, TRIANGLE, BLOCK_N, COPIES,
         )  # fmt: skip
     else:
         mha_block(
             query, key, value, mask, out,
             stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
             stride_mb, stride_mh, stride_mm, stride_mn, stride_ob, stride_oh, stride_om,
-            heads, group, queries, keys, head_dim, value_dim, scale,
-            HEAD_DIM, CAUSAL, BLOCK_M, BLOCK_N, SPLIT, BY_STRIDE,
+            heads, group, queries, keys, head_dim, value_dim, scale, diagonal,
+            HEAD_DIM, TRIANGLE, BLOCK_M, BLOCK_N, SPLIT, BY_STRIDE,
         )  # fmt: skip
 
 
@@ -58,8 +58,8 @@ def mha_block(
     query, key, value, mask, out,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
     stride_mb, stride_mh, stride_mm, stride_mn, stride_ob, stride_oh, stride_om,
-    heads, group, queries, keys, head_dim, value_dim, scale,
-    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr,
+    heads, group, queries, keys, head_dim, value_dim, scale, diagonal,
+    HEAD_DIM: tl.constexpr, TRIANGLE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, BY_STRIDE: tl.constexpr,
 ):  # fmt: skip
     """One block of queries of one head. SPLIT walks the key blocks in which every key counts in a loop of their own, without masks
@@ -81,17 +81,17 @@ def mha_block(
     acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
     row_sum = tl.zeros([BLOCK_M], tl.float32)
     row_max = tl.full([BLOCK_M], -float("inf"), tl.float32)
-    stop = tl.minimum(keys, first + BLOCK_M) if CAUSAL else keys
+    stop = tl.minimum(keys - diagonal, first + BLOCK_M) + diagonal if TRIANGLE else keys
     whole = 0
     if SPLIT:
-        whole = (tl.minimum(keys, first + 1) if CAUSAL else keys) // BLOCK_N * BLOCK_N
+        whole = (tl.minimum(keys - diagonal, first + 1) + diagonal if TRIANGLE else keys) // BLOCK_N * BLOCK_N
         acc, row_sum, row_max = attend(
             acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d, stride_kn, stride_vn, stride_mm, stride_mn,
-            0, whole, queries, keys, head_dim, value_dim, scale, CAUSAL, False, BLOCK_N, BY_STRIDE,
+            0, whole, queries, keys, head_dim, value_dim, scale, diagonal, TRIANGLE, False, BLOCK_N, BY_STRIDE,
         )  # fmt: skip
     acc, row_sum, row_max = attend(
         acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d, stride_kn, stride_vn, stride_mm, stride_mn,
-        whole, stop, queries, keys, head_dim, value_dim, scale, CAUSAL, True, BLOCK_N, BY_STRIDE,
+        whole, stop, queries, keys, head_dim, value_dim, scale, diagonal, TRIANGLE, True, BLOCK_N, BY_STRIDE,
     )  # fmt: skip
     acc = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
     in_out = (offs_m[:, None] < queries) & (offs_d[None, :] < value_dim)
@@ -102,6 +102,11 @@ ONE_BLOCK = {"COPIES": 0, "PROGRAMS": 0}
 """Constexprs of kernels whose programs attend to one block of queries each."""
 
 
+def triangle(point, shared):
+    """Returns a kernel's TRIANGLE. Where full calls may share it with causal ones, no kernel is built for them."""
+    return point["CAUSAL"] or (shared and point["attn_mask"] is None)
+
+
 def cpu_config(point):
     if point.kernel != "mha_fwd":
         return None
@@ -109,7 +114,8 @@ def cpu_config(point):
         rows, columns = 16, 16
     else:
         rows, columns = 64 if point["CAUSAL"] else 128, 64
-    return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": False, "BY_STRIDE": True})
+    blocks = {**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": False, "BY_STRIDE": True}
+    return kp.Config({**blocks, "TRIANGLE": triangle(point, shared=point["SHORT"])})
 
 
 CUDA_BLOCKS = {32: (64, 64, 4, 3), 64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}
@@ -129,10 +135,12 @@ def cuda_config(point):
         rows, columns, warps, stages = 64 if wide else 128, 32 if wide else 64, 8, 2
     else:
         rows, columns, warps, stages = CUDA_BLOCKS[size]
-    split = not point["SHORT"] and not masked and not exact
-    blocks = {**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": split, "BY_STRIDE": False}
     # float32 products are bound by arithmetic, few queries by latency: neither gains from wider loads
-    return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not point["SHORT"] and not exact)
+    specialize = not point["SHORT"] and not exact
+    fast = specialize and point.specialized
+    blocks = {**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": fast and not masked, "BY_STRIDE": False}
+    blocks["TRIANGLE"] = triangle(point, shared=not fast)
+    return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=specialize)
 
 
 def hopper_config(point):
@@ -143,6 +151,7 @@ def hopper_config(point):
     # head size 64 is bound by exponentials, which three roles overlap better; causal, they wait for each other at the diagonal
     copies = 3 if point["HEAD_DIM"] == 64 and (point["LONG"] or not point["CAUSAL"]) else 2
     blocks = {"BLOCK_M": 64 * copies, "BLOCK_N": 64 if point["HEAD_DIM"] == 256 else 128, "SPLIT": False, "BY_STRIDE": False}
+    blocks["TRIANGLE"] = triangle(point, shared=False)
     # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
     return kp.Config({**blocks, "COPIES": copies, "PROGRAMS": 132})
 
@@ -285,7 +294,7 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
             *strides_of(value),
             stride_mb, stride_mh, stride_mm, stride_mn,
             *strides_of(out),
-            batches, heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value,
+            batches, heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value, 0 if is_causal else keys,
             HEAD_DIM=size, CAUSAL=is_causal, SHORT=short, LONG=is_causal and not short and not wide and queries >= LONG_QUERIES,
         )  # fmt: skip
     return out
