@@ -159,7 +159,7 @@ class _DotEmitter:
                 em.store(literal(0, self.kind), slot, 64)
             vectors_at = self._operand_start(self.vector, corner)
         ones = self._ones(bases, corner, rows)
-        step = min(_UNROLL_K, units)
+        step = min(_UNROLL_K, units) if rows == self.rows else 1  # few rows are left over: short code for them
         with self._loop(units, step) as place, em.into(ev.frames[-1]):
             accumulators = [em.load(self.kind, slot, 64) for slot in slots]
             for unit in range(step):
