@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kernelpack.opgen.load import load
     from kernelpack.opgen.op import Op, op
     from kernelpack.opgen.space import same_as
+    from kernelpack.runtime._async_compile import AsyncCompileMode
     from kernelpack.runtime.allocator import set_allocator
     from kernelpack.runtime.autotune import autotune, heuristics
     from kernelpack.runtime.jit import KernelInterface
@@ -61,6 +62,7 @@ _HOMES = {
     "opgen.load": ("load",),
     "opgen.op": ("Op", "op"),
     "opgen.space": ("same_as",),
+    "runtime._async_compile": ("AsyncCompileMode",),
     "runtime.allocator": ("set_allocator",),
     "runtime.autotune": ("autotune", "heuristics"),
     "runtime.jit": ("KernelInterface",),
@@ -69,6 +71,7 @@ _HOMES = {
 
 __all__ = [
     "ASTSource",
+    "AsyncCompileMode",
     "CompilationError",
     "Config",
     "JITFunction",

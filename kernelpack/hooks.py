@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,11 +112,30 @@ class AutotuningKnobs(_Switches):
         self._complete = True
 
 
+@dataclass
+class CompileTimes:
+    """What making a kernel took, in microseconds: up to its IR, or until it was read from the cache; each stage by name; keeping it."""
+
+    ir_initialization: int = 0
+    lowering_stages: list[tuple[str, int]] = field(default_factory=list)
+    store_results: int = 0
+
+    @property
+    def total_lowering(self) -> int:
+        return sum(took for _, took in self.lowering_stages)
+
+    @property
+    def total(self) -> int:
+        return self.ir_initialization + self.total_lowering + self.store_results
+
+
 class CompilationKnobs(_Switches):
     """`always_compile` takes nothing from the cache; `allow_non_constexpr_globals` lets kernels read plain globals, whose
-    changes they do not see; `disable_line_info` compiles without places in the source."""
+    changes they do not see; `disable_line_info` compiles without places in the source; `listener(src, metadata, metadata_group, times,
+    cache_hit)` is told of each kernel that was compiled or read from the cache, with its ASTSource, files and CompileTimes."""
 
     def __init__(self) -> None:
+        self.listener: Callable[..., Any] | None = None
         self.always_compile = False
         self.allow_non_constexpr_globals = False
         self.disable_line_info = False

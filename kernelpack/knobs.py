@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kernelpack.errors import BuildError
 from kernelpack.hooks import AutotuningKnobs, CacheKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
+from kernelpack.hooks import CompileTimes as CompileTimes
 from kernelpack.hooks import HookChain as HookChain
 
 

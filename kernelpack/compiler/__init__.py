@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from kernelpack.backends.base import Backend, Fact, Lowered, Options, Parameter, backend_of
 from kernelpack.compiler import errors as errors
 from kernelpack.errors import UnsupportedError
+from kernelpack.hooks import CompileTimes
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify
 from kernelpack.lazy import lazy_names
@@ -66,12 +68,18 @@ def legalise(module: Operation, backend: Backend, target: Target) -> None:
 
 
 def compile_ttir(
-    module: Operation, target: Target, options: Options, facts: tuple[Fact, ...] = (), *, keep_stages: bool = True
+    module: Operation,
+    target: Target,
+    options: Options,
+    facts: tuple[Fact, ...] = (),
+    *,
+    keep_stages: bool = True,
+    times: CompileTimes | None = None,
 ) -> CompiledKernel:
     """Compiles an optimised ttir module for a target.
 
     The module's public function is the kernel; `facts` are those its `arg_attrs` state. With `keep_stages` False no stage is
-    printed that nobody needs to go on, and `stages` is empty. Raises UnsupportedError with the user's line where the backend
+    printed that nobody needs to go on, and `stages` is empty. `times` gets what each stage took. Raises UnsupportedError with the user's line where the backend
     refuses an operation.
     """
     backend = backend_of(target)
@@ -85,7 +93,10 @@ def compile_ttir(
     name = "ttir"
     stages: dict[str, Any] = {"ttir": str(module)} if keep_stages else {}
     for name, stage in backend.stages(target, options).items():
+        started = time.perf_counter()
         value = stage(value, lowered)
+        if times is not None:
+            times.lowering_stages.append((name, microseconds_since(started)))
         if not isinstance(value, bytes):
             text = value
         if keep_stages:
@@ -97,6 +108,11 @@ def compile_ttir(
         tuple(fact for fact in facts if fact not in lowered.unused), name, value, lowered.metadata, stages,
         hashlib.sha256("\n".join([code, *lowered.metadata.get("tensor_maps", ())]).encode()).hexdigest(),
     )  # fmt: skip
+
+
+def microseconds_since(started: float) -> int:
+    """Returns how long ago `time.perf_counter()` was `started`."""
+    return int(1e6 * (time.perf_counter() - started))
 
 
 @functools.cache

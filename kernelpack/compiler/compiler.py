@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelpack import knobs
 from kernelpack.backends.base import OPTION_NAMES, Fact, Options, backend_of
 from kernelpack.backends.compiler import GPUTarget
-from kernelpack.compiler import compile_ttir, optimise_ttir
+from kernelpack.compiler import compile_ttir, microseconds_since, optimise_ttir
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction
+from kernelpack.hooks import CompileTimes
 from kernelpack.opgen.kernels import jit_function
 from kernelpack.runtime.kernel_view import KernelView
 from kernelpack.target import Target
@@ -95,9 +98,14 @@ def compile(
     if unknown:
         raise LaunchError(f"there is no option {', '.join(unknown)}", cure=f"options are {', '.join(sorted(OPTION_NAMES))}")
     settings = Options(**{name: value for name, value in given.items() if value is not None})
+    times = CompileTimes()
+    started = time.perf_counter()
     module, facts = src.make_ttir(settings.debug, settings.num_warps)
-    kernel = compile_ttir(module, chosen, settings, facts)
-    return KernelView(kernel, src)
+    times.ir_initialization = microseconds_since(started)
+    view = KernelView(compile_ttir(module, chosen, settings, facts, times=times), src)
+    if knobs.compilation.listener is not None:
+        knobs.compilation.listener(src, vars(view.metadata), {}, times, False)
+    return view
 
 
 def make_backend(target: GPUTarget) -> Any:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 from kernelpack import knobs
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options, backends
-from kernelpack.compiler import CompiledKernel, compile_ttir
+from kernelpack.compiler import CompiledKernel, compile_ttir, microseconds_since
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError, OptionError
 from kernelpack.frontend.dependencies import Binding, bindings_of
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.hooks import WATCHERS
+from kernelpack.hooks import WATCHERS, CompileTimes
 from kernelpack.ir.core import Location
 from kernelpack.language.aggregates import user_aggregate
 from kernelpack.language.values import constexpr
 from kernelpack.runtime import watching
+from kernelpack.runtime._async_compile import active_mode
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_cache import KernelCache
 from kernelpack.runtime.specialization import Specialization, Specializer, specialized_ttir
@@ -56,7 +59,9 @@ class Launcher:
         self._defaults = [param.default if param.has_default else _NO_DEFAULT for param in fn.params]
         self._specializers: dict[str, Specializer] = {}
         self.loaded: dict[tuple[Any, ...], Loaded] = {}
-        self._lock = threading.Lock()
+        self.pending: dict[tuple[Any, ...], Future[Loaded | None]] = {}
+        """What an AsyncCompileMode has threads compile."""
+        self._locks: dict[tuple[Any, ...], threading.Lock] = {}
         self._bindings: list[Binding] = []
 
     @functools.cached_property
@@ -102,7 +107,9 @@ class Launcher:
         if self.native is not None:
             self.native.clear()
 
-    def launch(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], warmup: bool = False) -> Loaded | None:
+    def launch(
+        self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], warmup: bool = False
+    ) -> Loaded | Future[Loaded | None] | None:
         """Launches over a grid, unless `warmup`, and returns what was launched.
 
         `grid` is a tuple of 1 to 3 integers, or a function from the arguments by name to one. Raises LaunchError for
@@ -118,8 +125,10 @@ class Launcher:
             if not warmup and 0 not in extents:
                 driver.active.launch(self.fn, extents, arguments, self._options(options))
             return None
-        loaded, values = self._find(arguments, options, warmup)
-        if not warmup and loaded is not None:
+        if warmup:
+            return self._prepared(arguments, options)
+        loaded, values = self._find(arguments, options)
+        if loaded is not None:
             extents = self._grid(grid, arguments, options)
             if 0 not in extents and WATCHERS:
                 watching.launch(self.fn, loaded, extents, arguments, values)
@@ -130,19 +139,40 @@ class Launcher:
     def preload(self, data: str) -> Loaded | None:
         """Compiles what another process compiled; see JITFunction.preload."""
         key = watching.read_specialization(self.fn, data, driver.active.get_current_target())
-        traits, target, _ = key
+        _, target, _ = key
         backend = backends()[target.backend]
-        return self.loaded.get(key) or self._load(key, Specializer(self.fn, backend).specialization(traits), backend, True)
+        return self.loaded.get(key) or self._load(key, Specializer(self.fn, backend), warmup=True)
 
     @property
     def device_caches(self) -> watching.DeviceCaches:
         return watching.DeviceCaches(self)
 
-    def _find(
-        self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...], warmup: bool = False
-    ) -> tuple[Loaded | None, list[Any]]:
+    def _find(self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]) -> tuple[Loaded | None, list[Any]]:
         """Returns the kernel for a call, and the run-time arguments. There is no kernel where
         knobs.runtime.jit_cache_hook says that it need not be compiled."""
+        loaded, key, specializer, values = self._look_up(arguments, options)
+        return loaded or self._load(key, specializer, warmup=False), values
+
+    def _prepared(
+        self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
+    ) -> Loaded | Future[Loaded | None] | None:
+        """Returns the kernel for a call, or a future of it inside of an AsyncCompileMode."""
+        loaded, key, specializer, _ = self._look_up(arguments, options)
+        known = loaded or self.pending.get(key)
+        if known is not None:
+            return known
+        compile = functools.partial(self._load, key, specializer, warmup=True)
+        mode = active_mode.get()
+        if mode is None:
+            return compile()
+        self.pending[key] = future = mode.submit(compile)
+        future.add_done_callback(lambda _: self.pending.pop(key, None))
+        return future
+
+    def _look_up(
+        self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
+    ) -> tuple[Loaded | None, tuple[Any, ...], Specializer, list[Any]]:
+        """Returns the kernel for a call, if it is loaded, what tells it from others, and the run-time arguments."""
         backend, target = self._device(arguments)
         specializer = self._specializers.get(backend.name)
         if specializer is None:
@@ -150,15 +180,12 @@ class Launcher:
         traits, values = specializer.traits(arguments)
         key = (traits, target, options)
         try:
-            loaded = self.loaded.get(key)
+            return self.loaded.get(key), key, specializer, values
         except TypeError as problem:
             raise LaunchError(
                 f"{self.fn.__name__}: a compile-time argument cannot be told from others: {problem}",
                 cure="pass numbers, strings, types, functions, or tuples of these",
             ) from None
-        if loaded is None:
-            loaded = self._load(key, specializer.specialization(traits), backend, warmup)
-        return loaded, values
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], tuple[tuple[str, Any], ...]]:
         """Returns a value for each parameter, and the options that the call gives."""
@@ -199,30 +226,43 @@ class Launcher:
             raise LaunchError(f"{self.fn.__name__}: no backend runs on {kind} tensors", location=self.fn.location)
         return found
 
-    def _load(self, key: tuple[Any, ...], special: Specialization, backend: Backend, warmup: bool) -> Loaded | None:
-        _, target, given = key
-        with self._lock:
+    def _load(self, key: tuple[Any, ...], specializer: Specializer, *, warmup: bool) -> Loaded | None:
+        traits, target, given = key
+        with self._locks.setdefault(key, threading.Lock()):
             if key not in self.loaded:
-                options = self._options(given)
+                special, options, backend = specializer.specialization(traits), self._options(given), specializer.backend
                 hooks = knobs.runtime
                 if watching.told(hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup):
                     return None
                 self._bindings = bindings_of(self.fn)
                 if self.native is not None:
                     self.native.watch(self._bindings)
-                cache = KernelCache(self.fn, special, target, options)
-                switches = knobs.compilation  # what they change is no part of the cache's keys
-                unusual = switches.always_compile or switches.disable_line_info or switches.allow_non_constexpr_globals
-                unusual = unusual or knobs.language.fp32_default is not None
-                kernel = None if unusual else cache.load()
-                if kernel is None:
-                    kernel = compile_kernel(self.fn, special, target, options)
-                    if not unusual:
-                        cache.save(kernel)
-                self.loaded[key] = watching.load(kernel, backend)
-                self.loaded[key].places = [place for place, (kind, *_) in enumerate(key[0]) if kind is not None]
+                loaded = watching.load(self._compiled(special, target, options), backend)
+                loaded.places = [place for place, (kind, *_) in enumerate(traits) if kind is not None]
+                self.loaded[key] = loaded
                 watching.told(hooks.jit_post_compile_hook, self.fn, key, special, target, options, warmup=warmup)
             return self.loaded[key]
+
+    def _compiled(self, special: Specialization, target: Target, options: Options) -> CompiledKernel:
+        """Returns the kernel for a specialization, from the cache's folder if it is there."""
+        started = time.perf_counter()
+        cache = KernelCache(self.fn, special, target, options)
+        switches = knobs.compilation  # what they change is no part of the cache's keys
+        unusual = switches.always_compile or switches.disable_line_info or switches.allow_non_constexpr_globals
+        unusual = unusual or knobs.language.fp32_default is not None
+        times = CompileTimes()
+        known = None if unusual else cache.load()
+        if known is not None:
+            kernel = known
+            times.ir_initialization = microseconds_since(started)
+        else:
+            kernel = compile_kernel(self.fn, special, target, options, times)
+            if not unusual:
+                started = time.perf_counter()
+                cache.save(kernel)
+                times.store_results = microseconds_since(started)
+        watching.tell_of_compiling(self.fn, special, kernel, cache.path, times, cache_hit=known is not None)
+        return kernel
 
     def _options(self, given: Iterable[tuple[str, Any]]) -> Options:
         """Returns what a launch that gives these options is compiled with. Raises OptionError for what no GPU would take: CPUs, which
@@ -279,10 +319,15 @@ def _native(kind: str, forced: str) -> tuple[Backend, Target] | None:
 
 
 @collections_put_off()
-def compile_kernel(fn: JITFunction, special: Specialization, target: Target, options: Options) -> CompiledKernel:
-    """Compiles a kernel for a specialization."""
+def compile_kernel(
+    fn: JITFunction, special: Specialization, target: Target, options: Options, times: CompileTimes | None = None
+) -> CompiledKernel:
+    """Compiles a kernel for a specialization. `times` gets what each part of it took."""
+    started = time.perf_counter()
     module = specialized_ttir(fn, special, options)
     if knobs.compilation.disable_line_info:
         for op in module.walk():
             op.location = Location()
-    return compile_ttir(module, target, options, special.facts)
+    if times is not None:
+        times.ir_initialization = microseconds_since(started)
+    return compile_ttir(module, target, options, special.facts, times=times)

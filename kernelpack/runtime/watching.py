@@ -7,11 +7,12 @@ import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
 from kernelpack.backends.base import Backend, Options
-from kernelpack.hooks import LazyDict
+from kernelpack.hooks import CompileTimes, LazyDict
 from kernelpack.runtime.kernel_view import KernelView
 
 if TYPE_CHECKING:
@@ -99,6 +100,36 @@ def read_specialization(fn: JITFunction, data: str, active: GPUTarget) -> Any:
     return pickle.loads(base64.b64decode(read["key"]))
 
 
+def tell_of_compiling(
+    fn: JITFunction,
+    special: Specialization,
+    kernel: CompiledKernel,
+    path: Path | None,
+    times: CompileTimes,
+    *,
+    cache_hit: bool,
+) -> None:
+    """Tells knobs.compilation.listener, if there is one, of a kernel and where the cache keeps it."""
+    if knobs.compilation.listener is None:
+        return
+    from kernelpack.compiler.compiler import ASTSource
+
+    constexprs = {_place(fn, name): value for name, value in special.constexprs}
+    attrs: dict[Any, list[list[Any]]] = {}
+    for fact in special.facts:
+        if fact.parameter in fn.arg_names:
+            attrs.setdefault(_place(fn, fact.parameter), []).append([fact.property, fact.value])
+    source = ASTSource(fn, dict(special.signature), constexprs, attrs)
+    files = {} if path is None else {path.name: str(path)}
+    knobs.compilation.listener(source, vars(KernelView(kernel).metadata), files, times, cache_hit)
+
+
+def _place(fn: JITFunction, name: str) -> tuple[int, ...]:
+    """Returns where an argument, or entry of one (`pair.1`), stands."""
+    argument, *entries = name.split(".")
+    return fn.arg_names.index(argument), *map(int, entries)
+
+
 def load(kernel: CompiledKernel, backend: Backend) -> Any:
     """Loads a kernel between the hooks, which get (module, function, name, metadata, hash)."""
     view = KernelView(kernel)
@@ -110,19 +141,23 @@ def load(kernel: CompiledKernel, backend: Backend) -> Any:
 
 
 class Compiled(Mapping[Any, Any]):
-    """The kernels that a launcher has compiled, by what they were compiled for."""
+    """The kernels that a launcher has compiled, by what they were compiled for; futures of those that threads compile."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
 
     def __getitem__(self, key: Any) -> Any:
-        return self._launcher.loaded[key]
+        return self._known[key]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._launcher.loaded)
+        return iter(self._known)
 
     def __len__(self) -> int:
-        return len(self._launcher.loaded)
+        return len(self._known)
+
+    @property
+    def _known(self) -> dict[Any, Any]:
+        return {**self._launcher.pending, **self._launcher.loaded}
 
     def clear(self) -> None:
         """Drops them: the next launch takes them from disk, or compiles."""

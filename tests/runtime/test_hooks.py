@@ -48,6 +48,39 @@ def test_launch_hooks_get_the_kernels_metadata(switches: Any) -> None:
     assert len(log) == 2
 
 
+def test_a_listener_is_told_of_what_compiling_took(switches: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path))
+    told: list[Any] = []
+
+    @kp.jit
+    def kernel(pair, out, BLOCK: tl.constexpr):
+        tl.store(out + tl.arange(0, BLOCK), tl.load(pair[0] + tl.arange(0, BLOCK)) * pair[1])
+
+    pair, out = (torch.ones(16), 3), torch.zeros(16)
+    with switches.compilation.scope():
+        switches.compilation.listener = lambda *event: told.append(event)
+        for _ in range(2):
+            kernel[(1,)](pair, out, BLOCK=16)
+        kernel.device_caches.clear()
+        kernel[(1,)](pair, out, BLOCK=16)  # read from the folder
+        source = told[0][0]
+        again = kp.compile(source)
+    made, read, compiled = told
+    assert out.tolist() == [3.0] * 16
+    assert [event[4] for event in told] == [False, True, False]
+    assert source.name == "kernel"
+    assert source.constants == {(2,): 16}
+    assert made[1]["target"].backend == "cpu"
+    assert made[1]["hash"] == read[1]["hash"] == again.hash
+    assert [Path(path).is_file() for path in made[2].values()] == [True]
+    assert compiled[2] == {}
+    times: knobs.CompileTimes = made[3]
+    assert [name for name, _ in times.lowering_stages] == [name for name in again.asm if name != "ttir"]
+    assert min(times.ir_initialization, times.total_lowering, times.store_results) > 0
+    assert times.total == times.ir_initialization + times.total_lowering + times.store_results
+    assert read[3].ir_initialization == read[3].total > 0
+
+
 def test_pre_run_hooks_see_the_arguments() -> None:
     @kp.jit
     def add(a, BLOCK: tl.constexpr):
