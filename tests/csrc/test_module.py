@@ -70,3 +70,27 @@ def test_cuda_kernels_are_launched_by_the_driver(program: Path, setting: dict[st
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(expected)
+
+
+def test_keys_tell_numbers_apart_by_what_backends_test() -> None:
+    kinds: list[int] = []
+
+    class Python:
+        def prepare(self, values: list[int], options: dict[str, object]) -> tuple[str, None, list[int]]:
+            kinds.extend(values)
+            return "loaded", None, []
+
+        def launch(self, *call: object) -> None:
+            pass
+
+    tests = [("equal", 1, bool), ("divisible", 16, bool), ("other", 3, lambda number: number % 3 == 0)]
+    missing = object()
+    launcher = _C.JitLauncher(
+        python=Python(), names=["n"], defaults=[missing], no_default=missing, constexprs=[False], options=frozenset(),
+        tests=tests, hooks=[],
+    )  # fmt: skip
+    launch = launcher.binder()((1,))
+    for number in (1, 2, 5, -2, 3, 9, 16, 32, -(2**31), 48, 96, 2**31 - 1, 2**31, 2**32, 2**70):
+        launch(number)
+    # by those that are equal to 1, divisible by 16, divisible by 3, and wider than 32 bits; wider than 64 are Python's
+    assert kinds == [1, 2, 3, 16, 48, 2**31]
