@@ -67,10 +67,10 @@ def by_pointers(addresses, sizes, strides, count, BM: tl.constexpr, BN: tl.const
             tl.store(c + rows[:, None] * c_row + columns[None, :], total.to(tl.float16), mask=inside)
 
 
-def compiled(kernel: Any, target: str) -> Any:
+def compiled(kernel: Any, target: str, blocks: dict[str, int] = BLOCKS) -> Any:
     signature = (("addresses", "*i64"), ("sizes", "*i32"), ("strides", "*i32"), ("count", "i32"))
     facts = tuple(Fact(name, "tt.divisibility", 16) for name in ("addresses", "sizes", "strides"))
-    special = Specialization(signature, tuple(BLOCKS.items()), facts)
+    special = Specialization(signature, tuple(blocks.items()), facts)
     return compile_kernel(kernel, special, Target.parse(target), Options(num_stages=3))
 
 
@@ -80,6 +80,12 @@ def test_tiles_are_copied_ahead_sixteen_bytes_at_once(kernel: Any, target: str) 
     ptx = compiled(kernel, target).stages["ptx"]
     assert "cp.async.cg.shared.global" in ptx
     assert "cp.async.ca.shared.global" not in ptx, "copies of 4 or 8 bytes"
+
+
+@pytest.mark.parametrize("columns", [16, 32])
+def test_few_columns_do_not_serialise_products(columns: int) -> None:
+    """What loops sum in few registers ptxas moved to where no iteration's sums are, while products were in flight."""
+    compiled(by_descriptors, "cuda:sm_90a", {**BLOCKS, "BN": columns})
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])

@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kernelpack.backends.cuda.memory_layouts import memory_bits
 from kernelpack.backends.cuda.passes.reload_operands import registers_of
 from kernelpack.backends.cuda.roles import REGISTERS
-from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Value
-from kernelpack.ir.types import MemDescType, TensorType, Type, shape_of
+from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
+from kernelpack.ir.types import I1, MemDescType, TensorType, Type, shape_of
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import LANES
 
 PRODUCT = "ttng.warp_group_dot"
+WAIT = "ttng.warp_group_dot_wait"
 OTHER_REGISTERS = 64
 """Registers of a thread for all but the sums of products: addresses, masks, what is on its way."""
 
@@ -70,17 +71,46 @@ def keep_in_flight(build: Builder, mapping: Mapping[Value, Value], deferred: Seq
         assert product is not None
         product.attributes["isAsync"] = True
     if deferred:
-        build.create("ttng.warp_group_dot_wait", (), {"pendings": len(deferred)})
+        build.create(WAIT, (), {"pendings": len(deferred)})
 
 
-def await_products(build: Builder, loop: Operation, deferred: Sequence[Operation]) -> dict[Value, Value]:
-    """Behind the new loop, waits for the products that are in flight; returns what its sums are then."""
-    places = [dot.operands[2].index - 1 for dot in deferred if isinstance(dot.operands[2], BlockArgument)]
-    sums = [loop.results[place] for place in places]
-    if not sums:
-        return {}
-    waited = build.create("ttng.warp_group_dot_wait", sums, {"pendings": 0})
-    return dict(zip(sums, waited.results, strict=True))
+def await_products(build: Builder, results: Iterable[Value], products: Iterable[Operation]) -> list[Value]:
+    """Waits for all products. Returns the results of a loop, of which those of `products`, that its old body yields, are done."""
+    done = list(results)
+    places = [product.result.uses[0][1] for product in products]
+    waited = build.create(WAIT, [done[place] for place in places], {"pendings": 0})
+    for place, value in zip(places, waited.results, strict=True):
+        done[place] = value
+    return done
+
+
+def await_behind(loop: Operation, products: Sequence[Operation]) -> None:
+    """Waits for products that are in flight behind a loop.
+
+    The wait is only on the way out of an iteration: where accumulators meet those of no iteration, the assembler finds that they
+    are written before the wait by something other than products, and waits for every product (messages C7514 and C7515).
+    """
+    if products:
+        build = Builder(where_it_iterates(loop), location=loop.location)
+        build.create("scf.yield", await_products(build, loop.results, products))
+
+
+def where_it_iterates(loop: Operation) -> Block:
+    """Puts a loop into a branch that is taken if there is an iteration, whose results take the place of the loop's. Returns the
+    branch's block, which lacks its `scf.yield`."""
+    build = Builder.before(loop)
+    lower, upper, _, *initial = loop.operands
+    iterates = build.value("arith.cmpi", [lower, upper], {"predicate": "slt"}, I1)
+    then, otherwise = Block(), Block()
+    types = [result.type for result in loop.results]
+    whole = build.create("scf.if", [iterates], {}, types, [Region([then]), Region([otherwise])])
+    for old, new in zip(loop.results, whole.results, strict=True):
+        new.name = old.name
+        old.replace_all_uses_with(new)
+    Builder(otherwise, location=loop.location).create("scf.yield", initial)
+    loop.detach()
+    then.append(loop)
+    return then
 
 
 def has_lasting(loop: Operation, loads: Collection[Operation]) -> bool:

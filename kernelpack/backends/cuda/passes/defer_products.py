@@ -15,11 +15,9 @@ iteration reads its tile for an iteration longer: pipeline_loops gives such loop
 
 from __future__ import annotations
 
-from kernelpack.backends.cuda.products_in_flight import PRODUCT, outlasts, tile_source
-from kernelpack.ir.core import Block, Builder, Operation, Region, Value
-from kernelpack.ir.types import I1, MemDescType
-
-WAIT = "ttng.warp_group_dot_wait"
+from kernelpack.backends.cuda.products_in_flight import PRODUCT, WAIT, await_behind, outlasts, tile_source
+from kernelpack.ir.core import Block, Builder, Operation, Value
+from kernelpack.ir.types import MemDescType
 
 
 def defer_products(function: Operation) -> None:
@@ -38,7 +36,7 @@ def defer_products(function: Operation) -> None:
                 _wait_in_this_iteration(product)
         for product in products:
             product.attributes["isAsync"] = True
-        _wait_behind(loop, carried)
+        await_behind(loop, carried)
 
 
 def _has_room(loop: Operation, products: list[Operation]) -> bool:
@@ -87,35 +85,6 @@ def _wait(value: Value, user: Operation, between: list[Operation]) -> None:
     pendings = sum(op.name == PRODUCT for op in between)
     wait = Builder.before(user).create(WAIT, [value], {"pendings": pendings})
     _replace_uses(value, wait.result, wait)
-
-
-def _wait_behind(loop: Operation, products: list[Operation]) -> None:
-    """Behind the loop, nothing is in flight any more.
-
-    The wait is only on the way out of an iteration: where it would meet the way round the loop, the assembler finds that the
-    accumulators are written before it by something other than products, and waits for every product (message C7515).
-    """
-    places = [product.result.uses[0][1] for product in products]
-    if not places:
-        return
-    build = Builder.before(loop)
-    lower, upper, _, *initial = loop.operands
-    iterates = build.value("arith.cmpi", [lower, upper], {"predicate": "slt"}, I1)
-    then, otherwise = Block(), Block()
-    types = [result.type for result in loop.results]
-    whole = build.create("scf.if", [iterates], {}, types, [Region([then]), Region([otherwise])])
-    for old, new in zip(loop.results, whole.results, strict=True):
-        new.name = old.name
-        old.replace_all_uses_with(new)
-    loop.detach()
-    then.append(loop)
-    results: list[Value] = list(loop.results)
-    inside = Builder(then, location=loop.location)
-    wait = inside.create(WAIT, [results[place] for place in places], {"pendings": 0})
-    for place, value in zip(places, wait.results, strict=True):
-        results[place] = value
-    inside.create("scf.yield", results)
-    Builder(otherwise, location=loop.location).create("scf.yield", initial)
 
 
 def _replace_uses(old: Value, new: Value, wait: Operation) -> None:

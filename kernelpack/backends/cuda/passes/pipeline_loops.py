@@ -25,7 +25,7 @@ from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
 from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of
 from kernelpack.backends.cuda.products_in_flight import (
     PRODUCT,
-    await_products,
+    await_behind,
     deferrable,
     fit,
     has_lasting,
@@ -142,13 +142,13 @@ class _Pipeline(RunAhead):
         operands = [*self.loop.operands, *ahead, first, last]
         types = [value.type for value in operands[3:]]
         loop = self.build.create("scf.for", operands, self.loop.attributes, types, [Region([block])])
-        done = await_products(self.build, loop, self.deferred)
         self.build.create("ttg.async_wait", (), {"num": 0})
         for buffer in self.buffers:
             self.build.create("ttg.local_dealloc", [buffer])
         for old, result in zip(self.loop.results, loop.results, strict=False):
             result.name = old.name
-            old.replace_all_uses_with(done.get(result, result))
+            old.replace_all_uses_with(result)
+        await_behind(loop, self.deferred)
         self.loop.drop()
 
     def _buffer(self, load: _Load) -> Value:

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelpack.backends.cuda.memory_layouts import memory_bits
-from kernelpack.backends.cuda.passes.defer_products import WAIT
 from kernelpack.backends.cuda.passes.lower_descriptors import (
     LOAD,
     barriers,
@@ -28,7 +27,7 @@ from kernelpack.backends.cuda.passes.lower_descriptors import (
     read_buffer,
 )
 from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of
-from kernelpack.backends.cuda.products_in_flight import await_products, deferrable, keep_in_flight
+from kernelpack.backends.cuda.products_in_flight import WAIT, await_behind, deferrable, keep_in_flight
 from kernelpack.backends.cuda.roles import role_of
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of, operands_called
@@ -136,12 +135,12 @@ class _Ring(RunAhead):
         operands = [*self.loop.operands, *ahead, zero, zero]
         types = [value.type for value in operands[3:]]
         loop = build.create("scf.for", operands, self.loop.attributes, types, [Region([block])])
-        done = await_products(build, loop, self.deferred)
         for slot in range(self.slots):
             build.create("ttng.inval_barrier", [self._view(build, self.full, build.constant(slot, I32))])
         for old, result in zip(self.loop.results, loop.results, strict=False):
             result.name = old.name
-            old.replace_all_uses_with(done.get(result, result))
+            old.replace_all_uses_with(result)
+        await_behind(loop, self.deferred)
         self.loop.drop()
 
     # ---- buffers ----

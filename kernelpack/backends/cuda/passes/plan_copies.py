@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelpack.backends.cuda.memory_layouts import memory_bits
-from kernelpack.backends.cuda.passes.defer_products import WAIT
 from kernelpack.backends.cuda.passes.lower_descriptors import LOAD, STORE, block_bytes, buffer_type
 from kernelpack.backends.cuda.passes.run_ahead import NUM_STAGES
-from kernelpack.backends.cuda.products_in_flight import PRODUCT, deferrable
+from kernelpack.backends.cuda.products_in_flight import PRODUCT, WAIT, deferrable
 from kernelpack.backends.cuda.roles import WARPGROUP
 from kernelpack.backends.cuda.scratch import scratch_bytes
 from kernelpack.ir.core import Block, BlockArgument, Operation, Value

@@ -18,14 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelpack.backends.cuda.passes.defer_products import WAIT
 from kernelpack.backends.cuda.passes.lower_descriptors import LOAD
-from kernelpack.backends.cuda.products_in_flight import PRODUCT
+from kernelpack.backends.cuda.products_in_flight import PRODUCT, WAIT, where_it_iterates
 from kernelpack.backends.cuda.roles import role_of
 from kernelpack.backends.cuda.warpgroup import WARPS
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of
-from kernelpack.ir.types import I1, TensorType
+from kernelpack.ir.types import TensorType
 from kernelpack.layout.encoding import layout_of
 
 
@@ -120,18 +119,8 @@ class _Rotation:
 
     def run(self) -> None:
         loop = self.loop
-        build = Builder.before(loop)
-        lower, upper = loop.operands[:2]
-        any_iteration = build.value("arith.cmpi", [lower, upper], {"predicate": "slt"}, I1)
-        then, otherwise = Block(), Block()
-        types = [result.type for result in loop.results]
-        whole = build.create("scf.if", [any_iteration], {}, types, [Region([then]), Region([otherwise])])
-        Builder(otherwise, location=loop.location).create("scf.yield", loop.operands[3:])
-        inside = Builder(then, location=loop.location)
+        inside = Builder(where_it_iterates(loop), location=loop.location)
         inside.create("scf.yield", self._rotated(inside))
-        for old, new in zip(loop.results, whole.results, strict=True):
-            new.name = old.name
-            old.replace_all_uses_with(new)
         loop.drop()
 
     def _rotated(self, build: Builder) -> list[Value]:

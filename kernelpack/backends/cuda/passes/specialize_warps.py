@@ -295,12 +295,10 @@ class _Multiplier(_Role):
         then, otherwise = (Builder(Block(), location=op.location) for _ in range(2))
         self.carried = {**before, **{group: then.constant(self.rings[group.key].depth, I32) for group in late}}
         super().loop(then, op)
-        made = then.block.operations[-1]
-        done = await_products(then, made, deferred)
+        results = await_products(then, self.of(op.results), deferred)
         for group in late:
             self._release(then, group, self.carried.pop(group))
-        results = self.of(op.results)
-        then.create("scf.yield", [*(done.get(value, value) for value in results), *self.carried.values()])
+        then.create("scf.yield", [*results, *self.carried.values()])
         otherwise.create("scf.yield", [*initial, *before.values()])
         types = [value.type for value in (*results, *before.values())]
         regions = [Region([branch.block]) for branch in (then, otherwise)]
