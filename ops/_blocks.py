@@ -11,10 +11,10 @@ def activate(x, activation):
         x = tl.where(x < 0.0, 0.0, x)
     elif activation == 2:
         x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-    elif activation == 3:
-        x = 0.5 * x * (1.0 + tl.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
-    elif activation == 4:
-        x = x / (1.0 + tl.exp(-x))
+    elif activation >= 3:
+        # both are x * sigmoid(t): tanh(u) is 2 sigmoid(2 u) - 1
+        t = tl.where(activation == 3, x * (1.5957691216057308 + 0.07135481282553145 * x * x), x)
+        x = x / (1.0 + tl.exp(-t))
     return x
 
 
