@@ -31,6 +31,7 @@ from kernelpack.backends.cpu.tile_program import (
     Scan,
     Store,
     TileProgram,
+    constants_of,
     turned_axis,
 )
 from kernelpack.backends.cpu.transpose import turn
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _UNROLL = 4  # vectors an iteration works on: enough independent chains to hide the latency of an fma
+_FEW = 12  # so many constants leave registers for that many vectors
 _STRAIGHT = 8  # a domain of this many vectors needs no loop
 
 
@@ -84,7 +86,7 @@ class _NestEmitter:
             (turned_axis(root, self.lane) for root in nest.roots if turned_axis(root, self.lane) is not None), None
         )
         self.width = self._width()
-        self.tile = self._tile()
+        self.tile = self._tile(program)
         written = [root for root in nest.roots if isinstance(root, Materialize)]
         fresh = frozenset((root.value, id(root.into)) for root in written)
         self.ev = Evaluator(program, lowering, self.scalars, storage, self.em.sink, self.width, fresh)
@@ -107,7 +109,7 @@ class _NestEmitter:
                 width = min(2 * width, self.nest.shape[self.lane])
         return width
 
-    def _tile(self) -> dict[int, int]:
+    def _tile(self, program: TileProgram) -> dict[int, int]:
         """Returns how many elements along each axis one iteration covers."""
         shape = self.nest.shape
         tile = dict.fromkeys(range(len(shape)), 1)
@@ -124,7 +126,8 @@ class _NestEmitter:
             return tile
         inner = self.lane if self.reduced is None else self.reduced
         step = tile[inner]
-        tile[inner] = min(shape[inner], step * max(1, _UNROLL // (1 if inner == self.lane else step)))
+        unroll = _UNROLL if self.reduced is not None or constants_of(self.nest.roots, program.plain) <= _FEW else _UNROLL // 2
+        tile[inner] = min(shape[inner], step * max(1, unroll // (1 if inner == self.lane else step)))
         for axis in reversed(range(len(shape))):  # small domains become straight-line code
             points = math.prod(tile.values()) // self.width * (shape[axis] // tile[axis])
             if points <= _STRAIGHT:

@@ -6,12 +6,12 @@ recomputed element by element inside the nest that consumes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.types import BF16, F16, F32, I32, Type, bit_width, is_int, shape_of
+from kernelpack.ir.types import BF16, F16, F32, I32, Type, bit_width, element_of, is_float, is_int, shape_of
 
 
 @dataclass(eq=False)
@@ -432,3 +432,19 @@ def turned_axis(root: Root, lane_axis: int) -> int | None:
 def values_of(root: Root) -> list[Value]:
     """Returns the tiles that a root evaluates at every place of its domain."""
     return [root.value] if isinstance(root, Materialize) else list(root.op.operands)
+
+
+def constants_of(roots: Iterable[Root], kept: Container[Value]) -> int:
+    """Returns how many different floats other than zero roots take for each element; tiles that are `kept` in buffers are read."""
+    found, seen = set(), set[Value]()
+    waiting = [value for root in roots for value in values_of(root)]
+    while waiting:
+        value = waiting.pop()
+        op = value.defining_op
+        if op is None or value in seen:
+            continue
+        seen.add(value)
+        if op.name == "arith.constant" and is_float(element_of(value.type)):
+            found.add(op.attributes["value"])
+        waiting += [operand for operand in op.operands if operand not in kept]
+    return len(found - {0.0})

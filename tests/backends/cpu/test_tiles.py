@@ -10,7 +10,7 @@ import kernelpack.language as tl
 from kernelpack.backends.base import Lowered, Options
 from kernelpack.backends.cpu.backend import lower_ttir, ttir_to_tiles_stage
 from kernelpack.backends.cpu.tile_program import OperandBuffer
-from kernelpack.compiler import optimise_ttir
+from kernelpack.compiler import compile_ttir, optimise_ttir
 from kernelpack.target import Target
 from tests.backends.cpu.agreement import check, ttir_of
 
@@ -379,3 +379,22 @@ def test_layer_norm_in_blocks(dtype: torch.dtype) -> None:
         x, w, b = torch.randn(5, n).to(dtype), torch.randn(n).to(dtype), torch.randn(n).to(dtype)
         tolerance = 1e-5 if dtype == torch.float32 else 1e-2
         check(layer_norm, (5,), x, w, b, torch.zeros_like(x), n, 1e-5, BLOCK=64, rtol=tolerance, atol=tolerance)
+
+
+@kp.jit
+def polynomial(x, out, TERMS: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    value = tl.load(x + i)
+    total = value
+    for term in tl.static_range(TERMS):
+        total = tl.fma(total, value, 0.5 + term)
+    tl.store(out + i, total)
+
+
+@pytest.mark.parametrize(("terms", "vectors"), [(8, 4), (16, 2)])
+def test_constants_leave_registers_for_fewer_vectors_an_iteration(terms: int, vectors: int) -> None:
+    arguments = (torch.rand(1024), torch.zeros(1024))
+    check(polynomial, (1,), *arguments, TERMS=terms, BLOCK=1024)
+    module = optimise_ttir(ttir_of(polynomial, arguments, {"TERMS": terms, "BLOCK": 1024}))
+    llir = str(compile_ttir(module, Target.parse("cpu:x86-64-v4"), Options()).stages["llir"])
+    assert llir.count("store <16 x float>") == vectors
