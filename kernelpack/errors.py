@@ -149,6 +149,10 @@ class ArgumentOverflowError(LaunchError, OverflowError):
     """An integer argument that no integer type holds."""
 
 
+class UnreachableMemoryError(LaunchError, ValueError):
+    """A tensor argument whose memory the kernel's device cannot read."""
+
+
 class OptionError(LaunchError, AssertionError):
     """An option of a launch, such as num_warps, with a value that none has."""
 

@@ -13,7 +13,7 @@ from kernelpack import knobs
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options, backends
 from kernelpack.compiler import CompiledKernel, compile_ttir, microseconds_since
 from kernelpack.compiler.garbage import collections_put_off
-from kernelpack.errors import LaunchError, OptionError
+from kernelpack.errors import LaunchError, OptionError, UnreachableMemoryError
 from kernelpack.frontend.dependencies import Binding, bindings_of
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.hooks import WATCHERS, CompileTimes
@@ -25,6 +25,7 @@ from kernelpack.runtime._async_compile import active_mode
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_cache import KernelCache
 from kernelpack.runtime.specialization import Specialization, Specializer, specialized_ttir
+from kernelpack.runtime.stand_ins import TensorWrapper
 from kernelpack.target import Target
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
@@ -130,6 +131,7 @@ class Launcher:
         loaded, values = self._find(arguments, options)
         if loaded is not None:
             extents = self._grid(grid, arguments, options)
+            check_reachable(self.fn.__name__, arguments, backends()[loaded.kernel.target.backend].device_type)
             if 0 not in extents and WATCHERS:
                 watching.launch(self.fn, loaded, extents, arguments, values)
             elif 0 not in extents:
@@ -218,9 +220,9 @@ class Launcher:
         )
 
     def _device(self, arguments: Sequence[Any]) -> tuple[Backend, Target]:
-        """Returns the backend of the first tensor's device, and its best target there."""
-        first = next(_tensors_in(arguments), None)
-        kind = first.device.type if first is not None else driver.active.device_type
+        """Returns the backend of the tensors' device, and its best target there. A GPU also reads pinned memory of the CPU."""
+        kinds = {tensor.device.type for tensor in _tensors_in(arguments)} or {driver.active.device_type}
+        kind = max(kinds, key=lambda kind: kind != "cpu")
         found = _native(kind, knobs.CPU_TARGET.get() if kind == "cpu" else "")
         if found is None:
             raise LaunchError(f"{self.fn.__name__}: no backend runs on {kind} tensors", location=self.fn.location)
@@ -298,6 +300,16 @@ def _tensors_in(arguments: Iterable[Any]) -> Iterator[Any]:
             yield from _tensors_in(value)
         elif isinstance(value, user_aggregate):
             yield from _tensors_in(value.parts().values())
+
+
+def check_reachable(name: str, arguments: Iterable[Any], kind: str) -> None:
+    """Raises UnreachableMemoryError for a tensor that a kernel on this kind of device cannot read: what it addresses is not there."""
+    for value in _tensors_in(arguments):
+        tensor = value.base if isinstance(value, (TensorDescriptor, TensorWrapper)) else value
+        if tensor.device.type != kind and not (tensor.device.type == "cpu" and tensor.is_pinned()):
+            raise UnreachableMemoryError(
+                f"{name}: a tensor is on {tensor.device}, the kernel runs on {kind}", cure=f"move it there: x.to({kind!r})"
+            )
 
 
 @functools.cache

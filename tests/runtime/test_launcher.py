@@ -298,3 +298,32 @@ def test_two_processes_compile_one_kernel_at_once(tmp_path: Path) -> None:
         assert process.wait(120) == 0, process.stderr.read() if process.stderr else ""
     assert len(list(tmp_path.rglob("*.pickle"))) == 1
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_tensors_on_another_device_are_refused() -> None:
+    """A kernel on the CPU was given the address of a tensor that has none, and crashed."""
+
+    @kp.jit
+    def copy(x, out):
+        tl.store(out, tl.load(x))
+
+    elsewhere, out = torch.empty(1, device="meta"), torch.zeros(1)
+    with pytest.raises(LaunchError, match=r"copy: no backend runs on meta tensors"):
+        copy[(1,)](elsewhere, out)
+    with pytest.raises(LaunchError, match=r"copy: no backend runs on meta tensors"):
+        copy[(1,)](out, elsewhere)
+
+
+def test_tensors_that_a_gpu_cannot_reach_are_refused() -> None:
+    class OnDevice(torch.Tensor):
+        device = torch.device("cuda", 0)
+
+    class Pinned(torch.Tensor):
+        def is_pinned(self, *args: Any) -> bool:
+            return True
+
+    gpu, host = torch.zeros(1).as_subclass(OnDevice), torch.zeros(1)
+    launcher.check_reachable("kernel", [3, gpu, (host.as_subclass(Pinned), gpu), None], "cuda")
+    with pytest.raises(ValueError, match=r"kernel: a tensor is on cpu, the kernel runs on cuda") as problem:
+        launcher.check_reachable("kernel", [gpu, (1, host)], "cuda")
+    assert isinstance(problem.value, LaunchError)
