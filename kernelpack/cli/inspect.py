@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import itertools
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -151,8 +152,8 @@ def _select(items: Iterable[_T], arguments: argparse.Namespace, targets: list[Ta
 
     found = list(items)
     if arguments.op:
-        check_op_names(arguments.op, {item.op for item in found})
-        found = [item for item in found if item.op in arguments.op]
+        check_op_names(arguments.op, itertools.chain.from_iterable(item.ops for item in found))
+        found = [item for item in found if not {*arguments.op}.isdisjoint(item.ops)]
     if targets is not None:
         built = sorted({str(item.target) for item in found})
         found = [item for item in found if item.target in targets]

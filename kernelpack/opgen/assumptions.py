@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, REACHES, ArgumentProperty, Fact
@@ -12,8 +13,10 @@ from kernelpack.opgen.host_ir import (
     TENSOR,
     Allocate,
     Apply,
+    Assign,
     Check,
     Const,
+    Declare,
     Expr,
     HostFunction,
     Launch,
@@ -29,6 +32,7 @@ class Provenance:
 
     def __init__(self, host: HostFunction) -> None:
         self.definitions: dict[Variable, Expr] = {}
+        self.assigned: dict[Variable, list[Expr]] = defaultdict(list)
         self.allocations: set[Variable] = set()
         self.ranks: dict[Variable, int] = {}
         self.arguments = {
@@ -37,6 +41,10 @@ class Provenance:
         for statement in walk_statements(host.body):
             if isinstance(statement, Let):
                 self.definitions[statement.variable] = statement.value
+            elif isinstance(statement, Assign):
+                self.assigned[statement.variable].append(statement.value)
+            elif isinstance(statement, Declare) and statement.initial is not None:
+                self.assigned[statement.variable].append(statement.initial)
             elif isinstance(statement, Allocate):
                 self.allocations.add(statement.variable)
                 if isinstance(statement.shape, Apply) and statement.shape.op == "ints":
@@ -67,6 +75,17 @@ class Provenance:
             known = expr.variable in self.arguments or expr.variable in self.allocations
             return expr.variable if known else None
         return None
+
+    def possible(self, expr: Expr, seen: tuple[Variable, ...] = ()) -> set[str]:
+        """Returns the names of the op's arguments that a tensor may be."""
+        match self.definition(expr):
+            case Apply("value" | "select" as op, operands):
+                return {name for operand in operands[op == "select" :] for name in self.possible(operand, seen)}
+            case Ref(variable) if variable in self.arguments:
+                return {self.arguments[variable]}
+            case Ref(variable) if variable not in seen:
+                return {name for value in self.assigned[variable] for name in self.possible(value, (*seen, variable))}
+        return set()
 
     def named(self, variable: Variable | None, tensors: tuple[str, ...] | None) -> bool:
         """Whether a specialization that names `tensors` covers a tensor. It always covers what the op allocates."""

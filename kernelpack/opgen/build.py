@@ -90,10 +90,9 @@ def plan_library(
     ops = find_ops(paths, namespace)
     planner = Planner(namespace, pairs, choices)
     op_plans = tuple(planner.plan(op) for op in ops)
-    variants = tuple(sorted(planner.variants.values(), key=lambda variant: (str(variant.target), variant.name)))
     files = " ".join(path.name for path in paths)
     command = " ".join([f"kernelpack build {files} --namespace {namespace}", *(f"--target {target}" for target in resolved)])
-    return Plan(namespace, tuple(ops), op_plans, pairs, variants, tuple(planner.contests), command)
+    return Plan(namespace, tuple(ops), op_plans, pairs, tuple(planner.used_variants()), tuple(planner.contests), command)
 
 
 def build(

@@ -21,6 +21,7 @@ from kernelpack.frontend.dependencies import lines_of
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation
 from kernelpack.opgen.dtypes import DType
+from kernelpack.opgen.stores import check_stores
 from kernelpack.opgen.variants import KernelVariant
 from kernelpack.opgen.worker import CompileJob, compile_all
 from kernelpack.pack.format import KernelPack, read_pack
@@ -132,7 +133,8 @@ def _is_repetition(variant: KernelVariant, packs: dict[str, KernelPack]) -> bool
 
 def _meaning(variant: KernelVariant) -> Hashable:
     """Returns what the front end makes ttir of: variants for several targets may share it."""
-    return id(variant.kernel), tuple(variant.signature.items()), repr(list(variant.constexprs.items())), variant.facts
+    constexprs = repr(list(variant.constexprs.items()))
+    return id(variant.kernel), tuple(variant.signature.items()), constexprs, variant.facts, variant.read_only
 
 
 def _jobs(group: Sequence[KernelVariant], keep_stages: bool) -> list[CompileJob]:
@@ -147,7 +149,9 @@ def _jobs(group: Sequence[KernelVariant], keep_stages: bool) -> list[CompileJob]
 def _module(variant: KernelVariant) -> Operation:
     """Runs the front end. What the kernel is called is left to each job."""
     constexprs = {name: _language_value(value) for name, value in variant.constexprs.items()}
-    return ast_to_ttir(variant.kernel, dict(variant.signature), constexprs, variant.facts)
+    module = ast_to_ttir(variant.kernel, dict(variant.signature), constexprs, variant.facts)
+    check_stores(module, variant.read_only)
+    return module
 
 
 def _language_value(value: Any) -> Any:
@@ -205,6 +209,7 @@ class _Store:
             lines if backend.line_information else "",
             repr((variant.op, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
             repr((list(variant.constexprs.items()), variant.options, variant.assumed)),
+            repr([(one.parameter, one.argument) for one in variant.read_only]),
         ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -20,6 +20,7 @@ from kernelpack.opgen.host_static import is_tensor_like, reached_launches
 from kernelpack.opgen.kernels import kernel_parameters
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.space import Space
+from kernelpack.opgen.stores import ReadOnly
 from kernelpack.opgen.tuning import Choices
 from kernelpack.opgen.variants import Axis, Contest, KernelVariant, LaunchPlan, OpPlan, Row, Slot
 from kernelpack.target import Target
@@ -34,13 +35,18 @@ class Planner:
         self.choices = choices or Choices()
         self.contests: list[Contest] = []
         self.variants: dict[tuple[Any, ...], KernelVariant] = {}
+        self.uses: dict[str, dict[tuple[str, int], LaunchPlan]] = defaultdict(dict)
+        """By a variant's entry: the launches of it, by op and number."""
         self.names: set[tuple[str, Target]] = set()
 
     def plan(self, op: Op) -> OpPlan:
         """Plans one op. Raises HostFunctionError for constexprs that nothing binds, and launches that no variant reaches."""
         check_names(op)
-        plans = tuple(LaunchPlan(launch, tuple(_axes(launch, op.space)), tuple(_slots(launch))) for launch in op.host.launches)
         provenance = Provenance(op.host)
+        plans = tuple(
+            LaunchPlan(launch, tuple(_axes(launch, op.space)), tuple(_slots(launch)), _read_only(launch, op, provenance))
+            for launch in op.host.launches
+        )
         tables = [_TargetTables(self, op, provenance, target, backend) for target, backend in self.targets]
         for combination in op.space.combinations():
             for reached in reached_launches(op.host, combination.dtypes):
@@ -62,6 +68,15 @@ class Planner:
                     location=plan.launch.location,
                 )
         return OpPlan(op.host, op.space, op.location, plans)
+
+    def used_variants(self) -> list[KernelVariant]:
+        """Returns the library's variants, each with everything that launches it."""
+        found = []
+        for variant in self.variants.values():
+            uses = self.uses[variant.entry]
+            read_only = tuple(one for plan in uses.values() for one in plan.read_only)
+            found.append(replace(variant, op=", ".join(dict.fromkeys(op for op, _ in uses)), read_only=read_only))
+        return sorted(found, key=lambda variant: (str(variant.target), variant.name))
 
     def add(self, wanted: KernelVariant) -> KernelVariant:
         """Returns the library's variant that is compiled as `wanted`: a known one, or this one with a free name and an entry."""
@@ -154,6 +169,7 @@ class _TargetTables:
                 plain=plain,
             )
         )
+        self.planner.uses[variant.entry][self.op.name, plan.launch.index] = plan
         return Row(variant, tuple(int(bound.constexprs[name]) for name in plan.launch.meta_names))
 
 
@@ -168,6 +184,17 @@ def _axes(launch: Launch, space: Space) -> Iterator[Axis]:
         if name in space.constexprs and name in launch.arguments:
             values = space.constexprs[name]
             yield Axis(name, len(values), values, launch.arguments[name])
+
+
+def _read_only(launch: Launch, op: Op, provenance: Provenance) -> tuple[ReadOnly, ...]:
+    """Returns the parameters that get arguments which the op's schema does not mark as written to."""
+    return tuple(
+        ReadOnly(parameter, name, op.name, launch.location)
+        for parameter, value in launch.arguments.items()
+        if is_tensor_like(value)
+        for name in sorted(provenance.possible(value))
+        if not op.schema.argument(name).mutated
+    )
 
 
 def _slots(launch: Launch) -> Iterator[Slot]:

@@ -52,7 +52,7 @@ def find_ops(sources: Sequence[Path], namespace: str) -> list[Op]:
 
 def check_op_names(names: Iterable[str], known: Iterable[str]) -> None:
     """Raises BuildError, with the nearest, for a name that no op has."""
-    ops = sorted(known)
+    ops = sorted(set(known))
     for name in names:
         if name not in ops:
             raise BuildError(f"there is no op {name!r}{did_you_mean(name, ops)}", cure=f"ops are {', '.join(ops)}")

@@ -12,6 +12,7 @@ from kernelpack.frontend.jit import JITFunction
 from kernelpack.opgen.config import Fastest
 from kernelpack.opgen.host_ir import Expr, HostFunction, Launch
 from kernelpack.opgen.space import Space
+from kernelpack.opgen.stores import ReadOnly
 from kernelpack.opgen.tuning import Decision
 from kernelpack.target import Target
 
@@ -21,7 +22,8 @@ class KernelVariant:
     """A kernel to compile. `signature` holds the run-time parameters in order, `constexprs` the rest (None: absent tensor).
 
     `facts` are those that the backend may use, `constants` those that made a parameter a constant, which the backend never
-    sees. `plain` is the entry of the variant that assumes nothing; None: this is it.
+    sees. `plain` is the entry of the variant that assumes nothing; None: this is it. `op` is the op that launches it, or several,
+    separated by commas; `read_only` are the parameters that get what these ops leave as it is.
     """
 
     name: str
@@ -35,6 +37,11 @@ class KernelVariant:
     constants: tuple[Fact, ...]
     entry: str = ""
     plain: str | None = None
+    read_only: tuple[ReadOnly, ...] = ()
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        return tuple(self.op.split(", "))
 
     @property
     def assumed(self) -> tuple[Fact, ...]:
@@ -75,12 +82,13 @@ class LaunchPlan:
 
     Where sizes choose among configs, `key` names them, and each point is `config_count` entries behind each other, one for each
     config of its decision (`decisions[target][p]`), and its first again where it has fewer. `left_out` says that the configs
-    build some combinations for none of the targets.
+    build some combinations for none of the targets. `read_only` are the parameters that get what the op leaves as it is.
     """
 
     launch: Launch
     axes: tuple[Axis, ...]
     slots: tuple[Slot, ...]
+    read_only: tuple[ReadOnly, ...] = ()
     points: dict[Target, list[list[Row]]] = field(default_factory=dict)
     left_out: bool = False
     config_count: int = 1

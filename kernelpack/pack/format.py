@@ -49,6 +49,11 @@ class KernelPack:
     tensor_maps: tuple[str, ...] = ()
 
     @property
+    def ops(self) -> tuple[str, ...]:
+        """The ops that launch the kernel."""
+        return tuple(self.op.split(", "))
+
+    @property
     def file_name(self) -> str:
         return f"{self.variant}.{self.target.slug}.kpack"
 

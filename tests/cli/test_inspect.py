@@ -136,3 +136,20 @@ def test_library_lacks_a_target(capsys: pytest.CaptureFixture[str], built: dict[
     said = error(capsys, built["directory"], "--target", "cuda:sm_90a")
     assert "the library has nothing for cuda:sm_90a" in said
     assert "it was built for cpu:" in said
+
+
+SHARED = """
+
+@kp.op("threshold_(Tensor(a!) x, float level) -> ()", variants={"x": [tl.float32]})
+def threshold_(x, level):
+    kp.check(x.is_contiguous(), "x must be contiguous")
+    threshold_kernel[lambda meta: (kp.cdiv(x.numel(), meta["BLOCK"]),)](x, x, x.numel(), level, BLOCK=256)
+"""
+
+
+def test_kernels_that_ops_share_are_found_by_each_of_them(capsys: pytest.CaptureFixture[str], source: Path) -> None:
+    source.write_text(source.read_text() + SHARED)
+    for op, variants in (("threshold", 2), ("threshold_", 1)):
+        found = json.loads(shown(capsys, str(source), "--op", op, "--target", "cpu:x86-64-v3", "--json"))
+        assert len(found) == variants
+        assert {record["op"] for record in found if "f32" in record["variant"]} == {"threshold, threshold_"}
