@@ -84,7 +84,7 @@ class RuntimeKnobs(_Switches):
     `jit_cache_hook` is called before a kernel is compiled, and skips the launch if it returns true; `jit_post_compile_hook`
     afterwards. `debug` compiles run-time assertions. While `interpret` is true, launches run on the interpreter of ttir."""
 
-    def __init__(self, *, interpret: bool) -> None:
+    def __init__(self) -> None:
         self.launch_enter_hook: Any = HookChain(sees_launches=True)
         self.launch_exit_hook: Any = HookChain(reversed=True, sees_launches=True)
         self.kernel_load_start_hook: Any = HookChain()
@@ -92,7 +92,7 @@ class RuntimeKnobs(_Switches):
         self.jit_cache_hook: Callable[..., Any] | None = None
         self.jit_post_compile_hook: Callable[..., Any] | None = None
         self.debug = False
-        self.interpret = interpret
+        self.interpret = False
         self._complete = True
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -57,12 +57,6 @@ EMULATE = Knob(
     "run",
     "a CUDA target, e.g. cuda:sm_90a: kernels that Python launches, on tensors of the CPU, run on the SIMT emulator as compiled for it",
 )
-INTERPRET = Knob(
-    "TRITON_INTERPRET",
-    "0",
-    "run",
-    "1: kernels that Python launches run on the interpreter, one program after the other, and an access outside their tensors is an error",
-)
 DEBUG = Knob("KERNELPACK_DEBUG", "0", "run", "1: kernels check their run-time assertions")
 CONFIG = Knob(
     "KERNELPACK_CONFIG",
@@ -79,27 +73,57 @@ TRACE = Knob(
 )
 LIBCUDA = Knob("KERNELPACK_LIBCUDA", "libcuda.so.1", "library, run", "the CUDA driver library to open")
 
-KNOBS = (
-    CACHE_DIR,
-    CACHE,
-    JOBS,
-    CXX,
-    OP_TARGETS,
-    CHECK_PTXAS,
-    LOAD_LIBRARY,
-    CPU_TARGET,
-    EMULATE,
-    INTERPRET,
-    DEBUG,
-    CONFIG,
-    TRACE,
-    LIBCUDA,
-)
-
-runtime = RuntimeKnobs(interpret=INTERPRET.get() == "1")
+runtime = RuntimeKnobs()
 autotuning = AutotuningKnobs()
 compilation = CompilationKnobs()
 language = LanguageKnobs()
+
+SWITCHES = (
+    (
+        Knob(
+            "TRITON_INTERPRET",
+            "0",
+            "run",
+            "1: kernels that Python launches run on the interpreter, one program after the other; an access outside their tensors is an error",
+        ),
+        runtime,
+        "interpret",
+    ),
+    (Knob("TRITON_DEBUG", "0", "run", "1: kernels check their run-time assertions"), runtime, "debug"),
+    (Knob("TRITON_PRINT_AUTOTUNING", "0", "run", "1: searches for configs say what they found"), autotuning, "print"),
+    (Knob("TRITON_CACHE_AUTOTUNING", "0", "run", "1: what searches found is kept between processes"), autotuning, "cache"),
+    (Knob("TRITON_ALWAYS_COMPILE", "0", "run", "1: nothing is taken from the cache"), compilation, "always_compile"),
+    (Knob("TRITON_DISABLE_LINE_INFO", "0", "run", "1: code without places in the source"), compilation, "disable_line_info"),
+    (
+        Knob(
+            "TRITON_ALLOW_NON_CONSTEXPR_GLOBALS", "0", "run", "1: kernels may read plain globals, whose changes they do not see"
+        ),
+        compilation,
+        "allow_non_constexpr_globals",
+    ),
+    (Knob("TRITON_DEFAULT_FP_FUSION", "1", "run", "0: products and sums are rounded apart"), language, "default_fp_fusion"),
+    (Knob("TRITON_F32_DEFAULT", "", "run", "ieee, tf32, ...: how products of float32 multiply"), language, "fp32_default"),
+)
+"""Triton's variables that set a switch of knobs.runtime, ... when kernelpack is imported: (variable, group, attribute)."""
+
+KNOBS = (
+    *(CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, EMULATE, DEBUG, CONFIG, TRACE, LIBCUDA),
+    *(knob for knob, _, _ in SWITCHES),
+)
+
+
+_TRUE = ("1", "true", "on", "y", "yes")
+
+
+def read_switches() -> None:
+    """Sets the switches as their variables say, where these are set."""
+    for knob, group, name in SWITCHES:
+        text = os.environ.get(knob.name, "")
+        if text:
+            setattr(group, name, text.lower() in _TRUE if isinstance(getattr(group, name), bool) else text)
+
+
+read_switches()
 
 
 def cache_dir() -> Path | None:

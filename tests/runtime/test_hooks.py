@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,21 @@ def test_a_listener_is_told_of_what_compiling_took(switches: Any, tmp_path: Path
     assert min(times.ir_initialization, times.total_lowering, times.store_results) > 0
     assert times.total == times.ir_initialization + times.total_lowering + times.store_results
     assert read[3].ir_initialization == read[3].total > 0
+
+
+def test_tritons_variables_set_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = {id(group): group for _, group, _ in knobs.SWITCHES}.values()
+    before = [dict(vars(group)) for group in groups]
+    with contextlib.ExitStack() as stack:
+        for group in groups:
+            stack.enter_context(group.scope())
+        for knob, group, name in knobs.SWITCHES:
+            usual = getattr(group, name)
+            monkeypatch.setenv(knob.name, "ieee" if usual is None else "OFF" if usual else "True")
+            knobs.read_switches()
+            assert getattr(group, name) == ("ieee" if usual is None else not usual), knob.name
+            monkeypatch.delenv(knob.name)
+    assert [dict(vars(group)) for group in groups] == before
 
 
 def test_pre_run_hooks_see_the_arguments() -> None:
