@@ -16,6 +16,7 @@ import kernelpack.language as tl
 from kernelpack.backends.compiler import GPUTarget
 from kernelpack.compiler import ASTSource
 from kernelpack.compiler.errors import CompilationError, CompileTimeAssertionFailure
+from kernelpack.errors import BuildError
 from kernelpack.runtime.errors import OutOfResources
 from kernelpack.runtime.jit import JITFunction, MockTensor
 from kernelpack.testing import Benchmark, assert_close, perf_report
@@ -141,3 +142,16 @@ def test_perf_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     ]
     assert "sizes.png" in (tmp_path / "results.html").read_text()
     assert capsys.readouterr().out.splitlines()[0] == "sizes:"
+
+
+@pytest.mark.parametrize("tool", ["compile", "link"])
+def test_ahead_of_time_tools_are_refused_with_what_to_use(tool: str) -> None:
+    module = importlib.import_module(f"kernelpack.tools.{tool}")
+    with pytest.raises(BuildError, match=rf"triton\.tools\.{tool}.*\n.*kernelpack build"):
+        vars(module)["__getattr__"]("compile_kernel")
+    assert not hasattr(module, "__path__")
+    done = subprocess.run(
+        [sys.executable, "-m", f"kernelpack.tools.{tool}", "k.py"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "to fix: write the kernel's launch as a @kernelpack.op" in done.stderr
