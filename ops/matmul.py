@@ -83,22 +83,28 @@ ONE_BLOCK = {"STAGES": 0, "PROGRAMS": 2**31 - 1}
 """Constexprs of kernels whose programs compute one block each."""
 
 
-FEW_ROWS = (0, 16, 32, 64)
-"""Which blocks a call needs: those for at most so many rows, or 0 for more. 16 and 32 are for 16-bit inputs on GPUs."""
+FEW_ROWS = (0, 16, 32, 64, 128)
+"""Which blocks a call needs: those for at most so many rows, or 0 for more. 16 and 32 are for 16-bit inputs on GPUs; 128 is for CPUs,
+where it means as many rows at a time."""
 
 
 def cpu_config(point):
     if point["FEW_ROWS"] in (16, 32):
         return None
-    if point["FEW_ROWS"]:
+    if point["FEW_ROWS"] == 64:
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1})
-    configs = [kp.Config({**ONE_BLOCK, "BLOCK_M": n, "BLOCK_N": n, "BLOCK_K": 128, "GROUP": 8}) for n in (256, 128)]
+    small = kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "GROUP": 8})
+    if point["FEW_ROWS"] == 128:
+        return small
+    wide = point["a"] == tl.float32  # such rows are read where they lie; others are packed too, and the second cache holds all
+    sizes = {"BLOCK_M": 512 if wide else 256, "BLOCK_N": 256, "BLOCK_K": 256 if wide else 128}
+    configs = [kp.Config({**ONE_BLOCK, **sizes, "GROUP": 8}), small]
     return kp.fastest(configs, key=["rows", "columns"])
 
 
 def cuda_config(point):
     wide, few = point["a"] == tl.float32, point["FEW_ROWS"]
-    if wide and few in (16, 32):
+    if (wide and few in (16, 32)) or few == 128:
         return None
     if few:
         rows, depth = (16, 32) if wide else (few if point.specialized else 64, 64)
@@ -111,7 +117,7 @@ def cuda_config(point):
 
 def hopper_config(point):
     """Roles need 16-bit inputs that TMA can address."""
-    if not point.specialized or point["a"] == tl.float32:
+    if not point.specialized or point["a"] == tl.float32 or point["FEW_ROWS"] == 128:
         return cuda_config(point)
     if point["FEW_ROWS"]:  # bound by reading b: many narrow blocks, much on its way at a time
         stages = 6 if point["FEW_ROWS"] == 64 else 8
@@ -177,6 +183,10 @@ def matmul(a, b, bias, activation):
         stride_bb = 0
     transposed = b.stride(-1) != 1 and columns > 1
     few = 0 if rows > 64 else 64
+    if few == 0 and not a.is_cuda:
+        large = 512 if a.element_size() == 4 else 256
+        computed = (kp.cdiv(rows, large) * large) * (kp.cdiv(columns, 256) * 256)
+        few = 128 if computed // 9 > rows * columns // 8 else 0  # large blocks would compute an eighth in vain
     if rows <= 32 and a.is_cuda and a.element_size() == 2:
         few = 16 if rows <= 16 else 32
     matmul_kernel[
