@@ -49,7 +49,12 @@ SURVIVORS = (
     Argued("scaled_matmul", "cuda:sm_90a", "fence", "acc = hopper.async_dot(", 1, IN_FLIGHT),
     Argued("scaled_matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
     Argued("scaled_matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1, EXCHANGED_BIAS),
+    Argued("scaled_matmul", "cuda:sm_90a", "fence", "for k in range(", 1, BEHIND_LOOP),
     Argued("matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
+    Argued(
+        "matmul", "cuda:sm_90a", "barrier", "for k in range(", 1,
+        "with few rows, b's tile is stored behind the copies of a's, and its barrier orders both; " + ONE_WARPGROUP,
+    ),
     Argued("matmul", "cuda:sm_90a", "barrier", "x = tl.load(a_tile", 1, ONE_WARPGROUP),
     Argued("matmul", "cuda:sm_90a", "fence", "for k in range(", 2, BEHIND_LOOP),
     Argued("matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1, EXCHANGED_BIAS),
