@@ -38,9 +38,10 @@ def layer_norm_kernel(
     WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
     AHEAD: tl.constexpr,
+    READ: tl.constexpr,
 ):
     """Walks `row_count` rows: each in one tile of WHOLE elements, or where that is 0 three times in blocks: mean, squares of
-    what is left, result."""
+    what is left, result. READ: the eviction policy of the first time, by which a CPU asks for memory ahead."""
     if WHOLE:
         row = tl.program_id(0)  # row_count is 1: a loop would take registers, and 64 bits for it more
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
@@ -71,7 +72,8 @@ def layer_norm_kernel(
             total = tl.zeros([BLOCK], tl.float32)
             for begin in range(0, columns, BLOCK):
                 offsets = begin + tl.arange(0, BLOCK)
-                total += tl.load(source + offsets, mask=offsets < columns, other=0.0).to(tl.float32)
+                value = tl.load(source + offsets, mask=offsets < columns, other=0.0, eviction_policy=READ)
+                total += value.to(tl.float32)
             mean = tl.sum(total, axis=0) / columns
             squares = tl.zeros([BLOCK], tl.float32)
             for begin in range(0, columns, BLOCK):
@@ -94,10 +96,10 @@ def layer_norm_kernel(
 
 def config(point):
     if point.target.backend == "cpu":
-        return kp.Config({"BLOCK": 128, "AHEAD": 0}) if point["WHOLE"] == 0 else None
+        return kp.Config({"BLOCK": 128, "AHEAD": 0, "READ": "evict_first"}) if point["WHOLE"] == 0 else None
     if point["WHOLE"] and (point["weight"] is None) != (point["bias"] is None):
         return None  # seldom: block by block will do
-    return row_config(point, {"AHEAD": rows_ahead(point)}, {**WHOLE_ROWS, 1024: 2})
+    return row_config(point, {"AHEAD": rows_ahead(point), "READ": ""}, {**WHOLE_ROWS, 1024: 2})
 
 
 @kp.op(
