@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -80,6 +81,12 @@ def test_tiles_are_copied_ahead_sixteen_bytes_at_once(kernel: Any, target: str) 
     ptx = compiled(kernel, target).stages["ptx"]
     assert "cp.async.cg.shared.global" in ptx
     assert "cp.async.ca.shared.global" not in ptx, "copies of 4 or 8 bytes"
+
+
+def test_what_copies_leave_out_is_counted_once_for_all_rows() -> None:
+    ptx = compiled(by_descriptors, "cuda:sm_90a").stages["ptx"]
+    copies, elements = ptx.count("cp.async.cg.shared.global"), len(re.findall(r"selp\.\w+ .*, 2, 0,", ptx))
+    assert (copies, elements) == (3 * 4, 3 * 8)  # two iterations ahead of the loop and one in it, of two pieces of each operand
 
 
 @pytest.mark.parametrize("columns", [16, 32])

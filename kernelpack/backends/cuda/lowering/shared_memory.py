@@ -12,7 +12,7 @@ from kernelpack.backends.cuda.lowering.global_memory import elements_of, from_me
 from kernelpack.backends.cuda.lowering.linear_code import LinearOffsets, i32, thread_bases
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type, register_type
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits, vectorise
-from kernelpack.ir.core import Operation
+from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Effect, effects_of, optional_operand
 from kernelpack.ir.types import I1, MemDescType, Type, element_of, shape_of
 from kernelpack.layout.convert import MatrixLoad, SharedAccess, access_shared, match_ldmatrix
@@ -307,14 +307,29 @@ def _async_copy(state: Lowering, op: Operation) -> None:
                 members = [first]
                 for bit in partial:
                     members += [member + (1 << bit) for member in members]
-                inside = [state[mask][member] for member in members]
-                state.emit.call("void", name + ".s", [target, source, _bytes_inside(state, inside, size)])
+                factors = [[state[factor][member] for member in members] for factor in (_factors(mask) if partial else [mask])]
+                state.emit.call("void", name + ".s", [target, source, _bytes_inside(state, factors, size)])
 
 
-def _bytes_inside(state: Lowering, inside: Sequence[Val], size: int) -> Val:
-    """Returns how many bytes of a copy are inside of a mask that is true up to some element."""
-    parts = [state.emit.select(element, i32(size // len(inside)), i32(0)) for element in inside]
-    return functools.reduce(lambda a, b: state.emit.binary("add", a, b), parts)
+def _factors(mask: Value) -> list[Value]:
+    """Returns the masks of which a mask is the conjunction."""
+    op = mask.defining_op
+    return [mask] if op is None or op.name != "arith.andi" else [factor for part in op.operands for factor in _factors(part)]
+
+
+def _bytes_inside(state: Lowering, factors: Sequence[Sequence[Val]], size: int) -> Val:
+    """Returns how many bytes of a copy are inside of masks that are true up to some element. Bytes are counted by masks of which the
+    elements differ, which copies share; the others say whether they count."""
+    emit = state.emit
+    counted = [factor for factor in factors if len(set(factor)) > 1]
+    inside = i32(size)
+    if counted:
+        elements = [functools.reduce(lambda a, b: emit.binary("and", a, b), element) for element in zip(*counted, strict=True)]
+        parts = [emit.select(element, i32(size // len(elements)), i32(0)) for element in elements]
+        inside = functools.reduce(lambda a, b: emit.binary("add", a, b), parts)
+    for condition in (factor[0] for factor in factors if len(set(factor)) == 1):
+        inside = emit.select(condition, inside, i32(0))
+    return inside
 
 
 def _commit(state: Lowering, op: Operation) -> None:
