@@ -131,7 +131,8 @@ class Launcher:
         loaded, values = self._find(arguments, options)
         if loaded is not None:
             extents = self._grid(grid, arguments, options)
-            check_reachable(self.fn.__name__, arguments, backends()[loaded.kernel.target.backend].device_type)
+            named = zip(self.fn.arg_names, arguments, strict=True)
+            check_reachable(self.fn.__name__, named, backends()[loaded.kernel.target.backend].device_type)
             if 0 not in extents and WATCHERS:
                 watching.launch(self.fn, loaded, extents, arguments, values)
             elif 0 not in extents:
@@ -302,14 +303,16 @@ def _tensors_in(arguments: Iterable[Any]) -> Iterator[Any]:
             yield from _tensors_in(value.parts().values())
 
 
-def check_reachable(name: str, arguments: Iterable[Any], kind: str) -> None:
+def check_reachable(name: str, arguments: Iterable[tuple[str, Any]], kind: str) -> None:
     """Raises UnreachableMemoryError for a tensor that a kernel on this kind of device cannot read: what it addresses is not there."""
-    for value in _tensors_in(arguments):
-        tensor = value.base if isinstance(value, (TensorDescriptor, TensorWrapper)) else value
-        if tensor.device.type != kind and not (tensor.device.type == "cpu" and tensor.is_pinned()):
-            raise UnreachableMemoryError(
-                f"{name}: a tensor is on {tensor.device}, the kernel runs on {kind}", cure=f"move it there: x.to({kind!r})"
-            )
+    for argument, values in arguments:
+        for value in _tensors_in([values]):
+            tensor = value.base if isinstance(value, (TensorDescriptor, TensorWrapper)) else value
+            if tensor.device.type != kind and not (tensor.device.type == "cpu" and tensor.is_pinned()):
+                raise UnreachableMemoryError(
+                    f"{name}: {argument} is on {tensor.device}, the kernel runs on {kind}",
+                    cure=f"move it there: {argument}.to({kind!r})",
+                )
 
 
 @functools.cache

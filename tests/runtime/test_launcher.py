@@ -323,7 +323,7 @@ def test_tensors_that_a_gpu_cannot_reach_are_refused() -> None:
             return True
 
     gpu, host = torch.zeros(1).as_subclass(OnDevice), torch.zeros(1)
-    launcher.check_reachable("kernel", [3, gpu, (host.as_subclass(Pinned), gpu), None], "cuda")
-    with pytest.raises(ValueError, match=r"kernel: a tensor is on cpu, the kernel runs on cuda") as problem:
-        launcher.check_reachable("kernel", [gpu, (1, host)], "cuda")
+    launcher.check_reachable("kernel", zip("abcd", [3, gpu, (host.as_subclass(Pinned), gpu), None], strict=True), "cuda")
+    with pytest.raises(ValueError, match=r"kernel: b is on cpu, the kernel runs on cuda") as problem:
+        launcher.check_reachable("kernel", [("a", gpu), ("b", (1, host))], "cuda")
     assert isinstance(problem.value, LaunchError)
