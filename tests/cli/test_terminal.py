@@ -84,6 +84,9 @@ def test_interrupt_ends_a_build_at_once(tmp_path: Path) -> None:
         stderr=theirs,
         stdout=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # background jobs of a shell ignore it, and so would children
     )
     os.close(theirs)
     text = ""
