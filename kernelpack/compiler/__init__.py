@@ -79,8 +79,8 @@ def compile_ttir(
     """Compiles an optimised ttir module for a target.
 
     The module's public function is the kernel; `facts` are those its `arg_attrs` state. With `keep_stages` False no stage is
-    printed that nobody needs to go on, and `stages` is empty. `times` gets what each stage took. Raises UnsupportedError with the user's line where the backend
-    refuses an operation.
+    printed that nobody needs to go on, and `stages` is empty. `times` gets what each stage took. Raises UnsupportedError with the
+    user's line where the backend refuses an operation.
     """
     backend = backend_of(target)
     target = backend.resolve_target(target)
