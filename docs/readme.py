@@ -99,25 +99,26 @@ def language() -> str:
 
 
 def performance() -> str:
-    """What the files of docs/benchmarks hold: for each subject and peer, how many cases, their geometric mean and the worst."""
+    """What the files of docs/benchmarks hold: for each subject, peer and unit, how many cases, their geometric mean and the worst."""
     parts = []
     for file in sorted(FIGURES.glob("*.json")):
         record = json.loads(file.read_text())
-        peers = dict.fromkeys(row["peer"] for row in record["rows"])
-        rows = [_summary(peer, [row for row in record["rows"] if row["peer"] == peer]) for peer in peers]
+        rows = []
+        for peer, unit in dict.fromkeys((row["peer"], row["unit"]) for row in record["rows"]):
+            alike = [row for row in record["rows"] if (row["peer"], row["unit"]) == (peer, unit)]
+            rows.append((peer, unit, *_summary(alike)))
         where = ", ".join(f"{key} {value}" for key, value in {**record["machine"], **record["versions"]}.items())
         link = f"[{file.stem}](docs/benchmarks/{file.name})"
-        parts.append(f"**{link}**: {where}\n\n" + table(("peer", "cases", "geometric mean", "worst", "best"), rows))
+        parts.append(f"**{link}**: {where}\n\n" + table(("peer", "unit", "cases", "geometric mean", "worst", "best"), rows))
     return "\n\n".join(parts) or "No figures have been committed yet; `make bench` prints them for your machine."
 
 
-def _summary(peer: str, rows: list[dict[str, Any]]) -> Row:
+def _summary(rows: list[dict[str, Any]]) -> Row:
     ratios = [row["ratio"] for row in rows]
     mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
     worst = min(rows, key=lambda row: row["ratio"])
     best = max(rows, key=lambda row: row["ratio"])
     return (
-        peer,
         str(len(rows)),
         f"{mean:.2f}x",
         f"{worst['ratio']:.2f}x {worst['case']}",
