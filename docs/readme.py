@@ -103,7 +103,7 @@ def performance() -> str:
     parts = []
     for file in sorted(FIGURES.glob("*.json")):
         record = json.loads(file.read_text())
-        rows = []
+        rows: list[Row] = []
         for peer, unit in dict.fromkeys((row["peer"], row["unit"]) for row in record["rows"]):
             alike = [row for row in record["rows"] if (row["peer"], row["unit"]) == (peer, unit)]
             rows.append((peer, unit, *_summary(alike)))
