@@ -8,7 +8,7 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ FIGURES = ROOT / "docs" / "benchmarks"
 Row = tuple[str, ...]
 
 
-def table(header: Row, rows: list[Row]) -> str:
+def table(header: Row, rows: Sequence[Row]) -> str:
     lines = [header, tuple("-" for _ in header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
