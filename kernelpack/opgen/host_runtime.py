@@ -230,7 +230,7 @@ def check_dtype(name: str, x: Any, dtypes: Sequence[Any]) -> None:
 def check_same_device(**tensors: Any) -> None:
     """Raises RuntimeError unless all tensors that are there are on one device."""
     present = {name: x for name, x in tensors.items() if x is not None}
-    first = next(iter(present))
+    first = next(iter(present), "")
     for name, x in present.items():
         if x.device != present[first].device:
             raise error(

@@ -184,6 +184,8 @@ class FakePrinter:
             if _may_fail(expr.operands[1]):
                 return f"{'both' if expr.op == 'and' else 'either'}({left}, lambda: {right})"
             return f"(({left}) {'&' if expr.op == 'and' else '|'} ({right}))"
+        if expr.op in ("ints", "floats") and not expr.operands:
+            return "()"
         if expr.op == "not" and isinstance(expr.operands[0], Apply) and expr.operands[0].op == "is_none":
             return f"{self.expr(expr.operands[0].operands[0])} is not None"
         if expr.op == "not" and self.symbols.depends(expr.operands[0]):

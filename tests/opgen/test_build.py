@@ -20,6 +20,7 @@ from kernelpack.opgen import compile
 from kernelpack.opgen.build import Built, build, library_plan, plan_library
 from kernelpack.opgen.compile import Progress, compile_variants
 from kernelpack.opgen.emit import library_files
+from kernelpack.opgen.print_fake import print_fakes
 from kernelpack.opgen.worker import CompileJob, _Worker, compile_all
 from kernelpack.target import Target
 
@@ -125,6 +126,11 @@ def test_a_build_without_changes_touches_nothing(folder: Path, tmp_path: Path) -
     assert third.compiled == ()
     assert {path.name for path in before.keys() - left.keys()} >= {"total_kernel.any.cpu_x86_64_v3.kpack", "op_total.cpp"}
     assert "total" not in third.library.read_bytes().decode("latin-1")
+
+
+def test_a_result_without_dimensions_has_a_fake(folder: Path) -> None:
+    plan = plan_library([folder], namespace="mine", targets=["cpu:x86-64-v3"])
+    assert "out = empty((), x.dtype, x.device)" in print_fakes(plan.op_plans, "mine")
 
 
 def test_a_corrupt_cache_is_compiled_anew(folder: Path, tmp_path: Path) -> None:

@@ -77,6 +77,11 @@ def test_out_overload_writes_in_place(sample: ModuleType, name: str, index: int)
         assert value.data_ptr() == address
 
 
+def test_development_run_refuses_none_by_name(development: ModuleType) -> None:
+    with pytest.raises(RuntimeError, match=r"minmax: x has dtype None, expected float32"):
+        development.minmax(None)
+
+
 def test_mutating_op_writes_its_argument(sample: ModuleType) -> None:
     for dtype in (torch.int32, torch.int64):
         x = torch.arange(100, dtype=dtype)
