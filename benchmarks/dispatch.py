@@ -48,7 +48,7 @@ def tables_of(folder: Path, variants: int) -> str:
     plan = plan_library([folder / "op.py"], namespace="some", targets=["cuda:sm_80"])
     packs = {
         variant.entry: KernelPack(
-            variant.op,
+            variant.ops,
             variant.name,
             variant.target,
             "cubin",

@@ -237,7 +237,7 @@ def _print_stage(kernels: list[tuple[str, CompiledKernel]], stage: str) -> None:
 
 def _record(pack: KernelPack) -> dict[str, Any]:
     return {
-        "op": pack.op,
+        "ops": list(pack.ops),
         "variant": pack.variant,
         "target": str(pack.target),
         "entry": pack.entry,

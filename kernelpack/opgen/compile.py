@@ -165,7 +165,7 @@ def _language_value(value: Any) -> Any:
 def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
     figures = {name: int(value) if isinstance(value, bool) else value for name, value in kernel.metadata.items()}
     return KernelPack(
-        op=variant.op,
+        ops=variant.ops,
         variant=variant.name,
         target=kernel.target,
         image_kind=kernel.image_kind,
@@ -207,7 +207,7 @@ class _Store:
             json.dumps(dict(backend.tool_versions()), sort_keys=True),
             source,
             lines if backend.line_information else "",
-            repr((variant.op, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
+            repr((variant.ops, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
             repr((list(variant.constexprs.items()), variant.options, variant.assumed)),
             repr([(one.parameter, one.argument) for one in variant.read_only]),
         ]

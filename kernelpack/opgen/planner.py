@@ -75,7 +75,7 @@ class Planner:
         for variant in self.variants.values():
             uses = self.uses[variant.entry]
             read_only = tuple(one for plan in uses.values() for one in plan.read_only)
-            found.append(replace(variant, op=", ".join(dict.fromkeys(op for op, _ in uses)), read_only=read_only))
+            found.append(replace(variant, ops=tuple(dict.fromkeys(op for op, _ in uses)), read_only=read_only))
         return sorted(found, key=lambda variant: (str(variant.target), variant.name))
 
     def add(self, wanted: KernelVariant) -> KernelVariant:
@@ -158,7 +158,7 @@ class _TargetTables:
         variant = self.planner.add(
             KernelVariant(
                 name,
-                self.op.name,
+                (self.op.name,),
                 plan.launch.kernel,
                 self.target,
                 {name: kind for name, kind in bound.signature.items() if name not in values},

@@ -22,12 +22,12 @@ class KernelVariant:
     """A kernel to compile. `signature` holds the run-time parameters in order, `constexprs` the rest (None: absent tensor).
 
     `facts` are those that the backend may use, `constants` those that made a parameter a constant, which the backend never
-    sees. `plain` is the entry of the variant that assumes nothing; None: this is it. `op` is the op that launches it, or several,
-    separated by commas; `read_only` are the parameters that get what these ops leave as it is.
+    sees. `plain` is the entry of the variant that assumes nothing; None: this is it. `ops` are the names of the ops that launch it;
+    `read_only` are the parameters that get what these ops leave as it is.
     """
 
     name: str
-    op: str
+    ops: tuple[str, ...]
     kernel: JITFunction
     target: Target
     signature: Mapping[str, str]
@@ -38,10 +38,6 @@ class KernelVariant:
     entry: str = ""
     plain: str | None = None
     read_only: tuple[ReadOnly, ...] = ()
-
-    @property
-    def ops(self) -> tuple[str, ...]:
-        return tuple(self.op.split(", "))
 
     @property
     def assumed(self) -> tuple[Fact, ...]:

@@ -28,12 +28,12 @@ Number = int | float
 class KernelPack:
     """A compiled kernel with everything a launcher, a guard and a reader need. `str()` and `parse_pack` are inverse.
 
-    `metadata` holds the backend's figures (shared, num_warps, registers, spills, program_ns, ...), `tools` the versions of
+    `ops` are the names of the ops that launch it, `metadata` holds the backend's figures (shared, num_warps, registers, spills, program_ns, ...), `tools` the versions of
     what made the image, `constexprs` what the kernel was compiled for, as text, `code_sha256` the hash of the image's assembly
     whatever its entry is called ("" if there is none), `tensor_maps` what its launcher encodes at each launch.
     """
 
-    op: str
+    ops: tuple[str, ...]
     variant: str
     target: Target
     image_kind: str
@@ -49,11 +49,6 @@ class KernelPack:
     tensor_maps: tuple[str, ...] = ()
 
     @property
-    def ops(self) -> tuple[str, ...]:
-        """The ops that launch the kernel."""
-        return tuple(self.op.split(", "))
-
-    @property
     def file_name(self) -> str:
         return f"{self.variant}.{self.target.slug}.kpack"
 
@@ -65,7 +60,7 @@ class KernelPack:
     def header(self) -> list[str]:
         """Returns the lines before the image, without the hash over them."""
         lines = [
-            f"op: {self.op}",
+            f"op: {', '.join(self.ops)}",
             f"variant: {self.variant}",
             f"target: {self.target}",
             f"image kind: {self.image_kind}",
@@ -115,7 +110,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
     reader = _Reader(text, name)
     reader.exactly(_FIRST_LINE, "it is no kernel pack, or one of another version")
     start = reader.line
-    op, variant = reader.field("op"), reader.field("variant")
+    ops, variant = tuple(reader.field("op").split(", ")), reader.field("variant")
     target = _target(reader, reader.field("target"))
     image_kind, entry = reader.field("image kind"), reader.field("entry")
     parameters = []
@@ -141,7 +136,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
     if str(len(image)) != size or hashlib.sha256(image).hexdigest() != image_hash:
         raise reader.fail("the image was altered: its size or SHA-256 does not fit")
     pack = KernelPack(
-        op=op,
+        ops=ops,
         variant=variant,
         target=target,
         image_kind=image_kind,

@@ -82,9 +82,9 @@ USE = """
 
     assert list(backends()) == ["cpu", "cuda", "toy"]
     built = build(["toy_ops.py"], namespace="toys", targets=["toy:one"], jobs=2, cache=False)
-    packs = {pack.variant: pack for pack in built.packs if pack.op == "mix"}
+    packs = {pack.variant: pack for pack in built.packs if pack.ops == ("mix",)}
     for pack in built.packs:
-        if pack.op != "mix":
+        if pack.ops != ("mix",):
             print(pack.variant, pack.target, *map(str, pack.facts), pack.metadata["folded"], pack.tools["toy"])
     assert verify(["toy_ops.py"], namespace="toys", targets=["toy:one"]).differences == ()
     kp.load(built.directory)

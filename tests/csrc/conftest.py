@@ -25,7 +25,7 @@ def fake_library() -> dict[str, str]:
     target = Target.parse("cuda:sm_90a")
     backend = backend_of(target)
     pack = KernelPack(
-        "k", "k", target, "cubin", "fake_k", (Parameter("x", "!tt.ptr<f32>"), Parameter("n", "i32")), {}, Options(),
+        ("k",), "k", target, "cubin", "fake_k", (Parameter("x", "!tt.ptr<f32>"), Parameter("n", "i32")), {}, Options(),
         (Fact("x", "tt.divisibility", 16),), {"num_warps": 4}, {}, b"image",
     )  # fmt: skip
     plan = LibraryPlan("fake", "0", "kernelpack build", (), (backend,), {"cuda": (target,)}, {pack.entry: pack})

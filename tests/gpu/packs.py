@@ -42,7 +42,7 @@ def write_pack(folder: Path, name: str, target: str, arch: str | None) -> str:
         kernel = replace(kernel, image=assemble(kernel.image.decode().rstrip("\0"), arch).image, image_kind="cubin")
     figures = {name: value for name, value in kernel.metadata.items() if isinstance(value, int)}
     pack = KernelPack(
-        op=name, variant=name, target=kernel.target, image_kind=kernel.image_kind, entry=kernel.entry,
+        ops=(name,), variant=name, target=kernel.target, image_kind=kernel.image_kind, entry=kernel.entry,
         parameters=kernel.parameters, constexprs={}, options=kernel.options, facts=kernel.facts, metadata=figures, tools={},
         image=kernel.image,
     )  # fmt: skip

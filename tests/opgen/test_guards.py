@@ -48,7 +48,7 @@ def pack_of(variant: KernelVariant) -> KernelPack:
     return parse_pack(
         str(
             KernelPack(
-                variant.op, variant.name, variant.target, "cubin", variant.entry, parameters, {}, variant.options, variant.assumed,
+                variant.ops, variant.name, variant.target, "cubin", variant.entry, parameters, {}, variant.options, variant.assumed,
                 {}, {}, b"code",
             )
         )

@@ -16,7 +16,7 @@ from kernelpack.pack.lock import differences, lock_text, parse_lock, read_lock
 from kernelpack.target import Target
 
 PACK = KernelPack(
-    op="scale",
+    ops=("scale", "scale_"),
     variant="scale_kernel-f32.aligned",
     target=Target.parse("cuda:sm_90a"),
     image_kind="cubin",
@@ -38,7 +38,7 @@ def test_text_and_pack_are_inverse() -> None:
     assert parse_pack(text) == PACK
     assert text.splitlines()[:9] == [
         "kernelpack kernel pack, version 1",
-        "op: scale",
+        "op: scale, scale_",
         "variant: scale_kernel-f32.aligned",
         "target: cuda:sm_90a",
         "image kind: cubin",
