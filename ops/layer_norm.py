@@ -21,6 +21,56 @@ RANGES = ROW_RANGES
 
 
 @kp.jit
+def normalize_row(source, later, weight, bias, target, eps, columns, row, rows, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
+    """Normalizes row number `row` of `rows` in one tile of WHOLE elements. The row AHEAD rows behind it begins at `later`."""
+    offsets = tl.arange(0, WHOLE)
+    inside = offsets < columns
+    # what is used once makes way in the caches for weight and bias, and for rows that were asked for (docs/h100.md)
+    once: tl.constexpr = WHOLE <= 8192 or AHEAD > 0
+    policy: tl.constexpr = "evict_first" if once else ""
+    value = tl.load(source + offsets, mask=inside, other=0.0, eviction_policy=policy).to(tl.float32)
+    mean = tl.sum(value, axis=0) / columns
+    if AHEAD:
+        # the sum is known when this row is there: it comes first
+        ask_for_row(later, columns, (row + AHEAD < rows) & (mean < float("inf")), WHOLE)
+    value = tl.where(inside, value - mean, 0.0)
+    value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
+    if weight is not None:  # loaded ahead they would take the registers that more rows in flight need
+        value *= tl.load(weight + offsets, mask=inside, other=0.0).to(tl.float32)
+    if bias is not None:
+        value += tl.load(bias + offsets, mask=inside, other=0.0).to(tl.float32)
+    tl.store(target + offsets, value, mask=inside, cache_modifier=".cs" if once else "")
+
+
+@kp.jit
+def normalize_in_blocks(source, weight, bias, target, eps, columns, BLOCK: tl.constexpr, READ: tl.constexpr):
+    """Normalizes a row that is read three times in blocks: for the mean, for the squares of what is left, for the result."""
+    total = tl.zeros([BLOCK], tl.float32)
+    for begin in range(0, columns, BLOCK):
+        offsets = begin + tl.arange(0, BLOCK)
+        value = tl.load(source + offsets, mask=offsets < columns, other=0.0, eviction_policy=READ)
+        total += value.to(tl.float32)
+    mean = tl.sum(total, axis=0) / columns
+    squares = tl.zeros([BLOCK], tl.float32)
+    for begin in range(0, columns, BLOCK):
+        offsets = begin + tl.arange(0, BLOCK)
+        inside = offsets < columns
+        value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+        centred = tl.where(inside, value - mean, 0.0)
+        squares = tl.fma(centred, centred, squares)
+    scale = tl.rsqrt(tl.sum(squares, axis=0) / columns + eps)
+    for begin in range(0, columns, BLOCK):
+        offsets = begin + tl.arange(0, BLOCK)
+        inside = offsets < columns
+        value = (tl.load(source + offsets, mask=inside).to(tl.float32) - mean) * scale
+        if weight is not None:
+            value *= tl.load(weight + offsets, mask=inside).to(tl.float32)
+        if bias is not None:
+            value += tl.load(bias + offsets, mask=inside).to(tl.float32)
+        tl.store(target + offsets, value, mask=inside)
+
+
+@kp.jit
 def layer_norm_kernel(
     x,
     weight,
@@ -40,58 +90,22 @@ def layer_norm_kernel(
     AHEAD: tl.constexpr,
     READ: tl.constexpr,
 ):
-    """Walks `row_count` rows: each in one tile of WHOLE elements, or where that is 0 three times in blocks: mean, squares of
-    what is left, result. READ: the eviction policy of the first time, by which a CPU asks for memory ahead."""
+    """Normalizes one row in a tile of WHOLE elements or, where WHOLE is 0, `row_count` rows in blocks of BLOCK.
+
+    AHEAD: how many rows ahead memory is asked for, 0 for none. READ: the eviction policy of a block's first read, by which a CPU
+    asks for memory ahead.
+    """
     if WHOLE:
         row = tl.program_id(0)  # row_count is 1: a loop would take registers, and 64 bits for it more
         source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
         target = out + row.to(tl.int64) * columns
         later = x + row_offset(row + AHEAD, size1, size2, stride0, stride1, stride2)
-        offsets = tl.arange(0, WHOLE)
-        inside = offsets < columns
-        # what is used once makes way in the caches for weight and bias, and for rows that were asked for (docs/h100.md)
-        once: tl.constexpr = WHOLE <= 8192 or AHEAD > 0
-        policy: tl.constexpr = "evict_first" if once else ""
-        value = tl.load(source + offsets, mask=inside, other=0.0, eviction_policy=policy).to(tl.float32)
-        mean = tl.sum(value, axis=0) / columns
-        if AHEAD:
-            # the sum is known when this row is there: it comes first
-            ask_for_row(later, columns, (row + AHEAD < rows) & (mean < float("inf")), WHOLE)
-        value = tl.where(inside, value - mean, 0.0)
-        value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
-        if weight is not None:  # loaded ahead they would take the registers that more rows in flight need
-            value *= tl.load(weight + offsets, mask=inside, other=0.0).to(tl.float32)
-        if bias is not None:
-            value += tl.load(bias + offsets, mask=inside, other=0.0).to(tl.float32)
-        tl.store(target + offsets, value, mask=inside, cache_modifier=".cs" if once else "")
+        normalize_row(source, later, weight, bias, target, eps, columns, row, rows, WHOLE, AHEAD)
     else:
         first = tl.program_id(0).to(tl.int64) * row_count
         for row in range(first, tl.minimum(first + row_count, rows)):
             source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
-            target = out + row * columns
-            total = tl.zeros([BLOCK], tl.float32)
-            for begin in range(0, columns, BLOCK):
-                offsets = begin + tl.arange(0, BLOCK)
-                value = tl.load(source + offsets, mask=offsets < columns, other=0.0, eviction_policy=READ)
-                total += value.to(tl.float32)
-            mean = tl.sum(total, axis=0) / columns
-            squares = tl.zeros([BLOCK], tl.float32)
-            for begin in range(0, columns, BLOCK):
-                offsets = begin + tl.arange(0, BLOCK)
-                inside = offsets < columns
-                value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
-                centred = tl.where(inside, value - mean, 0.0)
-                squares = tl.fma(centred, centred, squares)
-            scale = tl.rsqrt(tl.sum(squares, axis=0) / columns + eps)
-            for begin in range(0, columns, BLOCK):
-                offsets = begin + tl.arange(0, BLOCK)
-                inside = offsets < columns
-                value = (tl.load(source + offsets, mask=inside).to(tl.float32) - mean) * scale
-                if weight is not None:
-                    value *= tl.load(weight + offsets, mask=inside).to(tl.float32)
-                if bias is not None:
-                    value += tl.load(bias + offsets, mask=inside).to(tl.float32)
-                tl.store(target + offsets, value, mask=inside)
+            normalize_in_blocks(source, weight, bias, out + row * columns, eps, columns, BLOCK, READ)
 
 
 def config(point):

@@ -44,32 +44,37 @@ def turn(
 
 
 @kp.jit
+def turn_position(source, cos, sin, target, head_size, pairs, INTERLEAVED: tl.constexpr, BLOCK: tl.constexpr):
+    """Turns one head at one position: [head_size] elements from `source` on, by the angles [pairs] of `cos` and `sin`."""
+    for begin in range(0, pairs, BLOCK):
+        index = begin + tl.arange(0, BLOCK)
+        inside = index < pairs
+        c = tl.load(cos + index, mask=inside).to(tl.float32)
+        s = tl.load(sin + index, mask=inside).to(tl.float32)
+        if INTERLEAVED:
+            left, right = 2 * index, 2 * index + 1
+        else:
+            left, right = index, index + pairs
+        a = tl.load(source + left, mask=inside).to(tl.float32)
+        b = tl.load(source + right, mask=inside).to(tl.float32)
+        tl.store(target + left, a * c - b * s, mask=inside)
+        tl.store(target + right, b * c + a * s, mask=inside)
+    for begin in range(2 * pairs, head_size, BLOCK):
+        index = begin + tl.arange(0, BLOCK)
+        inside = index < head_size
+        tl.store(target + index, tl.load(source + index, mask=inside), mask=inside)
+
+
+@kp.jit
 def rope_kernel(
-    x,
-    cos,
-    sin,
-    out,
-    batch_stride: tl.int64,
-    head_stride: tl.int64,
-    position_stride: tl.int64,
-    cos_batch_stride: tl.int64,
-    cos_head_stride: tl.int64,
-    cos_position_stride: tl.int64,
-    sin_batch_stride: tl.int64,
-    sin_head_stride: tl.int64,
-    sin_position_stride: tl.int64,
-    heads,
-    positions,
-    head_size,
-    pairs,
-    position_count,
-    ahead,
-    INTERLEAVED: tl.constexpr,
-    HEADS: tl.constexpr,
-    TILE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Turns `position_count` positions: TILE of HEADS heads at once, or where that is 0 those of a head one after the other.
+    x, cos, sin, out,
+    batch_stride: tl.int64, head_stride: tl.int64, position_stride: tl.int64,
+    cos_batch_stride: tl.int64, cos_head_stride: tl.int64, cos_position_stride: tl.int64,
+    sin_batch_stride: tl.int64, sin_head_stride: tl.int64, sin_position_stride: tl.int64,
+    heads, positions, head_size, pairs, position_count, ahead,
+    INTERLEAVED: tl.constexpr, HEADS: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Turns HEADS heads at TILE positions at once or, where TILE is 0, one head at `position_count` positions one after the other.
     Half of the heads are turned `ahead` positions further on, which makes no difference but to memory.
 
     A pair is (x[i], x[i + pairs]), or (x[2i], x[2i + 1]) where INTERLEAVED.
@@ -107,23 +112,7 @@ def rope_kernel(
             target = out + (row * positions + position) * head_size
             cos_row = cos + batch * cos_batch_stride + head * cos_head_stride + position * cos_position_stride
             sin_row = sin + batch * sin_batch_stride + head * sin_head_stride + position * sin_position_stride
-            for begin in range(0, pairs, BLOCK):
-                index = begin + tl.arange(0, BLOCK)
-                inside = index < pairs
-                c = tl.load(cos_row + index, mask=inside).to(tl.float32)
-                s = tl.load(sin_row + index, mask=inside).to(tl.float32)
-                if INTERLEAVED:
-                    left, right = 2 * index, 2 * index + 1
-                else:
-                    left, right = index, index + pairs
-                a = tl.load(source + left, mask=inside).to(tl.float32)
-                b = tl.load(source + right, mask=inside).to(tl.float32)
-                tl.store(target + left, a * c - b * s, mask=inside)
-                tl.store(target + right, b * c + a * s, mask=inside)
-            for begin in range(2 * pairs, head_size, BLOCK):
-                index = begin + tl.arange(0, BLOCK)
-                inside = index < head_size
-                tl.store(target + index, tl.load(source + index, mask=inside), mask=inside)
+            turn_position(source, cos_row, sin_row, target, head_size, pairs, INTERLEAVED, BLOCK)
 
 
 def config(point):

@@ -11,6 +11,62 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 
 HEADS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+"""How many elements at the beginning of a row may stay in a tile."""
+
+
+@kp.jit
+def softmax_row(source, target, columns, WHOLE: tl.constexpr):
+    """Softmax of a row in one tile of WHOLE elements."""
+    offsets = tl.arange(0, WHOLE)
+    inside = offsets < columns
+    value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
+    power = tl.exp2(tl.fma(value, LOG2E, -tl.max(value, axis=0) * LOG2E))
+    tl.store(target + offsets, power * (1.0 / tl.sum(power, axis=0)), mask=inside)
+
+
+@kp.jit
+def softmax_in_blocks(source, target, columns, HEAD: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr):
+    """Softmax of a row that is read three times in blocks: for the maximum, for the sum of exponentials, for the result.
+
+    Exponentials are the cost. Those of the row's first HEAD elements stay in a tile. Those of the others wait in the output (KEEP,
+    if it is float32), or else they are computed twice.
+    """
+    keep: tl.constexpr = KEEP and target.dtype.element_ty == tl.float32
+    largest = tl.full([BLOCK], -float("inf"), tl.float32)
+    for begin in range(HEAD, columns, BLOCK):
+        offsets = begin + tl.arange(0, BLOCK)
+        value = tl.load(source + offsets, mask=offsets < columns, other=-float("inf")).to(tl.float32)
+        largest = tl.where(value > largest, value, largest)  # skips NaN, which the sum brings back
+    peak = tl.max(largest, axis=0)
+    if HEAD:
+        head = tl.load(source + tl.arange(0, HEAD)).to(tl.float32)
+        peak = tl.maximum(peak, tl.max(head, axis=0))
+    peak *= LOG2E
+    total = tl.zeros([BLOCK], tl.float32)
+    for begin in range(HEAD, columns, BLOCK):
+        offsets = begin + tl.arange(0, BLOCK)
+        inside = offsets < columns
+        value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
+        power = tl.exp2(tl.fma(value, LOG2E, -peak))
+        total += power
+        if keep:
+            tl.store(target + offsets, power, mask=inside)
+    whole = tl.sum(total, axis=0)
+    if HEAD:
+        head = tl.exp2(tl.fma(head, LOG2E, -peak))
+        whole += tl.sum(head, axis=0)
+    scale = 1.0 / whole
+    if HEAD:
+        tl.store(target + tl.arange(0, HEAD), head * scale)
+    for begin in range(HEAD, columns, BLOCK):
+        offsets = begin + tl.arange(0, BLOCK)
+        inside = offsets < columns
+        if keep:
+            power = tl.load(target + offsets, mask=inside)
+        else:
+            value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+            power = tl.exp2(tl.fma(value, LOG2E, -peak))
+        tl.store(target + offsets, power * scale, mask=inside)
 
 
 @kp.jit
@@ -30,62 +86,15 @@ def softmax_kernel(
     BLOCK: tl.constexpr,
     KEEP: tl.constexpr,
 ):
-    """Walks `row_count` rows: each in one tile of WHOLE elements, or where that is 0 three times in blocks: maximum, sum of
-    exponentials, result.
-
-    In blocks, exponentials are the cost. Those of a row's first HEAD elements stay in a tile, those of the others wait in a float32 output
-    (KEEP), or else they are computed twice.
-    """
-    keep: tl.constexpr = KEEP and out.dtype.element_ty == tl.float32
+    """Softmax of one row in a tile of WHOLE elements or, where WHOLE is 0, of `row_count` rows in blocks of BLOCK."""
     if WHOLE:
         row = tl.program_id(0).to(tl.int64)  # row_count is 1: a loop would take registers
-        source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
-        target = out + row * columns
-        offsets = tl.arange(0, WHOLE)
-        inside = offsets < columns
-        value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
-        power = tl.exp2(tl.fma(value, LOG2E, -tl.max(value, axis=0) * LOG2E))
-        tl.store(target + offsets, power * (1.0 / tl.sum(power, axis=0)), mask=inside)
+        softmax_row(x + row_offset(row, size1, size2, stride0, stride1, stride2), out + row * columns, columns, WHOLE)
     else:
         first = tl.program_id(0).to(tl.int64) * row_count
         for row in range(first, tl.minimum(first + row_count, rows)):
             source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
-            target = out + row * columns
-            largest = tl.full([BLOCK], -float("inf"), tl.float32)
-            for begin in range(HEAD, columns, BLOCK):
-                offsets = begin + tl.arange(0, BLOCK)
-                value = tl.load(source + offsets, mask=offsets < columns, other=-float("inf")).to(tl.float32)
-                largest = tl.where(value > largest, value, largest)  # skips NaN, which the sum brings back
-            peak = tl.max(largest, axis=0)
-            if HEAD:
-                head = tl.load(source + tl.arange(0, HEAD)).to(tl.float32)
-                peak = tl.maximum(peak, tl.max(head, axis=0))
-            peak *= LOG2E
-            total = tl.zeros([BLOCK], tl.float32)
-            for begin in range(HEAD, columns, BLOCK):
-                offsets = begin + tl.arange(0, BLOCK)
-                inside = offsets < columns
-                value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
-                power = tl.exp2(tl.fma(value, LOG2E, -peak))
-                total += power
-                if keep:
-                    tl.store(target + offsets, power, mask=inside)
-            whole = tl.sum(total, axis=0)
-            if HEAD:
-                head = tl.exp2(tl.fma(head, LOG2E, -peak))
-                whole += tl.sum(head, axis=0)
-            scale = 1.0 / whole
-            if HEAD:
-                tl.store(target + tl.arange(0, HEAD), head * scale)
-            for begin in range(HEAD, columns, BLOCK):
-                offsets = begin + tl.arange(0, BLOCK)
-                inside = offsets < columns
-                if keep:
-                    power = tl.load(target + offsets, mask=inside)
-                else:
-                    value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
-                    power = tl.exp2(tl.fma(value, LOG2E, -peak))
-                tl.store(target + offsets, power * scale, mask=inside)
+            softmax_in_blocks(source, out + row * columns, columns, HEAD, BLOCK, KEEP)
 
 
 def config(point):
