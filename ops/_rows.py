@@ -16,6 +16,11 @@ ELEMENTS_PER_PROGRAM = 16384
 def check_rows(x, name):
     """A host function's check that the last dimension is there and can be read without strides."""
     kp.check(x.dim() >= 1, f"{name} has no dimensions, expected at least one")
+    check_contiguous(x, name)
+
+
+def check_contiguous(x, name):
+    """A host function's check that the last dimension, which is there, can be read without strides."""
     kp.check(
         x.stride(-1) == 1 or x.shape[-1] <= 1,
         f"the last dimension of {name} must be contiguous, its stride is {x.stride(-1)}"

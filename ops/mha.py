@@ -12,6 +12,7 @@ import kernelpack.language as tl
 from ._attend import LOG2_E, attend
 from ._decode import DECODE_HEADS, DECODE_PROGRAMS, decode_config, decode_part, decode_sum
 from ._mha_roles import mha_by_roles
+from ._rows import check_contiguous
 
 RANGES = {
     "dtypes": ("float32", "float16", "bfloat16"),
@@ -180,6 +181,41 @@ def strides_of(x):
     return x.stride(0) if x.dim() == 4 else 0, x.stride(-3), x.stride(-2)
 
 
+def check_shapes(query, key, value):
+    """A host function's checks that query, key and value fit together and can be read without strides along the head size."""
+    kp.check(
+        query.dim() == 3 or query.dim() == 4,
+        f"query must have 3 or 4 dimensions ([batch,] heads, length, head size), its shape is {query.shape}",
+    )
+    kp.check(key.dim() == query.dim(), f"key has {key.dim()} dimensions, query has {query.dim()}")
+    kp.check(value.dim() == query.dim(), f"value has {value.dim()} dimensions, query has {query.dim()}")
+    if query.dim() == 4:
+        kp.check(key.shape[0] == query.shape[0], f"key has batch size {key.shape[0]}, query has {query.shape[0]}")
+        kp.check(value.shape[0] == query.shape[0], f"value has batch size {value.shape[0]}, query has {query.shape[0]}")
+    kp.check(key.shape[-1] == query.shape[-1], f"key has head size {key.shape[-1]}, query has {query.shape[-1]}")
+    kp.check(value.shape[-3] == key.shape[-3], f"value has {value.shape[-3]} heads, key has {key.shape[-3]}")
+    kp.check(value.shape[-2] == key.shape[-2], f"value has length {value.shape[-2]}, key has {key.shape[-2]}")
+    kp.check(query.shape[-1] <= 256, f"query has head size {query.shape[-1]}, at most 256 is supported")
+    kp.check(value.shape[-1] <= 256, f"value has head size {value.shape[-1]}, at most 256 is supported")
+    check_contiguous(query, "query")
+    check_contiguous(key, "key")
+    check_contiguous(value, "value")
+
+
+def check_heads(heads, kv_heads, enable_gqa):
+    """A host function's check of the number of heads: as many of query as of key, or with enable_gqa a multiple."""
+    if enable_gqa:
+        kp.check(
+            heads == 0 or (kv_heads > 0 and heads % kv_heads == 0),
+            f"query has {heads} heads, which is no multiple of key's {kv_heads}",
+        )
+    else:
+        kp.check(
+            kv_heads == heads,
+            f"key has {kv_heads} heads, query has {heads}\n  to fix: pass enable_gqa=True if query heads share key heads",
+        )
+
+
 @kp.op(
     "mha(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, *, bool is_causal=False, float? scale=None, "
     "bool enable_gqa=False) -> Tensor",
@@ -201,48 +237,14 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
     multiple of H_kv; otherwise both are equal. A query that no key counts for gives 0. Returns [B, H, M, D_v], whose dimensions
     lie in memory in the order of query's.
     """
-    rank = query.dim()
-    kp.check(
-        rank == 3 or rank == 4,
-        f"query must have 3 or 4 dimensions ([batch,] heads, length, head size), its shape is {query.shape}",
-    )
-    kp.check(key.dim() == rank, f"key has {key.dim()} dimensions, query has {rank}")
-    kp.check(value.dim() == rank, f"value has {value.dim()} dimensions, query has {rank}")
-    batches = query.shape[0] if rank == 4 else 1
+    check_shapes(query, key, value)
+    batches = query.shape[0] if query.dim() == 4 else 1
     heads, queries, head_dim = query.shape[-3], query.shape[-2], query.shape[-1]
     kv_heads, keys, value_dim = key.shape[-3], key.shape[-2], value.shape[-1]
-    if rank == 4:
-        kp.check(key.shape[0] == batches, f"key has batch size {key.shape[0]}, query has {batches}")
-        kp.check(value.shape[0] == batches, f"value has batch size {value.shape[0]}, query has {batches}")
-    kp.check(key.shape[-1] == head_dim, f"key has head size {key.shape[-1]}, query has {head_dim}")
-    kp.check(value.shape[-3] == kv_heads, f"value has {value.shape[-3]} heads, key has {kv_heads}")
-    kp.check(value.shape[-2] == keys, f"value has length {value.shape[-2]}, key has {keys}")
-    kp.check(head_dim <= 256, f"query has head size {head_dim}, at most 256 is supported")
-    kp.check(value_dim <= 256, f"value has head size {value_dim}, at most 256 is supported")
-    if enable_gqa:
-        kp.check(
-            heads == 0 or (kv_heads > 0 and heads % kv_heads == 0),
-            f"query has {heads} heads, which is no multiple of key's {kv_heads}",
-        )
-    else:
-        kp.check(
-            kv_heads == heads,
-            f"key has {kv_heads} heads, query has {heads}\n  to fix: pass enable_gqa=True if query heads share key heads",
-        )
+    check_heads(heads, kv_heads, enable_gqa)
     kp.check(
         attn_mask is None or not is_causal,
         "attn_mask and is_causal=True exclude each other\n  to fix: put the causal part into attn_mask",
-    )
-    kp.check(
-        query.stride(-1) == 1 or head_dim <= 1,
-        f"the last dimension of query must be contiguous, its stride is {query.stride(-1)}",
-    )
-    kp.check(
-        key.stride(-1) == 1 or head_dim <= 1, f"the last dimension of key must be contiguous, its stride is {key.stride(-1)}"
-    )
-    kp.check(
-        value.stride(-1) == 1 or value_dim <= 1,
-        f"the last dimension of value must be contiguous, its stride is {value.stride(-1)}",
     )
     shape = (*query.shape[:-1], value_dim)
     out = kp.empty_strided(shape, kp.strides_like(query, shape), query.dtype, query.device)
