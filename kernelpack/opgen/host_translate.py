@@ -40,6 +40,7 @@ from kernelpack.opgen.host_ir import (
     walk_statements,
 )
 from kernelpack.opgen.host_launches import Launches
+from kernelpack.opgen.host_ops import apply
 from kernelpack.opgen.host_outputs import assign_outputs
 from kernelpack.opgen.host_source import source_of
 from kernelpack.opgen.host_values import Grid, Method, Object, Tuple, Value
@@ -188,17 +189,21 @@ class _Translator(Launches):
         before = self.names
         then = self.branch(node.body, node.test, True)
         orelse = self.branch(node.orelse, node.test, False)
-        if returns_always(tuple(then.block)):
-            self.names = orelse.names
-        elif returns_always(tuple(orelse.block)):
-            self.names = then.names
-        else:
-            assigned = _assigned(node.body) | _assigned(node.orelse)
-            merged = dict(before)
-            for name in dict.fromkeys([*then.names, *orelse.names]):
-                if name in assigned:
-                    merged[name] = self.merge(name, then.names.get(name), orelse.names.get(name), then, orelse, node)
-            self.names = merged
+        ends = returns_always(tuple(then.block))
+        if ends or returns_always(
+            tuple(orelse.block)
+        ):  # what follows sees the other branch's variables: it is no block of its own
+            ended, other = (then, orelse) if ends else (orelse, then)
+            self.block.append(If(condition if ends else apply("not", condition), tuple(ended.block)))
+            self.block.extend(other.block)
+            self.names = other.names
+            return
+        assigned = _assigned(node.body) | _assigned(node.orelse)
+        merged = dict(before)
+        for name in dict.fromkeys([*then.names, *orelse.names]):
+            if name in assigned:
+                merged[name] = self.merge(name, then.names.get(name), orelse.names.get(name), then, orelse, node)
+        self.names = merged
         self.block.append(If(condition, tuple(then.block), tuple(orelse.block)))
 
     def merge(self, name: str, a: Value | None, b: Value | None, then: Branch, orelse: Branch, node: ast.If) -> Value:

@@ -144,9 +144,11 @@ def write(seed: int) -> str:
         writer.emit("if scale is None:\n        scale = 0.5")
         writer.floats.append("scale")
     else:
-        writer.emit(
-            f'if {writer.condition()}:\n        return a, 0, 1.5, "early" == "early"'.replace('"early" == "early"', "a > b")
-        )
+        ways = ["return a, 0, 1.5, a > b", f"late = {writer.integer()} % 1000"]
+        if seed % 4:
+            ways.reverse()
+        writer.emit(f"if {writer.condition()}:\n        {ways[0]}\n    else:\n        {ways[1]}")
+        writer.ints.append("late")
     writer.statements(14, 2)
     ints = [writer.integer(1) + " % 10**9" for _ in range(2)]
     writer.emit(f"return {', '.join([*ints, writer.number(), writer.condition()])}")
