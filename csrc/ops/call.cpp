@@ -114,10 +114,10 @@ void Call::check_writable(const Tensor& x) const {
   }
 }
 
-void Call::check_given(const Tensor& given, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const {
+void Call::check_given(const Tensor& given, const Ints& shape, const Ints& strides, DType dtype) const {
   if (!same(given.shape(), shape)) fail(given.name(), " has shape ", given.shape(), ", the result has ", shape);
   if (given.dtype() != dtype) fail(given.name(), " has dtype torch.", given.dtype_name(), ", the result has ", dtype);
-  if (given.device() != device) fail(given.name(), " is on ", given.device(), ", the result is on ", device);
+  if (given.device() != device_) fail(given.name(), " is on ", given.device(), ", the result is on ", device_);
   bool equal = true;
   for (int64_t i = 0; i < shape.size(); ++i) equal = equal && (shape.at(i) == 1 || given.stride(i) == strides.at(i));
   if (!equal && given.numel() > 0) {
@@ -126,29 +126,36 @@ void Call::check_given(const Tensor& given, const Ints& shape, const Ints& strid
   }
 }
 
-const Tensor& Call::given_for(int output, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const {
-  check_given(given(output), shape, strides, dtype, device);
+const Tensor& Call::given_for(int output, const Ints& shape, const Ints& strides, DType dtype) const {
+  check_given(given(output), shape, strides, dtype);
   return given(output);
 }
 
-Tensor Call::allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype, const Device& device) {
+void Call::check_here(const char* name, const Device& device) const {
+  if (device.type != device_.type || (device.index >= 0 && device_.index >= 0)) {  // "cuda" and "cpu:0" name no other device
+    fail(name, " would be on ", device, ", the op's tensors are on ", device_,
+         "\n  to fix: call the op with tensors on that device");
+  }
+}
+
+Tensor Call::allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype) {
   if (owned_count_ == kMaxTensors) fail("a call uses more than ", int64_t{kMaxTensors}, " tensors");
   AtenTensorHandle handle = nullptr;
   const int32_t torch_dtype = dtype_to_torch(dtype);
   const AOTITorchError code =
-      aoti_torch_empty_strided(shape.size(), shape.data(), strides.data(), torch_dtype, device.type, device.index, &handle);
-  if (code != 0) allocation_failed(name, shape, dtype, device);
+      aoti_torch_empty_strided(shape.size(), shape.data(), strides.data(), torch_dtype, device_.type, device_.index, &handle);
+  if (code != 0) allocation_failed(name, shape, dtype);
   own(handle);
-  const Tensor made(handle, name, shape.size(), dtype, torch_dtype, device);
-  if (device.type == torch_codes.cpu) prefer_huge_pages(made.data(), product(shape) * made.element_size());
+  const Tensor made(handle, name, shape.size(), dtype, torch_dtype, device_);
+  if (device_.type == torch_codes.cpu) prefer_huge_pages(made.data(), product(shape) * made.element_size());
   return made;
 }
 
-void Call::allocation_failed(const char* name, const Ints& shape, DType dtype, const Device& device) const {
+void Call::allocation_failed(const char* name, const Ints& shape, DType dtype) const {
   for (int64_t extent : shape) {
     if (extent < 0) fail(name, " would have the negative size ", extent);
   }
-  fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device);
+  fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device_);
 }
 
 void Call::launch_with_some(const Variant& variant, const Grid& grid, void* const* slots) const {

@@ -178,11 +178,14 @@ class Call {
 
   // -- allocation
   // Returns a new tensor; if it is a result of a call of the .out overload, the given one, after checking it.
+  // The device is the one that the call runs on, where kernels can write. Throws Error.
   Tensor empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype,
                        const Device& device) {
+    if (device != device_) [[unlikely]]
+      check_here(name, device);
     if (output >= 0 && output < given_count_) [[unlikely]]
-      return given_for(output, shape, strides, dtype, device);
-    return allocate(name, shape, strides, dtype, device);
+      return given_for(output, shape, strides, dtype);
+    return allocate(name, shape, strides, dtype);
   }
   Tensor empty(const char* name, int output, const Ints& shape, DType dtype, const Device& device) {
     return empty_strided(name, output, shape, contiguous_strides(shape), dtype, device);
@@ -226,12 +229,13 @@ class Call {
   [[noreturn, gnu::cold]] void dtypes_differ(const Tensor& x, const Tensor& other) const;
   void check_devices(Tensors tensors);
   void check_given_apart(Tensors tensors) const;
-  Tensor allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype, const Device& device);
-  const Tensor& given_for(int output, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const;
-  [[noreturn, gnu::cold]] void allocation_failed(const char* name, const Ints& shape, DType dtype, const Device& device) const;
+  [[gnu::cold]] void check_here(const char* name, const Device& device) const;
+  Tensor allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype);
+  const Tensor& given_for(int output, const Ints& shape, const Ints& strides, DType dtype) const;
+  [[noreturn, gnu::cold]] void allocation_failed(const char* name, const Ints& shape, DType dtype) const;
   const Tensor& given(int index) const { return reinterpret_cast<const Tensor*>(given_memory_)[index]; }
   void check_apart(const Tensor& given, const Tensor& other) const;
-  void check_given(const Tensor& given, const Ints& shape, const Ints& strides, DType dtype, const Device& device) const;
+  void check_given(const Tensor& given, const Ints& shape, const Ints& strides, DType dtype) const;
 
   const OpInfo& op_;
   Backend& backend_;

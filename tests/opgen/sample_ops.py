@@ -144,22 +144,23 @@ def fill_kernel(out, n, BLOCK: tl.constexpr):
 
 
 @kp.op(
-    "fresh(Tensor like, SymInt[] shape, ScalarType? dtype=None, float[] values=[]) -> (Tensor, SymInt, float)",
+    "fresh(Tensor like, SymInt[] shape, ScalarType? dtype=None, float[] values=[], Device? device=None) -> (Tensor, SymInt, float)",
     variants={"like": [tl.float32]},
 )
-def fresh(like, shape, dtype, values):
-    """Arguments that are no tensors: lists, a dtype that a branch decides, results that are numbers."""
+def fresh(like, shape, dtype, values, device):
+    """Arguments that are no tensors: lists, a device, a dtype that a branch decides, results that are numbers."""
     kind = like.dtype if dtype is None else dtype
+    place = like.device if device is None else device
     kp.check(kind == torch.float32 or kind == torch.int64, f"no {kind} here")
     total = 0.5
     for i in range(len(values)):
         total += values[i]
     count = math.prod(shape) * 2
     if kind == torch.float32:
-        out = kp.empty((*shape, 2), torch.float32, like.device)
+        out = kp.empty((*shape, 2), torch.float32, place)
         fill_kernel[(kp.cdiv(count, 64),)](out, count, BLOCK=64)
     else:
-        out = kp.empty((*shape, 2), torch.int64, like.device)
+        out = kp.empty((*shape, 2), torch.int64, place)
         fill_kernel[(kp.cdiv(count, 64),)](out, count, BLOCK=64)
     return out, count, total
 

@@ -96,7 +96,7 @@ def test_lists_dtypes_and_number_results(sample: ModuleType) -> None:
     assert out.dtype == torch.int64
     assert torch.equal(out, torch.full((2, 3, 2), 7))
     assert (count, total) == (12, 1.75)
-    out, count, total = torch.ops.sample.fresh(like, [])
+    out, count, total = torch.ops.sample.fresh(like, [], device="cpu:0")
     assert (out.shape, out.dtype, count, total) == ((2,), torch.float32, 2, 0.5)
     with pytest.raises(RuntimeError, match=r"sample::fresh: no torch.float16 here"):
         torch.ops.sample.fresh(like, [1], torch.float16)
@@ -135,6 +135,7 @@ BAD = [
      r"not fit its 32 bits\n  to fix: annotate the kernel's parameter amount: tl.int64"),
     (lambda ops: ops.increment(torch.ones(1, dtype=torch.int32).expand(4)), r"x (is written to|must be contiguous)"),
     (lambda ops: ops.fresh(torch.ones(1), [-2]), r"fresh: out would have the negative size -2"),
+    (lambda ops: ops.fresh(torch.ones(1), [2], device="meta"), r"fresh: out would be on meta, the op's tensors are on cpu\n  to fix"),
     (lambda ops: ops.arithmetic(torch.ones(16), 1, 0, 0.5), r"arithmetic: b is 0, f is 0.5, mode is 0"),
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(3)), r"out has shape \(3,\), the result has \(4,\)"),
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(4).half()), r"out has dtype torch.float16, the result has torch.float32"),
