@@ -1,13 +1,12 @@
-"""tt, continued: gathers within a tile, histograms, regions applied to elements, compare-and-swap, functions of libraries, inline
-assembly, assertions and printing."""
+"""tt, continued: gathers within a tile, histograms, regions applied to elements, functions of libraries, inline assembly,
+assertions and printing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from kernelpack.ir.core import Attribute, Operation, Value
-from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, pointee_of, row
-from kernelpack.ir.dialects.tt import MEMORY_SCOPES, MEMORY_SEMANTICS
+from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, row
 from kernelpack.ir.types import I32, Type, element_of, shape_of, with_element
 
 
@@ -29,13 +28,6 @@ def _check_histogram(op: Operation) -> str | None:
         return "takes a tile of one axis, and a mask of its shape"
     fits = len(shape_of(op.result.type)) == 1 and element_of(op.result.type) == I32
     return None if fits else "gives a tile of i32 of one axis"
-
-
-def _check_cas(op: Operation) -> str | None:
-    pointer, compared, value = (operand.type for operand in op.operands)
-    if compared != value or value != pointee_of(pointer):
-        return f"{compared} and {value} do not fit {pointer}"
-    return None
 
 
 def _check_map(op: Operation) -> str | None:
@@ -94,18 +86,6 @@ TILE_OPS = Dialect(
             traits=[Trait.PURE],
             format="$src (, $mask)? attr-dict : type($src) -> type($result)",
             check=_check_histogram,
-        ),
-        row(
-            "tt.atomic_cas",
-            "ptr: pointer, cmp, val",
-            attributes=[
-                attr("sem", MEMORY_SEMANTICS, default="acq_rel"),
-                attr("scope", MEMORY_SCOPES, default="gpu"),
-            ],
-            effects=[Effect.READ_GLOBAL, Effect.WRITE_GLOBAL],
-            format="$sem, $scope, $ptr, $cmp, $val attr-dict : functional-type",
-            infer=lambda operands, attributes: [operands[2].type],
-            check=_check_cas,
         ),
         row(
             "tt.map_elementwise",
