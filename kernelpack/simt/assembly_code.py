@@ -226,9 +226,12 @@ class _Function:
                 slots.line(f"store i{bits} {narrow}, ptr {element}, align 1")
 
     def atomic(self, at: Instruction) -> None:
-        """`atom.global.gpu.relaxed.add.u32 old, [address], value;`, `atom....cas.b32 old, [address], compared, value;`"""
+        """`atom.global.gpu.relaxed.add.u32 old, [address], value;`, `atom....cas.b32 old, [address], compared, value;`
+
+        Of a vector, `atom....add.v2.f32 {old, next}, [address], {value, other};`, each element is updated by itself.
+        """
         slots = self.slots
-        match = re.fullmatch(r"atom\.global(?:\.\w+)*?\.(\w+?)(?:\.noftz)?\.([busf]+)(\d+)", at.opcode)
+        match = re.fullmatch(r"atom\.global(?:\.\w+)*?\.(\w+?)(?:\.noftz)?(?:\.v\d)?\.([busf]+)(\d+)", at.opcode)
         if match is None:
             raise UnsupportedError(f"the emulator does not know the machine operation {at.opcode}")
         what, letters, bits = match[1], match[2], int(match[3])
@@ -236,17 +239,20 @@ class _Function:
         kind = names.get((letters, bits), f"i{bits}")
         place, *values = at.operands[1:]
         address = slots.op(f"add i64 {self.read(place.atom)}, {place.offset}")
-        slots.line(f"call void @simt_access(i64 {address}, i32 {bits // 8}, i32 {bits // 8}, i32 2, i32 1, i32 %site)")
-        pointer = slots.op(f"inttoptr i64 {address} to ptr")
-        given = [f"{kind} {slots.from_slot(self.read(value.atom), kind)}" for value in values]
-        if what == "cas":
-            pair = slots.op(f"cmpxchg ptr {pointer}, {', '.join(given)} monotonic monotonic")
-            old = slots.op(f"extractvalue {{{kind}, i1}} {pair}, 0")
-        else:
-            name = {"exch": "xchg"}.get(what, what)
-            name = f"f{name}" if "f" in letters else f"u{name}" if letters == "u" and name in ("min", "max") else name
-            old = slots.op(f"atomicrmw {name} ptr {pointer}, {given[0]} monotonic")
-        self.set(at.operands[0].atom, slots.to_slot(old, kind))
+        size = bits // 8 * len(values[0].atoms)
+        slots.line(f"call void @simt_access(i64 {address}, i32 {size}, i32 {size}, i32 2, i32 1, i32 %site)")
+        base = slots.op(f"inttoptr i64 {address} to ptr")
+        name = {"exch": "xchg"}.get(what, what)
+        name = f"f{name}" if "f" in letters else f"u{name}" if letters == "u" and name in ("min", "max") else name
+        for index, target in enumerate(at.operands[0].atoms):
+            pointer = slots.op(f"getelementptr {kind}, ptr {base}, i64 {index}")
+            given = [f"{kind} {slots.from_slot(self.read(value.atoms[index]), kind)}" for value in values]
+            if what == "cas":
+                pair = slots.op(f"cmpxchg ptr {pointer}, {', '.join(given)} monotonic monotonic")
+                old = slots.op(f"extractvalue {{{kind}, i1}} {pair}, 0")
+            else:
+                old = slots.op(f"atomicrmw {name} ptr {pointer}, {given[0]} monotonic")
+            self.set(target, slots.to_slot(old, kind))
 
     def arithmetic(self, at: Instruction) -> bool:
         """Emits an instruction on registers alone; returns whether it is one."""

@@ -33,6 +33,11 @@ class Architecture:
         return self.capability >= 90
 
     @property
+    def has_vector_atomics(self) -> bool:
+        """Whether one instruction adds to up to 16 bytes of floats in memory (PTX ISA, atom: sm_90, from version 8.1 on)."""
+        return self.capability >= 90
+
+    @property
     def has_clusters(self) -> bool:
         """Whether blocks run in clusters (PTX ISA, .reqnctapercluster: sm_90)."""
         return self.capability >= 90

@@ -37,10 +37,12 @@ def element_bits(op: Operation) -> int:
 
 @dataclass(frozen=True)
 class Wish:
-    """What one access would like: the dimensions from the fastest to the slowest, and how many elements a thread."""
+    """What one access would like: the dimensions from the fastest to the slowest, how many elements a thread, and whether a
+    layout apart from that of others."""
 
     order: tuple[int, ...]
     vector: int
+    apart: bool = False
 
 
 def access_order(op: Operation, facts: AxisInfoAnalysis) -> tuple[int, ...]:
@@ -52,28 +54,42 @@ def access_order(op: Operation, facts: AxisInfoAnalysis) -> tuple[int, ...]:
     return tuple(sorted(range(len(shape)), key=lambda axis: (widths[axis], axis), reverse=True))
 
 
-def _wish(op: Operation, facts: AxisInfoAnalysis, threads: int) -> Wish:
+def adds_vectors(op: Operation, has_vector_atomics: bool) -> bool:
+    """Returns whether one atomic may update several neighbours: the hardware adds up to 16 bytes of floats of 16 and 32 bits."""
+    return (
+        has_vector_atomics
+        and op.name == "tt.atomic_rmw"
+        and op.attributes["atomic_rmw_op"] == "fadd"
+        and element_bits(op) in (16, 32)
+    )
+
+
+def _wish(op: Operation, facts: AxisInfoAnalysis, threads: int, has_vector_atomics: bool) -> Wish:
     pointer = op.operands[0]
     shape = shape_of(pointer.type)
     order = access_order(op, facts)
-    widths = [facts.access_width(pointer, axis) for axis in range(len(shape))]
-    if op.name in ATOMICS:
-        return Wish(order, 1)
+    width = facts.access_width(pointer, order[0])
+    if op.name in ATOMICS and not adds_vectors(op, has_vector_atomics):
+        return Wish(order, 1, width > 1)
     share = max(1, math.prod(shape) // threads)
-    return Wish(order, min(widths[order[0]], VECTOR_BITS // element_bits(op), share))
+    vector = min(width, VECTOR_BITS // element_bits(op), share)
+    return Wish(order, vector, op.name in ATOMICS and width > 1)
 
 
-def choose_memory_layouts(function: Operation, facts: AxisInfoAnalysis, num_warps: int) -> dict[Operation, LinearLayout]:
+def choose_memory_layouts(
+    function: Operation, facts: AxisInfoAnalysis, num_warps: int, has_vector_atomics: bool
+) -> dict[Operation, LinearLayout]:
     """Returns a coalesced layout for every access of a tile.
 
     Accesses of one shape and order share a layout, so that what is loaded can be combined and stored without conversions: the
     widest vector that any of them can use and that fits 16 bytes of the widest element. Those in the innermost loops decide.
+    Atomics of neighbours have one of their own: each request that the L2 cache gets costs more than a conversion does.
     """
     threads = num_warps * LANES
-    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[tuple[Operation, int, int]]] = {}
+    groups: dict[tuple[tuple[int, ...], tuple[int, ...], bool], list[tuple[Operation, int, int]]] = {}
     for op in function.walk():
         if op.name in ACCESSES and isinstance(op.operands[0].type, TensorType):
-            wish, kind = _wish(op, facts, threads), pointee_of(op.operands[0].type)
+            wish, kind = _wish(op, facts, threads, has_vector_atomics), pointee_of(op.operands[0].type)
         elif op.name == "tt.descriptor_load":  # comes through shared memory, row by row
             kind = op.result.type
             shape = shape_of(kind)
@@ -81,10 +97,10 @@ def choose_memory_layouts(function: Operation, facts: AxisInfoAnalysis, num_warp
             wish = Wish(tuple(reversed(range(len(shape)))), min(shape[-1], VECTOR_BITS // memory_bits(kind), share))
         else:
             continue
-        groups.setdefault((shape_of(kind), wish.order), []).append((op, wish.vector, memory_bits(kind)))
+        groups.setdefault((shape_of(kind), wish.order, wish.apart), []).append((op, wish.vector, memory_bits(kind)))
     reduced = _reduced_axes(function)
     chosen: dict[Operation, LinearLayout] = {}
-    for (shape, order), members in groups.items():
+    for (shape, order, _), members in groups.items():
         depth = max(_loops_around(op) for op, *_ in members)
         often = [member for member in members if _loops_around(member[0]) == depth]
         limit = VECTOR_BITS // max(bits for *_, bits in often)

@@ -75,7 +75,7 @@ def _lower(
     if architecture.has_wgmma and is_kernel:  # wgmma does not overlap across calls (ptxas, C7510)
         select_warpgroup_dots(function, options.num_warps)
     widen_small_floats(function, architecture.has_fp8_mma)
-    assign_layouts(function, options.num_warps)
+    assign_layouts(function, options.num_warps, architecture.has_vector_atomics)
     _clean(module)
     remove_conversions(function)
     split_reductions(function)

@@ -184,6 +184,15 @@ def _histogram(dtype: torch.dtype, n: int, block: int) -> Launch:
     return Launch(kernels.histogram, (-(-n // block),), arguments, {"out": expected}, tolerance)
 
 
+def _neighbours(dtype: torch.dtype, n: int, keep: bool) -> Launch:
+    x, before = random(n, dtype=dtype), random(n, dtype=dtype)
+    sums, count = before.clone(), 1 if keep else 2
+    for _ in range(count):
+        sums += x
+    arguments = {"x": x, "out": before, "old": fresh(n, dtype=dtype), "n": n, "KEEP": keep, "B": 1024}
+    return Launch(kernels.add_neighbours, (count,), arguments, {"out": sums, **({"old": before.clone()} if keep else {})})
+
+
 def _tickets() -> Launch:
     seen = torch.zeros(64, dtype=torch.int32)
     expected = seen.clone()
@@ -202,6 +211,16 @@ def _atomic_cases() -> Iterator[Case]:
         (torch.float64, 200, 64),
     ):
         yield Case(f"histogram-{name_of(dtype)}-{n}", functools.partial(_histogram, dtype, n, block))
+    for dtype, n, keep in (
+        (torch.float32, 992, False),
+        (torch.float32, 992, True),
+        (torch.float32, 700, True),
+        (torch.float16, 992, True),
+        (torch.bfloat16, 992, False),
+        (torch.int32, 992, True),
+    ):
+        label = f"neighbours-{name_of(dtype)}-{n}{'-kept' if keep else ''}"
+        yield Case(label, functools.partial(_neighbours, dtype, n, keep))
     yield Case("tickets", _tickets)
 
 

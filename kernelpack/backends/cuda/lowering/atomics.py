@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelpack.backends.cuda.lowering.global_memory import from_memory, to_memory
+from kernelpack.backends.cuda.lowering.global_memory import from_memory, groups, to_memory
 from kernelpack.backends.cuda.lowering.shared_memory import buffer_address, only_if, read_tile, write_tile
 from kernelpack.backends.cuda.lowering.state import GLOBAL, Lowering, memory_type
+from kernelpack.backends.cuda.memory_layouts import adds_vectors
 from kernelpack.backends.cuda.scratch import exchange_layout
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute, operand, optional_operand
@@ -34,14 +35,19 @@ def _atomic_rmw(state: Lowering, op: Operation) -> None:
     scope, order = attribute(op, "scope"), attribute(op, "sem")
     in_hardware = values[0].type in _TYPES[what] and (values[0].type != "bfloat" or state.architecture.has_bf16_atomics)
 
-    def one(register: int, predicate: Val | None) -> Val:
-        pointer, value = pointers[register], values[register]
+    def update(registers: Sequence[int], predicate: Val | None) -> list[Val]:
+        pointer, given = pointers[registers[0]], [values[register] for register in registers]
         if not in_hardware:
-            return _by_exchanges(state, what, pointer, value, scope, order, predicate)
+            return [_by_exchanges(state, what, pointer, given[0], scope, order, predicate)]
         name = {"fadd": "add", "umax": "max", "umin": "min"}.get(what, what)
-        return _atom(state, f"{scope}.{order}.{name}.{_TYPES[what][value.type]}", pointer, [value], predicate)
+        kind = _TYPES[what][given[0].type]
+        if len(given) > 1:
+            rounding, _, kind = kind.rpartition(".")
+            kind = f"{rounding}.v{len(given)}.{kind}".lstrip(".")
+        return _atom(state, f"{scope}.{order}.{name}.{kind}", pointer, [given], predicate)
 
-    _atomic(state, op, one)
+    vectors = in_hardware and adds_vectors(op, state.architecture.has_vector_atomics)
+    _atomic(state, op, update, groups(state, op) if vectors else None)
 
 
 def _atomic_cas(state: Lowering, op: Operation) -> None:
@@ -49,41 +55,59 @@ def _atomic_cas(state: Lowering, op: Operation) -> None:
     pointers, compared, values = (state[operand(op, name)] for name in ("ptr", "cmp", "val"))
     scope, order = attribute(op, "scope"), attribute(op, "sem")
 
-    def one(register: int, predicate: Val | None) -> Val:
-        given = [compared[register], values[register]]
-        return _atom(state, f"{order}.{scope}.cas.{_TYPES['cas'][given[0].type]}", pointers[register], given, predicate)
+    def exchange(registers: Sequence[int], predicate: Val | None) -> list[Val]:
+        given = [[of[register] for register in registers] for of in (compared, values)]
+        suffix = f"{order}.{scope}.cas.{_TYPES['cas'][given[0][0].type]}"
+        return _atom(state, suffix, pointers[registers[0]], given, predicate)
 
-    _atomic(state, op, one)
+    _atomic(state, op, exchange)
 
 
-def _atomic(state: Lowering, op: Operation, one: Callable[[int, Val | None], Val]) -> None:
-    """Emits an atomic for every register that the thread owns. `one` emits that of a register, under a predicate.
+def _atomic(
+    state: Lowering,
+    op: Operation,
+    update: Callable[[Sequence[int], Val | None], list[Val]],
+    together: Sequence[Sequence[int]] | None = None,
+) -> None:
+    """Emits an atomic for every register that the thread owns, or for those that are updated `together`.
 
-    A scalar's atomic releases what the whole program wrote before: its threads meet first.
+    `update` emits that of some registers, neighbours in memory, under a predicate. A scalar's atomic releases what the whole
+    program wrote before: its threads meet first.
     """
     mask = optional_operand(op, "mask") if op.name == "tt.atomic_rmw" else None
     owner = state.owner_of(op.operands[0].type)
     if not isinstance(op.operands[0].type, TensorType) and attribute(op, "sem") in ("release", "acq_rel"):
         state.barrier()
-    results = []
-    for index in range(len(state[op.operands[0]])):
-        results.append(one(index, state.both(owner, state[mask][index] if mask is not None else None)))
+    results = list(state[operand(op, "val")])
+    for registers in together or [[index] for index in range(len(results))]:
+        predicate = state.both(owner, state[mask][registers[0]] if mask is not None else None)
+        for register, old in zip(registers, update(registers, predicate), strict=True):
+            results[register] = old
     if op.result.uses and owner is not None:
         results = _give_to_copies(state, op, results)
     state[op.result] = results
 
 
-def _atom(state: Lowering, suffix: str, pointer: Val, values: Sequence[Val], predicate: Val | None) -> Val:
-    """Emits PTX's atom under a predicate; where it does not hold, the result is zero."""
-    kind = values[0].type
-    words = [state.as_integer(value) for value in values]
+def _atom(state: Lowering, suffix: str, pointer: Val, operands: Sequence[Sequence[Val]], predicate: Val | None) -> list[Val]:
+    """Emits PTX's atom under a predicate; where it does not hold, the results are zeros. An operand of several values is a vector."""
+    kind, count = operands[0][0].type, len(operands[0])
+    words = [state.as_integer(value) for values in operands for value in values]
     letter = _LETTERS[words[0].type]
-    inputs = ", ".join(f"${3 + index}" for index in range(len(words)))
-    condition = f"@${3 + len(words)} " if predicate is not None else ""
-    constraints = [f"={letter}", "0", "l", *[letter] * len(words), *(["b"] if predicate is not None else [])]
-    arguments = [literal(0, words[0].type), pointer, *words, *([predicate] if predicate is not None else [])]
-    text = f"{condition}atom.global.{suffix} $0, [$2], {inputs};"
-    return state.from_integer(state.asm(words[0].type, text, ",".join([*constraints, "~{memory}"]), arguments), kind)
+
+    def listed(first: int) -> str:
+        names = ", ".join(f"${first + index}" for index in range(count))
+        return names if count == 1 else f"{{{names}}}"
+
+    inputs = ", ".join(listed(2 * count + 1 + count * index) for index in range(len(operands)))
+    condition = f"@${2 * count + 1 + len(words)} " if predicate is not None else ""
+    ties = [str(index) for index in range(count)]
+    constraints = [*[f"={letter}"] * count, *ties, "l", *[letter] * len(words), *(["b"] if predicate is not None else [])]
+    arguments = [*[literal(0, words[0].type)] * count, pointer, *words, *([predicate] if predicate is not None else [])]
+    text = f"{condition}atom.global.{suffix} {listed(0)}, [${2 * count}], {inputs};"
+    result = words[0].type if count == 1 else "{" + ", ".join([words[0].type] * count) + "}"
+    old = state.asm(result, text, ",".join([*constraints, "~{memory}"]), arguments)
+    parts = [old] if count == 1 else state.fields(old, [words[0].type] * count)
+    return [state.from_integer(part, kind) for part in parts]
 
 
 def _by_exchanges(state: Lowering, what: str, pointer: Val, value: Val, scope: str, order: str, predicate: Val | None) -> Val:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.memory_layouts import boundary_layout, choose_memory_layouts, default_layout
@@ -27,19 +27,20 @@ BROADCAST, WEAK, MEMORY, DOT, BOUNDARY = range(5)
 and what goes into called functions and comes out of them, which has one layout for all."""
 
 
-def assign_layouts(function: Operation, num_warps: int) -> None:
+def assign_layouts(function: Operation, num_warps: int, has_vector_atomics: bool = False) -> None:
     """Turns a ttir function into ttgir in place."""
     facts = AxisInfoAnalysis(function)
     for scope, warps in scopes(function, num_warps):
-        _Assigner(scope, warps, facts).run()
+        memory = choose_memory_layouts(scope, facts, warps, has_vector_atomics)
+        _Assigner(scope, warps, memory).run()
 
 
 class _Assigner:
-    def __init__(self, function: Operation, num_warps: int, facts: AxisInfoAnalysis) -> None:
-        """`function` is a kernel, or a role of one."""
+    def __init__(self, function: Operation, num_warps: int, memory: Mapping[Operation, LinearLayout]) -> None:
+        """`function` is a kernel, or a role of one; `memory` the layouts that its accesses want."""
         self.function = function
         self.num_warps = num_warps
-        self.memory = choose_memory_layouts(function, facts, num_warps)
+        self.memory = memory
         self.dots = {op: accumulator_layout(op, num_warps) for op in function.walk() if op.name in DOTS}
         self.operands = {op: operand_layouts(op, num_warps) for op in self.dots}
         self.homes: dict[Value, tuple[LinearLayout, int]] = {}
