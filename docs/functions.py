@@ -55,7 +55,21 @@ _PAIR = "{0}(x, y)"
 _ALONG = "{0}(x, 0)"
 EXAMPLES: dict[str, str] = {
     **dict.fromkeys(
-        ("maximum", "minimum", "logical_and", "logical_or", "fdiv", "div_rn", "umulhi", "join", "interleave", "broadcast"),
+        (
+            "maximum",
+            "minimum",
+            "add",
+            "sub",
+            "mul",
+            "logical_and",
+            "logical_or",
+            "fdiv",
+            "div_rn",
+            "umulhi",
+            "join",
+            "interleave",
+            "broadcast",
+        ),
         _PAIR,
     ),
     **dict.fromkeys(

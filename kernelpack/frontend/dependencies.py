@@ -102,7 +102,7 @@ def bindings_of(function: JITFunction) -> list[Binding]:
 
 
 def _binding(words: Words, names: dict[str, Any], cells: dict[str, CellType]) -> Binding | None:
-    """Returns what a name stands for, or an attribute of a module that is not the language's."""
+    """Returns what a name stands for, or an attribute of a module or a class that is not the language's."""
     *outer, name = words
     if not outer and name in cells:
 
@@ -115,10 +115,12 @@ def _binding(words: Words, names: dict[str, Any], cells: dict[str, CellType]) ->
         return Binding(contents, name, contents(name))
     if not outer:
         return Binding(names.get, name, names[name]) if name in names else None
-    module = _resolve(tuple(outer), names)
-    if not isinstance(module, ModuleType) or module.__name__.startswith(_LANGUAGE) or not hasattr(module, name):
+    place = _resolve(tuple(outer), names)
+    if isinstance(place, type) and hasattr(place, name):
+        return Binding(functools.partial(getattr, place), name, getattr(place, name))
+    if not isinstance(place, ModuleType) or place.__name__.startswith(_LANGUAGE) or not hasattr(place, name):
         return None
-    return Binding(vars(module).get, name, vars(module).get(name))
+    return Binding(vars(place).get, name, vars(place).get(name))
 
 
 def _text_hash(function: Any) -> str:
@@ -126,7 +128,7 @@ def _text_hash(function: Any) -> str:
 
 
 def _references(tree: ast.FunctionDef, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields (dotted name, value) for every name and module attribute from `scope` that the function's text mentions."""
+    """Yields (dotted name, value) for every name from `scope`, and attribute of a module or class, that the function's text mentions."""
     for words in _mentions(tree):
         value = _resolve(words, scope)
         if value is not _NOTHING and not isinstance(value, ModuleType):
@@ -156,8 +158,9 @@ def _words(node: ast.AST) -> Words:
 
 
 def _resolve(words: Words, scope: dict[str, Any]) -> Any:
-    """Returns what a name, or an attribute of a module, stands for; _NOTHING where it is neither."""
+    """Returns what a name, or an attribute of a module or of a class that is not the language's, stands for; _NOTHING where it is neither."""
     value = scope.get(words[0], _NOTHING)
     for word in words[1:]:
-        value = getattr(value, word, _NOTHING) if isinstance(value, ModuleType) else _NOTHING
+        outer = isinstance(value, ModuleType) or (isinstance(value, type) and not value.__module__.startswith(_LANGUAGE))
+        value = getattr(value, word, _NOTHING) if outer else _NOTHING
     return value

@@ -293,7 +293,11 @@ class Expressions(LocalFunctions):
                 cure=suggestions.for_member(name, dir(module), f"{ast.unparse(node.value)}.") if known else None,
             )
         value = unwrap(getattr(module, name))
-        if _readable(value) or isinstance(value, (bool, int, float, str)) or getattr(value, "__module__", "") == math.__name__:
+        if (
+            _readable(value)
+            or isinstance(value, (bool, int, float, str, type))  # a class may be the namespace of static functions
+            or getattr(value, "__module__", "") == math.__name__
+        ):
             return _frozen(value)
         raise _not_readable(ast.unparse(node), value)
 

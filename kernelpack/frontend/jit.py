@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 
 from kernelpack.errors import CompilationError, SourceLocation
 from kernelpack.frontend.dependencies import cache_key_of
-from kernelpack.frontend.source import FunctionSource, innermost, last_word, source_of
+from kernelpack.frontend.source import FunctionSource, innermost, last_word, source_of, with_text
 from kernelpack.language.values import constexpr, unwrap
 from kernelpack.language.values import constexpr_function as constexpr_function
 from kernelpack.language.values import is_constexpr_function as is_constexpr_function
@@ -136,6 +136,13 @@ class JITFunction(Launchable):
         """The line of `def`, in the file."""
         return self.source.line
 
+    def _unsafe_update_src(self, new_src: str) -> None:
+        """Gives the function another text, from `def` on; its parameters stay. Of its callers, those that were compiled keep the old."""
+        self.fn = with_text(self.fn, new_src)
+        self.__dict__.pop("source", None)
+        if "_launcher" in self.__dict__:
+            self._launcher.forget()
+
     def parse(self) -> ast.FunctionDef:
         """Returns the syntax tree, with the file's line and column numbers."""
         return self.source.tree
@@ -200,6 +207,8 @@ class JITFunction(Launchable):
             except ValueError:  # not assigned yet
                 names.pop(name, None)
         return names
+
+    get_capture_scope = scope
 
     @functools.cached_property
     def _launcher(self) -> Any:

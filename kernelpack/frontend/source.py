@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import inspect
 import linecache
 from dataclasses import dataclass
@@ -58,6 +59,32 @@ def source_of(function: FunctionType) -> FunctionSource:
     ]
     first = lines[tree.lineno - 1][tree.col_offset :]
     return FunctionSource(code.co_filename, tree.lineno, tree, first + "".join(text))
+
+
+def with_text(function: FunctionType, text: str) -> FunctionType:
+    """Returns a function that is called like another and sees the same globals and enclosing variables, with a text of its own: one
+    `def`, from the first column on. Nothing of it is executed. Raises CompilationError where the text is something else."""
+    file = f"<{function.__qualname__}, {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
+    lines = tuple(text.splitlines(keepends=True))
+    linecache.cache[file] = (len(text), None, list(lines), file)
+    defined = _functions(lines, file)
+    if not defined:
+        raise CompilationError(f"the new text of {function.__name__} has no `def`", location=SourceLocation(file, 1))
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    around = ast.parse(f"def around({', '.join(cells)}): pass").body[0]
+    assert isinstance(around, ast.FunctionDef)
+    around.body = [defined[0]]
+    outer = _code_in(compile(ast.Module([around], []), file, "exec"), "around")
+    code = _code_in(outer, defined[0].name)
+    closure = tuple(cells[name] for name in code.co_freevars)
+    result = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+    functools.update_wrapper(result, function)
+    del vars(result)["__wrapped__"]  # it does not stand for the first
+    return result
+
+
+def _code_in(code: CodeType, name: str) -> CodeType:
+    return next(part for part in code.co_consts if isinstance(part, CodeType) and part.co_name == name)
 
 
 def _find(lines: tuple[str, ...], code: CodeType, here: SourceLocation) -> ast.FunctionDef:

@@ -207,7 +207,7 @@ def dot(
     """Returns x @ y (+ acc) for tiles [M, K] and [K, N], or batches [B, M, K] and [B, K, N] of them.
 
     K is at least 16 (32 for 8-bit types, 4 for float64). int8 accumulates in int32, float64 in float64, float16 in float32 or float16, all
-    else in float32. float32 operands are rounded to TF32 unless input_precision="ieee" or allow_tf32=False.
+    else in float32, also where out_dtype is float16. float32 operands are rounded to TF32 unless input_precision="ieee" or allow_tf32=False.
     """
     if not isinstance(x, tensor) or not isinstance(y, tensor) or not x.shape or not y.shape:
         raise CompilationError(f"tl.dot multiplies tiles, not {describe(x)} and {describe(y)}")
@@ -221,7 +221,8 @@ def dot(
     if out_dtype is None and isinstance(acc, tensor) and acc.dtype in allowed:
         out_dtype = acc.dtype
     result = out_dtype if out_dtype is not None and out_dtype in allowed else allowed[0]
-    ignored = x.dtype.is_int() and out_dtype is not None and out_dtype.is_int()  # as in Triton: int8 always gives int32
+    # as in Triton: int8 always gives int32, and what float16 could not hold is not made float16
+    ignored = out_dtype is not None and (out_dtype.is_int() if x.dtype.is_int() else out_dtype == float16)
     if out_dtype not in (None, float32, result) and not ignored:  # float32 is the default and gives way to the operands' own
         raise CompilationError(
             f"tl.dot of {x.dtype} cannot give {out_dtype}", cure=f"use out_dtype={allowed[0]!r} and cast the result"

@@ -42,6 +42,7 @@ from kernelpack.language.values import block_pointer, constexpr, tensor
 
 __all__ = [
     "PropagateNan",
+    "add",
     "arange",
     "associative_scan",
     "assume",
@@ -78,6 +79,7 @@ __all__ = [
     "max_contiguous",
     "maximum",
     "minimum",
+    "mul",
     "multiple_of",
     "num_programs",
     "permute",
@@ -91,6 +93,7 @@ __all__ = [
     "static_print",
     "static_range",
     "store",
+    "sub",
     "tensor",
     "to_tensor",
     "trans",
@@ -300,6 +303,21 @@ def maximum(x: Any, y: Any, propagate_nan: PropagateNan = PropagateNan.NONE, *, 
 def minimum(x: Any, y: Any, propagate_nan: PropagateNan = PropagateNan.NONE, *, _generator: Generator) -> tensor:
     """Returns the smaller of each pair; bfloat16 as float32."""
     return _extremum(_generator, "minimum", x, y, propagate_nan)
+
+
+def _operator(name: str, symbol: str) -> Any:
+    def function(x: Any, y: Any, sanitize_overflow: bool = True, *, _generator: Generator) -> tensor:
+        b = _generator.builder
+        return semantic.arithmetic(b, symbol, semantic.to_tensor(b, x), y)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (
+        f"Returns x {symbol} y. Integers wrap around; `sanitize_overflow` changes nothing, as no build checks for it."
+    )
+    return builtin(function)
+
+
+add, sub, mul = _operator("add", "+"), _operator("sub", "-"), _operator("mul", "*")
 
 
 @builtin

@@ -325,6 +325,13 @@ def test_truth_of_tiles() -> None:
     assert x.tolist() == [1, 0, 0, 1]
 
 
+def test_operators_have_names() -> None:
+    fn = kernel("tl.store(p, tl.add(tl.mul(2, n), tl.core.sub(n, 1, sanitize_overflow=False)))", "p, n")
+    x = np.zeros(1, np.int32)
+    run(fn, 1, p=x, n=5)
+    assert x[0] == 14
+
+
 def test_getattr_is_an_attribute_by_its_name() -> None:
     fn = kernel("tl.store(p, getattr(tl, 'max' + 'imum')(n, 3).to(getattr(n, 'dtype')))", "p, n")
     x = np.zeros(1, np.int32)

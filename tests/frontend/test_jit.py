@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
@@ -238,3 +239,68 @@ def test_what_is_not_specialized_may_be_named_by_any_iterable() -> None:
     fn = kp.jit(do_not_specialize=(name for name in ["n"]), do_not_specialize_on_alignment=iter([0]))(decorated.fn)
     assert [param.name for param in fn.params if param.do_not_specialize] == ["n"]
     assert [param.name for param in fn.params if param.do_not_specialize_on_alignment] == [fn.arg_names[0]]
+
+
+def test_a_function_may_be_given_another_text() -> None:
+    scale = tl.constexpr(3)
+
+    @kp.jit
+    def grow(x, n):
+        tl.store(x, n + scale)
+
+    x = np.zeros(1, np.int32)
+    first = grow.cache_key
+    assert grow.get_capture_scope()["scale"] is scale
+    grow._unsafe_update_src("def other(x, n):\n    tl.store(x, n * scale)\n")
+    run(grow, 1, x=x, n=5)
+    assert x[0] == 15
+    assert grow.__name__ == "grow"
+    assert (grow.src, grow.cache_key == first) == ("def other(x, n):\n    tl.store(x, n * scale)\n", False)
+    grow._unsafe_update_src("def grow(x, n):\n    tl.store(x, nothing)\n")
+    with pytest.raises(
+        CompilationError, match=r"<test_a_function_.*grow, \w+>:2:17: nothing is not defined(.|\n)*tl.store\(x, nothing\)"
+    ):
+        run(grow, 1, x=x, n=5)
+    with pytest.raises(CompilationError, match=r"the new text of grow has no `def`"):
+        grow._unsafe_update_src("grow = 3")
+
+
+def test_a_launched_function_that_is_given_another_text_is_compiled_again() -> None:
+    @kp.jit
+    def put(x):
+        tl.store(x, 1.0)
+
+    x = torch.zeros(1)
+    put[(1,)](x)
+    put._unsafe_update_src("def put(x):\n    tl.store(x, 2.0)\n")
+    put[(1,)](x)
+    assert x.item() == 2.0
+
+
+class Functions:
+    """A namespace: what kernels call as `module.Functions.double`."""
+
+    @staticmethod
+    @kp.jit
+    def double(x):
+        return x * Functions_factor
+
+    @staticmethod
+    def plain(x):
+        return x
+
+
+Functions_factor = tl.constexpr(2)
+
+
+def test_classes_are_namespaces_of_static_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    fn = define("@kp.jit\ndef f(p):\n    tl.store(p, here.Functions.double(tl.load(p)))", here=sys.modules[__name__])["f"]
+    x = torch.full((1,), 3.0)
+    fn[(1,)](x)
+    assert x.item() == 6.0
+    monkeypatch.setattr(sys.modules[__name__], "Functions_factor", tl.constexpr(5))
+    fn[(1,)](x)
+    assert x.item() == 30.0
+    fn = define("@kp.jit\ndef f(p):\n    tl.store(p, here.Functions.plain(tl.load(p)))", here=sys.modules[__name__])["f"]
+    with pytest.raises(CompilationError, match=r"which kernels cannot call|cannot be called"):
+        fn[(1,)](x)
