@@ -15,6 +15,7 @@ from typing import Any
 from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
 from kernelpack.frontend.merge import Flow, Merge, Path, mergeable
+from kernelpack.frontend.promotion import promote_integers
 from kernelpack.frontend.scope import Scope, Undefined, describe_type, replace_tensors, same_structure, tensors_in
 from kernelpack.frontend.statements import Statements
 from kernelpack.ir.core import Block, Region, Value
@@ -254,7 +255,7 @@ def _index_types(bounds: Sequence[tensor]) -> tuple[dtype, dtype]:
         if value.shape or not value.dtype.is_int():
             raise CompilationError(f"the bounds of a loop are integers, got {value.type}", cure="cast them: n.to(tl.int32)")
     start, end, step = (value.dtype for value in bounds)
-    common = semantic.promote_integers(semantic.promote_integers(start, end), step)
+    common = promote_integers(promote_integers(start, end), step)
     if common.int_bitwidth < 32:
         common = int32
     if common == uint64:

@@ -1,4 +1,4 @@
-"""What operators mean: promotion, broadcasting, casts, arithmetic and comparisons, as in Triton.
+"""What operators mean: operands and their common type, broadcasting, casts, arithmetic and comparisons, as in Triton.
 
 Operands are tensors, or Python numbers, which are weakly typed: they take the other operand's type unless that would change
 the kind of number. Every function creates operations with the Builder it is given and raises CompilationError without a
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kernelpack.errors import CompilationError
+from kernelpack.frontend.promotion import computation_type
 from kernelpack.ir.core import Block, Builder, Value
 from kernelpack.language.types import (
     bfloat16,
@@ -20,7 +21,6 @@ from kernelpack.language.types import (
     check_shape,
     describe,
     dtype,
-    float16,
     float32,
     float64,
     int1,
@@ -111,41 +111,7 @@ def like(value: tensor, element: dtype) -> dtype:
     return value.type.with_element_ty(element) if isinstance(value.type, block_type) else element
 
 
-# ---- promotion ----
-
-
-def promote_integers(a: dtype, b: dtype) -> dtype:
-    """Returns the common type of two integer types: C's usual arithmetic conversions without promotion to int."""
-    if a.int_signedness == b.int_signedness:
-        return a if a.int_bitwidth > b.int_bitwidth else b
-    unsigned, signed = (a, b) if a.is_int_unsigned() else (b, a)
-    return unsigned if unsigned.int_bitwidth >= signed.int_bitwidth else signed
-
-
-def computation_type(a: dtype, a_weak: bool, b: dtype, b_weak: bool, division: bool) -> dtype:
-    """Returns the type in which an operation on two scalar types is done; `weak` marks Python numbers.
-
-    `division` (/ // %) takes halves to float32, and refuses integers of different signs.
-    """
-    if a_weak != b_weak:
-        weak, strong = (a, b) if a_weak else (b, a)
-        if weak.kind() <= strong.kind():
-            return float32 if division and strong in (float16, bfloat16) else strong
-    for wide in (float64, float32):
-        if wide in (a, b):
-            return wide
-    if float16 in (a, b):
-        return float32 if division else float16
-    if bfloat16 in (a, b):
-        return bfloat16 if a == b and not division else float32
-    if a.is_fp8() or b.is_fp8():
-        raise CompilationError(f"there is no arithmetic on {a} and {b}", cure="cast to float16 first: x.to(tl.float16)")
-    if division and a.int_signedness != b.int_signedness:
-        raise CompilationError(
-            f"Cannot use /, // or % with {a} and {b} because they have different signedness",
-            cure="cast one of them with .to()",
-        )
-    return promote_integers(a, b)
+# ---- operands ----
 
 
 def _check_weak(value: Operand, kind: dtype) -> None:
