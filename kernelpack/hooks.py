@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+
+from kernelpack.env_knobs import base_knobs, env_bool, env_opt_str
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,71 +45,70 @@ class HookChain(Generic[F]):
         return iter(tuple(self.calls))
 
 
-class _Switches:
-    """Attributes that exist from the start: setting another one is a mistake."""
+class _Hook:
+    """An attribute that is a chain of functions: a function set to it replaces them, None drops them."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if "_complete" in self.__dict__ and name not in self.__dict__:
-            raise AttributeError(
-                f"{type(self).__name__} has no {name!r}; it has {', '.join(n for n in vars(self) if n[0] != '_')}"
-            )
-        chain = self.__dict__.get(name)
-        if isinstance(chain, HookChain) and not isinstance(value, HookChain):  # `hook = function`, `hook = None`
-            for function in chain:
-                chain.remove(function)
-            if value is not None:
-                chain.add(value)
-            return
-        object.__setattr__(self, name, value)
+    def __init__(self, *, reversed: bool = False, sees_launches: bool = False) -> None:
+        self.kind = {"reversed": reversed, "sees_launches": sees_launches}
 
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
-        """What is set inside a `with` ends with it."""
-        before = {name: tuple(value) if isinstance(value, HookChain) else value for name, value in vars(self).items()}
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                chain = self.__dict__[name]
-                if isinstance(chain, HookChain):
-                    setattr(self, name, None)
-                    for function in value:
-                        chain.add(function)
-                else:
-                    setattr(self, name, value)
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, group: Any, owner: type | None = None) -> Any:
+        return self if group is None else vars(group).setdefault(self.name, HookChain(**self.kind))
+
+    def __set__(self, group: Any, value: Any) -> None:
+        chain = self.__get__(group)
+        functions = tuple(value) if isinstance(value, (HookChain, tuple)) else () if value is None else (value,)
+        for function in chain:
+            chain.remove(function)
+        for function in functions:
+            chain.add(function)
 
 
-class RuntimeKnobs(_Switches):
+class RuntimeKnobs(base_knobs):
     """Hooks of launches. `launch_enter_hook` and `launch_exit_hook` get the launch's metadata, `metadata.get()`;
     `jit_cache_hook` is called before a kernel is compiled, and skips the launch if it returns true; `jit_post_compile_hook`
     afterwards. `debug` compiles run-time assertions. While `interpret` is true, launches run on the interpreter of ttir."""
 
-    def __init__(self) -> None:
-        self.launch_enter_hook: Any = HookChain(sees_launches=True)
-        self.launch_exit_hook: Any = HookChain(reversed=True, sees_launches=True)
-        self.kernel_load_start_hook: Any = HookChain()
-        self.kernel_load_end_hook: Any = HookChain(reversed=True)
-        self.jit_cache_hook: Callable[..., Any] | None = None
-        self.jit_post_compile_hook: Callable[..., Any] | None = None
-        self.debug = False
-        self.interpret = False
-        self._complete = True
+    launch_enter_hook = _Hook(sees_launches=True)
+    launch_exit_hook = _Hook(reversed=True, sees_launches=True)
+    kernel_load_start_hook = _Hook()
+    kernel_load_end_hook = _Hook(reversed=True)
+    kernel_unload_hook = _Hook()
+    jit_cache_hook: Callable[..., Any] | None = None
+    jit_post_compile_hook: Callable[..., Any] | None = None
+    debug = env_bool("TRITON_DEBUG", meaning="1: kernels check their run-time assertions")
+    interpret = env_bool(
+        "TRITON_INTERPRET",
+        meaning="1: kernels that Python launches run on the interpreter, one program after the other; an access outside their tensors is "
+        "an error",
+    )
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name == "interpret":
-            WATCHERS[:] = [watcher for watcher in WATCHERS if watcher is not self] + [self] * bool(value)
+    def _state(self) -> dict[str, Any]:
+        return {name: tuple(value) if isinstance(value, HookChain) else value for name, value in vars(self).items()}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        chains = {name: value for name, value in vars(self).items() if isinstance(value, HookChain)}
+        super()._restore({**{name: value for name, value in state.items() if not isinstance(value, tuple)}, **chains})
+        for name in {*chains, *(name for name, value in state.items() if isinstance(value, tuple))}:
+            setattr(self, name, state.get(name))
+
+    def _changed(self) -> None:
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Lets launches go through Python while they are interpreted."""
+        WATCHERS[:] = [watcher for watcher in WATCHERS if watcher is not self] + [self] * self.interpret
 
 
-class AutotuningKnobs(_Switches):
+class AutotuningKnobs(base_knobs):
     """`print` tells what a search found; `listener(fn, key, best_config, configs_timings, duration, cache_hit)` gets it; `cache`
     is what `cache_results` of autotune is where it is not said."""
 
-    def __init__(self) -> None:
-        self.print = False
-        self.cache = False
-        self.listener: Callable[..., Any] | None = None
-        self._complete = True
+    print = env_bool("TRITON_PRINT_AUTOTUNING", meaning="1: searches for configs say what they found")
+    cache = env_bool("TRITON_CACHE_AUTOTUNING", meaning="1: what searches found is kept between processes")
+    listener: Callable[..., Any] | None = None
 
 
 @dataclass
@@ -129,43 +128,34 @@ class CompileTimes:
         return self.ir_initialization + self.total_lowering + self.store_results
 
 
-class CompilationKnobs(_Switches):
+class CompilationKnobs(base_knobs):
     """`always_compile` takes nothing from the cache; `allow_non_constexpr_globals` lets kernels read plain globals, whose
-    changes they do not see; `disable_line_info` compiles without places in the source; `listener(src, metadata, metadata_group, times,
-    cache_hit)` is told of each kernel that was compiled or read from the cache, with its ASTSource, files and CompileTimes."""
+    changes they do not see; `disable_line_info` compiles without places in the source; `dump_ir` writes every stage of what is compiled
+    to knobs.cache.dump_dir; `listener(src, metadata, metadata_group, times, cache_hit)` is told of each kernel that was compiled or read
+    from the cache, with its ASTSource, files and CompileTimes."""
 
-    def __init__(self) -> None:
-        self.listener: Callable[..., Any] | None = None
-        self.always_compile = False
-        self.allow_non_constexpr_globals = False
-        self.disable_line_info = False
-        self._complete = True
+    listener: Callable[..., Any] | None = None
+    always_compile = env_bool("TRITON_ALWAYS_COMPILE", meaning="1: nothing is taken from the cache")
+    disable_line_info = env_bool("TRITON_DISABLE_LINE_INFO", meaning="1: code without places in the source")
+    allow_non_constexpr_globals = env_bool(
+        "TRITON_ALLOW_NON_CONSTEXPR_GLOBALS", meaning="1: kernels may read plain globals, whose changes they do not see"
+    )
+    dump_ir = env_bool(
+        "TRITON_KERNEL_DUMP", meaning="1: every stage of kernels compiled for launches is written to TRITON_DUMP_DIR"
+    )
+
+    @property
+    def unusual(self) -> bool:
+        """Whether a switch is set that changes kernels, and is no part of their key in the cache."""
+        return any((self.always_compile, self.disable_line_info, self.allow_non_constexpr_globals, self.dump_ir))
 
 
-class LanguageKnobs(_Switches):
+class LanguageKnobs(base_knobs):
     """Defaults of kernels: `default_fp_fusion` is that of the option enable_fp_fusion, `fp32_default` ("ieee", "tf32", ...) that of
     the input_precision of products."""
 
-    def __init__(self) -> None:
-        self.default_fp_fusion = True
-        self.fp32_default: str | None = None
-        self._complete = True
-
-
-class CacheKnobs:
-    """`dir` is the folder where compiled kernels are kept: the variable KERNELPACK_CACHE_DIR, which setting it sets."""
-
-    def __init__(self, variable: str, default: str) -> None:
-        self._variable = variable
-        self._default = default
-
-    @property
-    def dir(self) -> str:
-        return os.path.expanduser(os.environ.get(self._variable) or self._default)
-
-    @dir.setter
-    def dir(self, folder: str) -> None:
-        os.environ[self._variable] = str(folder)
+    default_fp_fusion = env_bool("TRITON_DEFAULT_FP_FUSION", True, meaning="0: products and sums are rounded apart")
+    fp32_default = env_opt_str("TRITON_F32_DEFAULT", meaning="ieee, tf32, ...: how products of float32 multiply")
 
 
 class LazyDict:

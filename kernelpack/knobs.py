@@ -1,6 +1,7 @@
 """Every environment variable that kernelpack reads: name, meaning, default. C++ reads those marked so under the same names.
 
-What programs set while they run stands here too, under Triton's names: knobs.runtime, knobs.autotuning, ... (hooks.py).
+What programs set while they run stands here too, under Triton's names: knobs.runtime, knobs.autotuning, ... (hooks.py), knobs.cache, knobs.nvidia, ...
+(tool_knobs.py).
 """
 
 from __future__ import annotations
@@ -8,11 +9,23 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from kernelpack.env_knobs import base_knobs as base_knobs
+from kernelpack.env_knobs import env as env
+from kernelpack.env_knobs import env_base as env_base
+from kernelpack.env_knobs import env_bool as env_bool
+from kernelpack.env_knobs import env_class as env_class
+from kernelpack.env_knobs import env_int as env_int
+from kernelpack.env_knobs import env_opt_bool as env_opt_bool
+from kernelpack.env_knobs import env_opt_str as env_opt_str
+from kernelpack.env_knobs import env_str as env_str
 from kernelpack.errors import BuildError
-from kernelpack.hooks import AutotuningKnobs, CacheKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
+from kernelpack.hooks import AutotuningKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
 from kernelpack.hooks import CompileTimes as CompileTimes
 from kernelpack.hooks import HookChain as HookChain
+from kernelpack.tool_knobs import AmdKnobs, BuildKnobs, CacheKnobs, NvidiaKnobs, RedisKnobs
+from kernelpack.tool_knobs import NvidiaTool as NvidiaTool
 
 
 @dataclass(frozen=True)
@@ -29,8 +42,6 @@ class Knob:
         return os.environ.get(self.name, "") or self.default
 
 
-CACHE_DIR = Knob("KERNELPACK_CACHE_DIR", "~/.cache/kernelpack", "build, run", "where compiled kernels are kept between builds")
-cache = CacheKnobs(CACHE_DIR.name, CACHE_DIR.default)
 CACHE = Knob("KERNELPACK_CACHE", "1", "build, run", "0 compiles everything anew and keeps nothing")
 JOBS = Knob("KERNELPACK_JOBS", "", "build", "how many processes compile; default: one for each CPU")
 CXX = Knob("KERNELPACK_CXX", "g++", "build", "the C++ compiler that links op libraries")
@@ -73,62 +84,47 @@ TRACE = Knob(
 )
 LIBCUDA = Knob("KERNELPACK_LIBCUDA", "libcuda.so.1", "library, run", "the CUDA driver library to open")
 
+propagate_env = True
+"""Whether what is set in the program is put into the environment too, where its child processes find it."""
+
+cache = CacheKnobs()
 runtime = RuntimeKnobs()
 autotuning = AutotuningKnobs()
 compilation = CompilationKnobs()
 language = LanguageKnobs()
+nvidia = NvidiaKnobs()
+amd = AmdKnobs()
+build = BuildKnobs()
+redis = RedisKnobs()
 
-SWITCHES = (
-    (
-        Knob(
-            "TRITON_INTERPRET",
-            "0",
-            "run",
-            "1: kernels that Python launches run on the interpreter, one program after the other; an access outside their tensors is an error",
-        ),
-        runtime,
-        "interpret",
-    ),
-    (Knob("TRITON_DEBUG", "0", "run", "1: kernels check their run-time assertions"), runtime, "debug"),
-    (Knob("TRITON_PRINT_AUTOTUNING", "0", "run", "1: searches for configs say what they found"), autotuning, "print"),
-    (Knob("TRITON_CACHE_AUTOTUNING", "0", "run", "1: what searches found is kept between processes"), autotuning, "cache"),
-    (Knob("TRITON_ALWAYS_COMPILE", "0", "run", "1: nothing is taken from the cache"), compilation, "always_compile"),
-    (Knob("TRITON_DISABLE_LINE_INFO", "0", "run", "1: code without places in the source"), compilation, "disable_line_info"),
-    (
-        Knob(
-            "TRITON_ALLOW_NON_CONSTEXPR_GLOBALS", "0", "run", "1: kernels may read plain globals, whose changes they do not see"
-        ),
-        compilation,
-        "allow_non_constexpr_globals",
-    ),
-    (Knob("TRITON_DEFAULT_FP_FUSION", "1", "run", "0: products and sums are rounded apart"), language, "default_fp_fusion"),
-    (Knob("TRITON_F32_DEFAULT", "", "run", "ieee, tf32, ...: how products of float32 multiply"), language, "fp32_default"),
-)
-"""Triton's variables that set a switch of knobs.runtime, ... when kernelpack is imported: (variable, group, attribute)."""
 
+def _of_group(knob: env_base[Any], used_by: str) -> Knob:
+    """Returns the row of a variable that an attribute of a group stands for."""
+    default = "" if knob.default is None or callable(knob.default) else str(knob.default)
+    return Knob(knob.key, {"True": "1", "False": "0"}.get(default, default), used_by, knob.meaning)
+
+
+_GROUPS = {
+    **dict.fromkeys((cache, nvidia), "build, run"),
+    **dict.fromkeys((runtime, autotuning, compilation, language, build, redis), "run"),
+}
 KNOBS = (
-    *(CACHE_DIR, CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, EMULATE, DEBUG, CONFIG, TRACE, LIBCUDA),
-    *(knob for knob, _, _ in SWITCHES),
+    *(CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, EMULATE, DEBUG, CONFIG, TRACE, LIBCUDA),
+    *(_of_group(knob, used) for group, used in _GROUPS.items() for knob in group.knob_descriptors.values() if knob.meaning),
 )
 
 
-_TRUE = ("1", "true", "on", "y", "yes")
+def refresh_knobs() -> None:
+    """Reads again what C++ was told of when kernelpack was imported: TRITON_INTERPRET. The other variables are read when they count."""
+    runtime.refresh()
 
 
-def read_switches() -> None:
-    """Sets the switches as their variables say, where these are set."""
-    for knob, group, name in SWITCHES:
-        text = os.environ.get(knob.name, "")
-        if text:
-            setattr(group, name, text.lower() in _TRUE if isinstance(getattr(group, name), bool) else text)
-
-
-read_switches()
+refresh_knobs()
 
 
 def cache_dir() -> Path | None:
     """Returns where compiled kernels are kept, or None if nothing is."""
-    return None if CACHE.get() == "0" else Path(CACHE_DIR.get()).expanduser()
+    return None if CACHE.get() == "0" else Path(cache.dir).expanduser()
 
 
 def jobs() -> int:

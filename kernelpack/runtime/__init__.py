@@ -23,7 +23,7 @@ __getattr__ = lazy_names(
         "runtime.jit": ("KernelInterface",),
         "runtime.stand_ins": ("MockTensor", "TensorWrapper", "reinterpret"),
     },
-    ("autotuner", "errors", "jit"),
+    ("autotuner", "build", "cache", "errors", "interpreter", "jit"),
 )
 
 __all__ = [

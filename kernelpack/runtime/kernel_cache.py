@@ -14,27 +14,29 @@ from typing import Any
 
 from kernelpack import knobs
 from kernelpack.backends.base import Options, backend_of
-from kernelpack.cache_files import write_whole
 from kernelpack.compiler import CompiledKernel, source_hash
 from kernelpack.frontend.dependencies import lines_of
 from kernelpack.frontend.expressions import is_constructor
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.language.types import dtype
+from kernelpack.runtime.cache import CacheManager, get_cache_manager
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.target import Target
+
+_FILE = "kernel.pickle"
 
 
 class KernelCache:
     """The place of one compiled kernel: named by the hash of everything that decides what is compiled."""
 
     def __init__(self, fn: JITFunction, special: Specialization, target: Target, options: Options) -> None:
-        folder = knobs.cache_dir()
         constexprs = _text(value for _, value in special.constexprs)
         backend = backend_of(target)
         self.options = options
         decisive = replace(options, **{name: getattr(Options, name) for name in backend.unused_options})
-        self.path: Path | None = None
-        if folder is None or constexprs is None:
+        self.path: str | None = None
+        self._manager: CacheManager | None = None
+        if knobs.cache_dir() is None or constexprs is None:
             return
         parts = [
             source_hash(),
@@ -45,25 +47,24 @@ class KernelCache:
             repr((special.signature, [name for name, _ in special.constexprs], special.facts, str(target), decisive)),
             constexprs,
         ]
-        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        self.path = folder / "jit" / key[:2] / f"{key}.pickle"
+        self._manager = get_cache_manager(hashlib.sha256("\0".join(parts).encode()).hexdigest())
 
     def load(self) -> CompiledKernel | None:
         """Returns the kernel, or None where it was never compiled, or its file does not read."""
+        self.path = self._manager.get_file(_FILE) if self._manager is not None else None
         if self.path is None:
             return None
         try:
-            kernel = pickle.loads(self.path.read_bytes())
-        except Exception:  # missing, cut short by a full disk, of another Python: compile again
+            kernel = pickle.loads(Path(self.path).read_bytes())
+        except Exception:  # cut short by a full disk, of another Python: compile again
             return None
         return replace(kernel, options=self.options) if isinstance(kernel, CompiledKernel) else None
 
     def save(self, kernel: CompiledKernel) -> None:
         """Keeps a kernel. A folder that cannot be written is no reason to fail: the next process compiles again."""
-        if self.path is None:
-            return
-        with contextlib.suppress(OSError):
-            write_whole(self.path, pickle.dumps(kernel))
+        if self._manager is not None:
+            with contextlib.suppress(OSError):
+                self.path = self._manager.put(pickle.dumps(kernel), _FILE)
 
 
 def _text(values: Iterable[Any]) -> str | None:

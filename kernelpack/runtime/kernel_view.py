@@ -9,6 +9,17 @@ if TYPE_CHECKING:
     from kernelpack.compiler import CompiledKernel
 
 
+class Assembly(dict[str, Any]):
+    """The value of every stage by name; `sass`, where there is a cubin, is made when it is asked for."""
+
+    def __missing__(self, stage: str) -> str:
+        if stage != "sass" or "cubin" not in self:
+            raise KeyError(f"{stage}: there is {', '.join(self)}")
+        from kernelpack.backends.cuda.toolchain import disassemble
+
+        return disassemble(self["cubin"])
+
+
 class KernelView:
     """A compiled kernel; `src` is what it was compiled from, where that is known."""
 
@@ -17,9 +28,9 @@ class KernelView:
         self.src = src
 
     @property
-    def asm(self) -> dict[str, str | bytes]:
+    def asm(self) -> dict[str, Any]:
         """The value of every stage by name: `ttir`, `ttgir`, `llir`, `ptx`, `cubin`, ... as far as the backend has them."""
-        return dict(self.kernel.stages)
+        return Assembly(self.kernel.stages)
 
     @property
     def name(self) -> str:

@@ -250,9 +250,7 @@ class Launcher:
         """Returns the kernel for a specialization, from the cache's folder if it is there."""
         started = time.perf_counter()
         cache = KernelCache(self.fn, special, target, options)
-        switches = knobs.compilation  # what they change is no part of the cache's keys
-        unusual = switches.always_compile or switches.disable_line_info or switches.allow_non_constexpr_globals
-        unusual = unusual or knobs.language.fp32_default is not None
+        unusual = knobs.compilation.unusual or knobs.language.fp32_default is not None
         times = CompileTimes()
         known = None if unusual else cache.load()
         if known is not None:
@@ -260,6 +258,7 @@ class Launcher:
             times.ir_initialization = microseconds_since(started)
         else:
             kernel = compile_kernel(self.fn, special, target, options, times)
+            watching.dump(kernel)
             if not unusual:
                 started = time.perf_counter()
                 cache.save(kernel)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernelpack import knobs
 from kernelpack.backends.base import Backend, Options
 from kernelpack.hooks import CompileTimes, LazyDict
+from kernelpack.runtime.cache import get_dump_manager
 from kernelpack.runtime.kernel_view import KernelView
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def tell_of_compiling(
     fn: JITFunction,
     special: Specialization,
     kernel: CompiledKernel,
-    path: Path | None,
+    path: str | None,
     times: CompileTimes,
     *,
     cache_hit: bool,
@@ -120,7 +121,7 @@ def tell_of_compiling(
         if fact.parameter in fn.arg_names:
             attrs.setdefault(_place(fn, fact.parameter), []).append([fact.property, fact.value])
     source = ASTSource(fn, dict(special.signature), constexprs, attrs)
-    files = {} if path is None else {path.name: str(path)}
+    files = {} if path is None else {Path(path).name: path}
     knobs.compilation.listener(source, vars(KernelView(kernel).metadata), files, times, cache_hit)
 
 
@@ -128,6 +129,14 @@ def _place(fn: JITFunction, name: str) -> tuple[int, ...]:
     """Returns where an argument, or entry of one (`pair.1`), stands."""
     argument, *entries = name.split(".")
     return fn.arg_names.index(argument), *map(int, entries)
+
+
+def dump(kernel: CompiledKernel) -> None:
+    """Writes every stage of a kernel for people to read, where knobs.compilation.dump_ir asks for it."""
+    if knobs.compilation.dump_ir:
+        folder = get_dump_manager(kernel.code_sha256)
+        for stage, text in kernel.stages.items():
+            folder.put(text, f"{kernel.entry}.{stage}")
 
 
 def load(kernel: CompiledKernel, backend: Backend) -> Any:

@@ -266,8 +266,8 @@ def test_clearing_the_cache_counts_in_the_time_that_measuring_may_take(monkeypat
 def test_results_are_kept_and_told(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path))
     told: list[dict[str, Any]] = []
+    monkeypatch.setenv("TRITON_PRINT_AUTOTUNING", "1")
     monkeypatch.setattr(knobs.autotuning, "listener", lambda **found: told.append(found))
-    monkeypatch.setattr(knobs.autotuning, "print", True)
     x, used, out = torch.randn(100), torch.zeros((), dtype=torch.int32), torch.zeros(100)
     watch = Stopwatch(used, 64)
     tuned = kp.autotune(BLOCKS, ["n"], do_bench=watch, cache_results=True)(accumulate())

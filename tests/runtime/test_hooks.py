@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,8 @@ def fill(out, value, BLOCK: tl.constexpr):
 
 @pytest.fixture
 def switches() -> Iterator[Any]:
-    yield knobs
-    for name in ("launch_enter_hook", "launch_exit_hook", "jit_cache_hook", "jit_post_compile_hook"):
-        setattr(knobs.runtime, name, None)
-    knobs.runtime.debug = knobs.compilation.allow_non_constexpr_globals = False
+    with knobs.runtime.scope(), knobs.compilation.scope(), knobs.autotuning.scope():
+        yield knobs
 
 
 def test_launch_hooks_get_the_kernels_metadata(switches: Any) -> None:
@@ -80,21 +77,6 @@ def test_a_listener_is_told_of_what_compiling_took(switches: Any, tmp_path: Path
     assert min(times.ir_initialization, times.total_lowering, times.store_results) > 0
     assert times.total == times.ir_initialization + times.total_lowering + times.store_results
     assert read[3].ir_initialization == read[3].total > 0
-
-
-def test_tritons_variables_set_switches(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = {id(group): group for _, group, _ in knobs.SWITCHES}.values()
-    before = [dict(vars(group)) for group in groups]
-    with contextlib.ExitStack() as stack:
-        for group in groups:
-            stack.enter_context(group.scope())
-        for knob, group, name in knobs.SWITCHES:
-            usual = getattr(group, name)
-            monkeypatch.setenv(knob.name, "ieee" if usual is None else "OFF" if usual else "True")
-            knobs.read_switches()
-            assert getattr(group, name) == ("ieee" if usual is None else not usual), knob.name
-            monkeypatch.delenv(knob.name)
-    assert [dict(vars(group)) for group in groups] == before
 
 
 def test_pre_run_hooks_see_the_arguments() -> None:
@@ -197,13 +179,6 @@ def test_the_default_precision_of_products(switches: Any) -> None:
         assert "inputPrecision = tf32x3" in kernel.warmup(torch.float32, "tf32x3", grid=(1,)).asm["ttir"]
     kernel.device_caches.clear()
     assert "inputPrecision = tf32" in kernel.warmup(torch.float32, None, grid=(1,)).asm["ttir"]
-
-
-def test_the_cache_folder_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setenv("KERNELPACK_CACHE_DIR", "~/somewhere")
-    assert knobs.cache.dir == str(Path.home() / "somewhere")
-    knobs.cache.dir = tmp_path
-    assert knobs.cache_dir() == tmp_path
 
 
 def test_warmup_takes_dtypes_for_tensors() -> None:

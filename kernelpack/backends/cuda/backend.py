@@ -42,6 +42,7 @@ from kernelpack.backends.cuda.toolchain import (
     find_nvdisasm,
     find_ptxas,
     nvjitlink_version,
+    ptxas_name,
     ptxas_version,
 )
 from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
@@ -193,7 +194,7 @@ class CUDABackend(Backend):
     def tool_versions(self) -> Mapping[str, str]:
         ptxas = find_ptxas()
         if ptxas is not None:
-            assembler = f"ptxas {ptxas_version(ptxas)}"
+            assembler = ptxas_name(ptxas)
         else:
             assembler = f"nvJitLink {nvjitlink_version()}"
         return {"llvm": llvm_version(), "assembler": assembler}

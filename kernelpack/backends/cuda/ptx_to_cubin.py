@@ -13,7 +13,7 @@ from pathlib import Path
 from kernelpack.backends.base import Lowered
 from kernelpack.backends.cuda.cubin import without_embedded_ptx
 from kernelpack.backends.cuda.objects import link, split_ptx
-from kernelpack.backends.cuda.toolchain import find_ptxas, nvjitlink_version, ptxas_version
+from kernelpack.backends.cuda.toolchain import find_ptxas, nvjitlink_version, ptxas_name, ptxas_options
 from kernelpack.errors import BuildError, OutOfResources, SourceLocation
 from kernelpack.knobs import CHECK_PTXAS
 
@@ -159,7 +159,7 @@ def _without_ptxas(arch: str, *modules: str) -> Assembled:
 
 
 def assemble_with_ptxas(ptx: str, arch: str, ptxas: Path, *more: str) -> Assembled:
-    tool = f"ptxas {ptxas_version(ptxas)}"
+    tool, more = ptxas_name(ptxas), (*more, *ptxas_options())
     with tempfile.TemporaryDirectory(prefix="kernelpack-") as folder:
         # fixed names in the working directory: the cubin must not depend on where it was made
         (Path(folder) / "kernel.ptx").write_text(ptx)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
+from kernelpack import knobs
 from kernelpack.errors import BuildError
 
 
@@ -23,8 +25,28 @@ def _in_wheels(pattern: str) -> Path | None:
     return next((path for folder in _wheels() for path in sorted(folder.glob(pattern))), None)
 
 
-@functools.cache
 def find_ptxas() -> Path | None:
+    """Returns the ptxas of knobs.nvidia.ptxas, by default the installed one; None where there is none."""
+    return Path(knobs.nvidia.ptxas.path) if knobs.nvidia.ptxas is not None else None
+
+
+def find_nvdisasm() -> Path | None:
+    """Returns the nvdisasm of knobs.nvidia.nvdisasm, by default the installed one; None where there is none."""
+    return Path(knobs.nvidia.nvdisasm.path) if knobs.nvidia.nvdisasm is not None else None
+
+
+def ptxas_options() -> list[str]:
+    """Returns the options of knobs.nvidia.ptxas_options."""
+    return shlex.split(knobs.nvidia.ptxas_options or "")
+
+
+def ptxas_name(ptxas: Path) -> str:
+    """Returns what decides about the code that it makes: its version, and the options that it is given."""
+    return " ".join(["ptxas", ptxas_version(ptxas), *ptxas_options()])
+
+
+@functools.cache
+def installed_ptxas() -> Path | None:
     """Returns ptxas of the nvidia-cuda-nvcc wheel, else the one on PATH, else None."""
     wheel = _in_wheels("cu*/bin/ptxas") or _in_wheels("cuda_nvcc/bin/ptxas")
     if wheel is not None:
@@ -34,7 +56,7 @@ def find_ptxas() -> Path | None:
 
 
 @functools.cache
-def find_nvdisasm() -> Path | None:
+def installed_nvdisasm() -> Path | None:
     """Returns nvdisasm of the nvidia-cuda-nvdisasm wheel, else the one on PATH, else None."""
     found = _in_wheels("cu*/bin/nvdisasm") or shutil.which("nvdisasm")
     return Path(found) if found is not None else None

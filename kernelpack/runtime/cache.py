@@ -1,0 +1,158 @@
+"""Who keeps compiled kernels: files of this machine, or of another one. Names are those of triton.runtime.cache."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from kernelpack import knobs
+from kernelpack.cache_files import write_whole
+
+
+class CacheManager(ABC):
+    """Keeps the files of one key. knobs.cache.manager_class replaces it by a class of the user's, called with the key."""
+
+    @abstractmethod
+    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None: ...
+
+    @abstractmethod
+    def get_file(self, filename: str) -> str | None:
+        """Returns the path of a file that was kept, or None."""
+
+    @abstractmethod
+    def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
+        """Keeps a file, and returns its path. Raises OSError."""
+
+    @abstractmethod
+    def get_group(self, filename: str) -> dict[str, str] | None:
+        """Returns the paths of files that belong together, by name; None unless all are there."""
+
+    @abstractmethod
+    def put_group(self, filename: str, group: dict[str, str]) -> str:
+        """Notes which files belong together: name and path of each. Returns the path of the note."""
+
+
+class FileCacheManager(CacheManager):
+    """Keeps files in a folder of knobs.cache.dir; with `dump` and `override` in the folders for what people read and replace."""
+
+    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
+        self.key = key
+        places = knobs.cache
+        self.cache_dir = str(
+            Path(places.dump_dir if dump else places.override_dir if override else places.dir).expanduser() / key
+        )
+
+    def _make_path(self, filename: str) -> str:
+        return str(Path(self.cache_dir) / filename)
+
+    def has_file(self, filename: str) -> bool:
+        """Whether a file was kept."""
+        return Path(self._make_path(filename)).exists()
+
+    def get_file(self, filename: str) -> str | None:
+        return self._make_path(filename) if self.has_file(filename) else None
+
+    def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
+        path = self._make_path(filename)
+        write_whole(Path(path), data if isinstance(data, bytes) else str(data).encode())
+        return path
+
+    def get_group(self, filename: str) -> dict[str, str] | None:
+        note = self.get_file(_note_of(filename))
+        if note is None:
+            return None
+        paths: dict[str, str] = json.loads(Path(note).read_bytes())["child_paths"]
+        return paths if all(Path(path).exists() for path in paths.values()) else None
+
+    def put_group(self, filename: str, group: dict[str, str]) -> str:
+        return self.put(json.dumps({"child_paths": group}), _note_of(filename), binary=False)
+
+
+class RemoteCacheBackend(ABC):
+    """Keeps bytes by file name, for one key: what knobs.cache.remote_manager_class is."""
+
+    @abstractmethod
+    def __init__(self, key: str) -> None: ...
+
+    @abstractmethod
+    def get(self, filenames: list[str]) -> dict[str, bytes]:
+        """Returns those of the files that are there."""
+
+    @abstractmethod
+    def put(self, filename: str, data: bytes) -> None:
+        """Keeps a file."""
+
+
+class RedisRemoteCacheBackend(RemoteCacheBackend):
+    """Keeps files on the server of knobs.redis; needs the package `redis`."""
+
+    def __init__(self, key: str) -> None:
+        redis: Any = importlib.import_module("redis")
+        self._key = key
+        self._server = redis.Redis(host=knobs.redis.host, port=knobs.redis.port)
+
+    def get(self, filenames: list[str]) -> dict[str, bytes]:
+        found = self._server.mget([self._name(filename) for filename in filenames])
+        return {filename: data for filename, data in zip(filenames, found, strict=True) if data is not None}
+
+    def put(self, filename: str, data: bytes) -> None:
+        self._server.set(self._name(filename), data)
+
+    def _name(self, filename: str) -> str:
+        return str(knobs.redis.key_format).format(key=self._key, filename=filename)
+
+
+class RemoteCacheManager(CacheManager):
+    """Keeps files with knobs.cache.remote_manager_class, and copies of them here."""
+
+    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
+        kind: Any = knobs.cache.remote_manager_class
+        self._remote = kind(key)
+        self._local = FileCacheManager(key, override=override, dump=dump)
+
+    def get_file(self, filename: str) -> str | None:
+        return self._fetched([filename]).get(filename)
+
+    def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
+        self._remote.put(filename, data if isinstance(data, bytes) else str(data).encode())
+        return self._local.put(data, filename, binary)
+
+    def get_group(self, filename: str) -> dict[str, str] | None:
+        note = self.get_file(_note_of(filename))
+        if note is None:
+            return None
+        names = list(json.loads(Path(note).read_bytes())["child_paths"])
+        paths = self._fetched(names)
+        return paths if len(paths) == len(names) else None
+
+    def put_group(self, filename: str, group: dict[str, str]) -> str:
+        return self.put(json.dumps({"child_paths": group}), _note_of(filename), binary=False)
+
+    def _fetched(self, filenames: list[str]) -> dict[str, str]:
+        return {name: self._local.put(data, name) for name, data in self._remote.get(filenames).items()}
+
+
+def _note_of(filename: str) -> str:
+    return f"__grp__{filename}"
+
+
+def get_cache_manager(key: str) -> CacheManager:
+    """Returns who keeps the files of a key."""
+    usual = FileCacheManager if knobs.cache.remote_manager_class is None else RemoteCacheManager
+    manager: CacheManager = (knobs.cache.manager_class or usual)(key)
+    return manager
+
+
+def get_override_manager(key: str) -> CacheManager:
+    """Returns who keeps what people put in the place of compiled files."""
+    manager: CacheManager = (knobs.cache.manager_class or FileCacheManager)(key, override=True)
+    return manager
+
+
+def get_dump_manager(key: str) -> CacheManager:
+    """Returns who keeps what people read."""
+    manager: CacheManager = (knobs.cache.manager_class or FileCacheManager)(key, dump=True)
+    return manager

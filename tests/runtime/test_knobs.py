@@ -1,0 +1,151 @@
+"""kernelpack.knobs: what a program sets goes before its environment, and every switch has its effect."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack import knobs
+from kernelpack.backends.base import backends
+from kernelpack.errors import BuildError, OptionError
+from kernelpack.hooks import WATCHERS
+
+GROUPS = (knobs.cache, knobs.runtime, knobs.autotuning, knobs.compilation, knobs.language, knobs.nvidia, knobs.amd, knobs.build)
+
+
+@pytest.fixture(autouse=True)
+def scopes() -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for group in GROUPS:
+            stack.enter_context(group.scope())
+        yield
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: type(group).__name__)
+def test_variables_set_switches(group: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, knob in group.knob_descriptors.items():
+        if isinstance(knob, (knobs.env_bool, knobs.env_opt_bool)):
+            monkeypatch.delenv(knob.key, raising=False)
+            usual = getattr(group, name)
+            monkeypatch.setenv(knob.key, "OFF" if usual else "True")
+            assert getattr(group, name) is not usual, knob.key
+        elif isinstance(knob, (knobs.env_str, knobs.env_opt_str)):
+            monkeypatch.setenv(knob.key, "/somewhere")
+            assert getattr(group, name) == "/somewhere", knob.key
+
+
+def test_what_the_program_sets_goes_first_and_reaches_child_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    knobs.language.default_fp_fusion = False
+    assert os.environ["TRITON_DEFAULT_FP_FUSION"] == "0"
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    assert knobs.language.default_fp_fusion is False
+    assert knobs.language.copy().default_fp_fusion is False
+    with knobs.language.scope():
+        del knobs.language.default_fp_fusion
+        assert knobs.language.default_fp_fusion is True
+        knobs.language.fp32_default = "ieee"
+    assert knobs.language.knobs == {"default_fp_fusion": False, "fp32_default": None}
+    assert "TRITON_F32_DEFAULT" not in os.environ
+    knobs.language.default_fp_fusion = knobs.env
+    assert knobs.language.default_fp_fusion is True
+    knobs.language.fp32_default = "tf32"
+    knobs.language.fp32_default = None
+    assert "TRITON_F32_DEFAULT" not in os.environ
+    monkeypatch.setattr(knobs, "propagate_env", False)
+    knobs.amd.use_block_pingpong = True
+    assert "TRITON_HIP_USE_BLOCK_PINGPONG" not in os.environ
+    assert knobs.amd.reset().use_block_pingpong is None
+
+
+def test_other_groups_are_made_of_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(knobs.base_knobs):
+        name: Any = knobs.env_str("MY_NAME", "nobody")
+        count: Any = knobs.env_int("MY_COUNT", 3)
+        kind: Any = knobs.env_class("MY_KIND")
+
+    mine = Mine()
+    assert mine.knobs == {"name": "nobody", "count": 3, "kind": None}
+    monkeypatch.setenv("MY_COUNT", "7")
+    monkeypatch.setenv("MY_KIND", "kernelpack.runtime.cache:FileCacheManager")
+    assert (mine.count, mine.kind.__name__) == (7, "FileCacheManager")
+    monkeypatch.setenv("MY_COUNT", "seven")
+    with pytest.raises(OptionError, match="MY_COUNT=seven is no whole number"):
+        print(mine.count)
+    monkeypatch.setenv("MY_KIND", "nowhere:Nothing")
+    with pytest.raises(OptionError, match="MY_KIND=nowhere:Nothing names no class: No module named 'nowhere'"):
+        print(mine.kind)
+    with pytest.raises(AttributeError, match="Mine has no 'nmae'; it has count, kind, name"):
+        mine.nmae = "x"
+
+
+def test_interpreting_is_a_switch_of_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    knobs.refresh_knobs()
+    assert knobs.runtime in WATCHERS
+    monkeypatch.delenv("TRITON_INTERPRET")
+    knobs.refresh_knobs()
+    assert knobs.runtime not in WATCHERS
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("KERNELPACK_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME", "KERNELPACK_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    assert knobs.cache.dir == str(Path.home() / ".cache" / "kernelpack")
+    assert knobs.cache.dump_dir == str(Path.home() / ".triton" / "dump")
+    monkeypatch.setenv("TRITON_HOME", "/home/other")
+    assert (knobs.cache.dir, knobs.cache.dump_dir) == ("/home/other/.triton/cache", "/home/other/.triton/dump")
+    knobs.cache.home_dir = "/home/third"
+    assert (knobs.cache.dir, knobs.cache.override_dir) == ("/home/third/.triton/cache", "/home/third/.triton/override")
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/caches/triton")
+    assert knobs.cache.dir == "/caches/triton"
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", "~/caches")
+    assert knobs.cache_dir() == Path.home() / "caches"
+    knobs.cache.dir = str(tmp_path)
+    assert knobs.cache_dir() == tmp_path
+
+
+def test_every_stage_is_dumped(tmp_path: Path) -> None:
+    @kp.jit
+    def dumped(out):
+        tl.store(out, 1.0)
+
+    knobs.compilation.dump_ir, knobs.cache.dump_dir = True, str(tmp_path)
+    kernel = dumped.warmup(torch.float32, grid=(1,))
+    (folder,) = tmp_path.iterdir()
+    assert sorted(file.name for file in folder.iterdir()) == sorted(f"dumped.{stage}" for stage in kernel.asm)
+    assert (folder / "dumped.ttir").read_text() == kernel.asm["ttir"]
+
+
+def test_the_assembler_is_chosen(tmp_path: Path) -> None:
+    ptxas = knobs.nvidia.ptxas
+    if ptxas is None:
+        pytest.skip("no ptxas here")
+    log, chosen = tmp_path / "log", tmp_path / "ptxas"
+    chosen.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {ptxas.path} "$@"\n')
+    chosen.chmod(chosen.stat().st_mode | stat.S_IXUSR)
+    knobs.nvidia.ptxas, knobs.nvidia.ptxas_options = str(chosen), "--warn-on-spills -O2"
+    assert knobs.nvidia.ptxas.version == ptxas.version
+    assert backends()["cuda"].tool_versions()["assembler"].endswith(" --warn-on-spills -O2")
+
+    @kp.jit
+    def kernel(out):
+        tl.store(out, 1.0)
+
+    source = kp.compiler.ASTSource(kernel, {"out": "*fp32"}, {})
+    compiled = kp.compile(source, target=kp.backends.compiler.GPUTarget("cuda", 80, 32))
+    assert "--warn-on-spills -O2 kernel.ptx" in log.read_text()
+    if knobs.nvidia.nvdisasm is not None:
+        assert "STG.E" in compiled.asm["sass"]
+    with pytest.raises(KeyError, match="hsaco: there is ttir, ttgir"):
+        print(compiled.asm["hsaco"])
+    with pytest.raises(BuildError, match="/nowhere/ptxas is no program"):
+        knobs.nvidia.ptxas = "/nowhere/ptxas"
