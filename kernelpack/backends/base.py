@@ -247,6 +247,10 @@ class Backend(abc.ABC):
         become masked accesses through pointers. `facts` are those of the function."""
         return False
 
+    def linked_machine(self, target: Target) -> str | None:
+        """Returns the machine whose linker takes the images, as compilers name it first (`x86_64-linux-gnu`); None: they are data."""
+        return None
+
     def tool_versions(self) -> Mapping[str, str]:
         """Returns the tools whose version decides the image's bytes, for pack headers and caches."""
         return {}

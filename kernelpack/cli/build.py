@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,7 @@ def _emit_source(arguments: argparse.Namespace, targets: list[Target]) -> int:
     written = f"{count(len(emitted.files), 'file')}, {count(len(emitted.packs), 'kernel')} in {emitted.seconds:.1f} s"
     print(f"{style.green('wrote')} the source of {style.bold(emitted.namespace)}: {written}\n  {emitted.directory}\n")
     print(style.dim("one line builds it, wherever g++ and libtorch >= 2.10 are; build.sh holds it, too"))
-    print(f"  cd {emitted.directory} && {emitted.command}")
+    print(f"  cd {shlex.quote(str(emitted.directory))} && {emitted.command}")
     return 0
 
 

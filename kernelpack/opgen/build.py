@@ -24,7 +24,15 @@ from kernelpack.opgen.tuning import Choices
 from kernelpack.opgen.variants import Contest, KernelVariant, LaunchPlan, OpPlan
 from kernelpack.pack.format import KernelPack, read_pack
 from kernelpack.pack.lock import differences, lock_line, lock_text, read_lock
-from kernelpack.pack.ninja import TORCH_TARGET_VERSION, NinjaFile, run_ninja, torch_dir, version_script, write_if_changed
+from kernelpack.pack.ninja import (
+    TORCH_TARGET_VERSION,
+    NinjaFile,
+    compiler_machine,
+    run_ninja,
+    torch_dir,
+    version_script,
+    write_if_changed,
+)
 from kernelpack.target import Target
 from kernelpack.version import VERSION
 
@@ -95,6 +103,18 @@ def plan_library(
     return Plan(namespace, tuple(ops), op_plans, pairs, tuple(planner.used_variants()), tuple(planner.contests), command)
 
 
+def machine_of(plan: Plan) -> str | None:
+    """Returns the machine whose code is linked into the library, None for none. Raises BuildError for several."""
+    machines = {backend.linked_machine(target): target for target, backend in plan.targets}
+    machines.pop(None, None)
+    if len(machines) > 1:
+        raise BuildError(
+            f"{' and '.join(map(str, machines.values()))} are code for different machines, which one library cannot hold",
+            cure="build a library for each of them",
+        )
+    return next(iter(machines), None)
+
+
 def build(
     sources: Sequence[Path | str],
     *,
@@ -112,6 +132,12 @@ def build(
     """
     started = time.monotonic()
     plan = plan_library(sources, namespace=namespace, targets=targets)
+    machine, linked = machine_of(plan), compiler_machine()
+    if machine not in (None, linked):
+        raise BuildError(
+            f"the C++ compiler {knobs.CXX.get()} links libraries for {linked}, these targets are code for {machine}",
+            cure="write the source with --emit-source DIR and build it on such a machine",
+        )
     directory = Path(out if out is not None else namespace).resolve()
     packs, compiled = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=cache)
     library = library_plan(plan, packs)

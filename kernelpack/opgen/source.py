@@ -11,7 +11,7 @@ from pathlib import Path
 from kernelpack import knobs
 from kernelpack.backends.base import CSRC
 from kernelpack.errors import BuildError
-from kernelpack.opgen.build import library_plan, plan_library
+from kernelpack.opgen.build import library_plan, machine_of, plan_library
 from kernelpack.opgen.c_entries import c_files
 from kernelpack.opgen.compile import ProgressCallback, compile_variants
 from kernelpack.opgen.emit import library_files
@@ -56,6 +56,7 @@ def emit_source(
     if folder.is_dir() and any(folder.iterdir()) and not marker.is_file():
         raise BuildError(f"{folder} holds other files", cure="name a new folder")
     plan = plan_library(sources, namespace=namespace, targets=targets)
+    machine_of(plan)  # one command builds it
     packs, _ = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=cache)
     library = library_plan(plan, packs)
     texts = {Path("generated") / name: text for name, text in (library_files(library) | c_files(library)).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -92,15 +93,24 @@ def version_script(symbols: Iterable[str]) -> str:
 
 def run_ninja(file: NinjaFile, directory: Path, jobs: int) -> None:
     """Writes build.ninja into a folder and builds everything. Raises BuildError with what the compiler said."""
-    compiler = knobs.CXX.get()
-    if shutil.which(compiler) is None:
-        raise BuildError(f"the C++ compiler {compiler!r} was not found", cure="apt-get install g++, or set KERNELPACK_CXX")
-    write_if_changed(directory / "build.ninja", file.text(compiler))
+    write_if_changed(directory / "build.ninja", file.text(_compiler()))
     command = [*_ninja(), "-C", str(directory), "-j", str(jobs)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         said = (result.stdout + result.stderr).strip()
         raise BuildError(f"the C++ build in {directory} failed:\n{said[-4000:]}")
+
+
+def compiler_machine() -> str:
+    """Returns the machine for which the C++ compiler compiles and links: `x86_64`, ... Raises BuildError where there is none."""
+    return subprocess.run([_compiler(), "-dumpmachine"], capture_output=True, text=True, check=False).stdout.partition("-")[0]
+
+
+def _compiler() -> str:
+    compiler = knobs.CXX.get()
+    if shutil.which(compiler) is None:
+        raise BuildError(f"the C++ compiler {compiler!r} was not found", cure="apt-get install g++, or set KERNELPACK_CXX")
+    return compiler
 
 
 def _ninja() -> list[str]:
@@ -116,5 +126,4 @@ def _escape(path: str) -> str:
 
 
 def _shell(path: Path) -> str:
-    text = str(path).replace("$", "$$")
-    return f"'{text}'" if " " in text else text
+    return shlex.quote(str(path)).replace("$", "$$")

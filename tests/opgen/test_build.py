@@ -21,6 +21,7 @@ from kernelpack.opgen.build import Built, build, library_plan, plan_library
 from kernelpack.opgen.compile import Progress, compile_variants
 from kernelpack.opgen.emit import library_files
 from kernelpack.opgen.print_fake import print_fakes
+from kernelpack.opgen.source import emit_source
 from kernelpack.opgen.worker import CompileJob, _Worker, compile_all
 from kernelpack.target import Target
 
@@ -126,6 +127,15 @@ def test_a_build_without_changes_touches_nothing(folder: Path, tmp_path: Path) -
     assert third.compiled == ()
     assert {path.name for path in before.keys() - left.keys()} >= {"total_kernel.any.cpu_x86_64_v3.kpack", "op_total.cpp"}
     assert "total" not in third.library.read_bytes().decode("latin-1")
+
+
+def test_code_that_this_machine_cannot_link_is_refused_before_it_is_compiled(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"links libraries for x86_64, these targets are code for aarch64") as refused:
+        build([folder], namespace="mine", targets=["cpu:aarch64"], out=tmp_path / "mine")
+    assert "--emit-source" in str(refused.value)
+    targets = ["cpu:x86-64-v3", "cpu:aarch64", "cuda:sm_80"]
+    with pytest.raises(BuildError, match=r"cpu:x86-64-v3 and cpu:aarch64 are code for different machines"):
+        emit_source([folder], namespace="mine", targets=targets, directory=tmp_path / "source")
 
 
 def test_a_result_without_dimensions_has_a_fake(folder: Path) -> None:

@@ -93,6 +93,9 @@ class CPUBackend(Backend):
     def load(self, kernel: CompiledKernel) -> LoadedObject:
         return LoadedObject(kernel)
 
+    def linked_machine(self, target: Target) -> str:
+        return level_of(target).machine.triple.partition("-")[0]
+
     def tool_versions(self) -> Mapping[str, str]:
         return {"llvm": codegen.version()}
 
