@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         empty,
         empty_like,
         empty_strided,
+        num_threads,
         strides_like,
     )
     from kernelpack.opgen.load import load
@@ -57,6 +58,7 @@ _HOMES = {
         "empty",
         "empty_like",
         "empty_strided",
+        "num_threads",
         "strides_like",
     ),
     "opgen.load": ("load",),
@@ -105,6 +107,7 @@ __all__ = [
     "load",
     "must_use_result",
     "next_power_of_2",
+    "num_threads",
     "op",
     "reinterpret",
     "runtime",

@@ -6,6 +6,11 @@ import kernelpack.language as tl
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
+def strides_of(x):
+    """Returns the strides of batches, heads and rows, in a host function; without batches theirs is 0."""
+    return x.stride(0) if x.dim() == 4 else 0, x.stride(-3), x.stride(-2)
+
+
 @kp.jit
 def load_bias(pointers, counts):
     """Loads what a mask adds to scores in units of log2(e): a bool mask's False is -inf."""

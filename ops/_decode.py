@@ -7,13 +7,44 @@ and value is read once.
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._attend import attend
+from ._attend import attend, strides_of
 
 DECODE_PROGRAMS = 264
 """How many programs should share the keys: two for each multiprocessor of an H100, with at most 1024 keys for one."""
 
 DECODE_HEADS = 128
 """From so many key heads on, of all batches, programs take 1024 keys: nearly one for each multiprocessor at least."""
+
+
+DECODE_ROWS = (1, 4, 16)
+"""For how many queries that share a key head there are kernels. GPUs have one, for 16: their products have as many rows at least."""
+
+
+@kp.jit
+def attend_few(
+    acc, row_sum, row_max, q, key, value, offs_n, offs_d, stride_kn, stride_vn, start, stop, head_dim, value_dim, scale,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """As `attend`, for so few queries that transposing keys for a product would take longer than the products of their elements."""
+    q = q.to(tl.float32)
+    k_tile = key + offs_n[:, None] * stride_kn + offs_d[None, :]
+    v_tile = value + offs_n[:, None] * stride_vn + offs_d[None, :]
+    for n in range(start, stop, BLOCK_N):
+        inside = n + offs_n < stop
+        k_inside = inside[:, None] & (offs_d[None, :] < head_dim)
+        k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=k_inside, other=0.0).to(tl.float32)
+        scores = tl.sum(q[:, None, :] * k[None, :, :], axis=2) * scale
+        scores = tl.where(inside[None, :], scores, -float("inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+        finite_max = tl.where(new_max == -float("inf"), 0.0, new_max)  # as in attend
+        p = tl.exp2(scores - finite_max[:, None])
+        rescale = tl.exp2(row_max - finite_max)
+        row_sum = row_sum * rescale + tl.sum(p, axis=1)
+        row_max = new_max
+        v_inside = inside[:, None] & (offs_d[None, :] < value_dim)
+        v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=v_inside, other=0.0).to(tl.float32)
+        acc = tl.dot(p, v, acc * rescale[:, None], input_precision="ieee")
+    return acc, row_sum, row_max
 
 
 @kp.jit
@@ -48,15 +79,21 @@ def decode_part(
     row_max = tl.full([BLOCK_M], -float("inf"), tl.float32)
     first = tl.program_id(1) * chunk
     stop = tl.minimum(keys, first + chunk)
-    whole = first + (stop - first) // BLOCK_N * BLOCK_N
-    acc, row_sum, row_max = attend(
-        acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
-        first, whole, queries, keys, head_dim, value_dim, scale, 0, False, False, BLOCK_N, False,
-    )  # fmt: skip
-    acc, row_sum, row_max = attend(
-        acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
-        whole, stop, queries, keys, head_dim, value_dim, scale, 0, False, True, BLOCK_N, False,
-    )  # fmt: skip
+    if BLOCK_M < 16:
+        acc, row_sum, row_max = attend_few(
+            acc, row_sum, row_max, q, key, value, offs_n, offs_d, stride_kn, stride_vn, first, stop, head_dim, value_dim, scale,
+            BLOCK_N,
+        )  # fmt: skip
+    else:
+        whole = first + (stop - first) // BLOCK_N * BLOCK_N
+        acc, row_sum, row_max = attend(
+            acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
+            first, whole, queries, keys, head_dim, value_dim, scale, 0, False, False, BLOCK_N, False,
+        )  # fmt: skip
+        acc, row_sum, row_max = attend(
+            acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
+            whole, stop, queries, keys, head_dim, value_dim, scale, 0, False, True, BLOCK_N, False,
+        )  # fmt: skip
     in_tile = inside[:, None] & (offs_d[None, :] < value_dim)
     if tl.num_programs(1) == 1:
         acc = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
@@ -103,11 +140,50 @@ def decode_sum(
 
 
 def decode_config(point):
-    """Returns a GPU's config: 16-bit keys only, float32 products are bound by arithmetic."""
-    if point["query"] == tl.float32:
+    """Returns the config of decode_part or decode_sum. On GPUs 16-bit keys only."""
+    cpu, size = point.target.backend == "cpu", point["HEAD_DIM"]
+    if size == 32 or (not cpu and point["query"] == tl.float32):
         return None
     if point.kernel == "decode_sum":
-        return kp.Config({"PARTS": 16}, num_warps=4) if point["HEAD_DIM"] > 32 else None
-    if point["HEAD_DIM"] == 32:
-        return None
-    return kp.Config({"BLOCK_M": 16, "BLOCK_N": 32 if point["HEAD_DIM"] == 256 else 64}, num_warps=4, num_stages=2)
+        return kp.Config({"PARTS": 16}, num_warps=4)
+    if cpu:
+        return kp.Config({"BLOCK_M": point["ROWS"], "BLOCK_N": 16 if point["ROWS"] < 16 else 64})
+    return (
+        kp.Config({"BLOCK_M": 16, "BLOCK_N": 32 if size == 256 else 64}, num_warps=4, num_stages=2)
+        if point["ROWS"] == 16
+        else None
+    )
+
+
+def decode(query, key, value, out, group, scale):
+    """A host function's launches for few queries without a mask: `group` heads of them, at most DECODE_ROWS[-1] in all, share a key head.
+    scale includes log2(e)."""
+    heads = (query.shape[0] if query.dim() == 4 else 1) * key.shape[-3]
+    queries, keys = query.shape[-2], key.shape[-2]
+    rows, value_dim = group * queries, value.shape[-1]
+    if query.is_cuda:
+        share = kp.cdiv(keys * heads, DECODE_PROGRAMS)
+        # where heads alone occupy the GPU, one part saves the kernel that adds parts up
+        chunk = 1024 if heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
+        block = 16
+    else:
+        chunk = max(256, kp.cdiv(kp.cdiv(keys * heads, kp.num_threads()), 64) * 64)
+        block = 1 if rows == 1 else 4 if rows <= 4 else 16
+    parts = kp.cdiv(keys, chunk)
+    shared = parts if parts > 1 else 0
+    partial = kp.empty((heads, shared, rows, value_dim), tl.float32, query.device)
+    weights = kp.empty((heads, shared, rows, 2), tl.float32, query.device)
+    decode_part[(heads, parts)](
+        query, key, value, partial, weights, out,
+        *strides_of(query),
+        *strides_of(key),
+        *strides_of(value),
+        *strides_of(out),
+        key.shape[-3], group, queries, keys, query.shape[-1], value_dim, scale, chunk,
+        HEAD_DIM=max(kp.next_power_of_2(max(query.shape[-1], value_dim)), 64), ROWS=block,
+    )  # fmt: skip
+    if parts > 1:
+        decode_sum[(heads, rows)](
+            partial, weights, out, *strides_of(out),
+            key.shape[-3], group, queries, parts, value_dim, HEAD_DIM=max(kp.next_power_of_2(value_dim), 64),
+        )  # fmt: skip

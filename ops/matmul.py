@@ -58,6 +58,37 @@ def matmul_block(
 
 
 @kp.jit
+def matmul_row(
+    a, b, bias, out, stride_ab, stride_bb, stride_b, columns, depth, activation,
+    B_TRANSPOSED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """A block of columns of a product with one row: every element of b counts once, so b is read in the order in which it lies."""
+    offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K)
+    batch = tl.program_id(1).to(tl.int64)
+    row = a + batch * stride_ab + offs_k
+    if B_TRANSPOSED:
+        b_tile = b + batch * stride_bb + offs_n[:, None] * stride_b + offs_k[None, :]
+    else:
+        b_tile = b + batch * stride_bb + offs_k[:, None] * stride_b + offs_n[None, :]
+    acc = tl.zeros([BLOCK_N], tl.float32)
+    for k in range(0, depth, BLOCK_K):
+        inside = k + offs_k < depth
+        x = tl.load(row, mask=inside, other=0.0).to(tl.float32)
+        if B_TRANSPOSED:
+            y = tl.load(b_tile, mask=(offs_n[:, None] < columns) & inside[None, :], other=0.0).to(tl.float32)
+            acc += tl.sum(x[None, :] * y, axis=1)
+        else:
+            y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < columns), other=0.0).to(tl.float32)
+            acc += tl.sum(x[:, None] * y, axis=0)
+        row += BLOCK_K
+        b_tile += BLOCK_K if B_TRANSPOSED else BLOCK_K * stride_b
+    if bias is not None:
+        acc += tl.load(bias + offs_n, mask=offs_n < columns, other=0.0).to(tl.float32)
+    tl.store(out + batch * columns + offs_n, activate(acc, activation).to(out.dtype.element_ty), mask=offs_n < columns)
+
+
+@kp.jit
 def matmul_kernel(
     a, b, bias, out,
     stride_ab: tl.int64, stride_am: tl.int64, stride_bb: tl.int64, stride_b: tl.int64,
@@ -72,6 +103,8 @@ def matmul_kernel(
             a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
             B_TRANSPOSED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, STAGES,
         )  # fmt: skip
+    elif BLOCK_M == 1:
+        matmul_row(a, b, bias, out, stride_ab, stride_bb, stride_b, columns, depth, activation, B_TRANSPOSED, BLOCK_N, BLOCK_K)
     else:
         matmul_block(
             a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, rows, columns, depth, activation,
@@ -83,18 +116,34 @@ ONE_BLOCK = {"STAGES": 0, "PROGRAMS": 2**31 - 1}
 """Constexprs of kernels whose programs compute one block each."""
 
 
-FEW_ROWS = (0, 16, 32, 64, 128)
-"""Which blocks a call needs: those for at most so many rows, or 0 for more. 16 and 32 are for 16-bit inputs on GPUs; 128 is for CPUs,
-where it means as many rows at a time."""
+FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 128)
+"""Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32 (16-bit inputs) and 64, CPUs for
+all but 32; 128 is for CPUs and means as many rows at a time."""
+
+CPU_BLOCKS = {
+    (1, False): (1, 256, 32),
+    (1, True): (1, 16, 128),
+    (4, False): (4, 128, 32),
+    (4, True): (4, 32, 64),
+    (8, False): (8, 128, 32),
+    (8, True): (8, 32, 64),
+    (16, False): (16, 128, 64),
+    (16, True): (16, 128, 64),
+    (64, False): (32, 128, 64),
+    (64, True): (32, 128, 64),
+}
+"""BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS and B_TRANSPOSED."""
 
 
 def cpu_config(point):
-    if point["FEW_ROWS"] in (16, 32):
+    few = point["FEW_ROWS"]
+    if few == 32:
         return None
-    if point["FEW_ROWS"] == 64:
-        return kp.Config({**ONE_BLOCK, "BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1})
+    if few and few != 128:
+        rows, columns, depth = CPU_BLOCKS[few, point["B_TRANSPOSED"]]
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
     small = kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "GROUP": 8})
-    if point["FEW_ROWS"] == 128:
+    if few:
         return small
     wide = point["a"] == tl.float32  # such rows are read where they lie; others are packed too, and the second cache holds all
     sizes = {"BLOCK_M": 512 if wide else 256, "BLOCK_N": 256, "BLOCK_K": 256 if wide else 128}
@@ -104,7 +153,7 @@ def cpu_config(point):
 
 def cuda_config(point):
     wide, few = point["a"] == tl.float32, point["FEW_ROWS"]
-    if (wide and few in (16, 32)) or few == 128:
+    if few in (1, 4, 8, 128) or (wide and few in (16, 32)):
         return None
     if few:
         rows, depth = (16, 32) if wide else (few if point.specialized else 64, 64)
@@ -117,7 +166,7 @@ def cuda_config(point):
 
 def hopper_config(point):
     """Roles need 16-bit inputs that TMA can address."""
-    if not point.specialized or point["a"] == tl.float32 or point["FEW_ROWS"] == 128:
+    if not point.specialized or point["a"] == tl.float32 or point["FEW_ROWS"] in (1, 4, 8, 128):
         return cuda_config(point)
     if point["FEW_ROWS"]:  # bound by reading b: many narrow blocks, much on its way at a time
         stages = 6 if point["FEW_ROWS"] == 64 else 8
@@ -182,13 +231,18 @@ def matmul(a, b, bias, activation):
         (batches, rows), (stride_ab, stride_am) = kp.collapse_rows(a, ndims=2)
         stride_bb = 0
     transposed = b.stride(-1) != 1 and columns > 1
-    few = 0 if rows > 64 else 64
-    if few == 0 and not a.is_cuda:
+    if a.is_cuda:
+        few = 0 if rows > 64 else 64
+        if rows <= 32 and a.element_size() == 2:
+            few = 16 if rows <= 16 else 32
+    elif rows <= 64:
+        few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
+    else:
         large = 512 if a.element_size() == 4 else 256
-        computed = (kp.cdiv(rows, large) * large) * (kp.cdiv(columns, 256) * 256)
-        few = 128 if computed // 9 > rows * columns // 8 else 0  # large blocks would compute an eighth in vain
-    if rows <= 32 and a.is_cuda and a.element_size() == 2:
-        few = 16 if rows <= 16 else 32
+        blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches
+        # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
+        computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (large * 256)
+        few = 128 if computed // 9 > rows * columns * batches // 8 else 0
     matmul_kernel[
         lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]), batches)
     ](

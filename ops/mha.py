@@ -9,8 +9,8 @@ import math
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._attend import LOG2_E, attend
-from ._decode import DECODE_HEADS, DECODE_PROGRAMS, decode_config, decode_part, decode_sum
+from ._attend import LOG2_E, attend, strides_of
+from ._decode import DECODE_ROWS, decode, decode_config
 from ._mha_roles import mha_by_roles
 from ._rows import check_contiguous
 
@@ -110,7 +110,7 @@ def triangle(point, shared):
 
 def cpu_config(point):
     if point.kernel != "mha_fwd":
-        return None
+        return decode_config(point)
     if point["SHORT"]:
         rows, columns = 16, 16
     else:
@@ -176,11 +176,6 @@ def built(config):
     return chosen
 
 
-def strides_of(x):
-    """Returns the strides of batches, heads and rows, in a host function; without batches theirs is 0."""
-    return x.stride(0) if x.dim() == 4 else 0, x.stride(-3), x.stride(-2)
-
-
 def check_shapes(query, key, value):
     """A host function's checks that query, key and value fit together and can be read without strides along the head size."""
     kp.check(
@@ -226,6 +221,7 @@ def check_heads(heads, kv_heads, enable_gqa):
         "CAUSAL": [False, True],
         "SHORT": [False, True],  # few queries, and what is rare: no keys, scales that are not positive
         "LONG": [False, True],  # many queries, of those calls for which that makes a difference
+        "ROWS": DECODE_ROWS,  # of few queries to shared keys
     },
     configs={"cpu": built(cpu_config), "cuda": built(cuda_config), "cuda:sm_90a": built(hopper_config)},
 )
@@ -252,30 +248,10 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
     if scale is None:
         scale = 1.0 / math.sqrt(max(head_dim, 1))
     group = heads // max(kv_heads, 1)
-    rows = group * queries
-    # few queries leave most of a GPU idle, unless programs share the keys of a head
-    if query.is_cuda and query.element_size() == 2 and attn_mask is None and not is_causal and rows <= 16 and keys >= 256:
-        share = kp.cdiv(keys * batches * kv_heads, DECODE_PROGRAMS)
-        # where heads alone occupy the GPU, one part saves the kernel that adds parts up
-        chunk = 1024 if batches * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
-        parts = kp.cdiv(keys, chunk)
-        shared = parts if parts > 1 else 0
-        partial = kp.empty((batches * kv_heads, shared, rows, value_dim), tl.float32, query.device)
-        weights = kp.empty((batches * kv_heads, shared, rows, 2), tl.float32, query.device)
-        decode_part[(batches * kv_heads, parts)](
-            query, key, value, partial, weights, out,
-            *strides_of(query),
-            *strides_of(key),
-            *strides_of(value),
-            *strides_of(out),
-            kv_heads, group, queries, keys, head_dim, value_dim, scale * LOG2_E.value, chunk,
-            HEAD_DIM=max(kp.next_power_of_2(max(head_dim, value_dim)), 64),
-        )  # fmt: skip
-        if parts > 1:
-            decode_sum[(batches * kv_heads, rows)](
-                partial, weights, out, *strides_of(out),
-                kv_heads, group, queries, parts, value_dim, HEAD_DIM=max(kp.next_power_of_2(value_dim), 64),
-            )  # fmt: skip
+    # few queries leave most of a GPU idle, unless programs share the keys of a head; float32 products are bound by arithmetic there
+    shares = (query.element_size() == 2 and keys >= 256) if query.is_cuda else keys > 0
+    if shares and attn_mask is None and not is_causal and group * queries <= DECODE_ROWS[-1]:
+        decode(query, key, value, out, group, scale * LOG2_E.value)
     else:
         # blocks of 64 queries would waste more than a quarter of their work
         short = kp.cdiv(queries, 64) * 256 > queries * 5 or keys == 0 or scale <= 0.0

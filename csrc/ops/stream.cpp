@@ -10,16 +10,15 @@
 namespace kernelpack {
 namespace {
 
-int num_threads(void* /*context*/) {
-  uint32_t count = 1;
-  return torch_get_num_threads(&count) == 0 ? static_cast<int>(count) : 1;
+int threads_of(void* /*context*/) {
+  return static_cast<int>(num_threads());
 }
 
 void run(void* /*context*/, int64_t count, void (*body)(int64_t, int64_t, void*), void* argument) {
   shim(torch_parallel_for(0, count, 1, body, argument), "running a kernel on its threads");
 }
 
-const ParallelFor kTorchThreads = {num_threads, run, nullptr};
+const ParallelFor kTorchThreads = {threads_of, run, nullptr};
 
 // Lives in libtorch_cuda, which this library does not link to: a torch without CUDA loads it too.
 AOTITorchError (*current_cuda_stream)(int32_t device, void** stream) = nullptr;
@@ -35,6 +34,11 @@ void* cuda_stream(int device) {
 }
 
 }  // namespace
+
+int64_t num_threads() {
+  uint32_t count = 1;
+  return torch_get_num_threads(&count) == 0 ? count : 1;
+}
 
 CurrentStream torch_stream(int32_t device_type) {
   if (device_type != aoti_torch_device_type_cuda()) return threads_of_torch;

@@ -268,6 +268,9 @@ class Calls(BuiltinCalls):
     def call_next_power_of_2(self, node: ast.Call, n: Value) -> Value:
         return apply("next_power_of_2", self.number(n, node))
 
+    def call_num_threads(self, node: ast.Call) -> Value:
+        return apply("num_threads")
+
     def call_empty(self, node: ast.Call, shape: Value, dtype: Value, device: Value) -> Value:
         return self.allocate(node, shape, None, dtype, device)
 

@@ -60,6 +60,7 @@ OPS: dict[str, HostOp] = {
     "to_bool": HostOp("{0} != 0", "{0} != 0", bool, COMPARE),
     "cdiv": HostOp("kp::cdiv({0}, {1})", "cdiv({0}, {1})", host_runtime.cdiv),
     "next_power_of_2": HostOp("kp::next_power_of_2({0})", "next_power_of_2({0})", host_runtime.next_power_of_2),
+    "num_threads": HostOp("kp::num_threads()", "num_threads()"),
     "sqrt": HostOp("kp::checked_sqrt({0})", "torch.sym_sqrt({0})", math.sqrt),
     "exp": HostOp("std::exp({0})", "math.exp({0})", math.exp),
     "log": HostOp("kp::checked_log({0})", "math.log({0})", math.log),
@@ -117,7 +118,14 @@ _ARITHMETIC_RESULT |= dict.fromkeys(("size", "stride", "numel", "dim", "element_
 _ARITHMETIC_RESULT |= dict.fromkeys(("cdiv", "next_power_of_2", "len", "prod", "meta", "rows_size", "rows_stride"), INT)
 _ARITHMETIC_RESULT |= dict.fromkeys(("truediv", "to_float", "sqrt", "exp", "log", "log2", "pow_float"), FLOAT)
 _ARITHMETIC_RESULT |= dict.fromkeys(("shape", "strides", "ints", "concat", "slice", "broadcast_strides", "strides_like"), INTS)
-_ARITHMETIC_RESULT |= {"is_contiguous": BOOL, "is_cuda": BOOL, "dtype": DTYPE, "device": DEVICE, "pow_int": INT}
+_ARITHMETIC_RESULT |= {
+    "is_contiguous": BOOL,
+    "is_cuda": BOOL,
+    "dtype": DTYPE,
+    "device": DEVICE,
+    "pow_int": INT,
+    "num_threads": INT,
+}
 
 
 def apply(op: str, *operands: Expr, type: HostType | None = None) -> Expr:

@@ -66,6 +66,13 @@ def next_power_of_2(n: Any) -> int:
     return 1 << max(0, int(n) - 1).bit_length()
 
 
+def num_threads() -> int:
+    """Returns how many threads torch gives to work on the CPU: `torch.get_num_threads()`."""
+    import torch
+
+    return torch.get_num_threads()
+
+
 def product(values: Sequence[Any]) -> Any:
     """Returns the product of integers, 1 for none."""
     result: Any = 1

@@ -46,7 +46,7 @@ RUNTIME = (
         "either",
         "empty",
     ),
-    *("empty_strided", "next_power_of_2", "product", "running", "same_shape", "strides_like"),
+    *("empty_strided", "next_power_of_2", "num_threads", "product", "running", "same_shape", "strides_like"),
 )
 """The functions of host_runtime.py that fakes may call."""
 

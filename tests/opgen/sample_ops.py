@@ -203,6 +203,6 @@ def arithmetic(x, a, b, f, mode):
         f % b,
         a / b - 2.0**f if 0.0 <= f < 8.0 else math.sqrt(abs(f)),
         twice(steps) + min(a, b) + int(f),
-        quotient * -1 - (~a) - 2**3 + gap - 2 * again,
+        quotient * -1 - (~a) - 2**3 + gap - 2 * again + kp.num_threads(),
         not (a < b < 10) and (a == 3 or f > 0.5),
     )

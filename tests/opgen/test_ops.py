@@ -115,6 +115,18 @@ def test_arithmetic_means_what_python_means(
     assert [type(value) for value in got] == [type(value) for value in expected]
 
 
+def test_the_number_of_threads_is_that_of_the_call(sample: ModuleType) -> None:
+    threads = torch.get_num_threads()
+    try:
+        found = []
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            found.append(torch.ops.sample.arithmetic(torch.empty(16), 1, 1, 0.5)[8])
+    finally:
+        torch.set_num_threads(threads)
+    assert found[1] - found[0] == 2
+
+
 # -- bad input: an exception that names op, argument, what came and what to do; the next call works -------------------------
 
 BAD = [
