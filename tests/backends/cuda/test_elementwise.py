@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+import kernelpack as kp
+import kernelpack.language as tl
 from kernelpack.backends.base import Lowered, Options
 from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE
 from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
@@ -13,6 +15,8 @@ from kernelpack.ir.types import BF16, F32, Type
 from kernelpack.simt import Program
 from kernelpack.target import Target
 from tests.backends.cuda.elementwise import KINDS, SMALL_FLOATS, Elementwise, rows_of
+from tests.backends.cuda.launch import Launch, fresh
+from tests.backends.cuda.running import emulate, lower
 
 CONVERTED_BY_HARDWARE = [(kind, "cuda:sm_90a") for kind in (F32, *SMALL_FLOATS)]
 """Types whose conversions newer targets have instructions for."""
@@ -36,3 +40,18 @@ def test_every_operation_of_the_table_is_covered() -> None:
     apart = {"arith.shli", "arith.shrsi", "arith.shrui", "tt.addptr", "tt.int_to_ptr", "tt.ptr_to_int"}
     covered = {row.name for kind in KINDS for row in rows_of(kind)}
     assert set(ELEMENTWISE) - covered == apart
+
+
+@kp.jit
+def _halve_row(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.where(i < n, tl.load(x + i, mask=i < n) * 0.5, 1.0))
+
+
+@pytest.mark.parametrize(("n", "compares"), [(992, 2), (990, 8)])
+def test_a_mask_that_ends_at_a_multiple_of_16_is_computed_once_for_neighbours(n: int, compares: int) -> None:
+    x = torch.randn(1024)
+    expected = torch.where(torch.arange(1024) < n, x * 0.5, 1.0)
+    launch = Launch(_halve_row, (1,), {"x": x, "out": fresh(1024), "n": n, "BLOCK": 1024}, {"out": expected})
+    assert lower(launch)[1].count("icmp slt i32") == compares
+    emulate(launch)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from kernelpack.backends.cuda.lowering.math import MATH
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type, register_type
-from kernelpack.ir.core import Operation
+from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, pointee_of
-from kernelpack.ir.types import Type, bit_width
+from kernelpack.ir.types import TensorType, Type, bit_width
+from kernelpack.layout.encoding import layout_of
 from kernelpack.llvm.text import Val, literal, suffix
 
 Element = Callable[[Lowering, Operation, list[Val]], Val]
@@ -228,10 +229,27 @@ ELEMENTWISE: dict[str, Element] = {
 
 
 def lower_elementwise(state: Lowering, op: Operation) -> None:
-    """Applies the table's row to every register; scalar operands (the condition of a select) serve all of them."""
+    """Applies the table's row to every register; scalar operands (the condition of a select) serve all of them.
+
+    What is known to be the same for neighbours, such as a mask that ends at a multiple of 16, is computed for the first of them.
+    """
     lower = ELEMENTWISE[op.name]
     operands = [state[operand] for operand in op.operands]
-    count = max(map(len, operands))
-    state[op.result] = [
-        lower(state, op, [registers[index if len(registers) > 1 else 0] for registers in operands]) for index in range(count)
-    ]
+    repeated = _repeated(state, op.result)
+    results: list[Val] = []
+    for index in range(max(map(len, operands))):
+        if index & repeated:
+            results.append(results[index & ~repeated])
+        else:
+            results.append(lower(state, op, [registers[index if len(registers) > 1 else 0] for registers in operands]))
+    state[op.result] = results
+
+
+def _repeated(state: Lowering, value: Value) -> int:
+    """Returns the bits of a register's number that make no difference to what it holds."""
+    if not isinstance(value.type, TensorType):
+        return 0
+    constancy = state.facts[value].constancy
+    bases = layout_of(value).bases("register")
+    within = (all(step < run for step, run in zip(basis, constancy, strict=True)) for basis in bases)
+    return sum(1 << bit for bit, inside in enumerate(within) if inside)

@@ -14,9 +14,9 @@ LIBDEVICE_PREFIX = "__nv_"
 """Functions so called are linked from libdevice before optimisation."""
 
 _LOG2_E = 1.4426950408889634
-_LOG2_E_LOW = 1.9259629911266175e-08  # log2 e - float32(log2 e)
 _LN2 = 0.6931471805599453
-_EXP_LIMIT = 104.0  # beyond it float32 exp is 0 or infinite
+_LN2_LOW = -1.9046542e-09  # ln 2 - float32(ln 2)
+_EXP_LIMIT = 88.72283935546875  # from here on float32 exp is infinite; its float32 product with log2 e is 128
 
 
 def _through_float(lower: Element) -> Element:
@@ -57,26 +57,25 @@ def _exp2(state: Lowering, op: Operation, values: list[Val]) -> Val:
 
 
 def _exp(state: Lowering, op: Operation, values: list[Val]) -> Val:
-    """exp(x) = 2^h (1 + l ln 2), where h + l is x log2 e: h the product rounded, l what rounding lost; about 2 ulp.
+    """exp(x) = 2^h (1 + d): h is x log2 e rounded, d = x - h ln 2 what rounding lost, found by two additions; about 2 ulp.
 
     2^h alone would be wrong by a relative |x| 2^-24.
     """
     if values[0].type == "double":
         return _libdevice("exp")(state, op, values)
-    emit, x = state.emit, values[0]
+    emit = state.emit
 
     def number(value: float) -> Val:
         return literal(value, "float")
 
-    # infinities have no lost part; NaN passes
-    x = emit.call("float", "llvm.minimum.f32", [x, number(_EXP_LIMIT)])
-    x = emit.call("float", "llvm.maximum.f32", [x, number(-_EXP_LIMIT)])
+    # NaN passes; 2^h (1 + d) would be NaN where 2^h is infinite and d negative, which it is not at the limit
+    x = emit.call("float", "llvm.minimum.f32", [values[0], number(_EXP_LIMIT)])
     high = emit.binary("fmul", x, number(_LOG2_E))
-    minus_high = emit.op("float", f"fneg {high}")
-    low = emit.call("float", "llvm.fma.f32", [x, number(_LOG2_E), minus_high])
-    low = emit.call("float", "llvm.fma.f32", [x, number(_LOG2_E_LOW), low])
+    lost = emit.call("float", "llvm.fma.f32", [high, number(-_LN2), x])
+    lost = emit.call("float", "llvm.fma.f32", [high, number(-_LN2_LOW), lost])
+    lost = emit.call("float", "llvm.minnum.f32", [lost, number(1.0)])  # of -inf, NaN or infinite: 2^h is 0 there
     power = emit.call("float", "llvm.nvvm.ex2.approx.ftz.f", [high])
-    return emit.binary("fmul", power, emit.call("float", "llvm.fma.f32", [low, number(_LN2), number(1.0)]))
+    return emit.call("float", "llvm.fma.f32", [power, lost, power])
 
 
 def _divide(state: Lowering, op: Operation, values: list[Val]) -> Val:
