@@ -69,7 +69,7 @@ class _Hook:
 class RuntimeKnobs(base_knobs):
     """Hooks of launches. `launch_enter_hook` and `launch_exit_hook` get the launch's metadata, `metadata.get()`;
     `jit_cache_hook` is called before a kernel is compiled, and skips the launch if it returns true; `jit_post_compile_hook`
-    afterwards. `debug` compiles run-time assertions. While `interpret` is true, launches run on the interpreter of ttir."""
+    afterwards. Around loading a kernel, and when it is unloaded, the others are called with (module, function, name, stages, hash). `debug` compiles run-time assertions. While `interpret` is true, launches run on the interpreter of ttir."""
 
     launch_enter_hook = _Hook(sees_launches=True)
     launch_exit_hook = _Hook(reversed=True, sees_launches=True)

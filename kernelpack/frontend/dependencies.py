@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from kernelpack.frontend.jit import JITFunction
 
 
+_CONSTANT = (dtype, bool, int, float, str, tuple, enum.Enum, type(None))
+
+
 def cache_key_of(function: JITFunction) -> str:
     """Returns the SHA-256, in hexadecimal, over a function's text, those of the functions it can reach, and the constants
     they read. Equal text in another file has the same key."""
@@ -60,7 +63,7 @@ def _describe(function: Any, done: dict[int, FunctionSource]) -> Iterator[str]:
         if isinstance(value, JITFunction) or is_constexpr_function(value):
             seen.append(f"{name} is {innermost(value).__qualname__}: {_text_hash(value)}")
             yield from _describe(value, done)
-        elif isinstance(value, (dtype, bool, int, float, str, tuple, enum.Enum, type(None))):
+        elif isinstance(value, _CONSTANT):
             seen.append(f"{name} is {value!r}")
     yield "\n".join([plain.__qualname__, options, source.text, *sorted(set(seen))])
 
@@ -99,6 +102,14 @@ def bindings_of(function: JITFunction) -> list[Binding]:
             if isinstance(value, JITFunction) or is_constexpr_function(value):
                 reached.append(value)
     return list(found.values())
+
+
+def constants_of(function: JITFunction) -> dict[tuple[str, int], tuple[Any, dict[str, Any]]]:
+    """Returns the constants that a function, and those that it can reach, read from outside, as Triton notes them: the value, and the
+    function's globals, by name and the id of these."""
+    names = function.fn.__globals__
+    found = {binding.name: binding.value for binding in bindings_of(function)}
+    return {(name, id(names)): (value, names) for name, value in found.items() if isinstance(unwrap(value), _CONSTANT)}
 
 
 def _binding(words: Words, names: dict[str, Any], cells: dict[str, CellType]) -> Binding | None:

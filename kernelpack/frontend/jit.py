@@ -8,13 +8,14 @@ import importlib
 import inspect
 import re
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeVar, overload
 
 from kernelpack.errors import CompilationError, SourceLocation
-from kernelpack.frontend.dependencies import cache_key_of
+from kernelpack.frontend.dependencies import cache_key_of, constants_of
 from kernelpack.frontend.source import FunctionSource, innermost, last_word, source_of, with_text
 from kernelpack.language.values import constexpr, unwrap
 from kernelpack.language.values import constexpr_function as constexpr_function
@@ -62,6 +63,10 @@ class Launchable:
         return functools.partial(self.run, grid=grid)
 
 
+KNOWN: weakref.WeakValueDictionary[str, JITFunction] = weakref.WeakValueDictionary()
+"""The functions of this process by module and name; of those with one name, the last."""
+
+
 class JITFunction(Launchable):
     """A function in the kernel language.
 
@@ -82,6 +87,7 @@ class JITFunction(Launchable):
     ) -> None:
         self.fn = innermost(fn)
         functools.update_wrapper(self, self.fn)
+        KNOWN[f"{self.fn.__module__}:{self.fn.__qualname__}"] = self
         self.__name__ = self.fn.__name__
         self.module = self.fn.__module__
         if noinline not in (False, True, "object"):
@@ -137,11 +143,11 @@ class JITFunction(Launchable):
         return self.source.line
 
     def _unsafe_update_src(self, new_src: str) -> None:
-        """Gives the function another text, from `def` on; its parameters stay. Of its callers, those that were compiled keep the old."""
+        """Gives the function another text, from `def` on; its parameters stay."""
         self.fn = with_text(self.fn, new_src)
-        self.__dict__.pop("source", None)
-        if "_launcher" in self.__dict__:
-            self._launcher.forget()
+        for name in ("source", "used_global_vals"):
+            vars(self).pop(name, None)
+        self._launcher.forget_all()  # its callers mean something else too
 
     def parse(self) -> ast.FunctionDef:
         """Returns the syntax tree, with the file's line and column numbers."""
@@ -197,6 +203,11 @@ class JITFunction(Launchable):
     def cache_key(self) -> str:
         """SHA-256 over what the function means: its source, the functions it calls, the constants it reads. No paths."""
         return cache_key_of(self)
+
+    @functools.cached_property
+    def used_global_vals(self) -> dict[tuple[str, int], tuple[Any, dict[str, Any]]]:
+        """The constants that the function reads from outside: (value, globals) by (name, id of globals)."""
+        return constants_of(self)
 
     def scope(self) -> dict[str, Any]:
         """Returns the names that the function sees from outside: module globals, and the enclosing functions' variables."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -45,6 +46,7 @@ _HINTS = frozenset(
 """What Triton's other backends take, without changing what is computed: here they have no meaning, and no effect."""
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _NO_DEFAULT = object()
+_LAUNCHERS: weakref.WeakSet[Launcher] = weakref.WeakSet()
 
 
 class Launcher:
@@ -64,6 +66,7 @@ class Launcher:
         """What an AsyncCompileMode has threads compile."""
         self._locks: dict[tuple[Any, ...], threading.Lock] = {}
         self._bindings: list[Binding] = []
+        _LAUNCHERS.add(self)
 
     @functools.cached_property
     def native(self) -> Any:
@@ -100,6 +103,12 @@ class Launcher:
         chosen = tuple(sorted((name, value) for name, value in options.items() if name not in _HINTS))
         loaded, _ = self._find(arguments, chosen)
         return loaded, getattr(loaded, "native", None), list(loaded.places) if loaded is not None else []
+
+    @staticmethod
+    def forget_all() -> None:
+        """Drops all that was compiled in this process: some function has another text."""
+        for launcher in tuple(_LAUNCHERS):
+            launcher.forget()
 
     def forget(self) -> None:
         """Drops what was compiled: a helper or a constant was replaced, and means something else."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kernelpack import knobs
 from kernelpack.errors import LaunchError
 from kernelpack.pack.tensor_maps import launcher_text
 from kernelpack.runtime.kernel_view import KernelView
@@ -31,7 +33,7 @@ class LoadedKernel(KernelView):
             ) from None
         super().__init__(kernel)
         figures = kernel.metadata
-        self.native = _C.LoadedKernel(
+        self.native: Any = _C.LoadedKernel(
             backend=kernel.target.backend,
             name=kernel.entry,
             entry=kernel.entry,
@@ -47,6 +49,17 @@ class LoadedKernel(KernelView):
             launch_pdl=kernel.options.launch_pdl,
             launch_cooperative_grid=kernel.options.launch_cooperative_grid,
         )
+
+    @property
+    def module(self) -> Any:
+        """What the kernel's code is loaded in; None once it was unloaded."""
+        return vars(self).get("native")
+
+    def __del__(self) -> None:
+        unloaded = self.module
+        self.native = None
+        if unloaded is not None and not sys.is_finalizing():
+            knobs.runtime.kernel_unload_hook(unloaded, None, self.name, self.asm, self.hash)
 
     places: Sequence[int] = ()
     """Which of the function's arguments are run-time ones. JITFunction's launcher knows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
 from kernelpack.backends.base import Backend, Options
+from kernelpack.frontend.jit import KNOWN, JITFunction
 from kernelpack.hooks import CompileTimes, LazyDict
 from kernelpack.runtime.cache import get_dump_manager
 from kernelpack.runtime.kernel_view import KernelView
@@ -19,7 +21,6 @@ from kernelpack.runtime.kernel_view import KernelView
 if TYPE_CHECKING:
     from kernelpack.backends.compiler import GPUTarget
     from kernelpack.compiler import CompiledKernel
-    from kernelpack.frontend.jit import JITFunction
     from kernelpack.runtime.launcher import Launcher
     from kernelpack.runtime.specialization import Specialization
     from kernelpack.target import Target
@@ -81,14 +82,30 @@ def told(
     return bool(answer)
 
 
+class _Pickler(pickle.Pickler):
+    """Names functions, which may stand inside of others."""
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return f"{obj.module}:{obj.fn.__qualname__}" if isinstance(obj, JITFunction) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, pid: str) -> Any:
+        if pid not in KNOWN:
+            raise RuntimeError(f"Specialization data names {pid}, which this process does not know: import it first")
+        return KNOWN[pid]
+
+
 def _specialization_text(fn: JITFunction, key: Any) -> str | None:
     """Returns what another process needs to compile the same; None where the arguments cannot be written down."""
+    packed = io.BytesIO()
     try:
-        packed = base64.b64encode(pickle.dumps(key)).decode()
-    except (pickle.PicklingError, AttributeError, TypeError):  # e.g. a function that stands inside another one
+        _Pickler(packed).dump(key)
+    except (pickle.PicklingError, AttributeError, TypeError):  # e.g. a class that stands inside a function
         return None
     _, target, _ = key
-    return json.dumps({"name": fn.__name__, "target": {"backend": target.backend, "arch": target.arch}, "key": packed})
+    text = base64.b64encode(packed.getvalue()).decode()
+    return json.dumps({"name": fn.__name__, "target": {"backend": target.backend, "arch": target.arch}, "key": text})
 
 
 def read_specialization(fn: JITFunction, data: str, active: GPUTarget) -> Any:
@@ -98,7 +115,7 @@ def read_specialization(fn: JITFunction, data: str, active: GPUTarget) -> Any:
         raise RuntimeError(f"Specialization data is for {read['name']} but trying to preload for {fn.__name__}")
     if read["target"]["backend"] != active.backend:
         raise RuntimeError(f"Specialization data is for {read['target']} but the active target is {active}")
-    return pickle.loads(base64.b64decode(read["key"]))
+    return _Unpickler(io.BytesIO(base64.b64decode(read["key"]))).load()
 
 
 def tell_of_compiling(

@@ -15,6 +15,7 @@ from kernelpack import knobs
 from kernelpack.errors import CompilationError
 
 LIMIT = 3
+CONSTANT = tl.constexpr(4)
 
 
 @kp.jit
@@ -214,3 +215,69 @@ def test_reinterpreted_tensors() -> None:
     assert kp.reinterpret(bits, tl.int32) is bits
     with pytest.raises(TypeError, match="Cannot reinterpret"):
         kp.reinterpret(3, tl.int32)
+
+
+def test_functions_among_arguments_are_preloaded_by_name(switches: Any) -> None:
+    @kp.jit
+    def seventeen():
+        return 17
+
+    @kp.jit
+    def kernel(out, FUNCTION: tl.constexpr):
+        tl.store(out, FUNCTION())
+
+    told: list[Any] = []
+    switches.runtime.jit_cache_hook = lambda **described: told.append(described["compile"]["specialization_data"])
+    out = torch.zeros((), dtype=torch.int32)
+    compiled = kernel[(1,)](out, seventeen)
+    kernel.device_caches.clear()
+    assert kernel.preload(told[0]).hash == compiled.hash
+    assert len(kernel.device_caches[0][0]) == 1
+    told.clear()
+    kernel[(1,)](out, seventeen)
+    assert told == []
+    assert out.item() == 17
+
+
+def test_callers_see_the_new_text_of_a_function() -> None:
+    @kp.jit
+    def inner():
+        return 1
+
+    @kp.jit
+    def kernel(out, FUNCTION: tl.constexpr):
+        tl.store(out, FUNCTION() + inner())
+
+    out = torch.zeros((), dtype=torch.int32)
+    kernel[(1,)](out, inner)
+    assert out.item() == 2
+    inner._unsafe_update_src(inner.src.replace("1", "5"))
+    kernel[(1,)](out, inner)
+    assert out.item() == 10
+
+
+def test_the_constants_that_a_function_reads() -> None:
+    @kp.jit
+    def kernel(out):
+        tl.store(out, CONSTANT + LIMIT)
+
+    assert kernel.used_global_vals == {
+        ("CONSTANT", id(globals())): (CONSTANT, globals()),
+        ("LIMIT", id(globals())): (3, globals()),
+    }
+    assert fill.used_global_vals == {}
+
+
+def test_unloading_is_told(switches: Any) -> None:
+    @kp.jit
+    def kernel(out):
+        tl.store(out, 1.0)
+
+    told: list[Any] = []
+    switches.runtime.kernel_unload_hook.add(lambda module, function, name, stages, hash: told.append((module, name)))
+    loaded = kernel.warmup(torch.float32, grid=(1,))
+    module = loaded.module
+    loaded.__del__()
+    loaded.__del__()
+    assert told == [(module, "kernel")]
+    assert loaded.module is None
