@@ -13,10 +13,11 @@ from kernelpack.target import Target
 
 @dataclass(frozen=True)
 class Config:
-    """Constexprs and compile options of a kernel: `Config({"BLOCK_M": 128}, num_warps=8)`. None leaves an option's default.
+    """Values of a kernel's constexpr parameters, and compile options: `Config({"BLOCK_M": 128}, num_warps=8)`.
 
-    In autotune, `pre_hook` is called with the arguments by name before each launch. In an op's configs, `specialize` False
-    builds no variants that assume something: they would not be faster.
+    An option that is None keeps its default. `pre_hook` is for autotuned kernels: it is called before each launch with a dict of
+    the arguments by name. `specialize=False` is for ops: of the kernel only the variant is built that assumes nothing of its
+    arguments, because aligned ones would not make it faster.
     """
 
     kwargs: Mapping[str, Any]
@@ -45,16 +46,18 @@ class Config:
 
 @dataclass(frozen=True)
 class Fastest:
-    """Several configs, of which a call's sizes choose: the values of the kernel's run-time parameters that `key` names."""
+    """Several configs to choose among by a call's sizes: by the values of those run-time parameters that `key` names."""
 
     configs: tuple[Config, ...]
     key: tuple[str, ...]
 
 
 def fastest(configs: Iterable[Config], key: Iterable[str]) -> Fastest:
-    """In `configs`: several configs. `kernelpack tune` finds the fastest for each size of a call, and builds hold those alone.
+    """A value of `configs` with several configs to choose among.
 
-    `key` names the kernel's integer parameters that the choice depends on. Where nothing has been measured, the first config is used.
+    `kernelpack tune` measures which is fastest for which sizes; builds hold the winners alone, and a table that chooses among them
+    at each call. `key` names the integer parameters of the kernel that are those sizes. Where nothing has been measured, the
+    first config is used. Raises HostFunctionError if there is none.
     """
     found = Fastest(tuple(configs), tuple(key))
     if not found.configs:
@@ -64,7 +67,7 @@ def fastest(configs: Iterable[Config], key: Iterable[str]) -> Fastest:
 
 @dataclass(frozen=True)
 class Specialization:
-    """What a specialised variant assumes. `tensors` None means all tensors of a launch."""
+    """What a specialised variant assumes of its arguments; `aligned` explains the fields. `tensors` None: all tensors of a launch."""
 
     tensors: tuple[str, ...] | None = None
     pointer: int = 16
@@ -82,22 +85,24 @@ def aligned(
     divisible: Sequence[str] = (),
     reach: int | None = None,
 ) -> Specialization:
-    """In `specialize`: one more variant that assumes aligned tensors.
+    """An entry of `specialize`: builds one more variant, for calls whose tensors are aligned.
 
-    The addresses of the named tensor arguments (of all tensors, if none is named) are divisible by `pointer` bytes; their
-    last sizes, and all strides but the last, by `inner`. `divisible` names kernel parameters that are divisible by `inner`,
-    `ones` those that equal 1 and become constants. With `reach=32` the tensors also end within 2**31 bytes of their addresses,
-    so that offsets of 64 bits are computed in 32 where a backend can.
+    It assumes that the addresses of the named tensor arguments (of all, if none is named) are divisible by `pointer` bytes, and that
+    their last sizes, and all strides but the last, are divisible by `inner` elements. `divisible` names kernel parameters that are
+    divisible by `inner` too, `ones` those that equal 1, which become constants. With `reach=32` the tensors also end within 2**31
+    bytes of their addresses, so that a backend may compute 64-bit offsets in 32 bits. Calls that do not fit get the variant that
+    assumes nothing.
     """
     return Specialization(tensors or None, pointer, inner, tuple(ones), tuple(divisible), reach)
 
 
 @dataclass(frozen=True)
 class VariantPoint:
-    """What a config function is told: `point["HEAD_DIM"]`, `point["query"]` (as listed in `variants`), target and kernel.
+    """A variant, as a config function sees it.
 
-    `specialized` says whether the variant assumes what the op's `specialize` lists, as descriptors of TMA must. What Python
-    launches in development assumes nothing.
+    `point["query"]` and `point["HEAD_DIM"]` are the dtype and the value that it has of those listed in `variants`, `target` is what
+    it is compiled for, `kernel` the kernel's name. `specialized` says whether it assumes what `specialize` lists: kernels that copy
+    by TMA need aligned tensors. It is False for what Python launches in development.
     """
 
     known: Mapping[str, Any]
@@ -154,9 +159,10 @@ def check_specializations(specialize: Any, op: str, location: SourceLocation) ->
 
 
 def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Config | Fastest | None:
-    """Returns the config for a point, or several: of the longest key that the target starts with, an empty one if none does.
+    """Returns the config for a point, or several, by the longest key with which the target's text begins; an
+    empty one if there is no such key.
 
-    None means that the author's function declines to build the variant. Raises HostFunctionError where that function fails.
+    None means that the author's function leaves the variant out. Raises HostFunctionError where that function fails.
     """
     target = str(point.target)
     keys = [key for key in configs if target.startswith(key)]

@@ -58,7 +58,7 @@ _MADE: contextvars.ContextVar[list[Op] | None] = contextvars.ContextVar("kernelp
 
 @contextmanager
 def _collected(into: contextvars.ContextVar[list[_T] | None]) -> Iterator[list[_T]]:
-    """While it is entered, what is added to `into` is added to the list."""
+    """Context: makes a new list the value of `into`, for others to append to, and returns it."""
     found: list[_T] = []
     before = into.set(found)
     try:
@@ -68,12 +68,12 @@ def _collected(into: contextvars.ContextVar[list[_T] | None]) -> Iterator[list[_
 
 
 def capture() -> AbstractContextManager[list[CapturedLaunch]]:
-    """While it is entered, ops that Python runs launch nothing: their launches are added to the list."""
+    """Context: ops that Python calls inside launch nothing, but append their launches to the list."""
     return _collected(_CAPTURED)
 
 
 def ops_made() -> AbstractContextManager[list[Op]]:
-    """While it is entered, every op that is made is added to the list, whatever name it gets or loses."""
+    """Context: every op that is made inside is appended to the list, whether or not a name still refers to it."""
     return _collected(_MADE)
 
 
@@ -248,7 +248,7 @@ class BoundKernel:
 
 
 def device_target(device: Any) -> Target:
-    """Returns the target of a torch device of this machine."""
+    """Returns the target of a torch device of this machine. Raises HostFunctionError if no backend runs there."""
     if driver.active.emulated_target is not None:
         return driver.active.emulated_target
     for name, backend in backends().items():
@@ -275,15 +275,19 @@ def op(
     specialize: Sequence[Specialization] | None = None,
     tune: Callable[..., Iterable[Sequence[Any]]] | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Decorator: makes a host function the op `schema`.
+    """Decorator: makes a host function the torch op that a schema describes.
 
-    `variants` lists the dtypes of tensor arguments and the values of constexpr parameters to build; tensors it leaves out
-    have the dtype of the first it names. Values that launches pass by a name that is no parameter of their kernel choose among
-    configs; kernels for which they choose alike are one. `configs` binds the other constexprs and the compile options, by target:
-    the longest key that a target starts with counts; a value is a kp.Config, or a function that gives one for a variant (None: do
-    not build it). `specialize` lists what further variants assume (default: one, `kp.aligned()`). `tune` yields the
-    arguments of the calls with which `kernelpack tune` finds the best of several configs; `tensor("x", 4, 1024)`, which it is
-    given, makes a tensor of the dtype that argument x has in the variant at hand, or None.
+    - `schema`: in torch's notation, `"name(Tensor x, float eps=1e-12) -> Tensor"`, with the function's name and parameters.
+    - `variants`: which kernels are built. For a Tensor argument, the dtypes that it may have; for a constexpr parameter of a
+      kernel, the values that launches pass. A Tensor argument that is not listed has the dtype of the first one that is. A name
+      that is no parameter of the kernel serves to choose among configs alone: values with the same config share a kernel.
+    - `configs`: by target, the values of the other constexpr parameters and the compile options. Of the keys (`"cpu"`,
+      `"cuda:sm_90a"`, `""`) the longest with which the target's text begins counts. A value is a kp.Config, a kp.fastest(...), or
+      a function that returns one of these for a VariantPoint, or None to leave that variant out of the build.
+    - `specialize`: each entry adds a variant that assumes more of its arguments (default: one, `kp.aligned()`).
+    - `tune`: a function that yields the arguments of calls, for `kernelpack tune` to time. It is given `tensor`:
+      `tensor("x", 4, 1024)` makes a tensor of this shape with the dtype that argument x has in the variant that is timed, or None.
+
     Raises SchemaError and HostFunctionError with the place in the source.
     """
     caller = sys._getframe(1)

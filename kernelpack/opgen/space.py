@@ -14,19 +14,20 @@ from kernelpack.opgen.schema import Argument, Schema
 
 @dataclass(frozen=True)
 class SameAs:
-    """In `variants`: the dtype that another tensor argument has in the call."""
+    """An entry of `variants`: the dtype that another tensor argument has in the same call."""
 
     argument: str
 
 
 def same_as(argument: str) -> SameAs:
-    """In `variants`: the dtype of another argument, `"attn_mask": [None, tl.int1, kp.same_as("query")]`."""
+    """An entry of `variants`: the dtype that another argument has in the same call, `"mask": [None, tl.int1, kp.same_as("query")]`."""
     return SameAs(argument)
 
 
 @dataclass(frozen=True)
 class Combination:
-    """A choice of dtypes: the entry of each axis, the dtype that each tensor argument then has, and what the author listed for it."""
+    """A choice of dtypes. `places` has the number of the chosen entry of each dtype axis, `dtypes` what each tensor argument then has,
+    `listed` what the author wrote for it."""
 
     places: tuple[int, ...]
     dtypes: Mapping[str, DType | None]
@@ -35,8 +36,8 @@ class Combination:
 
 @dataclass(frozen=True)
 class Space:
-    """The checked `variants` of an op. Every tensor argument has its dtypes; constexpr axes are by the name under which launches pass
-    them: that of a kernel's parameter, or one that only chooses a config."""
+    """The checked `variants` of an op: entries for every tensor argument, and values for constexpr axes, by the name under which
+    launches pass them (a parameter of the kernel, or a name that serves config functions alone)."""
 
     dtypes: Mapping[str, tuple[DType | SameAs | None, ...]]
     constexprs: Mapping[str, tuple[int | bool, ...]]
