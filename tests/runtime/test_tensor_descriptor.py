@@ -10,6 +10,7 @@ import kernelpack.language as tl
 from kernelpack.backends.base import Fact, backends
 from kernelpack.errors import LaunchError
 from kernelpack.runtime.specialization import specialize
+from kernelpack.tools.ragged_tma import atomic_add_ragged, create_ragged_descriptor, load_ragged, store_ragged
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -66,3 +67,26 @@ def test_what_a_descriptor_is_compiled_for() -> None:
 def test_mistakes(make: object, message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         make(torch.zeros(8, 18))
+
+
+@kp.jit
+def copy_segment(x, y, x_offset, y_offset, x_rows, y_rows, ADD: tl.constexpr, AXIS: tl.constexpr):
+    block = load_ragged(x, x_offset, x_rows, [0, 0], AXIS)
+    if ADD:
+        atomic_add_ragged(y, y_offset, y_rows, [0, 0], block, AXIS)
+    else:
+        store_ragged(y, y_offset, y_rows, [0, 0], block, AXIS)
+
+
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_segments_of_an_axis(add: bool, axis: int) -> None:
+    x, y = torch.randn(64, 64), torch.randn(64, 64)
+    expected = y.clone()
+    source, target = x.narrow(axis, 42, 17).narrow(1 - axis, 0, 32), expected.narrow(axis, 31, 24).narrow(1 - axis, 0, 32)
+    if not add:
+        target.zero_()
+    target.narrow(axis, 0, 17).add_(source)
+    descriptors = [create_ragged_descriptor(tensor, [32, 32], axis) for tensor in (x, y)]
+    copy_segment[(1,)](*descriptors, 42, 31, 17, 24, ADD=add, AXIS=axis)
+    torch.testing.assert_close(y, expected, rtol=0, atol=0)
