@@ -76,6 +76,10 @@ def _run(verb: Any, arguments: argparse.Namespace) -> int:
         if package not in BUILD_PACKAGES:
             raise
         raise BuildError(f"{package} is not installed", cure="pip install 'kernelpack[build]'") from None
+    except OSError as error:
+        if error.filename is None:  # of a pipe
+            raise
+        raise BuildError(f"{error.filename}: {error.strerror}", cure="name a place that can be read and written") from None
     return code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -224,7 +225,8 @@ class _Store:
     def save(self, key: str, pack: KernelPack) -> None:
         if self.directory is None:
             return
-        write_whole(self.directory / key[:2] / f"{key}.kpack", str(pack).encode())
+        with contextlib.suppress(OSError):  # a place that cannot be written: later builds compile again
+            write_whole(self.directory / key[:2] / f"{key}.kpack", str(pack).encode())
 
 
 def _compiler_hash() -> str:

@@ -82,7 +82,7 @@ def _load(file: Path, namespace: str) -> types.ModuleType:
         raise BuildError(error.msg, location=where) from None
     except KernelpackError:
         raise
-    except Exception as error:  # whatever an author's file may raise
+    except (Exception, SystemExit) as error:  # whatever an author's file may raise
         where = SourceLocation.of_exception(error, str(file))
         raise BuildError(f"importing {file.name} failed: {type(error).__name__}: {error}", location=where) from error
     return module

@@ -103,7 +103,12 @@ def run_ninja(file: NinjaFile, directory: Path, jobs: int) -> None:
 
 def compiler_machine() -> str:
     """Returns the machine for which the C++ compiler compiles and links: `x86_64`, ... Raises BuildError where there is none."""
-    return subprocess.run([_compiler(), "-dumpmachine"], capture_output=True, text=True, check=False).stdout.partition("-")[0]
+    result = subprocess.run([_compiler(), "-dumpmachine"], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise BuildError(
+            f"{_compiler()} -dumpmachine failed: {result.stderr.strip()}", cure="set KERNELPACK_CXX to a C++ compiler"
+        )
+    return result.stdout.partition("-")[0]
 
 
 def _compiler() -> str:

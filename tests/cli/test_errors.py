@@ -69,11 +69,21 @@ def test_missing_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere.py does not exist" in errors(capsys, ["build", "nowhere.py", *BUILD])
 
 
+def test_places_that_cannot_be_written(
+    capsys: pytest.CaptureFixture[str], source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache is done without, a library is not."""
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(source / "cache"))
+    said = errors(capsys, ["build", str(source), *BUILD, "--out", str(source)])
+    assert said.startswith(f"kernelpack build: error: {source}: ")
+
+
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
         ("x = 1\nimport no_such_module_anywhere\n", "broken.py:2: ", "No module named 'no_such_module_anywhere'"),
         ("x = 1\n\nvalue = x / 0\n", "broken.py:3: ", "ZeroDivisionError: division by zero\n    value = x / 0"),
+        ("x = 1\nimport sys\nsys.exit(3)\n", "broken.py:3: ", "SystemExit: 3\n    sys.exit(3)"),
         ("def f(:\n    pass\n", "broken.py:1:7: ", "invalid syntax"),
         ("x = 1\n", "", "no ops in "),
     ],
