@@ -10,8 +10,9 @@ from kernelpack.passes.cse import cse
 from kernelpack.passes.dce import dce
 from kernelpack.passes.inline import inline
 from kernelpack.passes.licm import licm
+from kernelpack.passes.sum_in_dots import sum_in_dots
 from kernelpack.passes.unroll_loops import unroll_loops
 
 TTIR_PASSES: tuple[Callable[[Operation], object], ...] = (
-    inline, canonicalize, unroll_loops, cse, licm, canonicalize, cse, dce,
+    inline, canonicalize, unroll_loops, cse, licm, sum_in_dots, canonicalize, cse, dce,
 )  # fmt: skip
