@@ -128,6 +128,7 @@ EXAMPLES: dict[str, str] = {
     "pair_uniform_to_normal": _PAIR,
     "device_print": "{0}('x', x)",
     "device_assert": "{0}(n > 0)",
+    "expect_zero": "{0}(x, i < 4)",
     "inline_asm_elementwise": "{0}('mov.b32 $0, $1;', '=r,r', [i], dtype=tl.int32, is_pure=True, pack=1)",
 }
 """How to call what takes more than one tile x, its name for {0}."""

@@ -65,7 +65,7 @@ def scaled_dot(
         raise CompilationError(
             f"a scale is for {blocks[0]} elements along K on the left and for {blocks[1]} on the right",
             cure="give both operands scales for blocks of one length",
-        )
+        ) from ValueError(f"Operands must have the same scale factor; (lhs: {blocks[0]} vs rhs: {blocks[1]})")
     return tiles.dot(b, operands[0], operands[1], acc, None, None, None, out_dtype)
 
 

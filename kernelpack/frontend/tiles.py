@@ -45,7 +45,7 @@ def arange(b: Builder, start: object, end: object) -> tensor:
         raise CompilationError(
             f"tl.arange({start}, {end}) has {count} elements, which is no power of two",
             cure=f"write tl.arange({start}, {start + (1 << count.bit_length())}), and mask what lies beyond",
-        )
+        ) from ValueError("arange's range must be a power of 2")
     return tensor(b.value("tt.make_range", (), {"start": start, "end": end}), block_type(int32, check_shape([count])))
 
 
@@ -244,7 +244,7 @@ def dot(
             raise CompilationError(
                 f"max_num_imprecise_acc is {max_num_imprecise_acc}, more than the {depth} products that are summed",
                 cure=f"use at most {depth}, or leave it out to sum all on the tensor core",
-            )
+            ) from ValueError(f"max_num_imprecise_acc ({max_num_imprecise_acc}) must be <= K ({depth})")
         attributes["max_num_imprecise_acc"] = ANY_NUMBER if max_num_imprecise_acc is None else max_num_imprecise_acc
     return _multiply(b, x, y, start, attributes)
 

@@ -9,7 +9,7 @@ from kernelpack.frontend import semantic
 from kernelpack.language.builtin import Generator, builtin
 from kernelpack.language.types import describe, int1
 
-__all__ = ["device_assert", "device_print"]
+__all__ = ["device_assert", "device_print", "expect_zero"]
 
 
 @builtin
@@ -40,3 +40,16 @@ def device_assert(cond: Any, msg: str = "", mask: Any = None, *, _generator: Gen
     if mask is not None:
         condition = semantic.logical(b, "|", condition, semantic.logical_not(b, semantic.to_tensor(b, mask)))
     b.create("tt.assert", [condition.handle], {"message": msg})
+
+
+@builtin
+def expect_zero(x: Any, mask: Any, *, _generator: Generator) -> Any:
+    """Returns x, of which the author knows that it is zero where `mask` is true. Checked as device_assert checks."""
+    b = _generator.builder
+    value = semantic.to_tensor(b, x)
+    if _generator.debug:
+        holds = semantic.logical(
+            b, "|", semantic.compare(b, "==", value, 0), semantic.logical_not(b, semantic.to_tensor(b, mask))
+        )
+        b.create("tt.assert", [holds.handle], {"message": "x is zero where mask is true"})
+    return value

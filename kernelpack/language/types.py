@@ -334,7 +334,7 @@ def check_shape(shape: Sequence[object]) -> tuple[int, ...]:
             raise CompilationError(
                 f"extent {index} of the shape {list(shape)} is {extent}; extents must be powers of two",
                 cure="round it up with next_power_of_2 and mask what lies beyond",
-            )
+            ) from ValueError(f"Shape element {index} must be a power of 2")
         extents.append(extent)
         count *= extent
     if count > MAX_TILE_ELEMENTS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
@@ -114,6 +115,23 @@ def test_assertions_are_compiled_for_debugging_only() -> None:
     assert 'message = "5 rows"' in debug
     assert '"tt.print"(%n) <{is_signed = array<i32: 1>, prefix = "n is "}>' in plain
     assert "hex = true" in plain
+
+
+def test_what_is_expected_to_be_zero_is_checked_for_debugging_only() -> None:
+    from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+
+    fn = kernel("i = tl.arange(0, 8)\ntl.store(p + i, tl.expect_zero(tl.load(p + i), i < 4))", "p")
+    plain, debug = (str(ast_to_ttir(fn, {"p": "*fp32"}, {}, debug=debug)) for debug in (False, True))
+    assert "tt.assert" not in plain
+    assert "arith.select" not in debug
+    assert debug.count('"tt.assert"') == 1
+    launch = define(
+        "@kp.jit\ndef check(p):\n    i = tl.arange(0, 8)\n    tl.store(p + i, tl.expect_zero(tl.load(p + i), i < 4))\n"
+    )["check"]
+    fits = torch.tensor([0.0, 0, 0, 0, 1, 2, 3, 4])
+    launch[(1,)](fits, debug=True)
+    with pytest.raises(RuntimeError, match="x is zero where mask is true"):
+        launch[(1,)](fits + 1, debug=True)
 
 
 def test_results_that_must_be_used() -> None:

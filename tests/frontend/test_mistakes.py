@@ -88,3 +88,23 @@ def test_mistakes_are_told_with_their_cure(statement: str, message: str, cure: s
     assert error.location is not None
     assert 5 <= error.location.line <= 5 + statement.count("\n")
     assert error.location.column > 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("tl.arange(2, 7)", "arange's range must be a power of 2"),
+        ("tl.full([33], 0, tl.int64)", "Shape element 0 must be a power of 2"),
+        ("tl.dot(x, x, max_num_imprecise_acc=128)", "max_num_imprecise_acc (128) must be <= K (64)"),
+        ("tl.dot_scaled(u, w, 'e5m2', u, s, 'e5m2')", "Operands must have the same scale factor; (lhs: 16 vs rhs: 32)"),
+    ],
+)
+def test_the_cause_is_worded_as_in_triton(statement: str, reason: str) -> None:
+    fn = kernel(
+        "x = tl.full([64, 64], 0.0, tl.float8e5)\nu = tl.full([64, 64], 0, tl.uint8)\n"
+        f"w = tl.full([64, 4], 0, tl.uint8)\ns = tl.full([64, 2], 0, tl.uint8)\n{statement}",
+        "n",
+    )
+    with pytest.raises(CompilationError) as caught:
+        compile_kernel(fn, n="i32")
+    assert str(caught.value.__cause__) == reason
