@@ -91,11 +91,6 @@ def same_shape(a: Sequence[Any], b: Sequence[Any]) -> Any:
     return result
 
 
-def contiguous_strides(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the row-major strides of a shape; a dimension of size 0 counts as 1, as in torch."""
-    return _dense_strides(shape, reversed(range(len(shape))))
-
-
 def strides_like(x: Any, shape: Sequence[Any]) -> tuple[Any, ...]:
     """Returns the strides of a dense tensor of `shape` whose dimensions lie in memory in the order of x's, the last one innermost.
 

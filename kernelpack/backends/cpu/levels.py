@@ -1,4 +1,4 @@
-"""Instruction-set levels: what each CPU target means to LLVM, to the tile loops and to the loader."""
+"""Instruction-set levels: what each CPU target means to LLVM and to the tile loops, and which of them this machine runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from kernelpack.target import Target
 class Level:
     """One instruction-set level.
 
-    `vector_bits` is the width of a register and `rows` x `vectors` the accumulators a matrix product holds in registers
-    (the fewer instructions a multiplication, the better where another thread shares the core: docs/decisions.md). `bf16_dot` says that `dpbf16ps` exists.
-    `requires` are the features that the loader asks of the CPU, as `__builtin_cpu_supports` names them.
+    `vector_bits` is the width of a register, `rows` x `vectors` is the block of accumulators that a matrix product holds in registers
+    (docs/decisions.md says how it was chosen), `bf16_dot` says whether the instruction `vdpbf16ps` exists.
     """
 
     machine: Machine
@@ -27,7 +26,6 @@ class Level:
     rows: int
     vectors: int
     bf16_dot: bool
-    requires: tuple[str, ...]
 
     def lanes(self, bits: int) -> int:
         """Returns how many elements of `bits` bits a register holds."""
@@ -38,12 +36,10 @@ _LINUX_X86 = "x86_64-unknown-linux-gnu"
 
 # 512-bit registers are preferred explicitly: LLVM's default for several CPUs is 256
 _LEVELS: dict[tuple[str, tuple[str, ...]], Level] = {
-    ("x86-64-v3", ()): Level(Machine(_LINUX_X86, "x86-64-v3"), 256, 4, 2, False, ("x86-64-v3",)),
-    ("x86-64-v4", ()): Level(Machine(_LINUX_X86, "x86-64-v4", "-prefer-256-bit"), 512, 6, 4, False, ("x86-64-v4",)),
-    ("x86-64-v4", ("avx512bf16",)): Level(
-        Machine(_LINUX_X86, "x86-64-v4", "+avx512bf16,-prefer-256-bit"), 512, 4, 4, True, ("x86-64-v4", "avx512bf16")
-    ),
-    ("aarch64", ()): Level(Machine("aarch64-unknown-linux-gnu", "generic", "+neon,+v8.2a"), 128, 4, 4, False, ()),
+    ("x86-64-v3", ()): Level(Machine(_LINUX_X86, "x86-64-v3"), 256, 4, 2, False),
+    ("x86-64-v4", ()): Level(Machine(_LINUX_X86, "x86-64-v4", "-prefer-256-bit"), 512, 6, 4, False),
+    ("x86-64-v4", ("avx512bf16",)): Level(Machine(_LINUX_X86, "x86-64-v4", "+avx512bf16,-prefer-256-bit"), 512, 4, 4, True),
+    ("aarch64", ()): Level(Machine("aarch64-unknown-linux-gnu", "generic", "+neon,+v8.2a"), 128, 4, 4, False),
 }
 
 
