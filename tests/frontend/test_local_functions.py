@@ -8,7 +8,8 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.errors import CompilationError
+from kernelpack.errors import CompilationError, LaunchError
+from kernelpack.runtime.interpreter import Interpreter
 from tests.frontend.compiling import compile_kernel, define, kernel, run
 
 
@@ -129,9 +130,10 @@ def test_what_is_expected_to_be_zero_is_checked_for_debugging_only() -> None:
         "@kp.jit\ndef check(p):\n    i = tl.arange(0, 8)\n    tl.store(p + i, tl.expect_zero(tl.load(p + i), i < 4))\n"
     )["check"]
     fits = torch.tensor([0.0, 0, 0, 0, 1, 2, 3, 4])
-    launch[(1,)](fits, debug=True)
-    with pytest.raises(RuntimeError, match="x is zero where mask is true"):
-        launch[(1,)](fits + 1, debug=True)
+    with Interpreter():
+        launch[(1,)](fits, debug=True)
+        with pytest.raises(LaunchError, match="x is zero where mask is true"):
+            launch[(1,)](fits + 1, debug=True)
 
 
 def test_results_that_must_be_used() -> None:
