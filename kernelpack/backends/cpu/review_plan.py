@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.affine import strides
+from kernelpack.backends.cpu.in_place import overwrites
 from kernelpack.backends.cpu.tile_program import (
     WRITES,
     Atomic,
@@ -278,10 +279,10 @@ def _keep_moved_loads(
     evaluated: dict[Step, dict[Value, Evaluation]],
     known: Knowledge,
 ) -> bool:
-    """Keeps loads whose nest runs after a store that follows the load in the program."""
+    """Keeps loads whose nest runs after a store that follows the load in the program, or makes a store that overwrites their memory."""
     number = {op: index for index, op in enumerate(program.entry.walk())}
     writes = [
-        (step, number[root.op])
+        (step, root.op)
         for step in steps
         if isinstance(step.statement, Nest)
         for root in step.statement.roots
@@ -289,12 +290,16 @@ def _keep_moved_loads(
     ]
     learned = False
     for step in steps:
-        for value in evaluated[step]:
+        for value, evaluation in evaluated[step].items():
             op = value.defining_op
             if op is None or op.name != "tt.load" or not _is_virtual(value, plan):
                 continue
             here = number[op]
-            moved = any(w is not step and step.after(w) and at > here for w, at in writes)
+            moved = any(
+                number[write] > here
+                and (step.after(writer) if writer is not step else overwrites(write, op, evaluation.elsewhere))
+                for writer, write in writes
+            )
             scalar_writes = any(
                 Effect.WRITE_GLOBAL in effects_of(between)
                 for between in _between(op, step)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.affine import strides
 from kernelpack.backends.cpu.axes import Axes
+from kernelpack.backends.cpu.in_place import overwrites, stores_over
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.tile_program import (
     ALONE,
@@ -403,7 +404,16 @@ class Sequence:
                 return False
             if isinstance(made, Store) and any(_position(load, root) > made.position for load in reach.loads):
                 return False
+            if isinstance(root, Store) and self.overwrites(root, made):
+                return False
         return True
+
+    def overwrites(self, store: Store, made: Root) -> bool:
+        """Whether a store may change what another root of its nest, which comes before it, reads or stores later."""
+        if isinstance(made, Store) and stores_over(store.op, made.op):
+            return True
+        before = reach_of(made, self.planner.plain)
+        return any(overwrites(store.op, load, load.result in before.elsewhere) for load in before.loads)
 
 
 def _position(load: Operation, root: Root) -> int:
