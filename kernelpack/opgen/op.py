@@ -180,17 +180,36 @@ class Op:
     @functools.cached_property
     def _runnable(self) -> Callable[..., Any]:
         """The host function with its kernels bound to the op's configs."""
-        function = self.function
-        names = dict(function.__globals__)
-        names |= {name: BoundKernel(self, value) for name, value in names.items() if is_kernel(value)}
-        cells = tuple(
-            types.CellType(BoundKernel(self, cell.cell_contents)) if is_kernel(cell.cell_contents) else cell
-            for cell in function.__closure__ or ()
-        )
-        return types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
+        return _with_kernels_of(self, self.function, {})
 
     def __repr__(self) -> str:
         return f"Op({self.schema})"
+
+
+def _with_kernels_of(op: Op, function: Any, copies: dict[Any, types.FunctionType]) -> types.FunctionType:
+    """Returns a copy of a host function in which kernels are bound to the op's configs, also in the functions that it calls."""
+
+    def bound(value: Any) -> Any:
+        if is_kernel(value):
+            return BoundKernel(op, value)
+        if inspect.isfunction(value) and not value.__module__.startswith(("kernelpack.", "torch.")):
+            return copies.get(value) or _with_kernels_of(op, value, copies)
+        return value
+
+    names = dict(function.__globals__)
+    cells = tuple(types.CellType() for _ in function.__closure__ or ())
+    copy = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copies[function] = copy  # before what it calls: that may call it
+    names |= {name: bound(names[name]) for name in _names_in(function.__code__) & names.keys()}
+    for cell, outer in zip(cells, function.__closure__ or (), strict=True):
+        cell.cell_contents = bound(outer.cell_contents)
+    return copy
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    """Returns the names that a function's code looks up, lambdas in it included."""
+    return set(code.co_names).union(*(_names_in(inner) for inner in code.co_consts if isinstance(inner, types.CodeType)))
 
 
 class BoundKernel:

@@ -26,6 +26,12 @@ def scale_kernel(x, bias, out, n, factor, BLOCK: tl.constexpr, NEGATE: tl.conste
     tl.store(out + offsets, value, mask=mask)
 
 
+def launch_scale(x, bias, out, factor, negate):
+    """A launch in a function of its own, which leaves BLOCK to the config of the op."""
+    n = x.numel()
+    scale_kernel[lambda meta: (kp.cdiv(n, meta["BLOCK"]),)](x, bias, out, n, factor, NEGATE=negate)
+
+
 @kp.op(
     "scale(Tensor x, Tensor? bias=None, *, float? factor=None, bool negate=False) -> Tensor",
     variants={"x": [tl.float32, tl.float16], "NEGATE": [False, True]},
@@ -39,8 +45,7 @@ def scale(x, bias, factor, negate):
     if factor is None:
         factor = 2.0
     out = kp.empty_like(x)
-    n = x.numel()
-    scale_kernel[lambda meta: (kp.cdiv(n, meta["BLOCK"]),)](x, bias, out, n, factor, NEGATE=negate)
+    launch_scale(x, bias, out, factor, negate)
     return out
 
 

@@ -115,6 +115,11 @@ def test_arithmetic_means_what_python_means(
     assert [type(value) for value in got] == [type(value) for value in expected]
 
 
+def test_a_launch_in_a_function_of_its_own_gets_the_config_in_development_too(development: ModuleType) -> None:
+    x = torch.randn(70)
+    torch.testing.assert_close(development.scale(x, negate=True), -2 * x)
+
+
 def test_the_number_of_threads_is_that_of_the_call(sample: ModuleType) -> None:
     threads = torch.get_num_threads()
     try:

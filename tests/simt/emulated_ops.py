@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,14 +90,14 @@ def call(
     target: str, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], rows: int = 1, given: Mapping[str, Any] | None = None
 ) -> tuple[Any, list[Run]]:
     """Returns what an op gives on the emulator, and its launches. Programs take `rows` rows in ops that let them take several; `given`
-    are names of the op's file to change for this call."""
+    are names to change for this call, of the op's file or of those whose functions it calls."""
     names = op._runnable.__globals__  # the copy that the host function runs with
     with pytest.MonkeyPatch.context() as patch, emulated(target) as runs:
         if "rows_per_program" in names:
             # a program takes one row only where the row is one tile
             patch.setitem(names, "rows_per_program", lambda x: 1 if names.get("whole_row", lambda x: 0)(x) else rows)
+        modules = [names, *(called.__globals__ for called in names.values() if inspect.isfunction(called))]
         for name, value in (given or {}).items():
-            assert name in names, f"{op.name} has no {name}"
-            patch.setitem(names, name, value)
+            patch.setitem(next(module for module in modules if name in module), name, value)
         result = op(*args, **kwargs)
     return result, runs
