@@ -37,8 +37,11 @@ def element_bits(op: Operation) -> int:
 
 @dataclass(frozen=True)
 class Wish:
-    """What one access would like: the dimensions from the fastest to the slowest, how many elements a thread, and whether a
-    layout apart from that of others."""
+    """The layout that one access would like.
+
+    `order` lists the dimensions from the fastest in memory to the slowest, `vector` is how many neighbours a thread should hold,
+    `apart` asks for a layout that other accesses do not share.
+    """
 
     order: tuple[int, ...]
     vector: int

@@ -20,11 +20,11 @@ from kernelpack.layout.transfer import REARRANGING, operand_layout, remove_dim, 
 from kernelpack.passes.structured import slots
 
 UNIFORM = ("tt.elementwise_inline_asm", "tt.map_elementwise")
-"""Elementwise operations of several results."""
+"""Elementwise operations that may have several results."""
 DOTS = ("tt.dot", "ttng.warp_group_dot")
 BROADCAST, WEAK, MEMORY, DOT, BOUNDARY = range(5)
-"""How strongly a layout is wanted: copies that a broadcast made up, nobody in particular, an access to memory, a tensor core,
-and what goes into called functions and comes out of them, which has one layout for all."""
+"""How strongly a value wants a layout, weakest first: a layout whose copies a broadcast made; one that nobody asked for; that of an
+access to memory; that of a tensor core; that of arguments and results of called functions, which is the same at all calls."""
 
 
 def assign_layouts(function: Operation, num_warps: int, has_vector_atomics: bool = False) -> None:
@@ -37,7 +37,7 @@ def assign_layouts(function: Operation, num_warps: int, has_vector_atomics: bool
 
 class _Assigner:
     def __init__(self, function: Operation, num_warps: int, memory: Mapping[Operation, LinearLayout]) -> None:
-        """`function` is a kernel, or a role of one; `memory` the layouts that its accesses want."""
+        """`function` is a kernel or a role; `memory` has the layout that each of its memory accesses wants."""
         self.function = function
         self.num_warps = num_warps
         self.memory = memory

@@ -80,8 +80,10 @@ def specialize_warps(
 
 @dataclass(frozen=True)
 class _Ring:
-    """Buffers of a group of loads, and the barriers that say which are full and which empty: `depth` of each, and a last one of `empty`
-    at which arrive those who have read nothing."""
+    """A ring of `depth` buffers for a group of loads, and for each buffer a barrier that says it is full and one that says it is empty.
+
+    `empty` has one barrier more, which belongs to no buffer: readers that have read nothing yet arrive there.
+    """
 
     buffers: tuple[Value, ...]
     full: Value
@@ -90,7 +92,7 @@ class _Ring:
 
     @staticmethod
     def make(build: Builder, loads: Sequence[Operation], depth: int, readers: int) -> _Ring:
-        """`readers` are the groups of warps that arrive when they have read a buffer."""
+        """Allocates a ring and initialises its barriers. `readers` warpgroups arrive at a buffer's `empty` when they have read it."""
         tiles = [buffer_type(block_of(load.operands[0].type)) for load in loads]
         kinds = [MemDescType((depth, *tile.shape), tile.element, tile.encoding, True) for tile in tiles]
         ring = _Ring(
@@ -105,12 +107,13 @@ class _Ring:
         return ring
 
     def place(self, build: Builder, stage: Value) -> tuple[Value, Value]:
-        """Returns the buffer's number, and the parity of the round."""
+        """Returns the number of the buffer at a stage, and the parity of the round. Stages count to twice the depth, so they tell both."""
         again = self._at_least(build, stage, self.depth)
         earlier = build.value("arith.subi", [stage, build.constant(self.depth, I32)])
         return build.value("arith.select", [again, earlier, stage]), build.value("arith.extui", [again], None, I32)
 
     def next(self, build: Builder, stage: Value) -> Value:
+        """Returns the stage behind one."""
         more = build.value("arith.addi", [stage, build.constant(1, I32)])
         return build.value("arith.select", [self._at_least(build, more, 2 * self.depth), build.constant(0, I32), more])
 
@@ -126,7 +129,7 @@ def _view(build: Builder, ring: Value, slot: Value) -> Value:
 
 
 class _Role(abc.ABC):
-    """Writes what one role does, in the order of the function."""
+    """Builds the body of one role, going through the function in order."""
 
     def __init__(self, plan: Plan, rings: Mapping[Key, _Ring], start: Value) -> None:
         self.plan = plan
@@ -218,7 +221,7 @@ class _Loader(_Role):
             build.insert(op.clone(self.mapping))
 
     def end_iteration(self, build: Builder, loop: Operation) -> None:
-        """Nothing: buffers are filled by copies that nobody here waits for."""
+        """Adds nothing: this role does not wait for the copies that it starts."""
 
     def _fill(self, build: Builder, group: Group) -> None:
         ring, stage = self.rings[group.key], self.carried[group.key]
@@ -276,16 +279,18 @@ class _Multiplier(_Role):
         return [group for group in self.plan.groups if group.done is None and group.loads[0].parent_op is loop]
 
     def end_iteration(self, build: Builder, loop: Operation) -> None:
-        """The products of the iteration before are done."""
+        """Waits for the products of the iteration before, and gives back the buffers that they read."""
         keep_in_flight(build, self.mapping, self.plan.deferred.get(loop, ()))
         for group in self._late(loop):
             self._release(build, group, self.carried[group])
             self.carried = {**self.carried, group: self.slots[group]}
 
     def loop(self, build: Builder, op: Operation) -> None:
-        """Products in flight behind a loop are waited for where there was an iteration: the assembler would hold up those of a loop if
-        sums could come from elsewhere. For the same reason nothing asks whether an iteration is the first: before that, a buffer
-        was read that is nobody's."""
+        """Rebuilds a loop. Products that are in flight when it ends are waited for, in a branch that is taken if there was an iteration.
+
+        The branch is needed because ptxas holds up the products of a loop whose sums may also come from elsewhere. For the same
+        reason no iteration asks whether it is the first: the first one gives back the buffer that does not exist.
+        """
         deferred, late, before = self.plan.deferred.get(op, ()), self._late(op), self.carried
         if not deferred:
             super().loop(build, op)
