@@ -23,10 +23,10 @@ from kernelpack.target import Target
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a launch's table that some calls have: its number, and what is known of it when building.
+    """An entry of a launch's table (one choice of dtypes and constexprs) that some calls reach, and what is known of it when building.
 
-    `signature` has the types of run-time parameters, `passed` the constexprs that are axes or that the host function decides,
-    `listed` what the author wrote for the axes.
+    `signature` has the types of the kernel's run-time parameters, `passed` the constexprs that the axes or the host function decide,
+    `listed` the values of the axes as the author wrote them.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Point:
 
 
 def points_of(plan: LaunchPlan, reached: ReachedLaunch, combination: Combination) -> Iterator[Point]:
-    """Yields the points that calls of these dtypes can have. Raises HostFunctionError for what nothing decides when building."""
+    """Yields the points that calls with these dtypes can reach. Raises HostFunctionError for a constexpr whose value only the call knows."""
     launch = plan.launch
     signature = _signature(reached)
     value_axes = [axis for axis in plan.axes if axis.value is not None]
@@ -57,7 +57,7 @@ def points_of(plan: LaunchPlan, reached: ReachedLaunch, combination: Combination
 
 @dataclass(frozen=True)
 class Bound:
-    """What a variant's kernel is compiled with: the types of its run-time parameters, its constexprs, both in order, its options."""
+    """What a variant's kernel is compiled with: types of run-time parameters, constexprs (both in the kernel's order), options."""
 
     signature: Mapping[str, str]
     constexprs: Mapping[str, Any]

@@ -169,8 +169,9 @@ def verify(
 ) -> Verified:
     """Compiles every kernel anew, without caches, and says what differs from a lock file.
 
-    `targets` are those of the lock file if not given; variants for others are not compared. `lock` names a lock file that is kept with the sources; without it, it is
-    that of the library in `out` (default: ./<namespace>), whose packs are compared too. Raises KernelpackError.
+    `targets` are those of the lock file if not given; variants for others are not compared. `lock` names a lock file that is kept
+    with the sources. Without it, the lock file of the library in `out` (default: ./<namespace>) counts, and the library's packs are
+    compared too. Raises KernelpackError.
     """
     started = time.monotonic()
     directory = Path(out if out is not None else namespace).resolve()

@@ -17,7 +17,7 @@ from kernelpack.opgen.variants import Axis, LaunchPlan, OpPlan, Row, point_of
 from kernelpack.target import Target
 
 Region = Mapping[str, tuple[str, ...]]
-"""Part of a launch's space: for each axis some of its values. Axes that are left out may have any."""
+"""A part of a launch's space of calls: for each axis, the values that lie in it. An axis that is not named may have any value."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,11 @@ class Overlap:
 
 @dataclass(frozen=True)
 class LaunchCoverage:
-    """What the variants of a launch cover for a target. A point is a choice of dtypes and constexprs; `reached` are those that
-    some call has. `unreachable` says why, by variant."""
+    """What the variants of a launch cover for a target.
+
+    `points` counts the choices of dtypes and constexprs, `reached` those that some call has. `unreachable` says of each variant that no
+    call gets why that is, `overlapping` are variants between which only their order decides, `uncovered` are calls without a variant.
+    """
 
     op: str
     kernel: str

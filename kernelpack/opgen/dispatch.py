@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelpack.backends.base import EQUAL_TO, Fact, Test
 
 Assumption = tuple[Fact, ...]
-"""What a variant assumes of a call, sorted; () of the one that assumes nothing."""
+"""The facts that a variant assumes of a call, sorted; empty for the variant that assumes nothing."""
 Tests = Mapping[str, Test]
 """The backends' tests, by property."""
 
@@ -31,7 +31,7 @@ def implies(assumption: Assumption, other: Assumption, tests: Tests) -> bool:
 
 
 def is_contradiction(assumption: Assumption, tests: Tests) -> bool:
-    """Whether no call fits: a number would have to be 1 and divisible by 16."""
+    """Whether no call can fit an assumption, e.g. because a number would have to be 1 and divisible by 16."""
     constants = {fact.parameter: fact.value for fact in assumption if tests[fact.property] is EQUAL_TO}
     return any(
         fact.parameter in constants
@@ -42,7 +42,7 @@ def is_contradiction(assumption: Assumption, tests: Tests) -> bool:
 
 
 def ordered(assumptions: Iterable[Assumption], tests: Tests) -> list[Assumption]:
-    """Returns different assumptions, each before those that it implies; of others the one that is given first."""
+    """Returns the assumptions without duplicates, each before those that it implies, otherwise in the order given."""
     found = list(dict.fromkeys(assumptions))
     strength = {one: sum(implies(one, other, tests) for other in found) for one in found}
     return sorted(found, key=lambda one: (-strength[one], -len(one)))
@@ -50,14 +50,15 @@ def ordered(assumptions: Iterable[Assumption], tests: Tests) -> list[Assumption]
 
 @dataclass(frozen=True)
 class Assumptions:
-    """The assumptions of a launch in order, and their facts in groups: those of a group belong to the same assumptions."""
+    """The assumptions of a launch in the order in which a call tries them, and their facts in groups: two facts are in one group if the
+    same assumptions contain them, so that one bit tests both."""
 
     sets: tuple[Assumption, ...]
     groups: tuple[tuple[Fact, ...], ...]
 
     @staticmethod
     def of(assumptions: Iterable[Assumption], tests: Tests) -> Assumptions:
-        """Returns those of a launch from those of its variants."""
+        """Returns the assumptions of a launch, given those of its variants."""
         sets = ordered(assumptions, tests)
         groups: dict[tuple[bool, ...], list[Fact]] = {}
         for fact in sorted({fact for one in sets for fact in one}):
@@ -65,7 +66,7 @@ class Assumptions:
         return Assumptions(tuple(sets), tuple(map(tuple, groups.values())))
 
     def groups_of(self, assumption: Assumption) -> list[int]:
-        """Returns the groups whose facts an assumption is made of."""
+        """Returns the numbers of the groups that make up an assumption."""
         return [number for number, group in enumerate(self.groups) if group[0] in assumption]
 
     def bit(self, assumption: Assumption) -> int:
@@ -74,5 +75,5 @@ class Assumptions:
 
 
 def mask_of(bits: Sequence[int]) -> int:
-    """Returns the number that has these bits."""
+    """Returns the integer in which these bits are set."""
     return sum(1 << bit for bit in bits)

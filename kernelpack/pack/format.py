@@ -28,9 +28,9 @@ Number = int | float
 class KernelPack:
     """A compiled kernel with everything a launcher, a guard and a reader need. `str()` and `parse_pack` are inverse.
 
-    `ops` are the names of the ops that launch it, `metadata` holds the backend's figures (shared, num_warps, registers, spills, program_ns, ...), `tools` the versions of
-    what made the image, `constexprs` what the kernel was compiled for, as text, `code_sha256` the hash of the image's assembly
-    whatever its entry is called ("" if there is none), `tensor_maps` what its launcher encodes at each launch.
+    `ops` are the names of the ops that launch it, `constexprs` what it was compiled for, as text, `metadata` the backend's figures
+    (shared, num_warps, registers, spills, program_ns, ...), `tools` the versions of what made the image. `code_sha256` is the hash of
+    the image's assembly, whatever its entry is called ("" if there is none), `tensor_maps` says what its launcher encodes at each launch.
     """
 
     ops: tuple[str, ...]

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 REGISTERS_OF_AN_SM = 65536
 WARP_SIZE = 32
-"""Also on CPUs, where it only divides up host code's counts of threads."""
+"""Threads of a warp. Drivers of CPUs answer the same: host code divides numbers of threads by it."""
 
 
 class DriverBase:
-    """What the device of a kind is: the one of torch, `cuda` where there is one and else `cpu`."""
+    """What host code asks about one type of device, and may replace: this class is what a driver has to offer."""
 
     device_type = ""
     emulated_target: Target | None = None
-    """What kernels are compiled for in place of their tensors' device. `launch` runs them then."""
+    """Set by drivers that simulate: kernels are then compiled for this target, whatever device their tensors are on, and run by `launch`."""
 
     def launch(self, fn: JITFunction, grid: Sequence[int], arguments: Sequence[Any], options: Options) -> None:
-        """Compiles a kernel for its arguments, in order, and runs it."""
+        """Compiles a kernel for its arguments, which are in the order of its parameters, and runs it. Only for drivers that simulate."""
         raise NotImplementedError
 
     def host_value(self, value: Any) -> Any:
@@ -155,7 +155,7 @@ class CUDADriver(DriverBase):
 
 
 class _Drivers:
-    """`active` is the driver in use, found when first asked for; set_active chooses another."""
+    """`active` is the driver in use: the one that was set, or else the default, which is found when first asked for."""
 
     def __init__(self) -> None:
         self._default: DriverBase | None = None
@@ -180,7 +180,7 @@ class _Drivers:
         self._active = None
 
     def replace(self, driver: DriverBase | None) -> DriverBase | None:
-        """Sets what is active, None: the default; returns what was."""
+        """Makes a driver the active one (None: the default), and returns the one that was set before."""
         before, self._active = self._active, driver
         return before
 

@@ -42,19 +42,25 @@ def specialized_ttir(fn: JITFunction, special: Specialization, options: Options)
 
 
 Trait = tuple[Any, ...]
-"""What code depends on of one argument: (type, whether each of the backend's properties holds), or (None, type, constant), or
-(TensorDescriptor, type, facts of the parameters that it becomes), or (tuple, class or None, the traits of its entries)."""
+"""The part of one argument that code depends on, as a tuple of one of these forms:
+
+    (type, whether each of the backend's properties holds)                   tensors and numbers
+    (None, type, value)                                                      numbers that become constants
+    (TensorDescriptor, type, facts of the parameters that it becomes)
+    (tuple, class or None, the traits of its entries)
+"""
 
 _NOT_PLAIN = (tuple, TensorDescriptor, user_aggregate, JITFunction, language_type, constexpr, str)
-"""Arguments that are neither tensors nor numbers."""
+"""Types of arguments that are neither tensors nor numbers."""
 
 
 class Specializer:
-    """Sorts the calls of one kernel for one backend.
+    """Finds out which calls of one kernel can share compiled code, for one backend.
 
-    As in Triton: an integer has the type of its annotation, else it is i32 where it fits, or i64. What else code depends on
-    are the backend's properties: one that an integer be equal to a value makes it a compile-time constant, unless its type
-    is given; the others become facts. `do_not_specialize` excludes all, `do_not_specialize_on_alignment` those of divisors.
+    As in Triton, an integer has the type of its annotation; without one it is i32 where it fits, else i64. What else code depends
+    on are the backend's properties. The property to equal a value makes an integer a compile-time constant, unless its type is
+    annotated; the others become facts. `do_not_specialize` excludes a parameter from all of them,
+    `do_not_specialize_on_alignment` from divisibility.
     """
 
     def __init__(self, fn: JITFunction, backend: Backend) -> None:

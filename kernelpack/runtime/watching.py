@@ -36,7 +36,8 @@ class JitFunctionInfo:
 
 
 def launch(fn: JITFunction, loaded: Any, grid: tuple[int, int, int], arguments: Sequence[Any], values: Sequence[Any]) -> None:
-    """Launches between the hooks, which get a LazyDict: the name, and what the kernel's `launch_metadata` gives."""
+    """Launches a kernel between the enter and the exit hook. Both get a LazyDict with the kernel's name and what its
+    `launch_metadata` returns."""
     described = LazyDict({"name": loaded.name, "function": loaded, "stream": loaded.place(values)[1]})
     if fn.launch_metadata is not None:
         described.add(fn.launch_metadata, (grid, loaded.metadata, dict(zip(fn.arg_names, arguments, strict=True))))
@@ -55,8 +56,8 @@ def told(
     *,
     warmup: bool,
 ) -> bool:
-    """Calls a hook of compiling, if there is one, with the kernel and everything that it is compiled for. Returns whether it
-    answers that there is nothing to do."""
+    """Tells a compile hook, if there is one, of a kernel and everything that it is compiled for. Returns whether the hook answers that
+    the kernel need not be compiled."""
     if hook is None:
         return False
     described = {
