@@ -82,7 +82,7 @@ class ControlFlow(Statements):
         return path
 
     def extend(self, path: Path, statements: Sequence[ast.stmt], *, last: bool) -> None:
-        """Generates more statements behind those that a path has."""
+        """Generates more statements at the end of a path."""
         outer, self.scope = self.scope, path.scope
         with semantic.inside(self.builder, path.block):
             path.flow = self.after(path.flow, statements, last=last)

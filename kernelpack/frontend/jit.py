@@ -109,7 +109,7 @@ class JITFunction(Launchable):
         ]
 
     def _names(self, names: Iterable[str | int]) -> set[str]:
-        """Parameters are excluded by name or by position. Names that are none are warned of: kernels in use have some."""
+        """Returns names of parameters, given names or positions. Warns of names that no parameter has: kernels in use contain some."""
         found = {self.arg_names[name] if isinstance(name, int) and name < len(self.arg_names) else name for name in names}
         unknown = sorted(str(name) for name in found if name not in self.arg_names)
         if unknown:

@@ -92,7 +92,8 @@ def to_tensor(b: Builder, value: object) -> tensor:
 def as_type(b: Builder, value: object, kind: dtype, shape: Sequence[int] = ()) -> tensor:
     """Returns a value converted to a scalar type.
 
-    Run-time values are cast. Numbers become constants, floats truncated where `kind` is an integer; `shape` is theirs alone.
+    Run-time values are cast. Python numbers become constants, filled into a tile of `shape` if one is given; a float is truncated
+    where `kind` is an integer. Raises CompilationError for infinity and NaN as an integer.
     """
     if isinstance(value, tensor) or not is_number(value):
         return cast(b, to_tensor(b, value), kind)

@@ -53,15 +53,15 @@ class TensorFact:
 
 @dataclass(frozen=True)
 class OneOf:
-    """A value that is one of several, which branches that only the call decides chose from."""
+    """A value that is one of several; which one, a branch says that only the call decides."""
 
     values: frozenset[Any]
 
 
 @dataclass(frozen=True)
 class ReachedLaunch:
-    """A launch with what is known of its arguments: a number, bool or DType, a TensorFact, None, or UNKNOWN; OneOf where
-    alternatives were asked for."""
+    """A launch, and what is known of each of its arguments: a number, bool, DType, TensorFact or None; UNKNOWN; or OneOf, where
+    `reached_launches` was asked for alternatives."""
 
     launch: Launch
     arguments: Mapping[str, Any]
@@ -69,7 +69,8 @@ class ReachedLaunch:
 
 @dataclass
 class _State:
-    """`given` are values that variables are taken to have, None where nothing but what is certain is asked for."""
+    """What is known at a place of the host function. `given` are values that variables are assumed to have; None: no assumptions, and no
+    alternatives either."""
 
     values: dict[Variable, Any] = field(default_factory=dict)
     given: Mapping[Variable, Any] | None = None

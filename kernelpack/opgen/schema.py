@@ -90,7 +90,7 @@ class Schema:
         return tuple(argument for argument in self.arguments if argument.is_tensor)
 
     def argument(self, name: str) -> Argument:
-        """Raises KeyError."""
+        """Returns the argument of a name. Raises KeyError for a name that none has."""
         for argument in self.arguments:
             if argument.name == name:
                 return argument

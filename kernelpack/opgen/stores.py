@@ -37,8 +37,9 @@ def check_stores(module: Operation, read_only: Sequence[ReadOnly]) -> None:
             )
 
 
-_NOT_THEMSELVES = ("tt.call", "tt.elementwise_inline_asm")
-"""Functions have stores of their own; what assembly does with an address nobody knows."""
+_NO_STORES = ("tt.call", "tt.elementwise_inline_asm")
+"""Operations with write effects that are no stores themselves: a called function has stores of its own, and of assembly nobody knows
+what it does with an address."""
 
 
 def written_parameters(module: Operation) -> dict[str, SourceLocation | None]:
@@ -47,7 +48,7 @@ def written_parameters(module: Operation) -> dict[str, SourceLocation | None]:
     entry = entry_function(module).body
     found: dict[str, SourceLocation | None] = {}
     for op in module.walk():
-        if op.name in _NOT_THEMSELVES or not op.operands or not _is_address(op.operands[0]):
+        if op.name in _NO_STORES or not op.operands or not _is_address(op.operands[0]):
             continue
         if Effect.WRITE_GLOBAL in definition(op.name).effects:
             for argument in sources.arguments_of(op.operands[0]):
@@ -79,7 +80,7 @@ class _Sources:
                     pending.append(source)
 
     def _direct(self, value: Value) -> Sequence[Value]:
-        """Returns what a value is, or is made of, one step before."""
+        """Returns the values that a value stands for, or is computed from, in one step."""
         if isinstance(value, BlockArgument):
             return self._passed(value)
         assert isinstance(value, OpResult)

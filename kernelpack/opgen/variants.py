@@ -23,7 +23,7 @@ class KernelVariant:
 
     `facts` are those that the backend may use, `constants` those that made a parameter a constant, which the backend never
     sees. `plain` is the entry of the variant that assumes nothing; None: this is it. `ops` are the names of the ops that launch it;
-    `read_only` are the parameters that get what these ops leave as it is.
+    `read_only` are the parameters that get arguments which these ops must not change.
     """
 
     name: str
@@ -76,9 +76,9 @@ class Row:
 class LaunchPlan:
     """A launch with its table: `points[target][p]` are the rows of point p, in the order of the axes, last axis fastest.
 
-    Where sizes choose among configs, `key` names them, and each point is `config_count` entries behind each other, one for each
-    config of its decision (`decisions[target][p]`), and its first again where it has fewer. `left_out` says that the configs
-    build some combinations for none of the targets. `read_only` are the parameters that get what the op leaves as it is.
+    Where sizes choose among configs, `key` names these sizes. Each point then takes `config_count` consecutive entries: one for each
+    config of its decision (`decisions[target][p]`), filled up with the first where it has fewer. `left_out` says that the configs leave
+    some combinations out for all targets. `read_only` are the parameters that get arguments which the op must not change.
     """
 
     launch: Launch

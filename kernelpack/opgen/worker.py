@@ -199,8 +199,11 @@ def _receive(end: int) -> Any:
 
 
 def _serve(jobs: Sequence[CompileJob], asked: int, answering: int, said: int, ends: Sequence[int]) -> NoReturn:
-    """Compiles the jobs whose numbers are asked for, until nobody asks any more; nothing of the parent's is ended here. What compilers
-    print to stderr goes to `said`; `ends` are the parent's."""
+    """The life of a compile process: compiles the jobs whose numbers come in by `asked`, until the parent closes that pipe.
+
+    Results go out by `answering`, what compilers print to stderr by `said`. `ends` are the parent's pipe ends, closed here first. The
+    process ends by `os._exit`, so that nothing that the parent registered runs here.
+    """
     try:
         for end in ends:
             with contextlib.suppress(OSError):  # the parent has closed it meanwhile
