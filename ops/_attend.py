@@ -57,7 +57,7 @@ def attend(
             k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=inside[None, :] & (offs_d[:, None] < head_dim), other=0.0)
         else:
             k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=offs_d[:, None] < head_dim, other=0.0)
-        scores = tl.dot(q, k, input_precision="ieee") * scale
+        scores = tl.dot(q, k, input_precision="tf32x3") * scale
         if mask is not None:
             scores += mask_bias(mask, offs_m, columns, offs_m < queries, inside, stride_mm, stride_mn, BY_STRIDE)
         if EDGE:
@@ -76,5 +76,5 @@ def attend(
             v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=inside[:, None] & (offs_d[None, :] < value_dim), other=0.0)
         else:
             v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=offs_d[None, :] < value_dim, other=0.0)
-        acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None], input_precision="ieee")
+        acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None], input_precision="tf32x3")
     return acc, row_sum, row_max

@@ -126,21 +126,43 @@ CUDA_BLOCKS = {32: (64, 64, 4, 3), 64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256
 def cuda_config(point):
     if point.kernel != "mha_fwd":
         return decode_config(point)
-    size, masked, exact = point["HEAD_DIM"], point["attn_mask"] is not None, point["query"] == tl.float32
-    wide = exact or size == 256
+    if point["query"] == tl.float32:
+        return float32_config(point)
+    size, masked = point["HEAD_DIM"], point["attn_mask"] is not None
+    wide = size == 256
     if point["SHORT"]:
-        rows, columns, warps, stages = 32, 32 if wide else 64, 4 if wide else 2, 1 if exact and size == 256 else 2
-    elif exact:
-        rows, columns, warps, stages = (32, 32, 4, 1) if size == 256 else (64, 32, 4, 2)  # sm_80 has 163 KB of shared memory
+        rows, columns, warps, stages = 32, 32 if wide else 64, 4 if wide else 2, 2
     elif masked:  # the mask's tile takes registers too
         rows, columns, warps, stages = 64 if wide else 128, 32 if wide else 64, 8, 2
     else:
         rows, columns, warps, stages = CUDA_BLOCKS[size]
-    # float32 products are bound by arithmetic, few queries by latency: neither gains from wider loads
-    specialize = not point["SHORT"] and not exact
+    specialize = not point["SHORT"]  # few queries are bound by latency and do not gain from wider loads
     fast = specialize and point.specialized
     blocks = {**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": fast and not masked, "BY_STRIDE": False}
     blocks["TRIANGLE"] = triangle(point, shared=not fast)
+    return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=specialize)
+
+
+FLOAT32_BLOCKS = {32: (64, 32, 4, 2), 64: (128, 32, 4, 2), 128: (64, 16, 4, 2), 256: (64, 16, 8, 2)}
+"""The same for float32: tensor cores multiply it in three steps, for which few rows have registers."""
+
+
+def float32_config(point):
+    size, masked = point["HEAD_DIM"], point["attn_mask"] is not None
+    if point["SHORT"]:
+        if masked:  # the kernels for more queries serve these, too
+            return None
+        rows, columns, warps, stages = (32, 16, 4, 1) if size == 256 else (32, 16, 2, 2)
+    elif size == 64 and masked:
+        rows, columns, warps, stages = 64, 16, 4, 2
+    elif size == 128 and point.specialized:
+        rows, columns, warps, stages = 64, 32, 4, 2
+    else:
+        rows, columns, warps, stages = FLOAT32_BLOCKS[size]
+    blocks = {**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": False, "BY_STRIDE": False}
+    blocks["TRIANGLE"] = triangle(point, shared=True)
+    # small heads are bound by arithmetic and do not gain from wider loads
+    specialize = size >= 128 and not masked and not point["SHORT"]
     return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=specialize)
 
 
@@ -255,6 +277,7 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
     else:
         # blocks of 64 queries would waste more than a quarter of their work
         short = kp.cdiv(queries, 64) * 256 > queries * 5 or keys == 0 or scale <= 0.0
+        short = short and (attn_mask is None or query.element_size() == 2 or not query.is_cuda)
         total = batches * heads
         size = max(kp.next_power_of_2(max(head_dim, value_dim)), 32)
         wide = not query.is_cuda or query.element_size() != 2 or size != 64

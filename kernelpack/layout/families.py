@@ -143,18 +143,20 @@ def mma_accumulator(shape: tuple[int, ...], warps: tuple[int, ...]) -> LinearLay
 
 
 @functools.lru_cache(maxsize=4096)
-def mma_operand(shape: tuple[int, ...], index: int, bits: int, warps: tuple[int, ...]) -> LinearLayout:
+def mma_operand(shape: tuple[int, ...], index: int, bits: int, warps: tuple[int, ...], paired: bool = False) -> LinearLayout:
     """Returns the layout of A ([..., M, K], index 0) or B ([..., K, N], index 1) of mma.m16n8 for elements of `bits`.
 
     One 32-bit register holds 32 / bits elements along K; an instruction takes 8 such registers' worth of K.
-    `warps` is the accumulator's.
+    `warps` is the accumulator's. `paired`, of 32 bits: K is counted in another order, in which a thread holds neighbours, as it does
+    of an accumulator.
     """
     rank = len(shape)
     k, other = (dim(rank - 1), dim(rank - 2)) if index == 0 else (dim(rank - 2), dim(rank - 1))
-    steps = [("register", 32 // bits, k), ("lane", 4, k), ("lane", 8, other)]
+    steps = [("register", 2 if paired else 32 // bits, k), ("lane", 4, k), ("lane", 8, other)]
     if index == 0:
         steps.append(("register", 2, other))
-    steps.append(("register", 2, k))
+    if not paired:
+        steps.append(("register", 2, k))
     tile = _start(rank)
     for source, size, target in steps:
         tile = tile * LinearLayout.identity(size, source, target)

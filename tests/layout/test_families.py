@@ -33,8 +33,8 @@ def test_operands_of_m16n8(bits: int, k: int) -> None:
 
 def test_the_scores_of_attention_become_an_operand_within_each_thread() -> None:
     scores = mma_accumulator((128, 64), (8, 1))
-    weights = mma_operand((128, 64), 0, 16, (8, 1))
-    assert plan_conversion(scores, weights).move in (Move.NONE, Move.REGISTERS)
+    for weights in (mma_operand((128, 64), 0, 16, (8, 1)), mma_operand((128, 64), 0, 32, (8, 1), paired=True)):
+        assert plan_conversion(scores, weights).move in (Move.NONE, Move.REGISTERS)
 
 
 def test_moves() -> None:

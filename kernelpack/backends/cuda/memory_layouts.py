@@ -53,8 +53,10 @@ def access_order(op: Operation, facts: AxisInfoAnalysis) -> tuple[int, ...]:
     pointer = op.operands[0]
     shape = shape_of(pointer.type)
     widths = [facts.access_width(pointer, axis) for axis in range(len(shape))]
-    # the widest dimension is the fastest; among equals the last, as in row-major memory
-    return tuple(sorted(range(len(shape)), key=lambda axis: (widths[axis], axis), reverse=True))
+    # the widest dimension is the fastest, then that of neighbours, aligned or not; among equals the last, as in row-major memory
+    return tuple(
+        sorted(range(len(shape)), key=lambda axis: (widths[axis], facts[pointer].contiguity[axis], axis), reverse=True)
+    )
 
 
 def adds_vectors(op: Operation, has_vector_atomics: bool) -> bool:

@@ -53,6 +53,11 @@ def mma_instruction(dot: Operation) -> MmaInstruction | None:
     return instruction if shape_of(a)[-1] >= instruction.k else None
 
 
+def splits_operands(dot: Operation) -> bool:
+    """Whether tensor cores multiply float32 operands as sums of two tf32 numbers."""
+    return element_of(dot.operands[0].type) == F32 and attribute(dot, "input_precision") == "tf32x3"
+
+
 def feeds_dot(value: Value) -> bool:
     """Whether a value reaches an operand a or b of a dot."""
     seen: set[Value] = set()
@@ -172,4 +177,5 @@ def operand_layouts(dot: Operation, num_warps: int) -> tuple[LinearLayout | None
         return None, None
     warps = warps_over_dot(shape_of(dot.result.type), num_warps, is_chained(dot))
     left, right = (shape_of(value.type) for value in dot.operands[:2])
-    return mma_operand(left, 0, instruction.bits, warps), mma_operand(right, 1, instruction.bits, warps)
+    paired = splits_operands(dot)
+    return mma_operand(left, 0, instruction.bits, warps, paired), mma_operand(right, 1, instruction.bits, warps, paired)

@@ -10,13 +10,13 @@ from kernelpack.backends.cuda.lowering.linear_code import I32, i32
 from kernelpack.backends.cuda.lowering.shared_memory import TileReader
 from kernelpack.backends.cuda.lowering.state import Lowering
 from kernelpack.backends.cuda.memory_layouts import memory_bits
-from kernelpack.backends.cuda.tensor_core import MmaInstruction, mma_instruction
+from kernelpack.backends.cuda.tensor_core import MmaInstruction, mma_instruction, splits_operands
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.types import F32, element_of, shape_of
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import HARDWARE, dim
 from kernelpack.layout.linear import Basis, LinearLayout, log2
-from kernelpack.llvm.text import Val, suffix
+from kernelpack.llvm.text import Val, float_literal, suffix
 
 
 class _Fragments:
@@ -40,6 +40,9 @@ def _steps(places: set[int], tile: int) -> list[int]:
 def _mma(state: Lowering, op: Operation) -> None:
     instruction = mma_instruction(op)
     assert instruction is not None
+    if splits_operands(op):
+        _mma_of_parts(state, op, instruction)
+        return
     a, b = (_Words(state, operand, instruction) for operand in op.operands[:2])
     c = _Fragments(state, op.operands[2])
     layout = layout_of(op.result)
@@ -97,6 +100,89 @@ class _Words:
     def tensor_float(self, value: Val) -> Val:
         """Rounds to tf32; without it the tensor core would cut the low bits off."""
         return self.state.asm(I32, "cvt.rna.tf32.f32 $0, $1;", "=r,f", [value], pure=True)
+
+
+# ---- float32 in three products of tf32 ----
+
+_GROUP = 4
+"""How many neighbouring tiles of columns are summed side by side."""
+_RUN = 64
+"""Over so much of the summed dimension at most do tensor cores add up the large products."""
+_TF32_BITS = -8192
+"""Sign, exponent and the ten upper bits of the fraction: 0xFFFFE000."""
+_HALF_UP = 1 + 11 * 2.0**-15
+"""Adds 0.69 to 1.38 halves of a unit in tf32's last place: cut off behind that, numbers are rounded to the nearest on average, which a
+conversion would do exactly in twice as many instructions."""
+
+
+def _mma_of_parts(state: Lowering, op: Operation, instruction: MmaInstruction) -> None:
+    """Cuts float32 operands into two tf32 numbers each, and multiplies them but for the two small ones.
+
+    What tensor cores sum, they cut off. So the small products have a sum of their own, and the total is added up by ordinary additions. An
+    infinite number's small part is NaN, and then the small sum says nothing.
+    """
+    emit = state.emit
+    a, b = (_Parts(state, operand) for operand in op.operands[:2])
+    c = _Fragments(state, op.operands[2])
+    places = layout_of(op.result).images("register")
+    registers: dict[Basis, Val] = {}
+    rows = _steps({place[-2] for place in places}, 16)
+    columns = _steps({place[-1] for place in places}, 8)
+    depth = shape_of(op.operands[0].type)[-1]
+    zero = Val("float", float_literal(0.0, "float"))
+    groups = [columns[at : at + _GROUP] for at in range(0, len(columns), _GROUP)]
+    for batch, group in itertools.product(sorted({place[:-2] for place in places}), groups):
+        tiles = list(itertools.product(group, rows))
+        small = {tile: [zero] * 4 for tile in tiles}
+        total: dict[Basis, Val] = {}
+        for start in range(0, depth, _RUN):
+            large = {tile: [zero] * 4 for tile in tiles}
+            for k in range(start, min(start + _RUN, depth), instruction.k):
+                for n, m in tiles:
+                    (a_large, a_small), (b_large, b_small) = a.a(batch, m, k), b.b(batch, k, n)
+                    small[n, m] = _issue(state, instruction, a_small, b_large, small[n, m])
+                    small[n, m] = _issue(state, instruction, a_large, b_small, small[n, m])
+                    large[n, m] = _issue(state, instruction, a_large, b_large, large[n, m])
+            for n, m in tiles:
+                corners = [(*batch, m + i, n + j) for i in (0, 8) for j in (0, 1)]
+                for corner, part in zip(corners, large[n, m], strict=True):
+                    total[corner] = emit.binary("fadd", total[corner], part) if start else part
+        for n, m in tiles:
+            corners = [(*batch, m + i, n + j) for i in (0, 8) for j in (0, 1)]
+            for corner, part in zip(corners, small[n, m], strict=True):
+                rest = emit.select(emit.compare("fcmp", "uno", part, part), zero, part)
+                whole = emit.binary("fadd", total[corner], rest)
+                registers[corner] = whole if c[corner] == zero else emit.binary("fadd", c[corner], whole)
+    state[op.result] = [registers[place] for place in places]
+
+
+class _Parts:
+    """The registers of operand a or b of a dot in three products: large and small parts. Threads hold neighbours along K."""
+
+    def __init__(self, state: Lowering, value: Value) -> None:
+        self.state = state
+        self.fragments = _Fragments(state, value)
+        self.known: dict[Basis, tuple[Val, Val]] = {}
+
+    def a(self, batch: Basis, m: int, k: int) -> tuple[list[Val], list[Val]]:
+        return self._parts([(*batch, m + i, k + j) for j in (0, 1) for i in (0, 8)])
+
+    def b(self, batch: Basis, k: int, n: int) -> tuple[list[Val], list[Val]]:
+        return self._parts([(*batch, k + j, n) for j in (0, 1)])
+
+    def _parts(self, places: list[Basis]) -> tuple[list[Val], list[Val]]:
+        parts = [self._cut(place) for place in places]
+        return [large for large, _ in parts], [small for _, small in parts]
+
+    def _cut(self, place: Basis) -> tuple[Val, Val]:
+        if place not in self.known:
+            emit = self.state.emit
+            value = self.fragments[place]
+            up = emit.binary("fmul", value, Val("float", float_literal(_HALF_UP, "float")))
+            large = emit.binary("and", emit.cast("bitcast", up, I32), i32(_TF32_BITS))
+            small = emit.binary("fsub", value, emit.cast("bitcast", large, "float"))
+            self.known[place] = large, emit.cast("bitcast", small, I32)
+        return self.known[place]
 
 
 # ---- ordinary cores ----

@@ -1,16 +1,14 @@
-"""Rewrites dots that no instruction computes as they stand into ones that do: float32 in three tf32 steps, bfloat16 sums, 8-bit floats as
-halves."""
+"""Rewrites dots that no instruction computes as they stand into ones that do: float32 in parts of bfloat16, bfloat16 sums, 8-bit
+floats as halves."""
 
 from __future__ import annotations
 
 from kernelpack.backends.cuda.tensor_core import mma_instruction
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.types import BF16, F16, F32, I32, FloatType, bit_width, element_of, shape_of, with_element
+from kernelpack.ir.types import BF16, F16, F32, FloatType, bit_width, element_of, shape_of, with_element
 
-_TF32_BITS = -8192
-"""Sign, exponent and the ten upper bits of the fraction: 0xFFFFE000."""
-_PARTS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 3}
+_PARTS = {"bf16x3": 2, "bf16x6": 3}
 
 
 def decompose_dots(function: Operation) -> None:
@@ -56,25 +54,16 @@ def _split(op: Operation) -> None:
     precision = attribute(op, "input_precision")
     a, b, total = op.operands
     build = Builder.before(op)
-    attributes = {**op.attributes, "input_precision": "tf32" if precision == "tf32x3" else "ieee"}
+    attributes = {**op.attributes, "input_precision": "ieee"}
     if element_of(a.type) != F32:
         op.attributes["input_precision"] = "ieee"
         return
     count = _PARTS[precision]
-    cut = _tf32_parts if precision == "tf32x3" else _bf16_parts
-    left, right = cut(build, a, count), cut(build, b, count)
+    left, right = _bf16_parts(build, a, count), _bf16_parts(build, b, count)
     pairs = [(i, j) for i in range(count) for j in range(count) if i + j < count]
     for i, j in sorted(pairs, key=lambda pair: -sum(pair)):
         total = build.value("tt.dot", [left[i], right[j], total], attributes)
     op.replace_with(total)
-
-
-def _tf32_parts(build: Builder, value: Value, count: int) -> list[Value]:
-    """Returns the value's upper bits, which tf32 holds exactly, and what is left."""
-    bits = build.value("arith.bitcast", [value], None, with_element(value.type, I32))
-    mask = build.constant(_TF32_BITS, with_element(value.type, I32))
-    upper = build.value("arith.bitcast", [build.value("arith.andi", [bits, mask])], None, value.type)
-    return [upper, _finite(build, build.value("arith.subf", [value, upper]))]
 
 
 def _finite(build: Builder, rest: Value) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelpack.backends.cuda.tensor_core import splits_operands
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.types import TensorType, bit_width, element_of, is_pointer
 from kernelpack.layout.encoding import layout_of
@@ -39,7 +40,12 @@ def _registers(loop: Operation, dots: list[Operation]) -> int:
     # of a tile of pointers, a thread keeps one for each vector, not one for each element: they count as addresses
     carried = [value for value in loop.body.arguments if isinstance(value.type, TensorType) and not is_pointer(value.type)]
     passed = set(loop.body.terminator.operands)
-    operands = {operand for dot in dots for operand in dot.operands[:2] if operand.defining_op not in loop.body.operations}
+    operands = [
+        operand
+        for dot in dots
+        for operand in dot.operands[:2] * (2 if splits_operands(dot) else 1)
+        if operand.defining_op not in loop.body.operations
+    ]
     results = [dot.result for dot in dots if dot.result not in passed]
     return sum(map(registers_of, [*carried, *operands, *results]))
 

@@ -57,21 +57,6 @@ def test_eight_bit_floats_are_multiplied_as_halves(kind: str) -> None:
     )
 
 
-def test_three_tf32_products_add_the_small_ones_first() -> None:
-    module = parse(
-        "%d = tt.dot %a, %b, %c, inputPrecision = tf32x3 : tensor<16x16xf32> * tensor<16x16xf32> -> tensor<16x16xf32>",
-        "%a: tensor<16x16xf32>, %b: tensor<16x16xf32>, %c: tensor<16x16xf32>",
-        {},
-    )
-    decompose_dots(entry_function(module))
-    dots = [op for op in module.walk() if op.name == "tt.dot"]
-    assert [op.attributes["input_precision"] for op in dots] == ["tf32"] * 3
-    upper_a, upper_b = dots[2].operands[:2]
-    assert dots[0].operands[0] is not upper_a or dots[0].operands[1] is not upper_b
-    assert dots[2].operands[2] is dots[1].result
-    assert dots[1].operands[2] is dots[0].result
-
-
 # ---- assign_layouts ----
 
 
@@ -105,6 +90,29 @@ def test_loads_decide_and_stores_follow() -> None:
         """,
         {"wide": wide},
     )
+
+
+def test_neighbouring_lanes_read_neighbours_also_where_no_alignment_is_known() -> None:
+    module = parse(
+        """
+        %r = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32>
+        %k = tt.expand_dims %r {axis = 1 : i32} : tensor<32xi32> -> tensor<32x1xi32>
+        %n = tt.expand_dims %r {axis = 0 : i32} : tensor<32xi32> -> tensor<1x32xi32>
+        %s = tt.splat %stride : i32 -> tensor<1x32xi32>
+        %m = arith.muli %n, %s : tensor<1x32xi32>
+        %x = tt.broadcast %k : tensor<32x1xi32> -> tensor<32x32xi32>
+        %y = tt.broadcast %m : tensor<1x32xi32> -> tensor<32x32xi32>
+        %z = arith.addi %x, %y : tensor<32x32xi32>
+        %q = tt.splat %p : !tt.ptr<f32> -> tensor<32x32x!tt.ptr<f32>>
+        %a = tt.addptr %q, %z : tensor<32x32x!tt.ptr<f32>>, tensor<32x32xi32>
+        %v = tt.load %a : tensor<32x32x!tt.ptr<f32>>
+        """,
+        "%p: !tt.ptr<f32>, %stride: i32",
+        {},
+    )
+    assign_layouts(entry_function(module), 4)
+    load = next(op for op in module.walk() if op.name == "tt.load")
+    assert layout_of(load.result).images("lane")[:3] == [(0, 0), (1, 0), (2, 0)]
 
 
 def test_what_a_while_loop_gives_is_in_the_layout_that_its_body_sees() -> None:
