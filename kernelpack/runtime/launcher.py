@@ -41,9 +41,11 @@ class Loaded(Protocol):
 
 
 _HINTS = frozenset(
-    ("waves_per_eu", "matrix_instr_nonkdim", "kpack", "schedule_hint", "instruction_sched_variant", "grf_mode", "extern_libs")
-)
-"""What Triton's other backends take, without changing what is computed: here they have no meaning, and no effect."""
+    (
+        "arch", "extern_libs", "grf_mode", "instruction_sched_variant", "kpack", "matrix_instr_nonkdim", "schedule_hint", "waves_per_eu",
+    )
+)  # fmt: skip
+"""What Triton's backends take without changing what is computed: here they have no meaning, and no effect."""
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _NO_DEFAULT = object()
 _LAUNCHERS: weakref.WeakSet[Launcher] = weakref.WeakSet()

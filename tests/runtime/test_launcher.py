@@ -54,7 +54,8 @@ def scale() -> Any:
 
 def test_hints_for_other_compilers_change_nothing(compilations: list[Any]) -> None:
     x, kernel = torch.randn(64), scale()
-    for hints in ({}, {"waves_per_eu": 2, "matrix_instr_nonkdim": 16}, {"extern_libs": {"libdevice": "/no/such/file.bc"}}):
+    other = {"waves_per_eu": 2, "matrix_instr_nonkdim": 16}
+    for hints in ({}, other, {"extern_libs": {"libdevice": "/no/such/file.bc"}}, {"arch": None}):
         out = torch.zeros(64)
         kernel[(1,)](x, out, 64, **hints)
         assert torch.equal(out, x * 2)
