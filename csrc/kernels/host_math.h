@@ -44,9 +44,10 @@ inline int64_t min(int64_t a, int64_t b) {
 inline int64_t max(int64_t a, int64_t b) {
   return b > a ? b : a;
 }
+// Of numbers and NaN, as Python's: the first.
 inline double min(double a, double b) {
   return b < a ? b : a;
-}  // of NaN, as Python: the first
+}
 inline double max(double a, double b) {
   return b > a ? b : a;
 }

@@ -1,5 +1,6 @@
-// What a call is compiled for is decided by Python (runtime/specialization.py), once for each key: two calls with equal keys
-// share a compilation, and what is not seen here (tuples, descriptors, other objects with addresses, hooks) is left to Python
+// Launches from Python: finds the compiled kernel by a key made of the arguments, and asks Python for it where the key is new.
+// Python (runtime/specialization.py) alone decides what a call is compiled for; calls with equal keys share a compilation.
+// Calls with arguments that are not known here (tuples, descriptors, other objects with addresses) or with hooks go to Python
 // each time.
 #include "python/jit_launcher.h"
 

@@ -1,4 +1,4 @@
-// Parameters of launches from Python: written as kernels read them, checked where they are narrow.
+// Writes the parameters of launches from Python as kernels read them, with a check where a type is too narrow for the value.
 #include "python/loaded_kernel.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// The part of DLPack's exchange API that is used, as its header lays it out (dlpack.h, version 1).
+// Reads tensors through the part of DLPack's exchange API that is needed; the structures are those of dlpack.h, version 1.
 #include "python/tensors.h"
 
 #include <cstring>

@@ -1,6 +1,6 @@
-// Who has seen which events of whom, and what of shared and global memory was last read and written by whom: finds races, reads
-// of what nobody wrote, and generic writes that the asynchronous proxy may not see (vector clocks; Flanagan & Freund,
-// FastTrack, 2009).
+// Finds races, reads of memory that nobody wrote, and generic writes that the asynchronous proxy may not see. It keeps for
+// every thread which events of others it has seen, and for every place in shared and global memory who last read and wrote it
+// (vector clocks; Flanagan & Freund, FastTrack, 2009).
 #include <sys/mman.h>
 
 #include <algorithm>
