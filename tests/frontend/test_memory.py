@@ -78,6 +78,7 @@ def test_options_become_attributes() -> None:
         x = tl.load(p + r, cache_modifier=".cg", eviction_policy="evict_first", volatile=True)
         tl.store(p + r, x, cache_modifier=".cs", eviction_policy="evict_last")
         tl.atomic_add(p + r, x, sem="relaxed", scope="cta")
+        tl.store(p, tl.load(p, cache_modifier=None, eviction_policy=None), cache_modifier=None, eviction_policy=None)
         """,
         "p",
     )
