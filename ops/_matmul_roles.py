@@ -9,7 +9,7 @@ import kernelpack.language as tl
 from kernelpack.language import hopper
 
 from ._blocks import activate, place_of
-from ._roles import halves, next_stage
+from ._roles import begin_early, halves, next_stage
 
 
 @kp.jit
@@ -158,6 +158,7 @@ def matmul_by_roles(
     tiles = (a_tiles, b_tiles, out_tiles, full, empty, batch, rows, columns, depth, activation)
     # one role that multiplies has registers enough, and leaves some to another program; several need those of the one that loads
     few: tl.constexpr = copies == 1
+    begin_early()
     hopper.warp_specialize(
         hopper.role(
             load_blocks,

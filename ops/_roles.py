@@ -1,4 +1,4 @@
-"""What kernels for sm_90a that give their warps roles have in common: places in rings of tiles, tiles cut in two."""
+"""What kernels for sm_90a that give their warps roles have in common: an early beginning, places in rings of tiles, tiles cut in two."""
 
 import kernelpack as kp
 import kernelpack.language as tl
@@ -18,3 +18,11 @@ def next_stage(stage, phase, STAGES: tl.constexpr):
 def halves(x):
     """Returns the left and the right half of a tile; no thread gives anything away."""
     return tl.split(tl.permute(tl.reshape(x, [x.shape[0], 2, x.shape[1] // 2]), [0, 2, 1]))
+
+
+@kp.jit
+def begin_early():
+    """Stands where a kernel is set up and has not touched memory: it may get there before the launch ahead of it has ended, and the
+    launch behind it may before this one has (launch_pdl in its config)."""
+    tl.extra.cuda.gdc_wait()
+    tl.extra.cuda.gdc_launch_dependents()

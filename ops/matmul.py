@@ -174,7 +174,7 @@ def hopper_config(point):
     else:
         blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "STAGES": 4}
     # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
-    return kp.Config({**blocks, "PROGRAMS": 132})
+    return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
 
 
 def tuning_calls(tensor):

@@ -73,7 +73,7 @@ def hopper_config(point):
     if not point.specialized:
         return config(point)
     blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8, "STAGES": 4}
-    return kp.Config({**blocks, "PROGRAMS": 132})
+    return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
 
 
 @kp.op(

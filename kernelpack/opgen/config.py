@@ -18,6 +18,8 @@ class Config:
     An option that is None keeps its default. `pre_hook` is for autotuned kernels: it is called before each launch with a dict of
     the arguments by name. `specialize=False` is for ops: of the kernel only the variant is built that assumes nothing of its
     arguments, because aligned ones would not make it faster.
+    `launch_pdl` is for kernels that call tl.extra.cuda.gdc_wait before they touch memory: they begin while the launch before
+    them ends.
     """
 
     kwargs: Mapping[str, Any]
@@ -27,10 +29,12 @@ class Config:
     maxnreg: int | None = Options.maxnreg
     pre_hook: Callable[..., Any] | None = None
     specialize: bool = True
+    launch_pdl: bool | None = None
 
     def options(self) -> dict[str, int]:
         """Returns the compile options that are not None."""
-        given = {name: getattr(self, name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg")}
+        names = ("num_warps", "num_stages", "num_ctas", "maxnreg", "launch_pdl")
+        given = {name: getattr(self, name) for name in names}
         return {name: value for name, value in given.items() if value is not None}
 
     def all_kwargs(self) -> dict[str, Any]:

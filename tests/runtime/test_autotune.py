@@ -220,6 +220,7 @@ def test_configs_are_keys_and_print() -> None:
     assert str(config) == "BLOCK: 64, num_warps: 8, num_stages: 3, num_ctas: 1, maxnreg: 128"
     assert {config: 1}[kp.Config({"BLOCK": 64}, num_warps=8, maxnreg=128)] == 1
     assert kp.Config({}) != config
+    assert kp.Config({}, launch_pdl=True).options()["launch_pdl"]
 
 
 def test_do_bench() -> None:
