@@ -1,6 +1,7 @@
 // Reads tensors through the part of DLPack's exchange API that is needed; the structures are those of dlpack.h, version 1.
 #include "python/tensors.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace kernelpack {
@@ -82,6 +83,10 @@ bool read(const TensorExchange& exchange, PyObject* tensor, TensorView& view) {
   if (exchange.view(tensor, &described) != 0) {
     PyErr_Clear();
     return false;
+  }
+  if (described.data == nullptr) {
+    int64_t* const end = described.shape + described.rank;
+    if (std::find(described.shape, end, 0) == end) return false;  // elements without memory: Python refuses them
   }
   view.data = static_cast<char*>(described.data) + described.byte_offset;
   view.device_type = described.device_type;

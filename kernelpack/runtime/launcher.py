@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 import time
 import weakref
@@ -292,8 +293,11 @@ class Launcher:
     def _grid(self, grid: Any, arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> tuple[int, int, int]:
         name = self.fn.__name__
         chosen = grid({**dict(zip(self.fn.arg_names, arguments, strict=True)), **dict(options)}) if callable(grid) else grid
-        extents = tuple(chosen) if isinstance(chosen, (tuple, list)) else (chosen,)
-        if not 1 <= len(extents) <= 3 or not all(isinstance(extent, int) and extent >= 0 for extent in extents):
+        try:  # what stands for an integer is one: NumPy's, tensors of one element
+            extents = tuple(map(operator.index, chosen if isinstance(chosen, (tuple, list)) else (chosen,)))
+        except TypeError:
+            extents = ()
+        if not 1 <= len(extents) <= 3 or min(extents) < 0:
             raise LaunchError(f"{name}: the grid is {chosen!r}", cure="give 1 to 3 integers that are not negative")
         padded = (*extents, 1, 1)[:3]
         for axis, extent, most in zip("xyz", padded, _MAX_GRID, strict=True):
@@ -314,7 +318,7 @@ def _tensors_in(arguments: Iterable[Any]) -> Iterator[Any]:
 
 
 def check_reachable(name: str, arguments: Iterable[tuple[str, Any]], kind: str) -> None:
-    """Raises UnreachableMemoryError for a tensor that a kernel on this kind of device cannot read: what it addresses is not there."""
+    """Raises UnreachableMemoryError for a tensor that a kernel on this kind of device cannot read: it is elsewhere, or nowhere."""
     for argument, values in arguments:
         for value in _tensors_in([values]):
             tensor = value.base if isinstance(value, (TensorDescriptor, TensorWrapper)) else value
@@ -322,6 +326,11 @@ def check_reachable(name: str, arguments: Iterable[tuple[str, Any]], kind: str) 
                 raise UnreachableMemoryError(
                     f"{name}: {argument} is on {tensor.device}, the kernel runs on {kind}",
                     cure=f"move it there: {argument}.to({kind!r})",
+                )
+            if tensor.data_ptr() == 0 and tensor.numel() > 0:
+                raise UnreachableMemoryError(
+                    f"{name}: {argument} has {tensor.numel()} elements and no memory: it is a fake tensor, or its storage was freed",
+                    cure="launch kernels on tensors with storage",
                 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -98,6 +99,12 @@ class Specializer:
             known = _frozen(value)
             return None, type(known), known
         kind = annotated or _type_of(self.fn, param, value)
+        if annotated in _RANGES and isinstance(value, int) and value not in _RANGES[annotated]:
+            raise ArgumentOverflowError(
+                f"argument {param.name} of {self.fn.__name__} is {value}, its annotation says {annotated}",
+                location=self.fn.location,
+                cure="annotate a wider type, or none",
+            )
         constants, properties = self._known[param.num, kind]
         number = value.data_ptr() if kind[0] == "*" else int(value) if constants or properties else 0
         if any(prop.holds(number) for prop in constants):
@@ -206,6 +213,11 @@ _TENSOR_TYPES: dict[Any, str] = {}
 """The type text of a pointer to a tensor's elements, by torch dtype."""
 
 
+_RANGES = {f"i{bits}": range(-(1 << bits - 1), 1 << bits - 1) for bits in (8, 16, 32, 64)}
+_RANGES |= {f"u{bits}": range(-(1 << bits - 1), 1 << bits) for bits in (8, 16, 32, 64)}
+"""The integers that annotated parameters take; unsigned ones also those of the signed type, by their bits, as C does."""
+
+
 def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
     if isinstance(value, bool):
         return "i1"
@@ -233,8 +245,9 @@ def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
                 )
             _TENSOR_TYPES[dtype] = f"*{DTYPES[name].language}"
         return f"*k{_TENSOR_TYPES[dtype][1:]}" if param.type_name == "const" else _TENSOR_TYPES[dtype]
+    of = type(value).__name__
     raise LaunchError(
-        f"argument {param.name} of {fn.__name__} is a {type(value).__name__}",
+        f"argument {param.name} of {fn.__name__} is a {of if of in vars(builtins) else f'{type(value).__module__}.{of}'}",
         location=fn.location,
         cure="pass a tensor, a number, None, a tuple of these, or annotate the parameter tl.constexpr",
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -212,6 +213,8 @@ def test_constants_that_are_equal_but_of_other_types_are_other_constants() -> No
         (lambda k, x: k[(1,)](x, x, 1, WARPS=4), "there is no parameter or option WARPS"),
         (lambda k, x: k[(1,)](x, x, 4, num_warps=3), "scale: num_warps must be a power of 2, it is 3"),
         (lambda k, x: k[(1,)](x, x, object()), "argument n of scale is a object"),
+        (lambda k, x: k[(1,)](x, x, np.int32(3)), "argument n of scale is a numpy.int32"),
+        (lambda k, x: k[(1.0,)](x, x, 4), r"the grid is \(1.0,\)"),
         (lambda k, x: k[(1,)](x, x, 1 << 64), "which no integer type holds"),
         (lambda k, x: k[(1,)](x, x, -(1 << 63) - 1), "which no integer type holds"),
         (lambda k, x: k[(1,)](x, x, 4, BLOCK={64: 1}), "a compile-time argument cannot be told from others"),
@@ -278,7 +281,7 @@ def test_a_number_that_its_type_does_not_hold_is_refused() -> None:
     out = torch.zeros(1)
     kernel[(1,)](out, -3, 0.5)
     assert out.item() == -2.5
-    with pytest.raises(LaunchError, match="is 70000, which does not fit 16 bits"):
+    with pytest.raises(LaunchError, match="value of kernel is 70000, its annotation says i16"):
         kernel[(1,)](out, 70000, 1.0)
     with pytest.raises(LaunchError, match="expects an integer"):
         kernel[(1,)](out, 2.5, 1.0)
@@ -313,6 +316,34 @@ def test_tensors_on_another_device_are_refused() -> None:
         copy[(1,)](elsewhere, out)
     with pytest.raises(LaunchError, match=r"copy: no backend runs on meta tensors"):
         copy[(1,)](out, elsewhere)
+
+
+def test_integers_that_an_annotation_does_not_hold_are_refused() -> None:
+    @kp.jit
+    def store(out, n: tl.int64, m: tl.int32, k: tl.uint64):
+        tl.store(out, n + m + k.to(tl.int64, bitcast=True))
+
+    out = torch.zeros(1, dtype=torch.int64)
+    store[(1,)](out, 2**63 - 1, 0, -1)
+    assert out.item() == 2**63 - 2
+    for arguments, name in (((2**63, 0, 0), "n"), ((0, 2**31, 0), "m"), ((0, 0, 2**64), "k")):
+        with pytest.raises(LaunchError, match=rf"argument {name} of store is \d+, its annotation says [iu]\d+"):
+            store[(1,)](out, *arguments)
+    store[(np.int64(1), torch.tensor(1))](out, 0, 3, 4)  # extents are what stands for an integer
+    assert out.item() == 7
+
+
+def test_tensors_without_memory_are_refused() -> None:
+    @kp.jit
+    def copy(x, out):
+        tl.store(out, tl.load(x))
+
+    freed, out = torch.ones(3), torch.zeros(1)
+    copy[(1,)](freed, out)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(LaunchError, match=r"copy: x has 3 elements and no memory"):
+        copy[(1,)](freed, out)
+    assert copy[(0,)](torch.empty(0), out) is not None
 
 
 def test_tensors_that_a_gpu_cannot_reach_are_refused() -> None:
