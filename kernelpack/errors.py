@@ -90,7 +90,7 @@ class CompilationError(KernelpackError):
         return *super().__reduce__(), {"call_sites": self.call_sites}
 
     def __str__(self) -> str:
-        return super().__str__() + "".join(f"\n  called from {site}{site.excerpt()}" for site in self.call_sites)
+        return super().__str__() + "".join(f"\n  called from {site}{site.excerpt()}" for site in dict.fromkeys(self.call_sites))
 
 
 class UnsupportedError(CompilationError):

@@ -154,6 +154,9 @@ class CompiledFunction:
         return all(is_pure(op) for op in self.op.body.operations[:-1])
 
 
+_ENDLESS = "recursion must shrink a compile-time value or a shape, down to a case that does not recurse"
+
+
 class ModuleGenerator:
     """Compiles functions into one module, each once for every combination of argument types and compile-time values. The kernel
     is called `symbol`."""
@@ -210,8 +213,7 @@ class ModuleGenerator:
                 made = self.function(fn, arguments)
         elif made.op is None:
             raise CompilationError(
-                f"{fn.__name__} calls itself with the same types and compile-time values, without end",
-                cure="recursion must shrink a compile-time value or a shape, down to a case that does not recurse",
+                f"{fn.__name__} calls itself with the same types and compile-time values, without end", cure=_ENDLESS
             )
         if made.does_nothing:
             return made.value
@@ -276,3 +278,5 @@ def _called_from(caller: Visitor, fn: JITFunction) -> Iterator[None]:
         elif site is not None:
             problem.call_sites = (*problem.call_sites, site)
         raise
+    except RecursionError:  # here, where some of the stack is free again
+        raise CompilationError(f"{fn.__name__} calls itself too many times", location=site, cure=_ENDLESS) from None

@@ -50,7 +50,8 @@ def load(
     when = None if mask is None else boolean_mask("tl.load", semantic.to_tensor(b, mask))
     instead = None if other is None else semantic.as_type(b, other, element, ptr.shape)
     check_scalar_access("tl.load", ptr, mask=when, other=instead)
-    ptr, *options = semantic.broadcast(b, ptr, *(value for value in (when, instead) if value is not None))
+    given = {role: value for role, value in (("pointer", ptr), ("mask", when), ("other", instead)) if value is not None}
+    ptr, *options = semantic.broadcast(b, *given.values(), roles=list(given))
     handles = [value.handle for value in options]
     loaded = tensor(b.value("tt.load", [ptr.handle, *handles], attributes), semantic.like(ptr, element))
     return semantic.cast(b, loaded, int1) if boolean else loaded
@@ -121,7 +122,7 @@ def boolean_mask(name: str, mask: tensor) -> tensor:
 
 def fit(name: str, b: Builder, role: str, value: tensor, ptr: tensor) -> tensor:
     """Returns the value in the pointers' shape. The pointers themselves are not broadcast: each place is written once."""
-    widened, fitted = semantic.broadcast(b, ptr, value)
+    widened, fitted = semantic.broadcast(b, ptr, value, roles=("pointer", role))
     if widened.shape != ptr.shape:
         raise CompilationError(
             f"the {role} of {name} has shape {list(value.shape)}, which does not fit pointers of shape {list(ptr.shape)}",

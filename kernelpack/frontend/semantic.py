@@ -84,7 +84,8 @@ def to_tensor(b: Builder, value: object) -> tensor:
         return constant(b, value, type_of_number(value))
     if value is None:
         raise CompilationError(
-            "None is used where a value is expected", cure="guard it: `if x is not None:` (decided at compile time)"
+            "None is used where a value is expected",
+            cure="guard it: `if x is not None:` (decided at compile time); a function without `return` gives None",
         )
     raise CompilationError(f"{describe(value)} is not a run-time value or a number")
 
@@ -207,8 +208,9 @@ def broadcast_to(b: Builder, value: tensor, shape: Sequence[Any]) -> tensor:
     return tensor(b.value("tt.broadcast", [value.handle], result_type=kind.to_ir()), kind)
 
 
-def broadcast(b: Builder, *values: tensor) -> tuple[tensor, ...]:
-    """Returns tensors in their common shape: missing leading axes are added, axes of size 1 repeated."""
+def broadcast(b: Builder, *values: tensor, roles: Sequence[str] = ()) -> tuple[tensor, ...]:
+    """Returns tensors in their common shape: missing leading axes are added, axes of size 1 repeated. `roles` are what errors call
+    them."""
     rank = max(len(value.shape) for value in values)
     tiles = [value for value in values if value.shape]
     padded = [(1,) * (rank - len(value.shape)) + value.shape for value in tiles]
@@ -216,7 +218,8 @@ def broadcast(b: Builder, *values: tensor) -> tuple[tensor, ...]:
     for axis in range(rank):
         extents = dict.fromkeys(shape[axis] for shape in padded if shape[axis] != 1)
         if len(extents) > 1:
-            shapes = " and ".join(str(list(value.shape)) for value in tiles)
+            names = dict(zip(map(id, values), (f" ({role})" for role in roles), strict=False))
+            shapes = " and ".join(f"{list(value.shape)}{names.get(id(value), '')}" for value in tiles)
             raise CompilationError(
                 f"shapes {shapes} do not broadcast: axis {axis} has extents {' and '.join(map(str, extents))}",
                 cure="give the tiles the axes that they vary over: rows[:, None], columns[None, :]",
@@ -465,7 +468,7 @@ def where(b: Builder, condition: Operand, x: Operand, y: Operand) -> tensor:
     chosen = cast(b, given, int1)
     yes, no = operands(b, "tl.where", x, y, pointers=True)
     if chosen.shape:
-        chosen, yes, no = broadcast(b, chosen, yes, no)
+        chosen, yes, no = broadcast(b, chosen, yes, no, roles=("condition", "x", "y"))
     elif yes.shape:  # a scalar chooses the whole tile
         chosen = splat(b, chosen, yes.shape)
     if yes.type != no.type:

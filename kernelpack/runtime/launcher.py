@@ -284,6 +284,10 @@ class Launcher:
         stated = {"enable_fp_fusion": knobs.language.default_fp_fusion, **dict(given)}
         stated["debug"] = stated.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.get() == "1"
         options = Options(**{name: value for name, value in stated.items() if value is not None})
+        for name, least in (("num_warps", 1), ("num_stages", 0), ("num_ctas", 1)):
+            number = getattr(options, name)
+            if not isinstance(number, int) or number < least:
+                raise OptionError(f"{self.fn.__name__}: {name} is a number from {least} on, it is {number!r}")
         if options.num_warps.bit_count() != 1:
             raise OptionError(
                 f"{self.fn.__name__}: num_warps must be a power of 2, it is {options.num_warps}", cure="use 4 or 8"

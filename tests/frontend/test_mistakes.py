@@ -11,7 +11,9 @@ import torch
 from kernelpack.errors import CompilationError
 from tests.frontend.compiling import compile_kernel, define, kernel
 
-HELPERS = define("@kp.jit\ndef helper(x):\n    return x + 1\n")
+HELPERS = define(
+    "@kp.jit\ndef helper(x):\n    return x + 1\n\n\n@kp.jit\ndef nothing(x):\n    x + 1\n\n\n@kp.jit\ndef again(x):\n    return again(x - 1)\n"
+)
 
 # a statement behind `x = tl.arange(0, 8)`, what the message says, what the cure says
 MISTAKES = [
@@ -45,6 +47,11 @@ MISTAKES = [
     ("tl.sum(x, dim=0)", "unexpected keyword argument 'dim'", "its signature is sum(input, axis=None, keep_dims=False, dtype=None)"),
     ("tl.zeros([n], tl.float32)", "must be a compile-time integer", "take it from a tl.constexpr parameter"),
     ("x + tl.arange(0, 16)", "shapes [8] and [16] do not broadcast", "rows[:, None], columns[None, :]"),
+    ("tl.load(p + x, mask=tl.arange(0, 16) < n)", "shapes [8] (pointer) and [16] (mask) do not broadcast", "rows[:, None]"),
+    ("tl.store(p + x, tl.arange(0, 16))", "shapes [8] (pointer) and [16] (value) do not broadcast", "rows[:, None]"),
+    ("tl.where(x > 3, tl.arange(0, 16), 0)", "shapes [8] (condition) and [16] (x) and [16] (y) do not", "rows[:, None]"),
+    ("tl.store(p, nothing(n))", "None is used where a value is expected", "a function without `return` gives None"),
+    ("tl.store(p, again(3))", "again calls itself too many times", "recursion must shrink a compile-time value"),
     ("tl.load(p + s)", "+ does not take pointer<fp32> and fp32", "cast the offset to an integer: x.to(tl.int64)"),
     ("tl.load(p * n)", "* does not take pointer<fp32> and int32", "load the value first with tl.load"),
     ("tl.load(n)", "tl.load needs a pointer", "add the offset to a pointer parameter first"),
@@ -78,7 +85,7 @@ def test_mistakes_are_told_with_their_cure(statement: str, message: str, cure: s
         np=np,
         torch=torch,
         math=math,
-        helper=HELPERS["helper"],
+        **{name: HELPERS[name] for name in ("helper", "nothing", "again")},
     )
     with pytest.raises(CompilationError) as caught:
         compile_kernel(fn, p="*fp32", n="i32", s="fp32")
@@ -86,7 +93,9 @@ def test_mistakes_are_told_with_their_cure(statement: str, message: str, cure: s
     assert message in error.message
     assert (cure in (error.cure or "")) if cure else error.cure is None
     assert error.location is not None
-    assert 5 <= error.location.line <= 5 + statement.count("\n")
+    place = error.call_sites[-1] if error.call_sites else error.location
+    assert 5 <= place.line <= 5 + statement.count("\n")
+    assert len(str(error).splitlines()) < 20
     assert error.location.column > 0
 
 

@@ -212,6 +212,8 @@ def test_constants_that_are_equal_but_of_other_types_are_other_constants() -> No
         (lambda k, x: k[(1,)](x, x, 1, n=1), "n was given twice"),
         (lambda k, x: k[(1,)](x, x, 1, WARPS=4), "there is no parameter or option WARPS"),
         (lambda k, x: k[(1,)](x, x, 4, num_warps=3), "scale: num_warps must be a power of 2, it is 3"),
+        (lambda k, x: k[(1,)](x, x, 4, num_warps="4"), "scale: num_warps is a number from 1 on, it is '4'"),
+        (lambda k, x: k[(1,)](x, x, 4, num_stages=-1), "scale: num_stages is a number from 0 on, it is -1"),
         (lambda k, x: k[(1,)](x, x, object()), "argument n of scale is a object"),
         (lambda k, x: k[(1,)](x, x, np.int32(3)), "argument n of scale is a numpy.int32"),
         (lambda k, x: k[(1.0,)](x, x, 4), r"the grid is \(1.0,\)"),

@@ -90,3 +90,9 @@ def test_segments_of_an_axis(add: bool, axis: int) -> None:
     descriptors = [create_ragged_descriptor(tensor, [32, 32], axis) for tensor in (x, y)]
     copy_segment[(1,)](*descriptors, 42, 31, 17, 24, ADD=add, AXIS=axis)
     torch.testing.assert_close(y, expected, rtol=0, atol=0)
+
+
+def test_blocks_are_powers_of_two() -> None:
+    x = TensorDescriptor.from_tensor(torch.zeros(8, 8), [4, 3])
+    with pytest.raises(LaunchError, match=r"argument d of add_one has blocks of shape \[4, 3\]: extent 1 is no power of 2"):
+        add_one[(1,)](x, x, 8)
