@@ -267,6 +267,10 @@ class Slots {
   void u32(int slot, const char* name, int64_t value) {
     set(slot, static_cast<uint32_t>(narrow(name, value, 0, UINT32_MAX, 32)));
   }
+  void u16(int slot, const char* name, int64_t value) {
+    set(slot, static_cast<uint16_t>(narrow(name, value, 0, UINT16_MAX, 16)));
+  }
+  void u8(int slot, const char* name, int64_t value) { set(slot, static_cast<uint8_t>(narrow(name, value, 0, UINT8_MAX, 8))); }
   void i1(int slot, const char* /*name*/, bool value) { set(slot, static_cast<int8_t>(value)); }
   void f32(int slot, const char* /*name*/, double value) { set(slot, static_cast<float>(value)); }
   void f64(int slot, const char* /*name*/, double value) { set(slot, value); }

@@ -239,7 +239,7 @@ class CppPrinter:
             if slot.kind == "pointer":
                 self.emit(f"slots.pointer({index}, {value});  // {slot.parameter}")
             else:
-                setter = {"fp32": "f32", "fp64": "f64", "u32": "u32", "u64": "i64"}.get(slot.kind, slot.kind)
+                setter = {"fp32": "f32", "fp64": "f64", "u64": "i64"}.get(slot.kind, slot.kind)
                 self.emit(f'slots.{setter}({index}, "{slot.parameter}", {value});')
         held = self.held(plan)
         point = "0"

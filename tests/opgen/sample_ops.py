@@ -143,9 +143,9 @@ def increment(x, amount):
 
 
 @kp.jit
-def fill_kernel(out, n, BLOCK: tl.constexpr):
+def fill_kernel(out, n, low: tl.uint8, high: tl.uint16, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + offsets, 7, mask=offsets < n)
+    tl.store(out + offsets, high - low, mask=offsets < n)
 
 
 @kp.op(
@@ -163,10 +163,10 @@ def fresh(like, shape, dtype, values, device):
     count = math.prod(shape) * 2
     if kind == torch.float32:
         out = kp.empty((*shape, 2), torch.float32, place)
-        fill_kernel[(kp.cdiv(count, 64),)](out, count, BLOCK=64)
+        fill_kernel[(kp.cdiv(count, 64),)](out, count, 255, 262, BLOCK=64)
     else:
         out = kp.empty((*shape, 2), torch.int64, place)
-        fill_kernel[(kp.cdiv(count, 64),)](out, count, BLOCK=64)
+        fill_kernel[(kp.cdiv(count, 64),)](out, count, 255, 262, BLOCK=64)
     return out, count, total
 
 
