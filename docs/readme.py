@@ -132,7 +132,7 @@ def _summary(rows: list[dict[str, Any]]) -> Row:
 
 
 def knobs() -> str:
-    """The rows of kernelpack/knobs.py."""
+    """The rows of kernelpack/knobs/__init__.py."""
     rows = [
         (f"`{knob.name}`", f"`{knob.default}`".replace(",", ", ") if knob.default else "", knob.used_by, knob.meaning)
         for knob in KNOBS

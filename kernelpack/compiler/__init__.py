@@ -13,9 +13,9 @@ from typing import Any
 from kernelpack.backends.base import Backend, Fact, Lowered, Options, Parameter, backend_of
 from kernelpack.compiler import errors as errors
 from kernelpack.errors import UnsupportedError
-from kernelpack.hooks import CompileTimes
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify
+from kernelpack.knobs.hooks import CompileTimes
 from kernelpack.lazy import lazy_names
 from kernelpack.passes import TTIR_PASSES
 from kernelpack.passes.descriptors_to_pointers import descriptors_to_pointers

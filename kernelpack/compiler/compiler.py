@@ -14,7 +14,7 @@ from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.hooks import CompileTimes
+from kernelpack.knobs.hooks import CompileTimes
 from kernelpack.opgen.kernels import jit_function
 from kernelpack.runtime.kernel_view import KernelView
 from kernelpack.target import Target

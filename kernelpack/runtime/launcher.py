@@ -18,8 +18,8 @@ from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError, OptionError, UnreachableMemoryError
 from kernelpack.frontend.dependencies import Binding, bindings_of
 from kernelpack.frontend.jit import JITFunction
-from kernelpack.hooks import WATCHERS, CompileTimes
 from kernelpack.ir.core import Location
+from kernelpack.knobs.hooks import WATCHERS, CompileTimes
 from kernelpack.language.aggregates import user_aggregate
 from kernelpack.language.values import constexpr
 from kernelpack.runtime import watching

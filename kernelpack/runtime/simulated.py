@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kernelpack.backends.compiler import GPUTarget
-from kernelpack.hooks import WATCHERS
+from kernelpack.knobs.hooks import WATCHERS
 from kernelpack.runtime.driver import DriverBase, driver
 from kernelpack.target import Target
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kernelpack import knobs
 from kernelpack.backends.base import Backend, Options
 from kernelpack.frontend.jit import KNOWN, JITFunction
-from kernelpack.hooks import CompileTimes, LazyDict
+from kernelpack.knobs.hooks import CompileTimes, LazyDict
 from kernelpack.runtime.cache import get_dump_manager
 from kernelpack.runtime.kernel_view import KernelView
 

@@ -15,7 +15,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack import knobs
 from kernelpack.errors import LaunchError
-from kernelpack.hooks import WATCHERS
+from kernelpack.knobs.hooks import WATCHERS
 from kernelpack.runtime.driver import CPUDriver, driver
 from kernelpack.runtime.interpreter import Interpreter, _Hosted
 

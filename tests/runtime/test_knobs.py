@@ -17,7 +17,7 @@ import kernelpack.language as tl
 from kernelpack import knobs
 from kernelpack.backends.base import backends
 from kernelpack.errors import BuildError, OptionError
-from kernelpack.hooks import WATCHERS
+from kernelpack.knobs.hooks import WATCHERS
 
 GROUPS = (knobs.cache, knobs.runtime, knobs.autotuning, knobs.compilation, knobs.language, knobs.nvidia, knobs.amd, knobs.build)
 

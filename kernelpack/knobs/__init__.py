@@ -1,7 +1,7 @@
 """Every environment variable that kernelpack reads: name, meaning, default. C++ reads those marked so under the same names.
 
-What programs set while they run stands here too, under Triton's names: knobs.runtime, knobs.autotuning, ... (hooks.py), knobs.cache, knobs.nvidia, ...
-(tool_knobs.py).
+Here are also the switches that programs set while they run, in groups with Triton's names: knobs.runtime, .autotuning, .compilation and
+.language (hooks.py); knobs.cache, .build, .redis, .nvidia and .amd (tools.py).
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelpack.env_knobs import base_knobs as base_knobs
-from kernelpack.env_knobs import env as env
-from kernelpack.env_knobs import env_base as env_base
-from kernelpack.env_knobs import env_bool as env_bool
-from kernelpack.env_knobs import env_class as env_class
-from kernelpack.env_knobs import env_int as env_int
-from kernelpack.env_knobs import env_opt_bool as env_opt_bool
-from kernelpack.env_knobs import env_opt_str as env_opt_str
-from kernelpack.env_knobs import env_str as env_str
 from kernelpack.errors import BuildError
-from kernelpack.hooks import AutotuningKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
-from kernelpack.hooks import CompileTimes as CompileTimes
-from kernelpack.hooks import HookChain as HookChain
-from kernelpack.tool_knobs import AmdKnobs, BuildKnobs, CacheKnobs, NvidiaKnobs, RedisKnobs
-from kernelpack.tool_knobs import NvidiaTool as NvidiaTool
+from kernelpack.knobs.environment import base_knobs as base_knobs
+from kernelpack.knobs.environment import env as env
+from kernelpack.knobs.environment import env_base as env_base
+from kernelpack.knobs.environment import env_bool as env_bool
+from kernelpack.knobs.environment import env_class as env_class
+from kernelpack.knobs.environment import env_int as env_int
+from kernelpack.knobs.environment import env_opt_bool as env_opt_bool
+from kernelpack.knobs.environment import env_opt_str as env_opt_str
+from kernelpack.knobs.environment import env_str as env_str
+from kernelpack.knobs.hooks import AutotuningKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
+from kernelpack.knobs.hooks import CompileTimes as CompileTimes
+from kernelpack.knobs.hooks import HookChain as HookChain
+from kernelpack.knobs.tools import AmdKnobs, BuildKnobs, CacheKnobs, NvidiaKnobs, RedisKnobs
+from kernelpack.knobs.tools import NvidiaTool as NvidiaTool
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What host code may hang into launches and searches, and switch: kernelpack.knobs.runtime, .autotuning, .compilation, ..."""
+"""Hooks and switches of launches, searches and compilations: kernelpack.knobs.runtime, .autotuning, .compilation, .language."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from kernelpack.env_knobs import base_knobs, env_bool, env_opt_str
+from kernelpack.knobs.environment import base_knobs, env_bool, env_opt_str
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kernelpack.env_knobs import base_knobs, env_base, env_bool, env_class, env_int, env_opt_bool, env_opt_str, env_str
 from kernelpack.errors import BuildError
+from kernelpack.knobs.environment import base_knobs, env_base, env_bool, env_class, env_int, env_opt_bool, env_opt_str, env_str
 
 
 class CacheKnobs(base_knobs):

@@ -1,4 +1,4 @@
-"""Groups of switches that a program sets, and environment variables set where it does not: what kernelpack.knobs is made of."""
+"""What groups of switches are made of: an attribute is what the program set it to, or else what its environment variable says."""
 
 from __future__ import annotations
 
