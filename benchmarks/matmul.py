@@ -16,10 +16,13 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
     if quick:
         return list(_cubes(device, ["fp32"], [128], [1], ["nn"]))
     if device == "cpu":
-        return list(_cubes(device, ["fp32", "bf16"], [512, 1024, 2048], [1, 2], ["nn"]))
+        return [
+            *_cubes(device, ["fp32", "bf16"], [512, 1024, 2048], [1, 2], ["nn"]),
+            *_few_rows(device, ["fp32", "bf16"], [1, 4, 16], [2048]),
+        ]
     return [
         *_cubes(device, ["bf16", "fp16"], [2048, 4096, 8192], [1], ["nn", "nt"]),
-        *_few_rows(device, [16, 32, 64], [4096, 8192]),
+        *_few_rows(device, ["bf16"], [16, 32, 64], [4096, 8192]),
         *_cubes(device, ["fp32"], [4096], [1], ["nn"]),
         *(_scaled(size) for size in (2048, 4096, 8192)),
     ]
@@ -32,10 +35,11 @@ def _cubes(device: str, dtypes: list[str], sizes: list[int], threads: list[int],
         yield _case(name, device, dtype, (size, size, size), layout, count, False)
 
 
-def _few_rows(device: str, rows: list[int], sizes: list[int]) -> Iterator[Case]:
+def _few_rows(device: str, dtypes: list[str], rows: list[int], sizes: list[int]) -> Iterator[Case]:
     """A few tokens times a weight, as in decoding: bound by reading the weight."""
-    for size, count in product(sizes, rows):
-        yield _case(f"bf16 {count} rows {size} nt", device, "bf16", (count, size, size), "nt", 1, True)
+    for dtype, size, count in product(dtypes, sizes, rows):
+        name = f"{dtype} {count} rows {size} nt" + (" 1t" if device == "cpu" else "")
+        yield _case(name, device, dtype, (count, size, size), "nt", 1, device == "cuda")
 
 
 def _case(name: str, device: str, dtype: str, shape: tuple[int, int, int], layout: str, threads: int, graph: bool) -> Case:
