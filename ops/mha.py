@@ -131,7 +131,8 @@ def cuda_config(point):
     size, masked = point["HEAD_DIM"], point["attn_mask"] is not None
     wide = size == 256
     if point["SHORT"]:
-        rows, columns, warps, stages = 32, 32 if wide else 64, 4 if wide else 2, 2
+        # two warps hold few queries of small heads; more than that takes more registers than they have
+        rows, columns, warps, stages = 32, 32 if wide else 64, 4 if masked or size > 64 else 2, 2
     elif masked:  # the mask's tile takes registers too
         rows, columns, warps, stages = 64 if wide else 128, 32 if wide else 64, 8, 2
     else:
