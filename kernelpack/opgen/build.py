@@ -28,6 +28,7 @@ from kernelpack.pack.ninja import (
     TORCH_TARGET_VERSION,
     NinjaFile,
     compiler_machine,
+    one_at_a_time,
     run_ninja,
     torch_dir,
     version_script,
@@ -152,8 +153,9 @@ def build(
         0.0,
         tuple(warning for op in plan.op_plans for warning in warnings_of(coverage(op, plan.targets))),
     )
-    _write(built, library, plan)
-    _link(built, library, jobs or knobs.jobs())
+    with one_at_a_time(directory / "build"):
+        _write(built, library, plan)
+        _link(built, library, jobs or knobs.jobs())
     return Built(**{**vars(built), "seconds": time.monotonic() - started})
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -89,6 +91,15 @@ class NinjaFile:
 def version_script(symbols: Iterable[str]) -> str:
     """Returns the linker script that exports these symbols alone: nothing of two op libraries can clash."""
     return f"{{ global: {' '.join(f'{symbol};' for symbol in symbols)} local: *; }};\n"
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """While it is entered, other processes that enter it for the folder wait: two builds would read what the other half wrote."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def run_ninja(file: NinjaFile, directory: Path, jobs: int) -> None:

@@ -75,7 +75,7 @@ def test_places_that_cannot_be_written(
     """A cache is done without, a library is not."""
     monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(source / "cache"))
     said = errors(capsys, ["build", str(source), *BUILD, "--out", str(source)])
-    assert said.startswith(f"kernelpack build: error: {source}: ")
+    assert said.startswith(f"kernelpack build: error: {source}")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from kernelpack.opgen.emit import library_files
 from kernelpack.opgen.print_fake import print_fakes
 from kernelpack.opgen.source import emit_source
 from kernelpack.opgen.worker import CompileJob, _Worker, compile_all
+from kernelpack.pack.ninja import one_at_a_time
 from kernelpack.target import Target
 
 HEAD = """
@@ -226,6 +228,22 @@ def job(name: str, make_ttir: Callable[[], Operation]) -> CompileJob:
 
 def empty_kernel() -> Operation:
     return parse_module("tt.func public @kernel() { tt.return }")
+
+
+def test_builds_of_one_folder_wait_for_each_other(tmp_path: Path) -> None:
+    entered: list[str] = []
+
+    def second() -> None:
+        with one_at_a_time(tmp_path / "build"):
+            entered.append("second")
+
+    thread = threading.Thread(target=second)
+    with one_at_a_time(tmp_path / "build"):
+        thread.start()
+        thread.join(0.2)
+        entered.append("first")
+    thread.join()
+    assert entered == ["first", "second"]
 
 
 def test_a_compiler_that_dies_is_named_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
