@@ -8,6 +8,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 
 from ._attend import attend, strides_of
+from ._roles import begin_early
 
 DECODE_PROGRAMS = 264
 """How many programs should share the keys: two for each multiprocessor of an H100, with at most 1024 keys for one."""
@@ -63,6 +64,7 @@ def decode_part(
     sums that are not yet divided, weights [heads, parts, rows, 2] the maximum of the scores in units of log2(e) and the sum of
     exponentials relative to it.
     """
+    begin_early()
     batch = (tl.program_id(0) // kv_heads).to(tl.int64)
     head = (tl.program_id(0) % kv_heads).to(tl.int64)
     rows = tl.arange(0, BLOCK_M)
@@ -113,6 +115,7 @@ def decode_sum(
     kv_heads, group, queries, parts, value_dim, HEAD_DIM: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """One row of one head: the parts, each weighed by what its maximum is below the highest. Layouts are those of decode_part."""
+    begin_early()
     head, row = tl.program_id(0).to(tl.int64), tl.program_id(1)
     rows = group * queries
     offs_p = tl.arange(0, PARTS)
@@ -144,12 +147,13 @@ def decode_config(point):
     cpu, size = point.target.backend == "cpu", point["HEAD_DIM"]
     if size == 32 or (not cpu and point["query"] == tl.float32):
         return None
+    early = True if point.target.arch.startswith("sm_90") else None
     if point.kernel == "decode_sum":
-        return kp.Config({"PARTS": 16}, num_warps=4)
+        return kp.Config({"PARTS": 16}, num_warps=4, launch_pdl=early)
     if cpu:
         return kp.Config({"BLOCK_M": point["ROWS"], "BLOCK_N": 16 if point["ROWS"] < 16 else 64})
     return (
-        kp.Config({"BLOCK_M": 16, "BLOCK_N": 32 if size == 256 else 64}, num_warps=4, num_stages=2)
+        kp.Config({"BLOCK_M": 16, "BLOCK_N": 32 if size == 256 else 64}, num_warps=4, num_stages=2, launch_pdl=early)
         if point["ROWS"] == 16
         else None
     )
