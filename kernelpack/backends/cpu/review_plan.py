@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.affine import strides
 from kernelpack.backends.cpu.in_place import overwrites
+from kernelpack.backends.cpu.plan_tiles import BUFFERED, Knowledge, Placement, Planner
 from kernelpack.backends.cpu.tile_program import (
     WRITES,
     Atomic,
@@ -27,7 +28,6 @@ from kernelpack.backends.cpu.tile_program import (
     moves_unit_axes,
     values_of,
 )
-from kernelpack.backends.cpu.ttir_to_tiles import BUFFERED, Knowledge, Placement, Planner
 from kernelpack.ir.core import Block, BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, Trait, definition, effects_of
 from kernelpack.ir.types import I1, TensorType, element_of, is_float, is_pointer, shape_of
