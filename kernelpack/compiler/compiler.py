@@ -89,6 +89,10 @@ def compile(
     """
     from kernelpack.runtime.driver import driver
 
+    if not isinstance(src, ASTSource):
+        raise LaunchError(
+            f"compile takes an ASTSource, got {src!r}", cure="ASTSource(kernel, signature, constexprs): IR is not read back"
+        )
     wanted = driver.active.get_current_target() if target is None else target
     if isinstance(wanted, GPUTarget):
         wanted = wanted.as_target()

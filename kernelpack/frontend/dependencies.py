@@ -89,7 +89,7 @@ def bindings_of(function: JITFunction) -> list[Binding]:
     done: set[int] = set()
     while reached:
         plain = innermost(reached.pop())
-        if id(plain) in done or plain.__module__.startswith(_LANGUAGE):
+        if id(plain) in done or (plain.__module__ or "").startswith(_LANGUAGE):
             continue
         done.add(id(plain))
         cells = dict(zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True))

@@ -102,9 +102,9 @@ class Expressions(LocalFunctions):
                 raise _not_readable(name, value)
         if name in PYTHON_FUNCTIONS:
             return PYTHON_FUNCTIONS[name]
-        raise CompilationError(
-            f"{name} is not defined", cure=suggestions.for_name(name, [*self.scope, *self.outer, *PYTHON_FUNCTIONS])
-        )
+        known = [*self.scope, *self.outer, *PYTHON_FUNCTIONS]
+        cure = suggestions.for_other_path(node, self.function.source.tree) or suggestions.for_name(name, known)
+        raise CompilationError(f"{name} is not defined", cure=cure)
 
     def visit_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
         return self.elements(node.elts)
@@ -251,7 +251,7 @@ class Expressions(LocalFunctions):
         if name in value.methods:
             return BoundMethod(value.methods[name], value)
         raise CompilationError(
-            f"a {type(value).__name__} has no attribute {name!r}",
+            f"{type(value).__name__} has no attribute {name!r}",
             cure=suggestions.for_attribute(name, [*value.methods, *value.attributes]),
         )
 
@@ -262,7 +262,8 @@ class Expressions(LocalFunctions):
         if name.startswith("__") or not hasattr(type(value), name):
             methods = [entry for entry in dir(type(value)) if not entry.startswith("_")]
             raise CompilationError(
-                f"a {type(value).__name__} has no attribute {name!r}", cure=suggestions.for_attribute(name, methods)
+                f"{type(value).__name__} has no attribute {name!r}",
+                cure=suggestions.for_attribute(name, [*value.fields, *methods]),
             )
         found = inspect.getattr_static(type(value), name)
         if isinstance(found, (staticmethod, classmethod)):

@@ -89,7 +89,7 @@ class JITFunction(Launchable):
         functools.update_wrapper(self, self.fn)
         KNOWN[f"{self.fn.__module__}:{self.fn.__qualname__}"] = self
         self.__name__ = self.fn.__name__
-        self.module = self.fn.__module__
+        self.module = self.fn.__module__ or ""
         if noinline not in (False, True, "object"):
             raise ValueError(f'{self.__name__}: noinline={noinline!r} is not False, True or "object"')
         self.noinline = noinline

@@ -313,7 +313,8 @@ def _cast_pointer(b: Builder, value: tensor, target: dtype, convert: Callable[[s
         return cast(b, cast(b, value, int64), int1)
     if source in (int64, uint64):
         return convert("tt.int_to_ptr")
-    raise CompilationError(f"cannot cast {source} to {target}", cure="pointers convert to and from int64 and uint64")
+    cure = "load what it points to: tl.load(x)" if target.is_floating() else "pointers convert to and from int64 and uint64"
+    raise CompilationError(f"cannot cast {source} to {target}", cure=cure)
 
 
 def bitcast(b: Builder, value: tensor, to: dtype) -> tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -52,6 +53,15 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str | None:
 def for_name(name: str, known: Iterable[str]) -> str | None:
     """Returns the cure for a name that is not defined."""
     return (_for_function(name) if hasattr(builtins, name) else None) or nearest(name, known)
+
+
+def for_other_path(name: ast.Name, function: ast.FunctionDef) -> str | None:
+    """Returns the cure for a name that another line of the function assigns."""
+    stores = (node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    lines = [node.lineno for node in stores if node.id == name.id and node.lineno != name.lineno]
+    if not lines:
+        return None
+    return f"assign it on every path: line {min(lines)} is left out by a compile-time condition, or comes later"
 
 
 def for_member(name: str, known: Iterable[str], prefix: str) -> str | None:

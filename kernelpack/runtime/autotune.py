@@ -248,12 +248,22 @@ class Autotuner(Launchable):
         """Prepares the tensors for one launch of a search; returns copies of those to restore."""
         if self.user_pre_hook is not None:
             self.user_pre_hook(arguments, reset_only=reset_only)
-        for name in self.reset_to_zero:
-            if arguments.get(name) is not None:
-                arguments[name].zero_()
+        for tensor in self._tensors("reset_to_zero", self.reset_to_zero, arguments).values():
+            tensor.zero_()
         if reset_only:
             return {}
-        return {name: arguments[name].clone() for name in self.restore_value if arguments.get(name) is not None}
+        return {name: tensor.clone() for name, tensor in self._tensors("restore_value", self.restore_value, arguments).items()}
+
+    def _tensors(self, what: str, names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of these names that are not None. Raises LaunchError where one is no tensor."""
+        named = {name: arguments[name] for name in names if arguments.get(name) is not None}
+        for name, value in named.items():
+            if not hasattr(value, "data_ptr"):
+                raise LaunchError(
+                    f"autotune of {self.__name__}: {what} names {name}, which is of type {type(value).__name__}",
+                    cure="name tensors",
+                )
+        return named
 
     def _after(self, arguments: Mapping[str, Any], saved: Mapping[str, Any], problem: KernelpackError | None) -> None:
         for name, value in saved.items():
@@ -273,6 +283,12 @@ class Heuristics(Launchable):
         self.fn = fn
         self.arg_names = fn.arg_names
         self.values = dict(values)
+        for name, compute in self.values.items():
+            if not callable(compute):
+                raise LaunchError(
+                    f"heuristics of {fn.__name__}: {name} is {compute!r}",
+                    cure="write a function of the arguments: lambda args: ...",
+                )
         self.base_fn = jit_function(fn)
         self.__name__, self.__doc__, self.__module__ = fn.__name__, fn.__doc__, fn.__module__
 

@@ -60,6 +60,13 @@ class Launcher:
     """
 
     def __init__(self, fn: JITFunction) -> None:
+        for parameter in fn.signature.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise LaunchError(
+                    f"{fn.__name__}: a kernel cannot take {parameter}, its parameters have names",
+                    location=fn.location,
+                    cure="pass a tuple",
+                )
         self.fn = fn
         self._names = {param.name: param.num for param in fn.params}
         self._defaults = [param.default if param.has_default else _NO_DEFAULT for param in fn.params]

@@ -200,7 +200,7 @@ def test_a_parameter_can_be_a_descriptor() -> None:
         ("tl.make_tensor_descriptor(p, [n], [1], [8]).atomic_max([0], 1.0)", "atomic_max does not work on a descriptor of fp32", ""),
         ("tl.make_tensor_descriptor(p, [n], [1], [8]).gather(tl.arange(0, 8), 0)", "whose block is one row", r"\[1, COLUMNS\]"),
         ("tl.make_tensor_descriptor(p, [n, n], [n, 1], [1, 8]).gather(tl.arange(0, 4), 0)", "at least 8 rows and 8 columns", ""),
-        ("tl.make_tensor_descriptor(p, [n], [1], [8]).stride", "a tensor_descriptor has no attribute 'stride'", "strides"),
+        ("tl.make_tensor_descriptor(p, [n], [1], [8]).stride", "tensor_descriptor has no attribute 'stride'", "strides"),
         ("tl.load_tensor_descriptor(p, [0])", "load needs a tensor descriptor", "make_tensor_descriptor"),
     ],
 )  # fmt: skip

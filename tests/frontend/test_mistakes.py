@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import kernelpack.language as tl
 from kernelpack.errors import CompilationError
 from tests.frontend.compiling import compile_kernel, define, kernel
 
@@ -52,6 +53,8 @@ MISTAKES = [
     ("tl.where(x > 3, tl.arange(0, 16), 0)", "shapes [8] (condition) and [16] (x) and [16] (y) do not", "rows[:, None]"),
     ("tl.store(p, nothing(n))", "None is used where a value is expected", "a function without `return` gives None"),
     ("tl.store(p, again(3))", "again calls itself too many times", "recursion must shrink a compile-time value"),
+    ("tl.store(p, p)", "cannot cast pointer<fp32> to fp32", "load what it points to: tl.load(x)"),
+    ("if BLOCK > 8:\n    late = n\ntl.store(p, late)", "late is not defined", "is left out by a compile-time condition, or comes later"),
     ("tl.load(p + s)", "+ does not take pointer<fp32> and fp32", "cast the offset to an integer: x.to(tl.int64)"),
     ("tl.load(p * n)", "* does not take pointer<fp32> and int32", "load the value first with tl.load"),
     ("tl.load(n)", "tl.load needs a pointer", "add the offset to a pointer parameter first"),
@@ -86,6 +89,7 @@ def test_mistakes_are_told_with_their_cure(statement: str, message: str, cure: s
         torch=torch,
         math=math,
         **{name: HELPERS[name] for name in ("helper", "nothing", "again")},
+        BLOCK=tl.constexpr(8),
     )
     with pytest.raises(CompilationError) as caught:
         compile_kernel(fn, p="*fp32", n="i32", s="fp32")

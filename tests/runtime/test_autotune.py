@@ -283,3 +283,13 @@ def test_results_are_kept_and_told(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
     assert told[0]["duration"] > 0
     assert told[1]["duration"] is None
     assert "best config BLOCK: 64" in capsys.readouterr().out
+
+
+def test_what_is_no_tensor_cannot_be_reset() -> None:
+    x, used, out = torch.randn(100), torch.zeros((), dtype=torch.int32), torch.zeros(100)
+    for names in ({"reset_to_zero": ["n"]}, {"restore_value": ["n"]}):
+        (what,) = names
+        with pytest.raises(LaunchError, match=rf"autotune of accumulate: {what} names n, which is of type int"):
+            kp.autotune(BLOCKS, ["n"], **names)(accumulate())[grid](x, out, used, 100)
+    with pytest.raises(LaunchError, match="heuristics of accumulate: BLOCK is 8"):
+        kp.heuristics({"BLOCK": 8})(accumulate())

@@ -17,7 +17,8 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.errors import LaunchError
+from kernelpack.errors import CompilationError, LaunchError, UnsupportedError
+from kernelpack.language import hopper
 from kernelpack.runtime import launcher
 from tests.frontend.compiling import define
 
@@ -361,3 +362,34 @@ def test_tensors_that_a_gpu_cannot_reach_are_refused() -> None:
     with pytest.raises(ValueError, match=r"kernel: b is on cpu, the kernel runs on cuda") as problem:
         launcher.check_reachable("kernel", [("a", gpu), ("b", (1, host))], "cuda")
     assert isinstance(problem.value, LaunchError)
+
+
+def test_kernels_have_named_parameters_and_a_file() -> None:
+    @kp.jit
+    def gather(*tensors):
+        tl.store(tensors[0], 1.0)
+
+    with pytest.raises(LaunchError, match=r"gather: a kernel cannot take \*tensors, its parameters have names"):
+        gather[(1,)](torch.zeros(1))
+    names: dict[str, Any] = {}
+    exec("import kernelpack as kp\n@kp.jit\ndef f(x):\n    pass", names)
+    with pytest.raises(CompilationError, match="the source of f cannot be read"):
+        names["f"][(1,)](torch.zeros(1))
+    with pytest.raises(LaunchError, match=r"compile takes an ASTSource, got 'kernel.ttir'"):
+        kp.compile(*("kernel.ttir",))
+
+
+def test_what_is_for_gpus_alone_says_so() -> None:
+    @kp.jit
+    def assembly(x):
+        word = tl.inline_asm_elementwise("add.u32 $0, $1, 1;", "=r,r", [tl.arange(0, 8)], dtype=tl.int32, is_pure=True, pack=1)
+        tl.store(x + tl.arange(0, 8), word)
+
+    @kp.jit
+    def barriers(x):
+        hopper.mbarrier_alloc(1, 2)
+
+    with pytest.raises(UnsupportedError, match="it is PTX, which GPUs alone execute"):
+        assembly[(1,)](torch.zeros(8))
+    with pytest.raises(UnsupportedError, match=r"kernelpack\.language\.hopper needs cuda:sm_90a"):
+        barriers[(1,)](torch.zeros(8))

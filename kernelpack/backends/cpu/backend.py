@@ -84,6 +84,10 @@ class CPUBackend(Backend):
         return disassemble(kernel, level_of(kernel.target))
 
     def supports(self, op: Operation, target: Target) -> str | None:
+        if op.name.startswith(("ttg.", "ttng.")):
+            return "kernelpack.language.hopper needs cuda:sm_90a"
+        if op.name == "tt.elementwise_inline_asm":
+            return "it is PTX, which GPUs alone execute"
         if op.name not in _STRUCTURE and not is_elementwise(op.name):
             return "the CPU backend has no lowering for it"
         if op.name == "tt.extern_elementwise":
