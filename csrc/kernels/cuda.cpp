@@ -19,7 +19,7 @@ using cuda::driver;
 constexpr int kMaxDevices = 64;
 constexpr int64_t kPlainSharedMemory = 48 * 1024;  // what a kernel may use without asking
 constexpr int kThreadsPerWarp = 32;
-constexpr int kFirstWithDependentLaunch = 90;  // compute capability
+constexpr int kFirstWithDependentLaunch = 90;  // architecture: kernels for others do not wait for the launch before
 constexpr int64_t kMaxGridX = INT32_MAX;
 constexpr int64_t kMaxGridYZ = 65535;
 
@@ -175,7 +175,7 @@ const Ready* find(const Kernel& kernel, int device, const ContextScope& scope, u
   return nullptr;
 }
 
-void add_attributes(const Kernel& kernel, int device, Ready& ready) {
+void add_attributes(const Kernel& kernel, Ready& ready) {
   ready.config.attributes = ready.attributes;
   const auto add = [&ready](int id) -> auto& {
     cuda::LaunchAttribute& row = ready.attributes[ready.config.attribute_count++];
@@ -188,7 +188,7 @@ void add_attributes(const Kernel& kernel, int device, Ready& ready) {
     cluster[0] = static_cast<unsigned>(kernel.num_ctas);
     cluster[1] = cluster[2] = 1;
   }
-  if (kernel.launch_pdl && compute_capability(device) >= kFirstWithDependentLaunch) {
+  if (kernel.launch_pdl && cuda::architecture_of(kernel.target) >= kFirstWithDependentLaunch) {
     add(cuda::kProgrammaticStreamSerialization).flag = 1;
   }
   if (kernel.launch_cooperative_grid) add(cuda::kCooperative).flag = 1;
@@ -207,7 +207,7 @@ std::unique_ptr<Ready> load_here(const Kernel& kernel, const Loaded& loaded, int
                   "\n  to fix: build it for this GPU with smaller blocks or fewer stages");
     }
   }
-  add_attributes(kernel, device, *ready);
+  add_attributes(kernel, *ready);
   const auto image = decode(*static_cast<const Base64Image*>(kernel.image));
   cuda::Module module = nullptr;  // never unloaded: kernels may still run when the process ends
   cuda.check(cuda.ModuleLoadData(&module, image.get()), "cuModuleLoadData", doing);

@@ -19,14 +19,23 @@ constexpr int ptx_driver(int architecture) {
   return architecture >= 89 ? 12010 : 12000;
 }
 
-// Returns how well a target such as cuda:sm_90a or cuda:sm_80+ptx runs on a machine, or -1: best is code for exactly this
-// architecture and its special features, then code for the same major version, the newest that is not newer than the GPU,
-// then PTX, the newest that is not newer than the GPU, where the driver can compile it.
-inline int worth(const char* target, const Machine& machine) {
+// Returns the architecture of a target such as cuda:sm_90a, 90, or -1; `rest` is set to what follows the number.
+inline int architecture_of(const char* target, const char** rest = nullptr) {
   constexpr const char* prefix = "cuda:sm_";
   if (std::strncmp(target, prefix, std::strlen(prefix)) != 0) return -1;
   char* end = nullptr;
   const int architecture = static_cast<int>(std::strtol(target + std::strlen(prefix), &end, 10));
+  if (rest != nullptr) *rest = end;
+  return architecture;
+}
+
+// Returns how well a target such as cuda:sm_90a or cuda:sm_80+ptx runs on a machine, or -1: best is code for exactly this
+// architecture and its special features, then code for the same major version, the newest that is not newer than the GPU,
+// then PTX, the newest that is not newer than the GPU, where the driver can compile it.
+inline int worth(const char* target, const Machine& machine) {
+  const char* end = "";
+  const int architecture = architecture_of(target, &end);
+  if (architecture < 0) return -1;
   const std::string rest = end;
   if (rest == "a") return architecture == machine.capability ? 2000 : -1;
   if (architecture > machine.capability) return -1;
