@@ -358,9 +358,9 @@ TEST(cuda_attributes_of_launches) {
   Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 2, 0, 0, nullptr, true, true};
   cuda_launcher.launch(kernel, 0, nullptr, {3, 1, 1}, nullptr);
   EXPECT(mock_last_launch()[7] == 3);
-  EXPECT(attribute(0)[0] == 4 && attribute(0)[1] == 2);  // a cluster of two blocks
-  EXPECT(attribute(1)[0] == 6 && attribute(1)[1] == 1);  // programmatic dependent launch
-  EXPECT(attribute(2)[0] == 2 && attribute(2)[1] == 1);  // cooperative
+  EXPECT(attribute(0)[0] == 4 && attribute(0)[1] == 2);                                // a cluster of two blocks
+  EXPECT(attribute(1)[0] == 6 && attribute(1)[1] == 1);                                // programmatic dependent launch
+  EXPECT(attribute(2)[0] == 2 && attribute(2)[1] == 1);                                // cooperative
   Kernel older{"k", "k", "cuda:sm_80+ptx", &kImage, 4, 1, 0, 0, nullptr, true, true};  // has no instruction that waits
   cuda_launcher.launch(older, 0, nullptr, {3, 1, 1}, nullptr);
   EXPECT(attribute(0)[0] == 2);  // cooperative alone
