@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 
 #include "kernels/kernel.h"
 
@@ -22,15 +23,20 @@ inline int64_t floor_mod(int64_t a, int64_t b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-inline double floor_div(double a, double b) {
-  if (b == 0) throw Error("float floor division by zero");
-  return std::floor(a / b);
-}
-
 inline double floor_mod(double a, double b) {
   if (b == 0) throw Error("float modulo by zero");
   const double rest = std::fmod(a, b);
-  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+  if (rest == 0) return std::copysign(0.0, b);
+  return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+// a / b may round up to the integer above: what is left says which one is below.
+inline double floor_div(double a, double b) {
+  if (b == 0) throw Error("float floor division by zero");
+  const double whole = (a - floor_mod(a, b)) / b;
+  if (whole == 0) return std::copysign(0.0, a / b);
+  const double below = std::floor(whole);
+  return whole - below > 0.5 ? below + 1 : below;
 }
 
 inline double true_div(double a, double b) {
@@ -70,6 +76,29 @@ inline int64_t integer_pow(int64_t base, int64_t exponent) {
   int64_t result = 1;
   for (int64_t i = 0; i < exponent; ++i) result *= base;
   return result;
+}
+
+inline int64_t shift_left(int64_t a, int64_t count) {
+  if (count < 0) throw Error("negative shift count");
+  if (a == 0) return 0;
+  const int64_t shifted = count < 64 ? static_cast<int64_t>(static_cast<uint64_t>(a) << count) : 0;
+  if (count > 63 || shifted >> count != a) {
+    throw Error(std::to_string(a) + " << " + std::to_string(count) + " does not fit 64 bits");
+  }
+  return shifted;
+}
+
+inline int64_t shift_right(int64_t a, int64_t count) {
+  if (count < 0) throw Error("negative shift count");
+  return a >> (count < 64 ? count : 63);
+}
+
+// Towards zero.
+inline int64_t to_int(double x) {
+  if (!(x >= -9223372036854775808.0 && x < 9223372036854775808.0)) {  // nor is NaN
+    throw Error("a float of " + std::to_string(x) + " is no integer of 64 bits");
+  }
+  return static_cast<int64_t>(x);
 }
 
 inline double checked_sqrt(double x) {

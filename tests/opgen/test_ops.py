@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 
 import pytest
@@ -104,7 +105,7 @@ def test_lists_dtypes_and_number_results(sample: ModuleType) -> None:
 
 @pytest.mark.parametrize("a", [-17, -3, -1, 0, 3, 16, 1 << 40])
 @pytest.mark.parametrize("b", [-5, -1, 1, 4])
-@pytest.mark.parametrize(("f", "mode"), [(-7.25, 0), (0.75, 1), (6.5, 2)])
+@pytest.mark.parametrize(("f", "mode"), [(-7.25, 0), (0.1, 1), (6.5, 2)])
 def test_arithmetic_means_what_python_means(
     sample: ModuleType, development: ModuleType, a: int, b: int, f: float, mode: int
 ) -> None:
@@ -153,6 +154,9 @@ BAD = [
     (lambda ops: ops.increment(torch.ones(1, dtype=torch.int32).expand(4)), r"x (is written to|must be contiguous)"),
     (lambda ops: ops.fresh(torch.ones(1), [-2]), r"fresh: out would have the negative size -2"),
     (lambda ops: ops.fresh(torch.ones(1), [2], device="meta"), r"fresh: out would be on meta, the op's tensors are on cpu\n  to fix"),
+    (lambda ops: ops.arithmetic(torch.ones(16), 1, 1, math.nan), r"arithmetic: a float of nan is no integer of 64 bits"),
+    (lambda ops: ops.arithmetic(torch.ones(16), 1, 1, 0.5, 64), r"arithmetic: 1 << 64 does not fit 64 bits"),
+    (lambda ops: ops.arithmetic(torch.ones(16), 1, 1, 0.5, -1), r"arithmetic: negative shift count"),
     (lambda ops: ops.arithmetic(torch.ones(16), 1, 0, 0.5), r"arithmetic: b is 0, f is 0.5, mode is 0"),
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(3)), r"out has shape \(3,\), the result has \(4,\)"),
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(4).half()), r"out has dtype torch.float16, the result has torch.float32"),
