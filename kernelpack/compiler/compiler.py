@@ -16,6 +16,7 @@ from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.knobs.hooks import CompileTimes
 from kernelpack.opgen.kernels import jit_function
+from kernelpack.runtime.cache import triton_key as triton_key
 from kernelpack.runtime.kernel_view import KernelView
 from kernelpack.target import Target
 

@@ -1,8 +1,14 @@
-"""@autotune and @heuristics, where code written for Triton imports them from."""
+"""@autotune and @heuristics, where code written for Triton imports them from, with what tuners of its own take from there."""
 
+from kernelpack import knobs as knobs
 from kernelpack.errors import OutOfResources as OutOfResources
+from kernelpack.frontend.jit import JITFunction as JITFunction
 from kernelpack.opgen.config import Config as Config
 from kernelpack.runtime.autotune import Autotuner as Autotuner
 from kernelpack.runtime.autotune import Heuristics as Heuristics
 from kernelpack.runtime.autotune import autotune as autotune
 from kernelpack.runtime.autotune import heuristics as heuristics
+from kernelpack.runtime.cache import get_cache_invalidating_env_vars as get_cache_invalidating_env_vars
+from kernelpack.runtime.cache import get_cache_manager as get_cache_manager
+from kernelpack.runtime.cache import triton_key as triton_key
+from kernelpack.runtime.driver import driver as driver

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
 from kernelpack import knobs
 from kernelpack.cache_files import write_whole
+from kernelpack.compiler import source_hash
+from kernelpack.version import VERSION
 
 
 class CacheManager(ABC):
@@ -156,3 +159,13 @@ def get_dump_manager(key: str) -> CacheManager:
     """Returns who keeps what people read."""
     manager: CacheManager = (knobs.cache.manager_class or FileCacheManager)(key, dump=True)
     return manager
+
+
+def triton_key() -> str:
+    """Returns what tells this compiler from any other: its version, and the hash of its source."""
+    return f"{VERSION}-{source_hash()}"
+
+
+def get_cache_invalidating_env_vars() -> dict[str, str]:
+    """Returns the variables that may change what is compiled: all that are kernelpack's or Triton's, and set."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(("KERNELPACK_", "TRITON_"))}

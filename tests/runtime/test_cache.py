@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,13 @@ import kernelpack.language as tl
 from kernelpack import knobs
 from kernelpack.errors import BuildError
 from kernelpack.runtime.build import compile_module_from_src
-from kernelpack.runtime.cache import FileCacheManager, RemoteCacheManager, get_cache_manager
+from kernelpack.runtime.cache import (
+    FileCacheManager,
+    RemoteCacheManager,
+    get_cache_invalidating_env_vars,
+    get_cache_manager,
+    triton_key,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +120,27 @@ def test_c_source_becomes_a_module() -> None:
     assert compile_module_from_src(MODULE, "twice_module").twice("ab") == "abab"
     with pytest.raises(BuildError, match=r"(?s)broken does not compile:.*error: unknown type name"):
         compile_module_from_src("nonsense x;", "broken")
+
+
+def test_what_else_decides_what_is_compiled_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+-[0-9a-f]{64}", triton_key())
+    monkeypatch.setenv("TRITON_DEBUG", "1")
+    monkeypatch.setenv("OTHER_DEBUG", "1")
+    found = get_cache_invalidating_env_vars()
+    assert found["TRITON_DEBUG"] == "1"
+    assert "OTHER_DEBUG" not in found
+
+
+def test_a_cache_that_fails_is_no_obstacle() -> None:
+    class Away(FileCacheManager):
+        def get_file(self, filename: str) -> str | None:
+            raise ConnectionError("the server is away")
+
+        def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
+            raise ConnectionError("the server is away")
+
+    knobs.cache.manager_class = Away
+    kept.device_caches.clear()
+    out = torch.zeros(1)
+    kept[(1,)](out, 6)
+    assert out.item() == 6

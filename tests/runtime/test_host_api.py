@@ -66,6 +66,8 @@ def test_modules_are_where_kernels_import_from() -> None:
         ("tools.tensor_descriptor", "TensorDescriptor"),
         ("runtime.autotuner", "Autotuner"),
         ("runtime.autotuner", "OutOfResources"),
+        *(("runtime.autotuner", name) for name in ("JITFunction", "driver", "knobs", "get_cache_manager", "triton_key")),
+        ("runtime.cache", "triton_key"),
         ("runtime.driver", "driver"),
         ("compiler.compiler", "ASTSource"),
         ("backends.driver", "DriverBase"),
@@ -155,3 +157,23 @@ def test_ahead_of_time_tools_are_refused_with_what_to_use(tool: str) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "to fix: write the kernel's launch as a @kernelpack.op" in done.stderr
+
+
+def test_errors_of_a_gpus_code_name_the_users_line() -> None:
+    @triton.jit
+    def sorting(x):
+        places = tl.arange(0, 512)[:, None] * 512 + tl.arange(0, 512)
+        tl.store(x + places, tl.sort(tl.load(x + places)))
+
+    @triton.jit
+    def assembly(x):
+        word = tl.inline_asm_elementwise("bogus.u32 $0, $1;", "=r,r", [tl.arange(0, 8)], dtype=tl.int32, is_pure=True, pack=1)
+        tl.store(x + tl.arange(0, 8), word)
+
+    for kernel, error, line in ((sorting, OutOfResources, 2), (assembly, BuildError, 1)):
+        with pytest.raises(error) as caught:
+            triton.compile(ASTSource(kernel, {"x": "*fp32"}, {}), target="cuda:sm_80")
+        place = caught.value.location
+        assert place is not None
+        assert Path(place.file).name == Path(__file__).name
+        assert place.line == kernel.starting_line_number + line
