@@ -17,6 +17,7 @@ from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify
 from kernelpack.knobs.hooks import CompileTimes
 from kernelpack.lazy import lazy_names
+from kernelpack.llvm.debug_info import user_location
 from kernelpack.passes import TTIR_PASSES
 from kernelpack.passes.descriptors_to_pointers import descriptors_to_pointers
 from kernelpack.passes.inline import inline
@@ -64,7 +65,9 @@ def legalise(module: Operation, backend: Backend, target: Target) -> None:
     for op in module.walk():
         reason = backend.supports(op, target)
         if reason is not None:
-            raise UnsupportedError(f"{op.name} cannot be compiled for {target}: {reason}", location=op.location.source)
+            raise UnsupportedError(
+                f"{op.name} cannot be compiled for {target}: {reason}", location=user_location(op.location).source
+            )
 
 
 def compile_ttir(

@@ -51,19 +51,19 @@ class KernelCache:
 
     def load(self) -> CompiledKernel | None:
         """Returns the kernel, or None where it was never compiled, or its file does not read."""
-        self.path = self._manager.get_file(_FILE) if self._manager is not None else None
-        if self.path is None:
+        if self._manager is None:
             return None
         try:
-            kernel = pickle.loads(Path(self.path).read_bytes())
-        except Exception:  # cut short by a full disk, of another Python: compile again
+            self.path = self._manager.get_file(_FILE)
+            kernel = None if self.path is None else pickle.loads(Path(self.path).read_bytes())
+        except Exception:  # cut short by a full disk, of another Python, on a server that is away: compile again
             return None
         return replace(kernel, options=self.options) if isinstance(kernel, CompiledKernel) else None
 
     def save(self, kernel: CompiledKernel) -> None:
-        """Keeps a kernel. A folder that cannot be written is no reason to fail: the next process compiles again."""
+        """Keeps a kernel. A place that cannot be written is no reason to fail: the next process compiles again."""
         if self._manager is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):
                 self.path = self._manager.put(pickle.dumps(kernel), _FILE)
 
 

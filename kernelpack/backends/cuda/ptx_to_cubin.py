@@ -167,15 +167,23 @@ def assemble_with_ptxas(ptx: str, arch: str, ptxas: Path, *more: str) -> Assembl
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         log = done.stdout + done.stderr
         if done.returncode:
-            raise BuildError(f"{tool} failed:\n{log.strip()}\n{_excerpt(ptx, log)}", cure="this is a defect of kernelpack")
+            raise BuildError(
+                f"{tool} failed:\n{log.strip()}\n{_excerpt(ptx, log)}",
+                location=next((_source_of(ptx, line, {}) for line in _lines_in(log)), None),
+                cure="mend the kernel's inline assembly there; if it has none this is a defect of kernelpack",
+            )
         return Assembled((Path(folder) / "kernel.cubin").read_bytes(), log, tool)
 
 
 def _excerpt(ptx: str, log: str) -> str:
     """Returns the PTX lines that the messages name."""
     lines = ptx.splitlines()
-    numbers = sorted({int(number) for number in re.findall(r"line (\d+)", log)})[:5]
-    return "\n".join(f"{number}: {lines[number - 1]}" for number in numbers if 0 < number <= len(lines))
+    return "\n".join(f"{number}: {lines[number - 1]}" for number in _lines_in(log) if 0 < number <= len(lines))
+
+
+def _lines_in(log: str) -> list[int]:
+    """Returns the first lines of PTX that messages name."""
+    return sorted({int(number) for number in re.findall(r"line (\d+)", log)})[:5]
 
 
 def assemble_with_nvjitlink(arch: str, *modules: str) -> Assembled:

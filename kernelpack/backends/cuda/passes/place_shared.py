@@ -20,6 +20,7 @@ from kernelpack.errors import OutOfResources, SourceLocation
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.types import MemDescType
 from kernelpack.layout.encoding import SharedEncoding
+from kernelpack.llvm.debug_info import user_location
 
 
 def bytes_of(op: Operation) -> int:
@@ -108,7 +109,7 @@ def _users(function: Operation, graph: CallGraph, placed: Mapping[Operation, Pla
         yield _User(
             buffer.size,
             text,
-            op.location.source,
+            user_location(op.location).source,
             is_buffer and any(user.name == "ttg.memdesc_index" for user in op.result.users()),
         )
 
