@@ -48,6 +48,8 @@ def attend(
 ):  # fmt: skip
     """Adds the keys from `start` to `stop` to a block of queries. EDGE: some of them do not count for some queries; with TRIANGLE also
     those more than `diagonal` behind a query's own number."""
+    # float32 on tensor cores computes more in the same time, and takes longer for one block: few queries are bound by latency
+    PRECISION: tl.constexpr = "tf32x3" if q.shape[0] >= 64 else "ieee"
     k_tile = key + offs_n[None, :] * stride_kn + offs_d[:, None]
     v_tile = value + offs_n[:, None] * stride_vn + offs_d[None, :]
     for n in range(start, stop, BLOCK_N):
@@ -57,7 +59,7 @@ def attend(
             k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=inside[None, :] & (offs_d[:, None] < head_dim), other=0.0)
         else:
             k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=offs_d[:, None] < head_dim, other=0.0)
-        scores = tl.dot(q, k, input_precision="tf32x3") * scale
+        scores = tl.dot(q, k, input_precision=PRECISION) * scale
         if mask is not None:
             scores += mask_bias(mask, offs_m, columns, offs_m < queries, inside, stride_mm, stride_mn, BY_STRIDE)
         if EDGE:
@@ -76,5 +78,5 @@ def attend(
             v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=inside[:, None] & (offs_d[None, :] < value_dim), other=0.0)
         else:
             v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=offs_d[None, :] < value_dim, other=0.0)
-        acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None], input_precision="tf32x3")
+        acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None], input_precision=PRECISION)
     return acc, row_sum, row_max

@@ -150,20 +150,23 @@ FLOAT32_BLOCKS = {32: (64, 32, 4, 2), 64: (128, 32, 4, 2), 128: (64, 16, 4, 2), 
 
 def float32_config(point):
     size, masked = point["HEAD_DIM"], point["attn_mask"] is not None
+    # small heads are bound by arithmetic and do not gain from wider loads
+    specialize = size >= 128 and not masked and not point["SHORT"]
+    fast = specialize and point.specialized
     if point["SHORT"]:
         if masked:  # the kernels for more queries serve these, too
             return None
-        rows, columns, warps, stages = (32, 16, 4, 1) if size == 256 else (32, 16, 2, 2)
+        rows, columns, warps, stages = (32, 32, 8, 1) if size == 256 else (32, 32, 4, 2)
     elif size == 64 and masked:
         rows, columns, warps, stages = 64, 16, 4, 2
-    elif size == 128 and point.specialized:
+    elif size == 128 and fast:
         rows, columns, warps, stages = 64, 32, 4, 2
+    elif size == 256 and fast and point.target.arch == "sm_90a":  # sm_80 has 163 KB of shared memory
+        rows, columns, warps, stages = 128, 16, 8, 2
     else:
         rows, columns, warps, stages = FLOAT32_BLOCKS[size]
     blocks = {**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": False, "BY_STRIDE": False}
     blocks["TRIANGLE"] = triangle(point, shared=True)
-    # small heads are bound by arithmetic and do not gain from wider loads
-    specialize = size >= 128 and not masked and not point["SHORT"]
     return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=specialize)
 
 

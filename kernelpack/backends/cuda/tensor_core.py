@@ -143,7 +143,12 @@ def fma_accumulator(shape: tuple[int, ...], num_warps: int, chained: bool) -> Li
     per[-2] = min(4, max(1, m // (warps[-2] * lanes[-2])))
     per[-1] = min(4, max(1, n // (warps[-1] * lanes[-1])))
     order = tuple(reversed(range(rank)))
-    return blocked(shape, tuple(per), tuple(lanes), warps, order)
+    layout = blocked(shape, tuple(per), tuple(lanes), warps, order)
+    if lanes[-2:] == [8, 4]:
+        # 16 lanes read 16 bytes each in one pass where neighbours, or every second, read the same: so for both operands
+        column, next_column, row, *rows = layout.bases("lane")
+        layout = layout.with_bases("lane", (column, row, next_column, *rows))
+    return layout
 
 
 def warpgroups_over_dot(shape: tuple[int, ...], num_warps: int) -> tuple[int, int]:

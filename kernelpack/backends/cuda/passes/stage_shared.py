@@ -56,9 +56,9 @@ def _stage_dot(op: Operation) -> None:
 
 
 def _rows(kind: TensorType, order: tuple[int, ...]) -> LinearLayout:
-    """Returns the buffer of an operand: 16-byte chunks spread over the banks by their row."""
+    """Returns the buffer of an operand: 16-byte chunks spread over the banks by their row. Neighbouring lanes read every fourth row."""
     bits = memory_bits(kind)
     vec = min(128 // bits, kind.shape[order[0]])
     row_bytes = kind.shape[order[0]] * bits // 8
     phases = max(1, min(8, kind.shape[order[0]] // vec))
-    return swizzled(kind.shape, order, vec, max(1, 128 // row_bytes), phases)
+    return swizzled(kind.shape, order, vec, max(4, 128 // row_bytes), phases)

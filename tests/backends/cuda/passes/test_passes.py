@@ -11,9 +11,11 @@ from kernelpack.backends.cuda.passes.place_shared import place_shared
 from kernelpack.backends.cuda.passes.reload_operands import BUDGET, reload_operands
 from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
 from kernelpack.backends.cuda.passes.split_reductions import split_reductions
-from kernelpack.backends.cuda.passes.stage_shared import stage_shared
+from kernelpack.backends.cuda.passes.stage_shared import _rows, stage_shared
+from kernelpack.backends.cuda.tensor_core import fma_accumulator
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Operation, entry_function
+from kernelpack.ir.types import F32, TensorType
 from kernelpack.ir.verify import verify
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.encoding import layout_of
@@ -267,6 +269,20 @@ def test_conversions_within_a_thread_stay() -> None:
     reordered = ROWS.with_bases("register", ROWS.bases("register")[::-1])
     text = "%y = ttg.convert_layout %x : tensor<16x16xf32, $one> -> tensor<16x16xf32, $other>"
     check(stage_shared, "%x: tensor<16x16xf32, $one>", text, text, {"one": ROWS, "other": reordered})
+
+
+@pytest.mark.parametrize("depth", [16, 32])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sixteen_lanes_read_what_ordinary_products_need_in_one_pass(depth: int, transposed: bool) -> None:
+    """They do so if neighbours, or every second lane, read the same 16 bytes, and others do not share banks."""
+    result = fma_accumulator((128, 64), 4, False)
+    order = (0, 1) if transposed else (1, 0)
+    sides = [(0, _rows(TensorType((128, depth), F32), (1, 0))), (1, _rows(TensorType((depth, 64), F32), order))]
+    for axis, memory in sides:
+        places = [result(lane=lane)[axis] for lane in range(16)]
+        offsets = [memory.invert()(**{f"dim{axis}": place, f"dim{1 - axis}": 0})[0] * 4 for place in places]
+        assert any(all(offsets[lane] == offsets[lane ^ other] for lane in range(16)) for other in (1, 2))
+        assert len({offset // 16 % 8 for offset in offsets}) == len(set(offsets))
 
 
 # ---- reload_operands ----
