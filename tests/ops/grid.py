@@ -231,69 +231,78 @@ def rope_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     yield "angles by batch", by_batch
 
 
+def attention(
+    query: tuple[int, ...],
+    kv: tuple[int, int],
+    mask: Callable[[int, int, int, int], torch.Tensor] | None = None,
+    make: Callable[..., torch.Tensor] = contiguous,
+    value_size: int | None = None,
+    **kwargs: Any,
+) -> Callable[[], Arguments]:
+    """A call of mha: `query` is its shape, `kv` are the key heads and the number of keys, `mask` takes batches, heads, queries, keys."""
+
+    def arguments() -> Arguments:
+        batch = query[:-3]
+        kv_heads, length = kv
+        k = make(*batch, kv_heads, length, query[-1])
+        v = make(*batch, kv_heads, length, value_size or query[-1])
+        b = batch[0] if batch else 1
+        attn_mask = None if mask is None else mask(b, query[-3], query[-2], length)
+        return (make(*query), k, v, attn_mask), kwargs
+
+    return arguments
+
+
+def _bools(*shape: int) -> torch.Tensor:
+    kept = torch.rand(shape) > 0.4
+    kept[..., :1] = True
+    return kept
+
+
+MASKS: dict[str, Callable[[int, int, int, int], torch.Tensor]] = {
+    "bool": lambda b, h, m, n: _bools(b, h, m, n),
+    "bool row": lambda b, h, m, n: _bools(1, 1, 1, n),
+    "padding": lambda b, h, m, n: (torch.arange(n) < torch.randint(1, n + 1, (b,))[:, None])[:, None, None, :],
+    "float": lambda b, h, m, n: torch.randn(m, n),
+    "float by head": lambda b, h, m, n: torch.randn(1, h, m, n),
+    "float column": lambda b, h, m, n: torch.randn(b, 1, m, 1),
+    "float transposed": lambda b, h, m, n: torch.randn(n, m).t(),
+    "some rows masked": lambda b, h, m, n: (torch.arange(m) % 2 == 0)[:, None].expand(m, n),
+    "all masked": lambda b, h, m, n: torch.zeros(m, n, dtype=torch.bool),
+    "-inf rows": lambda b, h, m, n: torch.where(torch.arange(m)[:, None] % 3 == 0, -float("inf"), torch.randn(m, n)),
+}
+
+
 def mha_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
-    def call(
-        query: tuple[int, ...],
-        kv: tuple[int, int],
-        mask: Callable[[int, int, int, int], torch.Tensor] | None = None,
-        make: Callable[..., torch.Tensor] = contiguous,
-        value_size: int | None = None,
-        **kwargs: Any,
-    ) -> Callable[[], Arguments]:
-        def arguments() -> Arguments:
-            batch = query[:-3]
-            kv_heads, length = kv
-            k = make(*batch, kv_heads, length, query[-1])
-            v = make(*batch, kv_heads, length, value_size or query[-1])
-            b = batch[0] if batch else 1
-            attn_mask = None if mask is None else mask(b, query[-3], query[-2], length)
-            return (make(*query), k, v, attn_mask), kwargs
-
-        return arguments
-
-    def bools(*shape: int) -> torch.Tensor:
-        kept = torch.rand(shape) > 0.4
-        kept[..., :1] = True
-        return kept
-
-    masks: dict[str, Callable[[int, int, int, int], torch.Tensor]] = {
-        "bool": lambda b, h, m, n: bools(b, h, m, n),
-        "bool row": lambda b, h, m, n: bools(1, 1, 1, n),
-        "padding": lambda b, h, m, n: (torch.arange(n) < torch.randint(1, n + 1, (b,))[:, None])[:, None, None, :],
-        "float": lambda b, h, m, n: torch.randn(m, n),
-        "float by head": lambda b, h, m, n: torch.randn(1, h, m, n),
-        "float column": lambda b, h, m, n: torch.randn(b, 1, m, 1),
-        "float transposed": lambda b, h, m, n: torch.randn(n, m).t(),
-        "some rows masked": lambda b, h, m, n: (torch.arange(m) % 2 == 0)[:, None].expand(m, n),
-        "all masked": lambda b, h, m, n: torch.zeros(m, n, dtype=torch.bool),
-        "-inf rows": lambda b, h, m, n: torch.where(torch.arange(m)[:, None] % 3 == 0, -float("inf"), torch.randn(m, n)),
-    }
     for size in (1, 2, 8, 24, 32, 40, 64, 80, 96, 100, 128, 160, 192, 200, 255, 256):
-        yield f"head size {size}", call((1, 2, 33, size), (2, 37))
+        yield f"head size {size}", attention((1, 2, 33, size), (2, 37))
     for m, n in ((1, 1), (1, 100), (7, 300), (64, 64), (65, 63), (128, 200), (200, 128), (3, 1), (129, 257)):
-        yield f"{m} queries {n} keys", call((2, 2, m, 64), (2, n))
-        yield f"{m} queries {n} keys causal", call((2, 2, m, 64), (2, n), is_causal=True)
-    yield "3100 queries 90 keys causal", call((1, 1, 3100, 64), (1, 90), is_causal=True)
-    for name, mask in masks.items():
+        yield f"{m} queries {n} keys", attention((2, 2, m, 64), (2, n))
+        yield f"{m} queries {n} keys causal", attention((2, 2, m, 64), (2, n), is_causal=True)
+    yield "3100 queries 90 keys causal", attention((1, 1, 3100, 64), (1, 90), is_causal=True)
+    for name, mask in MASKS.items():
         for m, n in ((5, 9), (70, 131)):
-            yield f"mask {name} {m} {n}", call((2, 3, m, 48), (3, n), mask)
+            yield f"mask {name} {m} {n}", attention((2, 3, m, 48), (3, n), mask)
     for heads, kv_heads in ((4, 1), (6, 2), (8, 8)):
-        yield f"gqa {heads}/{kv_heads}", call((2, heads, 19, 64), (kv_heads, 45), enable_gqa=True)
-        yield f"gqa {heads}/{kv_heads} mask", call((2, heads, 70, 32), (kv_heads, 45), masks["float by head"], enable_gqa=True)
+        yield f"gqa {heads}/{kv_heads}", attention((2, heads, 19, 64), (kv_heads, 45), enable_gqa=True)
+        yield (
+            f"gqa {heads}/{kv_heads} mask",
+            attention((2, heads, 70, 32), (kv_heads, 45), MASKS["float by head"], enable_gqa=True),
+        )
     for make in (swapped, padded, reversed_rows):
-        yield f"{make.__name__}", call((2, 3, 21, 40), (3, 50), make=make)
-        yield f"{make.__name__} causal", call((2, 3, 81, 72), (3, 81), make=make, is_causal=True)
+        yield f"{make.__name__}", attention((2, 3, 21, 40), (3, 50), make=make)
+        yield f"{make.__name__} causal", attention((2, 3, 81, 72), (3, 81), make=make, is_causal=True)
     for heads, kv_heads, m, n, size in ((8, 2, 1, 256, 64), (4, 4, 1, 1000, 80), (12, 3, 3, 515, 128), (16, 1, 1, 300, 200)):
-        yield f"decode {m} by {n} {heads}/{kv_heads} {size}", call((2, heads, m, size), (kv_heads, n), enable_gqa=True)
-    yield "decode, many heads", call((2, 64, 1, 64), (64, 300))
-    yield "decode, one batch of many keys", call((1, 2, 1, 64), (2, 4100), make=padded)
-    yield "decode, value size differs", call((1, 2, 1, 32), (2, 700), value_size=150)
-    yield "value size differs", call((1, 2, 17, 32), (2, 31), value_size=80)
-    yield "scale", call((1, 2, 17, 32), (2, 31), scale=0.3)
-    yield "scale 0", call((1, 2, 17, 32), (2, 31), scale=0.0)
-    yield "without batch", call((3, 17, 32), (3, 31))
-    yield "no batch at all", call((0, 2, 17, 32), (2, 31))
-    yield "no queries", call((2, 2, 0, 32), (2, 31))
+        yield f"decode {m} by {n} {heads}/{kv_heads} {size}", attention((2, heads, m, size), (kv_heads, n), enable_gqa=True)
+    yield "decode, many heads", attention((2, 64, 1, 64), (64, 300))
+    yield "decode, one batch of many keys", attention((1, 2, 1, 64), (2, 4100), make=padded)
+    yield "decode, value size differs", attention((1, 2, 1, 32), (2, 700), value_size=150)
+    yield "value size differs", attention((1, 2, 17, 32), (2, 31), value_size=80)
+    yield "scale", attention((1, 2, 17, 32), (2, 31), scale=0.3)
+    yield "scale 0", attention((1, 2, 17, 32), (2, 31), scale=0.0)
+    yield "without batch", attention((3, 17, 32), (3, 31))
+    yield "no batch at all", attention((0, 2, 17, 32), (2, 31))
+    yield "no queries", attention((2, 2, 0, 32), (2, 31))
 
 
 def matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
