@@ -1,4 +1,4 @@
-"""Times functions as Triton's testing module does: `kernelpack.testing.do_bench`."""
+"""Timing functions and comparing results, as in Triton's testing module: do_bench, perf_report, assert_close, what a GPU can do at most."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kernelpack.device_rates import get_dram_gbps as get_dram_gbps
-from kernelpack.device_rates import get_max_simd_tflops as get_max_simd_tflops
-from kernelpack.device_rates import get_max_tensorcore_tflops as get_max_tensorcore_tflops
-from kernelpack.device_rates import nvsmi as nvsmi
 from kernelpack.errors import LaunchError
-from kernelpack.perf_report import Benchmark, Mark, perf_report
+from kernelpack.testing.device_rates import get_dram_gbps as get_dram_gbps
+from kernelpack.testing.device_rates import get_max_simd_tflops as get_max_simd_tflops
+from kernelpack.testing.device_rates import get_max_tensorcore_tflops as get_max_tensorcore_tflops
+from kernelpack.testing.device_rates import nvsmi as nvsmi
+from kernelpack.testing.reports import Benchmark, Mark, perf_report
 
 __all__ = ["Benchmark", "Mark", "assert_close", "do_bench", "do_bench_cudagraph", "perf_report"]
 

@@ -1,4 +1,4 @@
-"""What a GPU can do at most: host code that predicts how fast a config is asks for it, by way of kernelpack.testing."""
+"""What a GPU can do at most: host code asks for it that predicts how fast a config is."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 from kernelpack.errors import LaunchError
 
 _TENSOR_CORES = {80: 2048, 86: 1024, 89: 1024, 90: 4096}
+"""By compute capability: operations per clock of a multiprocessor's tensor cores on 16-bit numbers, without sparsity; a multiplication
+with its addition counts as two (NVIDIA's whitepapers of the architectures)."""
 _LANES = {80: (128, 512), 86: (256, 256), 89: (256, 256), 90: (256, 512)}
-"""By compute capability: operations per clock of a multiprocessor, a multiplication with its addition being two. Of 16-bit numbers on
-tensor cores, without sparsity; of float32 and of 16-bit numbers elsewhere. (NVIDIA's whitepapers of the architectures.)"""
+"""The same outside of tensor cores: of float32, and of 16-bit numbers."""
 
 
 def nvsmi(attributes: Sequence[str]) -> list[int]:
