@@ -294,7 +294,8 @@ GPUs only.
 - Options of Triton's other backends (`waves_per_eu`, `matrix_instr_nonkdim`, `kpack`, `extern_libs` ...) are taken and ignored; unknown ones are refused.
 - `autotune` with an `early_config_prune` chooses anew for other compile-time values, also where `key` does not name them: a config that the
   function refuses for a call never runs in it.
-- `knobs`: kernels are kept in `~/.cache/kernelpack` where no variable says otherwise (`TRITON_CACHE_DIR`, `TRITON_HOME`). Switches of what
+- `knobs`: kernels are kept in `~/.cache/kernelpack` where no variable says otherwise (`TRITON_CACHE_DIR`, `TRITON_HOME`); the assembler is that of
+  `KERNELPACK_PTXAS_PATH`, as torch.compile sets `TRITON_PTXAS_PATH` to one of its own. Switches of what
   kernelpack does not have (`knobs.compilation.override` and `use_ir_loc`, `knobs.nvidia.mock_ptx_version`, `knobs.proton`, ...) do not exist;
   those of `knobs.amd` hold what they are set to, and change nothing.
 - `compile` takes kernels, no files of IR; `tools.compile`, `tools.link`, `tools.disasm` (ask a kernel for `asm["sass"]`) and the translator to

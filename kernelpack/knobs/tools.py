@@ -121,12 +121,14 @@ class NvidiaKnobs(base_knobs):
     """NVIDIA's programs: `ptxas` assembles kernels, with `ptxas_options` too; `nvdisasm` takes them apart."""
 
     ptxas = env_nvidia_tool(
-        "TRITON_PTXAS_PATH",
+        "KERNELPACK_PTXAS_PATH",
         "installed_ptxas",
-        meaning="the ptxas that assembles kernels; default: that of its wheel, or of PATH",
+        meaning="the ptxas that assembles kernels; default: that of its wheel, or of PATH. torch.compile sets TRITON_PTXAS_PATH for itself",
     )
     nvdisasm = env_nvidia_tool(
-        "TRITON_NVDISASM_PATH", "installed_nvdisasm", meaning="what takes kernels apart; default: that of its wheel, or of PATH"
+        "KERNELPACK_NVDISASM_PATH",
+        "installed_nvdisasm",
+        meaning="what takes kernels apart; default: that of its wheel, or of PATH",
     )
     ptxas_options = env_opt_str("PTXAS_OPTIONS", meaning="more options of ptxas")
 
