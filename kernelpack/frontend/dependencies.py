@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernelpack.frontend.jit import JITFunction
 
 
-_CONSTANT = (dtype, bool, int, float, str, tuple, enum.Enum, type(None))
+_CONSTANT = (dtype, bool, int, float, str, tuple, list, dict, enum.Enum, type(None))
 
 
 def cache_key_of(function: JITFunction) -> str:
@@ -59,13 +59,21 @@ def _describe(function: Any, done: dict[int, FunctionSource]) -> Iterator[str]:
         scope, options, defaults = dict(plain.__globals__), "compile time", {}
     seen: list[str] = []
     for name, value in [*_references(source.tree, scope), *defaults.items()]:
-        value = unwrap(value)
-        if isinstance(value, JITFunction) or is_constexpr_function(value):
-            seen.append(f"{name} is {innermost(value).__qualname__}: {_text_hash(value)}")
-            yield from _describe(value, done)
-        elif isinstance(value, _CONSTANT):
-            seen.append(f"{name} is {value!r}")
+        for part in _parts(value):
+            if isinstance(part, JITFunction) or is_constexpr_function(part):
+                seen.append(f"{name} is {innermost(part).__qualname__}: {_text_hash(part)}")
+                yield from _describe(part, done)
+            elif isinstance(part, _CONSTANT):
+                seen.append(f"{name} is {part!r}")
     yield "\n".join([plain.__qualname__, options, source.text, *sorted(set(seen))])
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yields a value without its constexpr, and what it holds."""
+    value = unwrap(value)
+    yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ():
+        yield from _parts(part)
 
 
 _LANGUAGE = "kernelpack.language"

@@ -95,7 +95,8 @@ class Expressions(LocalFunctions):
             return value
         if name in self.outer:
             value = unwrap(self.outer[name])
-            allowed = knobs.compilation.allow_non_constexpr_globals and isinstance(value, (bool, int, float, str, list, tuple))
+            is_data = isinstance(value, (bool, int, float, str, list, tuple, dict))
+            allowed = is_data and knobs.compilation.allow_non_constexpr_globals
             if isinstance(self.outer[name], constexpr) or _readable(value) or allowed:
                 return _frozen(value)
             if name not in PYTHON_FUNCTIONS:
@@ -314,14 +315,15 @@ class Expressions(LocalFunctions):
         if isinstance(value, tensor):
             index = buffers.index if isinstance(value.type, buffers.buffer_type) else tiles.index
             return index(self.builder, value, key if isinstance(key, tuple) else (key,))
-        if isinstance(value, (tuple, str)):
+        if isinstance(value, (tuple, str, dict)):
             if next(tensors_in(key), None) is not None:
                 raise CompilationError(
-                    "a tuple is indexed with a compile-time integer", cure="unroll the loop: `for i in tl.static_range(n):`"
+                    f"a {type(value).__name__} is indexed with a compile-time {'key' if isinstance(value, dict) else 'integer'}",
+                    cure="unroll the loop: `for i in tl.static_range(n):`",
                 )
             try:
-                return value[key]
-            except (IndexError, TypeError) as problem:
+                return _frozen(unwrap(value[key])) if isinstance(value, dict) else value[key]
+            except (IndexError, KeyError, TypeError) as problem:
                 scalar = value == () and isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
                 cure = (
                     "a scalar has no shape; a pointer does not know its tensor's: pass sizes as arguments" if scalar else None

@@ -231,6 +231,8 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         ("p.x = 1", r"`p.x` cannot be assigned to"),
         ("(1, 2)[n]", r"a tuple is indexed with a compile-time integer"),
         ("(1, 2)[5]", r"tuple index out of range"),
+        ("table[n]", r"a dict is indexed with a compile-time key"),
+        ("table[7]", r"`table\[7\]`: 7"),
         ("x = None\nx[0]", r"None cannot be indexed"),
         ("f'{n}'", r"an f-string cannot hold `n`, which has a value at run time only"),
         ("assert 1 == 2, f'{1 + 1} is wrong'", r"assertion failed: 2 is wrong"),
@@ -264,7 +266,7 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
 def test_refused(body: str, message: str) -> None:
     names = define("@kp.jit\ndef forever(x):\n    return forever(x) + 1\n\ndef plain(x):\n    return x\n")
     fn = kernel(
-        body, "p, n", scaled=scaled, forever=names["forever"], plain=names["plain"], number=plain_number, numbers=plain_list, lg=log2,
+        body, "p, n", scaled=scaled, forever=names["forever"], plain=names["plain"], number=plain_number, numbers=plain_list, lg=log2, table=tl.constexpr({0: 1}),
     )  # fmt: skip
     with pytest.raises(CompilationError, match=message) as caught:
         compile_kernel(fn, p="*i32", n="i32")
@@ -303,6 +305,14 @@ def test_values_that_have_no_name_are_dropped_and_warned_of() -> None:
     with pytest.warns(UserWarning, match=r"3 values cannot be unpacked into 2 variables: the last ones are dropped"):
         run(fn, 1, p=x, n=5)
     assert x[0] == 7
+
+
+def test_a_dict_known_at_compile_time_is_indexed_with_its_keys() -> None:
+    table = tl.constexpr({0: tl.float32, "low": (tl.int8, 3)})
+    fn = kernel("kind, number = table['low']\ntl.store(p, (n + number).to(kind).to(table[0]) * 1.5)", "p, n", table=table)
+    x = np.zeros(1, np.float32)
+    run(fn, 1, p=x, n=255)
+    assert x[0] == 3.0
 
 
 @tl.constexpr

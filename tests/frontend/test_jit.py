@@ -180,6 +180,28 @@ def test_cache_key_depends_on_meaning_not_on_place(tmp_path: Path) -> None:
         assert key(PROGRAM.replace(old, new), tmp_path, f"variant{number}") != base, (old, new)
 
 
+CHOICES = """
+import kernelpack as kp
+import kernelpack.language as tl
+
+@kp.jit
+def helper(x):
+    return x * 2
+
+CHOICES = tl.constexpr({"a": (helper, 3)})
+
+@kp.jit
+def kernel(p):
+    tl.store(p, CHOICES["a"][0](tl.load(p)) + CHOICES["a"][1])
+"""
+
+
+def test_cache_key_covers_what_containers_hold(tmp_path: Path) -> None:
+    base = key(CHOICES, tmp_path)
+    for number, (old, new) in enumerate([("(helper, 3)", "(helper, 4)"), ("x * 2", "x * 3")]):
+        assert key(CHOICES.replace(old, new), tmp_path, f"variant{number}") != base, (old, new)
+
+
 def test_lines_of_a_function_are_its_place_and_those_it_reaches(tmp_path: Path) -> None:
     def lines(program: str, folder: str, name: str = "program") -> str:
         path = tmp_path / folder / f"{name}.py"
