@@ -33,7 +33,8 @@ inline double floor_mod(double a, double b) {
 // a / b may round up to the integer above: what is left says which one is below.
 inline double floor_div(double a, double b) {
   if (b == 0) throw Error("float floor division by zero");
-  const double whole = (a - floor_mod(a, b)) / b;
+  const double rest = std::fmod(a, b);
+  const double whole = (a - rest) / b - (rest != 0 && (rest < 0) != (b < 0));
   if (whole == 0) return std::copysign(0.0, a / b);
   const double below = std::floor(whole);
   return whole - below > 0.5 ? below + 1 : below;

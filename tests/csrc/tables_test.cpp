@@ -61,6 +61,7 @@ TEST(base64_of_other_sizes_and_letters_is_refused) {
 TEST(arithmetic_has_pythons_meaning) {
   EXPECT(floor_div(int64_t{-7}, int64_t{2}) == -4 && floor_mod(int64_t{-7}, int64_t{2}) == 1);
   EXPECT(floor_div(int64_t{7}, int64_t{-2}) == -4 && floor_mod(int64_t{7}, int64_t{-2}) == -1);
+  EXPECT(floor_div(1.0, 0.1) == 9.0 && floor_div(-1.5, HUGE_VAL) == -1.0 && std::signbit(floor_mod(0.0, -1.5)));
   EXPECT(floor_div(INT64_MIN, int64_t{-1}) == INT64_MIN && floor_mod(INT64_MIN, int64_t{-1}) == 0);
   EXPECT(cdiv(7, 2) == 4 && cdiv(-7, 2) == -3 && cdiv(0, 5) == 0);
   EXPECT(next_power_of_2(0) == 1 && next_power_of_2(5) == 8 && next_power_of_2(8) == 8);
