@@ -71,7 +71,8 @@ def translate(function: Callable[..., Any], schema: Schema, axes: Collection[str
     """Returns a host function as host IR. Launches may pass values of `axes` that kernels have no parameter for. Raises
     HostFunctionError."""
     source = source_of(function)
-    parameters = list(inspect.signature(function).parameters)
+    none = inspect.Parameter.empty
+    parameters = [str(one.replace(default=none, annotation=none)) for one in inspect.signature(function).parameters.values()]
     expected = [argument.name for argument in schema.arguments]
     if parameters != expected:
         raise HostFunctionError(

@@ -125,7 +125,7 @@ class Op:
             self._check(values)
             outer = _DTYPES.set({argument.name: self._listed(argument.name, values) for argument in self.schema.tensors})
             try:
-                return self._runnable(*values.values())
+                return self._runnable(**values)
             finally:
                 _DTYPES.reset(outer)
 

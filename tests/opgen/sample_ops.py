@@ -37,7 +37,7 @@ def launch_scale(x, bias, out, factor, negate):
     variants={"x": [tl.float32, tl.float16], "NEGATE": [False, True]},
     configs={"cpu": kp.Config({"BLOCK": 1024}), "cuda": kp.Config({"BLOCK": 512}, num_warps=2)},
 )
-def scale(x, bias, factor, negate):
+def scale(x, bias, *, factor, negate):
     kp.check(x.is_contiguous(), f"x must be contiguous, its strides are {x.stride()}")
     if bias is not None:
         kp.check(bias.shape == x.shape, f"bias has shape {bias.shape}, x has {x.shape}")

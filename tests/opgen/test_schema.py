@@ -154,6 +154,7 @@ def told(variants: str = VARIANTS, more: str = "") -> str:
     [
         (OPS.replace("SCHEMA", "g(Tensor x) -> Tensor"), "11: the schema names 'g', the host function is called 'f'"),
         (OPS.replace("SCHEMA", "f(Tensor y) -> Tensor"), "11: .*'x' lists dtypes, but the schema has no Tensor argument of(.|\n)*are y"),
+        (GOOD_OP.replace("def f(x)", "def f(*x)"), "15:1: f takes \\(\\*x\\), its schema \\(x\\)"),
         (told("variants=[tl.float32],"), "11: variants of f: expected dtypes and values by name, found (.|\n)*write variants={"),
         (told(more='configs=kp.Config({"BLOCK": 1}),'), "11: configs of f: expected configs by target(.|\n)*write configs={"),
         (told(more='configs={"cpu": {"BLOCK": 1}},'), "11: configs of f: for 'cpu' it lists {'BLOCK': 1}, which is no kp.Config"),
