@@ -34,14 +34,14 @@ class Autotuner(Launchable):
     def __init__(
         self,
         fn: Launchable,
+        arg_names: Iterable[str],
         configs: Iterable[Config],
         key: Iterable[str],
-        *,
-        prune_configs_by: Mapping[str, Any] | None = None,
         reset_to_zero: Iterable[str] | None = None,
         restore_value: Iterable[str] | None = None,
         pre_hook: Callable[..., Any] | None = None,
         post_hook: Callable[..., Any] | None = None,
+        prune_configs_by: Mapping[str, Any] | None = None,
         warmup: float | None = None,
         rep: float | None = None,
         use_cuda_graph: bool = False,
@@ -49,7 +49,7 @@ class Autotuner(Launchable):
         cache_results: bool = False,
     ) -> None:
         self.fn = fn
-        self.arg_names = fn.arg_names
+        self.arg_names = list(arg_names)
         self.configs = list(configs) or [Config({})]
         self.keys = list(key)
         self.reset_to_zero = list(reset_to_zero or ())
@@ -279,9 +279,9 @@ def _median(timing: Timing) -> float:
 class Heuristics(Launchable):
     """A kernel of which some constexprs are computed from a call's arguments."""
 
-    def __init__(self, fn: Launchable, values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+    def __init__(self, fn: Launchable, arg_names: Iterable[str], values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
         self.fn = fn
-        self.arg_names = fn.arg_names
+        self.arg_names = list(arg_names)
         self.values = dict(values)
         for name, compute in self.values.items():
             if not callable(compute):
@@ -324,8 +324,8 @@ def autotune(
 
     def decorate(fn: Launchable) -> Autotuner:
         return Autotuner(
-            fn, configs, key, prune_configs_by=prune_configs_by, reset_to_zero=reset_to_zero, restore_value=restore_value,
-            pre_hook=pre_hook, post_hook=post_hook, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph, do_bench=do_bench, cache_results=cache_results,
+            fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, post_hook, prune_configs_by, warmup, rep,
+            use_cuda_graph, do_bench, cache_results,
         )  # fmt: skip
 
     return decorate
@@ -335,6 +335,6 @@ def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callabl
     """Decorator: computes constexprs at each call, `{"EVEN": lambda args: args["n"] % args["BLOCK"] == 0}`."""
 
     def decorate(fn: Launchable) -> Heuristics:
-        return Heuristics(fn, values)
+        return Heuristics(fn, fn.arg_names, values)
 
     return decorate

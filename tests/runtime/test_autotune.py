@@ -293,3 +293,20 @@ def test_what_is_no_tensor_cannot_be_reset() -> None:
             kp.autotune(BLOCKS, ["n"], **names)(accumulate())[grid](x, out, used, 100)
     with pytest.raises(LaunchError, match="heuristics of accumulate: BLOCK is 8"):
         kp.heuristics({"BLOCK": 8})(accumulate())
+
+
+def test_tuners_are_made_and_derived_as_those_of_triton() -> None:
+    class Counting(kp.runtime.autotuner.Autotuner):
+        calls = 0
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return super().run(*args, **kwargs)
+
+    kernel, x = accumulate(), torch.ones(100)
+    out, used = torch.zeros(100), torch.zeros(1, dtype=torch.int32)
+    tuner = Counting(kernel, kernel.arg_names, [kp.Config({"BLOCK": 32})], ["n"], None, None)
+    heuristics = kp.runtime.autotuner.Heuristics(tuner, tuner.arg_names, {"n": lambda arguments: arguments["x"].numel()})
+    heuristics[grid](x, out, used)
+    assert torch.equal(out, x)
+    assert tuner.calls == 1
