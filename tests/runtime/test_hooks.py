@@ -281,3 +281,17 @@ def test_unloading_is_told(switches: Any) -> None:
     loaded.__del__()
     assert told == [(module, "kernel")]
     assert loaded.module is None
+
+
+def test_a_constant_that_is_set_is_another_one() -> None:
+    held = tl.constexpr(42)
+
+    @kp.jit
+    def kernel(out):
+        tl.store(out, held)
+
+    out = torch.zeros(())
+    kernel[(1,)](out)
+    held.value = 43
+    kernel[(1,)](out)
+    assert out.item() == 43
