@@ -142,6 +142,7 @@ def _attention() -> Iterator[FaultCase]:
     yield FaultCase("mha", "bfloat16-64-decode", few, (shared, alone))
     yield FaultCase("mha", "bfloat16-64-mask", (call(BF16, 70, 203, 64, "float"),))
     yield FaultCase("mha", "float32-64-bool", (call(F32, 70, 90, 60, "bool"),))
+    yield FaultCase("mha", "float32-64", (call(F32, 70, 90, 60),))
 
 
 def fault_cases() -> list[FaultCase]:
