@@ -56,13 +56,13 @@ def decode_part(
     stride_vb: tl.int64, stride_vh: tl.int64, stride_vn: tl.int64,
     stride_ob: tl.int64, stride_oh: tl.int64, stride_om: tl.int64,
     kv_heads, group, queries, keys, head_dim, value_dim, scale, chunk,
-    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """`chunk` keys of one key head, a multiple of BLOCK_N, for all `group` * `queries` queries that share it, at most BLOCK_M.
 
     One part gives out, [batches, kv_heads * group, queries, value_dim]. Of several, partial [heads, parts, rows, value_dim] gets
     sums that are not yet divided, weights [heads, parts, rows, 2] the maximum of the scores in units of log2(e) and the sum of
-    exponentials relative to it.
+    exponentials relative to it. SPLIT is that of mha_block.
     """
     begin_early()
     batch = (tl.program_id(0) // kv_heads).to(tl.int64)
@@ -87,11 +87,13 @@ def decode_part(
             BLOCK_N,
         )  # fmt: skip
     else:
-        whole = first + (stop - first) // BLOCK_N * BLOCK_N
-        acc, row_sum, row_max = attend(
-            acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
-            first, whole, queries, keys, head_dim, value_dim, scale, 0, False, False, BLOCK_N, False,
-        )  # fmt: skip
+        whole = first
+        if SPLIT:
+            whole += (stop - first) // BLOCK_N * BLOCK_N
+            acc, row_sum, row_max = attend(
+                acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
+                first, whole, queries, keys, head_dim, value_dim, scale, 0, False, False, BLOCK_N, False,
+            )  # fmt: skip
         acc, row_sum, row_max = attend(
             acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
             whole, stop, queries, keys, head_dim, value_dim, scale, 0, False, True, BLOCK_N, False,
@@ -151,12 +153,11 @@ def decode_config(point):
     if point.kernel == "decode_sum":
         return kp.Config({"PARTS": 16}, num_warps=4, launch_pdl=early)
     if cpu:
-        return kp.Config({"BLOCK_M": point["ROWS"], "BLOCK_N": 16 if point["ROWS"] < 16 else 64})
-    return (
-        kp.Config({"BLOCK_M": 16, "BLOCK_N": 32 if size == 256 else 64}, num_warps=4, num_stages=2, launch_pdl=early)
-        if point["ROWS"] == 16
-        else None
-    )
+        return kp.Config({"BLOCK_M": point["ROWS"], "BLOCK_N": 16 if point["ROWS"] < 16 else 64, "SPLIT": False})
+    if point["ROWS"] < 16:
+        return None
+    blocks = {"BLOCK_M": 16, "BLOCK_N": 32 if size == 256 else 64, "SPLIT": True}
+    return kp.Config(blocks, num_warps=4, num_stages=2, launch_pdl=early)
 
 
 def decode(query, key, value, out, group, scale):
