@@ -80,7 +80,8 @@ def test_what_was_asked_for_is_measured() -> None:
         "gelu",
         "rope",
     }
-    assert {case.arguments["shape"] for case in matmul.cases("cpu", False)} == {(n, n, n) for n in (512, 1024, 2048)}
+    few = {(rows, 2048, 2048) for rows in (1, 4, 16)}
+    assert {case.arguments["shape"] for case in matmul.cases("cpu", False)} == {(n, n, n) for n in (512, 1024, 2048)} | few
     asked = {"bf16 8192 nt", "fp16 2048 nn", "bf16 16 rows 4096 nt", "bf16 64 rows 8192 nt"}
     assert asked <= {case.name for case in matmul.cases("cuda", False)}
     asked = {"bf16 d256 s512 causal", "bf16 d64 s16384 full", "bf16 d128 s4096 causal 4 key heads", "bf16 d128 s1024 full bshd"}
