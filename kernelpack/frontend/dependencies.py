@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernelpack.frontend.source import FunctionSource, innermost, source_of
 from kernelpack.language.types import dtype
-from kernelpack.language.values import unwrap
+from kernelpack.language.values import constexpr, unwrap
 from kernelpack.llvm.debug_info import is_of_language, relative_name
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _describe(function: Any, done: dict[int, FunctionSource]) -> Iterator[str]:
         scope, options, defaults = dict(plain.__globals__), "compile time", {}
     seen: list[str] = []
     for name, value in [*_references(source.tree, scope), *defaults.items()]:
-        for part in _parts(value):
+        for part in map(unwrap, _parts(value)):
             if isinstance(part, JITFunction) or is_constexpr_function(part):
                 seen.append(f"{name} is {innermost(part).__qualname__}: {_text_hash(part)}")
                 yield from _describe(part, done)
@@ -69,9 +69,9 @@ def _describe(function: Any, done: dict[int, FunctionSource]) -> Iterator[str]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yields a value without its constexpr, and what it holds."""
-    value = unwrap(value)
+    """Yields a value, constexpr or not, and what it holds."""
     yield value
+    value = unwrap(value)
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ():
         yield from _parts(part)
 
@@ -88,8 +88,7 @@ class Binding(NamedTuple):
 
 
 def bindings_of(function: JITFunction) -> list[Binding]:
-    """Returns the names that a function, and those that it can reach, read from outside, the language's own left out: while all
-    stand for the same, so does its cache key, which takes a thousand times longer to make than they take to look up."""
+    """Returns the names that a function, and those that it can reach, read from outside, the language's own left out."""
     from kernelpack.frontend.jit import JITFunction, is_constexpr_function
 
     found: dict[tuple[Any, str], Binding] = {}
@@ -110,6 +109,14 @@ def bindings_of(function: JITFunction) -> list[Binding]:
             if isinstance(value, JITFunction) or is_constexpr_function(value):
                 reached.append(value)
     return list(found.values())
+
+
+def watched_by(function: JITFunction) -> list[Binding]:
+    """Returns the names that a function reads from outside, and the values of constexprs among them, which may be set: while all stand
+    for the same, so does its cache key, which takes a thousand times longer to make than they take to look up."""
+    found = bindings_of(function)
+    held = {id(part): part for binding in found for part in _parts(binding.value) if isinstance(part, constexpr)}
+    return found + [Binding(vars(part).get, "value", part.value) for part in held.values()]
 
 
 def constants_of(function: JITFunction) -> dict[tuple[str, int], tuple[Any, dict[str, Any]]]:

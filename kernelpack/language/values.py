@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -23,18 +22,9 @@ class constexpr:
     there with compile-time values, as a @constexpr_function.
     """
 
-    value: Any
-
     def __init__(self, value: Any) -> None:
         plain = inspect.isfunction(value) and builtin_signature(value) is None and not is_constexpr_function(value)
-        vars(self)["value"] = constexpr_function(value) if plain else unwrap(value)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Kernels that read the constant are compiled anew."""
-        object.__setattr__(self, name, value)
-        launcher = sys.modules.get("kernelpack.runtime.launcher")
-        if launcher is not None:
-            launcher.Launcher.forget_all()
+        self.value = constexpr_function(value) if plain else unwrap(value)
 
     def __repr__(self) -> str:
         return f"constexpr[{self.value!r}]"

@@ -16,7 +16,7 @@ from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backe
 from kernelpack.compiler import CompiledKernel, compile_ttir, microseconds_since
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError, OptionError, UnreachableMemoryError
-from kernelpack.frontend.dependencies import Binding, bindings_of
+from kernelpack.frontend.dependencies import Binding, watched_by
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Location
 from kernelpack.knobs.hooks import WATCHERS, CompileTimes
@@ -256,7 +256,7 @@ class Launcher:
                 hooks = knobs.runtime
                 if watching.told(hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup):
                     return None
-                self._bindings = bindings_of(self.fn)
+                self._bindings = watched_by(self.fn)
                 if self.native is not None:
                     self.native.watch(self._bindings)
                 loaded = watching.load(self._compiled(special, target, options), backend)
