@@ -33,9 +33,17 @@ class CacheManager(ABC):
     def get_group(self, filename: str) -> dict[str, str] | None:
         """Returns the paths of files that belong together, by name; None unless all are there."""
 
-    @abstractmethod
     def put_group(self, filename: str, group: dict[str, str]) -> str:
         """Notes which files belong together: name and path of each. Returns the path of the note."""
+        return self.put(json.dumps({"child_paths": group}), _note_of(filename), binary=False)
+
+    def _group(self, filename: str) -> dict[str, str] | None:
+        """Returns what put_group noted; None where it did not."""
+        note = self.get_file(_note_of(filename))
+        if note is None:
+            return None
+        paths: dict[str, str] = json.loads(Path(note).read_bytes())["child_paths"]
+        return paths
 
 
 class FileCacheManager(CacheManager):
@@ -60,18 +68,12 @@ class FileCacheManager(CacheManager):
 
     def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
         path = self._make_path(filename)
-        write_whole(Path(path), data if isinstance(data, bytes) else str(data).encode())
+        write_whole(Path(path), _bytes(data))
         return path
 
     def get_group(self, filename: str) -> dict[str, str] | None:
-        note = self.get_file(_note_of(filename))
-        if note is None:
-            return None
-        paths: dict[str, str] = json.loads(Path(note).read_bytes())["child_paths"]
-        return paths if all(Path(path).exists() for path in paths.values()) else None
-
-    def put_group(self, filename: str, group: dict[str, str]) -> str:
-        return self.put(json.dumps({"child_paths": group}), _note_of(filename), binary=False)
+        paths = self._group(filename)
+        return paths if paths is not None and all(Path(path).exists() for path in paths.values()) else None
 
 
 class RemoteCacheBackend(ABC):
@@ -120,22 +122,22 @@ class RemoteCacheManager(CacheManager):
         return self._fetched([filename]).get(filename)
 
     def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
-        self._remote.put(filename, data if isinstance(data, bytes) else str(data).encode())
+        self._remote.put(filename, _bytes(data))
         return self._local.put(data, filename, binary)
 
     def get_group(self, filename: str) -> dict[str, str] | None:
-        note = self.get_file(_note_of(filename))
-        if note is None:
+        noted = self._group(filename)
+        if noted is None:
             return None
-        names = list(json.loads(Path(note).read_bytes())["child_paths"])
-        paths = self._fetched(names)
-        return paths if len(paths) == len(names) else None
-
-    def put_group(self, filename: str, group: dict[str, str]) -> str:
-        return self.put(json.dumps({"child_paths": group}), _note_of(filename), binary=False)
+        paths = self._fetched(list(noted))
+        return paths if len(paths) == len(noted) else None
 
     def _fetched(self, filenames: list[str]) -> dict[str, str]:
         return {name: self._local.put(data, name) for name, data in self._remote.get(filenames).items()}
+
+
+def _bytes(data: bytes | str) -> bytes:
+    return data if isinstance(data, bytes) else str(data).encode()
 
 
 def _note_of(filename: str) -> str:
