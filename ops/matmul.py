@@ -121,30 +121,25 @@ FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 128)
 all but 32; 128 is for CPUs and means as many rows at a time."""
 
 CPU_BLOCKS = {
-    (1, False): (1, 256, 32),
-    (1, True): (1, 16, 128),
-    (4, False): (4, 128, 32),
-    (4, True): (4, 32, 64),
-    (8, False): (8, 128, 32),
-    (8, True): (8, 32, 64),
-    (16, False): (16, 128, 64),
-    (16, True): (16, 128, 64),
-    (64, False): (32, 128, 64),
-    (64, True): (32, 128, 64),
+    1: ((1, 256, 32), (1, 16, 128)),
+    4: ((4, 128, 32), (4, 32, 64)),
+    8: ((8, 128, 32), (8, 32, 64)),
+    16: ((16, 128, 64), (16, 128, 64)),
+    64: ((32, 128, 64), (32, 128, 64)),
 }
-"""BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS and B_TRANSPOSED."""
+"""BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS: for b as it is, and for B_TRANSPOSED."""
 
 
 def cpu_config(point):
     few = point["FEW_ROWS"]
     if few == 32:
         return None
-    if few and few != 128:
-        rows, columns, depth = CPU_BLOCKS[few, point["B_TRANSPOSED"]]
-        return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
     small = kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "GROUP": 8})
-    if few:
+    if few == 128:
         return small
+    if few:
+        rows, columns, depth = CPU_BLOCKS[few][point["B_TRANSPOSED"]]
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
     wide = point["a"] == tl.float32  # such rows are read where they lie; others are packed too, and the second cache holds all
     sizes = {"BLOCK_M": 512 if wide else 256, "BLOCK_N": 256, "BLOCK_K": 256 if wide else 128}
     configs = [kp.Config({**ONE_BLOCK, **sizes, "GROUP": 8}), small]
@@ -166,8 +161,9 @@ def cuda_config(point):
 
 def hopper_config(point):
     """Roles need 16-bit inputs that TMA can address."""
-    if not point.specialized or point["a"] == tl.float32 or point["FEW_ROWS"] in (1, 4, 8, 128):
-        return cuda_config(point)
+    plain = cuda_config(point)
+    if plain is None or not point.specialized or point["a"] == tl.float32:
+        return plain
     if point["FEW_ROWS"]:  # bound by reading b: many narrow blocks, much on its way at a time
         stages = 6 if point["FEW_ROWS"] == 64 else 8
         blocks = {"BLOCK_M": point["FEW_ROWS"], "BLOCK_N": 64, "BLOCK_K": 128, "GROUP": 1, "STAGES": stages}
