@@ -40,6 +40,18 @@ def mask_bias(mask, rows, columns, in_rows, in_columns, stride_mm, stride_mn, BY
 
 
 @kp.jit
+def weigh(scores, row_sum, row_max, HIDDEN: tl.constexpr):
+    """One step of the online softmax (Milakov and Gimelshein, 2018) of scores in units of log2(e): weights, what sums so far are
+    multiplied by, and the new sum and maximum of each row. HIDDEN: a row may have met no key that counts."""
+    new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+    # the maximum of keys that do not count is -inf; their exponentials must be 0, not NaN
+    finite_max = tl.where(new_max == -float("inf"), 0.0, new_max) if HIDDEN else new_max
+    weights = tl.exp2(scores - finite_max[:, None])
+    rescale = tl.exp2(row_max - finite_max)
+    return weights, rescale, row_sum * rescale + tl.sum(weights, axis=1), new_max
+
+
+@kp.jit
 def attend(
     acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d,
     stride_kn, stride_vn, stride_mm, stride_mn,
@@ -67,13 +79,7 @@ def attend(
             if TRIANGLE:
                 counts = counts & (offs_m[:, None] >= columns[None, :] - diagonal)
             scores = tl.where(counts, scores, -float("inf"))
-        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
-        # a row that has met masked keys only has the maximum -inf; its exponentials must be 0, not NaN
-        finite_max = tl.where(new_max == -float("inf"), 0.0, new_max) if EDGE or mask is not None else new_max
-        p = tl.exp2(scores - finite_max[:, None])
-        rescale = tl.exp2(row_max - finite_max)
-        row_sum = row_sum * rescale + tl.sum(p, axis=1)
-        row_max = new_max
+        p, rescale, row_sum, row_max = weigh(scores, row_sum, row_max, EDGE or mask is not None)
         if EDGE:
             v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=inside[:, None] & (offs_d[None, :] < value_dim), other=0.0)
         else:

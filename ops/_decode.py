@@ -7,7 +7,7 @@ and value is read once.
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._attend import attend, strides_of
+from ._attend import attend, strides_of, weigh
 from ._roles import begin_early
 
 DECODE_PROGRAMS = 264
@@ -36,12 +36,7 @@ def attend_few(
         k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=k_inside, other=0.0).to(tl.float32)
         scores = tl.sum(q[:, None, :] * k[None, :, :], axis=2) * scale
         scores = tl.where(inside[None, :], scores, -float("inf"))
-        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
-        finite_max = tl.where(new_max == -float("inf"), 0.0, new_max)  # as in attend
-        p = tl.exp2(scores - finite_max[:, None])
-        rescale = tl.exp2(row_max - finite_max)
-        row_sum = row_sum * rescale + tl.sum(p, axis=1)
-        row_max = new_max
+        p, rescale, row_sum, row_max = weigh(scores, row_sum, row_max, True)
         v_inside = inside[:, None] & (offs_d[None, :] < value_dim)
         v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=v_inside, other=0.0).to(tl.float32)
         acc = tl.dot(p, v, acc * rescale[:, None], input_precision="ieee")
