@@ -6,8 +6,9 @@ import ast
 import enum
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
-from types import CellType, ModuleType
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from types import CellType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernelpack.frontend.source import FunctionSource, innermost, source_of
@@ -51,14 +52,11 @@ def _describe(function: Any, done: dict[int, FunctionSource]) -> Iterator[str]:
         return
     source = source_of(plain)
     done[id(plain)] = source
-    if isinstance(function, JITFunction):
-        scope = function.scope()
-        options = f"noinline={function.noinline}"
-        defaults = {param.name: param.default for param in function.params if param.has_default}
-    else:
-        scope, options, defaults = dict(plain.__globals__), "compile time", {}
+    options = f"noinline={function.noinline}" if isinstance(function, JITFunction) else "compile time"
+    parameters = inspect.signature(plain).parameters.values()
+    defaults = {param.name: param.default for param in parameters if param.default is not param.empty}
     seen: list[str] = []
-    for name, value in [*_references(source.tree, scope), *defaults.items()]:
+    for name, value in [*_references(source.tree, scope_of(plain)), *defaults.items()]:
         for part in map(unwrap, _parts(value)):
             if isinstance(part, JITFunction) or is_constexpr_function(part):
                 seen.append(f"{name} is {innermost(part).__qualname__}: {_text_hash(part)}")
@@ -80,73 +78,92 @@ _LANGUAGE = "kernelpack.language"
 
 
 class Binding(NamedTuple):
-    """A name that a function reads from outside, and what it stood for."""
+    """A name that a function reads from outside, what it stood for, and the namespace, class or cell that holds it."""
 
     look_up: Callable[[str], Any]
     name: str
     value: Any
+    place: Any
 
 
-def bindings_of(function: JITFunction) -> list[Binding]:
-    """Returns the names that a function, and those that it can reach, read from outside, the language's own left out."""
-    from kernelpack.frontend.jit import JITFunction, is_constexpr_function
-
-    found: dict[tuple[Any, str], Binding] = {}
-    reached: list[Any] = [function]
+def bindings_of(functions: Iterable[Any]) -> list[Binding]:
+    """Returns the names that functions, and those that they can reach, read from outside, the language's own left out."""
+    found: dict[tuple[int, str], Binding] = {}
+    reached = list(functions)
     done: set[int] = set()
     while reached:
         plain = innermost(reached.pop())
         if id(plain) in done or (plain.__module__ or "").startswith(_LANGUAGE):
             continue
         done.add(id(plain))
-        cells = dict(zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True))
+        scope = scope_of(plain)
         for words in _mentions(source_of(plain).tree):
-            binding = _binding(words, plain.__globals__, cells)
-            if binding is None:
-                continue
-            found.setdefault((id(binding.value), binding.name), binding)
-            value = unwrap(binding.value)
-            if isinstance(value, JITFunction) or is_constexpr_function(value):
-                reached.append(value)
+            binding = _binding(words, plain, scope)
+            if binding is not None:
+                found.setdefault((id(binding.place), binding.name), binding)
+                reached += functions_in(binding.value)
     return list(found.values())
 
 
-def watched_by(function: JITFunction) -> list[Binding]:
-    """Returns the names that a function reads from outside, and the values of constexprs among them, which may be set: while all stand
-    for the same, so does its cache key, which takes a thousand times longer to make than they take to look up."""
-    found = bindings_of(function)
+def functions_in(value: Any) -> Iterator[Any]:
+    """Yields the functions that kernels call among a value, constexpr or not, and what it holds."""
+    from kernelpack.frontend.jit import JITFunction, is_constexpr_function
+
+    return (part for part in map(unwrap, _parts(value)) if isinstance(part, JITFunction) or is_constexpr_function(part))
+
+
+def watched_by(functions: Iterable[Any]) -> list[Binding]:
+    """Returns the names that functions read from outside, and the values of constexprs among them, which may be set: while all stand
+    for the same, so do cache keys, which take a thousand times longer to make than they take to look up."""
+    found = bindings_of(functions)
     held = {id(part): part for binding in found for part in _parts(binding.value) if isinstance(part, constexpr)}
-    return found + [Binding(vars(part).get, "value", part.value) for part in held.values()]
+    return found + [Binding(vars(part).get, "value", part.value, part) for part in held.values()]
 
 
 def constants_of(function: JITFunction) -> dict[tuple[str, int], tuple[Any, dict[str, Any]]]:
-    """Returns the constants that a function, and those that it can reach, read from outside, as Triton notes them: the value, and the
-    function's globals, by name and the id of these."""
-    names = function.fn.__globals__
-    found = {binding.name: binding.value for binding in bindings_of(function)}
-    return {(name, id(names)): (value, names) for name, value in found.items() if isinstance(unwrap(value), _CONSTANT)}
+    """Returns the constants that a function, and those that it can reach, read from namespaces, as Triton notes them: the value, and
+    the namespace, by name and the id of this."""
+    return {
+        (name, id(place)): (value, place)
+        for _, name, value, place in bindings_of([function])
+        if isinstance(place, dict) and isinstance(unwrap(value), _CONSTANT)
+    }
 
 
-def _binding(words: Words, names: dict[str, Any], cells: dict[str, CellType]) -> Binding | None:
-    """Returns what a name stands for, or an attribute of a module or a class that is not the language's."""
+def _binding(words: Words, function: FunctionType, scope: dict[str, Any]) -> Binding | None:
+    """Returns what a name of a function's scope stands for, or an attribute of a module or a class that is not the language's."""
     *outer, name = words
-    if not outer and name in cells:
-
-        def contents(name: str) -> Any:
-            try:
-                return cells[name].cell_contents
-            except ValueError:  # not assigned yet
-                return None
-
-        return Binding(contents, name, contents(name))
     if not outer:
-        return Binding(names.get, name, names[name]) if name in names else None
-    place = _resolve(tuple(outer), names)
+        cell = _cells(function).get(name)
+        if cell is not None:
+            return Binding(functools.partial(_contents, cell), name, _contents(cell, name), cell)
+        names = function.__globals__
+        return Binding(names.get, name, names[name], names) if name in names else None
+    place = unwrap(_resolve(tuple(outer), scope))
     if isinstance(place, type) and hasattr(place, name):
-        return Binding(functools.partial(getattr, place), name, getattr(place, name))
+        return Binding(functools.partial(getattr, place), name, getattr(place, name), place)
     if not isinstance(place, ModuleType) or place.__name__.startswith(_LANGUAGE) or not hasattr(place, name):
         return None
-    return Binding(vars(place).get, name, vars(place).get(name))
+    return Binding(vars(place).get, name, vars(place).get(name), vars(place))
+
+
+def scope_of(function: FunctionType) -> dict[str, Any]:
+    """Returns the names that a function sees from outside: module globals, and the enclosing functions' variables that are assigned."""
+    contents = {name: _contents(cell, name) for name, cell in _cells(function).items()}
+    scope = {**function.__globals__, **contents}
+    return {name: value for name, value in scope.items() if value is not _NOTHING}
+
+
+def _cells(function: FunctionType) -> dict[str, CellType]:
+    return dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+
+def _contents(cell: CellType, _: str) -> Any:
+    """Returns what a variable of an enclosing function holds, _NOTHING while it is not assigned."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _NOTHING
 
 
 def _text_hash(function: Any) -> str:
@@ -187,6 +204,7 @@ def _resolve(words: Words, scope: dict[str, Any]) -> Any:
     """Returns what a name, or an attribute of a module or of a class that is not the language's, stands for; _NOTHING where it is neither."""
     value = scope.get(words[0], _NOTHING)
     for word in words[1:]:
+        value = unwrap(value)
         outer = isinstance(value, ModuleType) or (isinstance(value, type) and not value.__module__.startswith(_LANGUAGE))
         value = getattr(value, word, _NOTHING) if outer else _NOTHING
     return value

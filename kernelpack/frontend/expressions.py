@@ -374,7 +374,7 @@ def _not_readable(name: str, value: Any) -> CompilationError:
     foreign = suggestions.for_foreign(value)
     if foreign is not None:
         return CompilationError(f"{name} is not part of the kernel language", cure=foreign)
-    if callable(value):
+    if callable(value) and not isinstance(value, type):
         return CompilationError(
             f"{name} is a plain Python function, which kernels cannot call",
             cure="decorate it with @kernelpack.jit, or with @kernelpack.constexpr_function if it computes compile-time values",

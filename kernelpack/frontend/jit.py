@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, overload
 
 from kernelpack.errors import CompilationError, SourceLocation
-from kernelpack.frontend.dependencies import cache_key_of, constants_of
+from kernelpack.frontend.dependencies import cache_key_of, constants_of, scope_of
 from kernelpack.frontend.source import FunctionSource, innermost, last_word, source_of, with_text
 from kernelpack.language.values import constexpr, unwrap
 from kernelpack.language.values import constexpr_function as constexpr_function
@@ -211,13 +211,7 @@ class JITFunction(Launchable):
 
     def scope(self) -> dict[str, Any]:
         """Returns the names that the function sees from outside: module globals, and the enclosing functions' variables."""
-        names = dict(self.fn.__globals__)
-        for name, cell in zip(self.fn.__code__.co_freevars, self.fn.__closure__ or (), strict=True):
-            try:
-                names[name] = cell.cell_contents
-            except ValueError:  # not assigned yet
-                names.pop(name, None)
-        return names
+        return scope_of(self.fn)
 
     get_capture_scope = scope
 

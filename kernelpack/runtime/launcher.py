@@ -16,7 +16,7 @@ from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backe
 from kernelpack.compiler import CompiledKernel, compile_ttir, microseconds_since
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError, OptionError, UnreachableMemoryError
-from kernelpack.frontend.dependencies import Binding, watched_by
+from kernelpack.frontend.dependencies import Binding, functions_in, watched_by
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Location
 from kernelpack.knobs.hooks import WATCHERS, CompileTimes
@@ -75,6 +75,8 @@ class Launcher:
         self.pending: dict[tuple[Any, ...], Future[Loaded | None]] = {}
         """What an AsyncCompileMode has threads compile."""
         self._locks: dict[tuple[Any, ...], threading.Lock] = {}
+        self._called: set[Any] = {fn}
+        """The kernel, and the functions that calls gave it."""
         self._bindings: list[Binding] = []
         _LAUNCHERS.add(self)
 
@@ -123,6 +125,7 @@ class Launcher:
     def forget(self) -> None:
         """Drops what was compiled: a helper or a constant was replaced, and means something else."""
         self.loaded.clear()
+        self._called = {self.fn}
         self._bindings = []
         if self.native is not None:
             self.native.clear()
@@ -136,7 +139,7 @@ class Launcher:
         arguments that do not fit.
         """
         arguments, options = self._bind(args, kwargs)
-        for look_up, name, value in self._bindings:
+        for look_up, name, value, _ in self._bindings:
             if look_up(name) is not value:
                 self.forget()
                 break
@@ -256,7 +259,8 @@ class Launcher:
                 hooks = knobs.runtime
                 if watching.told(hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup):
                     return None
-                self._bindings = watched_by(self.fn)
+                self._called.update(functions_in(tuple(value for _, value in special.constexprs)))
+                self._bindings = watched_by(self._called)
                 if self.native is not None:
                     self.native.watch(self._bindings)
                 loaded = watching.load(self._compiled(special, target, options), backend)

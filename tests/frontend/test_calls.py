@@ -211,6 +211,7 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         ("n(1)", r"`n` is int32, which cannot be called"),
         ("x = 1\nx(2)", r"which cannot be called"),
         ("number + 1", r"Cannot access global variable number .* plain Python global \(int\)"),
+        ("Sizes.fromkeys", r"Cannot access global variable Sizes .* plain Python global \(type\)"),
         ("numbers[0]", r"Cannot access global variable numbers"),
         ("nothing", r"nothing is not defined"),
         ("tl.nothing", r"kernelpack.language has no 'nothing'"),
@@ -266,7 +267,7 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
 def test_refused(body: str, message: str) -> None:
     names = define("@kp.jit\ndef forever(x):\n    return forever(x) + 1\n\ndef plain(x):\n    return x\n")
     fn = kernel(
-        body, "p, n", scaled=scaled, forever=names["forever"], plain=names["plain"], number=plain_number, numbers=plain_list, lg=log2, table=tl.constexpr({0: 1}),
+        body, "p, n", scaled=scaled, forever=names["forever"], plain=names["plain"], number=plain_number, numbers=plain_list, Sizes=dict, lg=log2, table=tl.constexpr({0: 1}),
     )  # fmt: skip
     with pytest.raises(CompilationError, match=message) as caught:
         compile_kernel(fn, p="*i32", n="i32")

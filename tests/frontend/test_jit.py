@@ -202,6 +202,24 @@ def test_cache_key_covers_what_containers_hold(tmp_path: Path) -> None:
         assert key(CHOICES.replace(old, new), tmp_path, f"variant{number}") != base, (old, new)
 
 
+def test_cache_key_covers_what_compile_time_functions_close_over() -> None:
+    make = define(
+        """
+        def make(n):
+            @kp.constexpr_function
+            def size(more=n):
+                return n + more
+
+            @kp.jit
+            def kernel(p):
+                tl.store(p, size())
+
+            return kernel
+        """
+    )["make"]
+    assert make(1).cache_key == make(1).cache_key != make(2).cache_key
+
+
 def test_lines_of_a_function_are_its_place_and_those_it_reaches(tmp_path: Path) -> None:
     def lines(program: str, folder: str, name: str = "program") -> str:
         path = tmp_path / folder / f"{name}.py"

@@ -190,6 +190,83 @@ def test_a_replaced_helper_or_constant_is_compiled_anew(compilations: list[Any])
     assert results == [2, 3, 102]
 
 
+def test_a_name_is_noticed_in_every_place_that_holds_it(compilations: list[Any]) -> None:
+    shared = tl.constexpr(3)
+    add = define("@kp.jit\ndef add(x):\n    return x + N", N=shared)["add"]
+    multiply = define("@kp.jit\ndef multiply(x):\n    return x * N", N=shared)["multiply"]
+    kernel = define("@kp.jit\ndef kernel(out):\n    tl.store(out, add(1) + 100 * multiply(1))", add=add, multiply=multiply)[
+        "kernel"
+    ]
+    out = torch.zeros(1, dtype=torch.int32)
+    results = []
+    for function, value in ((add, shared), (add, tl.constexpr(4)), (add, shared), (multiply, tl.constexpr(5))):
+        function.fn.__globals__["N"] = value
+        kernel[(1,)](out)
+        results.append(out.item())
+    assert results == [304, 305, 304, 504]
+
+
+def test_attributes_of_what_an_enclosing_function_holds_are_noticed(compilations: list[Any]) -> None:
+    names = define(
+        """
+        import types
+
+        class Sizes:
+            N = tl.constexpr(2)
+
+        def make():
+            module, sizes = types.ModuleType("module"), tl.constexpr(Sizes)
+            module.N = tl.constexpr(1)
+
+            @kp.jit
+            def kernel(out):
+                tl.store(out, module.N + 10 * sizes.N)
+
+            return kernel, module
+        """
+    )
+    (kernel, module), out = names["make"](), torch.zeros(1)
+    kernel[(1,)](out)
+    assert out.item() == 21
+    module.N = tl.constexpr(3)
+    kernel[(1,)](out)
+    assert out.item() == 23
+    key = kernel.cache_key
+    names["Sizes"].N = tl.constexpr(4)
+    kernel[(1,)](out)
+    assert out.item() == 43
+    assert kernel.cache_key != key
+
+
+def test_constants_of_functions_that_calls_or_containers_give_are_noticed(compilations: list[Any]) -> None:
+    names = define(
+        """
+        STEP = tl.constexpr(1)
+
+        @kp.jit
+        def step(x):
+            return x + STEP
+
+        STEPS = tl.constexpr({"forward": (step,)})
+
+        @kp.jit
+        def kernel(out, FUNCTION: tl.constexpr, functions):
+            tl.store(out, FUNCTION(0) + 10 * functions[0](0))
+
+        @kp.jit
+        def of_container(out):
+            tl.store(out, STEPS["forward"][0](0))
+        """
+    )
+    step, out = names["step"], torch.zeros(1)
+    for value in (1, 2):
+        step.fn.__globals__["STEP"] = tl.constexpr(value)
+        names["kernel"][(1,)](out, step, (step,))
+        assert out.item() == 11 * value
+        names["of_container"][(1,)](out)
+        assert out.item() == value
+
+
 def test_constants_that_are_equal_but_of_other_types_are_other_constants() -> None:
     kernel = define(
         """
