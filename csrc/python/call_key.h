@@ -102,6 +102,14 @@ struct Key {
   }
 };
 
+inline bool same_text(PyObject* a, PyObject* b) {
+  const auto x = pybind11::reinterpret_steal<pybind11::object>(PyObject_Repr(a));
+  const auto y = pybind11::reinterpret_steal<pybind11::object>(PyObject_Repr(b));
+  if (x && y) return PyUnicode_Compare(x.ptr(), y.ptr()) == 0;
+  PyErr_Clear();
+  return false;
+}
+
 inline bool same_constant(PyObject* a, PyObject* b) {
   if (a == b) return true;
   if (Py_TYPE(a) != Py_TYPE(b)) return false;
@@ -111,7 +119,8 @@ inline bool same_constant(PyObject* a, PyObject* b) {
   }
   const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
   if (equal < 0) PyErr_Clear();
-  return equal == 1;
+  if (equal != 1 || PyLong_Check(a) || PyUnicode_CheckExact(a)) return equal == 1;
+  return same_text(a, b);  // (1,) == (1.0,) == (True,), and constexprs of these
 }
 
 // A key that is kept, with the constants.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -42,11 +41,32 @@ def specialized_ttir(fn: JITFunction, special: Specialization, options: Options)
     )
 
 
+class Constant:
+    """A compile-time value, equal to those for which the same is compiled: 1, 1.0 and True are three, 0.0 and -0.0 two, NaN is one."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = _frozen(value)
+        self._identity = _identity_of(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+
+def _identity_of(value: Any) -> Any:
+    """Returns what tells a compile-time value from others, in entries of tuples too."""
+    if isinstance(value, tuple):
+        return (type(value), *map(_identity_of, value))
+    return type(value), repr(value) if isinstance(value, float) else value
+
+
 Trait = tuple[Any, ...]
 """The part of one argument that code depends on, as a tuple of one of these forms:
 
     (type, whether each of the backend's properties holds)                   tensors and numbers
-    (None, type, value)                                                      numbers that become constants
+    (None, Constant)                                                         compile-time values, numbers that become constants
     (TensorDescriptor, type, facts of the parameters that it becomes)
     (tuple, class or None, the traits of its entries)
 """
@@ -80,7 +100,7 @@ class Specializer:
         values: list[Any] = []
         for (param, annotated), value in zip(self._params, arguments, strict=True):
             if param.is_constexpr or value is None:
-                traits.append((None, type(value), _frozen(value)))
+                traits.append((None, Constant(value)))
             else:
                 traits.append(self._trait(param, value, values, annotated))
         return tuple(traits), values
@@ -96,8 +116,7 @@ class Specializer:
             entries = value if isinstance(value, tuple) else [getattr(value, name) for name in value.fields]
             return tuple, type(value) if is_named else None, *[self._trait(param, entry, values) for entry in entries]
         if value is None or isinstance(value, _NOT_PLAIN):
-            known = _frozen(value)
-            return None, type(known), known
+            return None, Constant(value)
         kind = annotated or _type_of(self.fn, param, value)
         if annotated in _RANGES and isinstance(value, int) and value not in _RANGES[annotated]:
             raise ArgumentOverflowError(
@@ -108,7 +127,7 @@ class Specializer:
         constants, properties = self._known[param.num, kind]
         number = value.data_ptr() if kind[0] == "*" else int(value) if constants or properties else 0
         if any(prop.holds(number) for prop in constants):
-            return None, int, number
+            return None, Constant(number)
         values.append(value)
         return kind, *[prop.holds(number) for prop in properties]
 
@@ -122,7 +141,7 @@ class Specializer:
             """Returns the type of an argument or entry whose IR parameters are called `name`..., and notes the rest."""
             kind, *rest = trait
             if kind is None:
-                constexprs.append((path, rest[1]))
+                constexprs.append((path, rest[0].value))
                 return "constexpr"
             if kind is tuple:
                 of, *entries = rest
@@ -251,9 +270,9 @@ def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
                 )
             _TENSOR_TYPES[dtype] = f"*{DTYPES[name].language}"
         return f"*k{_TENSOR_TYPES[dtype][1:]}" if param.type_name == "const" else _TENSOR_TYPES[dtype]
-    of = type(value).__name__
+    of = type(value)
     raise LaunchError(
-        f"argument {param.name} of {fn.__name__} is a {of if of in vars(builtins) else f'{type(value).__module__}.{of}'}",
+        f"argument {param.name} of {fn.__name__} is a {'' if of.__module__ == 'builtins' else f'{of.__module__}.'}{of.__name__}",
         location=fn.location,
         cure="pass a tensor, a number, None, a tuple of these, or annotate the parameter tl.constexpr",
     )

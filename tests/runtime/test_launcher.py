@@ -267,19 +267,26 @@ def test_constants_of_functions_that_calls_or_containers_give_are_noticed(compil
         assert out.item() == value
 
 
-def test_constants_that_are_equal_but_of_other_types_are_other_constants() -> None:
+def test_constants_that_are_equal_but_differ_are_other_constants(compilations: list[Any]) -> None:
     kernel = define(
         """
         @kp.jit
         def kernel(out, VALUE: tl.constexpr):
-            tl.store(out, 1.0 if tl.constexpr(isinstance(VALUE, float)) else 2.0)
+            first: tl.constexpr = VALUE[0] if isinstance(VALUE, tuple) else VALUE
+            tl.store(out, 1.0 if isinstance(first, bool) else 2.0 if isinstance(first, int) else tl.full((), first, tl.float32) + 3.0)
+            tl.store(out + 1, tl.full((), first, tl.float32))
         """
     )["kernel"]
-    out = torch.zeros(1)
-    kernel[(1,)](out, 1)
-    assert out.item() == 2
-    kernel[(1,)](out, 1.0)
-    assert out.item() == 1
+    out = torch.zeros(2)
+    for wrap in (lambda value: value, lambda value: (value,), tl.constexpr, lambda value: (value, (value, None))):
+        for value, kind in ((1, 2.0), (1.0, 4.0), (True, 1.0), (0.0, 3.0), (-0.0, 3.0)):
+            kernel[(1,)](out, wrap(value))
+            assert (out[0].item(), str(out[1].item())) == (kind, str(float(value))), wrap(value)
+    assert len(compilations) == 15
+    for _ in range(2):
+        kernel[(1,)](out, (float("nan"),))
+        assert out[1].isnan()
+    assert len(compilations) == 16
 
 
 @pytest.mark.parametrize(
@@ -294,6 +301,7 @@ def test_constants_that_are_equal_but_of_other_types_are_other_constants() -> No
         (lambda k, x: k[(1,)](x, x, 4, num_stages=-1), "scale: num_stages is a number from 0 on, it is -1"),
         (lambda k, x: k[(1,)](x, x, object()), "argument n of scale is a object"),
         (lambda k, x: k[(1,)](x, x, np.int32(3)), "argument n of scale is a numpy.int32"),
+        (lambda k, x: k[(1,)](x, x, np.bool_(True)), "argument n of scale is a numpy.bool"),
         (lambda k, x: k[(1.0,)](x, x, 4), r"the grid is \(1.0,\)"),
         (lambda k, x: k[(1,)](x, x, 1 << 64), "which no integer type holds"),
         (lambda k, x: k[(1,)](x, x, -(1 << 63) - 1), "which no integer type holds"),
