@@ -227,6 +227,7 @@ struct Region {
   uint64_t start, bytes;
   const char* name;
   const uint8_t* inside;  // which bytes belong to the tensor; null: all
+  bool own;               // no tensor: memory of the kernel's module
 };
 std::vector<Region> regions;
 
@@ -237,7 +238,7 @@ struct GlobalByte {
 };
 std::unordered_map<uint64_t, std::vector<GlobalByte>> pages;
 uint32_t block_number;
-bool met_others;  // the block has made an atomic access, by which it may have waited for others
+bool met_others;  // the block has made an atomic access to a tensor, by which it may have waited for others
 constexpr uint64_t PAGE = 4096;
 constexpr uint64_t FAR = 1ull << 35;  // tensors lie 2^36 bytes apart
 
@@ -257,8 +258,8 @@ extern "C" void simt_regions_clear() {
   regions.clear(), pages.clear();
   block_number = 0;
 }
-extern "C" void simt_region(uint64_t start, uint64_t bytes, const char* name, const uint8_t* inside) {
-  regions.push_back({start, bytes, name, inside});
+extern "C" void simt_region(uint64_t start, uint64_t bytes, const char* name, const uint8_t* inside, int own) {
+  regions.push_back({start, bytes, name, inside, own != 0});
 }
 extern "C" uint64_t simt_map(uint64_t address, uint64_t bytes) {
   void* got = mmap(reinterpret_cast<void*>(address), bytes, PROT_READ | PROT_WRITE,
@@ -271,6 +272,12 @@ extern "C" void simt_unmap(uint64_t address, uint64_t bytes) {
 extern "C" void simt_new_block() {
   block_number++;
   met_others = false;
+}
+
+bool kernels_own(uint64_t address) {
+  return std::any_of(regions.begin(), regions.end(), [&](const Region& region) {
+    return region.own && address >= region.start && address < region.start + region.bytes;
+  });
 }
 
 void check_global(uint64_t address, int size, int align, Access access, Site site) {
@@ -328,7 +335,7 @@ void check_global(uint64_t address, int size, int align, Access access, Site sit
                (unsigned long long)(at - found->start), found->name, byte.write.agent);
     byte.write = {now(), (Agent)current, site}, byte.atomic = access == Access::ATOMIC;
   }
-  met_others |= access == Access::ATOMIC;
+  met_others |= access == Access::ATOMIC && !found->own;
 }
 
 }  // namespace simt

@@ -161,6 +161,7 @@ void deadlock() {
 void run_block(unsigned order) {
   memset(reinterpret_cast<void*>(WINDOW), 0xFF, WINDOW_BYTES);  // NaN in every format
   reset_shadow(), reset_mbarriers(), reset_barriers(), reset_warps(), reset_wgmma(), reset_pending(), reset_bulk();
+  reset_tensor_maps();
   for (int t = 0; t < count; t++) {
     Thread& thread = threads[t];
     if (!thread.stack)

@@ -111,7 +111,25 @@ void check_shared_range(uint64_t address, int size, int align, Site site);
 void touch_shared(uint64_t address, int size, Access access, Agent agent, Clock clock, const Order& order, Site site);
 void landed(uint64_t address, int size, Agent agent, Clock clock);
 void check_global(uint64_t address, int size, int align, Access access, Site site);
-Clock now();  // the thread's own clock
+bool kernels_own(uint64_t address);  // global memory of the kernel's module, not of a tensor
+Clock now();                         // the thread's own clock
+
+// ---- tensor maps ----
+
+// A tensor map as the emulator's launcher writes it into the 128 bytes of a kernel's parameter, or as a kernel puts it
+// together.
+struct TensorMap {
+  uint64_t address;
+  uint64_t sizes[5], strides[5];  // in elements; in bytes, that of dimension 0 is the element's size
+  uint16_t box[5];
+  uint8_t rank, element, swizzle;  // swizzle: bytes of the pattern, 0, 32, 64 or 128
+  uint8_t nan;                     // what lies outside reads as NaN, not zero
+};
+static_assert(sizeof(TensorMap) <= 128, "a tensor map has 128 bytes");
+
+// Returns the map that a copy uses, which completes when `agent` comes to `clock`.
+TensorMap use_tensor_map(uint64_t address, Agent agent, Clock clock, Site site);
+void reset_tensor_maps();
 
 // ---- operations that complete later ----
 

@@ -6,16 +6,6 @@
 
 namespace simt {
 
-// A tensor map as the emulator's launcher writes it into the 128 bytes of a kernel's parameter.
-struct TensorMap {
-  uint64_t address;
-  uint64_t sizes[5], strides[5];  // in elements; in bytes, that of dimension 0 is the element's size
-  uint16_t box[5];
-  uint8_t rank, element, swizzle;  // swizzle: bytes of the pattern, 0, 32, 64 or 128
-  uint8_t nan;                     // what lies outside reads as NaN, not zero
-};
-static_assert(sizeof(TensorMap) <= 128, "a tensor map has 128 bytes");
-
 namespace {
 
 uint64_t swizzled(uint64_t address, int swizzle) {
@@ -54,9 +44,9 @@ struct Box {
   }
 };
 
-Box make_box(uint64_t map, const Slot* coordinates, int rank, uint64_t shared, Site site) {
+Box make_box(const TensorMap& map, const Slot* coordinates, int rank, uint64_t shared, Site site) {
   Box box;
-  memcpy(&box.map, reinterpret_cast<void*>(map), sizeof box.map);
+  box.map = map;
   box.shared = shared;
   if (box.map.rank != rank)
     fail("tensor map", site, "the copy gives %d coordinates, the tensor map has %d dimensions", rank, box.map.rank);
@@ -106,12 +96,12 @@ extern "C" {
 
 // in: target, map, barrier, coordinates ..., number of coordinates behind them
 static void load(Site site, const Slot* in, int rank) {
-  Box box = make_box(in[1], in + 3, rank, in[0], site);
   int mbarrier = find_mbarrier(in[2], site);
-  Thread& thread = self();
-  touch_shared(in[2], 8, Access::ASYNC_READ, (Agent)current, now(), thread.order, site);
   Agent agent = mbarrier_agent(mbarrier);
   Clock clock = mbarrier_phase(mbarrier) + 1;
+  Box box = make_box(use_tensor_map(in[1], agent, clock, site), in + 3, rank, in[0], site);
+  Thread& thread = self();
+  touch_shared(in[2], 8, Access::ASYNC_READ, (Agent)current, now(), thread.order, site);
   touch_shared(box.shared, box.bytes(), Access::ASYNC_WRITE, agent, clock, thread.order, site);
   Met issued = met();
   postpone(site, [=]() {
@@ -131,14 +121,16 @@ static void load(Site site, const Slot* in, int rank) {
 // in: map, source, coordinates ...
 static void store(Site site, const Slot* in, int rank) {
   Thread& thread = self();
-  Store made{thread.bulk_group, site, make_box(in[0], in + 2, rank, in[1], site)};
+  Agent agent = bulk_agent(current);
+  Clock clock = thread.bulk_group + 1;
+  Store made{thread.bulk_group, site, make_box(use_tensor_map(in[0], agent, clock, site), in + 2, rank, in[1], site)};
   const TensorMap& map = made.box.map;
   for (int d = 0; d < rank; d++)  // an illegal instruction on an H100
     if (made.box.at[d] < 0) fail("tensor map", site, "the store begins at coordinate %lld", (long long)made.box.at[d]);
   if (map.sizes[0] * map.element % 16 && made.box.at[0] + map.box[0] > (int64_t)map.sizes[0])  // as an H100 does
     fail("tensor map", site, "the store writes whole 16 bytes, beyond the %llu of a row",
          (unsigned long long)(map.sizes[0] * map.element));
-  touch_shared(in[1], made.box.bytes(), Access::ASYNC_READ, bulk_agent(current), thread.bulk_group + 1, thread.order, site);
+  touch_shared(in[1], made.box.bytes(), Access::ASYNC_READ, agent, clock, thread.order, site);
   thread.bulk_open++, thread.site = site;
   if (eager)
     perform(made);

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelpack.errors import TargetError
 from kernelpack.ir.core import Operation
+from kernelpack.passes.descriptors_to_pointers import Form
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
@@ -242,10 +243,10 @@ class Backend(abc.ABC):
         """Returns why an operation cannot be lowered, or None. Asked for every ttir operation before lowering."""
         return None
 
-    def lowers_descriptor(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> bool:
-        """Returns whether the backend lowers an access through a tensor descriptor (tt.descriptor_load, ...) itself. The others
-        become masked accesses through pointers. `facts` are those of the function."""
-        return False
+    def descriptor_form(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> Form:
+        """Returns what becomes of an access through a tensor descriptor (tt.descriptor_load, ...): the backend lowers it itself, or
+        it becomes a masked access through pointers. `facts` are those of the function."""
+        return Form.POINTERS
 
     def linked_machine(self, target: Target) -> str | None:
         """Returns the machine whose linker takes the images, as compilers name it first (`x86_64-linux-gnu`); None: they are data."""

@@ -60,7 +60,7 @@ def legalise(module: Operation, backend: Backend, target: Target) -> None:
     verify(module)
     if inline(module, may_stay=lambda call: backend.supports(call, target) is None):  # noinline is a wish, not always granted
         optimise_ttir(module)
-    while descriptors_to_pointers(module, lambda op, facts: backend.lowers_descriptor(op, facts, target)):
+    while descriptors_to_pointers(module, lambda op, facts: backend.descriptor_form(op, facts, target)):
         optimise_ttir(module)  # which may change what is known of the others
     for op in module.walk():
         reason = backend.supports(op, target)

@@ -5,15 +5,23 @@
 
 The differences of scalars in the masks do not overflow where coordinates do; a lower bound is tested where a coordinate may be
 negative.
+
+What a backend copies as a whole stays. If it can do so only where rows end at multiples of 16 bytes, the kernel asks:
+
+    tt.descriptor_store %d[%i, %j], %x   =>   scf.if (size1 % 16 bytes == 0) { tt.descriptor_store %e[%i, %j], %x }
+                                              else { tt.store ... }
+
+where %e is %d with rows that are seen to end so.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Callable, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.ir.core import Builder, Operation, Value, functions
+from kernelpack.ir.core import Block, Builder, Operation, Region, Value, functions
 from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import REDUCTIONS, block_of
 from kernelpack.ir.types import I1, I32, I64, TensorType, Type, bit_width, is_float, shape_of, with_element, with_shape
@@ -30,23 +38,58 @@ _ALIGNED = 16
 """Bytes by which bases and strides of descriptors are divisible (make_tensor_descriptor)."""
 
 
+class Form(enum.Enum):
+    """What becomes of an access through a descriptor."""
+
+    POINTERS = enum.auto()
+    DESCRIPTOR = enum.auto()
+    """It stays: the backend lowers it."""
+    BY_ROWS = enum.auto()
+    """It stays where rows end at multiples of 16 bytes, which the kernel asks."""
+
+
 def descriptors_to_pointers(
-    module: Operation, stays: Callable[[Operation, AxisInfoAnalysis], bool] = lambda access, facts: False
+    module: Operation, form: Callable[[Operation, AxisInfoAnalysis], Form] = lambda access, facts: Form.POINTERS
 ) -> bool:
-    """Rewrites a module in place; returns whether anything changed. `stays` says of an access that it is left as it is."""
+    """Rewrites a module in place; returns whether anything changed. `form` says what becomes of an access."""
     changed = False
     for function in functions(module):
         makes = [op for op in function.walk() if op.name == MAKE]
+        for make in makes:
+            _promise(operand(make, "base"), _ALIGNED)
+            for stride in operands_called(make, "strides"):
+                _promise(stride, _ALIGNED * 8 // bit_width(block_of(make.result.type)))
         facts = AxisInfoAnalysis(function) if makes else None
         for make in makes:
             assert facts is not None
             for access in make.result.users():
-                if access.name in ACCESSES and not stays(access, facts):
-                    _rewrite(access, make, facts)
+                wanted = form(access, facts) if access.name in ACCESSES else Form.DESCRIPTOR
+                if wanted != Form.DESCRIPTOR:
+                    _rewrite(_ask(access, make) if wanted == Form.BY_ROWS else access, make, facts)
                     changed = True
             if not make.result.uses:
                 make.erase()
     return changed
+
+
+def _ask(op: Operation, make: Operation) -> Operation:
+    """Puts an access under the question whether rows end at multiples of 16 bytes, and returns a copy for where they do not."""
+    build = Builder.after(make)
+    size = operands_called(make, "shape")[-1]
+    step = build.constant(_ALIGNED * 8 // bit_width(block_of(make.result.type)), I32)
+    whole = build.value("arith.muli", [build.value("arith.divsi", [size, step]), step])
+    mapping = {size: whole}
+    aligned = build.insert(make.clone(mapping)).result
+    build = Builder.before(op)
+    asked = build.value("arith.cmpi", [whole, size], {"predicate": "eq"})
+    blocks = []
+    for target in (aligned, make.result):
+        branch = Builder(Block(), location=op.location)
+        blocks.append(branch.insert(op.clone({make.result: target})))
+        branch.create("scf.yield")
+    build.create("scf.if", [asked], None, (), [Region([op.parent]) for op in blocks if op.parent is not None])
+    op.erase()
+    return blocks[1]
 
 
 def _rewrite(op: Operation, make: Operation, facts: AxisInfoAnalysis) -> None:
@@ -103,9 +146,6 @@ class _Tile:
         self.build = Builder.before(op)
         self.base = operand(make, "base")
         self.sizes, self.strides = operands_called(make, "shape"), operands_called(make, "strides")
-        _promise(self.base, _ALIGNED)
-        for stride in self.strides:
-            _promise(stride, _ALIGNED * 8 // bit_width(block_of(make.result.type)))
         value = op.result if op.results else operand(op, "src")
         self.is_rows = op.name in ("tt.descriptor_gather", "tt.descriptor_scatter")
         self.shape = shape_of(value.type) if self.is_rows else block_of(make.result.type).shape

@@ -84,6 +84,7 @@ class Program:
         self._engine = llvm.create_mcjit_compiler(module, machine)
         self._engine.finalize_object()
         self._entry = self._engine.get_function_address(ENTRY)
+        self._own = [(memory, self._engine.get_global_value_address(memory.name)) for memory in translated.memory]
 
     def run(
         self,
@@ -124,7 +125,12 @@ class Program:
             for tensor in reachable:
                 keep.append(ctypes.create_string_buffer(b"a tensor that an address in memory leads to"))
                 size = ctypes.c_uint64(tensor.numel() * tensor.element_size())
-                runtime.simt_region(ctypes.c_uint64(tensor.data_ptr()), size, keep[-1], None)
+                runtime.simt_region(ctypes.c_uint64(tensor.data_ptr()), size, keep[-1], None, 0)
+            for own, address in self._own:
+                keep.append(ctypes.create_string_buffer(own.name.encode()))
+                runtime.simt_region(ctypes.c_uint64(address), ctypes.c_uint64(own.bytes), keep[-1], None, 1)
+                if not own.constant:
+                    ctypes.memset(address, 0, own.bytes)
             self._run(grid, slots, schedule, without)
             for region in memory:
                 region.copy_back()
@@ -221,7 +227,7 @@ class _Memory:
             mask.as_strided(tensor.shape, tensor.stride()).fill_(1)
             self.inside = mask.repeat_interleave(item)
         inside = ctypes.c_void_p(self.inside.data_ptr() if self.inside is not None else None)
-        runtime.simt_region(ctypes.c_uint64(self.address), ctypes.c_uint64(self.bytes), self.name, inside)
+        runtime.simt_region(ctypes.c_uint64(self.address), ctypes.c_uint64(self.bytes), self.name, inside, 0)
 
     def copy_back(self) -> None:
         ctypes.memmove(self.tensor.data_ptr(), self.address, self.bytes)

@@ -153,6 +153,19 @@ def _tensor_store(match: Match, at: Instruction) -> AssemblyPlan:
     return AssemblyPlan(f"tma_store{match[1]}", [target.atoms[0], source.atom, *target.atoms[1:]])
 
 
+FIELDS = (
+    "global_address", "rank", "global_dim", "box_dim", "element_stride", "global_stride", "elemtype", "interleave_layout",
+    "swizzle_mode", "fill_mode",
+)  # fmt: skip
+"""Of tensor maps; their numbers are those of csrc/simt/tensor_map.cpp."""
+
+
+def _replace(match: Match, at: Instruction) -> AssemblyPlan:
+    """`tensormap.replace.tile.global_dim... [address], axis, value;`, without an axis for fields that there are once."""
+    address, *axis, value = at.operands
+    return AssemblyPlan("tensormap_replace", [address.atom, FIELDS.index(match[1]), axis[0].atom if axis else 0, value.atom])
+
+
 def _wgmma(match: Match, at: Instruction) -> AssemblyPlan:
     """`d, a, b, scale-d {, scale-a, scale-b {, transpose-a}{, transpose-b}}`; a is a descriptor or four registers."""
     n, k, kind, a_format, b_format = int(match[1]), int(match[2]), match[3], match[4], match[5]
@@ -210,6 +223,13 @@ ASSEMBLY: list[tuple[str, Form]] = [
     (r"cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta\.bulk_group", _tensor_store),
     (r"cp\.async\.bulk\.commit_group", _effect("bulk_commit")),
     (r"cp\.async\.bulk\.wait_group\.read", _effect("bulk_wait")),
+    # ---- tensor maps that the kernel makes
+    (rf"tensormap\.replace\.tile\.({'|'.join(FIELDS)})\.shared::cta\.b1024\.b(?:32|64)", _replace),
+    (
+        r"tensormap\.cp_fenceproxy\.global\.shared::cta\.tensormap::generic\.release\.gpu\.sync\.aligned",
+        _effect("tensormap_publish"),
+    ),
+    (r"fence\.proxy\.tensormap::generic\.acquire\.gpu", _effect("tensormap_acquire")),
     # ---- warpgroups
     (r"wgmma\.fence\.sync\.aligned", _effect("wgmma_fence")),
     (r"wgmma\.commit_group\.sync\.aligned", _effect("wgmma_commit")),

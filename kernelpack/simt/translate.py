@@ -20,6 +20,9 @@ SHARED_BASE = 0x60000000 + 1024
 ENTRY = "simt_entry"
 _READ, _WRITE, _ATOMIC = 0, 1, 2
 
+_OWN_MEMORY = re.compile(
+    r"@(?P<name>[\w.]+) = internal addrspace\(1\) (?P<kind>global|constant) \[(?P<count>\d+) x (?P<element>\w+)\]"
+)
 _DEBUG = re.compile(r",? !dbg !(\d+)")
 _CALL = re.compile(
     r"call (?P<result>void|\{[^}]*\}|<[^>]*>|\w+) @llvm\.nvvm\.(?P<name>[\w.]+)\((?P<arguments>.*)\)(?P<rest>[^)]*)$"
@@ -44,6 +47,15 @@ class Removable:
 
 
 @dataclass(frozen=True)
+class OwnMemory:
+    """Global memory that belongs to the kernel's module. What is not `constant` begins as zeros."""
+
+    name: str
+    bytes: int
+    constant: bool
+
+
+@dataclass(frozen=True)
 class Translated:
     """Host LLVM IR with what the launcher and reports need. `debug` maps sites to numbers of debug locations."""
 
@@ -53,12 +65,13 @@ class Translated:
     removable: tuple[Removable, ...]
     functions: tuple[str, ...]
     """Functions that the kernel calls and does not define."""
+    memory: tuple[OwnMemory, ...]
 
 
 SYNCHRONISATION = {
     "bar_sync": "barrier", "bar_arrive": "barrier", "bar_warp": "barrier", "cp_wait": "wait", "bulk_wait": "wait",
     "mbarrier_wait": "wait", "wgmma_wait": "wait", "fence_proxy": "fence", "wgmma_fence": "fence",
-    "mbarrier_arrive": "arrival", "wgmma_commit": "commit",
+    "tensormap_publish": "fence", "tensormap_acquire": "fence", "mbarrier_arrive": "arrival", "wgmma_commit": "commit",
 }  # fmt: skip
 
 
@@ -108,6 +121,7 @@ class _Translation:
         self.masks: dict[int, int | None] = {}
         self.parameters: list[str] = []
         self.external: list[str] = []
+        self.memory: list[OwnMemory] = []
         self.shared = ""
         self.fresh = 0
         self.accumulators = Accumulators(self.lines)
@@ -123,7 +137,7 @@ class _Translation:
             if translated is not None:
                 body.append(translated)
         text = "\n".join([*body, *self.texts, *self.declarations(), self.start()])
-        return Translated(text, tuple(self.parameters), self.debug, self.removable(), tuple(self.external))
+        return Translated(text, tuple(self.parameters), self.debug, self.removable(), tuple(self.external), tuple(self.memory))
 
     def removable(self) -> tuple[Removable, ...]:
         found = [Removable(kind, (site,)) for site, kind in self.kinds.items()]
@@ -173,6 +187,10 @@ class _Translation:
             return None
         if line.startswith("define"):
             return self.definition(line)
+        if match := _OWN_MEMORY.match(line):
+            size = int(match["count"]) * size_of(match["element"])
+            self.memory.append(OwnMemory(match["name"], size, match["kind"] == "constant"))
+            return self.plain(line).replace(" internal", "", 1)  # Python asks where it lies
         if not line.startswith((" ", "\t")):
             return self.plain(line)
         if " asm " in line:

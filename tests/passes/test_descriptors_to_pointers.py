@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
 from kernelpack.ir.verify import verify
-from kernelpack.passes.descriptors_to_pointers import descriptors_to_pointers
+from kernelpack.passes.descriptors_to_pointers import Form, descriptors_to_pointers
 from tests.ir.examples import function, parse
 from tests.passes.before_after import check, stays
 
@@ -81,14 +83,37 @@ LOAD_AND_STORE = """
 
 def test_what_the_target_does_itself_stays() -> None:
     def run(module: object) -> None:
-        descriptors_to_pointers(module, lambda access, facts: True)
+        descriptors_to_pointers(module, lambda access, facts: Form.DESCRIPTOR)
 
     stays(run, ARGUMENTS, LOAD_AND_STORE)
     module = parse(function(LOAD_AND_STORE, ARGUMENTS))
-    descriptors_to_pointers(module, lambda access, facts: access.name == "tt.descriptor_load")
+    forms = {"tt.descriptor_load": Form.DESCRIPTOR, "tt.descriptor_store": Form.POINTERS}
+    descriptors_to_pointers(module, lambda access, facts: forms[access.name])
     names = {op.name for op in module.walk()}
     assert {"tt.make_tensor_descriptor", "tt.descriptor_load", "tt.store"} <= names
     assert "tt.descriptor_store" not in names
+
+
+def test_what_stays_where_rows_end_at_sixteen_bytes_asks_for_that() -> None:
+    module = parse(function(LOAD_AND_STORE, ARGUMENTS))
+    known: list[bool] = []
+
+    def form(access: Operation, facts: AxisInfoAnalysis) -> Form:
+        if access.name != "tt.descriptor_store":
+            return Form.DESCRIPTOR
+        make = access.operands[0].defining_op
+        assert make is not None
+        known.append(facts[make.operands[1]].every() % 8 == 0)
+        return Form.DESCRIPTOR if known[-1] else Form.BY_ROWS
+
+    assert descriptors_to_pointers(module, form)
+    assert not descriptors_to_pointers(module, form)
+    verify(module)
+    assert known == [False, True]
+    (branch,) = (op for op in module.walk() if op.name == "scf.if")
+    whole, ragged = ([op.name for op in region.block.operations] for region in branch.regions)
+    assert whole == ["tt.descriptor_store", "scf.yield"]
+    assert ragged[-2:] == ["tt.store", "scf.yield"]
 
 
 # ---- the meaning ----

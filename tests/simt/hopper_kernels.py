@@ -43,6 +43,35 @@ def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
 
 
 @kp.jit
+def batch(a, b, c, columns, count, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Products a b^T of matrices behind each other, some of which are narrow: the kernel makes tensor maps for each."""
+    for problem in range(tl.program_id(0), count, tl.num_programs(0)):
+        n = tl.load(columns + problem)
+        a_blocks = tl.make_tensor_descriptor(a + problem * M * K, [M, K], [K, 1], [BM, BK])
+        b_blocks = tl.make_tensor_descriptor(b + problem * N * K, [n, K], [K, 1], [BN, BK])
+        c_blocks = tl.make_tensor_descriptor(c + problem * M * N, [M, n], [N, 1], [BM, BN])
+        for column in range(0, n, BN):
+            acc = tl.zeros([BM, BN], tl.float32)
+            for k in range(0, K, BK):
+                acc = tl.dot(a_blocks.load([0, k]), b_blocks.load([column, k]).T, acc)
+            c_blocks.store([0, column], acc.to(tl.bfloat16))
+
+
+@kp.jit
+def padded(x, out, rows, count, COLUMNS, BM: tl.constexpr, BN: tl.constexpr):
+    """Sums of the blocks of each of some matrices, one of them empty; NaN lies outside."""
+    for problem in range(count):
+        blocks = tl.make_tensor_descriptor(
+            x + problem * COLUMNS, [tl.load(rows + problem), COLUMNS], [COLUMNS, 1], [BM, BN], padding_option="nan"
+        )
+        total = tl.zeros([BM, BN], tl.float32)
+        for column in range(0, COLUMNS, BN):
+            total += blocks.load([0, column])
+        at = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
+        tl.store(out + problem * BM * BN + at, total)
+
+
+@kp.jit
 def attend(q, k, v, out, n, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
     """Attention without a scale: two products in a loop whose addresses follow from its counter alone."""
     rows, columns = tl.arange(0, BM), tl.arange(0, D)
@@ -177,6 +206,23 @@ def product_launch(transposed: bool) -> Launch:
     return Launch(product, (2, 2), arguments, {"c": expected}, 1e-2, Options(num_warps=8, num_stages=3))
 
 
+def batch_launch() -> Launch:
+    m, n, k, columns = 64, 96, 160, torch.tensor([96, 8, 45], dtype=torch.int32)
+    a, b = torch.randn(3, m, k).bfloat16(), torch.randn(3, n, k).bfloat16()
+    c = torch.full((3, m, n), 7.0).bfloat16()
+    expected = torch.where(torch.arange(n) < columns[:, None, None], a.double() @ b.double().mT, 7.0)
+    arguments = {"a": a, "b": b, "c": c, "columns": columns, "count": 3, "M": m, "N": n, "K": k, "BM": 64, "BN": 64, "BK": 32}
+    return Launch(batch, (2,), arguments, {"c": expected}, 1e-2, Options(num_warps=4, num_stages=3))
+
+
+def padded_launch() -> Launch:
+    x, rows = torch.randn(10, 160), torch.tensor([8, 0, 3], dtype=torch.int32)
+    sums = torch.stack([x[start : start + 8].view(8, 5, 32).double().sum(1) for start in range(3)])
+    expected = torch.where(torch.arange(8)[:, None] < rows[:, None, None], sums, float("nan"))
+    arguments = {"x": x, "out": torch.full((3, 8, 32), 7.0), "rows": rows, "count": 3, "COLUMNS": 160, "BM": 8, "BN": 32}
+    return Launch(padded, (1,), arguments, {"out": expected}, 1e-6)
+
+
 def attend_launch() -> Launch:
     q, k, v = (torch.randn(rows, 64).bfloat16() for rows in (64, 320, 320))
     arguments = {"q": q, "k": k, "v": v, "out": torch.full((64, 64), float("nan")), "n": 320, "BM": 64, "BN": 64, "D": 64}
@@ -201,6 +247,8 @@ LAUNCHES = {
     "shift": shift_launch,
     "product": lambda: product_launch(False),
     "product-transposed": lambda: product_launch(True),
+    "batch": batch_launch,
+    "padded": padded_launch,
     "attend": attend_launch,
     "gram": lambda: gram_launch(False),
     "gram-by-threads": lambda: gram_launch(True),

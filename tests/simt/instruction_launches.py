@@ -34,6 +34,17 @@ def boxes(x, out, SIZES: tl.constexpr, STRIDES: tl.constexpr, BLOCK: tl.constexp
 
 
 @kp.jit
+def boxes_of_programs(x, out, SIZES: tl.constexpr, STRIDES: tl.constexpr, BLOCK: tl.constexpr):
+    """The same for two tensors behind each other, whose tensor maps the kernel makes, box by box of their first halves."""
+    behind = tl.program_id(0) * SIZES[0] * STRIDES[0]
+    source = tl.make_tensor_descriptor(x + behind, SIZES, STRIDES, BLOCK)
+    target = tl.make_tensor_descriptor(out + behind, SIZES, STRIDES, BLOCK)
+    rest: tl.constexpr = [0] * (len(BLOCK) - 1)
+    for at in range(0, SIZES[0] // 2, BLOCK[0]):
+        target.store([at, *rest], source.load([SIZES[0] // 2 + at, *rest]))
+
+
+@kp.jit
 def half_sums(a, b, out, SIZE: tl.constexpr, K: tl.constexpr):
     i, k = tl.arange(0, SIZE), tl.arange(0, K)
     left, right = tl.load(a + i[:, None] * K + k[None, :]), tl.load(b + k[:, None] * SIZE + i[None, :])
@@ -121,6 +132,16 @@ def _boxes(*sizes: int) -> Launch:
     return Launch(boxes, (1,), {"x": x, "out": out, "SIZES": sizes, "STRIDES": x.stride(), "BLOCK": block}, {"out": expected})
 
 
+def _boxes_of_programs(dtype: torch.dtype, *sizes: int) -> Launch:
+    x = (torch.randn(2, *sizes) * 50).to(dtype)
+    block = (sizes[0] // 4, *sizes[1:])
+    out = torch.full_like(x, 7)
+    expected = out.clone()
+    expected[:, : sizes[0] // 2] = x[:, sizes[0] // 2 :]
+    arguments = {"x": x, "out": out, "SIZES": sizes, "STRIDES": x.stride()[1:], "BLOCK": block}
+    return Launch(boxes_of_programs, (2,), arguments, {"out": expected})
+
+
 def _half_sums() -> Launch:
     a, b = torch.randn(16, 64).half(), torch.randn(64, 16).half()
     arguments = {"a": a, "b": b, "out": fresh(16, 16, dtype=torch.float16), "SIZE": 16, "K": 64}
@@ -145,6 +166,10 @@ def _launches() -> Iterator[tuple[str, Callable[[], Launch]]]:
     yield "asm-tf32", _tf32
     for sizes in ((128,), (8, 4, 16), (4, 2, 4, 16), (4, 2, 2, 2, 16)):
         yield f"boxes-{len(sizes)}d", functools.partial(_boxes, *sizes)
+    for sizes in ((256,), (8, 128), (8, 4, 16), (4, 2, 4, 16), (4, 2, 2, 2, 16)):
+        yield f"made-boxes-{len(sizes)}d", functools.partial(_boxes_of_programs, torch.float32, *sizes)
+    for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float64, E4M3, E5M2):
+        yield f"made-boxes-{str(dtype).removeprefix('torch.')}", functools.partial(_boxes_of_programs, dtype, 32, 64)
     yield "half-sums", _half_sums
 
 

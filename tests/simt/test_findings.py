@@ -41,8 +41,8 @@ GET_NEAR = "  %got = load i32, ptr addrspace(3) %neighbour, align 4\n"
 GIVE = "  store i32 %got, ptr addrspace(1) %out, align 4\n"
 
 
-def _run(body: str, threads: int = 64, shared: int = 1024, x: torch.Tensor | None = None) -> torch.Tensor:
-    text = HEAD + body + "  ret void\n}\n"
+def _run(body: str, threads: int = 64, shared: int = 1024, x: torch.Tensor | None = None, head: str = HEAD) -> torch.Tensor:
+    text = head + body + "  ret void\n}\n"
     program = Program(text, threads, shared, ["x", "y", "n"])
     y = torch.zeros(64, dtype=torch.int32)
     for schedule in SCHEDULES:
@@ -50,9 +50,17 @@ def _run(body: str, threads: int = 64, shared: int = 1024, x: torch.Tensor | Non
     return y
 
 
-def _found(kind: str, words: str, body: str, threads: int = 64, shared: int = 1024, x: torch.Tensor | None = None) -> None:
+def _found(
+    kind: str,
+    words: str,
+    body: str,
+    threads: int = 64,
+    shared: int = 1024,
+    x: torch.Tensor | None = None,
+    head: str = HEAD,
+) -> None:
     with pytest.raises(EmulationError, match=re.compile(words, re.S)) as found:
-        _run(body, threads, shared, x)
+        _run(body, threads, shared, x, head)
     assert found.value.kind == kind
 
 
@@ -126,6 +134,65 @@ def test_copies_are_in_flight_until_they_are_waited_for() -> None:
     _found("race", r"while a copy to it is in flight.*cp\.async", copy + commit + wait.format(1) + BARRIER + GET)
     _found("race", r"nothing orders the two.*cp\.async", PUT + BARRIER + copy + commit + wait.format(0) + GET)
     _found("exit", "returns while this copy to shared memory is in flight", copy + commit)
+
+
+MAPS = "@maps = internal addrspace(1) global [128 x i8] zeroinitializer, align 128\n"
+TILE_AND_ZEROS = (
+    "  %value = select i1 %low, i32 0, i32 %tid\n  store i32 %value, ptr addrspace(3) %mine, align 4\n"
+    '  call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"()\n'
+    "  %map = ptrtoint ptr addrspace(3) @shared_memory to i32\n  %tile = add i32 %map, 128\n"
+)
+"""The first warp writes what becomes a tensor map, the second one a tile behind it."""
+FIELDS = (
+    "rank..b32 [$1], 0",
+    "box_dim..b32 [$1], 0, 32",
+    "global_stride..b64 [$1], 0, 16",
+    "elemtype..b32 [$1], 3",
+    "fill_mode..b32 [$1], 0",
+)
+PUBLISH = (
+    "  br i1 %low, label %publish{0}, label %published{0}\npublish{0}:\n"
+    '  call void asm sideeffect "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [$0], [$1], '
+    '128;", "l,r"(ptr addrspace(1) @maps, i32 %map)\n  br label %published{0}\npublished{0}:\n'
+)
+ACQUIRE = (
+    '  call void asm sideeffect "@$0 fence.proxy.tensormap::generic.acquire.gpu [$1], 128;", "b,l"(i1 %first, '
+    "ptr addrspace(1) @maps)\n"
+)
+STORE = (
+    '  call void asm sideeffect "@$0 cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [$1, {$2}], [$3];\\0A@$0 '
+    'cp.async.bulk.commit_group;", "b,l,r,r"(i1 %first, ptr addrspace(1) @maps, i32 0, i32 %tile)\n'
+)
+STORED = '  call void asm sideeffect "cp.async.bulk.wait_group.read 0;", ""()\n'
+
+
+def _fields(size: int = 32) -> str:
+    asm = '  call void asm sideeffect "@$0 tensormap.replace.tile.{};", "b,r,l"(i1 %first, i32 %map, ptr addrspace(1) %y)\n'
+    fields = [*FIELDS, f"global_dim..b32 [$1], 0, {size}", "global_address..b64 [$1], $2"]
+    return "".join(asm.format(field.replace("..", ".shared::cta.b1024.")) for field in fields)
+
+
+def test_tensor_maps_are_put_together_published_and_acquired() -> None:
+    made = TILE_AND_ZEROS + BARRIER + _fields() + WARP_BARRIER + PUBLISH.format("")
+    y = _run(made + ACQUIRE + STORE + STORED, head=MAPS + HEAD)
+    assert torch.equal(y, torch.cat([torch.arange(32, 64), torch.zeros(32)]).int())
+    for kind, words, body in (
+        ("proxy fence", r"a copy uses a tensor map .* no fence\.proxy\.tensormap acquires it", made + STORE),
+        ("tensor map", "published no tensor map here", ACQUIRE),
+        ("tensor map", "published no tensor map here", TILE_AND_ZEROS + BARRIER + STORE),
+        ("race", "nothing orders the two", TILE_AND_ZEROS + BARRIER + _fields() + PUBLISH.format("")),
+        ("unwritten", "which nothing wrote", TILE_AND_ZEROS + _fields()),
+        ("tensor map", "a size must not be zero", TILE_AND_ZEROS + BARRIER + _fields(0)),
+    ):
+        _found(kind, words, body, head=MAPS + HEAD)
+
+
+def test_a_tensor_map_is_replaced_only_behind_the_copies_that_use_it() -> None:
+    used = TILE_AND_ZEROS + BARRIER + _fields() + WARP_BARRIER + PUBLISH.format("") + ACQUIRE + STORE
+    again = _fields(16) + WARP_BARRIER + PUBLISH.format("_again")
+    _run(used + STORED + again, head=MAPS + HEAD)
+    _found("tensor map", "a copy by the old one may still be in flight", used + again, head=MAPS + HEAD)
+    _found("proxy fence", "no fence.proxy.tensormap acquires it", used + STORED + again + STORE, head=MAPS + HEAD)
 
 
 def test_stmatrix_writes_what_ldmatrix_reads() -> None:

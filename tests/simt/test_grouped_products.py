@@ -75,8 +75,9 @@ def compiled(kernel: Any, target: str, blocks: dict[str, int] = BLOCKS) -> Any:
     return compile_kernel(kernel, special, Target.parse(target), Options(num_stages=3))
 
 
-@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
-@pytest.mark.parametrize("kernel", [by_descriptors, by_pointers])
+@pytest.mark.parametrize(
+    ("kernel", "target"), [(by_descriptors, "cuda:sm_80"), (by_pointers, "cuda:sm_80"), (by_pointers, "cuda:sm_90a")]
+)
 def test_tiles_are_copied_ahead_sixteen_bytes_at_once(kernel: Any, target: str) -> None:
     ptx = compiled(kernel, target).stages["ptx"]
     assert "cp.async.cg.shared.global" in ptx
@@ -84,9 +85,29 @@ def test_tiles_are_copied_ahead_sixteen_bytes_at_once(kernel: Any, target: str) 
 
 
 def test_what_copies_leave_out_is_counted_once_for_all_rows() -> None:
-    ptx = compiled(by_descriptors, "cuda:sm_90a").stages["ptx"]
+    ptx = compiled(by_descriptors, "cuda:sm_80").stages["ptx"]
     copies, elements = ptx.count("cp.async.cg.shared.global"), len(re.findall(r"selp\.\w+ .*, 2, 0,", ptx))
     assert (copies, elements) == (3 * 4, 3 * 8)  # two iterations ahead of the loop and one in it, of two pieces of each operand
+
+
+def test_the_kernel_makes_tensor_maps_of_what_it_finds_in_memory() -> None:
+    kernel = compiled(by_descriptors, "cuda:sm_90a")
+    ptx = kernel.stages["ptx"]
+    assert "tensor_maps" not in kernel.metadata
+    assert ptx.count("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned") == 3
+    assert ptx.count("fence.proxy.tensormap::generic.acquire.gpu") == 3
+    assert "cp.async.bulk.tensor.2d.shared::cluster.global" in ptx
+    assert "cp.async.c" not in ptx
+    assert "cp.async.bulk.tensor.2d.global.shared::cta" in ptx, "where rows end at multiples of 16 bytes"
+    assert "st.global.b16" in ptx, "where they do not"
+
+
+def test_programs_that_run_at_a_time_have_places_for_their_maps() -> None:
+    """Two blocks of 4 warps and 96 KB fit on one of up to 144 multiprocessors: 288 places, a power of two of them."""
+    kernel = compiled(by_descriptors, "cuda:sm_90a", {"BM": 128, "BN": 128, "BK": 64})
+    assert kernel.metadata["shared"] >> 10 == 96
+    assert f"tensor_maps[{512 * 3 * 128}]" in kernel.stages["ptx"]
+    assert f"tensor_maps_taken[{512 * 4}]" in kernel.stages["ptx"]
 
 
 @pytest.mark.parametrize("columns", [16, 32])

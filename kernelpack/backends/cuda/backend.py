@@ -35,7 +35,7 @@ from kernelpack.backends.cuda.lowering.math import LIBDEVICE_PREFIX
 from kernelpack.backends.cuda.passes.lower_descriptors import DESCRIPTORS
 from kernelpack.backends.cuda.passes.narrow_offsets import RANGE
 from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
-from kernelpack.backends.cuda.tensor_map import TensorMap, tensor_map_of, why_not_copied
+from kernelpack.backends.cuda.tensor_map import TensorMap, begins_known, ends_known, kernel_makes, tensor_map_of
 from kernelpack.backends.cuda.toolchain import (
     disassemble,
     find_libdevice,
@@ -52,6 +52,7 @@ from kernelpack.ir.core import Operation
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, element_of
 from kernelpack.layout.families import LANES
 from kernelpack.llvm.codegen import version as llvm_version
+from kernelpack.passes.descriptors_to_pointers import Form
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
@@ -167,12 +168,17 @@ class CUDABackend(Backend):
     def load(self, kernel: CompiledKernel) -> LoadedImage:
         return LoadedImage(kernel)
 
-    def lowers_descriptor(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> bool:
-        if access.name not in DESCRIPTORS or not architecture_of(target).has_tma:
-            return False
+    def descriptor_form(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> Form:
         make = access.operands[0].defining_op
         assert make is not None
-        return isinstance(tensor_map_of(make, facts), TensorMap) and why_not_copied(access, make, facts) is None
+        if access.name not in DESCRIPTORS or not architecture_of(target).has_tma:
+            return Form.POINTERS
+        made_by_kernel = kernel_makes(make, facts)
+        if not made_by_kernel and not isinstance(tensor_map_of(make, facts), TensorMap):
+            return Form.POINTERS
+        if begins_known(access, make, facts) and ends_known(access, make, facts):
+            return Form.DESCRIPTOR
+        return Form.BY_ROWS if made_by_kernel and begins_known(access, make, facts) else Form.POINTERS
 
     def supports(self, op: Operation, target: Target) -> str | None:
         if (op.name in DESCRIPTORS or op.name == "tt.make_tensor_descriptor") and architecture_of(target).has_tma:

@@ -11,6 +11,8 @@ from kernelpack.layout.families import swizzled
 from kernelpack.layout.linear import LinearLayout
 
 ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
+MAKE_MAP, TENSOR_MAP_BYTES = "tt.make_tensor_descriptor", 128
+"""A tensor map is put together in shared memory, in 128 bytes at a multiple of as many (PTX ISA, tensormap.replace)."""
 
 
 def exchange_layout(shape: tuple[int, ...]) -> LinearLayout:
@@ -42,7 +44,7 @@ def scratch_bytes(op: Operation) -> int:
         return _bytes(op.operands[0])
     if op.name == "tt.histogram":
         return _bytes(op.result)
-    return 0
+    return TENSOR_MAP_BYTES if op.name == MAKE_MAP else 0
 
 
 def _bytes(tile: Value) -> int:

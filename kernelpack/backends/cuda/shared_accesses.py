@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kernelpack.analysis.alias import Part, buffer_bytes, buffer_parts
 from kernelpack.analysis.allocation import Allocation
 from kernelpack.analysis.membar import BARRIER, NONE, Accesses, Interval
+from kernelpack.backends.cuda.scratch import MAKE_MAP
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Effect, attribute, definition, operand
 
@@ -25,13 +26,14 @@ _LATE_READERS = {
 def needs_barrier(first: Operation, second: Operation) -> bool:
     """Whether two operations that touch the same bytes, one of them writing, need a barrier in between.
 
-    One thread begins and ends the lives of mbarriers, in its own order. Free copies follow a barrier behind all reads of theirs.
+    One thread begins and ends the lives of mbarriers, and one warp puts tensor maps together, in their own order. Free copies follow
+    a barrier behind all reads of theirs.
     """
     if second.name == _ASYNC_COPY and attribute(second, "free"):
         return False
     if second.name in _LATE_READERS:  # what it waits for began behind all writes
         return False
-    return not {first.name, second.name} <= _MBARRIER_LIFE
+    return not {first.name, second.name} <= _MBARRIER_LIFE and not first.name == second.name == MAKE_MAP
 
 
 class SharedAccesses:

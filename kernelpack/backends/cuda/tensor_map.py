@@ -1,11 +1,14 @@
-"""Tensor maps: what the hardware's bulk copies (TMA) know of a tensor in global memory, encoded by the launcher at each launch.
+"""Tensor maps: what the hardware's bulk copies (TMA) know of a tensor in global memory, and who makes which.
 
-A descriptor whose pointer, sizes and strides are functions of the kernel's arguments alone becomes a parameter of 128 bytes. What
-the launcher needs to fill it in is recorded as text (pack/tensor_maps.py), in the words of the kernel's parameters:
+A descriptor whose pointer, sizes and strides are functions of the kernel's arguments alone becomes a parameter of 128 bytes, which
+the launcher encodes at each launch. What it needs for that is recorded as text (pack/tensor_maps.py), in the words of the kernel's
+parameters:
 
     bf16; base: a; sizes: M, K; strides: K; box: 128, 64; swizzle: 128; padding: zero
 
 Sizes and strides are expressions in postfix form (`K 2 *`), strides count elements and leave out the last, which is 1.
+
+Of other descriptors the kernel makes the map itself (lowering/tensor_map.py), where a loop copies through it.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ _OPERATORS = {
     "arith.minsi": "<?",
 }
 """What expressions may compute: on 64-bit integers, division toward zero. Arithmetic of sizes does not wrap."""
+_LOOPS = ("scf.for", "scf.while")
 _SAME_NUMBER = ("arith.extsi", "arith.trunci")
 
 
@@ -57,8 +61,8 @@ class TensorMap:
         )
 
 
-def tensor_map_of(make: Operation, facts: AxisInfoAnalysis) -> TensorMap | str:
-    """Returns the tensor map of a tt.make_tensor_descriptor, or why it has none."""
+def why_unmapped(make: Operation, facts: AxisInfoAnalysis) -> str | None:
+    """Returns why no tensor map describes what a tt.make_tensor_descriptor does, or None."""
     block = block_of(make.result.type)
     transfer = transfer_of(block)
     if transfer is None:
@@ -66,7 +70,7 @@ def tensor_map_of(make: Operation, facts: AxisInfoAnalysis) -> TensorMap | str:
     padding = attribute(make, "padding")
     if padding == "nan" and bit_width(block.element) == 8:
         return f"TMA has no NaN of {block.element}"
-    base, sizes, strides = operand(make, "base"), operands_called(make, "shape"), operands_called(make, "strides")
+    base, strides = operand(make, "base"), operands_called(make, "strides")
     if facts[strides[-1]].constant != 1:
         return "the last stride is not 1"
     width = bit_width(block.element) // 8
@@ -74,11 +78,23 @@ def tensor_map_of(make: Operation, facts: AxisInfoAnalysis) -> TensorMap | str:
         return f"the tensor is not known to begin at a multiple of {ALIGNMENT} bytes"
     if any(facts[stride].every() * width % ALIGNMENT for stride in strides[:-1]):
         return f"its strides are not known to be multiples of {ALIGNMENT} bytes"
+    return None
+
+
+def tensor_map_of(make: Operation, facts: AxisInfoAnalysis) -> TensorMap | str:
+    """Returns the tensor map that the launcher makes of a tt.make_tensor_descriptor, or why it cannot."""
+    reason = why_unmapped(make, facts)
+    if reason is not None:
+        return reason
+    block = block_of(make.result.type)
+    base, sizes, strides = operand(make, "base"), operands_called(make, "shape"), operands_called(make, "strides")
     texts = [_expression(value) for value in (base, *sizes, *strides[:-1])]
     if any(text is None for text in texts):
         return "its pointer, sizes and strides are not functions of the kernel's arguments"
     known = [text for text in texts if text is not None]
     rank = len(sizes)
+    transfer = transfer_of(block)
+    assert transfer is not None
     return TensorMap(
         str(block.element),
         known[0],
@@ -86,7 +102,20 @@ def tensor_map_of(make: Operation, facts: AxisInfoAnalysis) -> TensorMap | str:
         tuple(known[1 + rank :]),
         transfer.box,
         transfer.swizzle,
-        padding,
+        attribute(make, "padding"),
+    )
+
+
+def kernel_makes(make: Operation, facts: AxisInfoAnalysis) -> bool:
+    """Whether the kernel makes the tensor map of a tt.make_tensor_descriptor: where it can, the launcher cannot, and a loop copies
+    through it. For a single copy the map would take longer than masked loads and stores do (docs/h100.md)."""
+    around = set(make.ancestors())
+    inside = [op for access in make.result.users() for op in (access, *access.ancestors()) if op not in around]
+    return (
+        any(op.name in _LOOPS for op in inside)
+        and all(op.name != "ttg.role" for op in inside)
+        and why_unmapped(make, facts) is None
+        and not isinstance(tensor_map_of(make, facts), TensorMap)
     )
 
 
@@ -96,14 +125,27 @@ def why_not_copied(access: Operation, make: Operation, facts: AxisInfoAnalysis) 
     Found on an H100: a column that is no multiple of 16 bytes is an illegal instruction, and a store writes whole 16 bytes at
     the end of a row. (So is a store at a negative coordinate: it traps, as with Triton, and is not known before.)
     """
-    width = bit_width(block_of(make.result.type).element) // 8
-    column = operands_called(access, "coords" if access.name.startswith("ttng.") else "indices")[-1]
-    if facts[column].every() * width % ALIGNMENT:
+    if not begins_known(access, make, facts):
         return f"its last coordinate is not known to be a multiple of {ALIGNMENT} bytes"
-    row = operands_called(make, "shape")[-1]
-    if access.name.endswith(("store", "to_global")) and facts[row].every() * width % ALIGNMENT:
+    if not ends_known(access, make, facts):
         return f"the rows that it stores to are not known to end at a multiple of {ALIGNMENT} bytes"
     return None
+
+
+def begins_known(access: Operation, make: Operation, facts: AxisInfoAnalysis) -> bool:
+    """Whether the first column of a block is known to be one that TMA takes."""
+    column = operands_called(access, "coords" if access.name.startswith("ttng.") else "indices")[-1]
+    return facts[column].every() * _width(make) % ALIGNMENT == 0
+
+
+def ends_known(access: Operation, make: Operation, facts: AxisInfoAnalysis) -> bool:
+    """Whether rows are known to end where TMA ends what it writes, if an access writes."""
+    row = operands_called(make, "shape")[-1]
+    return not access.name.endswith(("store", "to_global")) or facts[row].every() * _width(make) % ALIGNMENT == 0
+
+
+def _width(make: Operation) -> int:
+    return bit_width(block_of(make.result.type).element) // 8
 
 
 def _expression(value: Value) -> str | None:

@@ -23,10 +23,12 @@ from kernelpack.backends.cuda.lowering.rearrange import REARRANGE
 from kernelpack.backends.cuda.lowering.reduce import REDUCE
 from kernelpack.backends.cuda.lowering.shared_memory import SHARED_MEMORY
 from kernelpack.backends.cuda.lowering.state import GLOBAL, Lowering
+from kernelpack.backends.cuda.lowering.tensor_map import TENSOR_MAP, definitions, give_place_back, take_place
 from kernelpack.backends.cuda.lowering.tma import TMA, prefetch_tensor_maps
 from kernelpack.backends.cuda.lowering.warp_specialize import WARP_SPECIALIZE
 from kernelpack.backends.cuda.lowering.wgmma import WGMMA
 from kernelpack.backends.cuda.roles import roles_of, warps_of
+from kernelpack.backends.cuda.scratch import TENSOR_MAP_BYTES
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects.tt import argument_facts
 from kernelpack.ir.types import I1, PointerType, TensorDescType, Type
@@ -49,13 +51,14 @@ LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
     **WGMMA,
     **MBARRIER,
     **TMA,
+    **TENSOR_MAP,
     **WARP_SPECIALIZE,
     **CALLS,
 }
 
 
-TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
-"""CUtensorMap of cuda.h."""
+TENSOR_MAP_ALIGN = 64
+"""What CUtensorMap of cuda.h is aligned to."""
 
 
 def lower_module(module: Operation, architecture: Architecture, options: Options) -> str:
@@ -63,7 +66,8 @@ def lower_module(module: Operation, architecture: Architecture, options: Options
     the ttir parameters in order, and nothing else."""
     debug = DebugInfo(first=2)
     declarations: set[str] = set()
-    definitions: list[str] = []
+    functions: list[str] = []
+    memory: list[str] = []
     messages: dict[str, str] = {}
     for function in CallGraph(module).order:
         subprogram = debug.function(function.attributes["sym_name"], function.location)
@@ -72,13 +76,18 @@ def lower_module(module: Operation, architecture: Architecture, options: Options
         attached = "" if subprogram is None else f" !dbg !{subprogram}"
         is_kernel = function.attributes.get("sym_visibility") == "public"
         head = _begin_kernel(state, function) if is_kernel else begin_function(state, function)
+        if is_kernel:
+            shared = module.attributes["ttg.shared"]
+            memory += definitions(function, state.num_warps, shared)
+            take_place(state, function, shared)
         if any(op.name in WGMMA for op in function.walk()):
             state.warpgroup()
         state.block(function.body)
         state.attach(function.location)
+        give_place_back(state)
         end_function(state, function)
         declarations |= state.emit.declarations
-        definitions += [f"{head}{attached} {{", "entry:", *state.emit.allocas, *state.emit.lines, "}", ""]
+        functions += [f"{head}{attached} {{", "entry:", *state.emit.allocas, *state.emit.lines, "}", ""]
     return "\n".join(
         [
             'target triple = "nvptx64-nvidia-cuda"',
@@ -89,9 +98,10 @@ def lower_module(module: Operation, architecture: Architecture, options: Options
                 f"{name} = private unnamed_addr addrspace(1) constant {string_constant(text)}"
                 for text, name in messages.items()
             ),
+            *memory,
             *sorted(declarations),
             "",
-            *definitions,
+            *functions,
             "!0 = distinct !{!0, !1}",
             '!1 = !{!"llvm.loop.unroll.disable"}',
             *debug.lines(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.base import Options
@@ -14,6 +14,9 @@ from kernelpack.ir.types import IntegerType, PointerType, TensorType, Type, elem
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.llvm.text import Emitter, Val, llvm_type
+
+if TYPE_CHECKING:
+    from kernelpack.backends.cuda.lowering.tensor_map import Place
 
 
 class RegisterSource(Protocol):
@@ -78,6 +81,8 @@ class Lowering:
 
         self.messages: dict[str, str] = {}
         """Texts that the kernel shows, by the names of the constants that hold them: of the whole module."""
+        self.place: Place | None = None
+        """Where a kernel keeps the tensor maps that it makes."""
         self.warpgroups: dict[Val, Val] = {}
         """The number of the thread's warpgroup by the thread's index that it was computed from."""
 

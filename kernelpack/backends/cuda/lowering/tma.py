@@ -43,7 +43,7 @@ def prefetch_tensor_maps(state: Lowering, function: Operation) -> None:
 
 def _load(state: Lowering, op: Operation) -> None:
     starts = state.emit.binary("and", state.first_thread(), state.scalar(operand(op, "pred")))
-    barrier, tensor_map = address_of(state, operand(op, "barrier")), state.scalar(operand(op, "desc"))
+    barrier, tensor_map = address_of(state, operand(op, "barrier")), state[operand(op, "desc")][0]
     for address, coords in _pieces(state, op, address_of(state, operand(op, "dst"))):
         rank = len(coords)
         place = ", ".join(f"${3 + axis}" for axis in range(rank))
@@ -55,7 +55,9 @@ def _load(state: Lowering, op: Operation) -> None:
 
 
 def _store(state: Lowering, op: Operation) -> None:
-    starts, tensor_map = state.first_thread(), state.scalar(operand(op, "desc"))
+    starts, (tensor_map, *some) = state.first_thread(), state[operand(op, "desc")]
+    for condition in some:  # nothing is stored to an empty tensor, whose map has an element
+        starts = state.emit.binary("and", starts, condition)
     for address, coords in _pieces(state, op, address_of(state, operand(op, "src"))):
         rank = len(coords)
         place = ", ".join(f"${3 + axis}" for axis in range(rank))

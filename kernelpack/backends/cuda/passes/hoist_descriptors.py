@@ -1,4 +1,4 @@
-"""Makes tensor descriptors parameters: the launcher encodes them as tensor maps, since they depend on the arguments alone.
+"""Makes tensor descriptors parameters: the launcher encodes them as tensor maps, where they depend on the arguments alone.
 
 tt.func @k(%a: !tt.ptr<f16>, %m: i32, ...)                  tt.func @k(%a: ..., %m: i32, ..., %a_map: !tt.tensordesc<...>)
   %0 = tt.make_tensor_descriptor %a, [%m, ...], ...    =>     ... %a_map ...
@@ -7,7 +7,7 @@ tt.func @k(%a: !tt.ptr<f16>, %m: i32, ...)                  tt.func @k(%a: ..., 
 from __future__ import annotations
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.cuda.tensor_map import TensorMap, tensor_map_of, why_not_copied
+from kernelpack.backends.cuda.tensor_map import TensorMap, kernel_makes, tensor_map_of, why_not_copied
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialects.tt import argument_facts
@@ -17,7 +17,7 @@ from kernelpack.ir.types import FunctionType, Type
 def hoist_descriptors(function: Operation) -> tuple[TensorMap, ...]:
     """Rewrites a kernel in place; returns the tensor map of each new parameter, which follow the others.
 
-    Equal descriptors share one. Raises CompilationError for a descriptor that is no tensor map.
+    Equal descriptors share one. Those that the kernel makes stay. Raises CompilationError for a descriptor that is no tensor map.
     """
     known = argument_facts(function)
     makes = [op for op in function.walk() if op.name == "tt.make_tensor_descriptor"]
@@ -27,6 +27,8 @@ def hoist_descriptors(function: Operation) -> tuple[TensorMap, ...]:
     arguments: dict[tuple[TensorMap, Type], Value] = {}
     taken = {argument.name for argument in function.body.arguments}
     for make in makes:
+        if kernel_makes(make, facts):
+            continue
         found = tensor_map_of(make, facts)
         if isinstance(found, str):
             raise CompilationError(

@@ -70,7 +70,7 @@ def buffer_type(block: TensorType) -> MemDescType:
 
 def transfer(block: TensorType) -> Transfer:
     found = transfer_of(block)
-    assert found is not None, "only blocks that TMA can copy stay descriptors' (CUDABackend.lowers_descriptor)"
+    assert found is not None, "only blocks that TMA can copy stay descriptors' (CUDABackend.descriptor_form)"
     return found
 
 

@@ -14,7 +14,7 @@ from kernelpack.analysis.call_graph import CallGraph
 from kernelpack.analysis.membar import Accesses, insert_barriers
 from kernelpack.backends.cuda.dialect import OFFSET, SHARED, STRIDE
 from kernelpack.backends.cuda.roles import copies_of
-from kernelpack.backends.cuda.scratch import scratch_bytes
+from kernelpack.backends.cuda.scratch import MAKE_MAP, TENSOR_MAP_BYTES, scratch_bytes
 from kernelpack.backends.cuda.shared_accesses import SharedAccesses, needs_barrier
 from kernelpack.errors import OutOfResources, SourceLocation
 from kernelpack.ir.core import Operation, entry_function
@@ -32,6 +32,8 @@ def bytes_of(op: Operation) -> int:
 
 def alignment_of(op: Operation) -> int:
     """Returns what an operation's offset in shared memory must be a multiple of."""
+    if op.name == MAKE_MAP:
+        return TENSOR_MAP_BYTES
     encoding = op.result.type.encoding if op.name == "ttg.local_alloc" and isinstance(op.result.type, MemDescType) else None
     return encoding.alignment if isinstance(encoding, SharedEncoding) else 1
 

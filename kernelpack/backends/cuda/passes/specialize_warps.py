@@ -30,6 +30,7 @@ from kernelpack.backends.cuda.passes.lower_descriptors import (
 from kernelpack.backends.cuda.passes.plan_copies import Group, Key, Plan, plan_copies, room_for_rings
 from kernelpack.backends.cuda.products_in_flight import await_products, keep_in_flight
 from kernelpack.backends.cuda.roles import WARPGROUP, registers_of_roles, roles_of
+from kernelpack.backends.cuda.scratch import MAKE_MAP
 from kernelpack.backends.cuda.tensor_map import TensorMap
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import operands_called
@@ -49,7 +50,8 @@ def specialize_warps(
     """
     if num_warps % WARPGROUP or num_warps + WARPGROUP > MOST_WARPS or roles_of(function):
         return
-    if any(op.name == "tt.call" for op in function.walk()):  # a function of its own waits for all warps of the block
+    # a function of its own waits for all warps of the block, and so does a tensor map that the kernel makes for its first one
+    if any(op.name in ("tt.call", MAKE_MAP) for op in function.walk()):
         return
     maps = function.body.arguments[len(function.body.arguments) - len(tensor_maps) :]
     bases: dict[Value, str] = {value: tensor_map.base.split()[0] for value, tensor_map in zip(maps, tensor_maps, strict=True)}
