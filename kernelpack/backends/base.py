@@ -77,6 +77,10 @@ class Lowered:
     """The files that line information names, by these names, for errors of tools that see nothing else."""
     unused: set[Fact] = field(default_factory=set)
     """Facts that a stage looked at and made nothing of. The others travel with the kernel and guard it."""
+    runs_ahead: bool = False
+    """Whether a stage lets work run on that it might wait for at once."""
+    cautious: bool = False
+    """Stages do wait at once: an assembler did not follow them."""
 
 
 CSRC = next(

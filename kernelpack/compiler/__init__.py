@@ -12,7 +12,7 @@ from typing import Any
 
 from kernelpack.backends.base import Backend, Fact, Lowered, Options, Parameter, backend_of
 from kernelpack.compiler import errors as errors
-from kernelpack.errors import UnsupportedError
+from kernelpack.errors import BuildError, OutOfResources, UnsupportedError
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify
 from kernelpack.knobs.hooks import CompileTimes
@@ -91,11 +91,40 @@ def compile_ttir(
     function = entry_function(module)
     parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in function.body.arguments)
     lowered = Lowered(target, options, function.attributes["sym_name"])
+    through_stages = functools.partial(_through_stages, module, backend, keep_stages=keep_stages, times=times)
+    try:
+        made = through_stages(lowered)
+    except (BuildError, OutOfResources):
+        if not lowered.runs_ahead:
+            raise
+        lowered = Lowered(target, options, lowered.entry, cautious=True)
+        made = through_stages(lowered)
+    code = backend.code_of(made.text).replace(lowered.entry, "")
+    return CompiledKernel(
+        lowered.entry, target, options, parameters,
+        tuple(fact for fact in facts if fact not in lowered.unused), made.kind, made.image, lowered.metadata, made.stages,
+        hashlib.sha256("\n".join([code, *lowered.metadata.get("tensor_maps", ())]).encode()).hexdigest(),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a backend's stages made: the image with the last stage's name, the last stage that is text, and each stage."""
+
+    kind: str
+    image: bytes
+    text: str
+    stages: dict[str, Any]
+
+
+def _through_stages(
+    module: Operation, backend: Backend, lowered: Lowered, *, keep_stages: bool, times: CompileTimes | None
+) -> _Made:
     value: Any = module
     text = value
     name = "ttir"
     stages: dict[str, Any] = {"ttir": str(module)} if keep_stages else {}
-    for name, stage in backend.stages(target, options).items():
+    for name, stage in backend.stages(lowered.target, lowered.options).items():
         started = time.perf_counter()
         value = stage(value, lowered)
         if times is not None:
@@ -105,12 +134,7 @@ def compile_ttir(
         if keep_stages:
             stages[name] = value if isinstance(value, bytes) else str(value)
     assert isinstance(value, bytes), f"the last stage of {backend.name} must give bytes"
-    code = backend.code_of(str(text)).replace(lowered.entry, "")
-    return CompiledKernel(
-        lowered.entry, target, options, parameters,
-        tuple(fact for fact in facts if fact not in lowered.unused), name, value, lowered.metadata, stages,
-        hashlib.sha256("\n".join([code, *lowered.metadata.get("tensor_maps", ())]).encode()).hexdigest(),
-    )  # fmt: skip
+    return _Made(name, value, str(text), stages)
 
 
 def microseconds_since(started: float) -> int:

@@ -25,6 +25,7 @@ from kernelpack.backends.cuda.passes.specialize_warps import specialize_warps
 from kernelpack.backends.cuda.passes.split_reductions import split_reductions
 from kernelpack.backends.cuda.passes.stage_shared import stage_shared
 from kernelpack.backends.cuda.passes.stagger_warpgroups import stagger_warpgroups
+from kernelpack.backends.cuda.products_in_flight import PRODUCT, WAIT
 from kernelpack.backends.cuda.roles import check_roles, warps_of
 from kernelpack.backends.cuda.tensor_map import TensorMap
 from kernelpack.backends.cuda.toolchain import find_ptxas
@@ -43,8 +44,12 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     tensor_maps = hoist_descriptors(kernel)
     ranges = {argument.name for argument in arguments_within(kernel)} - narrow_offsets(kernel)
     lowered.unused |= {Fact(name, RANGE, 32) for name in ranges}
+    authors_own = any(op.name == PRODUCT for op in module.walk())
     for function in CallGraph(module).callers_first():
         _lower(function, module, architecture, options, tensor_maps)
+    if lowered.cautious:
+        _wait_at_once(module)
+    lowered.runs_ahead = not authors_own and any(op.name == WAIT for op in module.walk())
     shared = place_shared(module, architecture.shared_bytes, options.num_stages)
     num_warps = warps_of(kernel, options.num_warps)
     module.attributes.update(
@@ -64,6 +69,15 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
         num_ctas=1,
     )
     return module
+
+
+def _wait_at_once(module: Operation) -> None:
+    """Makes each product of warpgroups end where it is issued."""
+    for op in list(module.walk()):
+        if op.name == PRODUCT:
+            op.attributes["isAsync"] = False
+        elif op.name == WAIT:
+            op.replace_with(*op.operands)
 
 
 def _lower(

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+import kernelpack as kp
+import kernelpack.language as tl
 from kernelpack.backends.base import Lowered, Options
 from kernelpack.backends.cuda import ptx_to_cubin
 from kernelpack.backends.cuda.ptx_to_cubin import Assembled
 from kernelpack.errors import BuildError, KernelpackError, OutOfResources
+from kernelpack.language import hopper
+from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target
 from tests.backends.cuda.cases import cases
 from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.product_cases import Product
-from tests.backends.cuda.running import lower
+from tests.backends.cuda.running import lower, run_every_schedule
 from tests.frontend.kernels import vector_add
 
 ELF = b"\x7fELF"
@@ -181,6 +187,66 @@ def test_messages_that_mean_other_code_fail_the_build(message: str, monkeypatch:
     error = refusal("wgmma.commit_group.sync.aligned;\n")
     assert f"ptxas 1.2 reports ptxas info    : {message}" in str(error)
     assert error.cure
+
+
+SERIALISED = "(C7513) Potential Performance Loss: wgmma.mma_async instructions are serialized"
+
+
+@pytest.fixture
+def serialising(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The assembler reports products of warpgroups that are in flight while other instructions run. Returns what it is given."""
+    assemble, given = ptx_to_cubin.assemble, []
+
+    def reporting(ptx: str, arch: str) -> Assembled:
+        given.append(ptx)
+        made = assemble(ptx, arch)
+        return replace(made, log=f"{made.log}\n{SERIALISED}") if "wait_group.sync.aligned 1" in ptx else made
+
+    monkeypatch.setattr(ptx_to_cubin, "assemble", reporting)
+    return given
+
+
+def attention() -> Launch:
+    return next(case for case in cases() if case.name == "attention-bfloat16-2x100x90x32-64x32-full-4-2").launch()
+
+
+def test_products_that_would_be_serialised_are_waited_for_at_once(serialising: list[str]) -> None:
+    """ptxas serialises four products a pass that fill the registers, as of the backward pass of attention."""
+    kernel = attention().compile("cuda:sm_90a")
+    assert len(serialising) == 2
+    assert "ttng.warp_group_dot " in kernel.stages["ttgir"]
+    assert "isAsync = true" not in kernel.stages["ttgir"]
+    assert "warp_group_dot_wait" not in kernel.stages["ttgir"]
+
+
+def test_products_that_are_waited_for_at_once_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelpack.simt.compile.Lowered", partial(Lowered, cautious=True))
+    launch = attention()
+    special, values = launch.specialize()
+    program = compile_program(launch.fn, special, Target.parse("cuda:sm_90a"), launch.options)
+    run_every_schedule(program, launch.grid, values)
+    launch.check(launch.arguments)
+
+
+def test_products_that_the_author_leaves_in_flight_stay_so(serialising: list[str]) -> None:
+    launch = Launch(two_in_flight, (1,), {"x": torch.zeros(64, 64, dtype=torch.bfloat16), "out": torch.zeros(64, 64)}, {})
+    with pytest.raises(BuildError, match="products of wgmma wait for each other"):
+        launch.compile("cuda:sm_90a")
+    assert len(serialising) == 1
+
+
+@kp.jit
+def two_in_flight(x, out):
+    lines, columns = tl.arange(0, 64)[:, None], tl.arange(0, 64)[None, :]
+    tile = hopper.local_alloc([64, 64], tl.bfloat16)
+    hopper.local_store(tile, tl.load(x + 64 * lines + columns))
+    hopper.fence_async_shared()
+    tl.debug_barrier()
+    first = hopper.async_dot(tile, tile, tl.zeros([64, 64], tl.float32))
+    second = hopper.async_dot(tile, tile.T, tl.zeros([64, 64], tl.float32))
+    first = hopper.wait_dots(1, first)
+    second = hopper.wait_dots(0, second)
+    tl.store(out + 64 * lines + columns, first + second)
 
 
 SETMAXNREG = """
