@@ -17,7 +17,7 @@ from typing import Any
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import backend_of
+from kernelpack.backends.installed import backend_of
 from kernelpack.compiler import legalise, optimise_ttir
 from kernelpack.errors import KernelpackError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir

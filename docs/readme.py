@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelpack.backends.base import Backend, backends
+from kernelpack.backends.base import Backend
+from kernelpack.backends.installed import backends
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects import arith, gpu, scf, shapes, tile_ops, tt
 from kernelpack.ir.dialects import math as math_dialect

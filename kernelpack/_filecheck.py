@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelpack.backends.base import backend_of
+from kernelpack.backends.installed import backend_of
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import Operation
 from kernelpack.opgen.kernels import jit_function

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import abc
-import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,34 +257,3 @@ class Backend(abc.ABC):
     def tool_versions(self) -> Mapping[str, str]:
         """Returns the tools whose version decides the image's bytes, for pack headers and caches."""
         return {}
-
-
-@functools.cache
-def backends() -> dict[str, Backend]:
-    """Returns every installed backend by name, the built-in ones first."""
-    from kernelpack.backends.cpu import CPUBackend
-    from kernelpack.backends.cuda import CUDABackend
-
-    found: dict[str, Backend] = {builtin.name: builtin for builtin in (CPUBackend(), CUDABackend())}
-    for entry in entry_points(group="kernelpack.backends"):
-        try:
-            backend = entry.load()()
-        except Exception as problem:  # of another's package
-            package = entry.dist.name if entry.dist is not None else entry.value
-            raise TargetError(
-                f"backend {entry.name!r} of the package {package} cannot be used: {problem}",
-                cure=f"update {package} to one for this version of kernelpack, or uninstall it",
-            ) from problem
-        found[backend.name] = backend
-    return found
-
-
-def backend_of(target: Target) -> Backend:
-    """Returns the backend that builds a target. Raises TargetError."""
-    known = backends()
-    if target.backend not in known:
-        raise TargetError(
-            f"no backend is called {target.backend!r} (target {target})",
-            cure=f"use one of {', '.join(sorted(known))}, or install the package that provides it",
-        )
-    return known[target.backend]

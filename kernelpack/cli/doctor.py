@@ -20,7 +20,8 @@ from typing import Any
 
 import kernelpack
 from kernelpack import knobs
-from kernelpack.backends.base import Backend, Device, Tool, backends
+from kernelpack.backends.base import Backend, Device, Tool
+from kernelpack.backends.installed import backends
 from kernelpack.cli.terminal import Style, count, shorten, width
 from kernelpack.errors import PackError
 from kernelpack.opgen.load import own_library

@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernelpack.backends.base import Backend, backend_of
+from kernelpack.backends.base import Backend
+from kernelpack.backends.installed import backend_of
 from kernelpack.cli.build import add_jobs_argument, add_op_argument
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count, is_terminal, size, table, width

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from kernelpack.backends.base import backend_of, backends
+from kernelpack.backends.installed import backend_of, backends
 from kernelpack.errors import TargetError
 from kernelpack.nearest import did_you_mean
 from kernelpack.target import Target

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernelpack.backends.base import Backend, Fact, Lowered, Options, Parameter, backend_of
+from kernelpack.backends.base import Backend, Fact, Lowered, Options, Parameter
+from kernelpack.backends.installed import backend_of
 from kernelpack.compiler import errors as errors
 from kernelpack.errors import BuildError, OutOfResources, UnsupportedError
 from kernelpack.ir.core import Operation, entry_function

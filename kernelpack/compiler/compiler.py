@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelpack import knobs
-from kernelpack.backends.base import OPTION_NAMES, Fact, Options, backend_of
+from kernelpack.backends.base import OPTION_NAMES, Fact, Options
 from kernelpack.backends.compiler import GPUTarget
+from kernelpack.backends.installed import backend_of
 from kernelpack.compiler import compile_ttir, microseconds_since, optimise_ttir
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError

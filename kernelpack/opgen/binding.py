@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernelpack.backends.base import Options, backends
+from kernelpack.backends.base import Options
+from kernelpack.backends.installed import backends
 from kernelpack.errors import HostFunctionError
 from kernelpack.frontend.jit import KernelParam
 from kernelpack.nearest import did_you_mean

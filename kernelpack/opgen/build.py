@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelpack import knobs
-from kernelpack.backends.base import CSRC, Backend, backend_of
+from kernelpack.backends.base import CSRC, Backend
+from kernelpack.backends.installed import backend_of
 from kernelpack.errors import BuildError, PackError, SchemaError
 from kernelpack.opgen.c_entries import c_files
 from kernelpack.opgen.compile import ProgressCallback, compile_variants

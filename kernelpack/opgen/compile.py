@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpack import knobs
-from kernelpack.backends.base import backend_of
+from kernelpack.backends.installed import backend_of
 from kernelpack.cache_files import write_whole
 from kernelpack.compiler import CompiledKernel, source_hash
 from kernelpack.errors import KernelpackError, PackError

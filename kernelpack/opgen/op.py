@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kernelpack.backends.base import backends
+from kernelpack.backends.installed import backends
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.frontend.source import innermost, source_of

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelpack.backends.base import Backend, Fact, backend_of, backends
+from kernelpack.backends.base import Backend, Fact
+from kernelpack.backends.installed import backend_of, backends
 from kernelpack.compiler import CompiledKernel
 from kernelpack.errors import BuildError, KernelpackError
 from kernelpack.opgen.build import Plan, plan_library

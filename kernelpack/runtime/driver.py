@@ -86,7 +86,7 @@ class CPUDriver(DriverBase):
     device_type = "cpu"
 
     def get_current_target(self) -> GPUTarget:
-        from kernelpack.backends.base import backend_of
+        from kernelpack.backends.installed import backend_of
         from kernelpack.target import Target
 
         native = Target("cpu", "native")

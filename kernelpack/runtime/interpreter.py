@@ -6,7 +6,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from kernelpack.backends.base import Options, backend_of
+from kernelpack.backends.base import Options
+from kernelpack.backends.installed import backend_of
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelpack import knobs
-from kernelpack.backends.base import Options, backend_of
+from kernelpack.backends.base import Options
+from kernelpack.backends.installed import backend_of
 from kernelpack.compiler import CompiledKernel, source_hash
 from kernelpack.frontend.dependencies import lines_of
 from kernelpack.frontend.expressions import is_constructor

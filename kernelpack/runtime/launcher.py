@@ -12,7 +12,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from kernelpack import knobs
-from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options, backends
+from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options
+from kernelpack.backends.installed import backends
 from kernelpack.compiler import CompiledKernel, compile_ttir, microseconds_since
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError, OptionError, UnreachableMemoryError

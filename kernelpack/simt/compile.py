@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kernelpack.backends.base import Lowered, Options, backend_of
+from kernelpack.backends.base import Lowered, Options
+from kernelpack.backends.installed import backend_of
 from kernelpack.compiler import legalise
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation, entry_function

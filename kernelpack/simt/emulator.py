@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from kernelpack.backends.base import Options, backend_of
+from kernelpack.backends.base import Options
 from kernelpack.backends.cuda.architectures import architecture_of
+from kernelpack.backends.installed import backend_of
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.runtime.driver import REGISTERS_OF_AN_SM, WARP_SIZE

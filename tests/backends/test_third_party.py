@@ -76,7 +76,7 @@ def mix(x, n, m):
 
 USE = """
     import math, sys, torch
-    from kernelpack.backends.base import backends
+    from kernelpack.backends.installed import backends
     from kernelpack.opgen.build import build, verify
     import kernelpack as kp
 
@@ -188,6 +188,6 @@ def test_a_backend_that_does_not_meet_the_contract_names_its_package(tmp_path: P
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other-backend\nVersion: 2.0\n")
     (other / "entry_points.txt").write_text("[kernelpack.backends]\nother = collections:Absent\n")
     environment["PYTHONPATH"] += os.pathsep + str(tmp_path)
-    said = run("from kernelpack.backends.base import backends\nbackends()", tmp_path, environment).stderr
+    said = run("from kernelpack.backends.installed import backends\nbackends()", tmp_path, environment).stderr
     assert "TargetError: backend 'other' of the package other-backend cannot be used: " in said
     assert "to fix: update other-backend" in said

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelpack.backends.base import Fact, Options, Parameter, backend_of
+from kernelpack.backends.base import Fact, Options, Parameter
+from kernelpack.backends.installed import backend_of
 from kernelpack.opgen.c_entries import c_files
 from kernelpack.opgen.emit import LibraryPlan, fill
 from kernelpack.pack.embed import base64_kernels

@@ -10,7 +10,8 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options, backends
+from kernelpack.backends.base import Options
+from kernelpack.backends.installed import backends
 from kernelpack.errors import CompilationError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.runtime.launcher import compile_kernel

@@ -15,7 +15,7 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack import knobs
-from kernelpack.backends.base import backends
+from kernelpack.backends.installed import backends
 from kernelpack.errors import BuildError, OptionError
 from kernelpack.knobs.hooks import WATCHERS
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelpack.backends.base import Fact, backends
+from kernelpack.backends.base import Fact
+from kernelpack.backends.installed import backends
 from kernelpack.runtime import launcher
 from tests.frontend.compiling import define
 

@@ -9,7 +9,7 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import backend_of
+from kernelpack.backends.installed import backend_of
 from kernelpack.errors import CompilationError
 from kernelpack.language.aggregates import aggregate
 from kernelpack.runtime.specialization import specialize

@@ -9,9 +9,10 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options, backends
+from kernelpack.backends.base import Options
 from kernelpack.backends.cpu import scratch, tiles_to_llir
 from kernelpack.backends.cpu.jit import LoadedObject
+from kernelpack.backends.installed import backends
 from kernelpack.compiler import CompiledKernel
 from kernelpack.errors import OutOfResources
 from kernelpack.runtime.launcher import compile_kernel
