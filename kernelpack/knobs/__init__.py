@@ -1,7 +1,7 @@
 """Every environment variable that kernelpack reads: name, meaning, default. C++ reads those marked so under the same names.
 
 Here are also the switches that programs set while they run, in groups with Triton's names: knobs.runtime, .autotuning, .compilation and
-.language (hooks.py); knobs.cache, .build, .redis, .nvidia and .amd (tools.py).
+.language (hooks.py); knobs.cache, .build, .redis and .amd (tools.py); knobs.nvidia (nvidia_programs.py).
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from kernelpack.knobs.environment import env_str as env_str
 from kernelpack.knobs.hooks import AutotuningKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
 from kernelpack.knobs.hooks import CompileTimes as CompileTimes
 from kernelpack.knobs.hooks import HookChain as HookChain
-from kernelpack.knobs.tools import AmdKnobs, BuildKnobs, CacheKnobs, NvidiaKnobs, RedisKnobs
-from kernelpack.knobs.tools import NvidiaTool as NvidiaTool
+from kernelpack.knobs.nvidia_programs import NvidiaKnobs
+from kernelpack.knobs.nvidia_programs import NvidiaTool as NvidiaTool
+from kernelpack.knobs.tools import AmdKnobs, BuildKnobs, CacheKnobs, RedisKnobs
 
 
 @dataclass(frozen=True)

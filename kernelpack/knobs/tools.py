@@ -1,20 +1,11 @@
-"""Where caches and other programs are, under Triton's names: kernelpack.knobs.cache, .build, .redis, .nvidia, .amd."""
+"""Where caches and the C compiler are, under Triton's names: kernelpack.knobs.cache, .build, .redis; and .amd."""
 
 from __future__ import annotations
 
-import functools
 import os
-import re
-import shutil
-import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
-from typing import Any
 
-from kernelpack.errors import BuildError
-from kernelpack.knobs.environment import base_knobs, env_base, env_bool, env_class, env_int, env_opt_bool, env_opt_str, env_str
+from kernelpack.knobs.environment import base_knobs, env_bool, env_class, env_int, env_opt_bool, env_opt_str, env_str
 
 
 class CacheKnobs(base_knobs):
@@ -73,64 +64,6 @@ class RedisKnobs(base_knobs):
     )
     host = env_str("TRITON_REDIS_HOST", "localhost", meaning="the Redis server")
     port = env_int("TRITON_REDIS_PORT", 6379, meaning="the Redis server's port")
-
-
-@dataclass(frozen=True)
-class NvidiaTool:
-    """One of NVIDIA's programs."""
-
-    path: str
-
-    @functools.cached_property
-    def version(self) -> str:
-        """The release, such as 13.0. Raises BuildError for what is none of NVIDIA's programs."""
-        try:
-            text = subprocess.run([self.path, "--version"], capture_output=True, text=True, check=True).stdout
-            return str(re.findall(r"release (\d+\.\d+)", text)[0])
-        except (OSError, subprocess.CalledProcessError, IndexError) as problem:
-            raise BuildError(
-                f"{self.path} --version does not say one: {problem}", cure="name one of NVIDIA's programs"
-            ) from None
-
-
-class env_nvidia_tool(env_base[Any]):
-    """A program of NVIDIA's: set to a path, or a NvidiaTool; None where there is none."""
-
-    def __init__(self, key: str, find: str, *, meaning: str = "") -> None:
-        super().__init__(key, lambda _: self._found(find), meaning=meaning)
-
-    def __set__(self, group: Any, value: Any) -> None:
-        super().__set__(group, self.parse(os.fspath(value)) if isinstance(value, (str, Path)) else value)
-
-    def parse(self, text: str) -> NvidiaTool:
-        if shutil.which(text) is None:
-            raise BuildError(f"{text} is no program", cure=f"name one, or unset {self.key}")
-        return NvidiaTool(text)
-
-    def text(self, value: NvidiaTool | None) -> str | None:
-        return None if value is None else value.path
-
-    @staticmethod
-    def _found(find: str) -> NvidiaTool | None:
-        toolchain = import_module("kernelpack.backends.cuda.toolchain")
-        path = getattr(toolchain, find)()
-        return None if path is None else NvidiaTool(str(path))
-
-
-class NvidiaKnobs(base_knobs):
-    """NVIDIA's programs: `ptxas` assembles kernels, with `ptxas_options` too; `nvdisasm` takes them apart."""
-
-    ptxas = env_nvidia_tool(
-        "KERNELPACK_PTXAS_PATH",
-        "installed_ptxas",
-        meaning="the ptxas that assembles kernels; default: that of its wheel, or of PATH. torch.compile sets TRITON_PTXAS_PATH for itself",
-    )
-    nvdisasm = env_nvidia_tool(
-        "KERNELPACK_NVDISASM_PATH",
-        "installed_nvdisasm",
-        meaning="what takes kernels apart; default: that of its wheel, or of PATH",
-    )
-    ptxas_options = env_opt_str("PTXAS_OPTIONS", meaning="more options of ptxas")
 
 
 class AmdKnobs(base_knobs):

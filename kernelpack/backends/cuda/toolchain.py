@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
 import shlex
 import shutil
@@ -13,16 +12,7 @@ from pathlib import Path
 
 from kernelpack import knobs
 from kernelpack.errors import BuildError
-
-
-def _wheels() -> list[Path]:
-    """Returns the folders in which NVIDIA's wheels lie (the namespace package `nvidia`)."""
-    spec = importlib.util.find_spec("nvidia")
-    return [Path(entry) for entry in spec.submodule_search_locations or ()] if spec is not None else []
-
-
-def _in_wheels(pattern: str) -> Path | None:
-    return next((path for folder in _wheels() for path in sorted(folder.glob(pattern))), None)
+from kernelpack.knobs.nvidia_programs import in_wheels
 
 
 def find_ptxas() -> Path | None:
@@ -46,26 +36,9 @@ def ptxas_name(ptxas: Path) -> str:
 
 
 @functools.cache
-def installed_ptxas() -> Path | None:
-    """Returns ptxas of the nvidia-cuda-nvcc wheel, else the one on PATH, else None."""
-    wheel = _in_wheels("cu*/bin/ptxas") or _in_wheels("cuda_nvcc/bin/ptxas")
-    if wheel is not None:
-        return wheel
-    found = shutil.which("ptxas")
-    return Path(found) if found is not None else None
-
-
-@functools.cache
-def installed_nvdisasm() -> Path | None:
-    """Returns nvdisasm of the nvidia-cuda-nvdisasm wheel, else the one on PATH, else None."""
-    found = _in_wheels("cu*/bin/nvdisasm") or shutil.which("nvdisasm")
-    return Path(found) if found is not None else None
-
-
-@functools.cache
 def find_libdevice() -> Path | None:
     """Returns libdevice.10.bc of a wheel, else that of the toolkit whose ptxas or nvcc is on PATH, else None."""
-    wheel = _in_wheels("cu*/nvvm/libdevice/libdevice.10.bc") or _in_wheels("cuda_nvcc/nvvm/libdevice/libdevice.10.bc")
+    wheel = in_wheels("cu*/nvvm/libdevice/libdevice.10.bc", "cuda_nvcc/nvvm/libdevice/libdevice.10.bc")
     if wheel is not None:
         return wheel
     for tool in ("ptxas", "nvcc"):
