@@ -9,10 +9,10 @@ from pathlib import Path
 
 from benchmarks.report import Row, Table, arguments, write_json
 from kernelpack.backends.base import CSRC, Parameter
+from kernelpack.dtypes import DType
 from kernelpack.opgen.assumptions import ttir_type
 from kernelpack.opgen.build import library_plan, plan_library
 from kernelpack.opgen.dispatch_tables import DispatchTables
-from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.print_cpp import cpp_dtype
 from kernelpack.pack.format import KernelPack
 from kernelpack.pack.ninja import TORCH_TARGET_VERSION, torch_dir

@@ -14,12 +14,12 @@ from typing import Any
 
 from kernelpack.backends.base import Backend
 from kernelpack.backends.installed import backends
+from kernelpack.dtypes import DType
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects import arith, gpu, scf, shapes, tile_ops, tt
 from kernelpack.ir.dialects import math as math_dialect
 from kernelpack.knobs import KNOBS, OP_TARGETS
 from kernelpack.language.unsupported import UNSUPPORTED
-from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.sources import find_ops
 

@@ -17,12 +17,13 @@ __version__ = LANGUAGE_VERSION
 if TYPE_CHECKING:
     from kernelpack import backends, compiler, errors, knobs, language, runtime, testing, tools
     from kernelpack.compiler.compiler import ASTSource, compile
+    from kernelpack.config import Config
     from kernelpack.errors import CompilationError, OutOfResources, TritonError
     from kernelpack.frontend.jit import JITFunction, constexpr_function, jit
     from kernelpack.language.aggregates import aggregate, must_use_result
     from kernelpack.language.integers import cdiv, next_power_of_2
     from kernelpack.language.values import constexpr
-    from kernelpack.opgen.config import Config, aligned, fastest
+    from kernelpack.opgen.config import aligned, fastest
     from kernelpack.opgen.host_runtime import (
         broadcast_strides,
         check,

@@ -7,8 +7,8 @@ from typing import Any
 
 from kernelpack.backends.installed import backend_of
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.frontend.jit import jit_function
 from kernelpack.ir.core import Operation
-from kernelpack.opgen.kernels import jit_function
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.specialization import specialize
 

@@ -14,9 +14,8 @@ from kernelpack.compiler import compile_ttir, microseconds_since, optimise_ttir
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.frontend.jit import JITFunction
+from kernelpack.frontend.jit import JITFunction, jit_function
 from kernelpack.knobs.hooks import CompileTimes
-from kernelpack.opgen.kernels import jit_function
 from kernelpack.runtime.cache import triton_key as triton_key
 from kernelpack.runtime.kernel_view import KernelView
 from kernelpack.target import Target

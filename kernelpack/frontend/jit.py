@@ -23,6 +23,12 @@ from kernelpack.language.values import is_constexpr_function as is_constexpr_fun
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_NUMBER_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+_NUMBER_TYPES |= {f"int{width}": f"i{width}" for width in (1, 8, 16, 32, 64)}
+_NUMBER_TYPES |= {f"uint{width}": f"u{width}" for width in (8, 16, 32, 64)}
+_NUMBER_TYPES |= {name: name for name in _NUMBER_TYPES.values()}
+"""The number types that annotations name, as signatures name them."""
+
 
 @dataclass(frozen=True)
 class KernelParam:
@@ -41,6 +47,11 @@ class KernelParam:
     def type_name(self) -> str:
         """The annotation's last word: `int64` for `tl.int64`."""
         return last_word(self.annotation)
+
+    @functools.cached_property
+    def number_type(self) -> str | None:
+        """The type in a signature that the annotation asks of a number (`n: tl.int64`), None if it asks for none."""
+        return _NUMBER_TYPES.get(self.type_name)
 
 
 class Launchable:
@@ -244,6 +255,15 @@ class JITFunction(Launchable):
 
     def __repr__(self) -> str:
         return f"JITFunction({self.module}:{self.fn.__qualname__})"
+
+
+def jit_function(value: Any) -> JITFunction | None:
+    """Returns the @jit function behind wrappers such as autotune and heuristics, or None."""
+    seen = 0
+    while value is not None and not isinstance(value, (JITFunction, type)) and seen < 8:
+        value = getattr(value, "fn", None)
+        seen += 1
+    return value if isinstance(value, JITFunction) else None
 
 
 def _param(number: int, parameter: inspect.Parameter, unspecialized: bool, unaligned: bool) -> KernelParam:

@@ -9,13 +9,14 @@ from typing import Any
 
 from kernelpack.backends.base import Options
 from kernelpack.backends.installed import backends
+from kernelpack.config import Config
 from kernelpack.errors import HostFunctionError
 from kernelpack.frontend.jit import KernelParam
 from kernelpack.nearest import did_you_mean
-from kernelpack.opgen.config import Config, ConfigLike, Fastest, VariantPoint, config_for, options_of
+from kernelpack.opgen.config import ConfigLike, Fastest, VariantPoint, config_for, options_of
 from kernelpack.opgen.host_ir import BOOL, FLOAT, INT, Expr, Launch
 from kernelpack.opgen.host_static import UNKNOWN, ReachedLaunch, TensorFact, is_tensor_like
-from kernelpack.opgen.kernels import kernel_parameters, number_type
+from kernelpack.opgen.kernels import kernel_parameters
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.space import Combination
 from kernelpack.opgen.variants import LaunchPlan, point_of
@@ -124,7 +125,7 @@ _NUMBERS = {INT: "i32", FLOAT: "fp32", BOOL: "i1"}
 
 def number_kind(parameter: KernelParam, value: Expr, launch: Launch) -> str:
     """Returns the type in a signature of a parameter that a host function passes a number."""
-    kind = number_type(parameter, _NUMBERS[value.type])
+    kind = parameter.number_type or _NUMBERS[value.type]
     if kind in ("fp16", "bf16"):
         raise HostFunctionError(
             f"{parameter.name!r} of {launch.kernel_name} is {kind}: host functions pass numbers of 32 and 64 bits",

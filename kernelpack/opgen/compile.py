@@ -16,12 +16,12 @@ from kernelpack import knobs
 from kernelpack.backends.installed import backend_of
 from kernelpack.cache_files import write_whole
 from kernelpack.compiler import CompiledKernel, source_hash
+from kernelpack.dtypes import DType
 from kernelpack.errors import KernelpackError, PackError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.dependencies import lines_of
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation
-from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.stores import check_stores
 from kernelpack.opgen.variants import KernelVariant
 from kernelpack.opgen.worker import CompileJob, compile_all

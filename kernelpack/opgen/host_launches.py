@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from kernelpack.backends.base import OPTION_NAMES
+from kernelpack.frontend.jit import jit_function
 from kernelpack.opgen.host_calls import Calls
 from kernelpack.opgen.host_ir import (
     BOOL,
@@ -22,7 +23,7 @@ from kernelpack.opgen.host_ir import (
     Launch,
 )
 from kernelpack.opgen.host_values import Grid, Meta, Method, Object, Tuple, Value
-from kernelpack.opgen.kernels import autotuned_configs, is_kernel, jit_function, kernel_parameters
+from kernelpack.opgen.kernels import autotuned_configs, is_kernel, kernel_parameters
 
 
 class Launches(Calls):

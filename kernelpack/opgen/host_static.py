@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelpack.opgen.dtypes import DType
+from kernelpack.dtypes import DType
 from kernelpack.opgen.host_ir import (
     NOTHING,
     TENSOR,

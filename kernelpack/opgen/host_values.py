@@ -7,8 +7,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from kernelpack.dtypes import dtype_of
 from kernelpack.errors import HostFunctionError
-from kernelpack.opgen.dtypes import dtype_of
 from kernelpack.opgen.host_ir import (
     BOOL,
     DTYPE,

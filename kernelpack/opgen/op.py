@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kernelpack.backends.installed import backends
+from kernelpack.dtypes import DType, dtype_of
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
-from kernelpack.frontend.jit import JITFunction
+from kernelpack.frontend.jit import JITFunction, jit_function
 from kernelpack.frontend.source import innermost, source_of
 from kernelpack.opgen import host_runtime
 from kernelpack.opgen.config import (
@@ -27,10 +28,9 @@ from kernelpack.opgen.config import (
     check_specializations,
     config_for,
 )
-from kernelpack.opgen.dtypes import DType, dtype_of
 from kernelpack.opgen.host_ir import HostFunction
 from kernelpack.opgen.host_translate import translate
-from kernelpack.opgen.kernels import is_kernel, jit_function, kernel_parameters
+from kernelpack.opgen.kernels import is_kernel, kernel_parameters
 from kernelpack.opgen.schema import Schema, parse_schema
 from kernelpack.opgen.space import SameAs, Space, check_space
 from kernelpack.runtime.driver import driver

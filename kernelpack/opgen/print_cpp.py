@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from kernelpack.backends.base import Fact
+from kernelpack.dtypes import DType
 from kernelpack.opgen.dispatch import Assumptions, Tests
-from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.host_ir import (
     BOOL,
     DTYPE,

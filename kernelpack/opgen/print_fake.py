@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from kernelpack.opgen.dtypes import DType
+from kernelpack.dtypes import DType
 from kernelpack.opgen.host_ir import (
     DTYPE,
     FLOAT,

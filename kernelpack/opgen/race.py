@@ -13,10 +13,10 @@ from typing import Any
 from kernelpack.backends.base import Backend, Fact
 from kernelpack.backends.installed import backend_of, backends
 from kernelpack.compiler import CompiledKernel
+from kernelpack.dtypes import DType, dtype_of
 from kernelpack.errors import BuildError, KernelpackError
 from kernelpack.opgen.build import Plan, plan_library
 from kernelpack.opgen.compile import Progress, ProgressCallback, compile_variants
-from kernelpack.opgen.dtypes import DType, dtype_of
 from kernelpack.opgen.op import CapturedLaunch, Op, capture
 from kernelpack.opgen.sources import check_op_names
 from kernelpack.opgen.tuning import (

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernelpack.dtypes import DType, dtype_of
 from kernelpack.errors import HostFunctionError, SourceLocation
-from kernelpack.opgen.dtypes import DType, dtype_of
 from kernelpack.opgen.schema import Argument, Schema
 
 

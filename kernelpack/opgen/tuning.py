@@ -13,8 +13,9 @@ from typing import Any
 
 from kernelpack.backends.base import Options
 from kernelpack.cache_files import write_whole
+from kernelpack.config import Config
 from kernelpack.errors import BuildError
-from kernelpack.opgen.config import Config, Fastest
+from kernelpack.opgen.config import Fastest
 from kernelpack.target import Target
 
 _TOLERANCE = 1.05

@@ -6,9 +6,9 @@ from kernelpack.lazy import lazy_names
 from kernelpack.runtime.driver import driver as driver
 
 if TYPE_CHECKING:
+    from kernelpack.config import Config
     from kernelpack.frontend.jit import JITFunction
     from kernelpack.frontend.jit import Launchable as KernelInterface
-    from kernelpack.opgen.config import Config
     from kernelpack.runtime.autotune import Autotuner, Heuristics, autotune, heuristics
     from kernelpack.runtime.errors import AutotunerError, InterpreterError, OutOfResources
     from kernelpack.runtime.stand_ins import MockTensor, TensorWrapper, reinterpret

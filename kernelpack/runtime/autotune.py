@@ -14,10 +14,9 @@ from typing import Any
 
 from kernelpack import cache_files, knobs
 from kernelpack.compiler import source_hash
+from kernelpack.config import Config
 from kernelpack.errors import AutotunerError, EmulationError, KernelpackError, LaunchError
-from kernelpack.frontend.jit import Launchable
-from kernelpack.opgen.config import Config
-from kernelpack.opgen.kernels import jit_function
+from kernelpack.frontend.jit import Launchable, jit_function
 from kernelpack.runtime.driver import driver
 from kernelpack.testing import do_bench_cudagraph
 

@@ -1,9 +1,9 @@
 """@autotune and @heuristics, where code written for Triton imports them from, with what tuners of its own take from there."""
 
 from kernelpack import knobs as knobs
+from kernelpack.config import Config as Config
 from kernelpack.errors import OutOfResources as OutOfResources
 from kernelpack.frontend.jit import JITFunction as JITFunction
-from kernelpack.opgen.config import Config as Config
 from kernelpack.runtime.autotune import Autotuner as Autotuner
 from kernelpack.runtime.autotune import Heuristics as Heuristics
 from kernelpack.runtime.autotune import autotune as autotune

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Backend, Fact, Options
 from kernelpack.compiler import optimise_ttir
+from kernelpack.dtypes import DTYPES
 from kernelpack.errors import ArgumentOverflowError, LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction, KernelParam
@@ -16,8 +17,6 @@ from kernelpack.language.aggregates import plain, user_aggregate
 from kernelpack.language.signatures import signature_name, ttir_type
 from kernelpack.language.types import dtype as language_type
 from kernelpack.language.values import constexpr, unwrap
-from kernelpack.opgen.dtypes import DTYPES
-from kernelpack.opgen.kernels import number_type
 from kernelpack.tools.tensor_descriptor import ALIGNMENT, TensorDescriptor
 
 
@@ -88,8 +87,6 @@ class Specializer:
         self.fn = fn
         self.backend = backend
         self._known = _KnownProperties(fn, backend)
-        self._annotated = [number_type(param, "") or None for param in fn.params]
-        self._params = list(zip(fn.params, self._annotated, strict=True))
 
     def traits(self, arguments: Sequence[Any]) -> tuple[tuple[Trait, ...], list[Any]]:
         """Returns what code depends on, hashable and quick to make, and the values of the run-time arguments in order.
@@ -98,11 +95,11 @@ class Specializer:
         """
         traits: list[Trait] = []
         values: list[Any] = []
-        for (param, annotated), value in zip(self._params, arguments, strict=True):
+        for param, value in zip(self.fn.params, arguments, strict=True):
             if param.is_constexpr or value is None:
                 traits.append((None, Constant(value)))
             else:
-                traits.append(self._trait(param, value, values, annotated))
+                traits.append(self._trait(param, value, values, param.number_type))
         return tuple(traits), values
 
     def _trait(self, param: KernelParam, value: Any, values: list[Any], annotated: str | None = None) -> Trait:
@@ -213,7 +210,7 @@ class _KnownProperties(dict[tuple[int, str], _Known]):
             known = []
         elif param.do_not_specialize_on_alignment:
             known = [prop for prop in known if prop.test is not DIVISIBLE_BY]
-        is_typed = bool(number_type(param, ""))
+        is_typed = param.number_type is not None
         constants = tuple(prop for prop in known if prop.test is EQUAL_TO and not is_typed)
         self[key] = _Known(constants, tuple(prop for prop in known if prop.test is not EQUAL_TO))
         return self[key]

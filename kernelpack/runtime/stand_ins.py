@@ -91,8 +91,8 @@ def reinterpret(tensor: Any, dtype: language_type) -> Any:
 
 def signature_of(tensor: Any) -> language_type | None:
     """Returns the language's type of a tensor's elements."""
+    from kernelpack.dtypes import DTYPES
     from kernelpack.language.signatures import parse_type
-    from kernelpack.opgen.dtypes import DTYPES
 
     row = DTYPES.get(str(tensor.dtype).removeprefix("torch."))
     return None if row is None else parse_type(row.language)

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelpack.config import Config
 from kernelpack.errors import BuildError, HostFunctionError
 from kernelpack.opgen.build import Built, build, plan_library
-from kernelpack.opgen.config import Config, Fastest
+from kernelpack.opgen.config import Fastest
 from kernelpack.opgen.tuning import Decision, PointResults, Results, decide, measured_times, read_results
 from kernelpack.target import Target
 

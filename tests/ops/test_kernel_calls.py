@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from kernelpack.dtypes import DType
 from kernelpack.opgen.build import plan_library
-from kernelpack.opgen.dtypes import DType
 from kernelpack.opgen.op import CapturedLaunch, capture
 from kernelpack.opgen.race import best_row
 from kernelpack.opgen.variants import LaunchPlan, point_of

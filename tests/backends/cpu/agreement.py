@@ -10,11 +10,11 @@ import torch
 from kernelpack.backends.base import Options
 from kernelpack.backends.cpu.jit import LoadedObject
 from kernelpack.compiler import compile_ttir, optimise_ttir
+from kernelpack.dtypes import DTYPES
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
-from kernelpack.opgen.dtypes import DTYPES
 from kernelpack.target import Target
 from tests.backends.cpu.kernels import levels_here
 
