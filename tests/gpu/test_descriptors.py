@@ -102,6 +102,32 @@ def test_empty_and_repeated_tensors() -> None:
 
 
 @kp.jit
+def copy_rows(x, out, offsets, rows, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
+    """Copies a tensor of its own for every program, by tensor maps that the program makes of offsets in memory."""
+    which = tl.program_id(0)
+    a = tl.make_tensor_descriptor(x + tl.load(offsets + which), [rows, COLUMNS], [COLUMNS, 1], [BLOCK, COLUMNS])
+    b = tl.make_tensor_descriptor(out + tl.load(offsets + which), [rows, COLUMNS], [COLUMNS, 1], [BLOCK, COLUMNS])
+    for row in range(0, rows, BLOCK):
+        b.store([row, 0], a.load([row, 0]))
+
+
+def test_programs_of_many_launches_have_tensor_maps_of_their_own() -> None:
+    """More programs than run at a time, of launches that run at once and wish for the same places."""
+    programs, rows, streams = 9000, 32, [torch.cuda.Stream() for _ in range(4)]
+    offsets = torch.arange(programs, device="cuda") * rows * 64
+    for _ in range(10):
+        x = [torch.randn(programs, rows, 64, device="cuda").half() for _ in streams]
+        out = [torch.zeros_like(source) for source in x]
+        torch.cuda.synchronize()
+        for stream, source, target in zip(streams, x, out, strict=True):
+            with torch.cuda.stream(stream):
+                copy_rows[(programs,)](source, target, offsets, rows, 64, 8, num_warps=1)
+        torch.cuda.synchronize()
+        for source, target in zip(x, out, strict=True):
+            assert torch.equal(source, target)
+
+
+@kp.jit
 def product(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRANSPOSED: tl.constexpr):
     row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
     a_blocks = tl.make_tensor_descriptor(a, [m, k], [k, 1], [BM, BK])

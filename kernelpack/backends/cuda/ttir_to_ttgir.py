@@ -21,6 +21,7 @@ from kernelpack.backends.cuda.passes.reload_operands import reload_operands
 from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
 from kernelpack.backends.cuda.passes.rotate_products import rotate_products
 from kernelpack.backends.cuda.passes.select_warpgroup_dots import select_warpgroup_dots
+from kernelpack.backends.cuda.passes.sink_conversions import sink_conversions
 from kernelpack.backends.cuda.passes.specialize_warps import specialize_warps
 from kernelpack.backends.cuda.passes.split_reductions import split_reductions
 from kernelpack.backends.cuda.passes.stage_shared import stage_shared
@@ -92,6 +93,7 @@ def _lower(
     assign_layouts(function, options.num_warps, architecture.has_vector_atomics)
     _clean(module)
     remove_conversions(function)
+    sink_conversions(function)
     split_reductions(function)
     stage_shared(function)
     reload_operands(function)

@@ -40,21 +40,20 @@ _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _FILLINGS = {"zero": 0, "nan": 1}
 """What tensormap.replace calls them (PTX ISA, table "Tensormap new_val validity")."""
 
-# tries one place after the other; where as many programs run as can, each finds one
-_TAKE = """{
+# tries the places behind the first one; where as many programs run as can, each finds one
+_TAKE_ANOTHER = """{
 .reg .pred free;
 .reg .b32 was;
 .reg .b64 at;
-mov.b64 $0, $2;
-@!$1 bra done;
+mov.b64 $0, $1;
 again:
+add.u64 $0, $0, 1;
+and.b64 $0, $0, $3;
 shl.b64 at, $0, 2;
-add.u64 at, at, $3;
-atom.global.acquire.gpu.exch.b32 was, [at], 1;
+add.u64 at, at, $2;
+atom.global.relaxed.gpu.exch.b32 was, [at], 1;
 setp.eq.u32 free, was, 0;
 @free bra done;
-add.u64 $0, $0, 1;
-and.b64 $0, $0, $4;
 bra again;
 done:
 }"""
@@ -62,12 +61,18 @@ done:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a program keeps the maps of its descriptors: `flag` says that the place is taken."""
+    """Where a program keeps the maps of its descriptors, as the first thread of it knows.
 
-    maps: Val
-    flag: Val
-    numbers: dict[Operation, int]
-    """Which of the maps is whose."""
+    It asks for a place when it begins, and looks at the answer when it makes its first map: `answer` is in memory, and 0 if `number`,
+    likewise, is the program's place. LLVM keeps both in registers. Nothing passes from program to program by a place, and copies that
+    read its maps have come when it is given back, so the atomics are relaxed: fences would take 0.3 us each.
+    """
+
+    number: Val
+    answer: Val
+    makes: tuple[Operation, ...]
+    last: Val
+    """The number of the last place."""
 
 
 def definitions(kernel: Operation, num_warps: int, shared: int) -> list[str]:
@@ -98,7 +103,7 @@ def _places(num_warps: int, shared: int) -> int:
 
 
 def take_place(state: Lowering, kernel: Operation, shared: int) -> None:
-    """Takes a place where a kernel begins, if it makes maps. The first warp alone knows it."""
+    """Asks for a place where a kernel begins, if it makes maps."""
     makes = _makes(kernel)
     if not makes:
         return
@@ -106,29 +111,49 @@ def take_place(state: Lowering, kernel: Operation, shared: int) -> None:
     x, y, z = (emit.call(I32, f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}", []) for axis in "xyz")
     width, height = (emit.call(I32, f"llvm.nvvm.read.ptx.sreg.nctaid.{axis}", []) for axis in "xy")
     program = emit.binary("add", x, emit.binary("mul", width, emit.binary("add", y, emit.binary("mul", height, z))))
-    wish, last = emit.cast("zext", emit.binary("and", program, i32(places - 1)), "i64"), Val("i64", str(places - 1))
-    flags = Val(GLOBAL, _TAKEN)
-    taken = state.asm("i64", _TAKE, "=&l,b,l,l,n,~{memory}", [state.first_thread(), wish, flags, last])
-    number = state.shuffle("idx", taken, i32(0))
-    size = Val("i64", str(len(makes) * TENSOR_MAP_BYTES))
-    state.place = Place(
-        emit.offset(Val(GLOBAL, _MAPS), emit.binary("mul", number, size)),
-        emit.offset(flags, emit.binary("mul", number, Val("i64", "4"))),
-        {make: index for index, make in enumerate(makes)},
-    )
+    wish = emit.cast("zext", emit.binary("and", program, i32(places - 1)), "i64")
+    text = "mov.b32 $0, 0;\n@$1 atom.global.relaxed.gpu.exch.b32 $0, [$2], 1;"
+    answer = state.asm(I32, text, "=&r,b,l,~{memory}", [state.first_thread(), _flag(state, wish)])
+    place = Place(emit.alloca("i64"), emit.alloca(I32), tuple(makes), Val("i64", str(places - 1)))
+    emit.store(wish, place.number, 8)
+    emit.store(answer, place.answer, 4)
+    state.place = place
 
 
 def give_place_back(state: Lowering) -> None:
     """Gives a place back where a kernel ends: behind the waits for all copies."""
     if state.place is not None:
-        text = "{\n.reg .b32 was;\n@$0 atom.global.release.gpu.exch.b32 was, [$1], 0;\n}"
-        state.asm("void", text, "b,l,~{memory}", [state.first_thread(), state.place.flag])
+        emit, place = state.emit, state.place
+        taken = emit.compare("icmp", "eq", emit.load(I32, place.answer, 4), i32(0))
+        gives = emit.binary("and", state.first_thread(), taken)
+        text = "{\n.reg .b32 was;\n@$0 atom.global.relaxed.gpu.exch.b32 was, [$1], 0;\n}"
+        state.asm("void", text, "b,l,~{memory}", [gives, _flag(state, emit.load("i64", place.number, 8))])
+
+
+def _flag(state: Lowering, number: Val) -> Val:
+    """Returns where it says whether a place is taken."""
+    return state.emit.offset(Val(GLOBAL, _TAKEN), state.emit.binary("shl", number, Val("i64", "2")))
+
+
+def _map_of(state: Lowering, place: Place, op: Operation) -> Val:
+    """Returns where a descriptor's map lies. The first thread looks for another place, if the one that it asked for was taken."""
+    emit = state.emit
+    refused = emit.compare("icmp", "ne", emit.load(I32, place.answer, 4), i32(0))
+    with only_if(state, refused):
+        wish = emit.load("i64", place.number, 8)
+        number = state.asm("i64", _TAKE_ANOTHER, "=&l,l,l,n,~{memory}", [wish, Val(GLOBAL, _TAKEN), place.last])
+        emit.store(number, place.number, 8)
+        emit.store(i32(0), place.answer, 4)
+    number = state.shuffle("idx", emit.cast("trunc", emit.load("i64", place.number, 8), I32), i32(0))
+    size = len(place.makes) * TENSOR_MAP_BYTES
+    maps = emit.offset(Val(GLOBAL, _MAPS), emit.binary("mul", emit.cast("zext", number, "i64"), Val("i64", str(size))))
+    return emit.offset(maps, place.makes.index(op) * TENSOR_MAP_BYTES)
 
 
 def _make(state: Lowering, op: Operation) -> None:
     emit, place = state.emit, state.place
     assert place is not None, "only kernels make descriptors (lowering/calls.py)"
-    target = emit.offset(place.maps, place.numbers[op] * TENSOR_MAP_BYTES)
+    target = _map_of(state, place, op)
     sizes = [state.scalar(size) for size in operands_called(op, "shape")]
     some = Val("i1", "true")
     for size in sizes:

@@ -15,6 +15,7 @@ from kernelpack.backends.cuda import ttir_to_ttgir as pipeline
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
 from kernelpack.backends.cuda.passes.lower_descriptors import lower_descriptors
 from kernelpack.backends.cuda.passes.pipeline_tma import pipeline_tma
+from kernelpack.backends.cuda.passes.sink_conversions import sink_conversions
 from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
 from kernelpack.compiler import optimise_ttir
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
@@ -27,6 +28,7 @@ from tests.backends.cuda.passes.ttgir import parse, text_of
 
 LAYOUTS = {
     "R": spread((8, 64), 8, (1, 0), 4),
+    "T": spread((8, 64), 1, (0, 1), 4),
     "B": swizzled((1,), (0,)),
 }
 ARGUMENTS = "%d: !tt.tensordesc<tensor<8x64xf16>>, %i: i32, %j: i32, %n: i32"
@@ -96,6 +98,27 @@ def test_a_load_waits_for_its_copy_and_a_store_for_its_own() -> None:
     assert "ttng.barrier_expect %0, 1024 :" in text
     assert "[%i, %j] %1, %0, %true" in text
     assert "ttng.async_tma_copy_local_to_global %d[%j, %i]" in text
+
+
+def test_what_only_the_pointers_of_a_store_need_is_converted_there() -> None:
+    module = parse(
+        """
+        %y = ttg.convert_layout %x : tensor<8x64xf16, $R> -> tensor<8x64xf16, $T>
+        scf.if %whole {
+          tt.descriptor_store %d[%i, %j], %x : !tt.tensordesc<tensor<8x64xf16>>, tensor<8x64xf16, $R>
+        } else {
+          tt.store %p, %y : tensor<8x64x!tt.ptr<f16>, $T>
+        }
+        """,
+        "%d: !tt.tensordesc<tensor<8x64xf16>>, %i: i32, %j: i32, %whole: i1, %x: tensor<8x64xf16, $R>, "
+        "%p: tensor<8x64x!tt.ptr<f16>, $T>",
+        LAYOUTS,
+    )
+    sink_conversions(entry_function(module))
+    verify(module)
+    (branch,) = (op for op in module.walk() if op.name == "scf.if")
+    assert names_of(entry_function(module)) == ["scf.if"]
+    assert [op.name for op in branch.regions[1].block.operations][:2] == ["ttg.convert_layout", "tt.store"]
 
 
 def test_loops_that_store_are_left_in_order() -> None:
