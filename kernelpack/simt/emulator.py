@@ -34,8 +34,9 @@ class Emulator(SimulatedDriver):
     """Runs launches of a CUDA target on the emulator: `with Emulator("cuda:sm_90a"): kernel[grid](x, y)`.
 
     Tensors lie in the CPU's memory. Every launch runs twice, in two orders of threads, with asynchronous operations that complete
-    as late as they may and as early. `reachable` are tensors whose addresses kernels find in memory. Launches raise
-    EmulationError for the first thing that is wrong, and UnsupportedError for a machine operation that is not modelled.
+    as late as they may and as early. `reachable` are tensors whose addresses kernels find in memory, or whose views they are
+    given and leave. Launches raise EmulationError for the first thing that is wrong, and UnsupportedError for a machine operation
+    that is not modelled.
     """
 
     def __init__(self, target: str = "cuda:sm_90a", *, reachable: Sequence[torch.Tensor] = ()) -> None:
@@ -50,7 +51,8 @@ class Emulator(SimulatedDriver):
 
     def launch(self, fn: JITFunction, grid: Sequence[int], arguments: Sequence[Any], options: Options) -> None:
         """Compiles a kernel for its arguments, in order, and runs it over a grid."""
-        special, values = specialize(fn, dict(zip(fn.arg_names, arguments, strict=True)), self.backend)
+        special, given = specialize(fn, dict(zip(fn.arg_names, arguments, strict=True)), self.backend)
+        values = [getattr(value, "base", value) for value in given]  # of kernelpack.reinterpret
         for name, value in zip((name for name, _ in special.signature), values, strict=False):
             if isinstance(value, torch.Tensor) and value.device.type != "cpu":
                 raise LaunchError(

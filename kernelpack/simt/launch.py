@@ -103,15 +103,23 @@ class Program:
         runtime = self._runtime
         runtime.simt_regions_clear()
         slots = (ctypes.c_uint64 * max(1, len(self.parameters)))()
-        memory: list[_Memory] = []
+        memory: dict[int, _Memory] = {}
         keep: list[Any] = []
         try:
             given = self.parameters[: len(self.parameters) - len(self.tensor_maps)]
-            for index, (kind, argument) in enumerate(zip(given, arguments, strict=True)):
-                name = self.names[index] if index < len(self.names) else f"argument {index}"
+            storages: dict[int, list[tuple[str, torch.Tensor]]] = {}
+            for index, argument in enumerate(arguments):
                 if hasattr(argument, "data_ptr"):
-                    memory.append(_Memory(runtime, argument, len(memory), name))
-                    slots[index] = memory[-1].address
+                    name = self.names[index] if index < len(self.names) else f"argument {index}"
+                    storages.setdefault(_storage_of(argument), []).append((name, argument))
+            found_in_memory = {_storage_of(tensor) for tensor in reachable}
+            for tensor in reachable:
+                storages.setdefault(_storage_of(tensor), []).append(("a tensor that an address in memory leads to", tensor))
+            for number, (storage, tensors) in enumerate(storages.items()):
+                memory[storage] = _Memory(runtime, tensors, None if storage in found_in_memory else number)
+            for index, (kind, argument) in enumerate(zip(given, arguments, strict=True)):
+                if hasattr(argument, "data_ptr"):
+                    slots[index] = memory[_storage_of(argument)].address_of(argument)
                 else:
                     slots[index] = _bits(argument, kind)
             if self.tensor_maps:
@@ -122,20 +130,16 @@ class Program:
                 for index, text in enumerate(self.tensor_maps, len(given)):
                     keep.append(_aligned(tensor_map(text, values).encode()))
                     slots[index] = ctypes.addressof(keep[-1])
-            for tensor in reachable:
-                keep.append(ctypes.create_string_buffer(b"a tensor that an address in memory leads to"))
-                size = ctypes.c_uint64(tensor.numel() * tensor.element_size())
-                runtime.simt_region(ctypes.c_uint64(tensor.data_ptr()), size, keep[-1], None, 0)
             for own, address in self._own:
                 keep.append(ctypes.create_string_buffer(own.name.encode()))
                 runtime.simt_region(ctypes.c_uint64(address), ctypes.c_uint64(own.bytes), keep[-1], None, 1)
                 if not own.constant:
                     ctypes.memset(address, 0, own.bytes)
             self._run(grid, slots, schedule, without)
-            for region in memory:
+            for region in memory.values():
                 region.copy_back()
         finally:
-            for region in memory:
+            for region in memory.values():
                 region.free()
 
     def _run(self, grid: Sequence[int], slots: Any, schedule: Schedule, without: Removable | None) -> None:
@@ -204,36 +208,60 @@ class Program:
 
 
 class _Memory:
-    """A tensor's storage at an address of its own, as far from an alignment of 64 bytes as the tensor is."""
+    """What tensors of one storage, by their names, span in memory. Only their elements may be accessed.
 
-    def __init__(self, runtime: ctypes.CDLL, tensor: torch.Tensor, number: int, name: str) -> None:
+    It is copied to an address of its own, as far from an alignment of 64 bytes as it is; where `number`, which says to which, is
+    None, kernels find its own address in memory, and it stays where it is.
+    """
+
+    def __init__(self, runtime: ctypes.CDLL, tensors: Sequence[tuple[str, torch.Tensor]], number: int | None) -> None:
         import torch
 
-        self.runtime, self.tensor = runtime, tensor
-        item = tensor.element_size()
-        extents = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-        self.bytes = (1 + sum(extents)) * item if tensor.numel() else 0
-        window = GLOBAL_WINDOW + number * SPACING
-        self.start = window - _HEADROOM
-        self.mapped = (_HEADROOM + 64 + self.bytes + 8191) & ~4095
-        if not runtime.simt_map(ctypes.c_uint64(self.start), ctypes.c_uint64(self.mapped)):
-            raise EmulationError(f"no memory at address {self.start:#x}", kind="memory")
-        self.address = window + tensor.data_ptr() % 64
-        ctypes.memmove(self.address, tensor.data_ptr(), self.bytes)
-        self.name = ctypes.create_string_buffer(name.encode())
+        self.runtime = runtime
+        spans = [(tensor.data_ptr(), tensor.data_ptr() + _span(tensor)) for _, tensor in tensors]
+        self.low = min(low for low, _ in spans)
+        self.bytes = max(high for _, high in spans) - self.low
+        self.address = self.low
+        if number is not None:
+            window = GLOBAL_WINDOW + number * SPACING
+            self.start = window - _HEADROOM
+            self.mapped = (_HEADROOM + 64 + self.bytes + 8191) & ~4095
+            if not runtime.simt_map(ctypes.c_uint64(self.start), ctypes.c_uint64(self.mapped)):
+                raise EmulationError(f"no memory at address {self.start:#x}", kind="memory")
+            self.address = window + self.low % 64
+            ctypes.memmove(self.address, self.low, self.bytes)
+        self.name = ctypes.create_string_buffer(" and ".join(name for name, _ in tensors).encode())
         self.inside = None
-        if self.bytes > tensor.numel() * item:
-            mask = torch.zeros(self.bytes // item, dtype=torch.uint8)
-            mask.as_strided(tensor.shape, tensor.stride()).fill_(1)
-            self.inside = mask.repeat_interleave(item)
+        if all(self.bytes > tensor.numel() * tensor.element_size() for _, tensor in tensors):
+            self.inside = torch.zeros(self.bytes, dtype=torch.uint8)
+            for _, tensor in tensors:
+                item = tensor.element_size()
+                strides = [stride * item for stride in tensor.stride()]
+                self.inside.as_strided((*tensor.shape, item), (*strides, 1), tensor.data_ptr() - self.low).fill_(1)
         inside = ctypes.c_void_p(self.inside.data_ptr() if self.inside is not None else None)
         runtime.simt_region(ctypes.c_uint64(self.address), ctypes.c_uint64(self.bytes), self.name, inside, 0)
 
+    def address_of(self, tensor: torch.Tensor) -> int:
+        return self.address + tensor.data_ptr() - self.low
+
     def copy_back(self) -> None:
-        ctypes.memmove(self.tensor.data_ptr(), self.address, self.bytes)
+        ctypes.memmove(self.low, self.address, self.bytes)
 
     def free(self) -> None:
-        self.runtime.simt_unmap(ctypes.c_uint64(self.start), ctypes.c_uint64(self.mapped))
+        if self.address != self.low:
+            self.runtime.simt_unmap(ctypes.c_uint64(self.start), ctypes.c_uint64(self.mapped))
+
+
+def _storage_of(tensor: torch.Tensor) -> int:
+    """Returns what tensors that share memory have in common. An empty one shares none."""
+    return tensor.untyped_storage().data_ptr() if tensor.numel() else -id(tensor)
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Returns how many bytes lie from a tensor's first element to behind its last."""
+    if not tensor.numel():
+        return 0
+    return (1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))) * tensor.element_size()
 
 
 def _aligned(data: bytes) -> Any:

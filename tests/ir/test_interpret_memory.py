@@ -81,6 +81,14 @@ def test_interior_pointers_reach_back_no_further_than_their_view() -> None:
         launch(parse(copy("f32")), 1, [whole[16:], out, -1, 0])
 
 
+def test_tensors_reach_all_of_their_storage() -> None:
+    whole, out = torch.arange(32, dtype=torch.float32), torch.zeros(8)
+    launch(parse(copy("f32")), 1, [whole[16:20], out, -4, 0])
+    assert torch.equal(out, whole[12:20])
+    with pytest.raises(LaunchError, match=r"at byte -68 of argument x, whose memory has bytes -64 to 63 \(1 lanes"):
+        launch(parse(copy("f32")), 1, [whole[16:20], out, -17, 0])
+
+
 def test_reversed_view_points_at_its_last_byte() -> None:
     whole, out = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     launch(parse(copy("f32")), 1, [whole[::-1], out, -7, 0])

@@ -140,6 +140,39 @@ def test_tensors_found_in_memory_are_named() -> None:
         followed[(1,)](table, out, BLOCK=64)
 
 
+@kp.jit
+def parted(q, k, stride, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK) * stride
+    tl.store(q + at, 1)
+    tl.store(k + at, tl.load(q + at) + 1)
+
+
+def test_arguments_share_the_memory_that_their_tensors_share() -> None:
+    pairs = torch.zeros(32, 2, dtype=torch.int32)
+    x = torch.zeros(32, dtype=torch.int32)
+    with Emulator("cuda:sm_80"):
+        parted[(1,)](pairs[:, 0], pairs[:, 1], 2, BLOCK=32)
+        parted[(1,)](x, x, 1, BLOCK=32)
+    assert pairs.tolist() == [[1, 2]] * 32
+    assert x.tolist() == [2] * 32
+
+
+def test_what_lies_around_a_view_is_reachable_where_the_emulator_is_told() -> None:
+    x = torch.zeros(64, dtype=torch.int32)
+    with Emulator("cuda:sm_80"), pytest.raises(EmulationError, match=r"byte 64 of q and k, which has 64"):
+        parted[(1,)](x[:16], x[:16], 1, BLOCK=32)
+    with Emulator("cuda:sm_80", reachable=[x]):
+        parted[(1,)](x[:16], x[:16], 1, BLOCK=32)
+    assert x.tolist() == [2] * 32 + [0] * 32
+
+
+def test_reinterpreted_tensors_are_emulated() -> None:
+    x, y = torch.full((64,), 200, dtype=torch.uint8), torch.zeros(64, dtype=torch.int32)
+    with Emulator("cuda:sm_80"):
+        doubled[(1,)](kp.reinterpret(x, tl.int8), y, 64, BLOCK=64)
+    assert y.tolist() == [-112] * 64  # -56 * 2
+
+
 def test_each_config_of_a_search_is_checked() -> None:
     """What is wrong with one of them is no reason to take another."""
     with Emulator("cuda:sm_80"), pytest.raises(EmulationError, match="out of bounds"):

@@ -43,10 +43,15 @@ STORED_AS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Buffer:
-    """The memory of one array argument: bytes [low, high), of which the elements' own are valid."""
+    """The memory that one argument leads to: bytes [low, high), its first element at `start`.
+
+    Of a torch tensor that is all of its storage, which kernels may know more of than the view that they are given; of a NumPy array
+    it is the elements alone.
+    """
 
     name: str
     owner: object
+    start: int
     low: int
     high: int
     itemsize: int
@@ -61,16 +66,9 @@ class Buffer:
         if hasattr(array, "data_ptr"):
             if array.device.type != "cpu":
                 raise LaunchError(f"argument {name} is on {array.device}, the interpreter takes CPU tensors")
-            element, itemsize, start, writable = (
-                str(array.dtype).removeprefix("torch."),
-                array.element_size(),
-                array.data_ptr(),
-                True,
-            )
-            strides = tuple(stride * itemsize for stride in array.stride())
+            element, itemsize, start = str(array.dtype).removeprefix("torch."), array.element_size(), array.data_ptr()
         elif isinstance(array, np.ndarray):
             element, itemsize, start = array.dtype.name, array.itemsize, int(array.ctypes.data)
-            writable, strides = bool(array.flags.writeable), array.strides
         else:
             raise LaunchError(f"argument {name} must be an array or a tensor for {kind}, is {type(array).__name__}")
         accepted = STORED_AS.get(str(kind.pointee), ("int64", "uint64") if isinstance(kind.pointee, PointerType) else ())
@@ -80,7 +78,11 @@ class Buffer:
             )
         shape = tuple(int(extent) for extent in array.shape)
         if 0 in shape:
-            return Buffer(name, array, start, start, itemsize, writable, None)
+            return Buffer(name, array, start, start, start, itemsize, True, None)
+        if not isinstance(array, np.ndarray):
+            storage = array.untyped_storage()
+            return Buffer(name, array, start, storage.data_ptr(), storage.data_ptr() + storage.nbytes(), itemsize, True, None)
+        writable, strides = bool(array.flags.writeable), array.strides
         if any(stride % itemsize for stride in strides):
             raise LaunchError(f"argument {name} has strides {strides}, which are not multiples of its {itemsize} byte elements")
         reach = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
@@ -89,7 +91,7 @@ class Buffer:
         valid = np.zeros((high - low) // itemsize, np.bool_)
         first = valid[(start - low) // itemsize :]
         np.lib.stride_tricks.as_strided(first, shape, [stride // itemsize for stride in strides])[...] = True
-        return Buffer(name, array, low, high, itemsize, writable, None if valid.all() else valid)
+        return Buffer(name, array, start, low, high, itemsize, writable, None if valid.all() else valid)
 
     def view(self, width: int) -> Array:
         """Returns the memory as unsigned integers of `width` bytes, from the first multiple of `width` at or below `low` on."""
@@ -218,13 +220,17 @@ def _bad_access(op: Operation, buffer: Buffer | None, address: int, width: int, 
             location=op.location.source,
             cure="mask the access, or pass the array that the pointer points into",
         )
-    place = f"{width} bytes at byte {address - buffer.low} of argument {buffer.name}"
+    place = f"{width} bytes at byte {address - buffer.start} of argument {buffer.name}"
     if address % width:
         return LaunchError(f"{op.name} {verb} {place}: not a multiple of {width}{lanes}", location=op.location.source)
-    size = buffer.high - buffer.low
-    gap = ", between its elements" if 0 <= address - buffer.low <= size - width else f", which has {size} bytes"
+    if buffer.low <= address <= buffer.high - width:
+        extent = ", between its elements"
+    elif buffer.low == buffer.start:
+        extent = f", which has {buffer.high - buffer.start} bytes"
+    else:
+        extent = f", whose memory has bytes {buffer.low - buffer.start} to {buffer.high - buffer.start - 1}"
     return LaunchError(
-        f"{op.name} {verb} {place}{gap}{lanes}",
+        f"{op.name} {verb} {place}{extent}{lanes}",
         location=op.location.source,
         cure="mask the access, for example with mask=offsets < size",
     )
