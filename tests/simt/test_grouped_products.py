@@ -103,11 +103,11 @@ def test_the_kernel_makes_tensor_maps_of_what_it_finds_in_memory() -> None:
 
 
 def test_programs_that_run_at_a_time_have_places_for_their_maps() -> None:
-    """Two blocks of 4 warps and 96 KB fit on one of up to 144 multiprocessors: 288 places, a power of two of them."""
+    """One block of 128 KB fits on one of up to 144 multiprocessors: 256 places, a power of two."""
     kernel = compiled(by_descriptors, "cuda:sm_90a", {"BM": 128, "BN": 128, "BK": 64})
-    assert kernel.metadata["shared"] >> 10 == 96
-    assert f"tensor_maps[{512 * 3 * 128}]" in kernel.stages["ptx"]
-    assert f"tensor_maps_taken[{512 * 4}]" in kernel.stages["ptx"]
+    assert kernel.metadata["shared"] >> 10 == 128
+    assert f"tensor_maps[{256 * 3 * 128}]" in kernel.stages["ptx"]
+    assert f"tensor_maps_taken[{256 * 4}]" in kernel.stages["ptx"]
 
 
 @pytest.mark.parametrize("columns", [16, 32])

@@ -104,7 +104,7 @@ def _lower(
     if architecture.has_wgmma and is_kernel and find_ptxas() is not None:  # nvJitLink drops setmaxnreg
         specialize_warps(function, options.num_warps, options.num_stages, architecture.shared_bytes, tensor_maps)
     pipeline_tma(function, options.num_stages, architecture.shared_bytes)
-    lower_descriptors(function)
+    lower_descriptors(function, shared_bytes=architecture.shared_bytes)
     _clean(module)
     fence_proxies(function)
 

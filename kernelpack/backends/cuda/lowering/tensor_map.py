@@ -9,7 +9,7 @@ tensormap.cp_fenceproxy, fence.proxy.tensormap). Whoever makes a descriptor agai
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelpack.backends.cuda.dialect import OFFSET
 from kernelpack.backends.cuda.lowering.linear_code import I32, i32
@@ -21,7 +21,7 @@ from kernelpack.backends.cuda.tma import transfer_of
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import block_of
-from kernelpack.ir.types import bit_width
+from kernelpack.ir.types import TensorDescType, bit_width
 from kernelpack.layout.families import LANES
 from kernelpack.llvm.text import Val
 
@@ -73,6 +73,8 @@ class Place:
     makes: tuple[Operation, ...]
     last: Val
     """The number of the last place."""
+    published: list[Val] = field(default_factory=list)
+    """Maps that have not been acquired yet."""
 
 
 def definitions(kernel: Operation, num_warps: int, shared: int) -> list[str]:
@@ -164,12 +166,28 @@ def _make(state: Lowering, op: Operation) -> None:
         word = emit.binary("shl", state.tid, i32(2))
         emit.store(i32(0), emit.op(SHARED, f"getelementptr i8, {memory}, {word}"), 4)
         emit.call("void", "llvm.nvvm.bar.warp.sync", [i32(-1)])
-        _replace_fields(state, op, memory, sizes, some)
+        with only_if(state, state.first_thread()):
+            _replace_fields(state, op, memory, sizes, some)
         emit.call("void", "llvm.nvvm.bar.warp.sync", [i32(-1)])
         publish = "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [$0], [$1], 128;"
         state.asm("void", publish, "l,r,~{memory}", [target, emit.cast("ptrtoint", memory, I32)], sync=True)
-        state.asm("void", "fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}", [target])
+        place.published.append(target)
+        if not _another_follows(op):
+            for published in place.published:
+                state.asm("void", "fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}", [published])
+            place.published.clear()
     state[op.result] = [emit.cast("addrspacecast", target, "ptr"), some]
+
+
+def _another_follows(op: Operation) -> bool:
+    """Whether the kernel makes another map before it uses any: then both are acquired there, and their publications overlap."""
+    assert op.parent is not None
+    for following in op.parent.operations[op.parent.operations.index(op) + 1 :]:
+        if following.name == MAKE_MAP:
+            return True
+        if any(isinstance(value.type, TensorDescType) for inner in following.walk() for value in inner.operands):
+            return False
+    return False
 
 
 def _replace_fields(state: Lowering, op: Operation, memory: Val, sizes: list[Val], some: Val) -> None:
@@ -178,14 +196,14 @@ def _replace_fields(state: Lowering, op: Operation, memory: Val, sizes: list[Val
     transfer = transfer_of(block)
     assert transfer is not None  # kernel_makes
     width = Val("i64", str(bit_width(block.element) // 8))
-    first, address = state.first_thread(), emit.cast("ptrtoint", memory, I32)
+    address = emit.cast("ptrtoint", memory, I32)
 
     def replace(field: str, value: Val, axis: int | None = None) -> None:
         bits = 64 if value.type == "i64" else 32
         where = "" if axis is None else f" {axis},"
-        text = f"@$0 tensormap.replace.tile.{field}.shared::cta.b1024.b{bits} [$1],{where} $2;"
+        text = f"tensormap.replace.tile.{field}.shared::cta.b1024.b{bits} [$0],{where} $1;"
         letter = "l" if bits == 64 else "n" if not value.name.startswith("%") else "r"
-        state.asm("void", text, f"b,r,{letter},~{{memory}}", [first, address, value])
+        state.asm("void", text, f"r,{letter},~{{memory}}", [address, value])
 
     base = emit.select(some, state.scalar(operand(op, "base")), Val(GLOBAL, _PADDING[padding][0]))
     replace("global_address", emit.cast("ptrtoint", base, "i64"))

@@ -9,16 +9,20 @@
                                               ttng.async_tma_copy_local_to_global %d[%i, %j] %buffer
                                               ttng.async_tma_store_wait {pendings = 0}
 
-All loads of a kernel use one barrier, which each of them begins anew; it lives as long as the kernel. Products of warpgroups
+A store in a loop, by a tensor map that the kernel makes, has memory of its own if there is room: it is waited for where that, or the
+map, is written again, and where the kernel ends. All loads of a kernel use one barrier, which each of them begins anew; it lives as long as the kernel. Products of warpgroups
 read the buffer itself. place_shared lets threads wait for each other where one begins, fills or writes what others use.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+from kernelpack.analysis.alias import buffer_bytes
+from kernelpack.analysis.allocation import allocate
 from kernelpack.backends.cuda.memory_layouts import memory_bits
+from kernelpack.backends.cuda.passes.place_shared import alignment_of, bytes_of
 from kernelpack.backends.cuda.roles import role_of
 from kernelpack.backends.cuda.tma import Transfer, transfer_of
 from kernelpack.errors import UnsupportedError
@@ -33,11 +37,14 @@ from kernelpack.layout.transfer import reshape
 LOAD, STORE = "tt.descriptor_load", "tt.descriptor_store"
 DESCRIPTORS = (LOAD, STORE)
 """The accesses through descriptors that TMA does."""
+STORE_WAIT = "ttng.async_tma_store_wait"
+LOOPS = ("scf.for", "scf.while")
 
 
-def lower_descriptors(function: Operation, others: Collection[Operation] = ()) -> None:
-    """Rewrites a ttgir function in place, but for `others`."""
+def lower_descriptors(function: Operation, others: Collection[Operation] = (), shared_bytes: int = 0) -> None:
+    """Rewrites a ttgir function in place, but for `others`. A block has `shared_bytes`."""
     barrier: Value | None = None
+    late: list[Operation] = []
     for op in [op for op in function.walk() if op.name in DESCRIPTORS and op not in others]:
         if role_of(op) is not None:
             raise UnsupportedError(
@@ -46,7 +53,10 @@ def lower_descriptors(function: Operation, others: Collection[Operation] = ()) -
                 cure="copy with hopper.async_load and hopper.async_store, and say who waits",
             )
         if op.name == STORE:
-            _store(op)
+            if op.operands[0].defining_op is not None and any(outer.name in LOOPS for outer in op.ancestors()):
+                late.append(op)
+            else:
+                _store(op)
             continue
         if barrier is None:
             start = Builder(function.body, 0, function.location)
@@ -54,6 +64,7 @@ def lower_descriptors(function: Operation, others: Collection[Operation] = ()) -
             start.create("ttng.init_barrier", [barrier], {"count": 1})
             Builder.before(function.body.terminator).create("ttng.inval_barrier", [barrier])
         _load(op, barrier)
+    _store_late(function, late, shared_bytes)
 
 
 def barriers(build: Builder, count: int) -> Value:
@@ -117,14 +128,37 @@ def is_copy_to(op: Operation, buffer: Value) -> bool:
 
 def _store(op: Operation) -> None:
     build = Builder.before(op)
-    block = block_of(op.operands[0].type)
-    kind = buffer_type(block)
-    value = operand(op, "src")
+    buffer = build.value("ttg.local_alloc", (), None, buffer_type(block_of(op.operands[0].type)))
+    _start_store(build, op, buffer)
+    build.create(STORE_WAIT, (), {"pendings": 0})
+    op.erase()
+
+
+def _start_store(build: Builder, op: Operation, buffer: Value) -> None:
+    kind, value = buffer.type, operand(op, "src")
+    assert isinstance(kind, MemDescType)
     if kind.shape != shape_of(value.type):
         tile = TensorType(kind.shape, kind.element, LinearEncoding(reshape(layout_of(value), kind.shape)))
         value = build.value("tt.reshape", [value], None, tile)
-    buffer = build.value("ttg.local_alloc", (), None, kind)
     build.create("ttg.local_store", [value, buffer])
     build.create("ttng.async_tma_copy_local_to_global", [op.operands[0], *operands_called(op, "indices"), buffer])
-    build.create("ttng.async_tma_store_wait", (), {"pendings": 0})
-    op.erase()
+
+
+def _store_late(function: Operation, stores: Sequence[Operation], shared_bytes: int) -> None:
+    """Lowers stores that the code behind them need not wait for, as far as there is memory for them beside all other buffers."""
+    taken = allocate(function, bytes_of, alignment_of).size if stores else 0
+    waits = [op.operands[0].defining_op for op in stores]
+    for op in stores:
+        block = block_of(op.operands[0].type)
+        kind = buffer_type(block)
+        taken += buffer_bytes(kind) + transfer(block).encoding.alignment
+        if taken > shared_bytes:
+            _store(op)
+            continue
+        buffer = Builder(function.body, 0, function.location).value("ttg.local_alloc", (), None, kind)
+        build = Builder.before(op)
+        build.create(STORE_WAIT, (), {"pendings": 0})
+        _start_store(build, op, buffer)
+        op.erase()
+    for behind in [make for make in waits if make is not None] + [function.body.terminator] * bool(stores):
+        Builder.before(behind).create(STORE_WAIT, (), {"pendings": 0})

@@ -100,6 +100,32 @@ def test_a_load_waits_for_its_copy_and_a_store_for_its_own() -> None:
     assert "ttng.async_tma_copy_local_to_global %d[%j, %i]" in text
 
 
+@pytest.mark.parametrize("shared_bytes", [4096, 1024])
+def test_stores_by_maps_of_the_kernel_are_waited_for_where_their_memory_is_written_again(shared_bytes: int) -> None:
+    module = parse(
+        """
+        %one = arith.constant 1 : i64
+        %s = arith.constant 64 : i64
+        %d = tt.make_tensor_descriptor %p, [%n, %n], [%s, %one] : <f16>, <tensor<8x64xf16>>
+        scf.for %k = %i to %n step %i : i32 {
+          tt.descriptor_store %d[%k, %i], %x : !tt.tensordesc<tensor<8x64xf16>>, tensor<8x64xf16, $R>
+        }
+        """,
+        "%p: !tt.ptr<f16>, %n: i32, %i: i32, %x: tensor<8x64xf16, $R>",
+        LAYOUTS,
+    )
+    function = entry_function(module)
+    lower_descriptors(function, shared_bytes=shared_bytes)
+    verify(module)
+    wait, write, copy = "ttng.async_tma_store_wait", "ttg.local_store", "ttng.async_tma_copy_local_to_global"
+    around, inside = names_of(function), names_of(loop_of(module))
+    if shared_bytes == 4096:
+        assert around == ["ttg.local_alloc", wait, "tt.make_tensor_descriptor", "scf.for", wait]
+        assert inside == [wait, write, copy]
+    else:
+        assert inside == ["ttg.local_alloc", write, copy, wait]
+
+
 def test_what_only_the_pointers_of_a_store_need_is_converted_there() -> None:
     module = parse(
         """
