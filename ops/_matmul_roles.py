@@ -46,7 +46,7 @@ def scale_sums(x, scale_a, scale_b, stride_sa, stride_sb, row, column, rows, col
 
 @kp.jit
 def store_columns(
-    x, out, bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, column, rows, columns, activation,
+    x, out, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, column, rows, columns, activation,
     PENDING: tl.constexpr,
 ):  # fmt: skip
     """Finishes columns of sums and stores them through shared memory, at most 64 at a time, through two tiles in turn.
@@ -58,17 +58,17 @@ def store_columns(
         left, right = halves(x)
         middle = column + x.shape[1] // 2
         store_columns(
-            left, out, bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, column, rows, columns,
+            left, out, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, column, rows, columns,
             activation, PENDING,
         )  # fmt: skip
         store_columns(
-            right, out, bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, middle, rows, columns,
+            right, out, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, middle, rows, columns,
             activation, PENDING,
         )  # fmt: skip
     else:
         if scale_a is not None:
             x = scale_sums(x, scale_a, scale_b, stride_sa, stride_sb, row, column, rows, columns)
-        if bias is not None:
+        if has_bias:
             offs_n = column + tl.arange(0, x.shape[1])
             x += tl.load(bias + offs_n, mask=offs_n < columns, other=0.0).to(tl.float32)[None, :]
         if activation != 0:
@@ -92,7 +92,8 @@ def multiply_stage(a_tiles, b_tiles, full, stage, phase, a_tile, acc, B_TRANSPOS
 
 @kp.jit
 def multiply_blocks(
-    copy, out, bias, scale_a, scale_b, stride_sa, stride_sb, a_tiles, b_tiles, out_tiles, full, empty, batch, rows, columns, depth, activation,
+    copy, out, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, a_tiles, b_tiles, out_tiles, full, empty,
+    batch, rows, columns, depth, activation,
     B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -120,7 +121,7 @@ def multiply_blocks(
         if FEW:
             acc = tl.trans(acc)
         store_columns(
-            acc, out, bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, column, rows, columns,
+            acc, out, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, column, rows, columns,
             activation, 1 if BLOCK_N > 64 else 0,
         )  # fmt: skip
     hopper.async_store_wait(0)
@@ -128,7 +129,7 @@ def multiply_blocks(
 
 @kp.jit
 def matmul_by_roles(
-    a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
+    a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
     B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr, STAGES: tl.constexpr, scale_a=None, scale_b=None, stride_sa=0, stride_sb=0,
 ):  # fmt: skip
@@ -168,7 +169,7 @@ def matmul_by_roles(
         ),
         hopper.role(
             multiply_blocks,
-            (out_desc, bias, scale_a, scale_b, stride_sa, stride_sb, *tiles, *blocks),
+            (out_desc, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, *tiles, *blocks),
             num_warps=4,
             registers=None if few else 232,
             copies=copies,

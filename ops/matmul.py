@@ -26,7 +26,7 @@ class Activation(enum.IntEnum):
 
 @kp.jit
 def matmul_block(
-    a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, rows, columns, depth, activation,
+    a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, rows, columns, depth, activation,
     B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     m, n = place_of(tl.program_id(0), tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N), GROUP)
@@ -47,8 +47,7 @@ def matmul_block(
         acc = tl.dot(x, y, acc, input_precision="ieee")
         a_tile += BLOCK_K
         b_tile += BLOCK_K if B_TRANSPOSED else BLOCK_K * stride_b
-    if bias is not None:
-        acc += tl.load(bias + offs_n, mask=offs_n < columns, other=0.0).to(tl.float32)[None, :]
+    acc += tl.load(bias + offs_n, mask=(offs_n < columns) & has_bias, other=0.0).to(tl.float32)[None, :]
     base = out + (batch * rows + offs_m[:, None]) * columns + offs_n[None, :]
     inside = (offs_m[:, None] < rows) & (offs_n[None, :] < columns)
     if activation == 0:  # stored from where it was summed
@@ -59,7 +58,7 @@ def matmul_block(
 
 @kp.jit
 def matmul_row(
-    a, b, bias, out, stride_ab, stride_bb, stride_b, columns, depth, activation,
+    a, b, bias, has_bias, out, stride_ab, stride_bb, stride_b, columns, depth, activation,
     B_TRANSPOSED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """A block of columns of a product with one row: every element of b counts once, so b is read in the order in which it lies."""
@@ -83,31 +82,33 @@ def matmul_row(
             acc += tl.sum(x[:, None] * y, axis=0)
         row += BLOCK_K
         b_tile += BLOCK_K if B_TRANSPOSED else BLOCK_K * stride_b
-    if bias is not None:
-        acc += tl.load(bias + offs_n, mask=offs_n < columns, other=0.0).to(tl.float32)
+    acc += tl.load(bias + offs_n, mask=(offs_n < columns) & has_bias, other=0.0).to(tl.float32)
     tl.store(out + batch * columns + offs_n, activate(acc, activation).to(out.dtype.element_ty), mask=offs_n < columns)
 
 
 @kp.jit
 def matmul_kernel(
-    a, b, bias, out,
+    a, b, bias, has_bias, out,
     stride_ab: tl.int64, stride_am: tl.int64, stride_bb: tl.int64, stride_b: tl.int64,
     batches, rows, columns, depth, activation,
     B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     STAGES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """One block of one product of a batch, or with STAGES every PROGRAMS-th. B_TRANSPOSED: b is contiguous along k, otherwise along
-    n; stride_b belongs to the other dimension."""
+    n; stride_b belongs to the other dimension. Without has_bias, bias is any tensor of the dtype, and not read."""
     if STAGES:
         matmul_by_roles(
-            a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
+            a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
             B_TRANSPOSED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, STAGES,
         )  # fmt: skip
     elif BLOCK_M == 1:
-        matmul_row(a, b, bias, out, stride_ab, stride_bb, stride_b, columns, depth, activation, B_TRANSPOSED, BLOCK_N, BLOCK_K)
+        matmul_row(
+            a, b, bias, has_bias, out, stride_ab, stride_bb, stride_b, columns, depth, activation,
+            B_TRANSPOSED, BLOCK_N, BLOCK_K,
+        )  # fmt: skip
     else:
         matmul_block(
-            a, b, bias, out, stride_ab, stride_am, stride_bb, stride_b, rows, columns, depth, activation,
+            a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, rows, columns, depth, activation,
             B_TRANSPOSED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
         )  # fmt: skip
 
@@ -242,7 +243,8 @@ def matmul(a, b, bias, activation):
     matmul_kernel[
         lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]), batches)
     ](
-        a, b, bias, out, stride_ab, stride_am, stride_bb, b.stride(-1) if transposed else b.stride(-2),
+        a, b, out if bias is None else bias, bias is not None, out,
+        stride_ab, stride_am, stride_bb, b.stride(-1) if transposed else b.stride(-2),
         batches, rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=few,
     )  # fmt: skip
     return out

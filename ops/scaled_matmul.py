@@ -50,7 +50,7 @@ def scaled_matmul_kernel(
     """One block, or with STAGES every PROGRAMS-th; a and b are contiguous along k."""
     if STAGES:
         matmul_by_roles(
-            a, b, bias, out, stride_am * rows, stride_am, stride_bn * 0, stride_bn, 1, rows, columns, depth, 0,
+            a, b, bias, bias is not None, out, stride_am * rows, stride_am, stride_bn * 0, stride_bn, 1, rows, columns, depth, 0,
             True, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, STAGES, scale_a, scale_b, stride_sa, stride_sb,
         )  # fmt: skip
     else:
