@@ -12,7 +12,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernelpack.backends.base import Backend
 from kernelpack.backends.installed import backend_of
 from kernelpack.cli.build import add_jobs_argument, add_op_argument
 from kernelpack.cli.targets import add_target_argument, parse_targets
@@ -63,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.stage is None:
         packs = _packs(arguments)
-        print(json.dumps([_record(pack) for pack in packs], indent=1) if arguments.json else _text(packs))
+        from_packs = _pack_files(arguments.sources) is not None
+        print(json.dumps([_record(pack) for pack in packs], indent=1) if arguments.json else _text(packs, from_packs))
         return 0
     kernels = _kernels(arguments)
     if arguments.json:
@@ -180,18 +180,18 @@ def _matches(name: str, pattern: str) -> bool:
 # -- stages -----------------------------------------------------------------------------------------------------------------
 
 
-def stage_names(backend: Backend, target: Target) -> list[str]:
-    """Returns the stages of a target in order: ttir, the backend's own, and the image as text."""
+def stage_names(target: Target, from_packs: bool) -> list[str]:
+    """Returns the stages of a target in order: ttir, the backend's own, and the image as text. Packs have the image alone."""
     from kernelpack.backends.base import Options
 
-    return ["ttir", *backend.stages(target, Options()), backend.machine_code]
+    backend = backend_of(target)
+    return [*([backend.image_kind] if from_packs else ["ttir", *backend.stages(target, Options())]), backend.machine_code]
 
 
 def _with_stage(items: list[_T], stage: str, *, from_packs: bool) -> list[_T]:
     known: dict[str, list[str]] = {}
     for item in items:
-        backend = backend_of(item.target)
-        known[backend.name] = [backend.image_kind, backend.machine_code] if from_packs else stage_names(backend, item.target)
+        known[item.target.backend] = stage_names(item.target, from_packs)
     found = [item for item in items if stage in known[item.target.backend]]
     if not found:
         every = list(dict.fromkeys(name for names in known.values() for name in names))
@@ -253,10 +253,10 @@ def _record(pack: KernelPack) -> dict[str, Any]:
     }
 
 
-def _text(packs: Sequence[KernelPack]) -> str:
+def _text(packs: Sequence[KernelPack], from_packs: bool) -> str:
     style = Style(sys.stdout)
     if len(packs) == 1:
-        return "\n".join([*packs[0].header(), "", _stages_line([packs[0].target])])
+        return "\n".join([*packs[0].header(), "", _stages_line([packs[0].target], from_packs)])
     lines: list[str] = []
     for target in dict.fromkeys(pack.target for pack in packs):
         group = [pack for pack in packs if pack.target == target]
@@ -267,7 +267,7 @@ def _text(packs: Sequence[KernelPack]) -> str:
         ]
         body = table(["variant", "size", *(COLUMNS[name] for name in columns)], rows, columns=width(sys.stdout))
         lines += [f"{style.bold(str(target))}  {count(len(group), 'kernel')}, {total}", style.dim(body[0]), *body[1:], ""]
-    return "\n".join([*lines, _stages_line([pack.target for pack in packs])])
+    return "\n".join([*lines, _stages_line([pack.target for pack in packs], from_packs)])
 
 
 def _worth_showing(figure: str, packs: Sequence[KernelPack]) -> bool:
@@ -275,8 +275,8 @@ def _worth_showing(figure: str, packs: Sequence[KernelPack]) -> bool:
     return any(values) if figure in UNUSUAL else bool(values)
 
 
-def _stages_line(targets: Iterable[Target]) -> str:
+def _stages_line(targets: Iterable[Target], from_packs: bool) -> str:
     style = Style(sys.stdout)
     first = {target.backend: target for target in reversed(list(targets))}
-    lines = [f"  {name}: {', '.join(stage_names(backend_of(target), target))}" for name, target in sorted(first.items())]
+    lines = [f"  {name}: {', '.join(stage_names(target, from_packs))}" for name, target in sorted(first.items())]
     return "\n".join([style.dim("stages, for --variant NAME --stage STAGE:"), *lines])

@@ -103,6 +103,7 @@ def test_packs_have_machine_code_and_nothing_before_it(capsys: pytest.CaptureFix
     said = error(capsys, folder, "--stage", "ttgir")
     assert "there is no stage 'ttgir'" in said
     assert "need the op files" in said
+    assert {"  cpu: object, asm", "  cuda: cubin, sass"} <= set(shown(capsys, folder).splitlines())
 
 
 def test_specialised_variants_can_be_shown_alone(capsys: pytest.CaptureFixture[str], source: Path) -> None:
