@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,13 @@ class Autotuner(Launchable):
         self.keys = list(key)
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())
-        for what, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
-            unknown = [name for name in names if name not in self.arg_names]
-            if unknown:
+        for what, names in (("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
+            if unknown := self._unknown(names):
                 raise LaunchError(
-                    f"autotune of {fn.__name__}: {what} names {', '.join(unknown)}",
-                    cure=f"its parameters are {', '.join(self.arg_names)}",
+                    f"autotune of {fn.__name__}: {what} names {unknown}", cure=f"its parameters are {', '.join(self.arg_names)}"
                 )
+        if unknown := self._unknown(self.keys):  # kernels in use contain some
+            warnings.warn(f"autotune of {fn.__name__}: key names {unknown}, which no parameter is called", stacklevel=3)
         self.user_pre_hook, self.user_post_hook = pre_hook, post_hook
         pruning = dict(prune_configs_by or {})
         self.early_config_prune: Callable[..., Any] | None = pruning.get("early_config_prune")
@@ -67,8 +67,7 @@ class Autotuner(Launchable):
         self.configs_top_k: float = pruning.get("top_k", 1.0)
         self.warmup_ms, self.rep_ms = 25.0 if warmup is None else warmup, 100.0 if rep is None else rep
         self.do_bench = do_bench
-        if do_bench is None and use_cuda_graph:
-            self.do_bench = functools.partial(do_bench_cudagraph, rep=self.rep_ms)
+        self.use_cuda_graph = use_cuda_graph
         self.cache_results = cache_results or knobs.autotuning.cache
         self.base_fn = jit_function(fn)
         self.bench_time: float | None = None
@@ -76,6 +75,9 @@ class Autotuner(Launchable):
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, Timing] = {}
         self.__name__, self.__doc__, self.__module__ = fn.__name__, fn.__doc__, fn.__module__
+
+    def _unknown(self, names: Iterable[str]) -> str:
+        return ", ".join(name for name in names if name not in self.arg_names)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launches with the best config, which the first call for a key finds. With `warmup` it compiles every config."""
@@ -238,9 +240,13 @@ class Autotuner(Launchable):
         if self.do_bench is not None:
             return self.do_bench(call, quantiles=(0.5, 0.2, 0.8))
         device = next((value.device.type for value in named.values() if hasattr(value, "data_ptr")), None)
-        timing: list[float] = driver.active.get_benchmarker()(
-            call, warmup=self.warmup_ms, rep=self.rep_ms, quantiles=(0.5, 0.2, 0.8), device=device
-        )
+        quantiles = (0.5, 0.2, 0.8)
+        timing: list[float]
+        if self.use_cuda_graph and device == "cuda":
+            timing = do_bench_cudagraph(call, rep=self.rep_ms, quantiles=quantiles)
+        else:
+            benchmark = driver.active.get_benchmarker()
+            timing = benchmark(call, warmup=self.warmup_ms, rep=self.rep_ms, quantiles=quantiles, device=device)
         return timing
 
     def _before(self, arguments: Mapping[str, Any], reset_only: bool = False) -> dict[str, Any]:
@@ -317,7 +323,7 @@ def autotune(
     the call's own), `restore_value` those that get back what they held. `prune_configs_by` may hold `early_config_prune`
     (configs, arguments by name, **kwargs -> configs), `perf_model` (arguments and config by name -> expected time) and `top_k`
     (how many, or which fraction, of the best by that model are timed). `do_bench(call, quantiles)` replaces
-    kernelpack.testing.do_bench; `warmup` and `rep` are its milliseconds; `use_cuda_graph` times calls inside a CUDA graph.
+    kernelpack.testing.do_bench; `warmup` and `rep` are its milliseconds; `use_cuda_graph` times calls on a GPU inside a CUDA graph.
     `cache_results` keeps what was found for later processes. One config, or one that is left by pruning, is not timed.
     """
 

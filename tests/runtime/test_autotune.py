@@ -183,9 +183,18 @@ def test_a_search_times_by_itself() -> None:
     torch.testing.assert_close(out, x, rtol=0, atol=0)
 
 
+def test_graphs_are_for_gpus_alone() -> None:
+    x, out, used = torch.ones(64), torch.zeros(64), torch.zeros((), dtype=torch.int32)
+    tuned = kp.autotune(BLOCKS, ["n"], reset_to_zero=["out"], warmup=1, rep=1, use_cuda_graph=True)(accumulate())
+    tuned[(kp.cdiv(64, 32),)](x, out, used, 64)
+    assert set(tuned.configs_timings) == set(BLOCKS)
+
+
 def test_mistakes_are_named() -> None:
-    with pytest.raises(LaunchError, match="autotune of accumulate: key names size"):
-        kp.autotune(BLOCKS, ["size"])(accumulate())
+    with pytest.raises(LaunchError, match="autotune of accumulate: restore_value names size"):
+        kp.autotune(BLOCKS, ["n"], restore_value=["size"])(accumulate())
+    with pytest.warns(UserWarning, match="autotune of accumulate: key names size, which no parameter is called"):
+        kp.autotune(BLOCKS, ["n", "size"])(accumulate())
     x, used = torch.zeros(4), torch.zeros((), dtype=torch.int32)
     with pytest.raises(LaunchError, match="BLOCK is chosen by the configs, and given by the call"):
         kp.autotune(BLOCKS[:1], [])(accumulate())[(1,)](x, x, used, 4, BLOCK=32)
