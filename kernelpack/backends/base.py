@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import enum
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernelpack.errors import TargetError
 from kernelpack.ir.core import Operation
-from kernelpack.passes.descriptors_to_pointers import Form
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
@@ -171,6 +171,16 @@ class Device:
     targets: tuple[Target, ...]
 
 
+class DescriptorForm(enum.Enum):
+    """What becomes of an access through a descriptor."""
+
+    POINTERS = enum.auto()
+    DESCRIPTOR = enum.auto()
+    """It stays: the backend lowers it."""
+    BY_ROWS = enum.auto()
+    """It stays where rows end at multiples of 16 bytes, which the kernel asks."""
+
+
 class Backend(abc.ABC):
     """A backend. Subclasses are created once and hold no state of a compilation."""
 
@@ -245,10 +255,10 @@ class Backend(abc.ABC):
         """Returns why an operation cannot be lowered, or None. Asked for every ttir operation before lowering."""
         return None
 
-    def descriptor_form(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> Form:
+    def descriptor_form(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> DescriptorForm:
         """Returns what becomes of an access through a tensor descriptor (tt.descriptor_load, ...): the backend lowers it itself, or
         it becomes a masked access through pointers. `facts` are those of the function."""
-        return Form.POINTERS
+        return DescriptorForm.POINTERS
 
     def linked_machine(self, target: Target) -> str | None:
         """Returns the machine whose linker takes the images, as compilers name it first (`x86_64-linux-gnu`); None: they are data."""

@@ -17,6 +17,7 @@ from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction, jit_function
 from kernelpack.knobs.hooks import CompileTimes
 from kernelpack.runtime.cache import triton_key as triton_key
+from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_view import KernelView
 from kernelpack.target import Target
 
@@ -88,8 +89,6 @@ def compile(
     `options` are those of a launch, such as num_warps; names that only other compilers know are refused. What this machine
     runs can be launched. Raises CompilationError, with the user's line, for what cannot be compiled.
     """
-    from kernelpack.runtime.driver import driver
-
     if not isinstance(src, ASTSource):
         raise LaunchError(
             f"compile takes an ASTSource, got {src!r}", cure="ASTSource(kernel, signature, constexprs): IR is not read back"

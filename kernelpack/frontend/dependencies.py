@@ -45,7 +45,7 @@ def lines_of(function: JITFunction) -> str:
 
 def _describe(function: Any, done: dict[int, FunctionSource]) -> Iterator[str]:
     """Yields one text for each function reached, with the names through which it sees others and constants."""
-    from kernelpack.frontend.jit import JITFunction, is_constexpr_function
+    from kernelpack.frontend.jit import JITFunction, is_constexpr_function  # late: functions ask here for their cache keys
 
     plain = innermost(function)
     if id(plain) in done:
@@ -107,7 +107,7 @@ def bindings_of(functions: Iterable[Any]) -> list[Binding]:
 
 def functions_in(value: Any) -> Iterator[Any]:
     """Yields the functions that kernels call among a value, constexpr or not, and what it holds."""
-    from kernelpack.frontend.jit import JITFunction, is_constexpr_function
+    from kernelpack.frontend.jit import JITFunction, is_constexpr_function  # late: functions ask here for their cache keys
 
     return (part for part in map(unwrap, _parts(value)) if isinstance(part, JITFunction) or is_constexpr_function(part))
 

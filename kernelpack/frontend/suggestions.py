@@ -76,7 +76,7 @@ def for_attribute(name: str, known: Iterable[str]) -> str | None:
 
 def for_foreign(value: Any) -> str | None:
     """Returns the cure for an object of another library, where the language has one like it; None elsewhere."""
-    import kernelpack.language as tl
+    import kernelpack.language as tl  # late: it imports what raises these errors
 
     name = getattr(value, "__name__", None) or str(value)
     name = name.rpartition(".")[2]
@@ -87,6 +87,6 @@ def for_foreign(value: Any) -> str | None:
 
 
 def _for_function(name: str) -> str | None:
-    import kernelpack.language as tl
+    import kernelpack.language as tl  # late: it imports what raises these errors
 
     return f"use tl.{name}" if callable(getattr(tl, name, None)) else _FUNCTIONS.get(name)

@@ -10,6 +10,7 @@ from kernelpack import knobs
 from kernelpack.errors import CompilationError
 from kernelpack.frontend import semantic
 from kernelpack.ir.core import Block, Builder, Region
+from kernelpack.ir.dialects.tt import INPUT_PRECISIONS
 from kernelpack.language.types import bfloat16, block_type, check_shape, describe, dtype, float16, float32, float64, int8, int32
 from kernelpack.language.values import tensor
 
@@ -279,8 +280,6 @@ def _dot_shape(x: tensor, y: tensor) -> tuple[int, ...]:
 
 def _precision(operand: dtype, input_precision: object, allow_tf32: bool | None) -> str:
     """Returns the precision of the products; only float32 operands have a choice."""
-    from kernelpack.ir.dialects.tt import INPUT_PRECISIONS  # late: the tables need NumPy, writing kernels does not
-
     if input_precision is not None and allow_tf32 is not None:
         raise CompilationError("tl.dot takes input_precision or allow_tf32, not both", cure="keep input_precision")
     if input_precision is None:

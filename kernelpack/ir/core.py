@@ -217,7 +217,7 @@ class Operation:
                         yield op
 
     def __str__(self) -> str:
-        from kernelpack.ir.text import print_op
+        from kernelpack.ir.text import print_op  # late: it is written in terms of these classes
 
         return print_op(self)
 
@@ -339,7 +339,7 @@ class Builder:
         regions: Sequence[Region] = (),
     ) -> Operation:
         """Inserts and returns a new operation. Trailing optional operands may be given as None."""
-        from kernelpack.ir.dialect import definition
+        from kernelpack.ir.dialect import definition  # late: the tables are of operations
 
         present = list(operands)
         while present and present[-1] is None:
@@ -363,7 +363,7 @@ class Builder:
 
     def constant(self, value: bool | int | float, kind: Type) -> Value:
         """Returns an `arith.constant`: a scalar, or a tensor filled with `value`, which is rounded or wrapped to the type."""
-        from kernelpack.ir.formats import normal
+        from kernelpack.ir.formats import normal  # late: it needs NumPy, which an installation that only serves may lack
 
         return self.value("arith.constant", (), {"value": normal(value, element_of(kind))}, kind)
 

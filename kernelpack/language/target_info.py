@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from kernelpack.backends.compiler import GPUTarget
 from kernelpack.frontend.jit import constexpr_function
+from kernelpack.runtime.driver import driver
 
 __all__ = ["cuda_capability_geq", "current_target", "is_cpu", "is_cuda", "is_hip"]
 
 
 def current_target() -> GPUTarget:
     """Returns the active driver's target."""
-    from kernelpack.runtime.driver import driver
-
     return driver.active.get_current_target()
 
 

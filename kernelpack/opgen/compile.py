@@ -22,6 +22,7 @@ from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.dependencies import lines_of
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation
+from kernelpack.language.signatures import parse_type
 from kernelpack.opgen.stores import check_stores
 from kernelpack.opgen.variants import KernelVariant
 from kernelpack.opgen.worker import CompileJob, compile_all
@@ -157,8 +158,6 @@ def _module(variant: KernelVariant) -> Operation:
 
 def _language_value(value: Any) -> Any:
     if isinstance(value, DType):
-        from kernelpack.language.signatures import parse_type
-
         return parse_type(value.language)
     return value
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from kernelpack.frontend.jit import JITFunction, KernelParam, jit_function
 from kernelpack.opgen.config import Fastest
+from kernelpack.runtime.autotune import Autotuner
 
 
 def is_kernel(value: Any) -> bool:
@@ -15,8 +16,6 @@ def is_kernel(value: Any) -> bool:
 
 def autotuned_configs(value: Any) -> Fastest | None:
     """Returns the configs of an autotuned kernel, and which of its run-time parameters choose among them; None for others."""
-    from kernelpack.runtime.autotune import Autotuner
-
     while value is not None and not isinstance(value, (JITFunction, Autotuner)):
         value = getattr(value, "fn", None)
     if not isinstance(value, Autotuner):

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any, NoReturn
 
 from kernelpack.backends.base import Fact, Options
+from kernelpack.compiler import compile_ttir, optimise_ttir
 from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import BuildError
 from kernelpack.ir.core import Operation, entry_function
@@ -47,8 +48,6 @@ class FrontEndError:
 @collections_put_off()
 def compile_job(job: CompileJob) -> Any:
     """Compiles a job in this process and returns the CompiledKernel, without its stages unless they are asked for."""
-    from kernelpack.compiler import compile_ttir
-
     optimised = _optimised(job.make_ttir)
     if isinstance(optimised, FrontEndError):
         return optimised
@@ -59,8 +58,6 @@ def compile_job(job: CompileJob) -> Any:
 
 @functools.lru_cache(maxsize=1)  # a process gets the jobs that share ttir one behind the other
 def _optimised(make_ttir: Callable[[], Operation]) -> Operation | FrontEndError:
-    from kernelpack.compiler import optimise_ttir
-
     try:
         module = make_ttir()
     except Exception as error:  # everything is the parent's to judge

@@ -16,11 +16,11 @@ where %e is %d with rows that are seen to end so.
 
 from __future__ import annotations
 
-import enum
 import functools
 from collections.abc import Callable, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.base import DescriptorForm
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value, functions
 from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import REDUCTIONS, block_of
@@ -38,18 +38,9 @@ _ALIGNED = 16
 """Bytes by which bases and strides of descriptors are divisible (make_tensor_descriptor)."""
 
 
-class Form(enum.Enum):
-    """What becomes of an access through a descriptor."""
-
-    POINTERS = enum.auto()
-    DESCRIPTOR = enum.auto()
-    """It stays: the backend lowers it."""
-    BY_ROWS = enum.auto()
-    """It stays where rows end at multiples of 16 bytes, which the kernel asks."""
-
-
 def descriptors_to_pointers(
-    module: Operation, form: Callable[[Operation, AxisInfoAnalysis], Form] = lambda access, facts: Form.POINTERS
+    module: Operation,
+    form: Callable[[Operation, AxisInfoAnalysis], DescriptorForm] = lambda access, facts: DescriptorForm.POINTERS,
 ) -> bool:
     """Rewrites a module in place; returns whether anything changed. `form` says what becomes of an access."""
     changed = False
@@ -63,9 +54,9 @@ def descriptors_to_pointers(
         for make in makes:
             assert facts is not None
             for access in make.result.users():
-                wanted = form(access, facts) if access.name in ACCESSES else Form.DESCRIPTOR
-                if wanted != Form.DESCRIPTOR:
-                    _rewrite(_ask(access, make) if wanted == Form.BY_ROWS else access, make, facts)
+                wanted = form(access, facts) if access.name in ACCESSES else DescriptorForm.DESCRIPTOR
+                if wanted != DescriptorForm.DESCRIPTOR:
+                    _rewrite(_ask(access, make) if wanted == DescriptorForm.BY_ROWS else access, make, facts)
                     changed = True
             if not make.result.uses:
                 make.erase()

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
 from kernelpack.backends.compiler import GPUTarget
+from kernelpack.backends.installed import backend_of
+from kernelpack.target import Target
+from kernelpack.testing import do_bench
 
 if TYPE_CHECKING:
     from kernelpack.backends.base import Options
     from kernelpack.frontend.jit import JITFunction
-    from kernelpack.target import Target
 
 REGISTERS_OF_AN_SM = 65536
 WARP_SIZE = 32
@@ -58,8 +60,6 @@ class DriverBase:
         return 0
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        from kernelpack.testing import do_bench
-
         return functools.partial(do_bench, device=self.device_type)
 
     def get_empty_cache_for_benchmark(self) -> Any:
@@ -86,9 +86,6 @@ class CPUDriver(DriverBase):
     device_type = "cpu"
 
     def get_current_target(self) -> GPUTarget:
-        from kernelpack.backends.installed import backend_of
-        from kernelpack.target import Target
-
         native = Target("cpu", "native")
         return GPUTarget("cpu", backend_of(native).resolve_target(native).arch, WARP_SIZE)
 
@@ -187,14 +184,14 @@ class _Drivers:
 
 @functools.cache
 def _interpreter() -> DriverBase:
-    from kernelpack.runtime.interpreter import Interpreter
+    from kernelpack.runtime.interpreter import Interpreter  # late: it is a driver itself
 
     return Interpreter()
 
 
 def _default_driver() -> DriverBase:
     if target := knobs.EMULATE.get():
-        from kernelpack.simt.emulator import Emulator
+        from kernelpack.simt.emulator import Emulator  # late: it is a driver itself
 
         return Emulator(target)
     import torch

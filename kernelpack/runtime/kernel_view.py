@@ -5,19 +5,25 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kernelpack.backends.compiler import GPUTarget
+from kernelpack.backends.installed import backend_of
+
 if TYPE_CHECKING:
     from kernelpack.compiler import CompiledKernel
 
 
 class Assembly(dict[str, Any]):
-    """The value of every stage by name; `sass`, where there is a cubin, is made when it is asked for."""
+    """The value of every stage of a kernel by name; machine code as text (`sass`, `asm`) is made when it is asked for."""
+
+    def __init__(self, kernel: CompiledKernel) -> None:
+        super().__init__(kernel.stages)
+        self._kernel = kernel
 
     def __missing__(self, stage: str) -> str:
-        if stage != "sass" or "cubin" not in self:
-            raise KeyError(f"{stage}: there is {', '.join(self)}")
-        from kernelpack.backends.cuda.toolchain import disassemble
-
-        return disassemble(self["cubin"])
+        backend = backend_of(self._kernel.target)
+        if stage != backend.machine_code:
+            raise KeyError(f"{stage}: there is {', '.join([*self, backend.machine_code])}")
+        return backend.disassemble(self._kernel)
 
 
 class KernelView:
@@ -30,7 +36,7 @@ class KernelView:
     @property
     def asm(self) -> dict[str, Any]:
         """The value of every stage by name: `ttir`, `ttgir`, `llir`, `ptx`, `cubin`, ... as far as the backend has them."""
-        return Assembly(self.kernel.stages)
+        return Assembly(self.kernel)
 
     @property
     def name(self) -> str:
@@ -45,8 +51,6 @@ class KernelView:
     @property
     def metadata(self) -> SimpleNamespace:
         """Options and resources by name: shared (bytes), num_warps, num_stages, num_ctas, target, name, hash, ..."""
-        from kernelpack.backends.compiler import GPUTarget
-
         target, options = self.kernel.target, self.kernel.options
         least = 1 if target.backend == "cpu" else 0  # host code divides by it
         known = {**vars(options), "shared": least, "cluster_dims": (1, 1, 1), **self.kernel.metadata}

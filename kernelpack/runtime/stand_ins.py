@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernelpack.dtypes import DTYPES
+from kernelpack.language.signatures import parse_type
 from kernelpack.language.types import dtype as language_type
+from kernelpack.runtime.driver import driver
 
 
 class MockTensor:
@@ -23,8 +26,6 @@ class MockTensor:
 
     @property
     def device(self) -> Any:
-        from kernelpack.runtime.driver import driver
-
         return driver.active.get_active_torch_device()
 
     def stride(self) -> tuple[int, ...]:
@@ -91,8 +92,5 @@ def reinterpret(tensor: Any, dtype: language_type) -> Any:
 
 def signature_of(tensor: Any) -> language_type | None:
     """Returns the language's type of a tensor's elements."""
-    from kernelpack.dtypes import DTYPES
-    from kernelpack.language.signatures import parse_type
-
     row = DTYPES.get(str(tensor.dtype).removeprefix("torch."))
     return None if row is None else parse_type(row.language)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
 from kernelpack.backends.base import Backend, Options
+from kernelpack.compiler.compiler import ASTSource
 from kernelpack.frontend.jit import KNOWN, JITFunction
 from kernelpack.knobs.hooks import CompileTimes, LazyDict
 from kernelpack.runtime.cache import get_dump_manager
@@ -131,8 +132,6 @@ def tell_of_compiling(
     """Tells knobs.compilation.listener, if there is one, of a kernel and where the cache keeps it."""
     if knobs.compilation.listener is None:
         return
-    from kernelpack.compiler.compiler import ASTSource
-
     constexprs = {_place(fn, name): value for name, value in special.constexprs}
     attrs: dict[Any, list[list[Any]]] = {}
     for fact in special.facts:

@@ -131,7 +131,7 @@ def _html(folder: Path, benchmarks: Iterable[Benchmark]) -> None:
 def _plot(bench: Benchmark, table: Sequence[tuple[list[Any], list[Row]]], save_path: str, show: bool) -> None:
     """Draws one line for each of the benchmark's, where there is matplotlib to do so."""
     try:
-        from matplotlib import pyplot  # type: ignore[import-not-found, unused-ignore]
+        from matplotlib import pyplot
     except ImportError:
         if show:
             raise LaunchError("plots need matplotlib", cure="pip install matplotlib") from None
@@ -160,7 +160,7 @@ def _plot(bench: Benchmark, table: Sequence[tuple[list[Any], list[Row]]], save_p
 
 def _frame(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> Any:
     try:
-        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        import pandas
     except ImportError:
         raise LaunchError("return_df needs pandas", cure="pip install pandas") from None
     return pandas.DataFrame([list(line) for line in lines], columns=list(header))

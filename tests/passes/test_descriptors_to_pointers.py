@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.base import DescriptorForm
 from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
 from kernelpack.ir.verify import verify
-from kernelpack.passes.descriptors_to_pointers import Form, descriptors_to_pointers
+from kernelpack.passes.descriptors_to_pointers import descriptors_to_pointers
 from tests.ir.examples import function, parse
 from tests.passes.before_after import check, stays
 
@@ -83,11 +84,11 @@ LOAD_AND_STORE = """
 
 def test_what_the_target_does_itself_stays() -> None:
     def run(module: object) -> None:
-        descriptors_to_pointers(module, lambda access, facts: Form.DESCRIPTOR)
+        descriptors_to_pointers(module, lambda access, facts: DescriptorForm.DESCRIPTOR)
 
     stays(run, ARGUMENTS, LOAD_AND_STORE)
     module = parse(function(LOAD_AND_STORE, ARGUMENTS))
-    forms = {"tt.descriptor_load": Form.DESCRIPTOR, "tt.descriptor_store": Form.POINTERS}
+    forms = {"tt.descriptor_load": DescriptorForm.DESCRIPTOR, "tt.descriptor_store": DescriptorForm.POINTERS}
     descriptors_to_pointers(module, lambda access, facts: forms[access.name])
     names = {op.name for op in module.walk()}
     assert {"tt.make_tensor_descriptor", "tt.descriptor_load", "tt.store"} <= names
@@ -98,13 +99,13 @@ def test_what_stays_where_rows_end_at_sixteen_bytes_asks_for_that() -> None:
     module = parse(function(LOAD_AND_STORE, ARGUMENTS))
     known: list[bool] = []
 
-    def form(access: Operation, facts: AxisInfoAnalysis) -> Form:
+    def form(access: Operation, facts: AxisInfoAnalysis) -> DescriptorForm:
         if access.name != "tt.descriptor_store":
-            return Form.DESCRIPTOR
+            return DescriptorForm.DESCRIPTOR
         make = access.operands[0].defining_op
         assert make is not None
         known.append(facts[make.operands[1]].every() % 8 == 0)
-        return Form.DESCRIPTOR if known[-1] else Form.BY_ROWS
+        return DescriptorForm.DESCRIPTOR if known[-1] else DescriptorForm.BY_ROWS
 
     assert descriptors_to_pointers(module, form)
     assert not descriptors_to_pointers(module, form)

@@ -125,6 +125,7 @@ def test_warmup_compiles_and_does_not_launch(compilations: list[Any]) -> None:
     compiled = kernel.warmup(x, out, 64, grid=(1,))
     assert (out == 0).all()
     assert {"ttir", "llir", "object"} <= set(compiled.asm)
+    assert "ret" in compiled.asm["asm"]  # made when it is asked for
     kernel[(1,)](x, out, 64)
     assert len(compilations) == 1
     torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)

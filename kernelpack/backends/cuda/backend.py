@@ -15,6 +15,7 @@ from kernelpack.backends.base import (
     REACHES,
     ArgumentProperty,
     Backend,
+    DescriptorForm,
     Device,
     Options,
     Stage,
@@ -52,7 +53,6 @@ from kernelpack.ir.core import Operation
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, element_of
 from kernelpack.layout.families import LANES
 from kernelpack.llvm.codegen import version as llvm_version
-from kernelpack.passes.descriptors_to_pointers import Form
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
@@ -168,17 +168,17 @@ class CUDABackend(Backend):
     def load(self, kernel: CompiledKernel) -> LoadedImage:
         return LoadedImage(kernel)
 
-    def descriptor_form(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> Form:
+    def descriptor_form(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> DescriptorForm:
         make = access.operands[0].defining_op
         assert make is not None
         if access.name not in DESCRIPTORS or not architecture_of(target).has_tma:
-            return Form.POINTERS
+            return DescriptorForm.POINTERS
         made_by_kernel = kernel_makes(make, facts)
         if not made_by_kernel and not isinstance(tensor_map_of(make, facts), TensorMap):
-            return Form.POINTERS
+            return DescriptorForm.POINTERS
         if begins_known(access, make, facts) and ends_known(access, make, facts):
-            return Form.DESCRIPTOR
-        return Form.BY_ROWS if made_by_kernel and begins_known(access, make, facts) else Form.POINTERS
+            return DescriptorForm.DESCRIPTOR
+        return DescriptorForm.BY_ROWS if made_by_kernel and begins_known(access, make, facts) else DescriptorForm.POINTERS
 
     def supports(self, op: Operation, target: Target) -> str | None:
         if (op.name in DESCRIPTORS or op.name == "tt.make_tensor_descriptor") and architecture_of(target).has_tma:

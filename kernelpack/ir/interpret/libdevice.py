@@ -8,6 +8,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -147,8 +148,6 @@ def _bessel(order: int) -> Callable[..., Any]:
 
 
 def _probit(p: float) -> float:
-    from statistics import NormalDist
-
     if 0 < p < 1:
         return NormalDist().inv_cdf(p)
     return -math.inf if p == 0 else math.inf if p == 1 else math.nan
