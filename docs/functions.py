@@ -287,8 +287,8 @@ GPUs only.
 - A kernel is compiled anew where a `tl.constexpr` global or a variable that it closes over has changed, instead of refusing to run.
 - On CPUs `/`, `tl.sqrt` and `tl.fdiv` are correctly rounded, and functions do not flush small results to zero.
 - `tl.dot_scaled` is expanded into conversions and an ordinary product, on every target.
-- Tensor descriptors made in a kernel need no memory from `set_allocator`: on sm_90a the launcher encodes them, elsewhere they are
-  masked accesses.
+- Tensor descriptors made in a kernel need no memory from `set_allocator`: on sm_90a the launcher encodes them, or the kernel in
+  memory of its own, elsewhere they are masked accesses.
 - `num_ctas` above 1 is one block that computes what the cluster would. `flatten`, `warp_specialize` and `disallow_acc_multi_buffer` of
   `tl.range` are hints that change no result.
 - Options of Triton's other backends (`waves_per_eu`, `matrix_instr_nonkdim`, `kpack`, `extern_libs` ...) are taken and ignored; unknown ones are refused.

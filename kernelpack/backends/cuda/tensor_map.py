@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.tma import transfer_of
 from kernelpack.ir.core import BlockArgument, Operation, Value
-from kernelpack.ir.dialect import attribute, operand, operands_called
+from kernelpack.ir.dialect import Effect, attribute, effects_of, operand, operands_called
 from kernelpack.ir.dialects.descriptors import block_of
 from kernelpack.ir.types import IntegerType, PointerType, bit_width
 from kernelpack.pack.tensor_maps import READABLE
@@ -107,15 +107,24 @@ def tensor_map_of(make: Operation, facts: AxisInfoAnalysis) -> TensorMap | str:
 
 
 def kernel_makes(make: Operation, facts: AxisInfoAnalysis) -> bool:
-    """Whether the kernel makes the tensor map of a tt.make_tensor_descriptor: where it can, the launcher cannot, and a loop copies
-    through it. For a single copy the map would take longer than masked loads and stores do (docs/h100.md)."""
-    around = set(make.ancestors())
-    inside = [op for access in make.result.users() for op in (access, *access.ancestors()) if op not in around]
+    """Whether the kernel makes the tensor map of a tt.make_tensor_descriptor: where it can, the launcher cannot, and copies run ahead
+    in a loop, or a loop stores what such a loop computes. For copies one by one maps are no faster than pointers (docs/h100.md)."""
+    around, users = set(make.ancestors()), make.result.users()
+    inside = [[op for op in access.ancestors() if op not in around] for access in users]
     return (
-        any(op.name in _LOOPS for op in inside)
-        and all(op.name != "ttg.role" for op in inside)
+        any(_runs_ahead(next((op for op in ancestors if op.name in _LOOPS), None)) for ancestors in inside)
+        and all(op.name != "ttg.role" for ancestors in inside for op in ancestors)
+        and all(access.name.startswith("tt.") for access in users)  # by hand, the author would say who waits for the old map
         and why_unmapped(make, facts) is None
         and not isinstance(tensor_map_of(make, facts), TensorMap)
+    )
+
+
+def _runs_ahead(loop: Operation | None) -> bool:
+    """Whether a loop, or one in it, writes nothing to memory."""
+    return loop is not None and any(
+        op.name in _LOOPS and not any(Effect.WRITE_GLOBAL in effects_of(inner) for inner in op.walk() if inner is not op)
+        for op in loop.walk()
     )
 
 

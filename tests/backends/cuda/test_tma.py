@@ -147,6 +147,29 @@ def test_other_descriptors_become_masked_pointers(aligned: str, constexprs: dict
 
 
 @kp.jit
+def loops(a, b, m, n, stride, MODE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    d = tl.make_tensor_descriptor(a + tl.program_id(1) * 16, [m, n], [stride, 1], [BM, BN])
+    e = tl.make_tensor_descriptor(b + tl.program_id(1) * 16, [m, n], [stride, 1], [BM, BN])
+    if MODE == "ahead":
+        x = d.load([0, 0])
+        for i in range(BM, m, BM):
+            x += d.load([i, 0])
+        e.store([0, 0], x)
+    elif MODE == "one by one":
+        for i in range(0, m, BM):
+            e.store([i, 0], d.load([i, 0]))
+
+
+@pytest.mark.parametrize(("mode", "maps"), [("ahead", 1), ("one by one", 0)])
+def test_kernels_make_maps_for_copies_that_run_ahead(mode: str, maps: int) -> None:
+    kernel = compiled(loops, MODE=mode)
+    assert "tensor_maps" not in kernel.metadata
+    assert kernel.stages["ptx"].count("tensormap.cp_fenceproxy") == maps
+    assert ("shared::cluster.global" in kernel.stages["ptx"]) == bool(maps)
+    assert "global.shared::cta" not in kernel.stages["ptx"].replace("cp_fenceproxy.global.shared::cta", "")
+
+
+@kp.jit
 def shifted(a, b, m, n, stride, MODE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     d = tl.make_tensor_descriptor(a, [m, n], [stride, 1], [BM, BN])
     e = tl.make_tensor_descriptor(b, [m, n], [stride, 1], [BM, BN])
