@@ -173,6 +173,37 @@ void simt_widen_pair(Site, const Slot* in, Slot* out) {
   out[0] = word;
 }
 
+// in: two integers, their bits, whether they are signed, whether the whole product is wanted, or its upper half
+void simt_product(Site, const Slot* in, Slot* out) {
+  int unused = 64 - (int)in[2];
+  unsigned __int128 factors[2];
+  for (int i = 0; i < 2; i++)
+    factors[i] = in[3] ? (unsigned __int128)((int64_t)(in[i] << unused) >> unused) : in[i] << unused >> unused;
+  unsigned __int128 product = factors[0] * factors[1];
+  int bits = (int)in[2];
+  out[0] = in[4] ? (Slot)product & ~0ull >> (bits < 32 ? 64 - 2 * bits : 0) : (Slot)(product >> bits) << unused >> unused;
+}
+// in: three words, and the table of what their bits give together
+void simt_lop3(Site, const Slot* in, Slot* out) {
+  uint32_t word = 0;
+  for (int i = 0; i < 32; i++) {
+    Slot row = (in[0] >> i & 1) << 2 | (in[1] >> i & 1) << 1 | (in[2] >> i & 1);
+    word |= (uint32_t)(in[3] >> row & 1) << i;
+  }
+  out[0] = word;
+}
+// in: two words, and the byte of the eight that each byte of the result is, or whose sign it repeats
+void simt_prmt(Site, const Slot* in, Slot* out) {
+  Slot bytes = (in[1] << 32) | (uint32_t)in[0];
+  uint32_t word = 0;
+  for (int i = 0; i < 4; i++) {
+    Slot choice = in[2] >> 4 * i & 15, byte = bytes >> 8 * (choice & 7) & 0xFF;
+    if (choice & 8) byte = byte & 0x80 ? 0xFF : 0;
+    word |= (uint32_t)byte << 8 * i;
+  }
+  out[0] = word;
+}
+
 void simt_tid_x(Site, const Slot*, Slot* out) {
   out[0] = current;
 }

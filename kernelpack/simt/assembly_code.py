@@ -16,7 +16,15 @@ _SLOTS = {"float": "i32", "double": "i64", "half": "i16", "bfloat": "i16", "<2 x
 _NOWHERE = ("%globaltimer", "%smid")
 """Special registers that say nothing here: there is one multiprocessor, and no clock."""
 _COMPARES = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
-_BINARY = {"and": "and", "or": "or", "xor": "xor", "add": "add", "sub": "sub", "mul": "mul", "shl": "shl", "shr": "lshr"}
+_BINARY = {
+    r"(and|or|xor)\.(?:b\d+|pred)": r"\1",
+    r"(add|sub)\.[us]\d+": r"\1",
+    r"mul\.lo\.[us]\d+": "mul",
+    r"shl\.b\d+": "shl",
+    r"shr\.[bu]\d+": "lshr",
+    r"shr\.s\d+": "ashr",
+}
+"""Integer instructions of two operands, by what they are in LLVM."""
 
 
 def members(kind: str) -> list[str]:
@@ -280,13 +288,28 @@ class _Function:
         elif name == "not":
             value = slots.op(f"xor {kind} {source(at.operands[1])}, -1")
             result = value if bits == 64 else slots.op(f"zext {kind} {value} to i64")
-        elif name in _BINARY and qualifiers[-1][0] in "busp":
-            value = slots.op(f"{_BINARY[name]} {kind} {source(at.operands[1])}, {source(at.operands[2])}")
+        elif (binary := _binary(at.opcode)) is not None:
+            left, right = source(at.operands[1]), source(at.operands[2])
+            if binary in ("shl", "lshr", "ashr"):  # by the width or more: nothing is left but the sign
+                far = slots.op(f"icmp uge {kind} {right}, {bits}")
+                near = slots.op(f"select i1 {far}, {kind} {bits - 1 if binary == 'ashr' else 0}, {kind} {right}")
+                value = slots.op(f"{binary} {kind} {left}, {near}")
+                value = value if binary == "ashr" else slots.op(f"select i1 {far}, {kind} 0, {kind} {value}")
+            else:
+                value = slots.op(f"{binary} {kind} {left}, {right}")
             result = value if bits == 64 else slots.op(f"zext {kind} {value} to i64")
         else:
             return False
         self.set(at.operands[0].atom, result)
         return True
+
+
+def _binary(opcode: str) -> str | None:
+    """Returns what an instruction is in LLVM, where it is one of _BINARY."""
+    for pattern, instruction in _BINARY.items():
+        if match := re.fullmatch(pattern, opcode):
+            return match.expand(instruction)
+    return None
 
 
 def _is_access(opcode: str) -> bool:

@@ -208,6 +208,12 @@ def _divide(match: Match, at: Instruction) -> AssemblyPlan:
     return AssemblyPlan("divide", [*_atoms(at, 1), int(bool(match[1]))], at.operands[0].atoms)
 
 
+def _product(match: Match, at: Instruction) -> AssemblyPlan:
+    """`mul.hi.s32 d, a, b;`, `mul.wide.u16 d, a, b;`: the operands, their bits, whether signed, whether all of it is wanted."""
+    constants = [int(match[3]), int(match[2] == "s"), int(match[1] == "wide")]
+    return AssemblyPlan("product", [*_atoms(at, 1), *constants], at.operands[0].atoms)
+
+
 ASSEMBLY: list[tuple[str, Form]] = [
     # ---- a warp
     (r"shfl\.sync\.(bfly|up|down|idx)\.b32", _shuffle),
@@ -244,6 +250,9 @@ ASSEMBLY: list[tuple[str, Form]] = [
     (r"cvt\.rn\.f16x2\.f32", _value("half_pair")),
     (r"(ex2|lg2|rcp|rsqrt|sin|cos|tanh)\.approx(\.ftz)?\.f32", _approximate),
     (r"div\.(?:approx|full)(\.ftz)?\.f32", _divide),
+    (r"mul\.(hi|wide)\.([us])(16|32|64)", _product),
+    (r"lop3\.b32", _value("lop3")),
+    (r"prmt\.b32", _value("prmt")),
 ]
 """What the lowerings write, and what the authors of kernels may: warps and numbers."""
 

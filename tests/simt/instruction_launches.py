@@ -127,6 +127,45 @@ def _tf32() -> Launch:
     return _assembled("cvt.rna.tf32.f32 $0, $1;", "=r,f,f", x, x, (x.view(torch.int32) + 0x1000) & ~0x1FFF)
 
 
+def _words(low: int = -(2**31), high: int = 2**31 - 1) -> torch.Tensor:
+    return torch.randint(low, high, (N,), dtype=torch.int32)
+
+
+def _shift(name: str) -> Launch:
+    """By 0 to 39 bits: from 32 on nothing is left but the sign."""
+    x, by = _words(), _words(0, 40)
+    unsigned, wide = x.long() & 0xFFFFFFFF, by.long()
+    shifted = {"shl.b32": unsigned << wide, "shr.u32": unsigned >> wide, "shr.s32": x.long() >> wide}[name]
+    return _assembled(f"{name} $0, $1, $2;", "=r,r,r", x, by, shifted.int())
+
+
+def _product(name: str, bits: int) -> Launch:
+    """What a product of two words has above 32 bits, or all of it."""
+    x, y = _words(), _words()
+    signed = name.endswith("s32")
+    factors = [[value if signed else value % 2**32 for value in words.tolist()] for words in (x, y)]
+    products = [a * b >> (32 if bits == 32 else 0) for a, b in zip(*factors, strict=True)]
+    expected = torch.tensor([(value + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1) for value in products])
+    constraints = "=r,r,r" if bits == 32 else "=l,r,r"
+    return _assembled(f"{name} $0, $1, $2;", constraints, x, y, expected.to(torch.int32 if bits == 32 else torch.int64))
+
+
+def _chosen_bits() -> Launch:
+    """`(a & ~b) ^ c` of two words and their sum."""
+    x, y = _words(), _words()
+    expected = (x & ~y) ^ (x.long() + y).int()
+    return _assembled("{\n.reg .b32 c;\nadd.s32 c, $1, $2;\nlop3.b32 $0, $1, $2, c, 0x9A;\n}", "=r,r,r", x, y, expected)
+
+
+def _permuted() -> Launch:
+    """The second byte of b, the first of a, the sign of a's last, and the last of b."""
+    x, y = _words(), _words()
+    a, b = x.view(torch.uint8).view(N, 4), y.view(torch.uint8).view(N, 4)
+    sign = torch.where(a[:, 3] >= 128, 255, 0).to(torch.uint8)
+    expected = torch.stack([b[:, 1], a[:, 0], sign, b[:, 3]], 1).view(torch.int32).view(-1)
+    return _assembled("prmt.b32 $0, $1, $2, 0x7B05;", "=r,r,r", x, y, expected)
+
+
 def _boxes(*sizes: int) -> Launch:
     x = torch.randn(sizes)
     block = (sizes[0] // 2, *sizes[1:])
@@ -168,6 +207,12 @@ def _launches() -> Iterator[tuple[str, Callable[[], Launch]]]:
         yield f"asm-{kind}x2", functools.partial(_pair, kind, dtype)
         yield f"asm-{kind}-rz", functools.partial(_toward_zero, kind, dtype)
     yield "asm-tf32", _tf32
+    for name in ("shl.b32", "shr.u32", "shr.s32"):
+        yield f"asm-{name}", functools.partial(_shift, name)
+    for name, bits in (("mul.hi.s32", 32), ("mul.hi.u32", 32), ("mul.wide.s32", 64), ("mul.wide.u32", 64)):
+        yield f"asm-{name}", functools.partial(_product, name, bits)
+    yield "asm-lop3", _chosen_bits
+    yield "asm-prmt", _permuted
     for sizes in ((128,), (8, 4, 16), (4, 2, 4, 16), (4, 2, 2, 2, 16)):
         yield f"boxes-{len(sizes)}d", functools.partial(_boxes, *sizes)
     for sizes in ((256,), (8, 128), (8, 4, 16), (4, 2, 4, 16), (4, 2, 2, 2, 16)):
