@@ -141,6 +141,10 @@ class BuildError(KernelpackError):
     """A tool of the build (ptxas, g++, ninja) failed."""
 
 
+class ProfilerError(KernelpackError):
+    """A call of kernelpack.profiler that cannot be followed."""
+
+
 class LaunchError(KernelpackError):
     """A launch that cannot be made: no variant, wrong argument, driver failure."""
 
