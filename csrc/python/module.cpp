@@ -64,4 +64,6 @@ PYBIND11_MODULE(_C, module) {
       .def("load", &kernelpack::LoadedKernel::load, py::arg("device"))
       .def("launch", &kernelpack::launch, py::arg("device"), py::arg("stream"), py::arg("grid"), py::arg("values"));
   kernelpack::add_jit_launcher(module);
+  // where programs that were written for Triton find it
+  module.def_submodule("libtriton").def_submodule("nvidia").attr("cublas") = py::module_::import("kernelpack.runtime.cublas");
 }
