@@ -87,7 +87,7 @@ INTRINSICS: list[tuple[str, Callable[[Match], Plan]]] = [
     # ---- warpgroups
     (r"setmaxnreg\..*", _plan("nothing")),
     # ---- numbers
-    (r"(ex2|rsqrt)\.approx(\.ftz)?\.f", lambda m: Plan(m[1], None, (int(bool(m[2])),))),
+    (r"(ex2|rcp|rsqrt)\.approx(\.ftz)?\.f", lambda m: Plan(m[1], None, (int(bool(m[2])),))),
     (r"div\.full", _plan("divide", 0)),
     (r"f2bf16\.rz", _plan("bfloat_rz")),
     (r"d2f\.rz", _plan("float_rz")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -55,3 +57,26 @@ def test_a_mask_that_ends_at_a_multiple_of_16_is_computed_once_for_neighbours(n:
     launch = Launch(_halve_row, (1,), {"x": x, "out": fresh(1024), "n": n, "BLOCK": 1024}, {"out": expected})
     assert lower(launch)[1].count("icmp slt i32") == compares
     emulate(launch)
+
+
+@kp.jit
+def _divide_row(x, by, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i) / tl.load(by))
+
+
+@pytest.mark.parametrize("by", [3.0, -7e-39, 2.5e38, 0.0, math.inf, math.nan])
+def test_elements_with_one_divisor_share_its_reciprocal(by: float) -> None:
+    x, divisor = torch.randn(1024), torch.tensor([by])
+    x[:5] = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan])
+    launch = Launch(
+        _divide_row, (1,), {"x": x, "by": divisor, "out": fresh(1024), "BLOCK": 1024}, {"out": x / divisor}, tolerance=2**-22
+    )
+    llir = lower(launch)[1]
+    assert (llir.count("= call float @llvm.nvvm.rcp"), llir.count("= call float @llvm.nvvm.div.full")) == (1, 0)
+    emulate(launch)
+
+
+def test_a_few_divisions_are_left_to_the_assembler() -> None:
+    arguments = {"x": torch.randn(256), "by": torch.tensor([3.0]), "out": fresh(256), "BLOCK": 256}
+    assert "@llvm.nvvm.rcp" not in lower(Launch(_divide_row, (1,), arguments, {}))[1]

@@ -12,7 +12,7 @@ from kernelpack.backends.cuda.lowering.atomics import ATOMICS
 from kernelpack.backends.cuda.lowering.calls import CALLS, begin_function, end_function
 from kernelpack.backends.cuda.lowering.control_flow import CONTROL_FLOW
 from kernelpack.backends.cuda.lowering.dot import DOT
-from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE, lower_elementwise
+from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE, lower_division, lower_elementwise
 from kernelpack.backends.cuda.lowering.exchange import EXCHANGE
 from kernelpack.backends.cuda.lowering.foreign import FOREIGN
 from kernelpack.backends.cuda.lowering.fp8 import lower_float_cast
@@ -37,6 +37,7 @@ from kernelpack.llvm.text import Val, llvm_type, string_constant
 
 LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
     **dict.fromkeys(ELEMENTWISE, lower_elementwise),
+    "arith.divf": lower_division,
     "tt.fp_to_fp": lower_float_cast,
     **REARRANGE,
     **CONTROL_FLOW,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelpack.backends.cuda.lowering.math import MATH
+from kernelpack.backends.cuda.lowering.math import MATH, scaled_reciprocal
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type, register_type
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, pointee_of
@@ -242,6 +242,26 @@ def lower_elementwise(state: Lowering, op: Operation) -> None:
             results.append(results[index & ~repeated])
         else:
             results.append(lower(state, op, [registers[index if len(registers) > 1 else 0] for registers in operands]))
+    state[op.result] = results
+
+
+def lower_division(state: Lowering, op: Operation) -> None:
+    """Divides every register. What several are divided by has one reciprocal, with the bits that div.full would give: two instructions
+    an element instead of three, and the assembler need not find what they have in common."""
+    numerators, divisors = (state[operand] for operand in op.operands)
+    kind = numerators[0].type
+    if kind == "double" or 4 * len(set(divisors)) > len(numerators):
+        lower_elementwise(state, op)
+        return
+    emit = state.emit
+    reciprocals: dict[Val, tuple[Val, Val]] = {}
+    results: list[Val] = []
+    for numerator, divisor in zip(numerators, divisors, strict=True):
+        if divisor not in reciprocals:
+            reciprocals[divisor] = scaled_reciprocal(state, emit.cast("fpext", divisor, "float"))
+        scale, reciprocal = reciprocals[divisor]
+        scaled = emit.binary("fmul", emit.cast("fpext", numerator, "float"), scale)
+        results.append(emit.cast("fptrunc", emit.binary("fmul", scaled, reciprocal), kind))
     state[op.result] = results
 
 

@@ -85,6 +85,22 @@ def _divide(state: Lowering, op: Operation, values: list[Val]) -> Val:
     return state.emit.call("float", "llvm.nvvm.div.full", values)
 
 
+def scaled_reciprocal(state: Lowering, divisor: Val) -> tuple[Val, Val]:
+    """Returns a power of two and the reciprocal of the float `divisor` times it: x / divisor is x times both, as div.full has it.
+
+    Scaled so, a divisor whose reciprocal float32 cannot hold has one that it can.
+    """
+    emit = state.emit
+    magnitude = emit.call("float", "llvm.fabs.f32", [divisor])
+
+    def number(exponent: int) -> Val:
+        return literal(2.0**exponent, "float")
+
+    small = emit.select(emit.compare("fcmp", "olt", magnitude, number(-126)), number(24), number(0))
+    scale = emit.select(emit.compare("fcmp", "ogt", magnitude, number(126)), number(-2), small)
+    return scale, emit.call("float", "llvm.nvvm.rcp.approx.ftz.f", [emit.binary("fmul", divisor, scale)])
+
+
 def _rsqrt(state: Lowering, op: Operation, values: list[Val]) -> Val:
     if values[0].type == "double":
         return _libdevice("rsqrt")(state, op, values)
