@@ -102,25 +102,26 @@ struct Key {
   }
 };
 
-inline bool same_text(PyObject* a, PyObject* b) {
-  const auto x = pybind11::reinterpret_steal<pybind11::object>(PyObject_Repr(a));
-  const auto y = pybind11::reinterpret_steal<pybind11::object>(PyObject_Repr(b));
-  if (x && y) return PyUnicode_Compare(x.ptr(), y.ptr()) == 0;
-  PyErr_Clear();
-  return false;
-}
+enum class Match { yes, no, unknown };
 
-inline bool same_constant(PyObject* a, PyObject* b) {
-  if (a == b) return true;
-  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+// Returns whether two constants are the same. Runs no Python, and so no other thread: what that takes is unknown.
+inline Match match(PyObject* a, PyObject* b) {
+  if (a == b) return Match::yes;
+  if (Py_TYPE(a) != Py_TYPE(b)) return Match::no;
   if (PyFloat_CheckExact(a)) {  // 0.0 == -0.0, and NaN is not itself
     const double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
-    return std::memcmp(&x, &y, sizeof(x)) == 0;
+    return std::memcmp(&x, &y, sizeof(x)) == 0 ? Match::yes : Match::no;
   }
-  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
-  if (equal < 0) PyErr_Clear();
-  if (equal != 1 || PyLong_Check(a) || PyUnicode_CheckExact(a)) return equal == 1;
-  return same_text(a, b);  // (1,) == (1.0,) == (True,), and constexprs of these
+  if (PyLong_CheckExact(a) || PyUnicode_CheckExact(a)) {
+    return PyObject_RichCompareBool(a, b, Py_EQ) == 1 ? Match::yes : Match::no;
+  }
+  if (!PyTuple_CheckExact(a)) return Match::unknown;
+  const Py_ssize_t count = PyTuple_GET_SIZE(a);
+  Match matched = count == PyTuple_GET_SIZE(b) ? Match::yes : Match::no;
+  for (Py_ssize_t i = 0; i < count && matched == Match::yes; ++i) {
+    matched = match(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i));
+  }
+  return matched;
 }
 
 // A key that is kept, with the constants.
@@ -131,13 +132,14 @@ class KeptKey {
       constants_.push_back(pybind11::reinterpret_borrow<pybind11::object>(key.constants[i]));
     }
   }
-  bool equals(const Key& key) const {
-    if (words_.size() != key.word_count || constants_.size() != key.constant_count) return false;
-    if (std::memcmp(words_.data(), key.words, key.word_count * sizeof(uint64_t)) != 0) return false;
-    for (size_t i = 0; i < key.constant_count; ++i) {
-      if (!same_constant(constants_[i].ptr(), key.constants[i])) return false;
+  Match match(const Key& key) const {
+    if (words_.size() != key.word_count || constants_.size() != key.constant_count) return Match::no;
+    if (std::memcmp(words_.data(), key.words, key.word_count * sizeof(uint64_t)) != 0) return Match::no;
+    Match matched = Match::yes;
+    for (size_t i = 0; i < key.constant_count && matched == Match::yes; ++i) {
+      matched = kernelpack::match(constants_[i].ptr(), key.constants[i]);
     }
-    return true;
+    return matched;
   }
 
  private:

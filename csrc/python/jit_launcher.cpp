@@ -56,11 +56,15 @@ class JitLauncher {
   }
 
   // Forgets all kernels: what they were compiled from has changed.
-  void clear() { entries_.clear(); }
+  void clear() {
+    ++generation_;
+    std::unordered_multimap<uint64_t, Entry> forgotten;
+    forgotten.swap(entries_);  // freeing a kernel may run Python, and other threads, which must not find it half gone
+  }
 
   // Remembers what the functions of a kernel read from outside: (look_up, name, value) of each.
   void watch(const py::sequence& bindings) {
-    bindings_.clear();
+    std::vector<Binding> watched;
     for (const py::handle& row : bindings) {
       const auto parts = row.cast<py::tuple>();
       Binding binding{py::object(), parts[0], parts[1], parts[2]};
@@ -68,8 +72,9 @@ class JitLauncher {
         PyObject* self = PyCFunction_GET_SELF(binding.look_up.ptr());
         if (self != nullptr && PyDict_CheckExact(self)) binding.dictionary = py::reinterpret_borrow<py::object>(self);
       }
-      bindings_.push_back(std::move(binding));
+      watched.push_back(std::move(binding));
     }
+    bindings_.swap(watched);  // before what was watched is freed
   }
 
   // Launches as `kernel[grid](*args, **kwargs)`; `names` are those of the last arguments. Returns a new reference.
@@ -146,12 +151,13 @@ class JitLauncher {
     if (!bind(call, args, positional, names) || !make_key(call)) return nullptr;
     if (!bindings_hold()) {
       python_.attr("forget")();
-      entries_.clear();
     }
     const uint64_t hash = call.key.hash();
     const auto [first, last] = entries_.equal_range(hash);
     for (auto it = first; it != last; ++it) {
-      if (it->second.key.equals(call.key)) return &it->second;
+      const Match matched = it->second.key.match(call.key);
+      if (matched == Match::yes) return &it->second;
+      if (matched == Match::unknown) return nullptr;
     }
     return compile(call, hash);
   }
@@ -256,25 +262,28 @@ class JitLauncher {
   }
 
   bool bindings_hold() const {
-    for (const Binding& binding : bindings_) {
+    for (size_t i = 0; i < bindings_.size(); ++i) {
+      const Binding& binding = bindings_[i];
       if (binding.dictionary.ptr() != nullptr) {
         PyObject* found = PyDict_GetItemWithError(binding.dictionary.ptr(), binding.name.ptr());
         if (found == nullptr) PyErr_Clear();
         if ((found == nullptr ? Py_None : found) != binding.value.ptr()) return false;
-      } else if (binding.look_up(binding.name).ptr() != binding.value.ptr()) {
-        return false;
+      } else {
+        const Binding held = binding;  // looking it up may run other threads, which may watch anew
+        if (!held.look_up(held.name).is(held.value)) return false;
       }
     }
     return true;
   }
 
-  // Has Python compile for a call of a new kind. Throws what it raises.
+  // Has Python compile for a call of a new kind. Throws what it raises. Returns nullptr where kernels were forgotten meanwhile.
   Entry* compile(const Call& call, uint64_t hash) {
     py::list values;
     for (size_t i = 0; i < names_.size(); ++i) values.append(py::handle(call.values[i]));
     py::dict options;
     for (size_t i = 0; i < call.option_count; ++i)
       options[py::handle(call.options[i].name)] = py::handle(call.options[i].value);
+    const uint64_t generation = generation_;
     const auto [loaded, native, run_time] =
         python_.attr("prepare")(values, options).cast<std::tuple<py::object, py::object, std::vector<uint16_t>>>();
     Entry entry{KeptKey(call.key), loaded, native.is_none() ? nullptr : native.cast<LoadedKernel*>(), run_time};
@@ -283,6 +292,7 @@ class JitLauncher {
       if (number >= names_.size()) entry.kernel = nullptr;
     }
     if (entry.kernel != nullptr && entry.kernel->is_cpu() != (call.device_type == kOnCpu)) entry.kernel = nullptr;
+    if (generation != generation_) return nullptr;
     return &entries_.emplace(hash, std::move(entry))->second;
   }
 
@@ -332,6 +342,7 @@ class JitLauncher {
   Tests tests_;
   std::vector<Binding> bindings_;
   std::unordered_multimap<uint64_t, Entry> entries_;
+  uint64_t generation_ = 0;  // how often they were forgotten
   bool is_python_ = false;
 };
 

@@ -125,7 +125,7 @@ class Launcher:
 
     def forget(self) -> None:
         """Drops what was compiled: a helper or a constant was replaced, and means something else."""
-        self.loaded.clear()
+        self.loaded = {}  # threads that compile now keep theirs in the old one
         self._called = {self.fn}
         self._bindings = []
         if self.native is not None:
@@ -255,7 +255,8 @@ class Launcher:
     def _load(self, key: tuple[Any, ...], specializer: Specializer, *, warmup: bool) -> Loaded | None:
         traits, target, given = key
         with self._locks.setdefault(key, threading.Lock()):
-            if key not in self.loaded:
+            kernels = self.loaded
+            if key not in kernels:
                 special, options, backend = specializer.specialization(traits), self._options(given), specializer.backend
                 hooks = knobs.runtime
                 if watching.told(hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup):
@@ -266,9 +267,9 @@ class Launcher:
                     self.native.watch(self._bindings)
                 loaded = watching.load(self._compiled(special, target, options), backend)
                 loaded.places = [place for place, (kind, *_) in enumerate(traits) if kind is not None]
-                self.loaded[key] = loaded
+                kernels[key] = loaded
                 watching.told(hooks.jit_post_compile_hook, self.fn, key, special, target, options, warmup=warmup)
-            return self.loaded[key]
+            return kernels[key]
 
     def _compiled(self, special: Specialization, target: Target, options: Options) -> CompiledKernel:
         """Returns the kernel for a specialization, from the cache's folder if it is there."""

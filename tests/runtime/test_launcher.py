@@ -6,8 +6,10 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
+from kernelpack import knobs
 from kernelpack.errors import CompilationError, LaunchError, UnsupportedError
 from kernelpack.language import hopper
 from kernelpack.runtime import launcher
@@ -266,6 +269,46 @@ def test_constants_of_functions_that_calls_or_containers_give_are_noticed(compil
         assert out.item() == 11 * value
         names["of_container"][(1,)](out)
         assert out.item() == value
+
+
+def test_what_is_replaced_while_a_kernel_compiles_is_noticed(compilations: list[Any]) -> None:
+    kernel = define("STEP = tl.constexpr(1)\n@kp.jit\ndef kernel(out):\n    tl.store(out, STEP)")["kernel"]
+    out = torch.zeros(1)
+
+    def replace(*_: Any, **__: Any) -> None:
+        knobs.compilation.listener = None
+        kernel.fn.__globals__["STEP"] = tl.constexpr(2)
+        kernel[(1,)](torch.zeros(1, dtype=torch.int32))  # the names are watched anew
+
+    with knobs.compilation.scope():
+        knobs.compilation.listener = replace
+        kernel[(1,)](out)
+    kernel[(1,)](out)
+    assert out.item() == 2
+
+
+def test_threads_launch_while_a_constant_is_replaced() -> None:
+    kernel = define("STEP = tl.constexpr(1)\n@kp.jit\ndef kernel(out):\n    tl.store(out, STEP)")["kernel"]
+    stopping = threading.Event()
+
+    def launch(_: int) -> set[float]:
+        stored = set()
+        while not stopping.is_set():
+            out = torch.zeros(1)
+            kernel[(1,)](out)
+            stored.add(out.item())
+        return stored
+
+    with ThreadPoolExecutor(4) as threads:
+        results = threads.map(launch, range(4))
+        for number in range(20):
+            kernel.fn.__globals__["STEP"] = tl.constexpr(1 + number % 2)
+            time.sleep(0.01)
+        stopping.set()
+        assert set().union(*results) <= {1, 2}
+    out = torch.zeros(1)
+    kernel[(1,)](out)
+    assert out.item() == 2
 
 
 def test_constants_that_are_equal_but_differ_are_other_constants(compilations: list[Any]) -> None:
