@@ -6,8 +6,8 @@ lanes, the other one element broadcast to all lanes, and every accumulator is re
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from kernelpack.backends.cpu.elements import register_type
 from kernelpack.backends.cpu.elementwise import Lowering
@@ -20,9 +20,6 @@ from kernelpack.ir.core import Value
 from kernelpack.ir.types import BF16, F32, Type, bit_width, element_of, is_float
 from kernelpack.llvm.text import Val, literal, suffix, vector_type
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 _UNROLL_K = 4
 _GROUP = 8
 """How many blocks of rows meet a panel before the next panel's turn: few enough that they stay in the first cache beside it."""
@@ -34,14 +31,9 @@ def rows_at_a_time(extent: int, level: Level) -> int:
     return -(-extent // blocks)
 
 
-def emit_dot(
-    dot: Dot, program: TileProgram, lowering: Lowering, level: Level, scalars: dict[Value, Val], storage: dict[int, Val]
-) -> None:
+class DotEmitter:
     """Writes a product at the end of the emitter's lines."""
-    _DotEmitter(dot, program, lowering, level, scalars, storage).run()
 
-
-class _DotEmitter:
     def __init__(
         self,
         dot: Dot,
@@ -106,33 +98,17 @@ class _DotEmitter:
         with self.em.into(self.ev.frames[-1]):
             return Place(self.em.op("i64", f"add nuw nsw i64 {outer.base}, {inner.base}").name, 0, inner.depth)
 
-    @contextmanager
-    def _loop(self, extent: int | Val, step: int) -> Iterator[Place]:
+    def _loop(self, extent: int | Val, step: int) -> AbstractContextManager[Place]:
+        """Opens a loop over 0, step, ... below extent."""
         if extent == step:
-            yield Place()
-            return
-        em, frames = self.em, self.ev.frames
-        slot = em.alloca("i64", "i", 8)
-        head, exit_ = em.new_label("tile"), em.new_label("done")
-        outer, depth = frames[-1], len(frames)
-        body: list[str] = []
-        frames.append(body)
-        with em.into(body):
-            counter = em.load("i64", slot, 8)
-        yield Place(counter.name, 0, depth)
-        frames.pop()
-        self.ev.forget(depth)
-        with em.into(outer):
-            em.store(literal(0, "i64"), slot, 8)
-            em.jump(head)
-            em.label(head)
-        outer += body
-        with em.into(outer):
-            following = em.op("i64", f"add nuw nsw i64 {counter.name}, {step}")
-            em.store(following, slot, 8)
-            done = em.op("i1", f"icmp uge i64 {following.name}, {extent.name if isinstance(extent, Val) else extent}")
-            em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !0")
-            em.label(exit_)
+            return nullcontext(Place())
+        end = extent.name if isinstance(extent, Val) else extent
+        return self.ev.loop(
+            "tile",
+            first=0,
+            advance=lambda counter: f"add nuw nsw i64 {counter}, {step}",
+            ends=lambda counter, following: f"icmp uge i64 {following}, {end}",
+        )
 
     def _index(self, bases: dict[int, Place], row: int, vector: int) -> Index:
         places = []

@@ -6,7 +6,8 @@ of contiguous accesses cost a scalar instruction or two. Code is placed in the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from kernelpack.backends.cpu.elements import element_bytes, from_memory, memory_type, to_memory
 from kernelpack.backends.cpu.elementwise import Lowering
@@ -70,6 +71,36 @@ class Evaluator:
                 return base
             key = ("position", place.base, place.offset, kind)
             return self.remember(key, lambda: self.em.op(kind, f"add nsw {base}, {place.offset}"))
+
+    @contextmanager
+    def loop(self, label: str, first: int, advance: Callable[[str], str], ends: Callable[[str, str], str]) -> Iterator[Place]:
+        """Opens a loop around what is written inside of the `with`, and yields the place that it counts, from `first` on.
+
+        `advance` gives the LLVM instruction that leads from an iteration's counter to the next one's, `ends`, given both, the
+        one that says whether there is no next one.
+        """
+        em = self.em
+        slot = em.alloca("i64", "i", 8)
+        head, exit_ = em.new_label(label), em.new_label("done")
+        outer, depth = self.frames[-1], len(self.frames)
+        body: list[str] = []
+        self.frames.append(body)
+        with em.into(body):
+            counter = em.load("i64", slot, 8)
+        yield Place(counter.name, 0, depth)
+        self.frames.pop()
+        self.forget(depth)
+        with em.into(outer):
+            em.store(literal(first, "i64"), slot, 8)
+            em.jump(head)
+            em.label(head)
+        outer += body
+        with em.into(outer):
+            following = em.op("i64", advance(counter.name))
+            em.store(following, slot, 8)
+            done = em.op("i1", ends(counter.name, following.name))
+            em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !0")
+            em.label(exit_)
 
     def remember(self, key: tuple[object, ...], make: Callable[[], Val]) -> Val:
         if key not in self.addresses:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
 
 from kernelpack.backends.cpu.atomics import emit_atomic
 from kernelpack.backends.cpu.elements import constant, register_type
@@ -41,28 +40,14 @@ from kernelpack.ir.dialects.tt import combine_name
 from kernelpack.ir.types import I1, FloatType, bit_width, element_of
 from kernelpack.llvm.text import Val, literal
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _UNROLL = 4  # vectors an iteration works on: enough independent chains to hide the latency of an fma
 _FEW = 12  # so many constants leave registers for that many vectors
 _STRAIGHT = 8  # a domain of this many vectors needs no loop
 
 
-def emit_nest(
-    nest: Nest,
-    program: TileProgram,
-    lowering: Lowering,
-    level: Level,
-    regions: Regions,
-    storage: dict[int, Val],
-    program_id: Sequence[Val],
-) -> None:
+class NestEmitter:
     """Writes a nest at the emitter's place; scalar results of reductions go to the scalars of `regions`."""
-    _NestEmitter(nest, program, lowering, level, regions, storage, program_id).run()
 
-
-class _NestEmitter:
     def __init__(
         self,
         nest: Nest,
@@ -165,32 +150,15 @@ class _NestEmitter:
         if begins_reduction:
             self._finish_reductions(bases)
 
-    @contextmanager
-    def _loop(self, extent: int, step: int, reverse: bool = False) -> Iterator[Place]:
-        """Opens a loop over 0, step, ... below extent (or downwards) and yields its place."""
-        em, frames = self.em, self.ev.frames
-        slot = em.alloca("i64", "i", 8)
-        head, exit_ = em.new_label("nest"), em.new_label("done")
-        outer, depth = frames[-1], len(frames)
+    def _loop(self, extent: int, step: int, reverse: bool) -> AbstractContextManager[Place]:
+        """Opens a loop over 0, step, ... below extent (or downwards)."""
         first, last = (extent - step, 0) if reverse else (0, extent - step)
-        body: list[str] = []
-        frames.append(body)
-        with em.into(body):
-            counter = em.load("i64", slot, 8)
-        yield Place(counter.name, 0, depth)
-        frames.pop()
-        self.ev.forget(depth)
-        with em.into(outer):
-            em.store(literal(first, "i64"), slot, 8)
-            em.jump(head)
-            em.label(head)
-        outer += body
-        with em.into(outer):
-            following = em.op("i64", f"add nsw i64 {counter.name}, {-step if reverse else step}")
-            em.store(following, slot, 8)
-            done = em.op("i1", f"icmp eq i64 {counter.name}, {last}")
-            em.line(f"br {done}, label %{exit_}, label %{head}, !llvm.loop !0")
-            em.label(exit_)
+        return self.ev.loop(
+            "nest",
+            first,
+            advance=lambda counter: f"add nsw i64 {counter}, {-step if reverse else step}",
+            ends=lambda counter, following: f"icmp eq i64 {counter}, {last}",
+        )
 
     def _points(self, bases: dict[int, Place]) -> list[Index]:
         """Returns the places of one iteration; the lane axis has one place for all lanes."""

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from kernelpack.backends.base import Options
 from kernelpack.backends.cpu.atomics import emit_atomic
-from kernelpack.backends.cpu.dot import emit_dot
+from kernelpack.backends.cpu.dot import DotEmitter
 from kernelpack.backends.cpu.elements import constant, element_bytes, from_memory, memory_type, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.evaluate import Evaluator
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.messages import as_printed, emit_assert, emit_print
-from kernelpack.backends.cpu.nest import emit_nest
+from kernelpack.backends.cpu.nest import NestEmitter
 from kernelpack.backends.cpu.places import FIRST, Uniform
 from kernelpack.backends.cpu.regions import Regions
 from kernelpack.backends.cpu.scratch import Scratch
@@ -127,9 +127,11 @@ class _FunctionEmitter:
             self.storage.step()
             match statement:
                 case Nest():
-                    emit_nest(statement, self.program, self.lowering, self.level, self.regions, self.storage, self.program_id)
+                    NestEmitter(
+                        statement, self.program, self.lowering, self.level, self.regions, self.storage, self.program_id
+                    ).run()
                 case Dot():
-                    emit_dot(statement, self.program, self.lowering, self.level, self.scalars, self.storage)
+                    DotEmitter(statement, self.program, self.lowering, self.level, self.scalars, self.storage).run()
                 case Scalar():
                     self._scalar(statement.op)
                 case For():
