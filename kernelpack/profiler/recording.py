@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import bisect
+import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernelpack import knobs
 from kernelpack.knobs.hooks import LazyDict
 
-_MARK = "kernelpack profiler "
+MARK = "kernelpack profiler "
+_OF_THE_API = re.compile(r"cu(da)?[A-Z]")
+"""Calls of CUDA's API. They are events of the CPU that have numbers of their own, those of the kernels which they launch."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +81,15 @@ class Recording:
         knobs.runtime.launch_exit_hook.remove(self._exit)
         self._leave()
         self._profiler.stop()
-        return list(self._timings(self._profiler.profiler.kineto_results.events()))
+        return list(timings(self._places, self._profiler.profiler.kineto_results.events(), on_gpu=self._on_gpu))
 
     def _mark(self, place: Place) -> Any:
-        from torch.profiler import record_function
+        """Enters a mark and returns it. Unlike torch.profiler.record_function it counts as an operator, to which the kernels belong that are
+        launched inside of it."""
+        from torch._C._profiler import _RecordFunctionFast
 
         self._places.append(place)
-        mark: Any = record_function(f"{_MARK}{len(self._places) - 1}")
+        mark = _RecordFunctionFast(f"{MARK}{len(self._places) - 1}")
         mark.__enter__()
         return mark
 
@@ -112,16 +117,21 @@ class Recording:
             HERE.launch.__exit__(None, None, None)
             HERE.launch = None
 
-    def _timings(self, events: list[Any]) -> Iterator[Timing]:
-        kernels = [event for event in events if _device(event) != "CPU"]
-        calls = _Calls(self._places, [event for event in events if _device(event) == "CPU"])
-        if not self._on_gpu:
-            for place, name, nanoseconds in calls.outermost:
-                yield Timing(place, name, nanoseconds, "CPU", 0)
-        for event in kernels:
-            if not event.is_user_annotation():
-                place = calls.place_of.get(event.linked_correlation_id(), Place(()))
-                yield Timing(place, event.name(), event.duration_ns(), _device(event), event.device_index())
+
+def timings(places: Sequence[Place], events: Sequence[Any], *, on_gpu: bool) -> Iterator[Timing]:
+    """Yields what ran, from kineto's events. The mark of `places[n]` is called `MARK` and n."""
+    on_cpu = [event for event in events if _device(event) == "CPU"]
+    calls = _Calls(places, [event for event in on_cpu if not _OF_THE_API.match(event.name())])
+    if not on_gpu:
+        for place, name, nanoseconds in calls.outermost:
+            yield Timing(place, name, nanoseconds, "CPU", 0)
+    launched = {event.correlation_id(): event.start_ns() for event in on_cpu if _OF_THE_API.match(event.name())}
+    for event in events:
+        if _device(event) == "CPU" or event.is_user_annotation():
+            continue
+        since = launched.get(event.correlation_id(), event.start_ns())
+        place = calls.place_of.get(event.linked_correlation_id()) or calls.at(since)
+        yield Timing(place, event.name(), event.duration_ns(), _device(event), event.device_index())
 
 
 def _device(event: Any) -> str:
@@ -134,7 +144,7 @@ class _Calls:
     A thread without marks, as those that compute gradients, works for the first one, which started the recording.
     """
 
-    def __init__(self, places: list[Place], events: list[Any]) -> None:
+    def __init__(self, places: Sequence[Place], events: Sequence[Any]) -> None:
         self.place_of: dict[int, Place] = {}
         """By correlation id."""
         self.outermost: list[tuple[Place, str, int]] = []
@@ -142,7 +152,7 @@ class _Calls:
         threads: dict[int, list[Any]] = {}
         for event in events:
             threads.setdefault(event.start_thread_id(), []).append(event)
-        first = next((event.start_thread_id() for event in events if event.name() == f"{_MARK}0"), 0)
+        first = next((event.start_thread_id() for event in events if event.name() == f"{MARK}0"), 0)
         moves = [(event.start_ns(), self._marked(event)) for event in threads.get(first, ())]
         outer = [(start, place) for start, place in moves if place is not None and not place.kernel and not place.hidden]
         outer.sort(key=lambda move: move[0])
@@ -152,7 +162,7 @@ class _Calls:
 
     def _marked(self, event: Any) -> Place | None:
         name = event.name()
-        return self._places[int(name.removeprefix(_MARK))] if name.startswith(_MARK) else None
+        return self._places[int(name.removeprefix(MARK))] if name.startswith(MARK) else None
 
     def _nest(self, events: list[Any]) -> None:
         around: list[tuple[int, Place, bool]] = []  # when it ends, its place, whether it is an operator
@@ -160,13 +170,14 @@ class _Calls:
             while around and around[-1][0] <= event.start_ns():
                 around.pop()
             marked = self._marked(event)
-            place = marked or (around[-1][1] if around else self._at(event.start_ns()))
+            place = marked or (around[-1][1] if around else self.at(event.start_ns()))
             self.place_of[event.correlation_id()] = place
             inside = bool(around) and around[-1][2]
             if not inside and not place.hidden and (marked is None or marked.kernel):
                 self.outermost.append((place, event.name(), event.duration_ns()))
             around.append((event.start_ns() + event.duration_ns(), place, inside or marked is None or bool(marked.kernel)))
 
-    def _at(self, time: int) -> Place:
+    def at(self, time: int) -> Place:
+        """Returns the place of the first thread at a time."""
         index = bisect.bisect_right(self._moves, time) - 1
         return self._since[index] if index >= 0 else Place(())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 import kernelpack.profiler as profiler
 from kernelpack.errors import ProfilerError
+from kernelpack.profiler.recording import MARK, Place, timings
 
 SIZE = 256
 
@@ -228,3 +230,48 @@ def test_mistakes_are_named() -> None:
         profiler.exit_scope()
     with pytest.raises(ProfilerError, match="msgpack"):
         profiler.finalize(output_format="hatchet_msgpack")
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event as kineto has them: `link` is the number of the operator that a kernel was launched in."""
+
+    on: str
+    called: str
+    start: int
+    length: int
+    number: int = 0
+    link: int = 0
+    thread: int = 1
+    annotation: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        values = {
+            "name": self.called, "device_type": f"DeviceType.{self.on}", "device_index": 0, "start_ns": self.start,
+            "duration_ns": self.length, "correlation_id": self.number, "linked_correlation_id": self.link,
+            "start_thread_id": self.thread, "is_user_annotation": self.annotation,
+        }  # fmt: skip
+        return lambda: values[name]
+
+
+def test_kernels_of_a_gpu_belong_where_they_were_launched() -> None:
+    root, forward, launch = Place(()), Place(("forward",)), Place(("forward",), "add", "add")
+    events = [
+        Event("CPU", f"{MARK}0", 0, 10, number=1),
+        Event("CPU", f"{MARK}1", 10, 90, number=2),
+        Event("CPU", "aten::mm", 20, 10, number=3),
+        Event("CPU", "cudaLaunchKernel", 25, 2, number=70, link=3),
+        Event("CPU", f"{MARK}2", 40, 10, number=4),
+        Event("CPU", "cuLaunchKernelEx", 42, 2, number=2, link=4),  # its number is that of a mark
+        Event("CPU", "aten::mul", 60, 5, number=5, thread=2),  # of a thread that computes gradients
+        Event("CPU", "cuLaunchKernel", 80, 5, number=72),
+        Event("CUDA", "gemm", 1000, 7, number=70, link=3),
+        Event("CUDA", "add_kernel", 1010, 8, number=2, link=4),
+        Event("CUDA", "mul_kernel", 1020, 9, number=71, link=5),
+        Event("CUDA", "unlinked", 1030, 3, number=72),
+        Event("CUDA", "region", 1000, 50, annotation=True),
+    ]
+    found = [
+        (timing.place, timing.name, timing.nanoseconds) for timing in timings([root, forward, launch], events, on_gpu=True)
+    ]
+    assert found == [(forward, "gemm", 7), (launch, "add_kernel", 8), (forward, "mul_kernel", 9), (forward, "unlinked", 3)]
