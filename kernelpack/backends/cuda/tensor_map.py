@@ -108,7 +108,7 @@ def tensor_map_of(make: Operation, facts: AxisInfoAnalysis) -> TensorMap | str:
 
 def kernel_makes(make: Operation, facts: AxisInfoAnalysis) -> bool:
     """Whether the kernel makes the tensor map of a tt.make_tensor_descriptor: where it can, the launcher cannot, and copies run ahead
-    in a loop, or a loop stores what such a loop computes. For copies one by one maps are no faster than pointers (docs/h100.md)."""
+    in a loop, or a loop stores what such a loop computes. For copies one by one maps are no faster than pointers (docs/h100-tuning.md)."""
     around, users = set(make.ancestors()), make.result.users()
     inside = [[op for op in access.ancestors() if op not in around] for access in users]
     return (

@@ -10,7 +10,7 @@
 
 Attention is such a loop: f is the softmax and the scaling of what was summed before. Only loops that load their blocks through
 descriptors are turned: their copies cost the threads nothing, while those of pointers would hold up what should overlap. Of one
-warpgroup they are not: several blocks on a multiprocessor overlap better, and turned there is room for fewer (docs/h100.md).
+warpgroup they are not: several blocks on a multiprocessor overlap better, and turned there is room for fewer (docs/h100-tuning.md).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ else of the function is the other's. Loads that the same products read share bar
 that rotate_products takes out of a loop, share a ring. Where in a ring they are is a number that both roles carry along: that of the
 buffer, in every other round plus the number of buffers.
 
-Where a kernel asks for it, by tl.range(warp_specialize=True), and where it measured faster (docs/h100.md): in loops of two or more
+Where a kernel asks for it, by tl.range(warp_specialize=True), and where it measured faster (docs/h100-tuning.md): in loops of two or more
 warpgroups that multiply what they computed from another product, as attention does.
 """
 
