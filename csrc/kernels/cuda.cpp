@@ -138,12 +138,15 @@ std::string text(const Grid& grid) {
   return "(" + std::to_string(grid.x) + ", " + std::to_string(grid.y) + ", " + std::to_string(grid.z) + ")";
 }
 
-// A kernel in a context, and its launches but for what each call gives, in the order in which launches read it. Never freed,
-// since kernels may still run when the process ends.
+// A kernel in a context: what launches read fills one cache line. Never freed, since kernels may still run when the process
+// ends.
 struct alignas(64) Ready {
   cuda::Function function = nullptr;
-  cuda::LaunchConfig config{};
-  int64_t num_ctas = 1;
+  int64_t most_x = 0;  // programs along x
+  unsigned num_ctas = 1;
+  unsigned threads = 0;
+  unsigned shared_memory = 0;
+  unsigned attribute_count = 0;
   uint64_t padding = 0;  // what tensor maps show in place of empty tensors
   cuda::Context context = nullptr;
   cuda::LaunchAttribute attributes[3];
@@ -176,9 +179,8 @@ const Ready* find(const Kernel& kernel, int device, const ContextScope& scope, u
 }
 
 void add_attributes(const Kernel& kernel, Ready& ready) {
-  ready.config.attributes = ready.attributes;
   const auto add = [&ready](int id) -> auto& {
-    cuda::LaunchAttribute& row = ready.attributes[ready.config.attribute_count++];
+    cuda::LaunchAttribute& row = ready.attributes[ready.attribute_count++];
     row = {};
     row.id = id;
     return row.value;
@@ -218,10 +220,10 @@ std::unique_ptr<Ready> load_here(const Kernel& kernel, const Loaded& loaded, int
   }
   if (loaded.tensor_maps.size() != 0) ready->padding = cuda::padding_memory(doing);
   ready->context = context;
-  ready->num_ctas = kernel.num_ctas;
-  ready->config.block[0] = static_cast<unsigned>(kernel.num_warps * kThreadsPerWarp);
-  ready->config.block[1] = ready->config.block[2] = 1;
-  ready->config.shared_memory = static_cast<unsigned>(kernel.shared_memory);
+  ready->most_x = kMaxGridX / kernel.num_ctas;
+  ready->num_ctas = static_cast<unsigned>(kernel.num_ctas);
+  ready->threads = static_cast<unsigned>(kernel.num_warps * kThreadsPerWarp);
+  ready->shared_memory = static_cast<unsigned>(kernel.shared_memory);
   return ready;
 }
 
@@ -266,9 +268,20 @@ void check_not_capturing(const Kernel& kernel, int device, void* stream) {
   driver().check(result, "cuStreamIsCapturing", std::string("loading ") + kernel.name);
 }
 
-// Launches with tensor maps behind the parameters. Nothing of it lies on the heap.
-__attribute__((noinline)) cuda::Result launch_with_maps(const Kernel& kernel, const Ready& ready,
-                                                        const cuda::LaunchConfig& config, void* const* params) {
+// Returns what the driver takes for a launch over a grid of programs, no more than GPUs count.
+inline cuda::LaunchConfig config_of(const Ready& ready, void* stream, const Grid& grid) {
+  const unsigned x = static_cast<unsigned>(grid.x) * ready.num_ctas;
+  return {{x, static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)},
+          {ready.threads, 1, 1},
+          ready.shared_memory,
+          stream,
+          ready.attributes,
+          ready.attribute_count};
+}
+
+// Launches with tensor maps behind the parameters. Nothing of it lies on the heap. Returns what the driver says.
+[[gnu::noinline]] cuda::Result start_with_maps(const Kernel& kernel, const Ready& ready, void* stream, const Grid& grid,
+                                               void* const* params) {
   constexpr size_t kMost = 16;  // 4 KiB of parameters hold 32
   constexpr size_t kMostParameters = 512;
   const cuda::TensorMaps& maps = loaded_of(kernel)->tensor_maps;
@@ -276,9 +289,10 @@ __attribute__((noinline)) cuda::Result launch_with_maps(const Kernel& kernel, co
   if (maps.size() > kMost || count > kMostParameters) throw Error(std::string(kernel.name) + " has too many parameters");
   cuda::TensorMap encoded[kMost];
   void* all[kMost + kMostParameters];
-  maps.encode(kernel.name, params, ready.padding, config.stream, encoded);
+  maps.encode(kernel.name, params, ready.padding, stream, encoded);
   for (size_t i = 0; i < count; ++i) all[i] = params[i];
   for (size_t i = 0; i < maps.size(); ++i) all[count + i] = &encoded[i];
+  const cuda::LaunchConfig config = config_of(ready, stream, grid);
   return driver().LaunchKernelEx(&config, ready.function, all, nullptr);
 }
 
@@ -289,35 +303,29 @@ __attribute__((noinline)) cuda::Result launch_with_maps(const Kernel& kernel, co
                     " bytes of shared memory");
 }
 
-// Launches a kernel over a grid of programs, no more than GPUs count. Returns what the driver says.
-inline cuda::Result start(const cuda::Driver& cuda, const Kernel& kernel, const Ready& ready, void* stream, const Grid& grid,
-                          void* const* params) {
-  cuda::LaunchConfig config = ready.config;
-  config.grid[0] = static_cast<unsigned>(grid.x * ready.num_ctas);
-  config.grid[1] = static_cast<unsigned>(grid.y);
-  config.grid[2] = static_cast<unsigned>(grid.z);
-  config.stream = stream;
-  return ready.padding == 0 ? cuda.LaunchKernelEx(&config, ready.function, const_cast<void**>(params), nullptr)
-                            : launch_with_maps(kernel, ready, config, params);
+// Launches a kernel without tensor maps. Returns what the driver says.
+inline cuda::Result start(const cuda::Driver& cuda, const Ready& ready, void* stream, const Grid& grid, void* const* params) {
+  const cuda::LaunchConfig config = config_of(ready, stream, grid);
+  return cuda.LaunchKernelEx(&config, ready.function, const_cast<void**>(params), nullptr);
 }
 
 // Whether every extent of a grid is at least `least`, and no more than GPUs count.
-inline bool within(int64_t num_ctas, const Grid& grid, int64_t least) {
+inline bool within(const Grid& grid, int64_t least, int64_t most_x) {
   const auto between = [least](int64_t extent, int64_t most) { return extent >= least && extent <= most; };
-  return between(grid.x, kMaxGridX) && between(grid.x * num_ctas, kMaxGridX) && between(grid.y, kMaxGridYZ) &&
-         between(grid.z, kMaxGridYZ);
+  return between(grid.x, most_x) && between(grid.y, kMaxGridYZ) && between(grid.z, kMaxGridYZ);
 }
 
 // Launches where the kernel is not loaded yet, the device's primary context is not the current one, or nothing can be launched.
 [[gnu::cold]] void launch_first(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
-  if (!within(kernel.num_ctas, grid, 0)) {
+  if (!within(grid, 0, kMaxGridX / kernel.num_ctas)) {
     throw Error(std::string(kernel.name) + ": grid " + text(grid) + " is outside (2^31 - 1, 65535, 65535)" +
                 (kernel.num_ctas > 1 ? ", of which x counts " + std::to_string(kernel.num_ctas) + " blocks a program" : ""));
   }
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const ContextScope scope(device);
   const Ready& ready = ready_in(kernel, device, scope, [&] { check_not_capturing(kernel, device, stream); });
-  const cuda::Result result = start(driver(), kernel, ready, stream, grid, params);
+  const cuda::Result result =
+      ready.padding != 0 ? start_with_maps(kernel, ready, stream, grid, params) : start(driver(), ready, stream, grid, params);
   if (result != 0) launch_failed(result, kernel, grid);
 }
 
@@ -333,10 +341,15 @@ void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* co
   const Loaded* loaded = loaded_of(kernel);
   const bool is_known = loaded != nullptr && static_cast<unsigned>(device) < kMaxDevices;
   const Ready* ready = is_known ? loaded->primary[device].load(std::memory_order_acquire) : nullptr;
-  if (ready == nullptr || !within(ready->num_ctas, grid, 1)) return launch_first(kernel, device, stream, grid, params);
+  if (ready == nullptr || !within(grid, 1, ready->most_x)) return launch_first(kernel, device, stream, grid, params);
   const cuda::Driver& cuda = driver();
-  if (ready->padding != 0 && current_context(cuda) != ready->context) return launch_first(kernel, device, stream, grid, params);
-  const cuda::Result result = start(cuda, kernel, *ready, stream, grid, params);
+  cuda::Result result = 0;
+  if (ready->padding == 0) [[likely]] {
+    result = start(cuda, *ready, stream, grid, params);
+  } else {
+    if (current_context(cuda) != ready->context) return launch_first(kernel, device, stream, grid, params);
+    result = start_with_maps(kernel, *ready, stream, grid, params);
+  }
   if (result == 0) [[likely]]
     return;
   if (!is_of_other_context(result) || current_context(cuda) == ready->context) launch_failed(result, kernel, grid);

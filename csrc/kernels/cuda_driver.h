@@ -34,7 +34,7 @@ struct LaunchConfig {
   unsigned block[3];
   unsigned shared_memory;
   void* stream;
-  LaunchAttribute* attributes;
+  const LaunchAttribute* attributes;
   unsigned attribute_count;
 };
 
@@ -87,7 +87,7 @@ struct alignas(64) OpenDriver {
   std::atomic<DriverState> state{DriverState::closed};
   Driver functions;
 };
-extern OpenDriver the_driver;
+[[gnu::visibility("hidden")]] extern OpenDriver the_driver;
 [[gnu::cold]] const Driver& open_driver();
 
 // Returns the driver, opened and initialised on the first call. Throws Error, each time anew, where there is none, and in

@@ -61,8 +61,9 @@ struct Launcher {
   void (*load)(Kernel& kernel, int device);
   // Launches a kernel; loads it if it is not. `stream` is the backend's: a CUstream, a ParallelFor*. Throws Error.
   void (*launch)(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params);
-  // Returns the stream that ops launch on. Null: torch's current CUDA stream, or its threads for CPU tensors.
-  void* (*current_stream)(int device) = nullptr;
+  // Writes the stream that ops launch on, and returns 0 if there is one. Null: torch's current CUDA stream, or its threads for
+  // CPU tensors.
+  int32_t (*current_stream)(int32_t device, void** stream) = nullptr;
   // Returns what people call a device and its driver. Null: what `describe` says.
   std::string (*name)(int device) = nullptr;
 };

@@ -7,21 +7,28 @@
 
 namespace kernelpack {
 
-void shim_failed(const char* doing) {
-  throw Error(std::string("torch failed while ") + doing);
-}
+Backend::Backend(int index, const Launcher& launcher, const char* const* targets, int target_count, int32_t device_type)
+    : launch_(launcher.launch),
+      launcher_(launcher),
+      targets_(targets),
+      devices_(CallDevices::of(device_type)),
+      target_count_(target_count),
+      index_(static_cast<uint16_t>(index)),
+      is_traced_(trace::is_on()) {}
 
 int Backend::choose_target(const OpInfo& op, int device, bool products) {
-  const int found = launcher->choose(targets, target_count, device, products);
-  if (found < 0) throw Error(no_target_fits(*launcher, targets, target_count, device, op.build));
-  chosen[static_cast<uint8_t>(device)][products].store(static_cast<uint16_t>(found + 1), std::memory_order_relaxed);
+  const int found = launcher_.choose(targets_, target_count_, device, products);
+  if (found < 0) throw Error(no_target_fits(launcher_, targets_, target_count_, device, op.build));
+  chosen_[place_of(device)][products].store(static_cast<uint16_t>(found + 1), std::memory_order_relaxed);
   return found;
 }
 
 void* Backend::find_current_stream(int device) {
-  const CurrentStream found = launcher->current_stream != nullptr ? launcher->current_stream : torch_stream(devices.type);
-  stream.store(found, std::memory_order_relaxed);
-  return found(device);
+  const CurrentStream found = launcher_.current_stream != nullptr ? launcher_.current_stream : torch_stream(devices_.type);
+  stream_.store(found, std::memory_order_relaxed);
+  void* stream = nullptr;
+  shim(found(device, &stream), "looking for the current stream");
+  return stream;
 }
 
 void Call::dtype_not_built(const Tensor& x, const DTypeAxis& built, std::initializer_list<SameDType> same) const {
@@ -77,7 +84,7 @@ void Call::check_devices(Tensors tensors) {
     if (first == nullptr) {
       first = &x;
       device_ = x.device();
-      const int32_t expected = backend_.devices.type;
+      const int32_t expected = backend_.devices().type;
       if (device_.type != expected) {
         fail(x.name(), " is on ", x.device(), ", this is the code for ", name_of(Device{expected, -1}),
              "\n  to fix: move all tensors to one device");
@@ -126,29 +133,49 @@ void Call::check_given(const Tensor& given, const Ints& shape, const Ints& strid
   }
 }
 
-const Tensor& Call::given_for(int output, const Ints& shape, const Ints& strides, DType dtype) const {
+Tensor Call::given_for(int output, const Ints& shape, const Ints& strides, DType dtype) const {
   check_given(given(output), shape, strides, dtype);
   return given(output);
 }
 
-void Call::check_here(const char* name, const Device& device) const {
+void Call::check_device(const char* name, const Device& device) const {
+  if (device == device_) return;
   if (device.type != device_.type || (device.index >= 0 && device_.index >= 0)) {  // "cuda" and "cpu:0" name no other device
     fail(name, " would be on ", device, ", the op's tensors are on ", device_,
          "\n  to fix: call the op with tensors on that device");
   }
 }
 
-Tensor Call::allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype) {
-  if (owned_count_ == kMaxTensors) fail("a call uses more than ", int64_t{kMaxTensors}, " tensors");
+Tensor Call::empty(const char* name, int output, const Ints& shape, DType dtype) {
+  const Ints strides = contiguous_strides(shape);
+  return is_given(output) ? given_for(output, shape, strides, dtype) : allocate(name, shape, strides, dtype);
+}
+
+Tensor Call::empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype) {
+  return is_given(output) ? given_for(output, shape, strides, dtype) : allocate(name, shape, strides, dtype);
+}
+
+inline Tensor Call::allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype) {
+  if (owned_count_ == kMaxTensors) too_many_tensors();
   AtenTensorHandle handle = nullptr;
   const int32_t torch_dtype = dtype_to_torch(dtype);
-  const AOTITorchError code =
-      aoti_torch_empty_strided(shape.size(), shape.data(), strides.data(), torch_dtype, device_.type, device_.index, &handle);
+  const AOTITorchError code = torch_functions.empty_strided(shape.size(), shape.data(), strides.data(), torch_dtype,
+                                                            device_.type, device_.index, &handle);
   if (code != 0) allocation_failed(name, shape, dtype);
-  own(handle);
-  const Tensor made(handle, name, shape.size(), dtype, torch_dtype, device_);
+  owned_[owned_count_++] = handle;
+  Tensor made(handle, name, shape.size(), dtype, torch_dtype, device_);
   if (device_.type == torch_codes.cpu) prefer_huge_pages(made.data(), product(shape) * made.element_size());
   return made;
+}
+
+void Call::too_many_tensors() const {
+  fail("a call uses more than ", int64_t{kMaxTensors}, " tensors");
+}
+
+void Call::disown(AtenTensorHandle handle) {
+  int place = owned_count_ - 1;
+  while (place >= 0 && owned_[place] != handle) --place;
+  if (place >= 0) owned_[place] = owned_[--owned_count_];
 }
 
 void Call::allocation_failed(const char* name, const Ints& shape, DType dtype) const {
@@ -161,12 +188,16 @@ void Call::allocation_failed(const char* name, const Ints& shape, DType dtype) c
 void Call::launch_with_some(const Variant& variant, const Grid& grid, void* const* slots) const {
   void* params[UINT8_MAX + 1];
   for (int i = 0; i < variant.parameter_count; ++i) params[i] = slots[variant.parameters[i]];
-  const int device = device_.index;
-  backend_.launcher->launch(*variant.kernel, device, backend_.current_stream(device), grid, params);
+  backend_.launch(*variant.kernel, device_.index, grid, params);
+}
+
+void Call::does_not_fit(const char* kernel, const char* name, int64_t value, int64_t bits) const {
+  fail(name, " of kernel ", kernel, " is ", value, ", which does not fit its ", bits,
+       " bits\n  to fix: annotate the kernel's parameter ", name, ": tl.int64, and build again");
 }
 
 void Call::variant_not_built(const LaunchSite& site, int target) const {
-  fail("kernel ", site.kernel, " was not built for these arguments and ", backend_.targets[target],
+  fail("kernel ", site.kernel, " was not built for these arguments and ", backend_.target_name(target),
        "\n  to fix: widen variants at ", op_.place, " and run: ", op_.build);
 }
 

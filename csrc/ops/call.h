@@ -26,33 +26,48 @@ struct OpInfo {
   const char* build;  // the command that built the library
 };
 
-// The code of a library for one backend.
-struct Backend {
-  const Launcher* launcher;
-  const char* const* targets;
-  int target_count;
-  CallDevices devices;
-  // Where the backend's launches go; nullptr: not asked yet.
-  std::atomic<CurrentStream> stream{nullptr};
-  // The target chosen for each device, for kernels without and with products, plus 1; 0: not asked yet. Torch numbers devices
-  // in 8 bits; -1 is the only one of a type, the CPU.
-  std::atomic<uint16_t> chosen[256][2] = {};
+// The code of a library for one backend. What calls read is in its first 64 bytes.
+class alignas(64) Backend {
+ public:
+  // `index`: its place among the library's; `device_type`: torch's number of the devices that it serves.
+  Backend(int index, const Launcher& launcher, const char* const* targets, int target_count, int32_t device_type);
 
+  const Launcher& launcher() const { return launcher_; }
+  int index() const { return index_; }
+  const CallDevices& devices() const { return devices_; }
+  const char* target_name(int target) const { return targets_[target]; }
+  // Whether calls are recorded.
+  bool is_traced() const { return is_traced_; }
   // Returns the index of the target whose kernels run best on a device; `products`: they multiply matrices. Throws Error if
   // none runs.
   int target(const OpInfo& op, int device, bool products) {
-    const int known = chosen[static_cast<uint8_t>(device)][products].load(std::memory_order_relaxed);
+    const int known = chosen_[place_of(device)][products].load(std::memory_order_relaxed);
     return known > 0 ? known - 1 : choose_target(op, device, products);
   }
-  // Returns what the launcher takes as stream of a device. Throws Error.
-  void* current_stream(int device) {
-    const CurrentStream known = stream.load(std::memory_order_relaxed);
-    return known != nullptr ? known(device) : find_current_stream(device);
+  // Launches on the current stream of a device. Throws Error.
+  void launch(Kernel& kernel, int device, const Grid& grid, void* const* params) {
+    const CurrentStream known = stream_.load(std::memory_order_relaxed);
+    void* stream = nullptr;
+    if (known == nullptr || known(device, &stream) != 0) stream = find_current_stream(device);
+    launch_(kernel, device, stream, grid, params);
   }
 
  private:
   [[gnu::cold]] int choose_target(const OpInfo& op, int device, bool products);
   [[gnu::cold]] void* find_current_stream(int device);
+  // Torch numbers devices in 8 bits; -1 is the only one of a type, the CPU.
+  static uint8_t place_of(int device) { return static_cast<uint8_t>(device + 1); }
+
+  decltype(Launcher::launch) launch_;  // the launcher's
+  const Launcher& launcher_;
+  const char* const* targets_;
+  std::atomic<CurrentStream> stream_{nullptr};  // nullptr: not asked yet
+  CallDevices devices_;
+  int target_count_;
+  uint16_t index_;
+  bool is_traced_;
+  // The target chosen for each device, for kernels without and with products, plus 1; 0: not asked yet.
+  std::atomic<uint16_t> chosen_[256][2] = {};
 };
 
 // A launch in a host function: where its variants are, for each target of each backend.
@@ -100,9 +115,9 @@ using Tensors = std::initializer_list<std::reference_wrapper<const Tensor>>;
 
 class Call {
  public:
-  Call(const OpInfo& op, Backend& backend, int backend_index) : op_(op), backend_(backend), backend_index_(backend_index) {}
+  Call(const OpInfo& op, Backend& backend) : op_(op), backend_(backend) {}
   ~Call() {
-    for (int i = 0; i < owned_count_; ++i) aoti_torch_delete_tensor_object(owned_[i]);
+    for (int i = 0; i < owned_count_; ++i) torch_functions.delete_tensor(owned_[i]);
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -126,7 +141,7 @@ class Call {
   }
   // Reads a tensor of torch's. Throws Error.
   Tensor read(AtenTensorHandle handle, const char* name) const {
-    return handle != nullptr ? Tensor(handle, name, backend_.devices) : Tensor(name);
+    return handle != nullptr ? Tensor(handle, name, backend_.devices()) : Tensor(name);
   }
   // The tensor that result `index` is written to, for calls of the .out overload.
   void give_output(int index, const Tensor& tensor) {
@@ -138,7 +153,7 @@ class Call {
   template <class... Parts>
   [[noreturn, gnu::cold]] void fail(const Parts&... parts) const {
     const OpError error(std::string(op_.name) + ": " + (text(parts) + ...));
-    if (trace::on) trace::refuse(error.what());
+    if (backend_.is_traced()) trace::refuse(error.what());
     throw error;
   }
 
@@ -162,39 +177,34 @@ class Call {
   }
   // All tensors that are there must be on one device, which the call then runs on, and the given outputs must lie apart
   // from them and from each other: a kernel may read an argument after it has begun to write. Throws Error.
-  void check_tensors(Tensors tensors) {
-    if (trace::on) trace::begin(op_.name, tensors);
-    const Tensor* only = tensors.size() == 1 ? &tensors.begin()->get() : nullptr;
-    if (only != nullptr && only->defined() && only->device().type == backend_.devices.type) [[likely]] {
-      device_ = only->device();
-    } else {
-      check_devices(tensors);
-    }
+  template <class... Rest>
+  void check_tensors(const Tensor& first, const Rest&... rest) {
+    if (backend_.is_traced()) [[unlikely]]
+      trace::begin(op_.name, {first, rest...});
+    device_ = first.device();
+    const bool together = ((rest.device() == device_ || !rest.defined()) && ...);
+    if (!together || device_.type != backend_.devices().type) [[unlikely]]
+      check_devices({first, rest...});
     if (given_count_ > 0) [[unlikely]]
-      check_given_apart(tensors);
+      check_given_apart({first, rest...});
   }
   // A tensor that the op writes to must not repeat elements.
   void check_writable(const Tensor& x) const;
 
   // -- allocation
-  // Returns a new tensor; if it is a result of a call of the .out overload, the given one, after checking it.
-  // The device is the one that the call runs on, where kernels can write. Throws Error.
-  Tensor empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype,
-                       const Device& device) {
-    if (device != device_) [[unlikely]]
-      check_here(name, device);
-    if (output >= 0 && output < given_count_) [[unlikely]]
-      return given_for(output, shape, strides, dtype);
-    return allocate(name, shape, strides, dtype);
-  }
-  Tensor empty(const char* name, int output, const Ints& shape, DType dtype, const Device& device) {
-    return empty_strided(name, output, shape, contiguous_strides(shape), dtype, device);
-  }
+  // Returns a new tensor on the device that the call runs on; if it is a result of a call of the .out overload, the given one,
+  // after checking it. Throws Error.
+  Tensor empty(const char* name, int output, const Ints& shape, DType dtype);
+  Tensor empty_strided(const char* name, int output, const Ints& shape, const Ints& strides, DType dtype);
+  // Throws Error if a tensor would be on another device than the call runs on: kernels could not write to it.
+  void check_device(const char* name, const Device& device) const;
   // Hands result `index` over to torch.
   void give_result(StableIValue* stack, int index, const Tensor& tensor) {
-    int place = owned_count_ - 1;  // results are the last ones, nearly always
-    while (place >= 0 && owned_[place] != tensor.handle()) --place;
-    if (place >= 0) owned_[place] = owned_[--owned_count_];
+    if (owned_count_ > 0 && owned_[owned_count_ - 1] == tensor.handle()) [[likely]] {
+      --owned_count_;
+    } else {
+      disown(tensor.handle());
+    }
     stack[index] = reinterpret_cast<StableIValue>(tensor.handle());
   }
 
@@ -204,8 +214,9 @@ class Call {
   // Returns the variant for a point of the launch's space and the assumptions that hold. Throws Error.
   const Variant& choose(const LaunchSite& site, int point, uint64_t held) const {
     const int target = backend_.target(op_, device_.index, site.products);
-    const Variant* found = site.variants[backend_index_][target].find(point, held);
-    if (trace::on) trace::launch(site, backend_.targets[target], held, found);
+    const Variant* found = site.variants[backend_.index()][target].find(point, held);
+    if (backend_.is_traced()) [[unlikely]]
+      trace::launch(site, backend_.target_name(target), held, found);
     if (found == nullptr) variant_not_built(site, target);
     return *found;
   }
@@ -215,8 +226,13 @@ class Call {
       return;
     if (variant.parameters != nullptr) [[unlikely]]
       return launch_with_some(variant, grid, slots);
-    const int device = device_.index;
-    backend_.launcher->launch(*variant.kernel, device, backend_.current_stream(device), grid, slots);
+    backend_.launch(*variant.kernel, device_.index, grid, slots);
+  }
+  // Returns the value of a run-time parameter that is narrower than 64 bits. Throws Error where it does not fit.
+  template <class Value>
+  Value narrow(const char* kernel, const char* name, int64_t value) const {
+    if (value != static_cast<Value>(value)) does_not_fit(kernel, name, value, 8 * sizeof(Value));
+    return static_cast<Value>(value);
   }
 
  private:
@@ -226,12 +242,15 @@ class Call {
                                                size_t count) const;
   [[noreturn, gnu::cold]] void variant_not_built(const LaunchSite& site, int target) const;
   void launch_with_some(const Variant& variant, const Grid& grid, void* const* slots) const;
+  [[noreturn, gnu::cold]] void too_many_tensors() const;
   [[noreturn, gnu::cold]] void dtypes_differ(const Tensor& x, const Tensor& other) const;
-  void check_devices(Tensors tensors);
-  void check_given_apart(Tensors tensors) const;
-  [[gnu::cold]] void check_here(const char* name, const Device& device) const;
-  Tensor allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype);
-  const Tensor& given_for(int output, const Ints& shape, const Ints& strides, DType dtype) const;
+  [[noreturn, gnu::cold]] void does_not_fit(const char* kernel, const char* name, int64_t value, int64_t bits) const;
+  [[gnu::cold]] void check_devices(Tensors tensors);
+  [[gnu::cold]] void check_given_apart(Tensors tensors) const;
+  [[gnu::cold]] void disown(AtenTensorHandle handle);
+  [[gnu::always_inline]] Tensor allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype);
+  bool is_given(int output) const { return output >= 0 && output < given_count_; }
+  [[gnu::cold]] Tensor given_for(int output, const Ints& shape, const Ints& strides, DType dtype) const;
   [[noreturn, gnu::cold]] void allocation_failed(const char* name, const Ints& shape, DType dtype) const;
   const Tensor& given(int index) const { return reinterpret_cast<const Tensor*>(given_memory_)[index]; }
   void check_apart(const Tensor& given, const Tensor& other) const;
@@ -239,8 +258,7 @@ class Call {
 
   const OpInfo& op_;
   Backend& backend_;
-  int backend_index_;
-  Device device_{};
+  Device device_{-1, -1};
   // Only what is used of these is ever written: clearing them would take longer than the call's other steps.
   int owned_count_ = 0;
   int given_count_ = 0;
@@ -248,51 +266,19 @@ class Call {
   alignas(Tensor) unsigned char given_memory_[kMaxOutputs * sizeof(Tensor)];
 };
 
-// The values of a launch's run-time parameters, each in its natural C type in a slot of 8 bytes. Checks what is narrow.
+// The values of a launch's run-time parameters, each in its natural C type in a slot of 8 bytes.
 template <int count>
 class Slots {
  public:
-  Slots(const Call& call, const char* kernel) : call_(call), kernel_(kernel) {}
-  void pointer(int slot, const Tensor& x) { set(slot, x.data()); }
-  void i64(int slot, const char* /*name*/, int64_t value) { set(slot, value); }
-  void i32(int slot, const char* name, int64_t value) {
-    set(slot, static_cast<int32_t>(narrow(name, value, INT32_MIN, INT32_MAX, 32)));
-  }
-  void i16(int slot, const char* name, int64_t value) {
-    set(slot, static_cast<int16_t>(narrow(name, value, INT16_MIN, INT16_MAX, 16)));
-  }
-  void i8(int slot, const char* name, int64_t value) {
-    set(slot, static_cast<int8_t>(narrow(name, value, INT8_MIN, INT8_MAX, 8)));
-  }
-  void u32(int slot, const char* name, int64_t value) {
-    set(slot, static_cast<uint32_t>(narrow(name, value, 0, UINT32_MAX, 32)));
-  }
-  void u16(int slot, const char* name, int64_t value) {
-    set(slot, static_cast<uint16_t>(narrow(name, value, 0, UINT16_MAX, 16)));
-  }
-  void u8(int slot, const char* name, int64_t value) { set(slot, static_cast<uint8_t>(narrow(name, value, 0, UINT8_MAX, 8))); }
-  void i1(int slot, const char* /*name*/, bool value) { set(slot, static_cast<int8_t>(value)); }
-  void f32(int slot, const char* /*name*/, double value) { set(slot, static_cast<float>(value)); }
-  void f64(int slot, const char* /*name*/, double value) { set(slot, value); }
-  void* const* addresses() const { return addresses_; }
-
- private:
   template <class Value>
   void set(int slot, Value value) {
     static_assert(sizeof(Value) <= 8);
     *reinterpret_cast<Value*>(storage_ + 8 * slot) = value;
     addresses_[slot] = storage_ + 8 * slot;
   }
-  int64_t narrow(const char* name, int64_t value, int64_t low, int64_t high, int bits) const {
-    if (value < low || value > high) {
-      call_.fail(name, " of kernel ", kernel_, " is ", value, ", which does not fit its ", int64_t{bits},
-                 " bits\n  to fix: annotate the kernel's parameter ", name, ": tl.int64, and build again");
-    }
-    return value;
-  }
+  void* const* addresses() const { return addresses_; }
 
-  const Call& call_;
-  const char* kernel_;
+ private:
   alignas(8) unsigned char storage_[8 * (count > 0 ? count : 1)];
   void* addresses_[count > 0 ? count : 1];
 };

@@ -42,7 +42,7 @@ void OpConstructor::warmup(Backend& backend, int backend_index, int device) cons
     const int target = backend.target(info_, device, sites_[i]->products);
     const TargetVariants& variants = sites_[i]->variants[backend_index][target];
     for (int row = 0; row < variants.variant_count; ++row) {
-      backend.launcher->load(*variants.variants[row].kernel, device);
+      backend.launcher().load(*variants.variants[row].kernel, device);
     }
   }
 }
@@ -91,7 +91,7 @@ void Library::warmup(const char* op, const char* backend, int device) const {
   if (!error_.empty()) throw Error(error_);
   bool found = false;
   for (int b = 0; b < info_.backend_count; ++b) {
-    if (backend != nullptr && std::strcmp(info_.backends[b]->launcher->backend, backend) != 0) continue;
+    if (backend != nullptr && std::strcmp(info_.backends[b]->launcher().backend, backend) != 0) continue;
     for (int i = 0; i < info_.op_count; ++i) {
       const char* name = std::strstr(info_.ops[i]->info().name, "::") + 2;
       if (op != nullptr && std::strcmp(name, op) != 0) continue;

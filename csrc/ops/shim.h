@@ -1,4 +1,4 @@
-// Turns the error codes of torch's C shim into exceptions.
+// Torch's C shim as calls of ops use it: its functions, its error codes as exceptions.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -6,6 +6,19 @@
 #include "kernels/kernel.h"
 
 namespace kernelpack {
+
+// The functions that every call needs, beside each other: the linker's table of functions spreads them over a cache line each.
+struct alignas(64) TorchFunctions {
+  decltype(&aoti_torch_get_sizes) get_sizes;
+  decltype(&aoti_torch_get_strides) get_strides;
+  decltype(&aoti_torch_get_dim) get_dim;
+  decltype(&aoti_torch_get_dtype) get_dtype;
+  decltype(&aoti_torch_get_data_ptr) get_data_ptr;
+  decltype(&aoti_torch_get_device_index) get_device_index;
+  decltype(&aoti_torch_empty_strided) empty_strided;
+  decltype(&aoti_torch_delete_tensor_object) delete_tensor;
+};
+[[gnu::visibility("hidden")]] extern const TorchFunctions torch_functions;
 
 [[noreturn, gnu::cold]] void shim_failed(const char* doing);
 

@@ -20,17 +20,9 @@ void run(void* /*context*/, int64_t count, void (*body)(int64_t, int64_t, void*)
 
 const ParallelFor kTorchThreads = {threads_of, run, nullptr};
 
-// Lives in libtorch_cuda, which this library does not link to: a torch without CUDA loads it too.
-AOTITorchError (*current_cuda_stream)(int32_t device, void** stream) = nullptr;
-
-void* threads_of_torch(int /*device*/) {
-  return const_cast<ParallelFor*>(&kTorchThreads);
-}
-
-void* cuda_stream(int device) {
-  void* stream = nullptr;
-  shim(current_cuda_stream(device, &stream), "looking for the current CUDA stream");
-  return stream;
+AOTITorchError threads_of_torch(int32_t /*device*/, void** stream) {
+  *stream = const_cast<ParallelFor*>(&kTorchThreads);
+  return 0;
 }
 
 }  // namespace
@@ -42,18 +34,15 @@ int64_t num_threads() {
 
 CurrentStream torch_stream(int32_t device_type) {
   if (device_type != aoti_torch_device_type_cuda()) return threads_of_torch;
-  static const bool found = [] {
-    void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
-    void* symbol = library == nullptr ? nullptr : dlsym(library, "aoti_torch_get_current_cuda_stream");
-    current_cuda_stream = reinterpret_cast<decltype(current_cuda_stream)>(symbol);
-    return symbol != nullptr;
-  }();
-  if (!found) {
+  // it lives in libtorch_cuda, which this library does not link to: a torch without CUDA loads it too
+  void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+  void* symbol = library == nullptr ? nullptr : dlsym(library, "aoti_torch_get_current_cuda_stream");
+  if (symbol == nullptr) {
     throw Error(
         "this torch has no CUDA support, so its current stream cannot be found\n  to fix: install a torch that was built for "
         "CUDA");
   }
-  return cuda_stream;
+  return reinterpret_cast<CurrentStream>(symbol);
 }
 
 }  // namespace kernelpack

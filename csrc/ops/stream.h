@@ -1,12 +1,14 @@
 // Where a launch goes: torch's current stream of a GPU, torch's threads on the CPU.
 #pragma once
 
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
 #include <cstdint>
 
 namespace kernelpack {
 
-// Returns what the launcher of a device's backend takes as stream. Throws Error.
-using CurrentStream = void* (*)(int device);
+// Writes what the launcher of a device's backend takes as stream. Returns 0, or another number where that failed.
+using CurrentStream = AOTITorchError (*)(int32_t device, void** stream);
 
 // Returns the function for devices of a type. Throws Error where this torch has none.
 CurrentStream torch_stream(int32_t device_type);

@@ -67,11 +67,12 @@ const char* name_of(DType dtype) {
 
 TorchCodes::TorchCodes() : cpu(aoti_torch_device_type_cpu()), cuda(aoti_torch_device_type_cuda()) {
   for (DType& entry : from_torch) entry = DType::other;
-  for (int32_t& code : to_torch) code = -1;
+  for (int8_t& code : to_torch) code = -1;
   for (const DTypeRow& row : kDTypeRows) {
     const int32_t code = row.code();
-    if (code >= 0 && code < 128) from_torch[code] = row.dtype;
-    to_torch[static_cast<int>(row.dtype)] = code;
+    if (code < 0 || code >= 128) continue;
+    from_torch[code] = row.dtype;
+    to_torch[static_cast<int>(row.dtype)] = static_cast<int8_t>(code);
   }
 }
 
@@ -118,24 +119,14 @@ int64_t product(const Ints& values) {
   return result;
 }
 
-Ints contiguous_strides(const Ints& shape) {
-  Ints strides;
-  strides.size_ = shape.size();
-  int64_t step = 1;
-  for (int64_t i = shape.size() - 1; i >= 0; --i) {
-    strides.values_[i] = step;
-    step *= std::max<int64_t>(shape.data_[i], 1);
-  }
-  return strides;
-}
-
 Tensor::Tensor(AtenTensorHandle handle, const char* name, const CallDevices& devices)
     : handle_(handle), name_(name), device_{devices.type, -1} {
-  AOTITorchError failed = aoti_torch_get_sizes(handle, layout(sizes_)) | aoti_torch_get_strides(handle, layout(strides_)) |
-                          aoti_torch_get_dim(handle, &dim_) | aoti_torch_get_dtype(handle, &torch_dtype_) |
-                          aoti_torch_get_data_ptr(handle, &data_);
+  const TorchFunctions& torch = torch_functions;
+  AOTITorchError failed = torch.get_sizes(handle, layout(sizes_)) | torch.get_strides(handle, layout(strides_)) |
+                          torch.get_dim(handle, &dim_) | torch.get_dtype(handle, &torch_dtype_) |
+                          torch.get_data_ptr(handle, &data_);
   if (devices.asks_index) {
-    failed |= aoti_torch_get_device_index(handle, &device_.index);
+    failed |= torch.get_device_index(handle, &device_.index);
     if (devices.asks_type || device_.index < 0) failed |= aoti_torch_get_device_type(handle, &device_.type);
   }
   if (failed != 0) cannot_be_read();
@@ -172,13 +163,11 @@ void Tensor::cannot_be_read() const {
 bool Tensor::is_contiguous() const {
   if (sizes_ == nullptr) read_layout();
   int64_t step = 1;
-  bool contiguous = true;
   for (int64_t i = dim_ - 1; i >= 0; --i) {
-    if (sizes_[i] == 0) return true;
-    contiguous = contiguous && (sizes_[i] == 1 || strides_[i] == step);
+    if (sizes_[i] != 1 && strides_[i] != step) return numel() == 0;
     step *= sizes_[i];
   }
-  return contiguous;
+  return true;
 }
 
 std::string Tensor::dtype_name() const {

@@ -39,15 +39,15 @@ constexpr int kDTypes = static_cast<int>(DType::other) + 1;
 
 const char* name_of(DType dtype);
 
-// libtorch's numbers of dtypes and device types, asked for once.
-struct TorchCodes {
-  DType from_torch[128];
-  int32_t to_torch[kDTypes];  // -1 where tensors cannot have it
+// libtorch's numbers of dtypes and device types, asked for once. What calls read is in the first 64 bytes.
+struct alignas(64) TorchCodes {
   int32_t cpu;
   int32_t cuda;
+  int8_t to_torch[kDTypes];  // -1 where tensors cannot have it
+  DType from_torch[128];
   TorchCodes();
 };
-extern const TorchCodes torch_codes;
+[[gnu::visibility("hidden")]] extern const TorchCodes torch_codes;
 
 inline DType dtype_from_torch(int32_t code) {
   return static_cast<uint32_t>(code) < 128 ? torch_codes.from_torch[code] : DType::other;
@@ -145,19 +145,46 @@ bool same(const Ints& a, const Ints& b);
 Ints concat(const Ints& a, const Ints& b);
 Ints slice(const Ints& values, int64_t start, int64_t stop);  // as Python's values[start:stop]
 int64_t product(const Ints& values);
-Ints contiguous_strides(const Ints& shape);  // row-major; a dimension of size 0 counts as 1, as in torch
+
+// Row-major; a dimension of size 0 counts as 1, as in torch.
+inline Ints contiguous_strides(const Ints& shape) {
+  Ints strides;
+  strides.size_ = shape.size();
+  int64_t step = 1;
+  for (int64_t i = shape.size() - 1; i >= 0; --i) {
+    strides.values_[i] = step;
+    step *= max(shape.data_[i], int64_t{1});
+  }
+  return strides;
+}
 
 // A tensor: a view that is cheap to copy. It lives as long as the call it belongs to.
 class Tensor {
  public:
   // An absent one.
-  explicit Tensor(const char* name = "") : name_(name) {}
+  explicit Tensor(const char* name = "")
+      : handle_(nullptr),
+        name_(name),
+        dim_(0),
+        sizes_(nullptr),
+        strides_(nullptr),
+        data_(nullptr),
+        device_{-1, -1},
+        torch_dtype_(0),
+        dtype_(DType::none) {}
   // Reads a torch tensor. Throws Error for one that has no strides (sparse, ...) or no memory.
   Tensor(AtenTensorHandle handle, const char* name, const CallDevices& devices);
   // One that was just allocated: only its address is read, and sizes and strides when they are asked for.
   Tensor(AtenTensorHandle handle, const char* name, int64_t dim, DType dtype, int32_t torch_dtype, const Device& device)
-      : handle_(handle), name_(name), dim_(dim), device_(device), torch_dtype_(torch_dtype), dtype_(dtype) {
-    shim(aoti_torch_get_data_ptr(handle, &data_), "reading a tensor's address");
+      : handle_(handle),
+        name_(name),
+        dim_(dim),
+        sizes_(nullptr),
+        strides_(nullptr),
+        device_(device),
+        torch_dtype_(torch_dtype),
+        dtype_(dtype) {
+    shim(torch_functions.get_data_ptr(handle, &data_), "reading a tensor's address");
   }
 
   bool defined() const { return handle_ != nullptr; }
@@ -204,15 +231,15 @@ class Tensor {
   }
   [[noreturn, gnu::cold]] void out_of_range(int64_t index) const;
 
-  AtenTensorHandle handle_ = nullptr;
+  AtenTensorHandle handle_;
   const char* name_;
-  int64_t dim_ = 0;
-  mutable const int64_t* sizes_ = nullptr;
-  mutable const int64_t* strides_ = nullptr;
-  void* data_ = nullptr;
-  Device device_{};
-  int32_t torch_dtype_ = 0;
-  DType dtype_ = DType::none;
+  int64_t dim_;
+  mutable const int64_t* sizes_;
+  mutable const int64_t* strides_;
+  void* data_;
+  Device device_;
+  int32_t torch_dtype_;
+  DType dtype_;
 };
 
 // The strides with which x is read as if it had `shape`: 0 where x has size 1 or no such dimension, or is None.

@@ -13,7 +13,9 @@
 
 namespace kernelpack::trace {
 
-const bool on = std::getenv("KERNELPACK_TRACE") != nullptr && *std::getenv("KERNELPACK_TRACE") != '\0';
+bool is_on() {
+  return std::getenv("KERNELPACK_TRACE") != nullptr && *std::getenv("KERNELPACK_TRACE") != '\0';
+}
 
 namespace {
 

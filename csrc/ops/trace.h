@@ -14,8 +14,8 @@ struct Variant;
 
 namespace trace {
 
-// Whether calls are recorded: decided when the library is loaded.
-extern const bool on;
+// Whether calls are recorded.
+bool is_on();
 
 // A call of an op with these tensors begins on this thread; the one before it is complete.
 [[gnu::cold]] void begin(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);

@@ -37,7 +37,7 @@ int forced_config(const char* kernel, const TunedPoint& point) {
 
 int Call::config(const LaunchSite& site, const Tuning& tuning, int point, std::initializer_list<int64_t> sizes) const {
   const int target = backend_.target(op_, device_.index, site.products);
-  const TunedPoint* tuned = tuning.points[backend_index_][target][point];
+  const TunedPoint* tuned = tuning.points[backend_.index()][target][point];
   if (tuned == nullptr) return 0;
   const int forced = forced_config(site.kernel, *tuned);
   return forced >= 0 ? forced : tuned->choose(sizes.begin(), static_cast<int>(sizes.size()));

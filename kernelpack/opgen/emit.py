@@ -36,6 +36,9 @@ def library_files(library: LibraryPlan) -> dict[str, str]:
         version=library.version,
         namespace=library.namespace,
         arrays="\n".join(f"extern kernelpack::Kernel {backend.name}[];" for backend in library.backends),
+        backends="\n".join(
+            f'[[gnu::visibility("hidden")]] extern kernelpack::Backend {backend.name}_backend;' for backend in library.backends
+        ),
     )
     for backend in library.backends:
         packs = library.packs_of(backend)
@@ -61,7 +64,6 @@ def op_file(library: LibraryPlan, plan: OpPlan) -> str:
         "call",
         *(_view(argument, variable.name) for argument, variable in zip(schema.arguments, host.arguments, strict=True)),
     ]
-    backends = range(len(library.backends))
     place = f"{Path(plan.location.file).name}:{plan.location.line}"
     values = {
         "version": library.version,
@@ -69,13 +71,11 @@ def op_file(library: LibraryPlan, plan: OpPlan) -> str:
         "op": schema.name,
         "class_name": name,
     }
-    functions = [f"const kp::BoxedFunction kFunctions[] = {{{', '.join(f'{schema.name}_boxed<{b}>' for b in backends)}}};"]
+    functions = [f"const kp::BoxedFunction kFunctions[] = {{{_for_backends(library, f'{schema.name}_boxed')}}};"]
     entries = [f'    {{{quoted(str(schema))},\n     "{schema.name}", kFunctions}},']
     out_function = ""
     if out is not None:
-        functions.append(
-            f"const kp::BoxedFunction kOutFunctions[] = {{{', '.join(f'{schema.name}_out_boxed<{b}>' for b in backends)}}};"
-        )
+        functions.append(f"const kp::BoxedFunction kOutFunctions[] = {{{_for_backends(library, f'{schema.name}_out_boxed')}}};")
         entries.append(f'    {{{quoted(str(out))},\n     "{schema.name}.out", kOutFunctions}},')
         outs = out.arguments[len(schema.arguments) :]
         out_function = fill(
@@ -106,6 +106,10 @@ def op_file(library: LibraryPlan, plan: OpPlan) -> str:
         function_lists="\n".join(functions),
         entries="\n".join(entries),
     )
+
+
+def _for_backends(library: LibraryPlan, template: str) -> str:
+    return ", ".join(f"{template}<{backend.name}_backend>" for backend in library.backends)
 
 
 _RESULT_TYPES = {"Tensor": "kp::Tensor", "int": "int64_t", "SymInt": "int64_t", "float": "double", "bool": "bool"}
@@ -164,15 +168,15 @@ def library_file(library: LibraryPlan) -> str:
         name = plan.host.name
         declarations.append(f"const kp::OpConstructor& {name}_constructor();\nextern const kp::OpEntry {name}_entries[];")
         entries += [f"    {name}_entries[{index}]," for index in range(count)]
-    for backend in library.backends:
+    for index, backend in enumerate(library.backends):
         targets = library.targets[backend.name]
         backends.append(
-            f"const char* const k{backend.name}Targets[] = {{{', '.join(quoted(str(target)) for target in targets)}}};"
+            f"static const char* const k{backend.name}Targets[] = {{{', '.join(quoted(str(target)) for target in targets)}}};"
         )
         device = backend.dispatch_key.lower()
         backends.append(
-            f"kp::Backend {backend.name}_backend = {{&{backend.launcher}, k{backend.name}Targets, {len(targets)},\n"
-            f"    kp::CallDevices::of(aoti_torch_device_type_{device}())}};"
+            f"kp::Backend {backend.name}_backend({index}, {backend.launcher}, k{backend.name}Targets, {len(targets)},\n"
+            f"    aoti_torch_device_type_{device}());"
         )
     return fill(
         "library.cpp.in",

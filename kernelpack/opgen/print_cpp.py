@@ -51,6 +51,10 @@ _TYPES = {
     "rows": "auto",
 }
 
+_NARROW = {f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}_t" for sign in "iu" for bits in (8, 16, 32)}
+_WIDE = {"i64": "int64_t", "u64": "int64_t", "i1": "bool", "fp32": "float", "fp64": "double"}
+"""The C types of run-time parameters, by kind: integers that may not hold what a call gives, and what holds it or rounds."""
+
 
 def cpp_type(kind: HostType) -> str:
     """Returns the C++ type of a host value. A Tensor may be undefined, so an optional one is no other type."""
@@ -86,6 +90,8 @@ class CppPrinter:
         self.lines: list[str] = []
         self.depth = 2
         self.meta: dict[str, int] = {}
+        tensors = [variable for variable in plan.host.arguments if variable.type == TENSOR]
+        self.devices_of_arguments = [apply("device", Ref(variable)) for variable in tensors]
 
     def body(self) -> str:
         """Returns the statements of the functor."""
@@ -195,11 +201,13 @@ class CppPrinter:
 
     def allocate(self, statement: Allocate) -> None:
         name = statement.variable.name
-        shape, dtype, device = self.expr(statement.shape), self.expr(statement.dtype), self.expr(statement.device)
+        shape, dtype = self.expr(statement.shape), self.expr(statement.dtype)
         output = -1 if statement.output is None else statement.output
         function = "empty" if statement.strides is None else "empty_strided"
         strides = "" if statement.strides is None else f"{self.expr(statement.strides)}, "
-        self.emit(f'const kp::Tensor {name} = call.{function}("{name}", {output}, {shape}, {strides}{dtype}, {device});')
+        if statement.device not in self.devices_of_arguments:
+            self.emit(f'call.check_device("{name}", {self.expr(statement.device)});')
+        self.emit(f'const kp::Tensor {name} = call.{function}("{name}", {output}, {shape}, {strides}{dtype});')
 
     def argument_checks(self, space: Space) -> None:
         """The generated checks: dtypes that were built, one device, no writing to repeated elements."""
@@ -208,7 +216,7 @@ class CppPrinter:
             for argument, variable in zip(self.host.schema.arguments, self.host.arguments, strict=True)
         }
         tensors = [names[argument.name] for argument in self.host.schema.tensors]
-        self.emit(f"call.check_tensors({{{', '.join(tensors)}}});")
+        self.emit(f"call.check_tensors({', '.join(tensors)});")
         for argument in self.host.schema.tensors:
             name, entries = names[argument.name], space.dtypes[argument.name]
             if len(entries) == 1 and isinstance(entries[0], SameAs):
@@ -233,14 +241,9 @@ class CppPrinter:
         self.meta = {name: index for index, name in enumerate(launch.meta_names)}
         self.emit(f"{{  // line {launch.location.line}: {kernel}[...](...)")
         self.depth += 1
-        self.emit(f'kp::Slots<{len(plan.slots)}> slots(call, "{kernel}");')
+        self.emit(f"kp::Slots<{len(plan.slots)}> slots;")
         for index, slot in enumerate(plan.slots):
-            value = self.expr(slot.value)
-            if slot.kind == "pointer":
-                self.emit(f"slots.pointer({index}, {value});  // {slot.parameter}")
-            else:
-                setter = {"fp32": "f32", "fp64": "f64", "u64": "i64"}.get(slot.kind, slot.kind)
-                self.emit(f'slots.{setter}({index}, "{slot.parameter}", {value});')
+            self.emit(f"slots.set({index}, {self.slot_value(kernel, slot)});  // {slot.parameter}")
         held = self.held(plan)
         point = "0"
         for axis in plan.axes:
@@ -262,6 +265,15 @@ class CppPrinter:
         self.emit(f"call.launch(variant, {{{', '.join(grid)}}}, slots.addresses());")
         self.depth -= 1
         self.emit("}")
+
+    def slot_value(self, kernel: str, slot: Slot) -> str:
+        """Returns the value of a run-time parameter in its natural C type."""
+        value = self.expr(slot.value)
+        if slot.kind == "pointer":
+            return f"({value}).data()" if isinstance(slot.value, Apply) else f"{value}.data()"
+        if slot.kind in _NARROW:
+            return f'call.narrow<{_NARROW[slot.kind]}>("{kernel}", "{slot.parameter}", {value})'
+        return f"static_cast<{_WIDE[slot.kind]}>({value})"
 
     def held(self, plan: LaunchPlan) -> str:
         """Emits the facts that variants assume; returns which of the launch's assumptions hold, as bits."""

@@ -31,7 +31,12 @@ def fake_library() -> dict[str, str]:
     )  # fmt: skip
     plan = LibraryPlan("fake", "0", "kernelpack build", (), (backend,), {"cuda": (target,)}, {pack.entry: pack})
     head = fill(
-        "kernels.h.in", version="0", namespace="fake", includes='#include "cuda.h"', arrays="extern kernelpack::Kernel cuda[];"
+        "kernels.h.in",
+        version="0",
+        namespace="fake",
+        includes='#include "cuda.h"',
+        arrays="extern kernelpack::Kernel cuda[];",
+        backends="",
     )
     rows = f'#include "kernels.h"\n{base64_kernels("fake", "cuda", [pack])}'
     return {**c_files(plan), "kernels.h": head, "kernels_cuda.cpp": rows}

@@ -108,7 +108,7 @@ def broadcast_add(x, y):
     out = kp.empty_like(x)
     sx0, sx1 = x.stride()
     sy0, sy1 = kp.broadcast_strides(y, (n, m))
-    add_kernel[(kp.cdiv(n * m, 128),)](x, y, out, n, m, sx0, sx1, sy0, sy1)
+    add_kernel[(kp.cdiv(n * m, 128),)](x, y if n * m > 0 else x, out, n, m, sx0, sx1, sy0, sy1)
     return out
 
 
