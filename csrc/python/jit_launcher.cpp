@@ -47,7 +47,7 @@ class JitLauncher {
       : python_(std::move(python)), no_default_(std::move(no_default)), option_names_(options), hooks_(std::move(hooks)) {
     for (const py::handle& name : names) names_.push_back(interned(name));
     for (const py::handle& value : defaults) defaults_.push_back(py::reinterpret_borrow<py::object>(value));
-    for (bool is_constexpr : constexprs) is_constexpr_.push_back(is_constexpr);
+    is_constexpr_.assign(constexprs.begin(), constexprs.end());
     for (const py::handle& row : tests) {
       const auto [kind, value, holds] = row.cast<std::tuple<std::string, int64_t, py::object>>();
       tests_.add(kind, value, holds);
@@ -204,10 +204,12 @@ class JitLauncher {
   bool make_key(Call& call) {
     Key& key = call.key;
     const size_t count = names_.size();
+    const char* const is_constexpr = is_constexpr_.data();
     for (size_t i = 0; i < count; ++i) {
       PyObject* value = call.values[i];
-      key.words[i] = is_constexpr_[i] ? key.constant(value) : run_time_word(call, value, call.arguments[i]);
-      if (key.words[i] == kUnknown) return false;
+      const uint64_t word = is_constexpr[i] ? key.constant(value) : run_time_word(call, value, call.arguments[i]);
+      if (word == kUnknown) return false;
+      key.words[i] = word;
     }
     key.word_count = count;
     key.add(static_cast<uint64_t>(call.device_type));
@@ -228,7 +230,7 @@ class JitLauncher {
       if (!read_integer(value, argument.integer)) return kUnknown;
       argument.form = Argument::Form::integer;
       const bool is_narrow = argument.integer == static_cast<int32_t>(argument.integer);
-      return (is_narrow ? kInt32 : kInt64) | tests_.holding(argument.integer) << 8;
+      return (is_narrow ? kInt32 : kInt64) | tests_.holding(argument.integer) << kTagBits;
     }
     if (type == &PyFloat_Type) {
       argument.form = Argument::Form::number;
@@ -258,7 +260,7 @@ class JitLauncher {
     }
     argument.form = Argument::Form::pointer;
     argument.pointer = view.data;
-    return kTensor | tests_.holding(reinterpret_cast<int64_t>(view.data)) << 8 | static_cast<uint64_t>(view.dtype) << 32;
+    return kTensor | tests_.holding(reinterpret_cast<int64_t>(view.data)) << kTagBits | static_cast<uint64_t>(view.dtype) << 32;
   }
 
   bool bindings_hold() const {

@@ -83,14 +83,37 @@ def test_keys_tell_numbers_apart_by_what_backends_test() -> None:
         def launch(self, *call: object) -> None:
             pass
 
-    tests = [("equal", 1, bool), ("divisible", 16, bool), ("other", 3, lambda number: number % 3 == 0)]
+    tests = [("equal", 1, bool), ("divisible", 16, bool), ("equal", 7, bool), ("other", 3, lambda number: number % 3 == 0)]
     missing = object()
     launcher = _C.JitLauncher(
         python=Python(), names=["n"], defaults=[missing], no_default=missing, constexprs=[False], options=frozenset(),
         tests=tests, hooks=[],
     )  # fmt: skip
     launch = launcher.binder()((1,))
-    for number in (1, 2, 5, -2, 3, 9, 16, 32, -(2**31), 48, 96, 2**31 - 1, 2**31, 2**32, 2**70):
+    for number in (1, 2, 5, -2, 3, 9, 16, 32, 7, -(2**31), 48, 96, 1, 2**31 - 1, 2**31, 2**32, 2**70):
         launch(number)
-    # by those that are equal to 1, divisible by 16, divisible by 3, and wider than 32 bits; wider than 64 are Python's
-    assert kinds == [1, 2, 3, 16, 48, 2**31]
+    # by those that are equal to 1 and 7, divisible by 16 and 3, and wider than 32 bits; wider than 64 are Python's
+    assert kinds == [1, 2, 3, 16, 7, 48, 2**31]
+
+
+def test_keys_hold_compile_time_integers_as_they_are() -> None:
+    kinds: list[object] = []
+
+    class Python:
+        def prepare(self, values: list[object], options: dict[str, object]) -> tuple[str, None, list[int]]:
+            kinds.extend(values)
+            return "loaded", None, []
+
+        def launch(self, *call: object) -> None:
+            pass
+
+    missing = object()
+    launcher = _C.JitLauncher(
+        python=Python(), names=["n"], defaults=[missing], no_default=missing, constexprs=[True], options=frozenset(),
+        tests=[], hooks=[],
+    )  # fmt: skip
+    launch = launcher.binder()((1,))
+    values = [0, 1, -1, True, 1.0, False, 2**30 - 1, 2**30, -(2**30), 2**62, -(2**62), 2**70]
+    for value in [*values, *reversed(values)]:
+        launch(value)
+    assert list(map(repr, kinds)) == list(map(repr, values))
