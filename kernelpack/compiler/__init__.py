@@ -14,6 +14,7 @@ from kernelpack.backends.base import Backend, Fact, Lowered, Options, Parameter
 from kernelpack.backends.installed import backend_of
 from kernelpack.compiler import errors as errors
 from kernelpack.errors import BuildError, OutOfResources, UnsupportedError
+from kernelpack.errors import CompilationError as CompilationError
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify
 from kernelpack.knobs.hooks import CompileTimes

@@ -29,5 +29,6 @@ from kernelpack.language.structured_types import constexpr_type as constexpr_typ
 from kernelpack.language.structured_types import tuple_type as tuple_type
 from kernelpack.language.tile_ops import *
 from kernelpack.language.tuples import tuple as tuple
+from kernelpack.language.types import TRITON_MAX_TENSOR_NUMEL as TRITON_MAX_TENSOR_NUMEL
 from kernelpack.language.types import const as const
 from kernelpack.language.types import pi32_t as pi32_t

@@ -8,8 +8,13 @@ from __future__ import annotations
 from kernelpack.frontend.jit import constexpr_function, jit
 from kernelpack.language import core, math
 from kernelpack.language.builtin import member
+from kernelpack.language.core import zeros as zeros
 from kernelpack.language.core import zeros_like as zeros_like
 from kernelpack.language.sorting import _log2 as _log2
+from kernelpack.language.sorting import bitonic_merge as bitonic_merge
+from kernelpack.language.sorting import flip as flip
+from kernelpack.language.sorting import sort as sort
+from kernelpack.language.sorting import topk as topk
 
 __all__ = [
     "argmax",

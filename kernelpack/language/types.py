@@ -10,7 +10,8 @@ from typing import ClassVar
 from kernelpack.errors import CompilationError
 from kernelpack.ir import types as ir
 
-MAX_TILE_ELEMENTS = 1 << 20
+TRITON_MAX_TENSOR_NUMEL = 1 << 20
+"""The elements that a tile may have at most."""
 
 
 class Kind(enum.IntEnum):
@@ -337,9 +338,9 @@ def check_shape(shape: Sequence[object]) -> tuple[int, ...]:
             ) from ValueError(f"Shape element {index} must be a power of 2")
         extents.append(extent)
         count *= extent
-    if count > MAX_TILE_ELEMENTS:
+    if count > TRITON_MAX_TENSOR_NUMEL:
         raise CompilationError(
-            f"a tile of shape {extents} has {count} elements, more than {MAX_TILE_ELEMENTS}",
+            f"a tile of shape {extents} has {count} elements, more than {TRITON_MAX_TENSOR_NUMEL}",
             cure="use smaller blocks, and a loop over them",
         )
     return tuple(extents)
