@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -139,24 +140,29 @@ def prepare(case: Case) -> Prepared:
 # ---- compile times ----
 
 
-def compile_seconds(case: Case, number: int, kept: str = "") -> tuple[dict[str, float], str]:
-    """Compiles every config of a case's kernels by both, in this process, and returns each one's seconds and what was compiled.
+TURNS = 3
+"""How often the kernels of a case are compiled. Each compiler is first in turn; medians count."""
+
+
+def compile_seconds(case: Case, number: int, kept: str = "", turn: int = 0) -> dict[str, float]:
+    """Compiles every config of a case's kernels by both, in this process, and returns each one's seconds.
 
     A small kernel, another one for each `number`, comes first: starting LLVM is not counted. Cases with kernels in common must not
-    find each other's: with `kept`, each has caches of its own, which are copied into those in that folder.
+    find each other's: with `kept`, each has caches of its own, which are copied in the first turn into those in that folder.
     """
     if kept:
         own = caches_in(tempfile.mkdtemp(dir=kept))  # it stays: what Triton keeps names files by their whole paths
         with mock.patch.dict(os.environ, own):
-            found = compile_seconds(case, number)
+            seconds = compile_seconds(case, number, turn=turn)
         for name, folder in caches_in(kept).items():
-            if Path(own[name]).exists():
+            if turn == 0 and Path(own[name]).exists():
                 shutil.copytree(own[name], folder, dirs_exist_ok=True)
-        return found
+        return seconds
     problem = problem_of(case)
     tensors = problem.inputs()
     seconds = {}
-    for compiler in (OURS, *case.peers):
+    compilers = (OURS, *case.peers)
+    for compiler in compilers if turn % 2 == 0 else reversed(compilers):
         kernels = load_kernels(compiler)
         x = torch.zeros(1024, device=case.device)
         warm = {"BLOCK": 1024, "num_warps": 1 << number % 4, "num_stages": 1 + number // 4 % 8}
@@ -168,7 +174,7 @@ def compile_seconds(case: Case, number: int, kept: str = "") -> tuple[dict[str, 
                 with contextlib.suppress(KernelpackError):  # e.g. too much shared memory: the search leaves it out, too
                     tuned.fn.run(*launch.args, grid=(1,), warmup=True, **launch.kwargs, **config.all_kwargs())
         seconds[compiler] = time.perf_counter() - start
-    return seconds, case.name
+    return seconds
 
 
 def caches_in(folder: str) -> dict[str, str]:
@@ -179,12 +185,15 @@ def caches_in(folder: str) -> dict[str, str]:
 def _compile_all(wanted: Sequence[Case], table: Table, jobs: int, folder: str) -> None:
     """Compiles the kernels of all cases, each in a process of its own, into caches that the measuring process finds."""
     with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
-        futures = [pool.submit(compile_seconds, case, number, folder) for number, case in enumerate(wanted)]
-        for future in futures:
-            seconds, name = future.result()
-            for peer in seconds:
-                if peer != OURS:
-                    table.add(Row(f"compile {name}", "s", seconds[OURS], peer, seconds[peer]))
+        turns = [
+            [pool.submit(compile_seconds, case, number, folder, turn) for number, case in enumerate(wanted)]
+            for turn in range(TURNS)
+        ]
+        for case, *futures in zip(wanted, *turns, strict=True):
+            seconds = [future.result() for future in futures]
+            for peer in case.peers:
+                ours, theirs = (statistics.median(each[name] for each in seconds) for name in (OURS, peer))
+                table.add(Row(f"compile {case.name}", "s", ours, peer, theirs))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
