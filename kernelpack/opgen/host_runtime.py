@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 _OP: contextvars.ContextVar[str] = contextvars.ContextVar("kernelpack_op", default="")
-_OUTS: contextvars.ContextVar[Any] = contextvars.ContextVar("kernelpack_outs", default=None)
 
 
 @contextmanager

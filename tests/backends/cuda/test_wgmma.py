@@ -16,7 +16,7 @@ from kernelpack.errors import CompilationError
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
 from kernelpack.layout.encoding import LinearEncoding, tma_encoding
-from kernelpack.layout.families import dim, spread, swizzled, tma_tile, warpgroup_accumulator, warpgroup_operand
+from kernelpack.layout.families import dim, swizzled, tma_tile, warpgroup_accumulator, warpgroup_operand
 from kernelpack.target import Target
 
 TARGET = CUDABackend().resolve_target(Target.parse("cuda:sm_90a"))
@@ -81,7 +81,6 @@ def shared(shape: str, kind: str, encoding: object) -> str:
 
 ACCUMULATOR = LinearEncoding(warpgroup_accumulator((128, 256), (8, 1)))
 ROWS = LinearEncoding(warpgroup_operand((128, 64), 16, (8, 1)))
-STORED = LinearEncoding(spread((128, 64), 8, (1, 0), 8))
 A = tma_encoding((128, 64), 16)
 B_MN = tma_encoding((64, 256), 16)
 B_K = tma_encoding((64, 256), 16, (0, 1))
