@@ -71,6 +71,7 @@ def lower(body: str, arguments: str, **encodings: object) -> tuple[str, Lowered]
     again = parse_module(str(module))
     verify(again)
     assert str(again) == str(module)
+    module.attributes["ttg.shared"] = 0  # place_shared notes it in kernels that come from ttir
     lowered = Lowered(TARGET, Options(num_warps=8), "f")
     return ttgir_to_llir(module, lowered), lowered
 
