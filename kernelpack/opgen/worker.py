@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, NoReturn
@@ -154,7 +154,9 @@ class _Worker:
             stream.flush()  # or both processes would print what waits
         self.process = os.fork()
         if self.process == 0:
-            _serve(jobs, asked, answering, self.said, [end for one in (*others, self) for end in (one.asking, one.answered)])
+            ends = {end for one in (*others, self) for end in (one.asking, one.answered)}
+            # one of the others may have died meanwhile: its numbers are free, or stand for what this process needs
+            _serve(jobs, asked, answering, self.said, ends - {asked, answering, self.said})
         os.close(asked)
         os.close(answering)
 
@@ -195,7 +197,7 @@ def _receive(end: int) -> Any:
         return pickle.load(stream)
 
 
-def _serve(jobs: Sequence[CompileJob], asked: int, answering: int, said: int, ends: Sequence[int]) -> NoReturn:
+def _serve(jobs: Sequence[CompileJob], asked: int, answering: int, said: int, ends: Collection[int]) -> NoReturn:
     """The life of a compile process: compiles the jobs whose numbers come in by `asked`, until the parent closes that pipe.
 
     Results go out by `answering`, what compilers print to stderr by `said`. `ends` are the parent's pipe ends, closed here first. The

@@ -271,6 +271,18 @@ def test_processes_do_not_wait_for_each_other_to_end() -> None:
     assert [isinstance(result, BuildError) for result in results] == [bool(number % 2) for number in range(12)]
 
 
+def test_a_process_keeps_its_pipes_where_they_have_the_numbers_of_one_that_died() -> None:
+    died = _Worker([job("one", empty_kernel)], [])
+    died.close()
+    spare = os.dup(2)  # what follows takes the next numbers
+    worker = _Worker([job("two", empty_kernel)], [died])
+    os.close(spare)
+    result = worker.run(0)
+    if not worker.dead:
+        worker.close()
+    assert result.entry == "two"
+
+
 def test_neighbours_with_the_same_ttir_are_compiled_by_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     run, workers = _Worker.run, dict[int, _Worker]()
 
