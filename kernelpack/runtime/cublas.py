@@ -40,12 +40,7 @@ class CublasLt:
 
 def _check(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     shapes = [list(x.shape) for x in (a, b, c)]
-    if any(len(shape) != 2 for shape in shapes) or [*shapes[0], *shapes[1]] != [
-        shapes[2][0],
-        shapes[1][1],
-        shapes[2][1],
-        shapes[0][1],
-    ]:
+    if any(len(shape) != 2 for shape in shapes) or a.shape[1] != b.shape[1] or shapes[2] != [a.shape[0], b.shape[0]]:
         raise LaunchError(
             f"CublasLt: a is {shapes[0]}, b {shapes[1]}, c {shapes[2]}",
             cure="give a [M, K], b [N, K], which lies transposed, and c [M, N]",
