@@ -237,10 +237,10 @@ class Autotuner(Launchable):
             finally:
                 self._after(arguments, saved, problem)
 
-        if self.do_bench is not None:
-            return self.do_bench(call, quantiles=(0.5, 0.2, 0.8))
-        device = next((value.device.type for value in named.values() if hasattr(value, "data_ptr")), None)
         quantiles = (0.5, 0.2, 0.8)
+        if self.do_bench is not None:
+            return self.do_bench(call, quantiles=quantiles)
+        device = next((value.device.type for value in named.values() if hasattr(value, "data_ptr")), None)
         timing: list[float]
         if self.use_cuda_graph and device == "cuda":
             timing = do_bench_cudagraph(call, rep=self.rep_ms, quantiles=quantiles)
