@@ -6,10 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +16,15 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack import knobs
 from kernelpack.errors import CompilationError, LaunchError, UnsupportedError
 from kernelpack.language import hopper
 from kernelpack.runtime import launcher
 from tests.frontend.compiling import define
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("kernelpack._C") is None, reason="kernelpack._C is not built")
-
-
-@pytest.fixture(autouse=True)
-def compilations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]:
-    """Lists what is compiled, with a cache folder of the test's own."""
-    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path))
-    made: list[Any] = []
-    original = launcher.compile_kernel
-
-    def counting(fn: Any, special: Any, *how: Any) -> Any:
-        made.append(special)
-        return original(fn, special, *how)
-
-    monkeypatch.setattr(launcher, "compile_kernel", counting)
-    return made
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("kernelpack._C") is None, reason="kernelpack._C is not built"),
+    pytest.mark.usefixtures("compilations"),
+]
 
 
 SOURCE = """
@@ -164,151 +148,6 @@ def test_a_cache_file_that_does_not_read_is_no_obstacle(compilations: list[Any],
     scale()[(1,)](x, out.zero_(), 64)
     assert len(compilations) == 2
     torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
-
-
-def test_a_replaced_helper_or_constant_is_compiled_anew(compilations: list[Any]) -> None:
-    names = define(
-        """
-        STEP = tl.constexpr(1)
-
-        @kp.jit
-        def helper(x):
-            return x + 1
-
-        @kp.jit
-        def other(x):
-            return x + 100
-
-        @kp.jit
-        def kernel(out):
-            tl.store(out, helper(STEP))
-        """
-    )
-    kernel, out = names["kernel"], torch.zeros(1)
-    scope = kernel.fn.__globals__
-    results = []
-    for change in ({}, {"STEP": tl.constexpr(2)}, {"helper": names["other"]}):
-        scope.update(change)
-        kernel[(1,)](out)
-        results.append(out.item())
-    assert results == [2, 3, 102]
-
-
-def test_a_name_is_noticed_in_every_place_that_holds_it(compilations: list[Any]) -> None:
-    shared = tl.constexpr(3)
-    add = define("@kp.jit\ndef add(x):\n    return x + N", N=shared)["add"]
-    multiply = define("@kp.jit\ndef multiply(x):\n    return x * N", N=shared)["multiply"]
-    kernel = define("@kp.jit\ndef kernel(out):\n    tl.store(out, add(1) + 100 * multiply(1))", add=add, multiply=multiply)[
-        "kernel"
-    ]
-    out = torch.zeros(1, dtype=torch.int32)
-    results = []
-    for function, value in ((add, shared), (add, tl.constexpr(4)), (add, shared), (multiply, tl.constexpr(5))):
-        function.fn.__globals__["N"] = value
-        kernel[(1,)](out)
-        results.append(out.item())
-    assert results == [304, 305, 304, 504]
-
-
-def test_attributes_of_what_an_enclosing_function_holds_are_noticed(compilations: list[Any]) -> None:
-    names = define(
-        """
-        import types
-
-        class Sizes:
-            N = tl.constexpr(2)
-
-        def make():
-            module, sizes = types.ModuleType("module"), tl.constexpr(Sizes)
-            module.N = tl.constexpr(1)
-
-            @kp.jit
-            def kernel(out):
-                tl.store(out, module.N + 10 * sizes.N)
-
-            return kernel, module
-        """
-    )
-    (kernel, module), out = names["make"](), torch.zeros(1)
-    kernel[(1,)](out)
-    assert out.item() == 21
-    module.N = tl.constexpr(3)
-    kernel[(1,)](out)
-    assert out.item() == 23
-    key = kernel.cache_key
-    names["Sizes"].N = tl.constexpr(4)
-    kernel[(1,)](out)
-    assert out.item() == 43
-    assert kernel.cache_key != key
-
-
-def test_constants_of_functions_that_calls_or_containers_give_are_noticed(compilations: list[Any]) -> None:
-    names = define(
-        """
-        STEP = tl.constexpr(1)
-
-        @kp.jit
-        def step(x):
-            return x + STEP
-
-        STEPS = tl.constexpr({"forward": (step,)})
-
-        @kp.jit
-        def kernel(out, FUNCTION: tl.constexpr, functions):
-            tl.store(out, FUNCTION(0) + 10 * functions[0](0))
-
-        @kp.jit
-        def of_container(out):
-            tl.store(out, STEPS["forward"][0](0))
-        """
-    )
-    step, out = names["step"], torch.zeros(1)
-    for value in (1, 2):
-        step.fn.__globals__["STEP"] = tl.constexpr(value)
-        names["kernel"][(1,)](out, step, (step,))
-        assert out.item() == 11 * value
-        names["of_container"][(1,)](out)
-        assert out.item() == value
-
-
-def test_what_is_replaced_while_a_kernel_compiles_is_noticed(compilations: list[Any]) -> None:
-    kernel = define("STEP = tl.constexpr(1)\n@kp.jit\ndef kernel(out):\n    tl.store(out, STEP)")["kernel"]
-    out = torch.zeros(1)
-
-    def replace(*_: Any, **__: Any) -> None:
-        knobs.compilation.listener = None
-        kernel.fn.__globals__["STEP"] = tl.constexpr(2)
-        kernel[(1,)](torch.zeros(1, dtype=torch.int32))  # the names are watched anew
-
-    with knobs.compilation.scope():
-        knobs.compilation.listener = replace
-        kernel[(1,)](out)
-    kernel[(1,)](out)
-    assert out.item() == 2
-
-
-def test_threads_launch_while_a_constant_is_replaced() -> None:
-    kernel = define("STEP = tl.constexpr(1)\n@kp.jit\ndef kernel(out):\n    tl.store(out, STEP)")["kernel"]
-    stopping = threading.Event()
-
-    def launch(_: int) -> set[float]:
-        stored = set()
-        while not stopping.is_set():
-            out = torch.zeros(1)
-            kernel[(1,)](out)
-            stored.add(out.item())
-        return stored
-
-    with ThreadPoolExecutor(4) as threads:
-        results = threads.map(launch, range(4))
-        for number in range(20):
-            kernel.fn.__globals__["STEP"] = tl.constexpr(1 + number % 2)
-            time.sleep(0.01)
-        stopping.set()
-        assert set().union(*results) <= {1, 2}
-    out = torch.zeros(1)
-    kernel[(1,)](out)
-    assert out.item() == 2
 
 
 def test_constants_that_are_equal_but_differ_are_other_constants(compilations: list[Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,24 +11,17 @@ import torch
 
 from kernelpack.backends.base import Fact
 from kernelpack.backends.installed import backends
-from kernelpack.runtime import launcher
 from tests.frontend.compiling import define
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("kernelpack._C") is None, reason="kernelpack._C is not built")
 
 
 @pytest.fixture(autouse=True)
-def compilations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
-    """Lists what is compiled. The CPU backend asks what the CUDA backend does, whose launches would need a GPU."""
-    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path))
-    made: list[Any] = []
-    original = launcher.compile_kernel
-    monkeypatch.setattr(
-        launcher, "compile_kernel", lambda fn, special, *how: made.append(special) or original(fn, special, *how)
-    )
+def compilations(compilations: list[Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The CPU backend asks what the CUDA backend does, whose launches would need a GPU."""
     found = backends()
     monkeypatch.setattr(type(found["cpu"]), "properties", lambda _: found["cuda"].properties())
-    return made
+    return compilations
 
 
 def kernel(decorator: str = "@kp.jit", annotation: str = "") -> Any:
