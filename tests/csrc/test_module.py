@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,24 +73,30 @@ def test_cuda_kernels_are_launched_by_the_driver(program: Path, setting: dict[st
     assert done.stdout.startswith(expected)
 
 
-def test_keys_tell_numbers_apart_by_what_backends_test() -> None:
-    kinds: list[int] = []
+def launcher_of(given: list[object], is_constexpr: bool, tests: list[object]) -> Callable[[object], object]:
+    """Returns what launches a kernel of one argument, and has Python note each value that no call of the same kind gave before."""
 
     class Python:
-        def prepare(self, values: list[int], options: dict[str, object]) -> tuple[str, None, list[int]]:
-            kinds.extend(values)
+        def prepare(self, values: list[object], options: dict[str, object]) -> tuple[str, None, list[int]]:
+            given.extend(values)
             return "loaded", None, []
 
         def launch(self, *call: object) -> None:
             pass
 
-    tests = [("equal", 1, bool), ("divisible", 16, bool), ("equal", 7, bool), ("other", 3, lambda number: number % 3 == 0)]
     missing = object()
     launcher = _C.JitLauncher(
-        python=Python(), names=["n"], defaults=[missing], no_default=missing, constexprs=[False], options=frozenset(),
+        python=Python(), names=["n"], defaults=[missing], no_default=missing, constexprs=[is_constexpr], options=frozenset(),
         tests=tests, hooks=[],
     )  # fmt: skip
-    launch = launcher.binder()((1,))
+    launch: Callable[[object], object] = launcher.binder()((1,))
+    return launch
+
+
+def test_keys_tell_numbers_apart_by_what_backends_test() -> None:
+    kinds: list[object] = []
+    tests = [("equal", 1, bool), ("divisible", 16, bool), ("equal", 7, bool), ("other", 3, lambda number: number % 3 == 0)]
+    launch = launcher_of(kinds, is_constexpr=False, tests=tests)
     for number in (1, 2, 5, -2, 3, 9, 16, 32, 7, -(2**31), 48, 96, 1, 2**31 - 1, 2**31, 2**32, 2**70):
         launch(number)
     # by those that are equal to 1 and 7, divisible by 16 and 3, and wider than 32 bits; wider than 64 are Python's
@@ -98,21 +105,7 @@ def test_keys_tell_numbers_apart_by_what_backends_test() -> None:
 
 def test_keys_hold_compile_time_integers_as_they_are() -> None:
     kinds: list[object] = []
-
-    class Python:
-        def prepare(self, values: list[object], options: dict[str, object]) -> tuple[str, None, list[int]]:
-            kinds.extend(values)
-            return "loaded", None, []
-
-        def launch(self, *call: object) -> None:
-            pass
-
-    missing = object()
-    launcher = _C.JitLauncher(
-        python=Python(), names=["n"], defaults=[missing], no_default=missing, constexprs=[True], options=frozenset(),
-        tests=[], hooks=[],
-    )  # fmt: skip
-    launch = launcher.binder()((1,))
+    launch = launcher_of(kinds, is_constexpr=True, tests=[])
     values = [0, 1, -1, True, 1.0, False, 2**30 - 1, 2**30, -(2**30), 2**62, -(2**62), 2**70]
     for value in [*values, *reversed(values)]:
         launch(value)
