@@ -291,8 +291,8 @@ GPUs only.
   memory of its own, elsewhere they are masked accesses.
 - `num_ctas` above 1 is one block that computes what the cluster would. `flatten`, `warp_specialize` and `disallow_acc_multi_buffer` of
   `tl.range` are hints that change no result.
-- A `tl.device_assert` that fails on a CPU ends the process, behind its message; on a GPU the next call that waits for it raises, the
-  interpreter and the emulator raise at once. `debug=True` does not check integers for overflow, `sanitize_overflow` is taken and ignored.
+- A `tl.device_assert` that fails on a CPU ends its program, and the launch raises when the others are done; on a GPU the next call that
+  waits for it raises, the interpreter and the emulator raise at once. `debug=True` does not check integers for overflow, `sanitize_overflow` is taken and ignored.
 - Options of Triton's other backends (`waves_per_eu`, `matrix_instr_nonkdim`, `kpack`, `extern_libs` ...) are taken and ignored; unknown ones are refused.
 - `autotune` with an `early_config_prune` chooses anew for other compile-time values, also where `key` does not name them: a config that the
   function refuses for a call never runs in it.

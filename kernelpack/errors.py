@@ -149,6 +149,10 @@ class LaunchError(KernelpackError):
     """A launch that cannot be made: no variant, wrong argument, driver failure."""
 
 
+class RunTimeAssertionFailure(LaunchError, RuntimeError, AssertionError):
+    """A run-time assertion that does not hold: a RuntimeError, as torch's for GPUs, and an AssertionError, as in Triton's interpreter."""
+
+
 class ArgumentOverflowError(LaunchError, OverflowError):
     """An integer argument that no integer type holds."""
 

@@ -132,6 +132,11 @@ void take_pieces(int64_t worker, int64_t /*end*/, void* argument) {
   }
 }
 
+// Called when no thread runs programs of the launch any more.
+void check_assertions(const CpuLaunch& launch) {
+  if (launch.failed != nullptr) throw RunTimeAssertionFailure(launch.failed);
+}
+
 }  // namespace
 
 const Launcher cpu_launcher = {"cpu", choose, describe, load, launch};
@@ -152,6 +157,7 @@ void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, c
   const int thread_count = threads == nullptr || is_short ? 1 : threads->num_threads(threads->context);
   if (thread_count <= 1) {
     entry(0, count, &launch);
+    check_assertions(launch);
     return;
   }
   const int64_t workers = std::min<int64_t>(thread_count, count);
@@ -167,6 +173,7 @@ void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, c
     work.ranges[i].end = count * (i + 1) / work.range_count;
   }
   threads->run(threads->context, workers, take_pieces, &work);
+  check_assertions(work.launch);
 }
 
 }  // namespace kernelpack

@@ -9,6 +9,8 @@ namespace kernelpack {
 struct CpuLaunch {
   void* const* params;
   uint32_t grid[3];
+  // What a failed assertion says: a program that has one leaves it here and returns. Threads may do so at once.
+  mutable const char* failed = nullptr;
 };
 
 // Runs the programs [begin, end) of a launch, numbered with x fastest.
@@ -25,7 +27,8 @@ struct ParallelFor {
 
 extern const Launcher cpu_launcher;
 
-// Runs all programs of a grid. The serial-or-parallel rule of the CPU launcher, for launches outside a library too.
+// Runs all programs of a grid. The serial-or-parallel rule of the CPU launcher, for launches outside a library too. Throws
+// RunTimeAssertionFailure, when the threads are done, where an assertion of the kernel failed.
 void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, const Grid& grid, void* const* params);
 
 }  // namespace kernelpack

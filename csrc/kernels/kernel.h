@@ -15,6 +15,12 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A run-time assertion of a kernel that does not hold.
+class RunTimeAssertionFailure : public Error {
+ public:
+  using Error::Error;
+};
+
 // How many programs run along each dimension.
 struct Grid {
   int64_t x = 1;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "python/call_key.h"
+#include "python/errors.h"
 #include "python/loaded_kernel.h"
 #include "python/tensors.h"
 
@@ -365,7 +366,7 @@ PyObject* call_bound(PyObject* self, PyObject* const* args, size_t count, PyObje
   } catch (py::error_already_set& error) {
     error.restore();
   } catch (const Error& error) {
-    py::set_error(py::module_::import("kernelpack.errors").attr("LaunchError"), error.what());
+    set_python_error(error);
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "python/errors.h"
 #include "python/jit_launcher.h"
 #include "python/loaded_kernel.h"
 
@@ -51,7 +52,7 @@ PYBIND11_MODULE(_C, module) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const kernelpack::Error& error) {
-      py::set_error(py::module_::import("kernelpack.errors").attr("LaunchError"), error.what());
+      kernelpack::set_python_error(error);
     }
   });
   py::class_<kernelpack::LoadedKernel>(module, "LoadedKernel")

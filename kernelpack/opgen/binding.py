@@ -110,7 +110,7 @@ class Binding:
                     f'the grid asks for meta["{name}"], which is no integer constexpr of {launch.kernel_name}',
                     location=launch.location,
                 )
-        return Bound(point.signature, constexprs, options_of(config, launch.options))
+        return Bound(point.signature, constexprs, options_of(config, launch.options, launch.kernel))
 
 
 def bind(op: Op, point: Point, target: Target, *, specialized: bool) -> Binding | None:

@@ -9,6 +9,7 @@ from typing import Any
 from kernelpack.backends.base import Options
 from kernelpack.config import Config
 from kernelpack.errors import HostFunctionError, KernelpackError, SourceLocation
+from kernelpack.frontend.jit import JITFunction
 from kernelpack.target import Target
 
 
@@ -155,6 +156,6 @@ def config_for(configs: Mapping[str, ConfigLike], point: VariantPoint) -> Config
     return chosen
 
 
-def options_of(config: Config, given: Mapping[str, Any]) -> Options:
-    """Returns compile options: a launch's own, then the config's, then the defaults."""
-    return replace(Options(), **{**config.options(), **given})
+def options_of(config: Config, given: Mapping[str, Any], kernel: JITFunction) -> Options:
+    """Returns compile options: a launch's own, then the config's, then the kernel's and the defaults."""
+    return replace(Options(debug=kernel.debug), **{**config.options(), **given})

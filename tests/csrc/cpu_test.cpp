@@ -123,6 +123,24 @@ TEST(grids_out_of_range_are_refused) {
   expect_error("more than 2^63 programs", [&] { run_on_cpu(record, 1, nullptr, {most, most, most}, nullptr); });
 }
 
+TEST(a_failed_assertion_of_any_thread_is_an_error) {
+  static const char* const message = "i must be small";
+  const auto assert_small = [](int64_t begin, int64_t end, const CpuLaunch* launch) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (i % 1000 == 999) {
+        __atomic_store_n(&launch->failed, message, __ATOMIC_RELAXED);
+        return;
+      }
+    }
+  };
+  for (int count : {1, 4}) {
+    Threads threads{count};
+    const ParallelFor parallel{num_threads, run_in_threads, &threads};
+    run_on_cpu(assert_small, 1e5, &parallel, {999, 1, 1}, nullptr);
+    expect_error("i must be small", [&] { run_on_cpu(assert_small, 1e5, &parallel, {9000, 1, 1}, nullptr); });
+  }
+}
+
 TEST(launches_from_many_threads_do_not_mix) {
   struct Sum {
     std::atomic<int64_t> total{0};

@@ -142,6 +142,20 @@ def increment(x, amount):
     increment_kernel[(kp.cdiv(x.numel(), 64),)](x, x.numel(), amount, BLOCK=64)
 
 
+@kp.jit(debug=True)
+def count_down_kernel(x, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + offsets, mask=offsets < n, other=1)
+    tl.device_assert(value > 0, "100% of x must be positive")
+    tl.store(x + offsets, value - 1, mask=offsets < n)
+
+
+@kp.op("count_down(Tensor(a!) x) -> ()", variants={"x": [tl.int32]})
+def count_down(x):
+    kp.check(x.is_contiguous(), "x must be contiguous")
+    count_down_kernel[(kp.cdiv(x.numel(), 64),)](x, x.numel(), BLOCK=64)
+
+
 @kp.jit
 def fill_kernel(out, n, low: tl.uint8, high: tl.uint16, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

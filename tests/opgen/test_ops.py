@@ -90,6 +90,16 @@ def test_mutating_op_writes_its_argument(sample: ModuleType) -> None:
         assert torch.equal(x, torch.arange(5, 105, dtype=dtype))
 
 
+def test_failed_assertions_of_kernels_are_errors(sample: ModuleType, development: ModuleType) -> None:
+    for count_down in (torch.ops.sample.count_down, development.count_down):
+        x = torch.ones(100_000, dtype=torch.int32)
+        count_down(x)
+        assert x.count_nonzero() == 0
+        x[:99_000] = 1
+        with pytest.raises(RuntimeError, match=r"sample_ops.py:\d+: assertion failed: 100% of x must be positive"):
+            count_down(x)
+
+
 def test_lists_dtypes_and_number_results(sample: ModuleType) -> None:
     like = torch.empty(1)
     out, count, total = torch.ops.sample.fresh(like, [2, 3], torch.int64, [0.25, 1.0])

@@ -1,4 +1,4 @@
-"""Emits what a kernel tells a person: printing of values, and assertions, which end the process like a trap on a GPU."""
+"""Emits what a kernel tells a person: printing of values, and assertions, which end the program and become errors of the launch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from kernelpack.ir.dialect import attribute
 from kernelpack.ir.types import F64, Type, bit_width, element_of, is_float, is_pointer
 from kernelpack.llvm.text import Emitter, Val, string_constant
 
-_STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
+_STANDARD_OUTPUT = 1
+_FAILED = 24
+"""Where CpuLaunch (csrc/kernels/cpu.h) has `failed`."""
 
 
 def emit_print(
@@ -21,26 +23,25 @@ def emit_print(
     widths = [len(str(extent - 1)) for extent in shape]
     where = f"pid (%u, %u, %u) idx ({', '.join(f'%{width}d' for width in widths)})"
     if not values:
-        _write(em, _STANDARD_OUTPUT, f"{where} {prefix}\n", [*program, *place])
+        _print(em, f"{where} {prefix}\n", [*program, *place])
     signs, hexadecimal = attribute(op, "is_signed"), bool(attribute(op, "hex"))
     for number, (value, operand) in enumerate(zip(values, op.operands, strict=True)):
         which = f"(operand {number}) " if len(values) > 1 else ""
         kind = element_of(operand.type)
         text = f"{where} {prefix}{which}{_conversion(kind, bool(signs[number]), hexadecimal)}\n"
-        _write(em, _STANDARD_OUTPUT, text, [*program, *place, _promoted(em, value, kind, bool(signs[number]))])
+        _print(em, text, [*program, *place, _promoted(em, value, kind, bool(signs[number]))])
 
 
 def emit_assert(em: Emitter, op: Operation, holds: Val) -> None:
-    """Ends the process with a message unless an i1 holds."""
+    """Leaves a message in the launch and returns from the kernel unless an i1 holds."""
     failed, after = em.new_label("failed"), em.new_label("holds")
     em.branch(holds, after, failed)
     em.label(failed)
     source = op.location.source
     place = f"{source.file}:{source.line}: " if source is not None else ""
-    message = f"{place}assertion failed: {op.attributes['message']}\n".replace("%", "%%")
-    _write(em, _STANDARD_ERROR, message, [])
-    em.call("void", "abort", [])
-    em.line("unreachable")
+    message = _text(em, f"{place}assertion failed: {op.attributes['message']}")
+    em.line(f"store atomic {message}, {em.offset(Val('ptr', '%launch'), _FAILED)} monotonic, align 8")
+    em.line("ret void")
     em.label(after)
 
 
@@ -68,9 +69,14 @@ def _promoted(em: Emitter, value: Val, kind: Type, signed: bool) -> Val:
     return em.cast("sext" if signed else "zext", value, "i64")
 
 
-def _write(em: Emitter, file: int, text: str, arguments: Sequence[Val]) -> None:
+def _text(em: Emitter, text: str) -> Val:
+    """Returns where a text that ends in a zero byte lies."""
     name = em.fresh("text").replace("%", "@.")
     em.declarations.add(f"{name} = private unnamed_addr constant {string_constant(text)}")
+    return Val("ptr", name)
+
+
+def _print(em: Emitter, text: str, arguments: Sequence[Val]) -> None:
     em.declarations.add("declare i32 @dprintf(i32, ptr, ...)")
-    passed = ", ".join(map(str, [Val("i32", str(file)), Val("ptr", name), *arguments]))
+    passed = ", ".join(map(str, [Val("i32", str(_STANDARD_OUTPUT)), _text(em, text), *arguments]))
     em.line(f"{em.fresh('written')} = call i32 (i32, ptr, ...) @dprintf({passed})")

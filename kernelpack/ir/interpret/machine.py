@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelpack.errors import LaunchError
+from kernelpack.errors import LaunchError, RunTimeAssertionFailure
 from kernelpack.ir.core import Block, Operation, Value, entry_function, functions
 from kernelpack.ir.dialect import Trait, attribute, definition, is_pure
 from kernelpack.ir.dialects.descriptors import REDUCTIONS, block_of
@@ -54,7 +54,7 @@ def launch(
                 machine.block(kernel.body, values, {})
         except LaunchError as error:
             message = f"program {machine.program}: {error.message}"
-            raise LaunchError(message, location=error.location, cure=error.cure) from None
+            raise type(error)(message, location=error.location, cure=error.cure) from None
 
 
 def evaluate(op: Operation, operands: Sequence[Any]) -> list[Any]:
@@ -224,7 +224,7 @@ class _Machine:
 
     def assert_(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
         if not np.all(operands[0]):
-            raise LaunchError(f"assertion failed: {op.attributes['message']}", location=op.location.source)
+            raise RunTimeAssertionFailure(f"assertion failed: {op.attributes['message']}", location=op.location.source)
         return []
 
     def combine(self, block: Block, left: Sequence[Array], right: Sequence[Array], env: Environment) -> list[Array]:
