@@ -45,6 +45,11 @@ DTYPES = {
         DType("bool", "i1", "i1", 1),
     )
 }
+LANGUAGE_NAMES = {row.name: row.language for row in DTYPES.values()} | {
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2fnuz": "fp8e5b16",
+}
+"""What the language calls the dtypes of torch's tensors that kernels take; ops take those of `DTYPES`."""
 _BY_LANGUAGE = {row.language: row for row in DTYPES.values()} | {"int1": DTYPES["bool"]}
 _BY_LANGUAGE |= {name: row for name, row in DTYPES.items() if "int" in name}
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Backend, Fact, Options
 from kernelpack.compiler import optimise_ttir
-from kernelpack.dtypes import DTYPES
+from kernelpack.dtypes import LANGUAGE_NAMES
 from kernelpack.errors import ArgumentOverflowError, LaunchError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.frontend.jit import JITFunction, KernelParam
@@ -261,11 +261,13 @@ def _type_of(fn: JITFunction, param: KernelParam, value: Any) -> str:
             if isinstance(dtype, language_type):  # of kernelpack.reinterpret
                 return f"*{signature_name(dtype)}"
             name = str(dtype).removeprefix("torch.")
-            if name not in DTYPES:
+            if name not in LANGUAGE_NAMES:
                 raise LaunchError(
-                    f"argument {param.name} of {fn.__name__} has dtype {name}", cure=f"use one of {', '.join(DTYPES)}"
+                    f"argument {param.name} of {fn.__name__} has dtype {name}, which kernels do not take",
+                    location=fn.location,
+                    cure=f"use one of {', '.join(LANGUAGE_NAMES)}",
                 )
-            _TENSOR_TYPES[dtype] = f"*{DTYPES[name].language}"
+            _TENSOR_TYPES[dtype] = f"*{LANGUAGE_NAMES[name]}"
         return f"*k{_TENSOR_TYPES[dtype][1:]}" if param.type_name == "const" else _TENSOR_TYPES[dtype]
     of = type(value)
     raise LaunchError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelpack.dtypes import DTYPES
+from kernelpack.dtypes import LANGUAGE_NAMES
 from kernelpack.language.signatures import parse_type
 from kernelpack.language.types import dtype as language_type
 from kernelpack.runtime.driver import driver
@@ -92,5 +92,5 @@ def reinterpret(tensor: Any, dtype: language_type) -> Any:
 
 def signature_of(tensor: Any) -> language_type | None:
     """Returns the language's type of a tensor's elements."""
-    row = DTYPES.get(str(tensor.dtype).removeprefix("torch."))
-    return None if row is None else parse_type(row.language)
+    name = LANGUAGE_NAMES.get(str(tensor.dtype).removeprefix("torch."))
+    return None if name is None else parse_type(name)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+import kernelpack as kp
+import kernelpack.language as tl
 from kernelpack.backends.base import Options
 from kernelpack.backends.cpu.jit import LoadedObject
 from kernelpack.compiler import compile_ttir, optimise_ttir
@@ -80,3 +82,14 @@ def test_values_ties_and_their_neighbours_round_as_in_the_interpreter(name: str,
     mode = "" if rounding == "rtne" else ", rounding = rtz"
     run(conversion(source, name, mode, source, "i8"), torch.from_numpy(numbers), out)
     np.testing.assert_array_equal(out.numpy(), encode(round_to(numbers, kind, rounding), kind))
+
+
+@pytest.mark.parametrize("dtype", TORCH.values())
+def test_tensors_of_each_dtype_that_torch_has_are_launched_on(dtype: torch.dtype) -> None:
+    @kp.jit
+    def widen(x, out, N: tl.constexpr):
+        tl.store(out + tl.arange(0, N), tl.load(x + tl.arange(0, N)).to(tl.float32))
+
+    x, out = torch.arange(256, dtype=torch.uint8).view(dtype), torch.empty(256)
+    widen[(1,)](x, out, 256)
+    torch.testing.assert_close(out, x.float(), rtol=0, atol=0, equal_nan=True)
