@@ -14,11 +14,31 @@ from kernelpack.frontend import semantic
 from kernelpack.ir.core import Builder, Value
 from kernelpack.ir.dialects.descriptors import MAX_RANK, PADDINGS
 from kernelpack.language.structured_types import tensor_descriptor_type
-from kernelpack.language.types import block_type, describe, dtype, int1, int32, int64, pointer_type
+from kernelpack.language.types import (
+    bfloat16,
+    block_type,
+    describe,
+    dtype,
+    float16,
+    float32,
+    float64,
+    int1,
+    int32,
+    int64,
+    pointer_type,
+    uint32,
+    uint64,
+)
 from kernelpack.language.values import tensor, tensor_descriptor
 
 ROW_BYTES = 16
 """The least bytes of a block's last axis."""
+_FLOATS = {
+    "add": (float16, bfloat16, float32, float64),
+    "min": (float16, bfloat16),
+    "max": (float16, bfloat16),
+}
+"""The floats that blocks are combined of, besides integers: those of Triton, which are the hardware's (PTX ISA, cp.reduce.async.bulk)."""
 LEAST_ROWS = 8
 """How many rows a gather or scatter takes at least, and for 32-bit elements how many columns."""
 
@@ -88,11 +108,10 @@ def reduce(b: Builder, what: str, desc: Any, offsets: Any, value: Any) -> None:
     name = f"atomic_{what}"
     checked = _descriptor(name, desc)
     element = checked.dtype
-    wide = 16 if element.is_floating() else 32
-    if element.primitive_bitwidth < wide or (element.is_floating() and what != "add"):
+    elements = (int32, int64, uint32, uint64, *_FLOATS.get(what, ()))
+    if element not in elements:
         raise CompilationError(
-            f"{name} does not work on a descriptor of {element}",
-            cure="use int32, int64, uint32 or uint64" + (", float16, bfloat16, float32 or float64" if what == "add" else ""),
+            f"{name} does not work on a descriptor of {element}", cure=f"use one of {', '.join(map(str, elements))}"
         )
     added = _block(b, name, checked, value, checked.block_shape)
     kind = f"u{what}" if what in ("min", "max") and element.is_int_unsigned() else what

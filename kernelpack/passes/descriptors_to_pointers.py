@@ -23,8 +23,8 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.base import DescriptorForm
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value, functions
 from kernelpack.ir.dialect import attribute, operand, operands_called
-from kernelpack.ir.dialects.descriptors import REDUCTIONS, block_of
-from kernelpack.ir.types import I1, I32, I64, TensorType, Type, bit_width, is_float, shape_of, with_element, with_shape
+from kernelpack.ir.dialects.descriptors import atomic_of, block_of
+from kernelpack.ir.types import I1, I32, I64, TensorType, Type, bit_width, shape_of, with_element, with_shape
 
 MAKE = "tt.make_tensor_descriptor"
 ACCESSES = (
@@ -97,7 +97,7 @@ def _rewrite(op: Operation, make: Operation, facts: AxisInfoAnalysis) -> None:
     pointers, mask = tile.pointers_and_mask()
     value = _in_shape(build, operand(op, "src"), tile.shape)
     if op.name == "tt.descriptor_reduce":
-        what = "fadd" if is_float(block.element) else REDUCTIONS[op.attributes["kind"]]
+        what = atomic_of(op.attributes["kind"], block.element)
         build.create("tt.atomic_rmw", [pointers, value, mask], {"atomic_rmw_op": what, "sem": "relaxed"})
     else:
         build.create("tt.store", [pointers, value, mask])

@@ -97,6 +97,8 @@ def test_rows_are_gathered_and_scattered() -> None:
         ("add", torch.int32, torch.add),
         ("min", torch.int32, torch.minimum),
         ("max", torch.int64, torch.maximum),
+        ("max", torch.float16, torch.maximum),
+        ("min", torch.bfloat16, torch.minimum),
         ("and", torch.int32, torch.bitwise_and),
         ("or", torch.int32, torch.bitwise_or),
         ("xor", torch.int32, torch.bitwise_xor),

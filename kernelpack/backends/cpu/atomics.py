@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.types import BF16, bit_width, element_of
+from kernelpack.ir.types import BF16, Type, bit_width, element_of
 from kernelpack.llvm.text import Val, literal
 
 # the weaker of these orders a failed exchange, which may not release
 _ORDERINGS = {"relaxed": "monotonic"}
+_OF_FLOATS = {"fadd": "arith.addf", "fmax": "arith.maxnumf", "fmin": "arith.minnumf"}
 _WHEN_FAILED = {"acquire": "acquire", "acq_rel": "acquire"}
 
 
@@ -30,8 +31,9 @@ def emit_atomic(lowering: Lowering, op: Operation, operands: Sequence[Val], keep
         em.label(inside)
     ordering, size = _ordering(op), max(1, bit_width(op.operands[1].type) // 8)
     what = op.attributes["atomic_rmw_op"]
-    if element_of(op.operands[1].type) == BF16 and what == "fadd":
-        keep(_add_bf16(lowering, pointer, value, ordering))
+    element = element_of(op.operands[1].type)
+    if what in ("fmax", "fmin") or (what == "fadd" and element == BF16):
+        keep(_by_exchanges(lowering, _OF_FLOATS[what], pointer, value, element, ordering))
     else:
         word = "xchg" if what == "exch" else what
         keep(em.op(value.type, f"atomicrmw {word} {pointer}, {value} {ordering}, align {size}"))
@@ -60,18 +62,19 @@ def _compare_and_swap(lowering: Lowering, op: Operation, pointer: Val, compared:
     return em.cast("bitcast", old, value.type)
 
 
-def _add_bf16(lowering: Lowering, pointer: Val, value: Val, ordering: str) -> Val:
-    """Adds to a bfloat16, for which there is no instruction: reads, adds and writes, until nobody else has written in between."""
+def _by_exchanges(lowering: Lowering, combine: str, pointer: Val, value: Val, element: Type, ordering: str) -> Val:
+    """Updates a float of 16 bits, for which there is no instruction: reads, combines and writes, until nobody wrote in between."""
     em, kind = lowering.em, value.type
-    seen = em.alloca(kind, "seen", 2)
-    em.store(em.op(kind, f"load atomic {kind}, {pointer} monotonic, align 2"), seen, 2)
-    again, done = em.new_label("again"), em.new_label("added")
+    seen = em.alloca("i16", "seen", 2)
+    em.store(em.op("i16", f"load atomic i16, {pointer} monotonic, align 2"), seen, 2)
+    again, done = em.new_label("again"), em.new_label("updated")
     em.jump(again)
     em.label(again)
-    old = em.load(kind, seen, 2)
-    total = lowering.apply("arith.addf", [old, value], BF16, BF16, 1)
-    swapped = em.op(f"{{ {kind}, i1 }}", f"cmpxchg {pointer}, {old}, {total} {ordering} monotonic, align 2")
-    em.store(em.op(kind, f"extractvalue {swapped}, 0"), seen, 2)
+    before = em.load("i16", seen, 2)
+    old = em.cast("bitcast", before, kind)
+    new = em.cast("bitcast", lowering.apply(combine, [old, value], element, element, 1), "i16")
+    swapped = em.op("{ i16, i1 }", f"cmpxchg {pointer}, {before}, {new} {ordering} monotonic, align 2")
+    em.store(em.op("i16", f"extractvalue {swapped}, 0"), seen, 2)
     em.branch(em.op("i1", f"extractvalue {swapped}, 1"), done, again)
     em.label(done)
     return old

@@ -9,20 +9,25 @@ from collections.abc import Sequence
 
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, operand, operands_called, row
-from kernelpack.ir.dialects.tt import CACHE_MODIFIERS, EVICTION_POLICIES
+from kernelpack.ir.dialects.tt import CACHE_MODIFIERS, EVICTION_POLICIES, FLOAT_ATOMICS
 from kernelpack.ir.types import I32, I64, PointerType, TensorDescType, TensorType, Type, is_float, shape_of
 
 MAX_RANK = 5
 """What the hardware's tensor maps have (CUDA driver API, cuTensorMapEncodeTiled)."""
 PADDINGS = ("zero", "nan")
-REDUCTIONS = {"add": "add", "min": "min", "max": "max", "umin": "umin", "umax": "umax", "and": "and", "or": "or", "xor": "xor"}
-"""The kinds of tt.descriptor_reduce, with what tt.atomic_rmw calls them for integers."""
+REDUCTIONS = ("add", "min", "max", "umin", "umax", "and", "or", "xor")
+"""The kinds of tt.descriptor_reduce."""
 
 
 def block_of(desc: Type) -> TensorType:
     """Returns the type of a block of a descriptor."""
     assert isinstance(desc, TensorDescType)
     return desc.block
+
+
+def atomic_of(reduction: str, element: Type) -> str:
+    """Returns what tt.atomic_rmw calls a kind of tt.descriptor_reduce of some elements."""
+    return f"f{reduction}" if is_float(element) else reduction
 
 
 def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
@@ -61,7 +66,7 @@ def _check_indices(op: Operation) -> str | None:
 
 def _check_reduce(op: Operation) -> str | None:
     kind, element = op.attributes["kind"], block_of(op.operands[0].type).element
-    if is_float(element) and kind != "add":
+    if is_float(element) and atomic_of(kind, element) not in FLOAT_ATOMICS:
         return f"{kind} does not apply to {element}"
     return _check_indices(op)
 
@@ -116,7 +121,7 @@ DESCRIPTORS = Dialect(
             "tt.descriptor_reduce",
             "desc: tensordesc, src: tensor, indices*: int_scalar",
             results=0,
-            attributes=[attr("kind", tuple(REDUCTIONS))],
+            attributes=[attr("kind", REDUCTIONS)],
             effects=[Effect.READ_GLOBAL, Effect.WRITE_GLOBAL],
             format="$kind, $desc [ $indices ], $src attr-dict : type($desc), type($src)",
             check=_check_reduce,

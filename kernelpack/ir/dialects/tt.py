@@ -27,7 +27,8 @@ AXES = ("x", "y", "z")
 CACHE_MODIFIERS = ("none", "ca", "cg", "wb", "cs", "wt", "cv")
 EVICTION_POLICIES = ("normal", "evict_first", "evict_last")
 INPUT_PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
-ATOMIC_OPS = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch")
+FLOAT_ATOMICS = ("fadd", "fmax", "fmin")
+ATOMIC_OPS = ("and", "or", "xor", "add", *FLOAT_ATOMICS, "max", "min", "umax", "umin", "exch")
 MEMORY_SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
 MEMORY_SCOPES = ("gpu", "cta", "sys")
 ROUNDING_MODES = ("rtne", "rtz")
@@ -102,7 +103,7 @@ def _infer_atomic(operands: Operands, attributes: Attributes) -> list[Type]:
 
 def _check_atomic(op: Operation) -> str | None:
     kind, what = op.operands[1].type, op.attributes["atomic_rmw_op"]
-    if what != "exch" and is_float(kind) != (what == "fadd"):
+    if what != "exch" and is_float(kind) != (what in FLOAT_ATOMICS):
         return f"{what} does not apply to {kind}"
     return _check_access(op)
 

@@ -11,7 +11,7 @@ import numpy as np
 from kernelpack.errors import LaunchError, RunTimeAssertionFailure
 from kernelpack.ir.core import Block, Operation, Value, entry_function, functions
 from kernelpack.ir.dialect import Trait, attribute, definition, is_pure
-from kernelpack.ir.dialects.descriptors import REDUCTIONS, block_of
+from kernelpack.ir.dialects.descriptors import atomic_of, block_of
 from kernelpack.ir.dialects.tt import AXES
 from kernelpack.ir.formats import Array, carrier, encode, normal
 from kernelpack.ir.interpret.descriptors import Descriptor, padding_of
@@ -163,7 +163,7 @@ class _Machine:
     def descriptor_reduce(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
         desc, values, *indices = operands
         pointers, inside = desc.block_at(indices)
-        what = "fadd" if is_float(desc.element) else REDUCTIONS[op.attributes["kind"]]
+        what = atomic_of(op.attributes["kind"], desc.element)
         self.memory.atomic(op, what, desc.element, pointers, values.reshape(pointers.shape), inside)
         return []
 

@@ -242,6 +242,8 @@ _ATOMIC: dict[str, Callable[..., Array]] = {
     "xor": SAME_TYPE["arith.xori"],
     "add": SAME_TYPE["arith.addi"],
     "fadd": SAME_TYPE["arith.addf"],
+    "fmax": SAME_TYPE["arith.maxnumf"],
+    "fmin": SAME_TYPE["arith.minnumf"],
     "max": SAME_TYPE["arith.maxsi"],
     "min": SAME_TYPE["arith.minsi"],
     "umax": SAME_TYPE["arith.maxui"],

@@ -50,6 +50,21 @@ def rows(a, b, c, r, m, n):
     total.atomic_add([m - 2, 3], total.load([0, 0]))
 
 
+@kp.jit
+def extremes(x, largest, least, m, n):
+    block = tl.make_tensor_descriptor(x, [m, n], [n, 1], [8, 16]).load([0, 0])
+    for row in range(4):  # every element meets four of x
+        tl.make_tensor_descriptor(largest, [m, n], [n, 1], [8, 16]).atomic_max([tl.program_id(0) - row, 0], block)
+        tl.make_tensor_descriptor(least, [m, n], [n, 1], [8, 16]).atomic_min([tl.program_id(0) - row, 0], block)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_extremes_of_halves(dtype: torch.dtype) -> None:
+    x = torch.randn(7, 16).to(dtype)
+    x[3] = -0.0
+    check(extremes, (2,), x, torch.zeros_like(x), torch.zeros_like(x), 7, 16)
+
+
 def test_rows_and_sums() -> None:
     picked = torch.tensor([5, 0, -1, 3, 6, 100, 2, 1], dtype=torch.int32)
     check(rows, (1,), torch.randn(7, 18), torch.zeros(7, 18), torch.randn(7, 18), picked, 7, 18)

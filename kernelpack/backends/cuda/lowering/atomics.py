@@ -33,7 +33,7 @@ def _atomic_rmw(state: Lowering, op: Operation) -> None:
     pointers, values = state[operand(op, "ptr")], state[operand(op, "val")]
     what: str = op.attributes["atomic_rmw_op"]
     scope, order = attribute(op, "scope"), attribute(op, "sem")
-    in_hardware = values[0].type in _TYPES[what] and (values[0].type != "bfloat" or state.architecture.has_bf16_atomics)
+    in_hardware = values[0].type in _TYPES.get(what, ()) and (values[0].type != "bfloat" or state.architecture.has_bf16_atomics)
 
     def update(registers: Sequence[int], predicate: Val | None) -> list[Val]:
         pointer, given = pointers[registers[0]], [values[register] for register in registers]
