@@ -79,6 +79,8 @@ class Lowered:
     """Whether a stage lets work run on that it might wait for at once."""
     cautious: bool = False
     """Stages do wait at once: an assembler did not follow them."""
+    assembler: Any = None
+    """What a stage has started for the one behind it, which ends it."""
 
 
 CSRC = next(

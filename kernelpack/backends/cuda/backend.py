@@ -35,7 +35,7 @@ from kernelpack.backends.cuda.lowering.calls import why_inlined
 from kernelpack.backends.cuda.lowering.math import LIBDEVICE_PREFIX
 from kernelpack.backends.cuda.passes.lower_descriptors import DESCRIPTORS
 from kernelpack.backends.cuda.passes.narrow_offsets import RANGE
-from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin
+from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin, while_ptxas_starts
 from kernelpack.backends.cuda.tensor_map import TensorMap, begins_known, ends_known, kernel_makes, tensor_map_of
 from kernelpack.backends.cuda.toolchain import (
     disassemble,
@@ -115,7 +115,7 @@ class CUDABackend(Backend):
         first: dict[str, Stage] = {"ttgir": ttir_to_ttgir, "llir": ttgir_to_llir}
         if PTX_FEATURE in target.features:
             return {**first, "ptx": llir_to_ptx_image}
-        return {**first, "ptx": llir_to_ptx, "cubin": ptx_to_cubin}
+        return {**first, "ptx": while_ptxas_starts(llir_to_ptx), "cubin": ptx_to_cubin}
 
     def properties(self) -> Sequence[ArgumentProperty]:
         return (

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from kernelpack.backends.base import Lowered
+from kernelpack.backends.base import Lowered, Stage
 from kernelpack.backends.cuda.cubin import without_embedded_ptx
 from kernelpack.backends.cuda.objects import link, split_ptx
-from kernelpack.backends.cuda.toolchain import find_ptxas, nvjitlink_version, ptxas_name, ptxas_options
+from kernelpack.backends.cuda.ptxas import Ptxas
+from kernelpack.backends.cuda.toolchain import find_ptxas, nvjitlink_version
 from kernelpack.errors import BuildError, OutOfResources, SourceLocation
 from kernelpack.knobs import CHECK_PTXAS
 
@@ -52,15 +53,31 @@ class Assembled:
     tool: str
 
 
+def while_ptxas_starts(stage: Stage) -> Stage:
+    """Returns the stage ahead of `ptx_to_cubin`, during which a ptxas starts that will be given what the stage returns."""
+
+    def run(value: Any, lowered: Lowered) -> Any:
+        program = find_ptxas()
+        with contextlib.ExitStack() as unless_made:
+            if program is not None:
+                lowered.assembler = unless_made.enter_context(Ptxas(program, lowered.target.arch))
+            made = stage(value, lowered)
+            unless_made.pop_all()
+        return made
+
+    return run
+
+
 def ptx_to_cubin(ptx: str, lowered: Lowered) -> bytes:
     """Returns the cubin of a kernel and notes its resources. Raises BuildError, or OutOfResources, where
     the code would not be what was written."""
     modules, arch = split_ptx(ptx), lowered.target.arch
-    if len(modules) > 1:
-        assembled = assemble_objects(modules, lowered)
-    else:
-        assembled = _with_room(assemble(ptx, arch), ptx, lowered)
-        refuse_losses(assembled, ptx, lowered)
+    with lowered.assembler or contextlib.nullcontext() as started:
+        if len(modules) > 1:
+            assembled = assemble_objects(modules, lowered)
+        else:
+            assembled = _with_room(assemble(ptx, arch, started), ptx, lowered)
+            refuse_losses(assembled, ptx, lowered)
     if CHECK_PTXAS.get():
         other = Path(CHECK_PTXAS.get())
         if not other.is_file():
@@ -70,7 +87,7 @@ def ptx_to_cubin(ptx: str, lowered: Lowered) -> bytes:
             refuse_losses(assemble_with_ptxas(module, arch, other, *more), module, lowered)
     lowered.metadata.update(resources(assembled.log))
     lowered.metadata["assembler"] = assembled.tool
-    return without_embedded_ptx(assembled.image)
+    return assembled.image
 
 
 def _with_room(assembled: Assembled, ptx: str, lowered: Lowered) -> Assembled:
@@ -141,8 +158,10 @@ def _source_of(ptx: str, line: int, sources: Mapping[str, str]) -> SourceLocatio
     return None
 
 
-def assemble(ptx: str, arch: str) -> Assembled:
-    """Assembles with the first tool there is: ptxas of the wheel, ptxas on PATH, nvJitLink."""
+def assemble(ptx: str, arch: str, started: Ptxas | None = None) -> Assembled:
+    """Assembles with the ptxas that has `started`, or the first tool there is: ptxas of the wheel, ptxas on PATH, nvJitLink."""
+    if started is not None:
+        return _by_ptxas(started, ptx)
     ptxas = find_ptxas()
     if ptxas is not None:
         return assemble_with_ptxas(ptx, arch, ptxas)
@@ -159,20 +178,19 @@ def _without_ptxas(arch: str, *modules: str) -> Assembled:
 
 
 def assemble_with_ptxas(ptx: str, arch: str, ptxas: Path, *more: str) -> Assembled:
-    tool, more = ptxas_name(ptxas), (*more, *ptxas_options())
-    with tempfile.TemporaryDirectory(prefix="kernelpack-") as folder:
-        # fixed names in the working directory: the cubin must not depend on where it was made
-        (Path(folder) / "kernel.ptx").write_text(ptx)
-        command = [str(ptxas), f"-arch={arch}", "-O3", "-v", "-lineinfo", *more, "kernel.ptx", "-o", "kernel.cubin"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        log = done.stdout + done.stderr
-        if done.returncode:
-            raise BuildError(
-                f"{tool} failed:\n{log.strip()}\n{_excerpt(ptx, log)}",
-                location=next((_source_of(ptx, line, {}) for line in _lines_in(log)), None),
-                cure="mend the kernel's inline assembly there; if it has none this is a defect of kernelpack",
-            )
-        return Assembled((Path(folder) / "kernel.cubin").read_bytes(), log, tool)
+    with Ptxas(ptxas, arch, *more) as started:
+        return _by_ptxas(started, ptx)
+
+
+def _by_ptxas(ptxas: Ptxas, ptx: str) -> Assembled:
+    image, log = ptxas.assemble(ptx)
+    if image is None:
+        raise BuildError(
+            f"{ptxas.name} failed:\n{log.strip()}\n{_excerpt(ptx, log)}",
+            location=next((_source_of(ptx, line, {}) for line in _lines_in(log)), None),
+            cure="mend the kernel's inline assembly there; if it has none this is a defect of kernelpack",
+        )
+    return Assembled(image, log, ptxas.name)
 
 
 def _excerpt(ptx: str, log: str) -> str:
@@ -208,7 +226,7 @@ def assemble_with_nvjitlink(arch: str, *modules: str) -> Assembled:
             nvjitlink.get_info_log(handle, log)
         image = bytearray(nvjitlink.get_linked_cubin_size(handle))
         nvjitlink.get_linked_cubin(handle, image)
-        return Assembled(bytes(image), _text(log), tool)
+        return Assembled(without_embedded_ptx(bytes(image)), _text(log), tool)
     finally:
         nvjitlink.destroy(handle)
 

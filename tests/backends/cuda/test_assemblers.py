@@ -14,6 +14,7 @@ import kernelpack.language as tl
 from kernelpack.backends.base import Lowered, Options
 from kernelpack.backends.cuda import ptx_to_cubin
 from kernelpack.backends.cuda.ptx_to_cubin import Assembled
+from kernelpack.backends.cuda.ptxas import Ptxas
 from kernelpack.errors import BuildError, KernelpackError, OutOfResources
 from kernelpack.language import hopper
 from kernelpack.simt.compile import compile_program
@@ -183,7 +184,7 @@ def test_products_compile_without_messages_of_the_old_assembler(name: str, monke
 )
 def test_messages_that_mean_other_code_fail_the_build(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said = ptx_to_cubin.Assembled(ELF, f"ptxas info    : Used 90 registers\nptxas info    : {message}", "ptxas 1.2")
-    monkeypatch.setattr(ptx_to_cubin, "assemble", lambda ptx, arch: said)
+    monkeypatch.setattr(ptx_to_cubin, "assemble", lambda ptx, arch, started: said)
     error = refusal("wgmma.commit_group.sync.aligned;\n")
     assert f"ptxas 1.2 reports ptxas info    : {message}" in str(error)
     assert error.cure
@@ -197,9 +198,9 @@ def serialising(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The assembler reports products of warpgroups that are in flight while other instructions run. Returns what it is given."""
     assemble, given = ptx_to_cubin.assemble, []
 
-    def reporting(ptx: str, arch: str) -> Assembled:
+    def reporting(ptx: str, arch: str, started: Ptxas) -> Assembled:
         given.append(ptx)
-        made = assemble(ptx, arch)
+        made = assemble(ptx, arch, started)
         return replace(made, log=f"{made.log}\n{SERIALISED}") if "wait_group.sync.aligned 1" in ptx else made
 
     monkeypatch.setattr(ptx_to_cubin, "assemble", reporting)
