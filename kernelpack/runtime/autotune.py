@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import math
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +29,9 @@ class Autotuner(Launchable):
 
     `best_config` is that of the last call, `configs_timings` what the last search measured, in milliseconds: infinite for
     configs that do not compile or do not fit the device. `cache` holds the configs found, by key.
+
+    Classes that derive from Triton's may replace, set and call here what they do there: `run`, `nargs` (the arguments by position
+    of the search under way), `prune_configs`, `_bench`, and `pre_hook` and `post_hook`, which prepare and restore the tensors.
     """
 
     def __init__(
@@ -60,7 +64,15 @@ class Autotuner(Launchable):
                 )
         if unknown := self._unknown(self.keys):  # kernels in use contain some
             warnings.warn(f"autotune of {fn.__name__}: key names {unknown}, which no parameter is called", stacklevel=3)
-        self.user_pre_hook, self.user_post_hook = pre_hook, post_hook
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
+        self._user_pre_hook, self._user_post_hook = pre_hook, post_hook
+        self.pre_hook: Callable[..., Any] = self._before
+        self.post_hook: Callable[..., Any] = self._after
+        self.restore_copies: dict[str, Any] = {}
+        self.nargs: dict[str, Any] | None = None
+        self._searching = (
+            threading.RLock()
+        )  # one at a time: a search's state is the tuner's, and launches beside it cost it time
         pruning = dict(prune_configs_by or {})
         self.early_config_prune: Callable[..., Any] | None = pruning.get("early_config_prune")
         self.perf_model: Callable[..., float] | None = pruning.get("perf_model")
@@ -83,12 +95,14 @@ class Autotuner(Launchable):
         """Launches with the best config, which the first call for a key finds. With `warmup` it compiles every config."""
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
         if warmup:
-            return [self._launch(config, args, kwargs, grid, warmup=True) for config in self._pruned(named, kwargs)]
+            return [self._launch(config, args, kwargs, grid, warmup=True) for config in self._pruned(args, kwargs)]
         config = self.configs[0]
         if len(self.configs) > 1:
             key = self._key(named)
             if key not in self.cache:
-                self.cache[key] = self._search(key, named, args, kwargs, grid)
+                with self._searching:
+                    if key not in self.cache:
+                        self.cache[key] = self._search(key, named, args, kwargs, grid)
             config = self.cache[key]
         self.best_config = config
         if config.pre_hook is not None:
@@ -119,12 +133,17 @@ class Autotuner(Launchable):
         names = dict.fromkeys((*self.keys, *constexprs))
         return (*(named[name] for name in names if name in named), *dtypes)
 
-    def _pruned(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[Config]:
-        """Returns the configs worth trying."""
+    def _pruned(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Config]:
+        """Returns the configs worth trying for a call."""
+        with self._searching:
+            self.nargs = dict(zip(self.arg_names, args, strict=False))
+            return self.prune_configs(kwargs)
+
+    def prune_configs(self, kwargs: Mapping[str, Any]) -> list[Config]:
+        """Returns the configs worth trying for the arguments in `nargs` and `kwargs`."""
         configs = self.configs
         if self.early_config_prune is not None:
-            positional = {name: value for name, value in named.items() if name not in kwargs}
-            configs = list(self.early_config_prune(configs, positional, **kwargs))
+            configs = list(self.early_config_prune(configs, self.nargs, **kwargs))
             if not configs:
                 raise AutotunerError(
                     "No valid autotuner configs after pruning. `early_config_prune` should return at least one config."
@@ -133,6 +152,7 @@ class Autotuner(Launchable):
             top = self.configs_top_k
             count = max(1, int(len(self.configs) * top) if isinstance(top, float) and top <= 1.0 else int(top))
             if len(configs) > count:
+                named = {**(self.nargs or {}), **kwargs}
                 expected = {config: self.perf_model(**{**named, **config.all_kwargs()}) for config in configs}
                 configs = sorted(configs, key=expected.__getitem__)[:count]
         return configs
@@ -141,7 +161,7 @@ class Autotuner(Launchable):
         self, key: tuple[Any, ...], named: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any
     ) -> Config:
         """Returns the fastest config, or the only one that is left. Raises the first one's error if none runs."""
-        pruned = self._pruned(named, kwargs)
+        pruned = self._pruned(args, kwargs)
         if len(pruned) == 1:
             return pruned[0]
         place = self._place(key, pruned)
@@ -150,7 +170,11 @@ class Autotuner(Launchable):
             self._tell(key, known, cache_hit=True)
             return known
         start = time.perf_counter()
-        best = self._fastest(pruned, named, args, kwargs, grid)
+        self.configs_timings = {config: self._bench(*args, config=config, grid=grid, **kwargs) for config in pruned}
+        if all(_median(timing) == math.inf for timing in self.configs_timings.values()):
+            self._time(pruned[0], args, kwargs, grid)
+        self.pre_hook({**named}, reset_only=True)
+        best = min(pruned, key=lambda config: _median(self.configs_timings[config]))
         self.bench_time = time.perf_counter() - start
         if place is not None:
             timings = {str(config): timing for config, timing in self.configs_timings.items()}
@@ -195,39 +219,22 @@ class Autotuner(Launchable):
             return None
         return min(configs, key=lambda config: _median(self.configs_timings[config]))
 
-    def _fastest(
-        self,
-        pruned: Sequence[Config],
-        named: Mapping[str, Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        grid: Any,
-    ) -> Config:
-        failures: list[KernelpackError] = []
-        timings: dict[Config, Timing] = {}
-        for config in pruned:
-            try:
-                timings[config] = self._time(config, named, args, kwargs, grid)
-            except EmulationError:  # a defect, whatever the config
-                raise
-            except KernelpackError as problem:  # e.g. blocks too large for shared memory
-                failures.append(problem)
-                timings[config] = math.inf
-        self.configs_timings = timings
-        if len(failures) == len(timings):
-            raise failures[0]
-        self._before({**named}, reset_only=True)
-        return min(timings, key=lambda config: _median(timings[config]))
+    def _bench(self, *args: Any, config: Config, grid: Any, **kwargs: Any) -> Timing:
+        """Returns the time of a call with a config: infinite where it does not compile, or does not fit the device."""
+        try:
+            return self._time(config, args, kwargs, grid)
+        except EmulationError:  # a defect, whatever the config
+            raise
+        except KernelpackError:  # e.g. blocks too large for shared memory
+            return [math.inf] * 3
 
-    def _time(
-        self, config: Config, named: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any
-    ) -> Timing:
-        arguments = {**named, **config.all_kwargs()}
+    def _time(self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any) -> Timing:
+        arguments = {**dict(zip(self.arg_names, args, strict=False)), **kwargs, **config.all_kwargs()}
 
         def call() -> None:
             if config.pre_hook is not None:
                 config.pre_hook(arguments)
-            saved = self._before(arguments)
+            self.pre_hook(arguments)
             problem: KernelpackError | None = None
             try:
                 self._launch(config, args, kwargs, grid)
@@ -235,12 +242,12 @@ class Autotuner(Launchable):
                 problem = raised
                 raise
             finally:
-                self._after(arguments, saved, problem)
+                self.post_hook(arguments, exception=problem)
 
         quantiles = (0.5, 0.2, 0.8)
         if self.do_bench is not None:
             return self.do_bench(call, quantiles=quantiles)
-        device = next((value.device.type for value in named.values() if hasattr(value, "data_ptr")), None)
+        device = next((value.device.type for value in arguments.values() if hasattr(value, "data_ptr")), None)
         timing: list[float]
         if self.use_cuda_graph and device == "cuda":
             timing = do_bench_cudagraph(call, rep=self.rep_ms, quantiles=quantiles)
@@ -249,15 +256,23 @@ class Autotuner(Launchable):
             timing = benchmark(call, warmup=self.warmup_ms, rep=self.rep_ms, quantiles=quantiles, device=device)
         return timing
 
-    def _before(self, arguments: Mapping[str, Any], reset_only: bool = False) -> dict[str, Any]:
-        """Prepares the tensors for one launch of a search; returns copies of those to restore."""
-        if self.user_pre_hook is not None:
-            self.user_pre_hook(arguments, reset_only=reset_only)
+    def _before(self, arguments: Mapping[str, Any], reset_only: bool = False) -> None:
+        """Prepares the tensors for one launch of a search: zeroes some, copies those to restore."""
+        if self._user_pre_hook is not None:
+            self._user_pre_hook(arguments, reset_only=reset_only)
         for tensor in self._tensors("reset_to_zero", self.reset_to_zero, arguments).values():
             tensor.zero_()
-        if reset_only:
-            return {}
-        return {name: tensor.clone() for name, tensor in self._tensors("restore_value", self.restore_value, arguments).items()}
+        if not reset_only:
+            restored = self._tensors("restore_value", self.restore_value, arguments)
+            self.restore_copies = {name: tensor.clone() for name, tensor in restored.items()}
+
+    def _after(self, arguments: Mapping[str, Any], exception: BaseException | None) -> None:
+        """Gives the tensors back what they held before the launch."""
+        for name, value in self.restore_copies.items():
+            arguments[name].copy_(value)
+        self.restore_copies = {}
+        if self._user_post_hook is not None:
+            self._user_post_hook(arguments, exception=exception)
 
     def _tensors(self, what: str, names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments of these names that are not None. Raises LaunchError where one is no tensor."""
@@ -269,12 +284,6 @@ class Autotuner(Launchable):
                     cure="name tensors",
                 )
         return named
-
-    def _after(self, arguments: Mapping[str, Any], saved: Mapping[str, Any], problem: KernelpackError | None) -> None:
-        for name, value in saved.items():
-            arguments[name].copy_(value)
-        if self.user_post_hook is not None:
-            self.user_post_hook(arguments, exception=problem)
 
 
 def _median(timing: Timing) -> float:

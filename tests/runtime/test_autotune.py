@@ -92,7 +92,7 @@ def test_configs_that_do_not_compile_lose_and_if_none_does_the_error_is_told() -
     tuned = kp.autotune([large, small], [], do_bench=Stopwatch(used, 256))(accumulate())
     tuned[grid](x, out, used, 100)
     assert tuned.best_config is small
-    assert tuned.configs_timings[large] == float("inf")
+    assert tuned.configs_timings[large] == [float("inf")] * 3
     with pytest.raises(CompilationError, match="too large"):
         kp.autotune([large, kp.Config({"BLOCK": 512})], [])(accumulate())[grid](x, out, used, 100)
 
@@ -319,3 +319,32 @@ def test_tuners_are_made_and_derived_as_those_of_triton() -> None:
     heuristics[grid](x, out, used)
     assert torch.equal(out, x)
     assert tuner.calls == 1
+
+
+def test_derived_tuners_may_replace_the_hooks_and_call_the_parts_of_a_search() -> None:
+    told = []
+
+    class Own(kp.runtime.autotuner.Autotuner):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            if not self.user_defined_pre_hook and not self.user_defined_post_hook:
+                self.pre_hook = lambda arguments, reset_only=False: told.append(("before", arguments["BLOCK"]))
+                self.post_hook = lambda arguments, exception: told.append(("after", type(exception).__name__))
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            self.nargs = dict(zip(self.arg_names, args, strict=False))
+            times = {config: self._bench(*args, config=config, **kwargs) for config in self.prune_configs(kwargs)}
+            fastest = min(times, key=lambda config: times[config])
+            assert [min(time) for time in times.values()] == [2.0, 1.0, float("inf")]
+            return self.fn.run(*args, **kwargs, **fastest.all_kwargs())
+
+    kernel, x = accumulate(), torch.ones(100)
+    out, used = torch.zeros(100), torch.zeros(1, dtype=torch.int32)
+    pruning = {"early_config_prune": lambda configs, arguments, **kwargs: configs[arguments["n"] > 64 :]}
+    tuner = Own(
+        kernel, kernel.arg_names, [*BLOCKS, kp.Config({"BLOCK": 256})], ["n"], None, None,
+        prune_configs_by=pruning, do_bench=Stopwatch(used, 128),
+    )  # fmt: skip
+    tuner[grid](x, out, used, 100)
+    assert int(used) == 128
+    assert told == [*[("before", 64), ("after", "NoneType")] * 3, *[("before", 128), ("after", "NoneType")] * 3, ("before", 256), ("after", "CompileTimeAssertionFailure")]  # fmt: skip
