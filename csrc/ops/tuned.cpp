@@ -1,6 +1,7 @@
 // The choice among the configs of a launch, and the environment variable that overrides what was measured.
 #include "ops/tuned.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -11,13 +12,18 @@ namespace kernelpack {
 namespace {
 
 // Returns the position of the config that KERNELPACK_CONFIG asks for ("kernel=number,..."), or -1 if it asks for none.
-// Throws Error for one that the library does not hold.
+// Throws Error for one that the library does not hold, and for what has another form.
 int forced_config(const char* kernel, const TunedPoint& point) {
   static const char* const text = std::getenv("KERNELPACK_CONFIG");
   if (text == nullptr) return -1;
   const size_t length = std::strlen(kernel);
   for (const char* at = text; *at != '\0'; at += *at == ',') {
     const char* end = at + std::strcspn(at, ",");
+    if (std::find(at, end, '=') == end) {
+      throw Error("KERNELPACK_CONFIG holds '" + std::string(at, end) +
+                  "', expected kernel=number,...\n  to fix: export KERNELPACK_CONFIG=" + kernel + "=" +
+                  std::to_string(point.configs[0]) + "; kernelpack tune --show lists them");
+    }
     if (std::strncmp(at, kernel, length) == 0 && at[length] == '=') {
       const std::string number(at + length + 1, end);
       std::string built;

@@ -160,3 +160,13 @@ except RuntimeError as error:
         "[1024, 1024]",
         "tuned::probe: KERNELPACK_CONFIG asks for config 2 of probe_kernel, this library holds 0 for these arguments",
     ]
+    code = """
+try:
+    probe(torch.zeros(1, 1))
+except RuntimeError as error:
+    print(error)
+"""
+    assert run(built, code, KERNELPACK_CONFIG="probe_kernel:2").splitlines() == [
+        "tuned::probe: KERNELPACK_CONFIG holds 'probe_kernel:2', expected kernel=number,...",
+        "  to fix: export KERNELPACK_CONFIG=probe_kernel=1; kernelpack tune --show lists them",
+    ]
