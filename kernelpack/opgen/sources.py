@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import linecache
 import sys
@@ -18,8 +19,8 @@ from kernelpack.opgen.schema import check_unique
 def find_ops(sources: Sequence[Path], namespace: str) -> list[Op]:
     """Returns the ops of files and folders, in order of file and line.
 
-    A folder stands for its *.py files that do not start with `_`; files can import their neighbours (`from . import x`).
-    Raises BuildError for a source that is missing or has no ops, SchemaError for two ops of one name.
+    A folder stands for its *.py files that do not start with `_` and may hold ops, others are scripts, which are not run; files can
+    import their neighbours (`from . import x`). Raises BuildError for a source that is missing or has no ops, SchemaError for two ops of one name.
     """
     files: list[Path] = []
     for source in sources:
@@ -27,7 +28,7 @@ def find_ops(sources: Sequence[Path], namespace: str) -> list[Op]:
             found = sorted(path for path in source.glob("*.py") if not path.name.startswith("_"))
             if not found:
                 raise BuildError(f"{source} holds no *.py files")
-            files += found
+            files += filter(_may_hold_ops, found)
         elif source.is_file():
             files.append(source)
         else:
@@ -58,6 +59,20 @@ def check_op_names(names: Iterable[str], known: Iterable[str]) -> None:
             raise BuildError(f"there is no op {name!r}{did_you_mean(name, ops)}", cure=f"ops are {', '.join(ops)}")
 
 
+def _may_hold_ops(file: Path) -> bool:
+    """Returns whether a file decorates a function or speaks of `op`; one that does not parse is left to importing it."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError):
+        return True
+    return any(
+        bool(node.decorator_list)
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        else "op" in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "name", ""))
+        for node in nodes
+    )
+
+
 def _load(file: Path, namespace: str) -> types.ModuleType:
     """Imports a file as a module of its own, anew each time, inside a package that is its folder."""
     package_name = f"kernelpack_ops_{namespace}"
@@ -80,7 +95,8 @@ def _load(file: Path, namespace: str) -> types.ModuleType:
     except SyntaxError as error:
         where = SourceLocation(error.filename or str(file), error.lineno or 0, error.offset or 0)
         raise BuildError(error.msg, location=where) from None
-    except KernelpackError:
+    except KernelpackError as error:
+        error.location = error.location or SourceLocation.of_exception(error, str(file))
         raise
     except (Exception, SystemExit) as error:  # whatever an author's file may raise
         where = SourceLocation.of_exception(error, str(file))

@@ -111,6 +111,20 @@ def test_only_the_variants_of_a_changed_kernel_are_compiled(folder: Path) -> Non
     assert compiled(folder) == []
 
 
+def test_scripts_beside_ops_are_not_run(folder: Path) -> None:
+    (folder / "use.py").write_text("import kernelpack\nkernelpack.load('mine')\nraise AssertionError('this is a script')\n")
+    (folder / "made.py").write_text(
+        "from kernelpack import op\ndef again(x):\n    x.dim()\nop('again(Tensor x) -> ()', variants={'x': []})(again)\n"
+    )
+    with pytest.raises(KernelpackError, match=r"made\.py"):  # this one is imported: x has no dtypes
+        plan_library([folder], namespace="mine", targets=["cpu:x86-64-v3"])
+    (folder / "made.py").unlink()
+    plan = plan_library([folder], namespace="mine", targets=["cpu:x86-64-v3"])
+    assert [op.name for op in plan.ops] == ["scale", "total"]
+    with pytest.raises(BuildError, match=r"use\.py:2: .*mine holds no op library"):
+        plan_library([folder / "use.py"], namespace="mine", targets=["cpu:x86-64-v3"])
+
+
 def test_a_build_without_changes_touches_nothing(folder: Path, tmp_path: Path) -> None:
     def run() -> tuple[Built, dict[Path, int]]:
         built = build([folder], namespace="mine", targets=["cpu:x86-64-v3"], out=tmp_path / "mine", jobs=2)
