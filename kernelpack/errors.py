@@ -161,6 +161,14 @@ class UnreachableMemoryError(LaunchError, ValueError):
     """A tensor argument whose memory the kernel's device cannot read."""
 
 
+class DescriptorError(LaunchError, AssertionError):
+    """A tensor that no tensor descriptor describes: an AssertionError, as Triton's."""
+
+
+class BlockShapeError(LaunchError, ValueError):
+    """A tensor descriptor whose blocks have a shape that no tile has."""
+
+
 class OptionError(LaunchError, AssertionError):
     """An option of a launch, such as num_warps, with a value that none has."""
 

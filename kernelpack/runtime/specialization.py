@@ -165,12 +165,7 @@ class Specializer:
     def _descriptor(self, param: KernelParam, value: TensorDescriptor) -> Trait:
         """Returns what code depends on of a tensor descriptor: its type, and facts of the parameters that it becomes."""
         element = _type_of(self.fn, param, value.base)[1:]
-        for axis, extent in enumerate(value.block_shape):
-            if extent < 1 or extent & (extent - 1):
-                raise LaunchError(
-                    f"argument {param.name} of {self.fn.__name__} has blocks of shape {list(value.block_shape)}: extent {axis} is no power of 2",
-                    cure="round it up; what lies outside of the tensor reads as zero, and is not written",
-                )
+        value.check_block(f"argument {param.name} of {self.fn.__name__}")  # it may have been set since
         more = "" if value.padding == "zero" else f", {value.padding}"
         facts: list[tuple[str, str, int]] = []
         for part, number in value.parts().items():

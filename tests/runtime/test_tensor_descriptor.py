@@ -9,7 +9,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.base import Fact
 from kernelpack.backends.installed import backends
-from kernelpack.errors import LaunchError
+from kernelpack.errors import BlockShapeError, LaunchError
 from kernelpack.runtime.specialization import specialize
 from kernelpack.tools.ragged_tma import atomic_add_ragged, create_ragged_descriptor, load_ragged, store_ragged
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
@@ -66,8 +66,18 @@ def test_what_a_descriptor_is_compiled_for() -> None:
     ],
 )
 def test_mistakes(make: object, message: str) -> None:
-    with pytest.raises(LaunchError, match=message):
+    with pytest.raises(LaunchError, match=message) as caught:
         make(torch.zeros(8, 18))
+    assert isinstance(caught.value, AssertionError)  # which code written for Triton catches
+
+
+@pytest.mark.parametrize("block", [[4, 3], [0, 4], [4, -8]])
+def test_blocks_are_powers_of_two(block: list[int]) -> None:
+    with pytest.raises(
+        ValueError, match=r"Shape element [01] must be a power of 2: a tensor descriptor has blocks of shape \["
+    ) as caught:
+        TensorDescriptor.from_tensor(torch.zeros(8, 8), block)
+    assert isinstance(caught.value, LaunchError)
 
 
 @kp.jit
@@ -93,7 +103,10 @@ def test_segments_of_an_axis(add: bool, axis: int) -> None:
     torch.testing.assert_close(y, expected, rtol=0, atol=0)
 
 
-def test_blocks_are_powers_of_two() -> None:
-    x = TensorDescriptor.from_tensor(torch.zeros(8, 8), [4, 3])
-    with pytest.raises(LaunchError, match=r"argument d of add_one has blocks of shape \[4, 3\]: extent 1 is no power of 2"):
+def test_blocks_that_are_chosen_late_are_powers_of_two() -> None:
+    x = TensorDescriptor.from_tensor(torch.zeros(8, 8), [4, 4])
+    x.block_shape = [4, 3]
+    with pytest.raises(
+        BlockShapeError, match=r"element 1 must be a power of 2: argument d of add_one has blocks of shape \[4, 3\]"
+    ):
         add_one[(1,)](x, x, 8)

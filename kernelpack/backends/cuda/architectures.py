@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from kernelpack.errors import TargetError
 from kernelpack.target import Target
 
+MAX_THREADS = 1024
+"""The threads that a block may have on every architecture (CUDA C Programming Guide, "Technical Specifications")."""
+
 
 @dataclass(frozen=True)
 class Architecture:

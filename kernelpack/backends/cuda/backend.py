@@ -26,7 +26,7 @@ from kernelpack.backends.base import (
 )
 from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
 from kernelpack.backends.cuda import ttng as _ttng  # noqa: F401
-from kernelpack.backends.cuda.architectures import ARCHITECTURES, Architecture, architecture_of, runnable
+from kernelpack.backends.cuda.architectures import ARCHITECTURES, MAX_THREADS, Architecture, architecture_of, runnable
 from kernelpack.backends.cuda.driver import device_capability, gpus
 from kernelpack.backends.cuda.jit import LoadedImage
 from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx, llir_to_ptx_image
@@ -48,7 +48,7 @@ from kernelpack.backends.cuda.toolchain import (
 )
 from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
 from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
-from kernelpack.errors import TargetError, UnsupportedError
+from kernelpack.errors import OutOfResources, TargetError, UnsupportedError
 from kernelpack.ir.core import Operation
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, element_of
 from kernelpack.layout.families import LANES
@@ -232,6 +232,11 @@ def _check(options: Options, architecture: Architecture) -> None:
         raise UnsupportedError(
             f"num_ctas={options.num_ctas}: {architecture.name} has no clusters of blocks, which came with sm_90",
             cure="use num_ctas=1",
+        )
+    threads = options.num_warps * LANES
+    if threads > MAX_THREADS:
+        raise OutOfResources(
+            f"the kernel needs {threads} threads, a block has at most {MAX_THREADS}", cure="use num_warps=4 or 8"
         )
     if options.num_warps not in (1, 2, 4, 8, 16, 32):
         raise UnsupportedError(f"num_warps={options.num_warps} is not a power of two from 1 to 32", cure="use 4 or 8")

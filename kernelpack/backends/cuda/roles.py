@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernelpack.backends.cuda.architectures import MAX_THREADS
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Operation
 from kernelpack.ir.types import TensorType
@@ -115,5 +116,7 @@ def check_roles(function: Operation) -> None:
             cure="lower `registers` of a role, or have fewer copies",
         )
     warps = sum(place.width for place in places)
-    if warps * LANES > 1024:
-        raise CompilationError(f"the roles have {warps} warps together, a block has at most 32", location=group.location.source)
+    if warps * LANES > MAX_THREADS:
+        raise CompilationError(
+            f"the roles have {warps} warps together, a block has at most {MAX_THREADS // LANES}", location=group.location.source
+        )

@@ -86,6 +86,11 @@ def test_options_that_cannot_be_honoured_are_refused(options: dict[str, int], me
         add(**options).compile("cuda:sm_80")
 
 
+def test_more_threads_than_a_block_has_are_out_of_resources() -> None:
+    with pytest.raises(OutOfResources, match="needs 4096 threads, a block has at most 1024"):
+        add(num_warps=128).compile("cuda:sm_80")
+
+
 def test_programs_of_several_blocks_are_computed_by_one() -> None:
     kernel = add(num_ctas=2).compile("cuda:sm_90a")
     assert kernel.metadata["num_ctas"] == 1  # what a launcher makes clusters of
