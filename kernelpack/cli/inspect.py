@@ -33,10 +33,12 @@ COLUMNS = {
     "num_warps": "warps",
     "stack": "stack",
     "scratch": "scratch",
+    "waits_at_once": "waits",
 }
 """Figures of the table, by their names in packs."""
-UNUSUAL = ("stack", "scratch")
-"""Figures that the table leaves out where all are 0."""
+UNUSUAL = ("stack", "scratch", "waits_at_once")
+"""Figures that the table leaves out where all are 0. `waits` is 1 where each product of warpgroups is waited for at once, because the
+assembler would have had it wait for others."""
 
 _T = TypeVar("_T", "KernelVariant", "KernelPack")
 

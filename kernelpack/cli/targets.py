@@ -31,5 +31,5 @@ def _parse(text: str) -> Target:
         target = Target.parse(text)
         return backend_of(target).resolve_target(target)
     except TargetError as error:
-        known = [str(target) for backend in backends().values() for target in backend.targets()]
+        known = [one for name, backend in backends().items() for one in (f"{name}:native", *map(str, backend.targets()))]
         raise TargetError(f"{error.message}{did_you_mean(text, known)}", cure=error.cure) from None

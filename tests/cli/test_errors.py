@@ -26,6 +26,7 @@ def errors(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
     [
         ("cdua:sm_90a", "cuda:sm_90a", "use one of cpu, cuda"),
         ("cuda:sm_90b", "cuda:sm_90", "use one of cuda:sm_80"),
+        ("cpu:natve", "cpu:native", "use one of cpu:native"),
         ("cpu:x86-64-v5", "cpu:x86-64-v", "use one of cpu:native"),
         ("cpu:x86-64-v4+avx512bf61", "cpu:x86-64-v4+avx512bf16", "use one of cpu:native"),
         ("sm_80", "cuda:sm_80", "write for example"),

@@ -50,6 +50,7 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
         _lower(function, module, architecture, options, tensor_maps)
     if lowered.cautious:
         _wait_at_once(module)
+        lowered.metadata["waits_at_once"] = True
     lowered.runs_ahead = not authors_own and any(op.name == WAIT for op in module.walk())
     shared = place_shared(module, architecture.shared_bytes, options.num_stages)
     num_warps = warps_of(kernel, options.num_warps)

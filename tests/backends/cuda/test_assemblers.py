@@ -218,6 +218,7 @@ def test_products_that_would_be_serialised_are_waited_for_at_once(serialising: l
     assert "ttng.warp_group_dot " in kernel.stages["ttgir"]
     assert "isAsync = true" not in kernel.stages["ttgir"]
     assert "warp_group_dot_wait" not in kernel.stages["ttgir"]
+    assert kernel.metadata["waits_at_once"]
 
 
 def test_products_that_are_waited_for_at_once_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
