@@ -32,6 +32,8 @@ _COUNT = 128
 """Elements on a GPU: one program's."""
 _FACTOR = 1.0
 _KEY_NS = 300.0
+_WARM_UP = 3.0
+"""Seconds."""
 _NUMBERS = (1, 1, 1, 1, 3, 4, 5, 6, 7, 8, 9)
 
 _LOOP = """
@@ -228,18 +230,23 @@ def cuda_races(libraries: Libraries) -> list[Race]:
     return races
 
 
-def run(race: Race, device: str, rounds: int, calls: int) -> tuple[float, float]:
-    """Returns the median nanoseconds of both, timed in turns. On a GPU the queue is empty whenever a turn begins."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for number in range(-2, rounds):
-        order = (0, 1) if number % 2 else (1, 0)
-        for which in order:
-            spent = (race.ours, race.theirs)[which](calls)
-            if device == "cuda":
-                torch.cuda.synchronize()
-            if number >= 0:
-                times[which].append(spent)
-    return statistics.median(times[0]), statistics.median(times[1])
+def run(races: Sequence[Race], device: str, rounds: int, calls: int, warm_up: float) -> list[tuple[float, float]]:
+    """Returns the median nanoseconds of both in each race. A round visits every race, since a host's clock changes within
+    seconds, and rounds count once `warm_up` seconds of them are over. On a GPU the queue is empty whenever a turn begins."""
+    times: list[tuple[list[float], list[float]]] = [([], []) for _ in races]
+    begin = time.perf_counter() + warm_up
+    number = 0
+    while number < rounds:
+        counts = time.perf_counter() >= begin
+        for race, spent in zip(races, times, strict=True):
+            for which in (0, 1) if number % 2 else (1, 0):
+                nanoseconds = (race.ours, race.theirs)[which](calls)
+                if device == "cuda":
+                    torch.cuda.synchronize()
+                if counts:
+                    spent[which].append(nanoseconds)
+        number += counts
+    return [(statistics.median(ours), statistics.median(theirs)) for ours, theirs in times]
 
 
 def first_uses(libraries: Libraries) -> tuple[float, float]:
@@ -262,46 +269,45 @@ def first_uses(libraries: Libraries) -> tuple[float, float]:
     return statistics.median(times[0]), statistics.median(times[1])
 
 
-def key_times(device: str, rounds: int, calls: int) -> tuple[float, float]:
-    """Returns what binding a call's 16 arguments and making its key take; and with numbers in place of its three tensors,
-    which torch's DLPack function reads."""
+def key_race(device: str) -> Race:
+    """Returns what times binding a call's 16 arguments and making its key: theirs with three tensors, which torch's DLPack
+    function reads, ours with numbers in their place."""
     native = load_kernels(OURS, _HERE / "launch_kernels.py").arguments_16._launcher.native
     tensors = [torch.empty(_COUNT, device=device) for _ in range(3)]
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds):
-        for first, spent in zip((tensors, _NUMBERS[:3]), times, strict=True):
-            spent.append(native.time_key(calls, *first, _COUNT, *_NUMBERS, 2.0, BLOCK=128))
-    return statistics.median(times[0]), statistics.median(times[1])
+
+    def nanoseconds(first: Sequence[Any]) -> Callable[[int], float]:
+        return lambda calls: native.time_key(calls, *first, _COUNT, *_NUMBERS, 2.0, BLOCK=128)
+
+    return Race("specialization key, no tensors", "with three tensors", nanoseconds(_NUMBERS[:3]), nanoseconds(tensors), None)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser: argparse.ArgumentParser = arguments("benchmarks.launch")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--rounds", type=int, default=101, metavar="N", help="how often everybody is timed (default: 101)")
+    parser.add_argument("--rounds", type=int, default=301, metavar="N", help="how often everybody is timed (default: 301)")
     asked = parser.parse_args(argv)
     if asked.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no CUDA device; to fix: run on a machine with a GPU, or with --device cpu")
     torch.set_num_threads(1)
-    rounds, calls = (3, 50) if asked.quick else (asked.rounds, 200 if asked.device == "cuda" else 2000)
+    rounds, calls = (3, 50) if asked.quick else (asked.rounds, 200)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         stack.enter_context(torch.inference_mode())  # as servers call
         libraries = prepare(asked.device, folder)
-        races = cpu_races(libraries) if asked.device == "cpu" else cuda_races(libraries)
+        races = [*(cpu_races if asked.device == "cpu" else cuda_races)(libraries), key_race(asked.device)]
         table = Table([race.case for race in races])
-        for race in races:
-            ours, theirs = run(race, asked.device, rounds, calls)
+        times = run(races, asked.device, rounds, calls, 0 if asked.quick else _WARM_UP)
+        for race, (ours, theirs) in zip(races, times, strict=True):
             table.add(
                 Row(race.case, "ns", ours, race.peer, theirs, limit=race.limit(theirs) if race.limit is not None else None)
             )
             if race.goal is not None:
                 table.add(Row(f"{race.case} (goal)", "ns", ours, race.peer, theirs, limit=race.goal(theirs)))
+        _, key = times[-1]
+        table.add(Row("specialization key, 16 arguments", "ns", key, "limit", _KEY_NS, limit=_KEY_NS))
         if asked.device == "cuda":
             ours, theirs = first_uses(libraries)
             table.add(Row("first use of a kernel", "ns", ours, "cuModuleLoadData", theirs, limit=1.5 * theirs))
-        key, numbers = key_times(asked.device, rounds, calls)
-        table.add(Row("specialization key, 16 arguments", "ns", key, "limit", _KEY_NS, limit=_KEY_NS))
-        table.add(Row("specialization key, no tensors", "ns", numbers, "with three tensors", key))
         table.summarise()
         if asked.json is not None:
             write_json(asked.json, asked.device, table.rows)
