@@ -305,7 +305,8 @@ GPUs only.
 - `cache_key` covers what a function means, not where its file and lines are. `@constexpr_function` gives a Python function, without a
   key of its own.
 - A CPU kernel assumes less of integer arguments: it is not compiled anew for multiples of 16.
-- Gluon, vendors' language extensions, and Proton are not here. Below tiles there is `kernelpack.language.hopper`.
+- Gluon and vendors' language extensions are not here; below tiles there is `kernelpack.language.hopper`. Of Proton
+  `kernelpack.profiler` has sessions, scopes and the viewer; it looks at whole kernels, not into them.
 - Errors name the user's line and a cure; their texts are not Triton's."""
 
 
