@@ -1,3 +1,5 @@
 """From Python to ttir: `jit` marks functions, `ast_to_ttir` compiles them."""
 
-import kernelpack.language  # noqa: F401  (its own functions are compiled by this package: whichever is first, it loads first)
+from kernelpack import (
+    language as language,
+)  # its own functions are compiled by this package: whichever is first, it loads first

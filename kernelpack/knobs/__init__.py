@@ -45,7 +45,7 @@ class Knob:
 
 CACHE = Knob("KERNELPACK_CACHE", "1", "build, run", "0 compiles everything anew and keeps nothing")
 JOBS = Knob("KERNELPACK_JOBS", "", "build", "how many processes compile; default: one for each CPU")
-CXX = Knob("KERNELPACK_CXX", "g++", "build", "the C++ compiler that links op libraries")
+CXX = Knob("KERNELPACK_CXX", "g++", "build, run", "the C++ compiler that links op libraries, and compiles the emulator")
 OP_TARGETS = Knob(
     "KERNELPACK_OP_TARGETS",
     "cpu:x86-64-v3,cpu:x86-64-v4,cpu:x86-64-v4+avx512bf16,cuda:sm_80,cuda:sm_90a",

@@ -40,7 +40,8 @@ def check(condition: Any, message: str | Callable[[], str] = "a check of the hos
 
     text = message if callable(message) else (lambda: message)
     if isinstance(condition, torch.SymBool):
-        torch._check(condition, lambda: str(error(text())))  # type: ignore[no-untyped-call, unused-ignore]
+        record: Any = torch._check
+        record(condition, lambda: str(error(text())))
     elif not condition:
         raise error(text())
 
@@ -125,7 +126,8 @@ def _at_least_one(extent: Any) -> Any:
         return max(extent, 1)
     import torch
 
-    return torch.sym_max(extent, 1)  # type: ignore[no-untyped-call, unused-ignore]
+    largest: Any = torch.sym_max
+    return largest(extent, 1)
 
 
 def empty(shape: Sequence[Any], dtype: Any, device: Any) -> Any:

@@ -104,7 +104,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 def run_ninja(file: NinjaFile, directory: Path, jobs: int) -> None:
     """Writes build.ninja into a folder and builds everything. Raises BuildError with what the compiler said."""
-    write_if_changed(directory / "build.ninja", file.text(_compiler()))
+    write_if_changed(directory / "build.ninja", file.text(compiler()))
     command = [*_ninja(), "-C", str(directory), "-j", str(jobs)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
@@ -114,19 +114,20 @@ def run_ninja(file: NinjaFile, directory: Path, jobs: int) -> None:
 
 def compiler_machine() -> str:
     """Returns the machine for which the C++ compiler compiles and links: `x86_64`, ... Raises BuildError where there is none."""
-    result = subprocess.run([_compiler(), "-dumpmachine"], capture_output=True, text=True, check=False)
+    result = subprocess.run([compiler(), "-dumpmachine"], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise BuildError(
-            f"{_compiler()} -dumpmachine failed: {result.stderr.strip()}", cure="set KERNELPACK_CXX to a C++ compiler"
+            f"{compiler()} -dumpmachine failed: {result.stderr.strip()}", cure="set KERNELPACK_CXX to a C++ compiler"
         )
     return result.stdout.partition("-")[0]
 
 
-def _compiler() -> str:
-    compiler = knobs.CXX.get()
-    if shutil.which(compiler) is None:
-        raise BuildError(f"the C++ compiler {compiler!r} was not found", cure="apt-get install g++, or set KERNELPACK_CXX")
-    return compiler
+def compiler() -> str:
+    """Returns the C++ compiler's command. Raises BuildError where there is none."""
+    command = knobs.CXX.get()
+    if shutil.which(command) is None:
+        raise BuildError(f"the C++ compiler {command!r} was not found", cure="apt-get install g++, or set KERNELPACK_CXX")
+    return command
 
 
 def _ninja() -> list[str]:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
 import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
-from kernelpack import knobs
-from kernelpack.backends.base import CSRC
-from kernelpack.errors import BuildError, EmulationError, SourceLocation, UnsupportedError
+from kernelpack.errors import EmulationError, SourceLocation, UnsupportedError
+from kernelpack.simt.native import host_machine, runtime_library
 from kernelpack.simt.tensor_maps import tensor_map
 from kernelpack.simt.translate import ENTRY, Removable, translate
 
@@ -69,13 +62,13 @@ class Program:
         self.parameters = translated.parameters
         self.debug = translated.debug
         self.removable: tuple[Removable, ...] = translated.removable
-        self._runtime = _runtime()
+        self._runtime = runtime_library()
         for name in translated.functions:  # LLVM would end the process
             if not hasattr(self._runtime, name):
                 raise UnsupportedError(f"the emulator has no function {name}", cure="write it in csrc/simt/arithmetic.cpp")
         module = llvm.parse_assembly(translated.text)
         module.verify()
-        machine = _machine()
+        machine = host_machine()
         module.triple, module.data_layout = machine.triple, str(machine.target_data)
         options = llvm.create_pipeline_tuning_options(speed_level=1)
         options.loop_unrolling = False
@@ -278,63 +271,3 @@ def _bits(value: Any, kind: str) -> int:
     if kind == "double":
         return ctypes.c_uint64.from_buffer(ctypes.c_double(value)).value
     return int(value) & (1 << 64) - 1
-
-
-# ---- the runtime ----
-
-
-def _machine() -> Any:
-    """Returns a new target machine: a compiler owns the one it is given."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    wanted = {"fma", "f16c", "avx", "avx2"}  # not avx512bf16: its conversions flush subnormal numbers
-    host = llvm.get_host_cpu_features()
-    features = ",".join(f"+{name}" for name in sorted(wanted) if host.get(name))
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(opt=1, reloc="pic", codemodel="jitdefault", jit=True, features=features)
-
-
-@functools.cache
-def _runtime() -> ctypes.CDLL:
-    path = str(_build())
-    llvm.load_library_permanently(path)
-    library = ctypes.CDLL(path)
-    for name in ("simt_kind", "simt_text"):
-        getattr(library, name).restype = ctypes.c_char_p
-    for name in ("simt_site", "simt_other_site"):
-        getattr(library, name).restype = ctypes.c_uint32
-    library.simt_map.restype = ctypes.c_uint64
-    window, size = 0x60000000, 256 * 1024
-    if not library.simt_map(ctypes.c_uint64(window), ctypes.c_uint64(size)):
-        raise EmulationError(f"the addresses from {window:#x} on, of shared memory, are taken in this process", kind="memory")
-    return library
-
-
-def _build() -> Path:
-    """Returns the runtime, compiled for this machine once and kept in the cache."""
-    sources = sorted((CSRC / "simt").glob("*.cpp"))
-    texts = b"".join(path.read_bytes() for path in [*sources, CSRC / "simt" / "simt.h"])
-    key = hashlib.sha256(texts + llvm.get_host_cpu_name().encode()).hexdigest()[:16]
-    folder = knobs.cache_dir() or Path(tempfile.gettempdir()) / f"kernelpack-{os.getuid()}"
-    target = folder / f"simt-{key}.so"
-    if target.exists():
-        return target
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if compiler is None:
-        raise BuildError("the emulator's runtime needs a C++ compiler, g++ was not found", cure="apt-get install g++")
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        objects = []
-        jobs = []
-        for source in sources:
-            objects.append(Path(work) / f"{source.stem}.o")
-            command = [compiler, "-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fPIC", "-c", str(source)]
-            jobs.append(subprocess.Popen([*command, "-o", str(objects[-1])], stderr=subprocess.PIPE, text=True))
-        for job in jobs:
-            _, problems = job.communicate()
-            if job.returncode:
-                raise BuildError(f"the emulator's runtime does not compile:\n{problems}")
-        made = Path(work) / "simt.so"
-        subprocess.run([compiler, "-shared", *map(str, objects), "-o", str(made)], check=True)
-        os.replace(made, target)
-    return target

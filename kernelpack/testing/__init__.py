@@ -87,7 +87,8 @@ def do_bench_cudagraph(
             tensor.requires_grad_(True)
             tensor.grad = None
 
-    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+    cuda: Any = torch.cuda
+    with cuda.stream(cuda.Stream()):
         fn()
         estimate = max(statistics.median(_device_times(fn, prepare, 5)), 1e-4)
         count = max(1, int(rep / estimate))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ class Later(Executor):
     def __init__(self) -> None:
         self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
 
-    def submit(self, fn: Callable[[], Any]) -> Future[Any]:  # type: ignore[override]
-        self.waiting.append((Future(), fn))
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.waiting.append((Future(), partial(fn, *args, **kwargs)))
         return self.waiting[-1][0]
 
     def step(self) -> None:

@@ -24,8 +24,8 @@ from kernelpack.backends.base import (
     numbers_and_pointers,
     pointers,
 )
-from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes the operations of ttgir known)
-from kernelpack.backends.cuda import ttng as _ttng  # noqa: F401
+from kernelpack.backends.cuda import dialect as dialect  # makes the operations of ttgir known
+from kernelpack.backends.cuda import ttng as ttng
 from kernelpack.backends.cuda.architectures import ARCHITECTURES, MAX_THREADS, Architecture, architecture_of, runnable
 from kernelpack.backends.cuda.driver import device_capability, gpus
 from kernelpack.backends.cuda.jit import LoadedImage

@@ -10,7 +10,7 @@ import pytest
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.base import Fact, Lowered, Options
-from kernelpack.backends.cuda import dialect as _dialect  # noqa: F401  (makes ttgir's operations known)
+from kernelpack.backends.cuda import dialect as dialect  # makes ttgir's operations known
 from kernelpack.backends.cuda import ttir_to_ttgir as pipeline
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
 from kernelpack.backends.cuda.passes.lower_descriptors import lower_descriptors
