@@ -7,6 +7,7 @@ import functools
 import hashlib
 import inspect
 import linecache
+import threading
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -100,9 +101,18 @@ def _find(lines: tuple[str, ...], code: CodeType, here: SourceLocation) -> ast.F
     )
 
 
-@functools.lru_cache(maxsize=64)
+_PARSING = threading.Lock()
+"""CPython 3.11 counts how deep the trees are that all threads build in one number, and raises SystemError where two build theirs."""
+
+
 def _functions(lines: tuple[str, ...], file: str) -> tuple[ast.FunctionDef, ...]:
     """Returns every function definition of a file, nested ones too."""
+    with _PARSING:
+        return _parsed(lines, file)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(lines: tuple[str, ...], file: str) -> tuple[ast.FunctionDef, ...]:
     try:
         tree = ast.parse("".join(lines), file)
     except SyntaxError as problem:

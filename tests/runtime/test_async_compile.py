@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
@@ -14,6 +17,7 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.errors import CompileTimeAssertionFailure
+from kernelpack.frontend.source import _parsed, source_of
 from kernelpack.runtime._async_compile import active_mode
 from kernelpack.runtime.loaded import LoadedKernel
 
@@ -81,6 +85,24 @@ def test_threads_compile_the_kernels_of_one_function_side_by_side() -> None:
     with ThreadPoolExecutor(2) as pool, kp.AsyncCompileMode(pool):
         pair = tuned.warmup(outs[0])
     assert [future.done() for future in pair] == [True, True]
+
+
+def test_one_thread_parses_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython 3.11 raises SystemError now and then where two do."""
+    parse, parsing = ast.parse, threading.Lock()
+
+    def watched(*args: Any, **kwargs: Any) -> ast.AST:
+        assert parsing.acquire(blocking=False)
+        time.sleep(0.02)
+        parsing.release()
+        return parse(*args, **kwargs)
+
+    monkeypatch.setattr(ast, "parse", watched)
+    kernels = [filler() for _ in range(4)]
+    _parsed.cache_clear()
+    with ThreadPoolExecutor(4) as pool:
+        sources = list(pool.map(lambda kernel: source_of(kernel.fn).text, kernels))
+    assert len(set(sources)) == 1
 
 
 @pytest.mark.parametrize("ignored", [False, True])
