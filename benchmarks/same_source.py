@@ -145,7 +145,7 @@ TURNS = 3
 
 
 def compile_seconds(case: Case, number: int, kept: str = "", turn: int = 0) -> dict[str, float]:
-    """Compiles every config of a case's kernels by both, in this process, and returns each one's seconds.
+    """Compiles every config of a case's kernels by both, as the search of either does, and returns each one's seconds.
 
     A small kernel, another one for each `number`, comes first: starting LLVM is not counted. Cases with kernels in common must not
     find each other's: with `kept`, each has caches of its own, which are copied in the first turn into those in that folder.
@@ -169,10 +169,8 @@ def compile_seconds(case: Case, number: int, kept: str = "", turn: int = 0) -> d
         kernels.add.fn.run(x, x, x, 1024, grid=(1,), warmup=True, **warm)
         start = time.perf_counter()
         for launch in problem.launches(*tensors):
-            tuned = getattr(kernels, launch.kernel)
-            for config in tuned.configs:
-                with contextlib.suppress(KernelpackError):  # e.g. too much shared memory: the search leaves it out, too
-                    tuned.fn.run(*launch.args, grid=(1,), warmup=True, **launch.kwargs, **config.all_kwargs())
+            with contextlib.suppress(KernelpackError):  # e.g. a config's shared memory: the search leaves it out, too
+                getattr(kernels, launch.kernel).warmup(*launch.args, grid=(1,), **launch.kwargs)
         seconds[compiler] = time.perf_counter() - start
     return seconds
 

@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from kernelpack.compiler import source_hash
 from kernelpack.config import Config
 from kernelpack.errors import AutotunerError, EmulationError, KernelpackError, LaunchError
 from kernelpack.frontend.jit import Launchable, jit_function
+from kernelpack.runtime._async_compile import AsyncCompileMode, active_mode
 from kernelpack.runtime.driver import driver
 from kernelpack.testing import do_bench_cudagraph
 
@@ -95,7 +97,7 @@ class Autotuner(Launchable):
         """Launches with the best config, which the first call for a key finds. With `warmup` it compiles every config."""
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
         if warmup:
-            return [self._launch(config, args, kwargs, grid, warmup=True) for config in self._pruned(args, kwargs)]
+            return self._compiled(self._pruned(args, kwargs), args, kwargs, grid)
         config = self.configs[0]
         if len(self.configs) > 1:
             key = self._key(named)
@@ -120,6 +122,34 @@ class Autotuner(Launchable):
                 cure="leave it out of the call, or out of the configs",
             )
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **chosen)
+
+    def _compiled(self, configs: Sequence[Config], args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any) -> list[Any]:
+        """Returns the kernel of each config, or its future inside of an AsyncCompileMode. Raises the first one's error.
+
+        Threads compile them side by side: while ptxas assembles one, others go through Python and LLVM.
+        """
+        if active_mode.get() is not None:
+            return [self._launch(config, args, kwargs, grid, warmup=True) for config in configs]
+        threads = ThreadPoolExecutor()
+        try:
+            with AsyncCompileMode(threads, ignore_errors=True):
+                kernels = self._compiled(configs, args, kwargs, grid)
+        finally:
+            threads.shutdown(cancel_futures=True)  # of a search that is interrupted
+        return [kernel.result() if isinstance(kernel, Future) else kernel for kernel in kernels]
+
+    def _compile_ahead(self, configs: Sequence[Config], args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any) -> None:
+        """Compiles what a search is going to time, unless a hook might decide what that is, or whether. A search's own launches
+        tell of what does not compile."""
+        hooks = (self._user_pre_hook, knobs.runtime.jit_cache_hook, knobs.runtime.jit_post_compile_hook)
+        if (
+            any((*hooks, *(config.pre_hook for config in configs)))
+            or self.pre_hook != self._before
+            or active_mode.get() is not None
+        ):
+            return
+        with contextlib.suppress(KernelpackError):
+            self._compiled(configs, args, kwargs, grid)
 
     def _key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Returns the values that `key` names, and the dtypes of all tensors.
@@ -170,6 +200,7 @@ class Autotuner(Launchable):
             self._tell(key, known, cache_hit=True)
             return known
         start = time.perf_counter()
+        self._compile_ahead(pruned, args, kwargs, grid)
         self.configs_timings = {config: self._bench(*args, config=config, grid=grid, **kwargs) for config in pruned}
         if all(_median(timing) == math.inf for timing in self.configs_timings.values()):
             self._time(pruned[0], args, kwargs, grid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import kernelpack as kp
+import kernelpack.language as tl
 from kernelpack import knobs
 from kernelpack.errors import CompilationError, LaunchError
 from tests.frontend.compiling import define
@@ -173,6 +175,49 @@ def test_warmup_compiles_every_config_and_launches_none() -> None:
     tuned = kp.autotune(BLOCKS, ["n"])(accumulate())
     assert len(tuned.warmup(x, out, used, 100, grid=grid)) == 3
     assert used == 0
+
+
+def meeting(number: int) -> Any:
+    """Returns a kernel that is compiled when so many compilations have come to one place, or that fails."""
+    place = threading.Barrier(number, timeout=20)
+
+    @kp.constexpr_function
+    def meet() -> int:
+        place.wait()
+        return 1
+
+    @kp.jit
+    def kernel(out, BLOCK: tl.constexpr):
+        tl.store(out + tl.arange(0, BLOCK), meet())
+
+    return kernel
+
+
+@pytest.mark.parametrize("warmup", [True, False])
+def test_configs_are_compiled_side_by_side(warmup: bool) -> None:
+    out, used = torch.zeros(128), torch.zeros((), dtype=torch.int32)
+    tuned = kp.autotune(BLOCKS, [], do_bench=Stopwatch(used, 0))(meeting(len(BLOCKS)))
+    tuned.run(out, grid=(1,), warmup=warmup)
+    assert int(out.sum()) == (0 if warmup else 128)
+
+
+def test_hooks_see_a_config_before_it_is_compiled() -> None:
+    """They may set what it is compiled for: blocks of descriptors."""
+    set_by_hook = kp.constexpr(0)
+
+    @kp.jit
+    def kernel(out, BLOCK: tl.constexpr):
+        tl.static_assert(set_by_hook == BLOCK)
+        tl.store(out, BLOCK)
+
+    def hook(named: dict[str, Any]) -> None:
+        set_by_hook.value = named["BLOCK"]
+
+    out = torch.zeros((), dtype=torch.int32)
+    configs = [kp.Config(config.kwargs, pre_hook=hook) for config in BLOCKS]
+    tuned = kp.autotune(configs, [], do_bench=Stopwatch(out, 64))(kernel)
+    tuned.run(out, grid=(1,))
+    assert float("inf") not in {timing[0] for timing in tuned.configs_timings.values()}
 
 
 def test_a_search_times_by_itself() -> None:
