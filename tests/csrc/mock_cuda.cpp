@@ -235,7 +235,7 @@ int cuCtxGetId(void* context, uint64_t* id) {
 }
 #endif
 int cuModuleLoadData(void** module, const void* image) {
-  *module = new Loaded{current};  // NOLINT: kept until the process ends
+  *module = new Loaded{current};  // kept until the process ends
   const bool is_image = std::memcmp(image, "image", 5) == 0 || std::memcmp(image, "\177ELF", 4) == 0;
   return !is_image ? 200 : current == nullptr ? 201 : called("cuModuleLoadData");
 }
@@ -247,7 +247,7 @@ int cuFuncSetAttribute(void*, int, int) {
   return called("cuFuncSetAttribute");
 }
 int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
-  *address = reinterpret_cast<uint64_t>(std::calloc(bytes, 1));  // NOLINT: kept until the process ends
+  *address = reinterpret_cast<uint64_t>(std::calloc(bytes, 1));  // kept until the process ends
   return called("cuMemAlloc");
 }
 int cuMemsetD8Async(uint64_t address, unsigned char value, size_t bytes, void*) {

@@ -1,4 +1,5 @@
-"""The rules that every file of the project keeps: a length that one can read, a first sentence, names that say something."""
+"""The rules that every file of the project keeps: a length that one can read, a first sentence, names that say something, no
+silenced checkers."""
 
 from __future__ import annotations
 
@@ -49,6 +50,11 @@ def test_every_python_file_opens_with_a_sentence_that_says_what_it_is_for() -> N
 def test_every_cpp_file_opens_with_a_comment_that_says_what_it_is_for() -> None:
     silent = [path for path in sources(".cpp", ".h", ".c") if not re.match(r"(//|/\*) ?\S", path.read_text())]
     assert relative(silent) == []
+
+
+def test_no_checker_is_silenced() -> None:
+    silencing = re.compile(r"#\s*(noqa|type:\s*ignore|pyright:|pragma:)|//\s*NOLINT")
+    assert relative([path for path in sources(*SOURCES) if silencing.search(path.read_text())]) == []
 
 
 def test_no_file_has_a_name_that_says_nothing() -> None:
