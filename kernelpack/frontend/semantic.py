@@ -85,7 +85,7 @@ def to_tensor(b: Builder, value: object) -> tensor:
     if value is None:
         raise CompilationError(
             "None is used where a value is expected",
-            cure="guard it: `if x is not None:` (decided at compile time); a function without `return` gives None",
+            cure="guard it: `if NAME is not None:` (decided at compile time); a function without `return` gives None",
         )
     raise CompilationError(f"{describe(value)} is not a run-time value or a number")
 
@@ -134,7 +134,7 @@ def operands(
     kinds = []
     for value in (lhs, rhs):
         if not isinstance(value, tensor) and not is_number(value):
-            cure = "guard it: `if x is not None:` (decided at compile time)" if value is None else None
+            cure = "guard it: `if NAME is not None:` (decided at compile time)" if value is None else None
             raise CompilationError(f"{symbol} does not take {describe(value)}", cure=cure)
         kinds.append(value.dtype if isinstance(value, tensor) else type_of_number(value))
     for kind in kinds:

@@ -65,7 +65,7 @@ MISTAKES = [
     ("tl.exp(n)", "tl.exp takes fp32 or fp64, not int32", "cast first: x.to(tl.float32)"),
     ("s & 1", "& does not take floats", "cast to an integer: x.to(tl.int32)"),
     ("s ** 2", "** does not take run-time values", "write x * x"),
-    ("n + None", "+ does not take None", "`if x is not None:`"),
+    ("n + None", "+ does not take None", "`if NAME is not None:`"),
     ("if n is 3:\n    pass", "`is` compares with None only", "write =="),
     ("if x > 3:\n    pass", "a condition must be a scalar", "use tl.where"),
     ("if 0 < n < 8:\n    pass", "chained comparisons", "(a < b) & (b < c)"),
