@@ -148,15 +148,40 @@ class JITFunction(Launchable):
     def file(self) -> str:
         return self.fn.__code__.co_filename
 
-    @property
+    @functools.cached_property
     def starting_line_number(self) -> int:
-        """The line of `def`, in the file."""
+        """The line of `def`, in the file. Code that makes functions of others' text may set it, as the next three."""
         return self.source.line
+
+    @functools.cached_property
+    def def_file_line_number(self) -> int:
+        return self.source.line
+
+    @functools.cached_property
+    def def_file_col_number(self) -> int:
+        """The column of `def`, from 1."""
+        return self.source.tree.col_offset + 1
+
+    @functools.cached_property
+    def raw_src(self) -> list[str]:
+        """The lines of the source, decorators included."""
+        return inspect.getsourcelines(self.fn)[0]
+
+    def is_gluon(self) -> bool:
+        """Whether the function is in Gluon, the language below Triton's: there are none."""
+        return False
 
     def _unsafe_update_src(self, new_src: str) -> None:
         """Gives the function another text, from `def` on; its parameters stay."""
         self.fn = with_text(self.fn, new_src)
-        for name in ("source", "used_global_vals"):
+        for name in (
+            "source",
+            "used_global_vals",
+            "starting_line_number",
+            "def_file_line_number",
+            "def_file_col_number",
+            "raw_src",
+        ):
             vars(self).pop(name, None)
         self._launcher.forget_all()  # its callers mean something else too
 
@@ -173,11 +198,6 @@ class JITFunction(Launchable):
         """Reads the source, and returns what is launched: nothing is rewritten."""
         self.parse()
         return self
-
-    @property
-    def raw_src(self) -> list[str]:
-        """The lines of the source, decorators included."""
-        return inspect.getsourcelines(self.fn)[0]
 
     @property
     def __globals__(self) -> dict[str, Any]:

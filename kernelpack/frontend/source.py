@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import linecache
 import threading
+import weakref
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -29,6 +30,10 @@ class FunctionSource:
         return self.line
 
 
+_GIVEN: weakref.WeakKeyDictionary[FunctionType, FunctionSource] = weakref.WeakKeyDictionary()
+"""The sources of functions whose text was given: where their code says that it stands may be set, to the place of a template."""
+
+
 def innermost(function: Any) -> FunctionType:
     """Returns the plain function behind decorators that keep `__wrapped__` or `fn`. Raises CompilationError."""
     while not isinstance(function, FunctionType):
@@ -47,6 +52,8 @@ def last_word(annotation: str) -> str:
 
 def source_of(function: FunctionType) -> FunctionSource:
     """Returns a function's source. Raises CompilationError where there is none (exec, interactive input) or it has changed."""
+    if function in _GIVEN:
+        return _GIVEN[function]
     code = function.__code__
     here = SourceLocation(code.co_filename, code.co_firstlineno)
     lines = tuple(linecache.getlines(code.co_filename, function.__globals__))
@@ -81,6 +88,7 @@ def with_text(function: FunctionType, text: str) -> FunctionType:
     result = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
     functools.update_wrapper(result, function)
     del vars(result)["__wrapped__"]  # it does not stand for the first
+    _GIVEN[result] = source_of(result)
     return result
 
 

@@ -9,7 +9,16 @@ from kernelpack.backends.compiler import GPUTarget
 from kernelpack.frontend.jit import constexpr_function
 from kernelpack.runtime.driver import driver
 
-__all__ = ["cuda_capability_geq", "current_target", "is_cpu", "is_cuda", "is_hip"]
+__all__ = [
+    "cuda_capability_geq",
+    "current_target",
+    "is_cpu",
+    "is_cuda",
+    "is_hip",
+    "is_hip_cdna3",
+    "is_hip_cdna4",
+    "is_hip_gfx1250",
+]
 
 
 def current_target() -> GPUTarget:
@@ -33,6 +42,9 @@ def is_cpu() -> bool:
 def is_hip() -> bool:
     """Whether kernels run on AMD GPUs: there is no backend for them."""
     return False
+
+
+is_hip_cdna3 = is_hip_cdna4 = is_hip_gfx1250 = is_hip  # none of their GPUs is one of these
 
 
 @constexpr_function

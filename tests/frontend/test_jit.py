@@ -317,6 +317,24 @@ def test_a_launched_function_that_is_given_another_text_is_compiled_again() -> N
     assert x.item() == 2.0
 
 
+def test_a_function_of_given_text_may_take_the_place_of_its_template() -> None:
+    @kp.jit
+    def template(x):
+        tl.store(x, 1.0)
+
+    made = kp.jit(lambda x: None)
+    made._unsafe_update_src("def made(x):\n    tl.store(x, 2.0)\n")
+    assert not template.is_gluon()
+    for name in ("raw_src", "starting_line_number", "def_file_line_number", "def_file_col_number"):
+        setattr(made, name, getattr(template, name))
+    assert (made.starting_line_number, made.def_file_col_number) == (template.source.line, 5)
+    place = template.fn.__code__
+    made.fn.__code__ = made.fn.__code__.replace(co_filename=place.co_filename, co_firstlineno=place.co_firstlineno)
+    x = torch.zeros(1)
+    made[(1,)](x)
+    assert x.item() == 2.0
+
+
 class Functions:
     """A namespace: what kernels call as `module.Functions.double`."""
 

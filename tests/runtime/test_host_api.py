@@ -63,6 +63,7 @@ def test_modules_are_where_kernels_import_from() -> None:
         ("language.extra.cuda", "gdc_wait"),
         ("language.core", "_aggregate"),
         ("language.target_info", "cuda_capability_geq"),
+        ("language.target_info", "is_hip_cdna4"),
         ("tools.tensor_descriptor", "TensorDescriptor"),
         ("runtime.autotuner", "Autotuner"),
         ("runtime.autotuner", "OutOfResources"),
