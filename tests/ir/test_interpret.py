@@ -39,7 +39,9 @@ def test_grid_is_x_fastest_and_order_is_respected() -> None:
 
 
 def test_empty_grid_runs_nothing() -> None:
-    launch(parse(ADD), (0, 5), [np.zeros(0, np.float32), np.zeros(0, np.float32), 19])
+    out = np.zeros(19, np.float32)
+    launch(parse(ADD), (0, 5), [np.ones(19, np.float32), out, 19])
+    assert not out.any()
 
 
 @pytest.mark.parametrize(

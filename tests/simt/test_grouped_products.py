@@ -113,7 +113,8 @@ def test_programs_that_run_at_a_time_have_places_for_their_maps() -> None:
 @pytest.mark.parametrize("columns", [16, 32])
 def test_few_columns_do_not_serialise_products(columns: int) -> None:
     """What loops sum in few registers ptxas moved to where no iteration's sums are, while products were in flight."""
-    compiled(by_descriptors, "cuda:sm_90a", {**BLOCKS, "BN": columns})
+    kernel = compiled(by_descriptors, "cuda:sm_90a", {**BLOCKS, "BN": columns})
+    assert "waits_at_once" not in kernel.metadata
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
