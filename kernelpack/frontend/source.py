@@ -9,6 +9,7 @@ import inspect
 import linecache
 import threading
 import weakref
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -127,7 +128,16 @@ def _parsed(lines: tuple[str, ...], file: str) -> tuple[ast.FunctionDef, ...]:
         raise CompilationError(
             f"the file no longer parses: {problem.msg}", location=SourceLocation(file, problem.lineno or 1)
         ) from None
-    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return tuple(_definitions(tree.body))
+
+
+def _definitions(statements: Iterable[ast.AST]) -> Iterator[ast.FunctionDef]:
+    """Yields the functions that statements, and those inside of them, define. Expressions, which are most of a tree, define none."""
+    for statement in statements:
+        if isinstance(statement, ast.FunctionDef):
+            yield statement
+        for block in ("body", "handlers", "cases", "orelse", "finalbody"):
+            yield from _definitions(getattr(statement, block, ()))
 
 
 def location_of(node: ast.AST, function: FunctionSource) -> SourceLocation:

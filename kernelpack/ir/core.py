@@ -217,7 +217,7 @@ class Operation:
                         yield op
 
     def __str__(self) -> str:
-        from kernelpack.ir.text import print_op  # late: it is written in terms of these classes
+        from kernelpack.ir.printer import print_op  # late: it is written in terms of these classes
 
         return print_op(self)
 

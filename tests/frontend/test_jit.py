@@ -20,6 +20,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.errors import CompilationError
 from kernelpack.frontend.dependencies import lines_of
+from kernelpack.frontend.source import source_of
 from tests.frontend.compiling import define, run
 
 
@@ -75,6 +76,38 @@ def test_source_starts_at_def_under_several_decorators() -> None:
     x, y = np.zeros(1, np.int32), np.array([5], np.int32)
     run(decorated, 1, p=x, q=y, n=2)
     assert x[0] == 7
+
+
+def test_kernels_are_found_in_every_kind_of_statement() -> None:
+    names = define(
+        """
+        class Kernels:
+            for _ in range(1):
+                with open("/dev/null"):
+                    try:
+                        raise ValueError
+                    except ValueError:
+                        match 1:
+                            case 1:
+                                while True:
+                                    def in_body(x):
+                                        return x
+                                    break
+                    finally:
+                        if _:
+                            pass
+                        else:
+                            async def outer():
+                                def in_finally(x):
+                                    return x
+                                return in_finally
+        """
+    )
+    outer = names["Kernels"].outer()
+    with pytest.raises(StopIteration) as returned:
+        outer.send(None)
+    for function in (names["Kernels"].in_body, returned.value.value):
+        assert source_of(function).text.strip().endswith("return x")
 
 
 def test_source_of_nested_and_like_named_functions() -> None:
