@@ -54,15 +54,16 @@ def parse(
     """Returns a profile's tree and the names of its metrics, which are those that were asked for.
 
     `include` and `exclude` are regular expressions: frames that match with all above and below them, or without the frames that match and
-    those below. Frames whose first metric is below `threshold` are left out. Raises ProfilerError for a metric that the file has not.
+    those below. Frames whose first metric is below `threshold` are left out. Raises ProfilerError for a metric that the file has not, and for
+    what is no regular expression.
     """
     root = _read(filename)
     values = [_derive(metric, root) for metric in metrics]
     tree = _node(root, values)
     if include is not None:
-        tree.children = [*_matching(tree.children, re.compile(include))]
+        tree.children = [*_matching(tree.children, _pattern(include))]
     if exclude is not None or threshold is not None:
-        unwanted = re.compile(exclude) if exclude is not None else None
+        unwanted = _pattern(exclude) if exclude is not None else None
         _drop(tree, lambda node: (unwanted is not None and bool(unwanted.match(node.name))) or _below(node, threshold))
     return tree, list(metrics)
 
@@ -144,6 +145,15 @@ def _ratio(part: float, whole: float) -> float:
 
 def _node(frame: _Summed, values: Sequence[Callable[[_Summed], float]]) -> Node:
     return Node(frame.name, [value(frame) for value in values], [_node(child, values) for child in frame.children])
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as problem:
+        raise ProfilerError(
+            f"{text!r} is no regular expression: {problem}", cure="put \\ before ( ) [ ] * + ? | . and \\"
+        ) from None
 
 
 def _matching(nodes: Sequence[Node], wanted: re.Pattern[str]) -> Iterator[Node]:

@@ -89,6 +89,12 @@ def test_metrics_that_a_file_has_not_are_named(file: Path) -> None:
     assert "bytes, count, cpu_time, flops16, time" in str(raised.value)
 
 
+def test_what_is_no_regular_expression_is_refused(file: Path) -> None:
+    for option in ("include", "exclude"):
+        with pytest.raises(ProfilerError, match=r"'\(' is no regular expression"):
+            parse(["time"], file, **{option: "("})
+
+
 def test_a_file_that_is_no_profile_is_named(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("text")
     with pytest.raises(ProfilerError, match="text is no profile"):
