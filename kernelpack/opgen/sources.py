@@ -15,11 +15,13 @@ from kernelpack.nearest import did_you_mean
 from kernelpack.opgen.op import Op, ops_made
 from kernelpack.opgen.schema import check_unique
 
+_OURS = "kernelpack"
+
 
 def find_ops(sources: Sequence[Path], namespace: str) -> list[Op]:
     """Returns the ops of files and folders, in order of file and line.
 
-    A folder stands for its *.py files that do not start with `_` and may hold ops, others are scripts, which are not run; files can
+    A folder stands for its *.py files that do not start with `_` and may hold ops: others are scripts, which are not run. Files can
     import their neighbours (`from . import x`). Raises BuildError for a source that is missing or has no ops, SchemaError for two ops of one name.
     """
     files: list[Path] = []
@@ -60,17 +62,21 @@ def check_op_names(names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def _may_hold_ops(file: Path) -> bool:
-    """Returns whether a file decorates a function or speaks of `op`; one that does not parse is left to importing it."""
+    """Returns whether a file speaks of `op`, or has decorators from elsewhere, which may make ops. One that does not parse is left to
+    importing it."""
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError):
         return True
-    return any(
-        bool(node.decorator_list)
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
-        else "op" in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "name", ""))
-        for node in nodes
-    )
+    ours: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            ours |= {alias.asname or _OURS for alias in node.names if alias.name.partition(".")[0] == _OURS}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == _OURS:
+            ours |= {alias.asname or alias.name for alias in node.names}
+    decorators = [one for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef)) for one in node.decorator_list]
+    elsewhere = any(ours.isdisjoint(node.id for node in ast.walk(one) if isinstance(node, ast.Name)) for one in decorators)
+    return elsewhere or any("op" in (getattr(node, key, "") for key in ("id", "attr", "name")) for node in nodes)
 
 
 def _load(file: Path, namespace: str) -> types.ModuleType:

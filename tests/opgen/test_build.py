@@ -14,7 +14,7 @@ import pytest
 
 from kernelpack import knobs
 from kernelpack.backends.base import Options
-from kernelpack.errors import BuildError, CompilationError, KernelpackError
+from kernelpack.errors import BuildError, CompilationError, KernelpackError, SchemaError
 from kernelpack.ir.core import Operation
 from kernelpack.ir.text import parse_module
 from kernelpack.opgen import compile
@@ -112,17 +112,30 @@ def test_only_the_variants_of_a_changed_kernel_are_compiled(folder: Path) -> Non
 
 
 def test_scripts_beside_ops_are_not_run(folder: Path) -> None:
-    (folder / "use.py").write_text("import kernelpack\nkernelpack.load('mine')\nraise AssertionError('this is a script')\n")
-    (folder / "made.py").write_text(
-        "from kernelpack import op\ndef again(x):\n    x.dim()\nop('again(Tensor x) -> ()', variants={'x': []})(again)\n"
+    (folder / "use.py").write_text("import kernelpack\nkernelpack.load('mine')\n")
+    (folder / "bench.py").write_text(
+        "import kernelpack as kp\n@kp.jit\ndef own():\n    pass\nraise AssertionError('a script')\n"
     )
-    with pytest.raises(KernelpackError, match=r"made\.py"):  # this one is imported: x has no dtypes
-        plan_library([folder], namespace="mine", targets=["cpu:x86-64-v3"])
-    (folder / "made.py").unlink()
     plan = plan_library([folder], namespace="mine", targets=["cpu:x86-64-v3"])
     assert [op.name for op in plan.ops] == ["scale", "total"]
     with pytest.raises(BuildError, match=r"use\.py:2: .*mine holds no op library"):
         plan_library([folder / "use.py"], namespace="mine", targets=["cpu:x86-64-v3"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from kernelpack import op\ndef f(x):\n    x.dim()\nop('f(Tensor x) -> ()', variants={})(f)\n",
+        "from ._wrapper import made\n@made\ndef f(x):\n    x.dim()\n",
+    ],
+)
+def test_files_that_make_ops_otherwise_than_by_kp_op_are_no_scripts(folder: Path, text: str) -> None:
+    (folder / "made.py").write_text(text)
+    (folder / "_wrapper.py").write_text(
+        "import kernelpack as kp\ndef made(fn):\n    return kp.op('f(Tensor x) -> ()', variants={})(fn)\n"
+    )
+    with pytest.raises(SchemaError, match="'f' has no result"):
+        plan_library([folder], namespace="mine", targets=["cpu:x86-64-v3"])
 
 
 def test_a_build_without_changes_touches_nothing(folder: Path, tmp_path: Path) -> None:
