@@ -220,7 +220,15 @@ double __nv_rsqrt(double x) {
 float __nv_rsqrtf(float x) {
   return (float)(1 / sqrt((double)x));
 }
+float __nv_fast_fdividef(float x, float y) {
+  return x / y;
+}
+float __nv_fast_powf(float x, float y) {
+  return powf(x, y);
+}
 // clang-format off
+#define FAST(NAME) float __nv_fast_##NAME##f(float x) { return (float)NAME((double)x); }
+FAST(exp) FAST(log) FAST(log2) FAST(log10) FAST(sin) FAST(cos) FAST(tan)
 #define LIBDEVICE(NAME)                            \
   double __nv_##NAME(double x) { return NAME(x); } \
   float __nv_##NAME##f(float x) { return (float)NAME((double)x); }

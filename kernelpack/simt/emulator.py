@@ -98,9 +98,9 @@ def _program(fn: JITFunction, meaning: str, special: Specialization, target: Tar
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor's storage, between its first and last element, as bytes."""
+    """Returns a tensor's storage, between its first and last element, as bytes. Autograd sees no writes there, as it sees no kernel's."""
     size = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
-    return tensor.detach().as_subclass(torch.Tensor).as_strided((size,), (1,)).view(torch.uint8)
+    return tensor.data.as_subclass(torch.Tensor).as_strided((size,), (1,)).view(torch.uint8)
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:

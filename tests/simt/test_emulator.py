@@ -14,6 +14,7 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.errors import EmulationError, LaunchError
+from kernelpack.language.extra import libdevice
 from kernelpack.runtime.driver import driver
 from kernelpack.simt import Emulator
 
@@ -164,6 +165,46 @@ def test_what_lies_around_a_view_is_reachable_where_the_emulator_is_told() -> No
     with Emulator("cuda:sm_80", reachable=[x]):
         parted[(1,)](x[:16], x[:16], 1, BLOCK=32)
     assert x.tolist() == [2] * 32 + [0] * 32
+
+
+@kp.jit
+def fast(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + at)
+    waves = libdevice.fast_sinf(value) + libdevice.fast_cosf(value) + libdevice.fast_tanf(value)
+    logs = libdevice.fast_logf(value) + libdevice.fast_log2f(value) + libdevice.fast_log10f(value)
+    tl.store(out + at, libdevice.fast_dividef(waves + logs, libdevice.fast_expf(value) + libdevice.fast_powf(value, value)))
+
+
+def test_the_fast_functions_of_libdevice_are_emulated() -> None:
+    x, out = torch.rand(32) + 0.1, torch.zeros(32)
+    with Emulator("cuda:sm_80"):
+        fast[(1,)](x, out, BLOCK=32)
+    torch.testing.assert_close(out, (x.sin() + x.cos() + x.tan() + x.log() + x.log2() + x.log10()) / (x.exp() + x**x))
+
+
+class Doubled(torch.autograd.Function):
+    """Saves a view that it made, as kernels' wrappers do."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        rows = x.view(-1)
+        out = torch.empty_like(rows)
+        doubled[(1,)](rows, out, 64, BLOCK=64)
+        ctx.save_for_backward(rows)
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (rows,) = ctx.saved_tensors
+        return 2 * grad * torch.ones_like(rows).view(grad.shape)
+
+
+def test_what_a_second_run_of_a_launch_puts_back_is_no_change_to_autograd() -> None:
+    x = torch.randn(8, 8, requires_grad=True)
+    with Emulator("cuda:sm_80"):
+        Doubled.apply(x).sum().backward()
+    assert torch.equal(x.grad, torch.full((8, 8), 2.0))
 
 
 def test_reinterpreted_tensors_are_emulated() -> None:
