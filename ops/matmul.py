@@ -58,10 +58,11 @@ def matmul_block(
 
 @kp.jit
 def matmul_row(
-    a, b, bias, has_bias, out, stride_ab, stride_bb, stride_b, columns, depth, activation,
+    a, b, bias, has_bias, out, stride_ab, stride_bias, stride_bb, stride_b, columns, depth, activation,
     B_TRANSPOSED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """A block of columns of a product with one row: every element of b counts once, so b is read in the order in which it lies."""
+    """A block of columns of a product with one row: every element of b counts once, so b is read in the order in which it lies.
+    stride_bias is 1, or 0 where all columns share the first element of bias."""
     offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K)
     batch = tl.program_id(1).to(tl.int64)
@@ -82,7 +83,8 @@ def matmul_row(
             acc += tl.sum(x[:, None] * y, axis=0)
         row += BLOCK_K
         b_tile += BLOCK_K if B_TRANSPOSED else BLOCK_K * stride_b
-    acc += tl.load(bias + offs_n, mask=(offs_n < columns) & has_bias, other=0.0).to(tl.float32)
+    acc += tl.load(bias + offs_n, mask=(offs_n < columns) & has_bias & (stride_bias == 1), other=0.0).to(tl.float32)
+    acc += tl.load(bias, mask=has_bias & (stride_bias == 0), other=0.0).to(tl.float32)
     tl.store(out + batch * columns + offs_n, activate(acc, activation).to(out.dtype.element_ty), mask=offs_n < columns)
 
 
@@ -95,7 +97,8 @@ def matmul_kernel(
     STAGES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """One block of one product of a batch, or with STAGES every PROGRAMS-th. B_TRANSPOSED: b is contiguous along k, otherwise along
-    n; stride_b belongs to the other dimension. Without has_bias, bias is any tensor of the dtype, and not read."""
+    n; stride_b belongs to the other dimension. Without has_bias, bias is any tensor of the dtype, and not read. With BLOCK_M 1 there
+    is one row, and stride_am is the stride of bias."""
     if STAGES:
         matmul_by_roles(
             a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
@@ -103,7 +106,7 @@ def matmul_kernel(
         )  # fmt: skip
     elif BLOCK_M == 1:
         matmul_row(
-            a, b, bias, has_bias, out, stride_ab, stride_bb, stride_b, columns, depth, activation,
+            a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, columns, depth, activation,
             B_TRANSPOSED, BLOCK_N, BLOCK_K,
         )  # fmt: skip
     else:
@@ -122,11 +125,11 @@ FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 128)
 all but 32; 128 is for CPUs and means as many rows at a time."""
 
 CPU_BLOCKS = {
-    1: ((1, 256, 32), (1, 16, 128)),
-    4: ((4, 128, 32), (4, 32, 64)),
-    8: ((8, 128, 32), (8, 32, 64)),
-    16: ((16, 128, 64), (16, 128, 64)),
-    64: ((32, 128, 64), (32, 128, 64)),
+    1: ((1, 512, 8), (1, 16, 128)),
+    4: ((4, 128, 32), (4, 64, 256)),
+    8: ((8, 128, 32), (8, 64, 256)),
+    16: ((16, 128, 64), (16, 128, 256)),
+    64: ((32, 128, 64), (32, 128, 256)),
 }
 """BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS: for b as it is, and for B_TRANSPOSED."""
 
@@ -228,6 +231,13 @@ def matmul(a, b, bias, activation):
         (batches, rows), (stride_ab, stride_am) = kp.collapse_rows(a, ndims=2)
         stride_bb = 0
     transposed = b.stride(-1) != 1 and columns > 1
+    if columns == 1 and not a.is_cuda and (b.stride(-2) == 1 or depth <= 1):
+        # its transpose has one row: then the rows of a, which are b's columns, are read as they lie and summed in many chains
+        matmul_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_N"]), batches)](
+            b, a, out if bias is None else bias, bias is not None, out,
+            stride_bb, 0, stride_ab, stride_am, batches, 1, rows, depth, activation, B_TRANSPOSED=True, FEW_ROWS=1,
+        )  # fmt: skip
+        return out
     if a.is_cuda:
         few = 0 if rows > 64 else 64
         if rows <= 32 and a.element_size() == 2:
@@ -244,7 +254,7 @@ def matmul(a, b, bias, activation):
         lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]), batches)
     ](
         a, b, out if bias is None else bias, bias is not None, out,
-        stride_ab, stride_am, stride_bb, b.stride(-1) if transposed else b.stride(-2),
+        stride_ab, 1 if rows == 1 and not a.is_cuda else stride_am, stride_bb, b.stride(-1) if transposed else b.stride(-2),
         batches, rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=few,
     )  # fmt: skip
     return out

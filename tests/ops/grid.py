@@ -331,6 +331,7 @@ def matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for m, n, k in (
         (1, 1, 1), (2, 3, 5), (1, 300, 70), (17, 33, 65), (64, 64, 64), (65, 127, 33), (100, 100, 100), (128, 256, 96),
         (33, 17, 513), (5, 7, 1000), (200, 72, 40), (1, 64, 1024), (70, 1, 19), (129, 130, 131), (24, 72, 136),
+        (3, 70, 600), (12, 64, 512), (33, 128, 300), (300, 1, 4096),
     ):  # fmt: skip
         yield f"{m}x{n}x{k}", call((m, k), n)
         yield f"{m}x{n}x{k} transposed, bias", call((m, k), n, weight="transposed", bias=True)

@@ -107,7 +107,7 @@ class CPUBackend(Backend):
 def lower_ttir(module: Operation, lowered: Lowered) -> Operation:
     """Prepares ttir for tile loops: carried address tiles become scalars, masks that index bounds decide are split off."""
     copy = module.clone()
-    version_masks(carry_scalars(expand_ops(copy)))
+    version_masks(carry_scalars(expand_ops(copy)), level_of(lowered.target))
     for run in TTIR_PASSES:
         run(copy)
     return copy

@@ -133,15 +133,19 @@ class Planner:
         other = shape[rank - 2 if index == 0 else rank - 1]
         lane_extent = shape_of(dot.result.type)[lane_axis]
         element, pack = product_element(element_of(value.type), shape[k_axis], lane_extent, self.level)
-        if rows_in_lanes == (index == 0):
+        along_k = self.axes.along_k(dot, self.level)
+        if along_k:
+            panel, k_inner = 0, True
+            direct = index == 1 and bit_width(element_of(value.type)) >= 16
+        elif rows_in_lanes == (index == 0):
             lanes = min(self.level.lanes(bit_width(element) * pack), other)
-            panel, k_inner = min(lanes * self.level.vectors, other), False
+            panel, k_inner, direct = min(lanes * self.level.vectors, other), False, False
         else:
-            in_place = read_in_place(dot, index, k_axis) if (element, pack) == (element_of(value.type), 1) else None
-            if in_place is not None:
-                self.operands[dot, index] = in_place
-                return
-            panel, k_inner = 0, self.axes.lane_axis(value) == k_axis
+            panel, k_inner, direct = 0, self.axes.lane_axis(value) == k_axis, (element, pack) == (element_of(value.type), 1)
+        in_place = read_in_place(dot, index, k_axis) if direct else None
+        if in_place is not None and (in_place.k_inner or not along_k):
+            self.operands[dot, index] = in_place
+            return
         for known in self.by_value[value]:
             if (known.panel, known.k_inner, known.k_axis, known.pack) == (panel, k_inner, k_axis, pack):
                 self.operands[dot, index] = known

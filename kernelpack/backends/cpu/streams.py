@@ -17,8 +17,13 @@ NONTEMPORAL = "!2 = !{i32 1}"
 def ask_ahead(em: Emitter, base: Val, offset: int) -> None:
     """Prefetches what a stream reads soon. `offset` is where `base` is in its loop's iteration, in bytes: lines are asked for once."""
     if offset % _LINE == 0:
-        hints = [Val("i32", "0"), Val("i32", "3"), Val("i32", "1")]  # to read, into all caches, data
-        em.call("void", "llvm.prefetch.p0", [em.offset(base, _AHEAD), *hints])
+        ask_for(em, em.offset(base, _AHEAD))
+
+
+def ask_for(em: Emitter, address: Val) -> None:
+    """Prefetches the cache line at an address, which need not exist."""
+    hints = [Val("i32", "0"), Val("i32", "3"), Val("i32", "1")]  # to read, into all caches, data
+    em.call("void", "llvm.prefetch.p0", [address, *hints])
 
 
 def store_past_caches(em: Emitter, value: Val, base: Val, size: int) -> None:

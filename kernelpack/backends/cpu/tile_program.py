@@ -277,6 +277,11 @@ class Dot:
     def lane_axis(self) -> int:
         return self.out.lane_axis
 
+    @property
+    def along_k(self) -> bool:
+        """Whether the inner loop has k in the lanes, and sums of lanes are the result."""
+        return self.a.k_inner and self.b.k_inner
+
 
 @dataclass(eq=False)
 class Scalar:
@@ -401,6 +406,13 @@ def product_element(kind: Type, depth: int, lanes: int, level: Level) -> tuple[T
     if kind in (BF16, F16):
         return F32, 1
     return (I32, 1) if is_int(kind) else (kind, 1)
+
+
+def block_along_k(rows: int, level: Level) -> tuple[int, int]:
+    """Returns how many of `rows` rows, and how many columns, of a product with k in the lanes have accumulators at a time."""
+    accumulators = 1 << (level.rows * level.vectors).bit_length() - 1
+    height = min(rows, accumulators // 4)
+    return height, accumulators // height
 
 
 def domain_of(root: Root) -> tuple[int, ...]:

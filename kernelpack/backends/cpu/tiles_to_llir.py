@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from kernelpack.backends.base import Options
 from kernelpack.backends.cpu.atomics import emit_atomic
-from kernelpack.backends.cpu.dot import DotEmitter
+from kernelpack.backends.cpu.dot import LanesAlongResult
+from kernelpack.backends.cpu.dot_along_k import LanesAlongK
 from kernelpack.backends.cpu.elements import constant, element_bytes, from_memory, memory_type, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.evaluate import Evaluator
@@ -131,7 +132,8 @@ class _FunctionEmitter:
                         statement, self.program, self.lowering, self.level, self.regions, self.storage, self.program_id
                     ).run()
                 case Dot():
-                    DotEmitter(statement, self.program, self.lowering, self.level, self.scalars, self.storage).run()
+                    emitter = LanesAlongK if statement.along_k else LanesAlongResult
+                    emitter(statement, self.program, self.lowering, self.level, self.scalars, self.storage).run()
                 case Scalar():
                     self._scalar(statement.op)
                 case For():

@@ -6,24 +6,34 @@ Full tiles then run without masks, and only tiles at an edge pay for them: a cau
 from __future__ import annotations
 
 from kernelpack.backends.cpu.affine import Bound, bounds_for_all_true
+from kernelpack.backends.cpu.axes import Axes
+from kernelpack.backends.cpu.levels import Level
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value, entry_function
 from kernelpack.ir.types import I1, I64, TensorType, element_of
 
 
-def version_masks(module: Operation) -> Operation:
+def version_masks(module: Operation, level: Level) -> Operation:
     """Rewrites a module in place and returns it."""
     function = entry_function(module)
+    packed = _packed(function, level)
     loops = [op for op in function.walk() if op.name == "scf.for"]
     for loop in loops:
         if not any(op.name in ("scf.for", "scf.while") for op in loop.walk() if op is not loop):
-            _version(loop.body)
+            _version(loop.body, packed)
     if not any(op.name in ("scf.for", "scf.while") for op in function.walk()):
-        _version(function.body)
+        _version(function.body, packed)
     return module
 
 
-def _version(block: Block) -> None:
-    conditions = _decidable(block)
+def _packed(function: Operation, level: Level) -> set[Operation]:
+    """Returns the loads of what products of few rows pack: a mask costs next to nothing there."""
+    axes = Axes()
+    sources = [op.operands[0].defining_op for op in function.walk() if op.name == "tt.dot" and axes.along_k(op, level)]
+    return {source for source in sources if source is not None and source.name == "tt.load"}
+
+
+def _version(block: Block, packed: set[Operation]) -> None:
+    conditions = _decidable(block, packed)
     if not conditions:
         return
     terminator = block.terminator
@@ -52,8 +62,11 @@ def _version(block: Block) -> None:
         op.erase()
 
 
-def _decidable(block: Block) -> dict[Value, list[Bound | Value]]:
-    """Returns the masks that a block uses, computed in it or before it, with the conditions under which they are all true."""
+def _decidable(block: Block, packed: set[Operation]) -> dict[Value, list[Bound | Value]]:
+    """Returns the masks that a block uses, computed in it or before it, with the conditions under which they are all true.
+
+    What only `packed` loads are masked with is left out.
+    """
     found: dict[Value, list[Bound | Value]] = {}
     for op in block.operations:
         candidates = [value for value in op.operands if value.defining_op is not None and value.defining_op.parent is not block]
@@ -61,8 +74,26 @@ def _decidable(block: Block) -> dict[Value, list[Bound | Value]]:
         for mask in candidates:
             if isinstance(mask.type, TensorType) and element_of(mask.type) == I1 and mask not in found:
                 bounds = bounds_for_all_true(mask)
-                if bounds and all(_available(bound, block) for bound in bounds):
+                guarded = _guarded(mask, block)
+                wanted = not guarded or not guarded <= packed
+                if wanted and bounds and all(_available(bound, block) for bound in bounds):
                     found[mask] = bounds
+    return found
+
+
+def _guarded(mask: Value, block: Block) -> set[Operation]:
+    """Returns the operations in a block, other than those that make masks of masks, that use a mask or what is made of it."""
+    found: set[Operation] = set()
+    pending = [mask]
+    while pending:
+        for user, _ in pending.pop().uses:
+            nested = user.parent is not block
+            if nested and not any(ancestor.parent is block for ancestor in user.ancestors()):
+                continue
+            if nested or user.name == "tt.load" or not user.results or element_of(user.results[0].type) != I1:
+                found.add(user)
+            else:
+                pending += user.results
     return found
 
 

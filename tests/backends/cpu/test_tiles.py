@@ -288,10 +288,20 @@ def test_operands_are_packed_before_they_are_overwritten() -> None:
     check(product, (1,), a, b, torch.zeros(16, 32), 64, 1, M=16, N=32, K=64, CLEAR=True, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 4, 32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_few_rows_have_k_in_the_lanes(dtype: torch.dtype, rows: int) -> None:
+    """Whole tiles and tiles that end early, in rows alone or in columns and k."""
+    for m, n, k in [(rows + 1, 64, 512), (rows, 50, 300)]:
+        a, b = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
+        blocks = {"BM": rows, "BN": 32, "BK": 256, "TRANSPOSED": True}
+        check(matmul, (-(-m // rows), -(-n // 32)), a, b, torch.zeros(m, n), m, n, k, **blocks, rtol=1e-5, atol=1e-4)
+
+
 def test_only_masked_or_converted_operands_are_packed() -> None:
-    def buffers(dtype: torch.dtype) -> list[str]:
+    def buffers(dtype: torch.dtype, **few_rows: int) -> list[str]:
         a, b = torch.zeros(64, 64, dtype=dtype), torch.zeros(64, 64, dtype=dtype)
-        constexprs = {"BM": 32, "BN": 64, "BK": 32, "TRANSPOSED": False}
+        constexprs = {"BM": 32, "BN": 64, "BK": 32, "TRANSPOSED": False, **few_rows}
         module = optimise_ttir(ttir_of(matmul, (a, b, torch.zeros(64, 64), 64, 64, 64), constexprs))
         lowered = Lowered(Target.parse("cpu:x86-64-v3"), Options(), "matmul")
         program = ttir_to_tiles_stage(lower_ttir(module, lowered), lowered)
@@ -299,6 +309,8 @@ def test_only_masked_or_converted_operands_are_packed() -> None:
 
     assert buffers(torch.float32) == ["x", "y", "y.2"]  # x of the unmasked loop is read where it lies
     assert buffers(torch.bfloat16) == ["x", "x.2", "y", "y.2"]
+    for dtype in (torch.float32, torch.bfloat16):  # few rows: b of the unmasked loop is read where it lies
+        assert buffers(dtype, BM=4, BK=256, TRANSPOSED=True) == ["x", "x.2", "y"]
 
 
 @pytest.mark.parametrize("mode", ["full", "causal", "bias"])
