@@ -118,11 +118,14 @@ def _pack_files(sources: Sequence[Path]) -> list[Path] | None:
     folders = [source / "packs" for source in sources if (source / "packs").is_dir()]
     if len(folders) == len(sources):
         return sorted(file for folder in folders for file in folder.glob("*.kpack"))
-    if any(list(source.glob("lib*_ops.so")) for source in sources):
-        raise BuildError(
-            f"{', '.join(map(str, sources))} holds a library without its packs",
-            cure="name the folder that kernelpack build wrote, or the op files",
-        )
+    if folders:
+        raise BuildError("built libraries and other sources are inspected apart", cure="name one kind of them")
+    for source in sources:
+        if list(source.glob("lib*_ops.so")):
+            raise BuildError(
+                f"{source} holds a library without its packs",
+                cure="name the folder that kernelpack build wrote, or the op files",
+            )
     return None
 
 

@@ -112,6 +112,14 @@ def test_specialised_variants_can_be_shown_alone(capsys: pytest.CaptureFixture[s
     assert ".any" not in table
 
 
+def test_libraries_and_op_files_are_inspected_apart(
+    capsys: pytest.CaptureFixture[str], source: Path, built: dict[str, Any], tmp_path: Path
+) -> None:
+    assert "are inspected apart" in error(capsys, str(source), built["directory"])
+    (tmp_path / "libmy_ops.so").touch()
+    assert f"{tmp_path} holds a library without its packs" in error(capsys, str(source), str(tmp_path))
+
+
 def test_one_variant_shows_all_that_its_pack_states(capsys: pytest.CaptureFixture[str], built: dict[str, Any]) -> None:
     text = shown(capsys, built["directory"], "--variant", "f16.aligned")
     assert "parameter: x !tt.ptr<f16>\n" in text
