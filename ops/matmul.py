@@ -237,26 +237,26 @@ def matmul(a, b, bias, activation):
             b, a, out if bias is None else bias, bias is not None, out,
             stride_bb, 0, stride_ab, stride_am, batches, 1, rows, depth, activation, B_TRANSPOSED=True, FEW_ROWS=1,
         )  # fmt: skip
-        return out
-    if a.is_cuda:
-        few = 0 if rows > 64 else 64
-        if rows <= 32 and a.element_size() == 2:
-            few = 16 if rows <= 16 else 32
-    elif rows <= 64:
-        few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
     else:
-        large = 512 if a.element_size() == 4 else 256
-        blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches
-        # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
-        computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (large * 256)
-        few = 128 if computed // 9 > rows * columns * batches // 8 else 0
-    matmul_kernel[
-        lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]), batches)
-    ](
-        a, b, out if bias is None else bias, bias is not None, out,
-        stride_ab, 1 if rows == 1 and not a.is_cuda else stride_am, stride_bb, b.stride(-1) if transposed else b.stride(-2),
-        batches, rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=few,
-    )  # fmt: skip
+        if a.is_cuda:
+            few = 0 if rows > 64 else 64
+            if rows <= 32 and a.element_size() == 2:
+                few = 16 if rows <= 16 else 32
+        elif rows <= 64:
+            few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
+        else:
+            large = 512 if a.element_size() == 4 else 256
+            blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches
+            # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
+            computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (large * 256)
+            few = 128 if computed // 9 > rows * columns * batches // 8 else 0
+        matmul_kernel[
+            lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]), batches)
+        ](
+            a, b, out if bias is None else bias, bias is not None, out,
+            stride_ab, 1 if rows == 1 and not a.is_cuda else stride_am, stride_bb, b.stride(-1) if transposed else b.stride(-2),
+            batches, rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=few,
+        )  # fmt: skip
     return out
 
 
