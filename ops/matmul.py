@@ -121,8 +121,8 @@ ONE_BLOCK = {"STAGES": 0, "PROGRAMS": 2**31 - 1}
 
 
 FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 128)
-"""Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32 (16-bit inputs) and 64, CPUs for
-all but 32; 128 is for CPUs and means as many rows at a time."""
+"""Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32 (16-bit inputs), 64 and a float32
+column, which is 1; CPUs have all but 32. 128 is for CPUs and means as many rows at a time."""
 
 CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),
@@ -152,8 +152,10 @@ def cpu_config(point):
 
 def cuda_config(point):
     wide, few = point["a"] == tl.float32, point["FEW_ROWS"]
-    if few in (1, 4, 8, 128) or (wide and few in (16, 32)):
+    if few in (4, 8, 128) or (wide and few in (16, 32)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
         return None
+    if few == 1:  # a column: each warp reads two rows of a, 1 KB at a time
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": 1, "BLOCK_N": 8, "BLOCK_K": 256, "GROUP": 1}, num_warps=4)
     if few:
         rows, depth = (16, 32) if wide else (few if point.specialized else 64, 64)
         return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": depth, "GROUP": 1}, num_warps=4, num_stages=3)
@@ -231,7 +233,7 @@ def matmul(a, b, bias, activation):
         (batches, rows), (stride_ab, stride_am) = kp.collapse_rows(a, ndims=2)
         stride_bb = 0
     transposed = b.stride(-1) != 1 and columns > 1
-    if columns == 1 and not a.is_cuda and (b.stride(-2) == 1 or depth <= 1):
+    if columns == 1 and (a.element_size() == 4 or not a.is_cuda) and (b.stride(-2) == 1 or depth <= 1):
         # its transpose has one row: then the rows of a, which are b's columns, are read as they lie and summed in many chains
         matmul_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_N"]), batches)](
             b, a, out if bias is None else bias, bias is not None, out,

@@ -113,6 +113,12 @@ def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
             return ((gaps if aligned else padded)(rows, k), b, torch.randn(n) if bias else None), {"activation": 4}
 
         yield f"{rows} rows {transposed} {bias}", call
+    for rows in (29, 32) if dtype == torch.float32 else ():
+
+        def column(rows: int = rows) -> Arguments:
+            return ((gaps if aligned else padded)(rows, 608), torch.randn(608, 1), torch.randn(1)), {}
+
+        yield f"one column, {rows} rows", column
 
 
 def _scaled_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

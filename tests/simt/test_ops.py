@@ -46,6 +46,16 @@ def test_the_rest_of_the_grid_does_too(target: str, op: str) -> None:
     assert not _problems(target, [case for case in cases() if case.op == op and not _sampled(case, target)])
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_one_column_is_summed_in_many_chains(target: str) -> None:
+    """In one of 4,096 additions the error is several times that of torch's products of a matrix and a vector."""
+    a, column, bias = torch.randn(21, 4096), torch.randn(4096, 1), torch.randn(1)
+    out = call(target, module_of("matmul").matmul, (a, column, bias), {"activation": 0})[0]
+    exact = a.double() @ column.double() + bias
+    error = ((out - exact).norm() / exact.norm()).item()
+    assert error < 4e-7
+
+
 @pytest.mark.parametrize("ahead", [16, 47])
 def test_rope_may_turn_half_of_the_heads_further_on(ahead: int) -> None:
     """Calls that ask for it have results of half a gigabyte and more."""
