@@ -98,6 +98,13 @@ def _products() -> Iterator[FaultCase]:
             calls = (call(dtype, m, n, depth, transposed, a) for depth in (k, k - step, k - 2 * step) for a in (0, 4))
             yield FaultCase("matmul", f"{name}-{letter}", tuple(calls))
 
+    def column(depth: int, bias: bool) -> Arguments:
+        return (_gaps(F32, 13, depth), torch.randn(depth, 1), torch.randn(1) if bias else None), {}
+
+    yield FaultCase(
+        "matmul", "float32-column", tuple(functools.partial(column, k, bias) for k in (600, 40) for bias in (False, True))
+    )
+
 
 def _scaled_products() -> Iterator[FaultCase]:
     def call(m: int, n: int, k: int) -> Callable[[], Arguments]:
