@@ -101,7 +101,7 @@ class NestEmitter:
         tile[self.lane] = self.width
         for root in self.nest.roots:
             if isinstance(root, Materialize) and isinstance(root.into, OperandBuffer) and root.into.k_axis != self.lane:
-                tile[root.into.k_axis] = root.into.pack
+                tile[root.into.k_axis] = max(tile[root.into.k_axis], root.into.pack)
         if self.turned is not None:
             into = next((r.into for r in self.nest.roots if isinstance(r, Materialize)), None)
             pairs = isinstance(into, OperandBuffer) and into.pack == 2

@@ -62,6 +62,16 @@ def product_with_columns(a, b, c, stride, M: tl.constexpr, N: tl.constexpr, K: t
 
 
 @kp.jit
+def product_in_two_types(a, b, c, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + m * K + k[None, :])
+    y = tl.load(b + k[:, None] * N + n[None, :])
+    z = tl.load(c + k[:, None] * N + n[None, :])
+    total = tl.dot(x.to(y.dtype), y)
+    tl.store(out + m * N + n[None, :], tl.dot(x.to(z.dtype), z, total))
+
+
+@kp.jit
 def batched_product(a, b, c, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     i, m, n, k = tl.arange(0, B)[:, None, None], tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     x = tl.load(a + (i * M + m[None, :, None]) * K + k[None, None, :])
@@ -286,6 +296,17 @@ def test_rows_that_do_not_fill_whole_blocks(rows: int) -> None:
 def test_operands_are_packed_before_they_are_overwritten() -> None:
     a, b = torch.randn(16, 64), torch.randn(64, 32)
     check(product, (1,), a, b, torch.zeros(16, 32), 64, 1, M=16, N=32, K=64, CLEAR=True, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtypes", [(torch.bfloat16, torch.float16), (torch.float16, torch.bfloat16)], ids=str)
+def test_operands_in_pairs_and_one_by_one_are_packed_by_the_same_loops(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    """With the bf16 instruction, bf16 is packed in pairs along k; fp16 becomes float32, one by one."""
+    sizes = {"M": 16, "N": 64, "K": 32}
+    x, y, z = torch.randn(16, 32), torch.randn(32, 64).to(dtypes[0]), torch.randn(32, 64).to(dtypes[1])
+    arguments = (x, y, z, torch.zeros(16, 64))
+    module = optimise_ttir(ttir_of(product_in_two_types, arguments, sizes))
+    compile_ttir(module, Target.parse("cpu:x86-64-v4+avx512bf16"), Options())  # also where it cannot run
+    check(product_in_two_types, (1,), *arguments, **sizes, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 32])
