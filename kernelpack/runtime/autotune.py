@@ -72,9 +72,8 @@ class Autotuner(Launchable):
         self.post_hook: Callable[..., Any] = self._after
         self.restore_copies: dict[str, Any] = {}
         self.nargs: dict[str, Any] | None = None
-        self._searching = (
-            threading.RLock()
-        )  # one at a time: a search's state is the tuner's, and launches beside it cost it time
+        # one search at a time: its state is the tuner's, and launches beside it cost it time
+        self._searching = threading.RLock()
         pruning = dict(prune_configs_by or {})
         self.early_config_prune: Callable[..., Any] | None = pruning.get("early_config_prune")
         self.perf_model: Callable[..., float] | None = pruning.get("perf_model")

@@ -7,6 +7,7 @@ for products of few rows.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -37,29 +38,34 @@ def compute_type(packed: OperandBuffer) -> Type:
     return F32 if packed.element == BF16 else packed.element
 
 
-class ProductEmitter:
-    """What writes a product at the end of the emitter's lines. `packed` is the operand that says what elements become, `width` how
-    many lanes the inner loop's registers have, `results` how many neighbours of the result are written at a time."""
+class ProductEmitter(ABC):
+    """What writes a product at the end of the emitter's lines."""
 
     def __init__(
         self,
         dot: Dot,
-        packed: OperandBuffer,
-        width: int,
-        results: int,
         program: TileProgram,
         lowering: Lowering,
+        level: Level,
         scalars: dict[Value, Val],
         storage: dict[int, Val],
     ) -> None:
         self.dot = dot
-        self.packed = packed
         self.em = lowering.em
         self.lowering = lowering
-        self.compute = compute_type(packed)
-        self.width = width
-        self.kind = register_type(self.compute, width)
+        self.packed, self.width, results = self.divide(level)
+        self.compute = compute_type(self.packed)
+        self.kind = register_type(self.compute, self.width)
         self.ev = Evaluator(program, lowering, scalars, storage, self.em.lines, results)
+
+    @abstractmethod
+    def divide(self, level: Level) -> tuple[OperandBuffer, int, int]:
+        """Decides which blocks are computed at a time. Returns the operand that says what elements become, how many lanes the inner
+        loop's registers have, and how many neighbours of the result are written at a time."""
+
+    @abstractmethod
+    def matrix(self, bases: dict[int, Place]) -> None:
+        """Writes the product of two matrices; `bases` says which of a batch."""
 
     def run(self) -> None:
         self._over_batch(list(range(len(self.dot.out.shape) - 2)), {})
@@ -70,10 +76,6 @@ class ProductEmitter:
             return
         with self.loop(self.dot.out.shape[axes[0]], 1) as place:
             self._over_batch(axes[1:], {**bases, axes[0]: place})
-
-    def matrix(self, bases: dict[int, Place]) -> None:
-        """Writes the product of two matrices; `bases` says which of a batch."""
-        raise NotImplementedError
 
     def loop(self, extent: int | Val, step: int) -> AbstractContextManager[Place]:
         """Opens a loop over 0, step, ... below extent."""
@@ -155,25 +157,18 @@ class ProductEmitter:
 class LanesAlongResult(ProductEmitter):
     """A product with one operand in the lanes, from panels, and the other broadcast element by element."""
 
-    def __init__(
-        self,
-        dot: Dot,
-        program: TileProgram,
-        lowering: Lowering,
-        level: Level,
-        scalars: dict[Value, Val],
-        storage: dict[int, Val],
-    ) -> None:
+    def divide(self, level: Level) -> tuple[OperandBuffer, int, int]:
+        dot = self.dot
         rank = len(dot.out.shape)
         rows_in_lanes = dot.lane_axis == rank - 2
         vector, self.scalar = (dot.a, dot.b) if rows_in_lanes else (dot.b, dot.a)
         assert isinstance(vector, OperandBuffer), "vectors are read from panels"
+        self.vector = vector
         self.lane, self.other = dot.lane_axis, 2 * rank - 3 - dot.lane_axis
         width = min(level.lanes(bit_width(compute_type(vector))), dot.out.shape[self.lane])
-        super().__init__(dot, vector, width, width, program, lowering, scalars, storage)
-        self.vector = vector
         self.vectors = vector.panel // width
         self.rows = rows_at_a_time(dot.out.shape[self.other], level)
+        return vector, width, width
 
     def matrix(self, bases: dict[int, Place]) -> None:
         rows, lanes, panel = self.dot.out.shape[self.other], self.dot.out.shape[self.lane], self.vector.panel

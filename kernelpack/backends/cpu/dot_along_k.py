@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from kernelpack.backends.cpu.dot import ProductEmitter, compute_type
 from kernelpack.backends.cpu.elements import from_memory, memory_type, register_type
-from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.places import Place
 from kernelpack.backends.cpu.streams import ask_for
-from kernelpack.backends.cpu.tile_program import Dot, InPlace, Operand, OperandBuffer, TileProgram, block_along_k
-from kernelpack.ir.core import Value
+from kernelpack.backends.cpu.tile_program import InPlace, Operand, OperandBuffer, block_along_k
 from kernelpack.ir.types import bit_width, element_of
 from kernelpack.llvm.text import Val, literal
 
@@ -25,19 +23,12 @@ _QUAD = 4
 class LanesAlongK(ProductEmitter):
     """A product whose operands both lie along k; `a` is packed."""
 
-    def __init__(
-        self,
-        dot: Dot,
-        program: TileProgram,
-        lowering: Lowering,
-        level: Level,
-        scalars: dict[Value, Val],
-        storage: dict[int, Val],
-    ) -> None:
-        assert isinstance(dot.a, OperandBuffer)
-        width = level.lanes(bit_width(compute_type(dot.a)))
-        self.rows, self.columns = block_along_k(dot.out.shape[-2], level)
-        super().__init__(dot, dot.a, width, min(self.columns, width), program, lowering, scalars, storage)
+    def divide(self, level: Level) -> tuple[OperandBuffer, int, int]:
+        packed = self.dot.a
+        assert isinstance(packed, OperandBuffer)
+        width = level.lanes(bit_width(compute_type(packed)))
+        self.rows, self.columns = block_along_k(self.dot.out.shape[-2], level)
+        return packed, width, min(self.columns, width)
 
     def matrix(self, bases: dict[int, Place]) -> None:
         rank = len(self.dot.out.shape)
