@@ -73,11 +73,11 @@ def _text(found: list[LaunchCoverage]) -> str:
     lines = table(header, rows, columns=width(sys.stdout), indent=0)
     lines[0] = style.bold(lines[0])
     uncovered = [f"{one.kernel} on {one.target}: {words(region)}" for one in found for region in one.uncovered]
-    unreachable = [f"{name} for {one.target}: {why}" for one in found for name, why in one.unreachable.items()]
+    unreachable = [f"{name} for {one.target}, line {one.line}: {why}" for one in found for name, why in one.unreachable.items()]
     overlapping = [f"{p.first} and {p.second} for {one.target}: the first is taken" for one in found for p in one.overlapping]
     for title, texts in (
         (style.red("uncovered: calls of these are refused"), uncovered),
-        (style.yellow("unreachable: no call gets these variants"), unreachable),
+        (style.yellow("unreachable: no call gets these variants from the launch in that line"), unreachable),
         (style.yellow("overlapping: both fit some calls"), overlapping),
     ):
         if texts:

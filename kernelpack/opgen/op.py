@@ -45,11 +45,12 @@ _DTYPES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("ker
 @dataclass(frozen=True)
 class CapturedLaunch:
     """A launch that a host function would have made. `arguments` are those given, by the names of the kernel's parameters, and of axes
-    that only choose a config."""
+    that only choose a config; `line` is that of the launch in the host function's file."""
 
     kernel: JITFunction
     grid: Any
     arguments: Mapping[str, Any]
+    line: int
 
 
 _CAPTURED: contextvars.ContextVar[list[CapturedLaunch] | None] = contextvars.ContextVar("kernelpack_captured", default=None)
@@ -226,7 +227,8 @@ class BoundKernel:
             if captured is not None:
                 names = (parameter.name for parameter in kernel_parameters(self.kernel))
                 assert self.fn is not None
-                captured.append(CapturedLaunch(self.fn, grid, {**dict(zip(names, args, strict=False)), **kwargs}))
+                arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+                captured.append(CapturedLaunch(self.fn, grid, arguments, sys._getframe(1).f_lineno))
                 return None
             bound = self._bound(args, kwargs)
             parameters = {parameter.name for parameter in kernel_parameters(self.kernel)}

@@ -1,4 +1,4 @@
-"""A call for every kernel that the op library has for GPUs: small, but of several tiles, with tails, masks and all roles at work.
+"""A call for every kernel that calls can reach on GPUs: small, but of several tiles, with tails, masks and all roles at work.
 
 Each kernel is built once for aligned arguments, with sizes and strides that are multiples of 16, and once for any.
 """
@@ -10,6 +10,9 @@ from itertools import product
 
 import torch
 
+from kernelpack.opgen.build import Plan
+from kernelpack.opgen.coverage import coverage
+from kernelpack.target import Target
 from ops._rows import WHOLE_ROWS
 from tests.ops.grid import Arguments, Case, Typed, contiguous, convert, gaps, module_of, padded
 
@@ -35,6 +38,19 @@ def kernel_calls() -> list[Case]:
                 for label, make in maker(dtype, aligned):
                     made.append(Case(op, f"{label} {'aligned' if aligned else 'any'}", dtype, len(made), make))
     return made
+
+
+def reachable_kernels(plan: Plan, target: Target) -> frozenset[str]:
+    """Returns the names of the kernels of a plan that some call gets."""
+    covered = [one for op in plan.op_plans for one in coverage(op, [one for one in plan.targets if one[0] == target])]
+    launches = [launch for op in plan.op_plans for launch in op.launches]
+    return frozenset(
+        row.variant.name
+        for launch, one in zip(launches, covered, strict=True)
+        for rows in launch.points[target]
+        for row in rows
+        if row.variant.name not in one.unreachable
+    )
 
 
 def _size(aligned: bool, size: int) -> int:

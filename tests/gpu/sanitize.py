@@ -3,7 +3,7 @@
 Each tool's calls (tests/gpu/kernel_calls.py) are shared among processes that run side by side. What is checked is what the library itself
 launches: inputs and outputs are copied from and to the CPU's memory, every tensor has an allocation of its own, and outputs hold
 NaN before a call, of which nothing may be left. Exit status 1: a tool reports something, a call fails or was not done in time, or a
-kernel of the library for this GPU did not run.
+kernel of the library that calls reach on this GPU did not run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from tempfile import mkdtemp
 import torch
 
 import kernelpack
+from kernelpack.opgen.build import plan_library
 from kernelpack.opgen.load import own_library
-from tests.gpu.kernel_calls import kernel_calls
+from kernelpack.target import Target
+from tests.gpu.kernel_calls import kernel_calls, reachable_kernels
 from tests.ops.grid import Case, convert
 
 BARRIERS = ("--num-cuda-barriers", "1024")
@@ -121,10 +123,12 @@ def main(tools: Sequence[str], jobs: int, shares: int, folder: Path, limit: floa
 
 
 def _kernels() -> frozenset[str]:
-    """Returns the names of the library's kernels for this GPU."""
-    target = "cuda:sm_90a" if torch.cuda.get_device_capability() == (9, 0) else "cuda:sm_80"
+    """Returns the names of the library's kernels for this GPU that calls can reach."""
+    target = Target.parse("cuda:sm_90a" if torch.cuda.get_device_capability() == (9, 0) else "cuda:sm_80")
     lines = (line.split() for line in (own_library() / "ops.lock").read_text().splitlines())
-    return frozenset(words[1] for words in lines if words[0] == target)
+    built = frozenset(words[1] for words in lines if words[0] == str(target))
+    plan = plan_library([Path(__file__).parents[2] / "ops"], namespace="kernelpack", targets=[target])
+    return built & reachable_kernels(plan, target)
 
 
 if __name__ == "__main__":
