@@ -34,6 +34,7 @@ from kernelpack.backends.cpu.tile_program import (
     Store,
     TileProgram,
     While,
+    block_of,
     domain_of,
     product_element,
     turned_axis,
@@ -406,9 +407,7 @@ class Sequence:
 def _position(load: Operation, root: Root) -> int:
     """Returns where a load stands in the block that the root is in; loads from outside come first."""
     block = load.parent
-    op = root.op if not isinstance(root, Materialize) else root.value.defining_op
-    same = op is not None and block is op.parent
-    return block.operations.index(load) if same and block is not None else -1
+    return block.operations.index(load) if block is not None and block is block_of(root) else -1
 
 
 def made_by(root: Root) -> list[Value]:

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.levels import Level
-from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.types import BF16, F16, F32, I32, Type, bit_width, element_of, is_float, is_int, shape_of
 
 
@@ -417,11 +417,13 @@ def block_along_k(rows: int, level: Level) -> tuple[int, int]:
 
 def domain_of(root: Root) -> tuple[int, ...]:
     """Returns the shape that a root walks over."""
-    if isinstance(root, Materialize):
-        return shape_of(root.value.type)
-    if isinstance(root, (Reduce, Scan)):
-        return shape_of(root.op.operands[0].type)
-    return shape_of(root.op.operands[0].type)
+    return shape_of(values_of(root)[0].type)
+
+
+def block_of(root: Root) -> Block | None:
+    """Returns the block of the operation that a root stands for."""
+    op = root.value.defining_op if isinstance(root, Materialize) else root.op
+    return op.parent if op is not None else None
 
 
 def moves_unit_axes(op: Operation) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.plan_tiles import Knowledge, Planner
-from kernelpack.backends.cpu.review_plan import review
+from kernelpack.backends.cpu.review_plan import Review
 from kernelpack.backends.cpu.tile_program import TileProgram
 from kernelpack.ir.core import Operation, entry_function
 
@@ -19,6 +19,6 @@ def ttir_to_tiles(module: Operation, level: Level) -> TileProgram:
     for _ in range(200):
         plan = Planner(entry_function(module), level, known)
         program = plan.run()
-        if not review(plan, program, known):
+        if not Review(plan, program).run():
             return program
     raise AssertionError("planning does not settle")

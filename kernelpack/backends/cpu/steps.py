@@ -1,0 +1,175 @@
+"""What each step of a tile program evaluates, and where: what a review of the program goes by."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kernelpack.backends.cpu.plan_tiles import BUFFERED
+from kernelpack.backends.cpu.tile_program import (
+    Atomic,
+    Buffer,
+    Dot,
+    For,
+    Histogram,
+    If,
+    Map,
+    Materialize,
+    Nest,
+    Reduce,
+    Scan,
+    Statement,
+    Storage,
+    TileProgram,
+    While,
+    values_of,
+)
+from kernelpack.ir.core import Block, Operation, Value
+from kernelpack.ir.dialect import Trait, definition
+from kernelpack.ir.types import TensorType, shape_of
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A statement that evaluates tiles, with where it stands: `order` in the program, and the branches and loops around it."""
+
+    statement: Nest | Dot
+    order: int
+    path: tuple[tuple[Statement, int], ...]
+
+    def values(self) -> list[Value]:
+        """Returns what it evaluates at every place of its domain."""
+        if isinstance(self.statement, Dot):
+            return [self.statement.op.operands[2]]
+        return [value for root in self.statement.roots for value in values_of(root)]
+
+    def materialized(self) -> set[Value]:
+        """Returns the tiles that it computes and writes to buffers."""
+        if isinstance(self.statement, Dot):
+            return set()
+        return {root.value for root in self.statement.roots if isinstance(root, Materialize)}
+
+    def written(self) -> set[Buffer]:
+        """Returns the buffers that it writes tiles to."""
+        if isinstance(self.statement, Dot):
+            return {self.statement.out}
+        written: set[Storage | None] = set()
+        for root in self.statement.roots:
+            match root:
+                case Materialize() | Atomic() | Histogram():
+                    written.add(root.into)
+                case Reduce() | Scan() | Map():
+                    written.update(root.into)
+        return {buffer for buffer in written if isinstance(buffer, Buffer)}
+
+    def loops(self) -> list[For]:
+        return [outer for outer, _ in self.path if isinstance(outer, For)]
+
+    def bodies(self) -> set[Block]:
+        """Returns the blocks of the loops around it that run once an iteration."""
+        return {
+            outer.op.regions[part if isinstance(outer, While) else 0].block
+            for outer, part in self.path
+            if isinstance(outer, (For, While))
+        }
+
+    def after(self, other: Step) -> bool:
+        """Whether this step can run after `other` in one iteration of the loops they share."""
+        for (mine, my_branch), (theirs, their_branch) in zip(self.path, other.path, strict=False):
+            if mine is theirs and my_branch != their_branch:
+                return isinstance(mine, While) and my_branch > their_branch
+            if mine is not theirs:
+                break
+        return self.order > other.order
+
+
+@dataclass(eq=False)
+class Evaluation:
+    """A tile that a step evaluates.
+
+    `lanes`: the axes that run along the lanes where it is read (None: one element for all lanes). `elsewhere`: whether it is
+    read at another place than the one being computed. `parents`: the tiles it is evaluated for. `written`: the step writes
+    it to a buffer, so it is computed rather than read.
+    """
+
+    lanes: set[int | None] = field(default_factory=set)
+    elsewhere: bool = False
+    parents: set[Value | None] = field(default_factory=set)
+    written: bool = False
+
+
+def steps_of(program: TileProgram) -> list[Step]:
+    """Returns the steps of a program, in its order."""
+    steps: list[Step] = []
+
+    def add(statements: list[Statement], path: tuple[tuple[Statement, int], ...]) -> None:
+        for statement in statements:
+            match statement:
+                case Nest() | Dot():
+                    steps.append(Step(statement, len(steps), path))
+                case For():
+                    add(statement.body, (*path, (statement, 0)))
+                case While():
+                    add(statement.before, (*path, (statement, 0)))
+                    add(statement.body, (*path, (statement, 1)))
+                case If():
+                    add(statement.then, (*path, (statement, 0)))
+                    add(statement.otherwise, (*path, (statement, 1)))
+
+    add(program.statements, ())
+    return steps
+
+
+def evaluations(step: Step, plain: Mapping[Value, Mapping[int, Buffer]]) -> dict[Value, Evaluation]:
+    """Returns the tiles that a step evaluates on the way to what is in memory, scalars, or the buffers of `plain`."""
+    found: dict[Value, Evaluation] = defaultdict(Evaluation)
+    computed = step.materialized()
+    pending: list[tuple[Value, int | None, bool, Value | None]] = [
+        (value, step.statement.lane_axis, False, None) for value in step.values()
+    ]
+    seen: set[tuple[Value, int | None, bool]] = set()
+    while pending:
+        value, axis, elsewhere, parent = pending.pop()
+        if not isinstance(value.type, TensorType):
+            continue
+        if axis is not None and shape_of(value.type)[axis] == 1:
+            axis = None
+        entry = found[value]
+        entry.lanes.add(axis)
+        entry.elsewhere |= elsewhere
+        entry.parents.add(parent)
+        entry.written |= value in computed and not elsewhere
+        if (value, axis, elsewhere) in seen:
+            continue
+        seen.add((value, axis, elsewhere))
+        op = value.defining_op
+        if op is None or op.name in BUFFERED or (value in plain and (value not in computed or elsewhere)):
+            continue
+        same = Trait.ELEMENTWISE in definition(op.name).traits or op.name == "tt.load"
+        for position, operand in enumerate(op.operands):
+            pending.append((operand, _operand_axis(op, position, axis), elsewhere or not same, value))
+    return dict(found)
+
+
+def _operand_axis(op: Operation, position: int, axis: int | None) -> int | None:
+    """Returns which axis of the operand at `position` runs along the lanes when `axis` of the result does."""
+    if axis is None:
+        return None
+    match op.name:
+        case "tt.expand_dims":
+            inserted = op.attributes["axis"]
+            return None if axis == inserted else axis - (axis > inserted)
+        case "tt.trans":
+            return int(op.attributes["order"][axis])
+        case "tt.reshape":
+            source = shape_of(op.operands[0].type)
+            return len(source) - 1 if axis == len(shape_of(op.result.type)) - 1 else None
+        case "tt.join":
+            return axis if axis < len(shape_of(op.operands[0].type)) else None
+        case "tt.splat":
+            return None
+        case "tt.gather" if position == 0:
+            return None
+        case _:
+            return axis
