@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpack import cache_files, knobs
+from kernelpack.backends.installed import backends
 from kernelpack.compiler import source_hash
 from kernelpack.config import Config
 from kernelpack.errors import AutotunerError, EmulationError, KernelpackError, LaunchError
@@ -30,7 +31,8 @@ class Autotuner(Launchable):
     """A kernel whose config is the fastest of several, found at the first call for each value of `key`.
 
     `best_config` is that of the last call, `configs_timings` what the last search measured, in milliseconds: infinite for
-    configs that do not compile or do not fit the device. `cache` holds the configs found, by key.
+    configs that do not compile or do not fit the device. Those that differ only in what has no meaning on the device, as
+    `num_warps` on a CPU, are timed once. `cache` holds the configs found, by key.
 
     Classes that derive from Triton's may replace, set and call here what they do there: `run`, `nargs` (the arguments by position
     of the search under way), `prune_configs`, `_bench`, and `pre_hook` and `post_hook`, which prepare and restore the tensors.
@@ -199,19 +201,36 @@ class Autotuner(Launchable):
             self._tell(key, known, cache_hit=True)
             return known
         start = time.perf_counter()
-        self._compile_ahead(pruned, args, kwargs, grid)
-        self.configs_timings = {config: self._bench(*args, config=config, grid=grid, **kwargs) for config in pruned}
+        timed_as = self._timed_as(pruned, named)
+        distinct = list(dict.fromkeys(timed_as.values()))
+        self._compile_ahead(distinct, args, kwargs, grid)
+        timings = {config: self._bench(*args, config=config, grid=grid, **kwargs) for config in distinct}
+        self.configs_timings = {config: timings[timed_as[config]] for config in pruned}
         if all(_median(timing) == math.inf for timing in self.configs_timings.values()):
             self._time(pruned[0], args, kwargs, grid)
         self.pre_hook({**named}, reset_only=True)
         best = min(pruned, key=lambda config: _median(self.configs_timings[config]))
         self.bench_time = time.perf_counter() - start
         if place is not None:
-            timings = {str(config): timing for config, timing in self.configs_timings.items()}
+            kept = {str(config): timing for config, timing in self.configs_timings.items()}
             with contextlib.suppress(OSError):
-                cache_files.write_whole(place, json.dumps(timings).encode())
+                cache_files.write_whole(place, json.dumps(kept).encode())
         self._tell(key, best, cache_hit=False)
         return best
+
+    def _timed_as(self, configs: Sequence[Config], arguments: Mapping[str, Any]) -> dict[Config, Config]:
+        """Returns for each config the first that is the same to the arguments' device, unless the author times them."""
+        unused: frozenset[str] = frozenset()
+        if self.do_bench is None and driver.active.emulated_target is None:
+            device = _device_of(arguments)
+            found = (backend.unused_options for backend in backends().values() if backend.device_type == device)
+            unused = next(found, unused).difference(self.arg_names)
+        first: dict[Any, Config] = {}
+        timed_as = {}
+        for config in configs:
+            decisive = tuple((name, value) for name, value in config.all_kwargs().items() if name not in unused)
+            timed_as[config] = first.setdefault((decisive, config.pre_hook), config)
+        return timed_as
 
     def _tell(self, key: tuple[Any, ...], best: Config, *, cache_hit: bool) -> None:
         """Tells what a search found, where knobs.autotuning asks for it."""
@@ -261,13 +280,13 @@ class Autotuner(Launchable):
     def _time(self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any) -> Timing:
         arguments = {**dict(zip(self.arg_names, args, strict=False)), **kwargs, **config.all_kwargs()}
 
-        def call() -> None:
+        def call(warmup: bool = False) -> Any:
             if config.pre_hook is not None:
                 config.pre_hook(arguments)
             self.pre_hook(arguments)
             problem: KernelpackError | None = None
             try:
-                self._launch(config, args, kwargs, grid)
+                return self._launch(config, args, kwargs, grid, warmup=warmup)
             except KernelpackError as raised:
                 problem = raised
                 raise
@@ -277,13 +296,19 @@ class Autotuner(Launchable):
         quantiles = (0.5, 0.2, 0.8)
         if self.do_bench is not None:
             return self.do_bench(call, quantiles=quantiles)
-        device = next((value.device.type for value in arguments.values() if hasattr(value, "data_ptr")), None)
+        device = _device_of(arguments)
+        if device == "cpu":  # a long call is then timed as it is made for the first time
+            kernel = call(warmup=True)
+            if isinstance(kernel, Future):
+                kernel.result()
         timing: list[float]
         if self.use_cuda_graph and device == "cuda":
             timing = do_bench_cudagraph(call, rep=self.rep_ms, quantiles=quantiles)
         else:
             benchmark = driver.active.get_benchmarker()
-            timing = benchmark(call, warmup=self.warmup_ms, rep=self.rep_ms, quantiles=quantiles, device=device)
+            timing = benchmark(
+                call, warmup=self.warmup_ms, rep=self.rep_ms, quantiles=quantiles, device=device, compiled=device == "cpu"
+            )
         return timing
 
     def _before(self, arguments: Mapping[str, Any], reset_only: bool = False) -> None:
@@ -314,6 +339,12 @@ class Autotuner(Launchable):
                     cure="name tensors",
                 )
         return named
+
+
+def _device_of(arguments: Mapping[str, Any]) -> str:
+    """Returns the torch device type that a call runs on: a GPU's kernels also read pinned memory of the CPU."""
+    types: set[str] = {value.device.type for value in arguments.values() if hasattr(value, "data_ptr")}
+    return max(types or {driver.active.device_type}, key=lambda kind: kind != "cpu")
 
 
 def _median(timing: Timing) -> float:

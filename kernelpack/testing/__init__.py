@@ -36,32 +36,32 @@ def do_bench(
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
     device: str | None = None,
+    compiled: bool = False,
 ) -> Any:
     """Returns the milliseconds that a call of `fn` takes.
 
-    It is called for about `warmup` milliseconds untimed and for `rep` timed, clearing a GPU's L2 cache included. `quantiles`, such
-    as (0.5, 0.2, 0.8), gives a list of those; else `return_mode` is min, max, mean, median, or all, a list of every call's
-    time. Tensors in `grad_to_none` lose their gradients before each call. `device` is a torch device type; default: cuda where
-    there is one, else cpu. Raises LaunchError for a mode that does not exist.
+    After a first call, which may compile, it is called for about `warmup` milliseconds untimed and for `rep` timed, clearing a
+    GPU's L2 cache included. On a CPU a call that lasts longer than both together is timed once, and if `fn` is `compiled`
+    there is no first call. `quantiles`, such as (0.5, 0.2, 0.8), gives a list of those; else `return_mode` is min, max, mean,
+    median, or all, a list of every call's time. Tensors in `grad_to_none` lose their gradients before each call. `device` is a
+    torch device type; default: cuda where there is one, else cpu. Raises LaunchError for a mode that does not exist.
     """
     import torch
 
     _check_mode(return_mode)
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    once = _device_times if chosen == "cuda" else _host_times
     tensors = list(grad_to_none or ())
 
     def prepare() -> None:
         for tensor in tensors:
             tensor.grad = None
 
-    once(fn, prepare, 1)  # compiles, allocates
-    start = time.perf_counter()
-    once(fn, prepare, 5)
-    # With what lies between calls: to clear a cache takes longer than a small kernel.
-    estimate = (time.perf_counter() - start) * 1e3 / 5
-    once(fn, prepare, max(1, int(warmup / estimate)))
-    times = once(fn, prepare, max(1, int(rep / estimate)))
+    if chosen == "cuda":
+        times = _device_times_within(fn, prepare, warmup, rep)
+    else:
+        if not compiled:
+            _host_time(fn, prepare)
+        times = _host_times_within(fn, prepare, warmup, rep)
     return _summary(times, quantiles, return_mode)
 
 
@@ -135,17 +135,41 @@ def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None =
 
 def times_of(fn: Callable[[], Any], count: int, device: str) -> list[float]:
     """Returns the milliseconds of each of `count` calls, on a GPU with a cold L2 cache. `device` is a torch device type."""
-    return (_device_times if device == "cuda" else _host_times)(fn, lambda: None, count)
+    if device == "cuda":
+        return _device_times(fn, lambda: None, count)
+    return [_host_time(fn, lambda: None) for _ in range(count)]
 
 
-def _host_times(fn: Callable[[], Any], prepare: Callable[[], None], count: int) -> list[float]:
-    times = []
-    for _ in range(count):
-        prepare()
-        start = time.perf_counter()
-        fn()
-        times.append((time.perf_counter() - start) * 1e3)
+def _host_time(fn: Callable[[], Any], prepare: Callable[[], None]) -> float:
+    prepare()
+    start = time.perf_counter()
+    fn()
+    return (time.perf_counter() - start) * 1e3
+
+
+def _host_times_within(fn: Callable[[], Any], prepare: Callable[[], None], warmup: float, rep: float) -> list[float]:
+    """Returns the times of the calls that end after `warmup` milliseconds; there are more of them for `rep` milliseconds."""
+    start = time.perf_counter()
+    times: list[float] = []
+    passed = 0.0
+    while not times or passed < warmup + rep:
+        took = _host_time(fn, prepare)
+        passed = (time.perf_counter() - start) * 1e3
+        if passed >= warmup:
+            times.append(took)
     return times
+
+
+def _device_times_within(fn: Callable[[], Any], prepare: Callable[[], None], warmup: float, rep: float) -> list[float]:
+    """Returns the times of as many calls as fit into `rep` milliseconds, after a warm-up. A GPU is not to wait between calls, so
+    their number is decided ahead."""
+    _device_times(fn, prepare, 1)  # compiles, allocates
+    start = time.perf_counter()
+    _device_times(fn, prepare, 5)
+    # With what lies between calls: to clear a cache takes longer than a small kernel.
+    estimate = (time.perf_counter() - start) * 1e3 / 5
+    _device_times(fn, prepare, max(1, int(warmup / estimate)))
+    return _device_times(fn, prepare, max(1, int(rep / estimate)))
 
 
 def _device_times(fn: Callable[[], Any], prepare: Callable[[], None], count: int) -> list[float]:

@@ -303,6 +303,96 @@ def test_do_bench() -> None:
         kp.testing.do_bench(work, return_mode="best")
 
 
+class Clock:
+    """Time that passes only when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def pass_by(self, milliseconds: float) -> None:
+        self.now += milliseconds * 1e-3
+
+
+def test_on_a_cpu_calls_are_timed_one_by_one_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of a minute is not made eight times."""
+    clock = Clock(monkeypatch)
+    durations: list[float] = []
+
+    def call() -> None:
+        clock.pass_by(durations.pop(0))
+
+    def times(*milliseconds: float, compiled: bool = False) -> Any:
+        durations[:] = milliseconds
+        found = kp.testing.do_bench(call, warmup=25, rep=100, return_mode="all", device="cpu", compiled=compiled)
+        assert not durations
+        return pytest.approx(found)
+
+    assert times(9000, 700) == [700], "the first one compiles"
+    assert times(700, compiled=True) == [700]
+    assert times(9000, 20, 30, 40, 50) == [30, 40, 50]
+    assert times(20, 30, 40, 50, compiled=True) == [30, 40, 50]
+    durations[:] = [1.0] * 200
+    assert len(kp.testing.do_bench(call, warmup=25, rep=100, return_mode="all", device="cpu")) in (100, 101)
+
+
+def adding_up() -> Any:
+    """Returns a kernel that counts its launches."""
+    return define(
+        """
+        @kp.jit
+        def adding_up(count, BLOCK: tl.constexpr):
+            tl.store(count, tl.load(count) + 1)
+        """
+    )["adding_up"]
+
+
+def test_a_search_on_a_cpu_makes_a_long_call_once_for_each_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    count = torch.zeros((), dtype=torch.int32)
+    tuned = kp.autotune(
+        BLOCKS, [], pre_hook=lambda named, reset_only: clock.pass_by(300), post_hook=lambda named, exception: None
+    )(adding_up())
+    tuned[(1,)](count)
+    assert count == len(BLOCKS) + 1
+
+
+def test_configs_that_are_the_same_to_a_cpu_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    count = torch.zeros((), dtype=torch.int32)
+    timed: list[tuple[int, int]] = []
+
+    def note(named: dict[str, Any]) -> None:
+        timed.append((named["BLOCK"], named["num_warps"]))
+        clock.pass_by(named["BLOCK"] * 10)
+
+    configs = [kp.Config({"BLOCK": size}, num_warps=warps, pre_hook=note) for warps in (4, 8) for size in (64, 32)]
+    tuned = kp.autotune(configs, [])(adding_up())
+    tuned[(1,)](count)
+    assert set(timed) == {(64, 4), (32, 4)}
+    assert list(tuned.configs_timings) == configs
+    assert tuned.configs_timings[configs[3]] == tuned.configs_timings[configs[1]] == pytest.approx([320.0] * 3)
+    assert tuned.best_config is configs[1]
+    watch = Stopwatch(count, 0)
+    tuned = kp.autotune(configs, [], do_bench=watch)(adding_up())
+    tuned[(1,)](count)
+    assert len(watch.tried) == len(configs), "the author's own function may tell them apart"
+
+
+def test_a_kernel_may_call_a_parameter_as_an_option_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = define(
+        """
+        @kp.jit
+        def fill(out, num_warps: tl.constexpr):
+            tl.store(out + num_warps, 1)
+        """
+    )["fill"]
+    clock, out = Clock(monkeypatch), torch.zeros(16, dtype=torch.int32)
+    configs = [kp.Config({}, num_warps=warps, pre_hook=lambda named: clock.pass_by(200)) for warps in (4, 8)]
+    kp.autotune(configs, [])(kernel)[(1,)](out)
+    assert out.nonzero().flatten().tolist() == [4, 8]
+
+
 def test_clearing_the_cache_counts_in_the_time_that_measuring_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of microseconds is not repeated for ten thousand clearings of a GPU's cache: searches took ten times as long."""
     calls: list[int] = []
