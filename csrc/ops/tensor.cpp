@@ -153,6 +153,10 @@ void Tensor::read_layout() const {
 }
 
 void Tensor::cannot_be_read() const {
+  bool defined = true;  // Python's None becomes a tensor that is not
+  if (aoti_torch_is_defined(handle_, &defined) == 0 && !defined) {
+    throw Error(std::string(name_) + " is None\n  to fix: pass a tensor");
+  }
   // only strided tensors have strides: sparse ones and others fail here
   if (aoti_torch_get_strides(handle_, layout(strides_)) != 0) {
     throw Error(std::string(name_) + " is not a strided tensor\n  to fix: pass " + name_ + ".to_dense()");

@@ -171,6 +171,7 @@ BAD = [
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(3)), r"out has shape \(3,\), the result has \(4,\)"),
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(4).half()), r"out has dtype torch.float16, the result has torch.float32"),
     (lambda ops: ops.scale.out(torch.ones(4), out=torch.ones(8)[::2]), r"out has strides \(2,\), the result has \(1,\)"),
+    (lambda ops: ops.broadcast_add(torch.ones(4, 4), None), r"broadcast_add: y is None\n  to fix: pass a tensor"),
     (lambda ops: ops.scale(freed(4)), r"scale: x of shape \(4,\) has no memory: its storage was freed.*to fix"),
     (lambda ops: ops.scale(torch.ones(1).expand([1] * 500)), r"scale: x has 500 dimensions, at most 64.*to fix"),
     (lambda ops: ops.scale(torch.ones(4, dtype=torch.float8_e8m0fnu)), r"scale: x has dtype number 44, built are: [\w, ]*\n  to fix: convert it with x.to\(...\)$"),
