@@ -18,6 +18,7 @@ from kernelpack.runtime.simulated import SimulatedDriver
 from kernelpack.runtime.specialization import Specialization, specialize
 from kernelpack.simt.compile import compile_program
 from kernelpack.simt.launch import SCHEDULES, Program
+from kernelpack.simt.memory import span_of
 from kernelpack.target import Target
 
 MULTIPROCESSORS = 2
@@ -99,7 +100,7 @@ def _program(fn: JITFunction, meaning: str, special: Specialization, target: Tar
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a tensor's storage, between its first and last element, as bytes. Autograd sees no writes there, as it sees no kernel's."""
-    size = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
+    size = span_of(tensor) // tensor.element_size()
     return tensor.data.as_subclass(torch.Tensor).as_strided((size,), (1,)).view(torch.uint8)
 
 

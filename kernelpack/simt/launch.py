@@ -1,28 +1,23 @@
-"""Compiles a kernel's llir for the host, lays out its arguments in memory of their own, and runs its grid."""
+"""Compiles a kernel's llir for the host, and runs its grid."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import llvmlite.binding as llvm
+import torch
 
 from kernelpack.errors import EmulationError, SourceLocation, UnsupportedError
+from kernelpack.simt.memory import Memory, storage_of
 from kernelpack.simt.native import host_machine, runtime_library
 from kernelpack.simt.tensor_maps import tensor_map
 from kernelpack.simt.translate import ENTRY, Removable, translate
-
-if TYPE_CHECKING:
-    import torch
-
-GLOBAL_WINDOW = 1 << 44
-"""Where tensors lie, SPACING apart: csrc/simt/simt.h. A wrong address then meets nothing, not another tensor."""
-SPACING = 1 << 36
-_HEADROOM = 4096
 
 
 @dataclass(frozen=True)
@@ -34,13 +29,13 @@ class Schedule:
     early: bool = False
 
 
+SCHEDULES = (Schedule(0, False), Schedule(1, True))
+
 _CURES = {
     "out of bounds": "mask the access, or pass a tensor as large as the kernel takes it to be",
     "race": "let one thread write each element, put tl.debug_barrier() between the two, or use an atomic",
 }
 """What to do about findings that the author of a kernel brings about; others are the compiler's, or of kernelpack.language.hopper."""
-
-SCHEDULES = (Schedule(0, False), Schedule(1, True))
 
 
 class Program:
@@ -77,7 +72,10 @@ class Program:
         self._engine = llvm.create_mcjit_compiler(module, machine)
         self._engine.finalize_object()
         self._entry = self._engine.get_function_address(ENTRY)
-        self._own = [(memory, self._engine.get_global_value_address(memory.name)) for memory in translated.memory]
+        self._own = [
+            (own, ctypes.create_string_buffer(own.name.encode()), self._engine.get_global_value_address(own.name))
+            for own in translated.memory
+        ]
 
     def run(
         self,
@@ -93,47 +91,53 @@ class Program:
         `without` is an operation that is left out: a planted fault. `reachable` are further tensors, whose addresses the kernel
         finds in memory. Raises EmulationError for the first thing that is wrong.
         """
-        runtime = self._runtime
-        runtime.simt_regions_clear()
-        slots = (ctypes.c_uint64 * max(1, len(self.parameters)))()
-        memory: dict[int, _Memory] = {}
-        keep: list[Any] = []
-        try:
-            given = self.parameters[: len(self.parameters) - len(self.tensor_maps)]
-            storages: dict[int, list[tuple[str, torch.Tensor]]] = {}
-            for index, argument in enumerate(arguments):
-                if hasattr(argument, "data_ptr"):
-                    name = self.names[index] if index < len(self.names) else f"argument {index}"
-                    storages.setdefault(_storage_of(argument), []).append((name, argument))
-            found_in_memory = {_storage_of(tensor) for tensor in reachable}
-            for tensor in reachable:
-                storages.setdefault(_storage_of(tensor), []).append(("a tensor that an address in memory leads to", tensor))
-            for number, (storage, tensors) in enumerate(storages.items()):
-                memory[storage] = _Memory(runtime, tensors, None if storage in found_in_memory else number)
-            for index, (kind, argument) in enumerate(zip(given, arguments, strict=True)):
-                if hasattr(argument, "data_ptr"):
-                    slots[index] = memory[_storage_of(argument)].address_of(argument)
-                else:
-                    slots[index] = _bits(argument, kind)
-            if self.tensor_maps:
-                values = {
-                    name: slots[index] if kind == "ptr" else arguments[index]
-                    for index, (name, kind) in enumerate(zip(self.names, given, strict=False))
-                }
-                for index, text in enumerate(self.tensor_maps, len(given)):
-                    keep.append(_aligned(tensor_map(text, values).encode()))
-                    slots[index] = ctypes.addressof(keep[-1])
-            for own, address in self._own:
-                keep.append(ctypes.create_string_buffer(own.name.encode()))
-                runtime.simt_region(ctypes.c_uint64(address), ctypes.c_uint64(own.bytes), keep[-1], None, 1)
-                if not own.constant:
-                    ctypes.memset(address, 0, own.bytes)
+        self._runtime.simt_regions_clear()
+        with contextlib.ExitStack() as stack:
+            memory = self._place(arguments, reachable, stack)
+            values = [
+                memory[storage_of(argument)].address_of(argument) if hasattr(argument, "data_ptr") else _bits(argument, kind)
+                for kind, argument in zip(self._given, arguments, strict=True)
+            ]
+            maps = self._encode_tensor_maps(arguments, values)
+            slots = (ctypes.c_uint64 * max(1, len(self.parameters)))(*values, *map(ctypes.addressof, maps))
+            self._clear_own_memory()
             self._run(grid, slots, schedule, without)
             for region in memory.values():
                 region.copy_back()
-        finally:
-            for region in memory.values():
-                region.free()
+
+    @property
+    def _given(self) -> Sequence[str]:
+        """The kinds of the parameters that a launch gives; tensor maps are behind them."""
+        return self.parameters[: len(self.parameters) - len(self.tensor_maps)]
+
+    def _place(self, arguments: Sequence[Any], reachable: Sequence[Any], stack: contextlib.ExitStack) -> dict[int, Memory]:
+        """Returns the memory in which tensors lie until the stack unwinds, by their storages."""
+        names = [*self.names, *(f"argument {index}" for index in range(len(self.names), len(arguments)))]
+        named = [(name, argument) for name, argument in zip(names, arguments, strict=False) if hasattr(argument, "data_ptr")]
+        named += [("a tensor that an address in memory leads to", tensor) for tensor in reachable]
+        storages: dict[int, list[tuple[str, torch.Tensor]]] = {}
+        for name, tensor in named:
+            storages.setdefault(storage_of(tensor), []).append((name, tensor))
+        found_in_memory = {storage_of(tensor) for tensor in reachable}
+        memory = {}
+        for number, (storage, tensors) in enumerate(storages.items()):
+            memory[storage] = Memory(self._runtime, tensors, None if storage in found_in_memory else number)
+            stack.callback(memory[storage].free)
+        return memory
+
+    def _encode_tensor_maps(self, arguments: Sequence[Any], values: Sequence[int]) -> list[ctypes.Array[ctypes.c_uint8]]:
+        named = {
+            name: value if kind == "ptr" else argument
+            for name, kind, argument, value in zip(self.names, self._given, arguments, values, strict=False)
+        }
+        return [_aligned(tensor_map(text, named).encode()) for text in self.tensor_maps]
+
+    def _clear_own_memory(self) -> None:
+        """Makes the memory that the kernel itself declares known, with zeros in what is not constant."""
+        for own, name, address in self._own:
+            self._runtime.simt_region(ctypes.c_uint64(address), ctypes.c_uint64(own.bytes), name, None, 1)
+            if not own.constant:
+                ctypes.memset(address, 0, own.bytes)
 
     def _run(self, grid: Sequence[int], slots: Any, schedule: Schedule, without: Removable | None) -> None:
         runtime = self._runtime
@@ -197,67 +201,7 @@ class Program:
         return found
 
 
-# ---- memory ----
-
-
-class _Memory:
-    """What tensors of one storage, by their names, span in memory. Only their elements may be accessed.
-
-    It is copied to an address of its own, as far from an alignment of 64 bytes as it is; where `number`, which says to which, is
-    None, kernels find its own address in memory, and it stays where it is.
-    """
-
-    def __init__(self, runtime: ctypes.CDLL, tensors: Sequence[tuple[str, torch.Tensor]], number: int | None) -> None:
-        import torch
-
-        self.runtime = runtime
-        spans = [(tensor.data_ptr(), tensor.data_ptr() + _span(tensor)) for _, tensor in tensors]
-        self.low = min(low for low, _ in spans)
-        self.bytes = max(high for _, high in spans) - self.low
-        self.address = self.low
-        if number is not None:
-            window = GLOBAL_WINDOW + number * SPACING
-            self.start = window - _HEADROOM
-            self.mapped = (_HEADROOM + 64 + self.bytes + 8191) & ~4095
-            if not runtime.simt_map(ctypes.c_uint64(self.start), ctypes.c_uint64(self.mapped)):
-                raise EmulationError(f"no memory at address {self.start:#x}", kind="memory")
-            self.address = window + self.low % 64
-            ctypes.memmove(self.address, self.low, self.bytes)
-        self.name = ctypes.create_string_buffer(" and ".join(name for name, _ in tensors).encode())
-        self.inside = None
-        if all(self.bytes > tensor.numel() * tensor.element_size() for _, tensor in tensors):
-            self.inside = torch.zeros(self.bytes, dtype=torch.uint8)
-            for _, tensor in tensors:
-                item = tensor.element_size()
-                strides = [stride * item for stride in tensor.stride()]
-                self.inside.as_strided((*tensor.shape, item), (*strides, 1), tensor.data_ptr() - self.low).fill_(1)
-        inside = ctypes.c_void_p(self.inside.data_ptr() if self.inside is not None else None)
-        runtime.simt_region(ctypes.c_uint64(self.address), ctypes.c_uint64(self.bytes), self.name, inside, 0)
-
-    def address_of(self, tensor: torch.Tensor) -> int:
-        return self.address + tensor.data_ptr() - self.low
-
-    def copy_back(self) -> None:
-        ctypes.memmove(self.low, self.address, self.bytes)
-
-    def free(self) -> None:
-        if self.address != self.low:
-            self.runtime.simt_unmap(ctypes.c_uint64(self.start), ctypes.c_uint64(self.mapped))
-
-
-def _storage_of(tensor: torch.Tensor) -> int:
-    """Returns what tensors that share memory have in common. An empty one shares none."""
-    return tensor.untyped_storage().data_ptr() if tensor.numel() else -id(tensor)
-
-
-def _span(tensor: torch.Tensor) -> int:
-    """Returns how many bytes lie from a tensor's first element to behind its last."""
-    if not tensor.numel():
-        return 0
-    return (1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))) * tensor.element_size()
-
-
-def _aligned(data: bytes) -> Any:
+def _aligned(data: bytes) -> ctypes.Array[ctypes.c_uint8]:
     buffer = (ctypes.c_uint8 * (len(data) + 64))()
     shift = -ctypes.addressof(buffer) % 64
     view = (ctypes.c_uint8 * len(data)).from_buffer(buffer, shift)
