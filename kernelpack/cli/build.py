@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,10 +65,14 @@ def run(arguments: argparse.Namespace) -> int:
             progress=progress,
             cache=not arguments.no_cache,
         )
-    for warning in built.warnings:
-        print(f"kernelpack build: {Style(sys.stderr).yellow('warning:')} {warning}", file=sys.stderr)
+    _warn(built.warnings)
     print(json.dumps(_record(built), indent=1) if arguments.json else _text(built))
     return 0
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        print(f"kernelpack build: {Style(sys.stderr).yellow('warning:')} {warning}", file=sys.stderr)
 
 
 def _emit_source(arguments: argparse.Namespace, targets: list[Target]) -> int:
@@ -85,9 +90,17 @@ def _emit_source(arguments: argparse.Namespace, targets: list[Target]) -> int:
             progress=progress,
             cache=not arguments.no_cache,
         )
+    _warn(emitted.warnings)
     if arguments.json:
-        record = {"namespace": emitted.namespace, "directory": str(emitted.directory), "command": emitted.command}
-        print(json.dumps({**record, "files": list(map(str, emitted.files)), "kernels": len(emitted.packs)}, indent=1))
+        record = {
+            "namespace": emitted.namespace,
+            "directory": str(emitted.directory),
+            "command": emitted.command,
+            "files": list(map(str, emitted.files)),
+            "kernels": len(emitted.packs),
+            "warnings": list(emitted.warnings),
+        }
+        print(json.dumps(record, indent=1))
         return 0
     style = Style(sys.stdout)
     written = f"{count(len(emitted.files), 'file')}, {count(len(emitted.packs), 'kernel')} in {emitted.seconds:.1f} s"

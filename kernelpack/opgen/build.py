@@ -38,6 +38,16 @@ from kernelpack.pack.ninja import (
 from kernelpack.target import Target
 from kernelpack.version import VERSION
 
+_TORCHS = frozenset(
+    (
+        "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "_native", "_quantized", "_test", "aten", "c10d",
+        "debug_mode_ops", "debugprims", "export", "higher_order", "import_module", "inductor", "inductor_prims", "load_library",
+        "loaded_libraries", "mkl", "mkldnn", "mkldnn_prepacked", "onednn", "onnx", "prim", "prims", "profiler", "quantization",
+        "quantized", "rngprims", "sparse", "static_runtime", "symm_mem",
+    )
+)  # fmt: skip
+"""The namespaces of torch 2.13's own ops, and what else torch.ops has."""
+
 
 @dataclass(frozen=True)
 class Built:
@@ -85,6 +95,8 @@ def plan_library(
     what `kernelpack tune` measured). Raises KernelpackError with file and line."""
     if not namespace.isidentifier() or not namespace.isascii() or keyword.iskeyword(namespace):
         raise SchemaError(f"namespace {namespace!r} is no name that torch.ops can have", cure="write --namespace my_ops")
+    if namespace in _TORCHS:
+        raise SchemaError(f"namespace {namespace!r}: torch.ops.{namespace} is torch's own", cure="write --namespace my_ops")
     asked = [Target.parse(target) if isinstance(target, str) else target for target in targets]
     resolved = dict.fromkeys(backend_of(target).resolve_target(target) for target in asked)
     if not resolved:
@@ -115,6 +127,11 @@ def machine_of(plan: Plan) -> str | None:
             cure="build a library for each of them",
         )
     return next(iter(machines), None)
+
+
+def coverage_warnings(plan: Plan) -> tuple[str, ...]:
+    """Returns a sentence for each region of the declared variants for which nothing is built."""
+    return tuple(warning for op in plan.op_plans for warning in warnings_of(coverage(op, plan.targets)))
 
 
 def build(
@@ -152,7 +169,7 @@ def build(
         tuple(packs.values()),
         compiled,
         0.0,
-        tuple(warning for op in plan.op_plans for warning in warnings_of(coverage(op, plan.targets))),
+        coverage_warnings(plan),
     )
     with one_at_a_time(directory / "build"):
         _write(built, library, plan)

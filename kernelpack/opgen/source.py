@@ -11,7 +11,7 @@ from pathlib import Path
 from kernelpack import knobs
 from kernelpack.backends.base import CSRC
 from kernelpack.errors import BuildError
-from kernelpack.opgen.build import library_plan, machine_of, plan_library
+from kernelpack.opgen.build import coverage_warnings, library_plan, machine_of, plan_library
 from kernelpack.opgen.c_entries import c_files
 from kernelpack.opgen.compile import ProgressCallback, compile_variants
 from kernelpack.opgen.emit import library_files
@@ -26,7 +26,8 @@ _FLAGS = "-std=c++17 -O2 -fPIC -shared -fvisibility=hidden -fvisibility-inlines-
 
 @dataclass(frozen=True)
 class EmittedSource:
-    """Source that was written. `command` builds `lib<namespace>_ops.so` in `directory`; it holds the C entry points, too."""
+    """Source that was written. `command` builds `lib<namespace>_ops.so` in `directory`; it holds the C entry points, too. `warnings`
+    are those of `build`."""
 
     namespace: str
     directory: Path
@@ -34,6 +35,7 @@ class EmittedSource:
     packs: tuple[KernelPack, ...]
     command: str
     seconds: float
+    warnings: tuple[str, ...]
 
 
 def emit_source(
@@ -76,7 +78,9 @@ def emit_source(
         if path.relative_to(folder) not in texts:
             path.unlink()
     seconds = time.monotonic() - started
-    return EmittedSource(namespace, folder, tuple(sorted(texts)), tuple(packs.values()), command, seconds)
+    return EmittedSource(
+        namespace, folder, tuple(sorted(texts)), tuple(packs.values()), command, seconds, coverage_warnings(plan)
+    )
 
 
 def _runtime(library: LibraryPlan) -> dict[Path, str]:

@@ -41,6 +41,13 @@ def test_unknown_target_names_the_nearest(
     assert f"\n  to fix: {cure}" in said
 
 
+def test_namespaces_of_torch_are_refused(capsys: pytest.CaptureFixture[str], source: Path) -> None:
+    """An op there would hide torch's, or be hidden by what torch.ops has of that name."""
+    for name in ("aten", "prim", "quantized", "higher_order", "load_library"):
+        said = errors(capsys, ["build", str(source), "--namespace", name, "--target", "cpu:native"])
+        assert f"torch.ops.{name} is torch's own\n  to fix: write --namespace" in said
+
+
 def test_unknown_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_code:
         main(["biuld"])

@@ -126,6 +126,11 @@ def test_a_build_warns_of_holes_and_the_verb_lists_them(
     assert built.warnings == (
         "head: no variant of copy (line 27) covers dtype of bias None; BLOCK 64; FLIP True on cpu:x86-64-v3",
     )
+    emitting = ["build", str(tmp_path / "head.py"), "--namespace", "some", "--target", "cpu:x86-64-v3"]
+    assert main([*emitting, "--emit-source", str(tmp_path / "source"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["warnings"] == list(built.warnings)
+    assert said.err == f"kernelpack build: warning: {built.warnings[0]}\n"
     arguments = ["coverage", str(tmp_path / "head.py"), "--target", "cpu:x86-64-v3"]
     assert main([*arguments, "--json"]) == 0
     (record,) = json.loads(capsys.readouterr().out)
