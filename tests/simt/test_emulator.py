@@ -46,6 +46,18 @@ def bounded(x, BLOCK: tl.constexpr):
 
 
 @kp.jit
+def one_at_most(a, b):
+    tl.device_assert(a + b <= 1, "more than one")
+    return a + b
+
+
+@kp.jit
+def counted(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.associative_scan(tl.load(x + at), 0, one_at_most))
+
+
+@kp.jit
 def followed(table, out, BLOCK: tl.constexpr):
     x = tl.load(table).to(tl.pointer_type(tl.float32))
     at = tl.arange(0, BLOCK)
@@ -126,6 +138,18 @@ def test_assertions_of_a_kernel_are_checked() -> None:
         bounded[(1,)](torch.full((32,), 7.0), BLOCK=32, debug=True)
         with pytest.raises(EmulationError, match=r"assertion: .*too large"):
             bounded[(1,)](torch.full((32,), 200.0), BLOCK=32, debug=True)
+
+
+@pytest.mark.parametrize("place", [0, 31, 32, 127])
+def test_assertions_of_a_scan_are_about_what_it_combines(place: int) -> None:
+    x, out = torch.zeros(128, dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
+    x[place] = 1
+    with Emulator("cuda:sm_90a"):
+        counted[(1,)](x, out, BLOCK=128, debug=True)
+        assert torch.equal(out, x.cumsum(0).int())
+        x[127 if place < 127 else 0] = 1
+        with pytest.raises(EmulationError, match="more than one"):
+            counted[(1,)](x, out, BLOCK=128, debug=True)
 
 
 def test_tensors_found_in_memory_are_named() -> None:

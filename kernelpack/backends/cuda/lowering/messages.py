@@ -89,7 +89,7 @@ def _assert(state: Lowering, op: Operation) -> None:
     for register in state[op.operands[0]]:
         holds = state.both(holds, register)
     assert holds is not None
-    fails = emit.binary("xor", holds, Val("i1", "true"))
+    fails = state.both(state.assertions_count, emit.binary("xor", holds, Val("i1", "true")))
     place = op.location.source
     file, line = (place.file, place.line) if place is not None else ("unknown", 0)
     function = next((outer.attributes["sym_name"] for outer in op.ancestors() if outer.name == "tt.func"), "unknown")

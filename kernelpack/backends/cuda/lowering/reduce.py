@@ -84,6 +84,13 @@ class _Scan:
     def combine(self, earlier: Tuple, later: Tuple) -> Tuple:
         return _combine(self.state, self.op.body, earlier, later)
 
+    def combine_where(self, condition: Val, earlier: Tuple, later: Tuple) -> Tuple:
+        """Returns the combination where the condition holds, elsewhere what is later. There the function's assertions do not count."""
+        self.state.assertions_count = condition
+        combined = self.combine(earlier, later)
+        self.state.assertions_count = None
+        return _select(self.state, condition, combined, later)
+
     def run(self) -> None:
         state, op = self.state, self.op
         columns = [state[operand] for operand in op.operands]
@@ -124,10 +131,10 @@ class _Scan:
         for bit in range(len(self.lane_bits)):
             before = [state.shuffle(mode, value, i32(1 << bit)) for value in total]
             has = emit.compare("icmp", "uge", position, i32(1 << bit))
-            total = _select(state, has, self.combine(before, total), total)
+            total = self.combine_where(has, before, total)
         before = [state.shuffle(mode, value, i32(1)) for value in total]
-        first = emit.compare("icmp", "eq", position, i32(0))
-        return [_select(state, first, element, self.combine(before, element)) for element in running]
+        follows = emit.compare("icmp", "ne", position, i32(0))
+        return [self.combine_where(follows, before, element) for element in running]
 
     def over_warps(self, scanned: dict[Basis, list[Tuple]]) -> None:
         """Exchanges the warps' totals through shared memory and adds those of the warps before."""
@@ -150,8 +157,8 @@ class _Scan:
             for other in range(1, warps - 1):
                 more = self.combine(before, self.read(slots[row], other))
                 before = _select(state, emit.compare("icmp", "ugt", number, i32(other)), more, before)
-            first = emit.compare("icmp", "eq", number, i32(0))
-            scanned[row] = [_select(state, first, element, self.combine(before, element)) for element in elements]
+            follows = emit.compare("icmp", "ne", number, i32(0))
+            scanned[row] = [self.combine_where(follows, before, element) for element in elements]
 
     def slots(self, row: Basis) -> list[tuple[Val, int]]:
         """Returns for each operand the address of the first warp's total of a row, and an element's bytes."""

@@ -81,6 +81,8 @@ class Lowering:
 
         self.messages: dict[str, str] = {}
         """Texts that the kernel shows, by the names of the constants that hold them: of the whole module."""
+        self.assertions_count: Val | None = None
+        """Where an assertion that fails stops the grid, if not everywhere."""
         self.place: Place | None = None
         """Where a kernel keeps the tensor maps that it makes."""
         self.warpgroups: dict[Val, Val] = {}
