@@ -292,7 +292,8 @@ GPUs only.
 - `num_ctas` above 1 is one block that computes what the cluster would. `flatten`, `warp_specialize` and `disallow_acc_multi_buffer` of
   `tl.range` are hints that change no result.
 - A `tl.device_assert` that fails on a CPU ends its program, and the launch raises when the others are done; on a GPU the next call that
-  waits for it raises, the interpreter and the emulator raise at once. `debug=True` does not check integers for overflow, `sanitize_overflow` is taken and ignored.
+  waits for it raises, the interpreter and the emulator raise at once. With `debug=True` integers that overflow stop a
+  kernel, too (`sanitize_overflow=False` leaves that out); the sums inside the language's own functions are not checked.
 - Options of Triton's other backends (`waves_per_eu`, `matrix_instr_nonkdim`, `kpack`, `extern_libs` ...) are taken and ignored; unknown ones are refused.
 - `autotune` with an `early_config_prune` chooses anew for other compile-time values, also where `key` does not name them: a config that the
   function refuses for a call never runs in it.

@@ -22,4 +22,6 @@ def run_parser(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | No
     bound.apply_defaults()
     backend = backend_of((target or driver.active.get_current_target()).as_target())
     special, _ = specialize(function, bound.arguments, backend)
-    return ast_to_ttir(function, dict(special.signature), dict(special.constexprs), special.facts, debug=True)
+    return ast_to_ttir(
+        function, dict(special.signature), dict(special.constexprs), special.facts, debug=True, sanitize_overflow=False
+    )

@@ -26,7 +26,8 @@ class Options:
     A backend refuses by name what it cannot honour and ignores what has no meaning for it. `threads_per_warp` is the target's
     own; it can be stated, not chosen. With `launch_pdl` (programmatic dependent launch) a kernel may start before the launch
     ahead of it has ended, and waits for what that leaves by tl.extra.cuda.gdc_wait. With `launch_cooperative_grid` all programs
-    run at once, so that they may wait for each other; a grid that the GPU cannot hold is refused.
+    run at once, so that they may wait for each other; a grid that the GPU cannot hold is refused. `debug` compiles assertions,
+    and with `sanitize_overflow` (which means nothing without) some that integers do not overflow.
     """
 
     num_warps: int = 4
@@ -35,6 +36,7 @@ class Options:
     maxnreg: int | None = None
     enable_fp_fusion: bool = True
     debug: bool = False
+    sanitize_overflow: bool = True
     threads_per_warp: int | None = None
     launch_pdl: bool = False
     launch_cooperative_grid: bool = False

@@ -66,7 +66,7 @@ class ASTSource:
         """Returns a text that is the same for the same source."""
         return f"{self.fn.cache_key} {sorted(self.signature.items(), key=str)} {sorted(self.constants.items(), key=str)} {self.attrs}"
 
-    def make_ttir(self, debug: bool = False, num_warps: int | None = None) -> Any:
+    def make_ttir(self, debug: bool = False, num_warps: int | None = None, sanitize_overflow: bool = True) -> Any:
         """Returns the optimised ttir module, and the facts that it states."""
         facts = tuple(
             Fact(self._name(path, "_"), name, value) for path, found in sorted(self.attrs.items()) for name, value in found
@@ -77,7 +77,10 @@ class ASTSource:
             if kind != "constexpr" and (self.fn.arg_names.index(name),) not in self.constants
         }
         constexprs = {self._name(path, "."): value for path, value in self.constants.items()}
-        return optimise_ttir(ast_to_ttir(self.fn, signature, constexprs, facts, debug=debug, num_warps=num_warps)), facts
+        module = ast_to_ttir(
+            self.fn, signature, constexprs, facts, debug=debug, sanitize_overflow=sanitize_overflow, num_warps=num_warps
+        )
+        return optimise_ttir(module), facts
 
 
 @collections_put_off()
@@ -104,7 +107,7 @@ def compile(
     settings = Options(**{name: value for name, value in given.items() if value is not None})
     times = CompileTimes()
     started = time.perf_counter()
-    module, facts = src.make_ttir(settings.debug, settings.num_warps)
+    module, facts = src.make_ttir(settings.debug, settings.num_warps, settings.sanitize_overflow)
     times.ir_initialization = microseconds_since(started)
     view = KernelView(compile_ttir(module, chosen, settings, facts, times=times), src)
     if knobs.compilation.listener is not None:

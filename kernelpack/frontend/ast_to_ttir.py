@@ -35,6 +35,7 @@ def ast_to_ttir(
     facts: Sequence[Fact] = (),
     *,
     debug: bool = False,
+    sanitize_overflow: bool = True,
     num_warps: int | None = None,
 ) -> Operation:
     """Returns a verified module with one public function, the kernel, and a private one for each function that it calls.
@@ -42,11 +43,12 @@ def ast_to_ttir(
     `signature` gives the types of the run-time arguments (`*fp32`, `i32`, ...), `constexprs` the values of all others; where
     both leave an argument out, its default is a compile-time value. The type of a tuple is a tuple of types, "constexpr" for
     entries that `constexprs` has under a dotted path ("xs.1"), as it has the class of a named tuple or an aggregate under the
-    path of that. `facts` become attributes of the arguments. `debug` compiles run-time assertions. `num_warps` is what kernels may
-    ask for, None where it is not decided yet. Raises CompilationError with the place in the user's source.
+    path of that. `facts` become attributes of the arguments. `debug` compiles run-time assertions, with
+    `sanitize_overflow` also of integers that overflow. `num_warps` is what kernels may ask for, None where it is not decided
+    yet. Raises CompilationError with the place in the user's source.
     """
     arguments = _kernel_arguments(fn, signature, constexprs)
-    generator = ModuleGenerator(debug, num_warps, fn.symbol(signature, constexprs))
+    generator = ModuleGenerator(debug, sanitize_overflow, num_warps, fn.symbol(signature, constexprs))
     kernel = generator.function(fn, arguments, is_kernel=True)
     assert kernel.op is not None
     _attach_facts(fn, kernel.op, facts)
@@ -161,8 +163,9 @@ class ModuleGenerator:
     """Compiles functions into one module, each once for every combination of argument types and compile-time values. The kernel
     is called `symbol`."""
 
-    def __init__(self, debug: bool, num_warps: int | None, symbol: str) -> None:
+    def __init__(self, debug: bool, sanitize_overflow: bool, num_warps: int | None, symbol: str) -> None:
         self.debug = debug
+        self.sanitize_overflow = sanitize_overflow
         self.num_warps = num_warps
         self.symbol = symbol
         self.functions: list[CompiledFunction] = []

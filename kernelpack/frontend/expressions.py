@@ -16,6 +16,7 @@ from kernelpack.errors import CompilationError
 from kernelpack.frontend import buffers, semantic, suggestions, tiles
 from kernelpack.frontend.jit import JITFunction, is_constexpr_function
 from kernelpack.frontend.local_functions import LocalFunctions
+from kernelpack.frontend.overflow import checked_arithmetic
 from kernelpack.frontend.scope import Undefined, describe_type, tensors_in
 from kernelpack.frontend.visitor import as_value
 from kernelpack.language.aggregates import aggregate_replace, plain, user_aggregate
@@ -148,10 +149,14 @@ class Expressions(LocalFunctions):
         if isinstance(left, tensor) or isinstance(right, tensor):
             if symbol in _ONLY_COMPILE_TIME:
                 raise CompilationError(f"{symbol} does not take run-time values", cure=_ONLY_COMPILE_TIME[symbol])
-            return semantic.arithmetic(self.builder, symbol, left, right)
+            return self.arithmetic(symbol, left, right)
         if isinstance(left, tuple) or isinstance(right, tuple):  # concatenation and repetition; elements do not matter
             return self.sequence_operator(node, symbol, left, right)
         return self.fold(node, python, left, right)
+
+    def arithmetic(self, symbol: str, left: Any, right: Any) -> tensor:
+        compute = checked_arithmetic if self.checks_overflow else semantic.arithmetic
+        return compute(self.builder, symbol, left, right)
 
     def sequence_operator(self, node: ast.BinOp, symbol: str, left: Any, right: Any) -> Any:
         if symbol == "+" and isinstance(left, tuple) and isinstance(right, tuple):
@@ -165,6 +170,8 @@ class Expressions(LocalFunctions):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         value = self.visit(node.operand)
         run_time, python = UNARY[type(node.op)]
+        if isinstance(node.op, ast.USub) and isinstance(value, tensor) and value.dtype.is_int():
+            return self.arithmetic("-", semantic.constant(self.builder, 0, value.type), value)
         return run_time(self.builder, value) if isinstance(value, tensor) else self.fold(node, python, value)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:

@@ -14,6 +14,7 @@ from kernelpack.frontend.source import location_of
 from kernelpack.ir.core import Builder, Location, Value
 from kernelpack.language.aggregates import user_aggregate
 from kernelpack.language.values import unwrap
+from kernelpack.llvm.debug_info import is_of_language
 
 if TYPE_CHECKING:
     from kernelpack.frontend.ast_to_ttir import ModuleGenerator
@@ -76,6 +77,11 @@ class Visitor:
     def debug(self) -> bool:
         """Whether run-time assertions are compiled."""
         return self.module.debug or self.function.debug
+
+    @property
+    def checks_overflow(self) -> bool:
+        """Whether integers are asserted to fit their type: not in the language's own functions, some of which count modulo 2^32."""
+        return self.debug and self.module.sanitize_overflow and not is_of_language(self.function.source.file)
 
     def promise(self, value: Value, attribute: str, promised: tuple[int, ...]) -> None:
         """Notes a promise on the operation that makes a value. What a loop carries has none: those that make it take it over

@@ -18,6 +18,7 @@ class Generator(Protocol):
 
     builder: Builder
     debug: bool
+    checks_overflow: bool
     num_warps: int | None
 
     def inline(self, function: Any, args: Sequence[Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from kernelpack.errors import CompilationError, CompileTimeAssertionFailure
 from kernelpack.frontend import block_pointers, memory, semantic, tiles
 from kernelpack.frontend.jit import constexpr_function
+from kernelpack.frontend.overflow import checked_arithmetic
 from kernelpack.language.aggregates import aggregate
 from kernelpack.language.builtin import METHODS, Generator, builtin, member
 from kernelpack.language.loops import condition, range, static_range
@@ -308,12 +309,11 @@ def minimum(x: Any, y: Any, propagate_nan: PropagateNan = PropagateNan.NONE, *, 
 def _operator(name: str, symbol: str) -> Any:
     def function(x: Any, y: Any, sanitize_overflow: bool = True, *, _generator: Generator) -> tensor:
         b = _generator.builder
-        return semantic.arithmetic(b, symbol, semantic.to_tensor(b, x), y)
+        compute = checked_arithmetic if sanitize_overflow and _generator.checks_overflow else semantic.arithmetic
+        return compute(b, symbol, semantic.to_tensor(b, x), y)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (
-        f"Returns x {symbol} y. Integers wrap around; `sanitize_overflow` changes nothing, as no build checks for it."
-    )
+    function.__doc__ = f"Returns x {symbol} y. Integers wrap around; kernels compiled with debug=True stop there, unless sanitize_overflow=False."
     return builtin(function)
 
 

@@ -151,7 +151,15 @@ def _jobs(group: Sequence[KernelVariant], keep_stages: bool) -> list[CompileJob]
 def _module(variant: KernelVariant) -> Operation:
     """Runs the front end. What the kernel is called is left to each job."""
     constexprs = {name: _language_value(value) for name, value in variant.constexprs.items()}
-    module = ast_to_ttir(variant.kernel, dict(variant.signature), constexprs, variant.facts, debug=variant.options.debug)
+    options = variant.options
+    module = ast_to_ttir(
+        variant.kernel,
+        dict(variant.signature),
+        constexprs,
+        variant.facts,
+        debug=options.debug,
+        sanitize_overflow=options.sanitize_overflow,
+    )
     check_stores(module, variant.read_only)
     return module
 

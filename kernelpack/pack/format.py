@@ -69,7 +69,7 @@ class KernelPack:
         lines += [f"parameter: {parameter.name} {parameter.type}" for parameter in self.parameters]
         lines += [f"constexpr: {name} = {value}" for name, value in self.constexprs.items()]
         options = vars(self.options)
-        lines += [f"option: {name} = {options[name]}" for name in options]
+        lines += [f"option: {name} = {options[name]}" for name in options if name != "sanitize_overflow" or self.options.debug]
         lines += [f"fact: {fact}" for fact in self.facts]
         lines += [f"tensor map: {text}" for text in self.tensor_maps]
         lines += [f"figure: {name} = {self.metadata[name]!r}" for name in sorted(self.metadata)]

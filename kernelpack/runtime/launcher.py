@@ -44,8 +44,7 @@ class Loaded(Protocol):
 
 _HINTS = frozenset(
     (
-        "arch", "extern_libs", "grf_mode", "instruction_sched_variant", "kpack", "matrix_instr_nonkdim", "sanitize_overflow", "schedule_hint",
-        "waves_per_eu",
+        "arch", "extern_libs", "grf_mode", "instruction_sched_variant", "kpack", "matrix_instr_nonkdim", "schedule_hint", "waves_per_eu",
     )
 )  # fmt: skip
 """What Triton's backends take without changing what is computed: here they have no meaning, and no effect."""

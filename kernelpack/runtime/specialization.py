@@ -36,7 +36,15 @@ def specialized_ttir(fn: JITFunction, special: Specialization, options: Options)
     """Returns the optimised ttir module of a kernel for a specialization."""
     signature, constexprs = dict(special.signature), dict(special.constexprs)
     return optimise_ttir(
-        ast_to_ttir(fn, signature, constexprs, special.facts, debug=options.debug, num_warps=options.num_warps)
+        ast_to_ttir(
+            fn,
+            signature,
+            constexprs,
+            special.facts,
+            debug=options.debug,
+            sanitize_overflow=options.sanitize_overflow,
+            num_warps=options.num_warps,
+        )
     )
 
 

@@ -43,7 +43,7 @@ def scale() -> Any:
 
 def test_hints_for_other_compilers_change_nothing(compilations: list[Any]) -> None:
     x, kernel = torch.randn(64), scale()
-    other = {"waves_per_eu": 2, "matrix_instr_nonkdim": 16, "sanitize_overflow": False}
+    other = {"waves_per_eu": 2, "matrix_instr_nonkdim": 16}
     for hints in ({}, other, {"extern_libs": {"libdevice": "/no/such/file.bc"}}, {"arch": None}):
         out = torch.zeros(64)
         kernel[(1,)](x, out, 64, **hints)

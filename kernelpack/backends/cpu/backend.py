@@ -58,7 +58,7 @@ class CPUBackend(Backend):
     launcher_header = CSRC / "kernels" / "cpu.h"
     launcher_sources: Sequence[Path] = (CSRC / "kernels" / "cpu.cpp",)
     machine_code = "asm"
-    unused_options = frozenset(name for name in OPTION_NAMES if name not in ("enable_fp_fusion", "debug"))
+    unused_options = frozenset(name for name in OPTION_NAMES if name not in ("enable_fp_fusion", "debug", "sanitize_overflow"))
 
     def resolve_target(self, target: Target) -> Target:
         return resolve(target)
