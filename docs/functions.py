@@ -297,6 +297,8 @@ GPUs only.
 - Options of Triton's other backends (`waves_per_eu`, `matrix_instr_nonkdim`, `kpack`, `extern_libs` ...) are taken and ignored; unknown ones are refused.
 - `autotune` with an `early_config_prune` chooses anew for other compile-time values, also where `key` does not name them: a config that the
   function refuses for a call never runs in it.
+- On a CPU `testing.do_bench` times calls one by one: one that outlasts `warmup` and `rep` is made twice, in a search once. A search times
+  configs once that differ only in what only GPUs use (`num_warps`, `num_stages`, ...), unless it has a `do_bench` of its own.
 - `knobs`: kernels are kept in `~/.cache/kernelpack` where no variable says otherwise (`TRITON_CACHE_DIR`, `TRITON_HOME`); the assembler is that of
   `KERNELPACK_PTXAS_PATH`, as torch.compile sets `TRITON_PTXAS_PATH` to one of its own. Switches of what
   kernelpack does not have (`knobs.compilation.override` and `use_ir_loc`, `knobs.nvidia.mock_ptx_version`, `knobs.proton`, ...) do not exist;
