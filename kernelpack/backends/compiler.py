@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from kernelpack.errors import TargetError
@@ -10,7 +11,7 @@ from kernelpack.target import Target
 
 @dataclass(frozen=True)
 class GPUTarget:
-    """A backend (`cuda`, `cpu`), its architecture (90 for sm_90, a level's name on a CPU), and the threads of a warp."""
+    """A backend (`cuda`, `cpu`), its architecture (90 or "sm90" for sm_90, a level's name on a CPU), and the threads of a warp."""
 
     backend: str
     arch: int | str
@@ -25,8 +26,9 @@ class GPUTarget:
     def as_target(self) -> Target:
         """Returns the target that kernelpack compiles for. From sm_90 on that is the one with the architecture's own
         instructions, sm_90a."""
-        if self.backend == "cuda" and isinstance(self.arch, int):
-            return Target("cuda", f"sm_{self.arch}{'a' if self.arch >= 90 else ''}")
+        numbered = re.fullmatch(r"(sm)?(\d+)", str(self.arch))
+        if self.backend == "cuda" and numbered is not None:
+            return Target("cuda", f"sm_{numbered[2]}{'a' if int(numbered[2]) >= 90 else ''}")
         if not isinstance(self.arch, str):
             raise TargetError(f"{self} names no target", cure='write for example GPUTarget("cuda", 90, 32)')
         return Target(self.backend, self.arch)

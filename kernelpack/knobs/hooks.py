@@ -69,7 +69,8 @@ class _Hook:
 class RuntimeKnobs(base_knobs):
     """Hooks of launches. `launch_enter_hook` and `launch_exit_hook` get the launch's metadata, `metadata.get()`;
     `jit_cache_hook` is called before a kernel is compiled, and skips the launch if it returns true; `jit_post_compile_hook`
-    afterwards. Around loading a kernel, and when it is unloaded, the others are called with (module, function, name, stages, hash). `debug` compiles run-time assertions. While `interpret` is true, launches run on the interpreter of ttir."""
+    afterwards. Around loading a kernel, and when it is unloaded, the others are called with (module, function, name, stages, hash). `override_arch` is
+    the `arch` of GPU launches that state none. `debug` compiles run-time assertions. While `interpret` is true, launches run on the interpreter of ttir."""
 
     launch_enter_hook = _Hook(sees_launches=True)
     launch_exit_hook = _Hook(reversed=True, sees_launches=True)
@@ -78,6 +79,7 @@ class RuntimeKnobs(base_knobs):
     kernel_unload_hook = _Hook()
     jit_cache_hook: Callable[..., Any] | None = None
     jit_post_compile_hook: Callable[..., Any] | None = None
+    override_arch = env_opt_str("TRITON_OVERRIDE_ARCH", meaning="what GPU launches without `arch` are compiled for, e.g. sm80")
     debug = env_bool("TRITON_DEBUG", meaning="1: kernels check their run-time assertions")
     interpret = env_bool(
         "TRITON_INTERPRET",

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from kernelpack import knobs
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options
+from kernelpack.backends.compiler import GPUTarget
 from kernelpack.backends.installed import backends
 from kernelpack.compiler import CompiledKernel, compile_ttir, microseconds_since
 from kernelpack.compiler.garbage import collections_put_off
@@ -44,10 +45,12 @@ class Loaded(Protocol):
 
 _HINTS = frozenset(
     (
-        "arch", "extern_libs", "grf_mode", "instruction_sched_variant", "kpack", "matrix_instr_nonkdim", "schedule_hint", "waves_per_eu",
+        "extern_libs", "grf_mode", "instruction_sched_variant", "kpack", "matrix_instr_nonkdim", "schedule_hint", "waves_per_eu",
     )
 )  # fmt: skip
 """What Triton's backends take without changing what is computed: here they have no meaning, and no effect."""
+_OPTIONS = frozenset((*OPTION_NAMES, "arch"))
+"""What a launch takes beside arguments: `arch` (`"sm80"`) chooses what it is compiled for, except on an emulator, the others how."""
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _NO_DEFAULT = object()
 _LAUNCHERS: weakref.WeakSet[Launcher] = weakref.WeakSet()
@@ -96,7 +99,7 @@ class Launcher:
             defaults=self._defaults,
             no_default=_NO_DEFAULT,
             constexprs=[param.is_constexpr for param in self.fn.params],
-            options=_HINTS.union(OPTION_NAMES),
+            options=_HINTS | _OPTIONS,
             tests=_tests(),
             hooks=WATCHERS,  # while it is not empty, every launch goes through Python
         )
@@ -199,7 +202,7 @@ class Launcher:
         self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
     ) -> tuple[Loaded | None, tuple[Any, ...], Specializer, list[Any]]:
         """Returns the kernel for a call, if it is loaded, what tells it from others, and the run-time arguments."""
-        backend, target = self._device(arguments)
+        backend, target = self._device(arguments, dict(options).get("arch"))
         specializer = self._specializers.get(backend.name)
         if specializer is None:
             specializer = self._specializers.setdefault(backend.name, Specializer(self.fn, backend))
@@ -225,7 +228,7 @@ class Launcher:
                 arguments[place] = value
             elif place is not None:
                 raise self._mismatch(f"{name} was given twice")
-            elif name in OPTION_NAMES:
+            elif name in _OPTIONS:
                 options.append((name, value))
             elif name not in _HINTS:
                 raise self._mismatch(f"there is no parameter or option {name}")
@@ -240,14 +243,16 @@ class Launcher:
         return LaunchError(
             f"{fn.__name__}: {problem}",
             location=fn.location,
-            cure=f"it takes {', '.join(fn.arg_names)}; options are {', '.join(sorted(OPTION_NAMES))}",
+            cure=f"it takes {', '.join(fn.arg_names)}; options are {', '.join(sorted(_OPTIONS))}",
         )
 
-    def _device(self, arguments: Sequence[Any]) -> tuple[Backend, Target]:
-        """Returns the backend of the tensors' device, and its best target there. A GPU also reads pinned memory of the CPU."""
+    def _device(self, arguments: Sequence[Any], arch: str | None) -> tuple[Backend, Target]:
+        """Returns the backend of the tensors' device, and its target `arch`, or the best there. A GPU also reads pinned memory of
+        the CPU."""
         kinds = {tensor.device.type for tensor in _tensors_in(arguments)} or {driver.active.device_type}
         kind = max(kinds, key=lambda kind: kind != "cpu")
-        found = _native(kind, knobs.CPU_TARGET.get() if kind == "cpu" else "")
+        forced = knobs.CPU_TARGET.get() if kind == "cpu" else ""
+        found = _target(kind, arch or (kind != "cpu" and knobs.runtime.override_arch) or "native", forced)
         if found is None:
             raise LaunchError(f"{self.fn.__name__}: no backend runs on {kind} tensors", location=self.fn.location)
         return found
@@ -295,6 +300,7 @@ class Launcher:
         """Returns what a launch that gives these options is compiled with. Raises OptionError for what no GPU would take: CPUs, which
         have no use for them, refuse the same."""
         stated = {"enable_fp_fusion": knobs.language.default_fp_fusion, **dict(given)}
+        stated.pop("arch", None)  # of the target
         stated["debug"] = stated.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.get() == "1"
         options = Options(**{name: value for name, value in stated.items() if value is not None})
         for name, least in (("num_warps", 1), ("num_stages", 0), ("num_ctas", 1)):
@@ -361,11 +367,11 @@ def _tests() -> list[tuple[str, int, Callable[[int], bool]]]:
 
 
 @functools.cache
-def _native(kind: str, forced: str) -> tuple[Backend, Target] | None:
-    """Returns the backend for a kind of device, and what it compiles for here. `forced` is a knob that decides this."""
+def _target(kind: str, arch: str, forced: str) -> tuple[Backend, Target] | None:
+    """Returns the backend for a kind of device, and its target. `forced` is a knob that decides what is native here."""
     for backend in backends().values():
         if backend.device_type == kind:
-            return backend, backend.resolve_target(Target(backend.name, "native"))
+            return backend, backend.resolve_target(GPUTarget(backend.name, arch).as_target())
     return None
 
 

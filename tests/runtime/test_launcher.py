@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.errors import CompilationError, LaunchError, UnsupportedError
+from kernelpack.errors import CompilationError, LaunchError, TargetError, UnsupportedError
 from kernelpack.language import hopper
-from kernelpack.runtime import launcher
+from kernelpack.runtime import launcher, watching
+from kernelpack.target import Target
 from tests.frontend.compiling import define
 
 pytestmark = [
@@ -44,13 +46,37 @@ def scale() -> Any:
 def test_hints_for_other_compilers_change_nothing(compilations: list[Any]) -> None:
     x, kernel = torch.randn(64), scale()
     other = {"waves_per_eu": 2, "matrix_instr_nonkdim": 16}
-    for hints in ({}, other, {"extern_libs": {"libdevice": "/no/such/file.bc"}}, {"arch": None}):
+    for hints in ({}, other, {"extern_libs": {"libdevice": "/no/such/file.bc"}}):
         out = torch.zeros(64)
         kernel[(1,)](x, out, 64, **hints)
         assert torch.equal(out, x * 2)
     assert len(compilations) == 1
     with pytest.raises(LaunchError, match="there is no parameter or option sanitize"):
         kernel[(1,)](x, out, 64, sanitize=True)
+
+
+def test_arch_chooses_what_a_launch_is_compiled_for() -> None:
+    x, out, kernel = torch.randn(64), torch.zeros(64), scale()
+    native = kernel[(1,)](x, out, 64).kernel.target
+    for arch, target in (("x86-64-v3", Target("cpu", "x86-64-v3")), (None, native), ("native", native)):
+        out.zero_()
+        assert kernel[(1,)](x, out, 64, arch=arch).kernel.target == target
+        assert torch.equal(out, x * 2)
+    with pytest.raises(TargetError, match="cpu:sm80 is not a CPU target"):
+        kernel[(1,)](x, out, 64, arch="sm80")
+
+
+@pytest.mark.parametrize(("arch", "target"), [("sm80", "sm_80"), ("sm90", "sm_90a"), ("sm_90", "sm_90")])
+def test_launches_on_gpus_take_the_arch_that_they_or_the_environment_state(
+    monkeypatch: pytest.MonkeyPatch, arch: str, target: str
+) -> None:
+    x, compiled = SimpleNamespace(device=torch.device("cuda", 0), dtype=torch.float32, data_ptr=lambda: 16), []
+    monkeypatch.setattr(launcher.Launcher, "_compiled", lambda _, special, target, options: compiled.append(target))
+    monkeypatch.setattr(watching, "load", lambda kernel, backend: SimpleNamespace(kernel=kernel))
+    scale().warmup(x, x, 64, arch=arch, grid=(1,))
+    monkeypatch.setenv("TRITON_OVERRIDE_ARCH", arch)
+    scale().warmup(x, x, 64, grid=(1,))
+    assert compiled == [Target("cuda", target)] * 2
 
 
 def test_what_was_launched_launches_again_and_says_what_host_code_divides_by() -> None:
