@@ -285,7 +285,8 @@ GPUs only.
 - `tl.dot` of float32 is TF32 by default on GPUs, as in Triton; a CPU computes the exact float32 product.
 - On CPUs products of float16, bfloat16 and 8-bit floats are summed in float32; with `out_dtype=tl.float16` the sum is rounded once.
 - A kernel is compiled anew where a `tl.constexpr` global or a variable that it closes over has changed, instead of refusing to run.
-- On CPUs `/`, `tl.sqrt` and `tl.fdiv` are correctly rounded, and functions do not flush small results to zero.
+- On CPUs `/`, `tl.sqrt` and `tl.fdiv` are correctly rounded, and functions do not flush small results to zero. On GPUs `tl.exp` and
+  `tl.exp2` do in float32, unless the launch says `enable_reflect_ftz=False`.
 - `tl.dot_scaled` is expanded into conversions and an ordinary product, on every target.
 - Tensor descriptors made in a kernel need no memory from `set_allocator`: on sm_90a the launcher encodes them, or the kernel in
   memory of its own, elsewhere they are masked accesses.

@@ -26,8 +26,9 @@ class Options:
     A backend refuses by name what it cannot honour and ignores what has no meaning for it. `threads_per_warp` is the target's
     own; it can be stated, not chosen. With `launch_pdl` (programmatic dependent launch) a kernel may start before the launch
     ahead of it has ended, and waits for what that leaves by tl.extra.cuda.gdc_wait. With `launch_cooperative_grid` all programs
-    run at once, so that they may wait for each other; a grid that the GPU cannot hold is refused. `debug` compiles assertions,
-    and with `sanitize_overflow` (which means nothing without) some that integers do not overflow.
+    run at once, so that they may wait for each other; a grid that the GPU cannot hold is refused. With `enable_reflect_ftz` results
+    of tl.exp and tl.exp2 below 2^-126 may be 0. `debug` compiles assertions, and with `sanitize_overflow` (which means nothing
+    without) some that integers do not overflow.
     """
 
     num_warps: int = 4
@@ -35,6 +36,7 @@ class Options:
     num_ctas: int = 1
     maxnreg: int | None = None
     enable_fp_fusion: bool = True
+    enable_reflect_ftz: bool = True
     debug: bool = False
     sanitize_overflow: bool = True
     threads_per_warp: int | None = None

@@ -272,7 +272,7 @@ def _dot_shape(x: tensor, y: tensor) -> tuple[int, ...]:
     least = _LEAST_DEPTH.get(x.dtype.primitive_bitwidth, 16)
     if left[-1] < least:
         raise CompilationError(
-            f"tl.dot of {x.dtype} needs K >= {least}, it is {left[-1]}",
+            f"Input shapes should have M >= 1, N >= 1 and K >= {least}: tl.dot of {x.dtype} has K = {left[-1]}",
             cure="pad K with zeros, or write tl.sum(x[:, :, None] * y[None, :, :], axis=1)",
         )
     return (*left[:-1], right[-1])

@@ -21,6 +21,9 @@ _IMAGE_LINE = "image:"
 _WIDTH = 120
 """Characters of base64 in a line; a multiple of four."""
 
+_LATER = ("enable_reflect_ftz", "sanitize_overflow")
+"""Options that are true in packs that do not name them: only what differs is said."""
+
 Number = int | float
 
 
@@ -69,7 +72,7 @@ class KernelPack:
         lines += [f"parameter: {parameter.name} {parameter.type}" for parameter in self.parameters]
         lines += [f"constexpr: {name} = {value}" for name, value in self.constexprs.items()]
         options = vars(self.options)
-        lines += [f"option: {name} = {options[name]}" for name in options if name != "sanitize_overflow" or self.options.debug]
+        lines += [f"option: {name} = {options[name]}" for name in options if name not in _LATER or not options[name]]
         lines += [f"fact: {fact}" for fact in self.facts]
         lines += [f"tensor map: {text}" for text in self.tensor_maps]
         lines += [f"figure: {name} = {self.metadata[name]!r}" for name in sorted(self.metadata)]

@@ -136,7 +136,7 @@ def test_a_kernel_of_a_library_says_how_it_is_launched() -> None:
     assert parse_pack(str(early)).options.launch_pdl
     assert kernel_row(early, "image").endswith(", true, false},")
     assert "nullptr, true, false}" in kernel_row(replace(early, tensor_maps=()), "image")
-    checked = replace(PACK, options=Options(debug=True, sanitize_overflow=False))
+    checked = replace(PACK, options=Options(debug=True, sanitize_overflow=False, enable_reflect_ftz=False))
     assert parse_pack(str(checked)).options == checked.options
     together = replace(PACK, options=Options(num_warps=8, launch_cooperative_grid=True))
     assert parse_pack(str(together)).options.launch_cooperative_grid

@@ -14,7 +14,7 @@ from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE
 from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
 from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
 from kernelpack.ir.types import BF16, F32, Type
-from kernelpack.simt import Program
+from kernelpack.simt import Emulator, Program
 from kernelpack.target import Target
 from tests.backends.cuda.elementwise import KINDS, SMALL_FLOATS, Elementwise, rows_of
 from tests.backends.cuda.launch import Launch, fresh
@@ -80,3 +80,23 @@ def test_elements_with_one_divisor_share_its_reciprocal(by: float) -> None:
 def test_a_few_divisions_are_left_to_the_assembler() -> None:
     arguments = {"x": torch.randn(256), "by": torch.tensor([3.0]), "out": fresh(256), "BLOCK": 256}
     assert "@llvm.nvvm.rcp" not in lower(Launch(_divide_row, (1,), arguments, {}))[1]
+
+
+@kp.jit
+def _powers(x, exp, exp2, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(exp + i, tl.exp(tl.load(x + i)))
+    tl.store(exp2 + i, tl.exp2(tl.load(x + i)))
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
+def test_small_exponentials_become_zero_unless_the_launch_says_no(target: str) -> None:
+    x = torch.linspace(-148, -80, 128)
+    exact = [function(x.double()).float() for function in (torch.exp, torch.exp2)]
+    kept, flushed = ([torch.full((128,), 7.0) for _ in exact] for _ in range(2))
+    with Emulator(target):
+        _powers[(1,)](x, *flushed, BLOCK=128)
+        _powers[(1,)](x, *kept, BLOCK=128, enable_reflect_ftz=False)
+    assert (flushed[1][x < -126] == 0).all()
+    for result, wanted in zip(kept, exact, strict=True):
+        torch.testing.assert_close(result, wanted, rtol=2e-6, atol=2.0**-148)

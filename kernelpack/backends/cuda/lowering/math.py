@@ -50,10 +50,14 @@ def _intrinsic(name: str) -> Element:
 
 
 def _exp2(state: Lowering, op: Operation, values: list[Val]) -> Val:
-    """ex2.approx: 2 ulp; results below 2^-126 become 0."""
-    if values[0].type == "double":
-        return _libdevice("exp2")(state, op, values)
-    return state.emit.call("float", "llvm.nvvm.ex2.approx.ftz.f", values)
+    """2^x within 2 ulp; see _power_of_two."""
+    return _libdevice("exp2")(state, op, values) if values[0].type == "double" else _power_of_two(state, values[0])
+
+
+def _power_of_two(state: Lowering, exponent: Val) -> Val:
+    """ex2.approx: results below 2^-126 become 0, unless enable_reflect_ftz is off."""
+    flush = ".ftz" if state.options.enable_reflect_ftz else ""
+    return state.emit.call("float", f"llvm.nvvm.ex2.approx{flush}.f", [exponent])
 
 
 def _exp(state: Lowering, op: Operation, values: list[Val]) -> Val:
@@ -74,7 +78,7 @@ def _exp(state: Lowering, op: Operation, values: list[Val]) -> Val:
     lost = emit.call("float", "llvm.fma.f32", [high, number(-_LN2), x])
     lost = emit.call("float", "llvm.fma.f32", [high, number(-_LN2_LOW), lost])
     lost = emit.call("float", "llvm.minnum.f32", [lost, number(1.0)])  # of -inf, NaN or infinite: 2^h is 0 there
-    power = emit.call("float", "llvm.nvvm.ex2.approx.ftz.f", [high])
+    power = _power_of_two(state, high)
     return emit.call("float", "llvm.fma.f32", [power, lost, power])
 
 
