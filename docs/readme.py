@@ -1,4 +1,4 @@
-"""Writes the parts of README that come from data: ops, what each backend lacks, figures, knobs, rooms. Run: make readme."""
+"""Writes the parts of README and other pages that come from data: ops, what each backend lacks, figures, knobs, rooms. Run: make readme."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ WIDTH = 128
 INLINED = "tt.call"
 """Never reaches a backend: every function is inlined before."""
 README = ROOT / "README.md"
+PAGES = (README, ROOT / "CONTRIBUTING.md", ROOT / "docs" / "knobs.md")
 FIGURES = ROOT / "docs" / "benchmarks"
 
 Row = tuple[str, ...]
@@ -102,18 +103,20 @@ def language() -> str:
 
 
 def performance() -> str:
-    """What the files of docs/benchmarks hold: for each subject, peer and unit, how many cases, their geometric mean and the worst."""
-    parts = []
+    """What the files of docs/benchmarks hold, a table a machine: for each subject, peer and unit, how many cases, the geometric mean
+    of their ratios, the worst and the best. Limits that a benchmark sets itself are no peers."""
+    tables: dict[str, list[Row]] = {}
     for file in sorted(FIGURES.glob("*.json")):
         record = json.loads(file.read_text())
-        rows: list[Row] = []
-        for peer, unit in dict.fromkeys((row["peer"], row["unit"]) for row in record["rows"]):
-            alike = [row for row in record["rows"] if (row["peer"], row["unit"]) == (peer, unit)]
-            rows.append((peer, unit, *_summary(alike)))
         where = ", ".join(f"{key} {value}" for key, value in {**record["machine"], **record["versions"]}.items())
-        link = f"[{file.stem}](docs/benchmarks/{file.name})"
-        parts.append(f"**{link}**: {where}\n\n" + table(("peer", "unit", "cases", "geometric mean", "worst", "best"), rows))
-    return "\n\n".join(parts) or "No figures have been committed yet; `make bench` prints them for your machine."
+        subject = f"[{file.stem.rpartition('-')[0]}](docs/benchmarks/{file.name})"
+        peers = dict.fromkeys((row["peer"], row["unit"]) for row in record["rows"] if row["peer"] != "limit")
+        for peer, unit in peers:
+            alike = [row for row in record["rows"] if (row["peer"], row["unit"]) == (peer, unit)]
+            tables.setdefault(where, []).append((subject, peer, unit, *_summary(alike)))
+            subject = ""
+    header = ("figures", "peer", "unit", "cases", "mean", "worst", "best")
+    return "\n\n".join(f"{where}:\n\n{table(header, rows)}" for where, rows in tables.items())
 
 
 def _summary(rows: list[dict[str, Any]]) -> Row:
@@ -125,7 +128,7 @@ def _summary(rows: list[dict[str, Any]]) -> Row:
         str(len(rows)),
         f"{mean:.2f}x",
         f"{worst['ratio']:.2f}x {worst['case']}",
-        f"{best['ratio']:.2f}x {best['case']}",
+        f"{best['ratio']:.2f}x {best['case']}" if len(rows) > 1 else "",
     )
 
 
@@ -166,7 +169,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """Returns README's text with every part between `<!-- NAME -->` and `<!-- end -->` made anew."""
+    """Returns a page's text with every part between `<!-- NAME -->` and `<!-- end -->` made anew."""
 
     def part(match: re.Match[str]) -> str:
         return f"<!-- {match[1]} -->\n{PARTS[match[1]]()}\n<!-- end -->"
@@ -175,4 +178,5 @@ def filled(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text()))
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.readme import PARTS, README, filled
+from docs.readme import PAGES, PARTS, README, filled
 from kernelpack.cli import VERBS
 
 ROOT = Path(__file__).parents[2]
@@ -19,8 +19,9 @@ TEXT = README.read_text()
 
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_made_from_data_are_up_to_date(name: str) -> None:
-    part = re.search(rf"<!-- {name} -->\n.*?<!-- end -->", TEXT, re.DOTALL)
-    assert part is not None, f"README has no part {name}"
+    pages = (re.search(rf"<!-- {name} -->\n.*?<!-- end -->", page.read_text(), re.DOTALL) for page in PAGES)
+    part = next(filter(None, pages), None)
+    assert part is not None, f"no page has a part {name}"
     assert part[0] == filled(part[0]), "to fix: make readme"
 
 
