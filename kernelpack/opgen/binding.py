@@ -172,14 +172,25 @@ def _constant(reached: ReachedLaunch, name: str) -> Any:
 def check_names(op: Op) -> None:
     """Raises HostFunctionError for names in variants, configs and specialize that no kernel or argument has."""
     parameters = {p.name: p.is_constexpr for launch in op.host.launches for p in kernel_parameters(launch.kernel)}
-    passed = {name for launch in op.host.launches for name in launch.arguments}
+    _check_axes(op, parameters)
+    for key, config in op.configs.items():
+        _check_config(op, parameters, key, config)
+    _check_specializations(op, parameters)
+
+
+def _constexprs_are(parameters: Mapping[str, bool]) -> str:
     constexprs = sorted(name for name, is_constexpr in parameters.items() if is_constexpr)
+    return f"constexpr parameters are {', '.join(constexprs) or 'none'}"
+
+
+def _check_axes(op: Op, parameters: Mapping[str, bool]) -> None:
+    passed = {name for launch in op.host.launches for name in launch.arguments}
     for name in op.space.constexprs:
         if parameters.get(name) is False:
             raise HostFunctionError(
                 f"variants of {op.name}: {name!r} is a run-time parameter of a kernel",
                 location=op.location,
-                cure=f"constexpr parameters are {', '.join(constexprs) or 'none'}",
+                cure=_constexprs_are(parameters),
             )
         if name not in passed:
             raise HostFunctionError(
@@ -187,30 +198,42 @@ def check_names(op: Op) -> None:
                 location=op.location,
                 cure=f"pass {name}=... in the launch, or bind it in configs",
             )
-    for key, config in op.configs.items():
-        backend = backends().get(key.partition(":")[0])
-        if backend is not None and not any(str(target).startswith(key) for target in backend.targets()):
-            known = list(map(str, backend.targets()))
+
+
+def _check_config(op: Op, parameters: Mapping[str, bool], key: str, config: ConfigLike) -> None:
+    backend = backends().get(key.partition(":")[0])
+    if backend is not None and not any(str(target).startswith(key) for target in backend.targets()):
+        known = list(map(str, backend.targets()))
+        raise HostFunctionError(
+            f"configs of {op.name}: no target starts with {key!r}{did_you_mean(key, known)}",
+            location=op.location,
+            cure=f"targets are {', '.join(known)}",
+        )
+    several = config.configs if isinstance(config, Fastest) else (config,)
+    for name in dict.fromkeys(name for one in several if isinstance(one, Config) for name in one.kwargs):
+        if not parameters.get(name, False):
             raise HostFunctionError(
-                f"configs of {op.name}: no target starts with {key!r}{did_you_mean(key, known)}",
+                f"configs[{key!r}] of {op.name}: no kernel has a constexpr {name!r}",
                 location=op.location,
-                cure=f"targets are {', '.join(known)}",
+                cure=_constexprs_are(parameters),
             )
-        several = config.configs if isinstance(config, Fastest) else (config,)
-        for name in dict.fromkeys(name for one in several if isinstance(one, Config) for name in one.kwargs):
-            if not parameters.get(name, False):
-                raise HostFunctionError(
-                    f"configs[{key!r}] of {op.name}: no kernel has a constexpr {name!r}",
-                    location=op.location,
-                    cure=f"constexpr parameters are {', '.join(constexprs) or 'none'}",
-                )
-    tensors = {argument.name for argument in op.schema.tensors}
+
+
+def _check_specializations(op: Op, parameters: Mapping[str, bool]) -> None:
+    tensors = [argument.name for argument in op.schema.tensors]
+    numbers = [name for name, is_constexpr in parameters.items() if not is_constexpr]
     for specialization in op.specialize:
         for name in specialization.tensors or ():
             if name not in tensors:
-                raise HostFunctionError(f"specialize of {op.name}: {name!r} is no Tensor argument", location=op.location)
-        for name in (*specialization.ones, *specialization.divisible):
-            if parameters.get(name, True):
                 raise HostFunctionError(
-                    f"specialize of {op.name}: {name!r} is no run-time parameter of a kernel", location=op.location
+                    f"specialize of {op.name}: {name!r} is no Tensor argument",
+                    location=op.location,
+                    cure=f"Tensor arguments are {', '.join(tensors)}",
+                )
+        for name in (*specialization.ones, *specialization.divisible):
+            if name not in numbers:
+                raise HostFunctionError(
+                    f"specialize of {op.name}: {name!r} is no run-time parameter of a kernel",
+                    location=op.location,
+                    cure=f"run-time parameters are {', '.join(numbers) or 'none'}",
                 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from string import Template
 
 from kernelpack.opgen.dispatch_tables import DispatchTables
+from kernelpack.opgen.host_ir import Variable
 from kernelpack.opgen.library import LibraryPlan
 from kernelpack.opgen.print_cpp import CppPrinter, cpp_type, quoted
 from kernelpack.opgen.schema import Argument, Schema
@@ -53,63 +54,64 @@ def library_files(library: LibraryPlan) -> dict[str, str]:
 
 def op_file(library: LibraryPlan, plan: OpPlan) -> str:
     """Returns the C++ of one op: tables, constructor, functor, boxed functions."""
-    host, schema = plan.host, plan.host.schema
+    host, schema, out = plan.host, plan.host.schema, plan.host.schema.out_variant()
     tables = DispatchTables(library, plan)
-    printer = CppPrinter(plan, tables.assumptions, library.tests)
-    name, out = class_name(schema.name), schema.out_variant()
-    parameters = ["kp::Call& call"]
-    parameters += [f"const {cpp_type(variable.type)}& {variable.name}" if variable.type.name in ("Tensor", "ints", "floats")
-                   else f"{cpp_type(variable.type)} {variable.name}" for variable in host.arguments]  # fmt: skip
-    arguments = [
-        "call",
-        *(_view(argument, variable.name) for argument, variable in zip(schema.arguments, host.arguments, strict=True)),
-    ]
-    place = f"{Path(plan.location.file).name}:{plan.location.line}"
-    values = {
-        "version": library.version,
-        "namespace": library.namespace,
-        "op": schema.name,
-        "class_name": name,
-    }
-    functions = [f"const kp::BoxedFunction kFunctions[] = {{{_for_backends(library, f'{schema.name}_boxed')}}};"]
-    entries = [f'    {{{quoted(str(schema))},\n     "{schema.name}", kFunctions}},']
-    out_function = ""
+    names = [variable.name for variable in host.arguments]
+    arguments = ", ".join(["call", *map(_view, schema.arguments, names)])
+    functions = [_function_list(library, "kFunctions", f"{schema.name}_boxed")]
+    entries = [_entry(schema, schema.name, "kFunctions")]
     if out is not None:
-        functions.append(f"const kp::BoxedFunction kOutFunctions[] = {{{_for_backends(library, f'{schema.name}_out_boxed')}}};")
-        entries.append(f'    {{{quoted(str(out))},\n     "{schema.name}.out", kOutFunctions}},')
-        outs = out.arguments[len(schema.arguments) :]
-        out_function = fill(
-            "op_out.cpp.in",
-            op=schema.name,
-            class_name=name,
-            unpack=_unpack(
-                out.arguments, [variable.name for variable in host.arguments] + [argument.name for argument in outs]
-            ),
-            give_outputs="\n".join(
-                f"    call.give_output({index}, {_view(argument, argument.name)});" for index, argument in enumerate(outs)
-            ),
-            arguments=", ".join(arguments),
-        )
+        functions.append(_function_list(library, "kOutFunctions", f"{schema.name}_out_boxed"))
+        entries.append(_entry(out, f"{schema.name}.out", "kOutFunctions"))
     return fill(
         "op.cpp.in",
-        **values,
-        place=place,
+        version=library.version,
+        namespace=library.namespace,
+        op=schema.name,
+        class_name=class_name(schema.name),
+        place=f"{Path(plan.location.file).name}:{plan.location.line}",
         build_command=library.build_command,
         tables=tables.text(),
         site_count=len(plan.launches),
         result_type=_result_type(schema),
-        parameters=", ".join(parameters),
-        body=printer.body(),
-        unpack=_unpack(schema.arguments, [variable.name for variable in host.arguments]),
-        call_and_give=_call_and_give(schema, name, ", ".join(arguments)),
-        out_function=out_function,
+        parameters=", ".join(["kp::Call& call", *map(_parameter, host.arguments)]),
+        body=CppPrinter(plan, tables.assumptions, library.tests).body(),
+        unpack=_unpack(schema.arguments, names),
+        call_and_give=_call_and_give(schema, class_name(schema.name), arguments),
+        out_function=_out_function(schema, out, names, arguments) if out is not None else "",
         function_lists="\n".join(functions),
         entries="\n".join(entries),
     )
 
 
-def _for_backends(library: LibraryPlan, template: str) -> str:
-    return ", ".join(f"{template}<{backend.name}_backend>" for backend in library.backends)
+def _out_function(schema: Schema, out: Schema, names: Sequence[str], arguments: str) -> str:
+    """Returns the boxed function of the `.out` overload: `names` are those of the op's arguments, the results' come behind."""
+    outs = out.arguments[len(schema.arguments) :]
+    return fill(
+        "op_out.cpp.in",
+        op=schema.name,
+        class_name=class_name(schema.name),
+        unpack=_unpack(out.arguments, [*names, *(argument.name for argument in outs)]),
+        give_outputs="\n".join(
+            f"    call.give_output({index}, {_view(argument, argument.name)});" for index, argument in enumerate(outs)
+        ),
+        arguments=arguments,
+    )
+
+
+def _parameter(variable: Variable) -> str:
+    by_reference = variable.type.name in ("Tensor", "ints", "floats")
+    return f"{f'const {cpp_type(variable.type)}&' if by_reference else cpp_type(variable.type)} {variable.name}"
+
+
+def _function_list(library: LibraryPlan, name: str, template: str) -> str:
+    """Returns the array of a boxed function's instances, one a backend."""
+    instances = ", ".join(f"{template}<{backend.name}_backend>" for backend in library.backends)
+    return f"const kp::BoxedFunction {name}[] = {{{instances}}};"
+
+
+def _entry(schema: Schema, overload: str, functions: str) -> str:
+    return f'    {{{quoted(str(schema))},\n     "{overload}", {functions}}},'
 
 
 _RESULT_TYPES = {"Tensor": "kp::Tensor", "int": "int64_t", "SymInt": "int64_t", "float": "double", "bool": "bool"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from kernelpack.backends.base import OPTION_NAMES
@@ -71,19 +71,10 @@ class Launches(Calls):
         given: dict[str, tuple[Value, ast.AST]] = {}
         options: dict[str, Any] = {}
         order = list(parameters)
-        for argument in node.args:
-            values: Sequence[Value]
-            if isinstance(argument, ast.Starred):
-                unpacked = self.value(argument.value)
-                if not isinstance(unpacked, Tuple):
-                    raise self.fail(argument, "* needs a tuple whose length is known when building")
-                values = unpacked.items
-            else:
-                values = [self.value(argument)]
-            for value in values:
-                if len(given) == len(order):
-                    raise self.fail(argument, f"{kernel.__name__} takes {len(order)} arguments")
-                given[order[len(given)]] = (value, argument)
+        for value, place in self.positional(node):
+            if len(given) == len(order):
+                raise self.fail(place, f"{kernel.__name__} takes {len(order)} arguments")
+            given[order[len(given)]] = (value, place)
         for keyword in node.keywords:
             value = self.value(keyword.value)
             if keyword.arg is not None and (keyword.arg in parameters or keyword.arg in self.axes):
@@ -109,6 +100,18 @@ class Launches(Calls):
             if name not in parameters:  # it chooses a config
                 arguments[name] = self.argument(name, True, value, place)
         return arguments, options
+
+    def positional(self, node: ast.Call) -> Iterator[tuple[Value, ast.AST]]:
+        """Yields a call's arguments that are not named, with where they stand."""
+        for argument in node.args:
+            if not isinstance(argument, ast.Starred):
+                yield self.value(argument), argument
+                continue
+            unpacked = self.value(argument.value)
+            if not isinstance(unpacked, Tuple):
+                raise self.fail(argument, "* needs a tuple whose length is known when building")
+            for value in unpacked.items:
+                yield value, argument
 
     def argument(self, name: str, is_constexpr: bool, value: Value, node: ast.AST) -> Expr:
         if isinstance(value, Method):
