@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,72 +71,92 @@ class Space:
 
 def check_space(schema: Schema, variants: Mapping[str, Iterable[Any]], location: SourceLocation) -> Space:
     """Returns the space of `variants`. A tensor without an axis has the dtype of the first tensor with one."""
-    tensors = {argument.name: argument for argument in schema.tensors}
-    dtypes: dict[str, tuple[DType | SameAs | None, ...]] = {}
-    constexprs: dict[str, tuple[int | bool, ...]] = {}
-    listed: dict[tuple[str, Any], Any] = {}
-
-    def fail(message: str, cure: str | None = None) -> HostFunctionError:
-        return HostFunctionError(f"variants of {schema.name}: {message}", location=location, cure=cure)
-
+    axes = _Axes(schema, location)
     if not isinstance(variants, Mapping):
-        raise fail(f"expected dtypes and values by name, found {variants!r}", 'write variants={"x": [tl.float32, ...]}')
+        raise axes.fail(f"expected dtypes and values by name, found {variants!r}", 'write variants={"x": [tl.float32, ...]}')
     for name, given in variants.items():
-        values: list[Any] = list(given) if isinstance(given, (list, tuple, range)) else [given]
+        axes.add(name, list(given) if isinstance(given, (list, tuple, range)) else [given])
+    return Space(axes.of_every_tensor(), axes.constexprs, axes.listed)
+
+
+class _Axes:
+    """The axes that an op's `variants` list, as they are read."""
+
+    def __init__(self, schema: Schema, location: SourceLocation) -> None:
+        self.schema = schema
+        self.location = location
+        self.tensors = {argument.name: argument for argument in schema.tensors}
+        self.dtypes: dict[str, tuple[DType | SameAs | None, ...]] = {}
+        self.constexprs: dict[str, tuple[int | bool, ...]] = {}
+        self.listed: dict[tuple[str, Any], Any] = {}
+
+    def fail(self, message: str, cure: str | None = None) -> HostFunctionError:
+        return HostFunctionError(f"variants of {self.schema.name}: {message}", location=self.location, cure=cure)
+
+    def add(self, name: str, values: Sequence[Any]) -> None:
         if not values:
-            raise fail(f"{name!r} lists nothing")
-        if name in tensors:
-            found: list[DType | SameAs | None] = []
-            for value in values:
-                entry = _dtype_entry(tensors[name], value, tensors, fail)
-                if entry in found:
-                    raise fail(f"{name!r} lists {value} twice")
-                found.append(entry)
-                listed[name, entry] = value
-            dtypes[name] = tuple(found)
-            continue
-        if any(argument.name == name for argument in schema.arguments):
-            raise fail(
-                f"{name!r} is a {schema.argument(name).type} argument of the op",
+            raise self.fail(f"{name!r} lists nothing")
+        if name in self.tensors:
+            self.add_dtypes(self.tensors[name], values)
+        else:
+            self.add_constexprs(name, values)
+
+    def add_dtypes(self, argument: Argument, values: Sequence[Any]) -> None:
+        found: list[DType | SameAs | None] = []
+        for value in values:
+            entry = self.dtype_entry(argument, value)
+            if entry in found:
+                raise self.fail(f"{argument.name!r} lists {value} twice")
+            found.append(entry)
+            self.listed[argument.name, entry] = value
+        self.dtypes[argument.name] = tuple(found)
+
+    def dtype_entry(self, argument: Argument, value: Any) -> DType | SameAs | None:
+        if value is None:
+            if not argument.type.optional:
+                raise self.fail(f"{argument.name!r} lists None but is not optional", f"declare it Tensor? {argument.name}")
+            return None
+        if isinstance(value, SameAs):
+            if value.argument not in self.tensors or value.argument == argument.name:
+                raise self.fail(f"{argument.name!r} has the dtype of {value.argument!r}, which is no other tensor argument")
+            if self.tensors[value.argument].type.optional:
+                raise self.fail(f"{argument.name!r} has the dtype of {value.argument!r}, which may be None")
+            return value
+        dtype = dtype_of(value)
+        if dtype is None:
+            raise self.fail(
+                f"{argument.name!r} lists {value!r}, which is no dtype that kernels read", "write for example tl.float16"
+            )
+        return dtype
+
+    def add_constexprs(self, name: str, values: Sequence[Any]) -> None:
+        if any(argument.name == name for argument in self.schema.arguments):
+            raise self.fail(
+                f"{name!r} is a {self.schema.argument(name).type} argument of the op",
                 "axes are tensor arguments (dtypes) and constexpr parameters of kernels (values)",
             )
         if any(dtype_of(value) is not None for value in values):
-            raise fail(
+            raise self.fail(
                 f"{name!r} lists dtypes, but the schema has no Tensor argument of that name",
-                f"its Tensor arguments are {', '.join(tensors)}",
+                f"its Tensor arguments are {', '.join(self.tensors)}",
             )
         if not all(isinstance(value, int) for value in values):
-            raise fail(f"{name!r} lists {values}: a constexpr axis holds ints or bools", "use an enum.IntEnum for names")
+            raise self.fail(f"{name!r} lists {values}: a constexpr axis holds ints or bools", "use an enum.IntEnum for names")
         if len(set(values)) != len(values):
-            raise fail(f"{name!r} lists a value twice")
-        constexprs[name] = tuple(value if isinstance(value, bool) else int(value) for value in values)
-        listed |= {(name, value): value for value in values}
-    anchors = [argument for argument in schema.tensors if any(isinstance(v, DType) for v in dtypes.get(argument.name, ()))]
-    if not anchors:
-        first = schema.tensors[0].name
-        raise fail("no tensor argument has dtypes", f'write variants={{"{first}": [tl.float32, ...]}}')
-    anchor = next((argument for argument in anchors if not argument.type.optional), anchors[0])
-    for argument in schema.tensors:
-        if argument.name not in dtypes:
-            dtypes[argument.name] = (None, SameAs(anchor.name)) if argument.type.optional else (SameAs(anchor.name),)
-    ordered = {argument.name: dtypes[argument.name] for argument in schema.tensors}
-    return Space(ordered, constexprs, listed)
+            raise self.fail(f"{name!r} lists a value twice")
+        self.constexprs[name] = tuple(value if isinstance(value, bool) else int(value) for value in values)
+        self.listed |= {(name, value): value for value in values}
 
-
-def _dtype_entry(
-    argument: Argument, value: Any, tensors: Mapping[str, Argument], fail: Callable[..., HostFunctionError]
-) -> DType | SameAs | None:
-    if value is None:
-        if not argument.type.optional:
-            raise fail(f"{argument.name!r} lists None but is not optional", f"declare it Tensor? {argument.name}")
-        return None
-    if isinstance(value, SameAs):
-        if value.argument not in tensors or value.argument == argument.name:
-            raise fail(f"{argument.name!r} has the dtype of {value.argument!r}, which is no other tensor argument")
-        if tensors[value.argument].type.optional:
-            raise fail(f"{argument.name!r} has the dtype of {value.argument!r}, which may be None")
-        return value
-    dtype = dtype_of(value)
-    if dtype is None:
-        raise fail(f"{argument.name!r} lists {value!r}, which is no dtype that kernels read", "write for example tl.float16")
-    return dtype
+    def of_every_tensor(self) -> dict[str, tuple[DType | SameAs | None, ...]]:
+        """Returns the dtypes of all tensor arguments, in the schema's order."""
+        tensors = self.schema.tensors
+        anchors = [
+            argument for argument in tensors if any(isinstance(entry, DType) for entry in self.dtypes.get(argument.name, ()))
+        ]
+        if not anchors:
+            raise self.fail("no tensor argument has dtypes", f'write variants={{"{tensors[0].name}": [tl.float32, ...]}}')
+        anchor = SameAs(next((argument for argument in anchors if not argument.type.optional), anchors[0]).name)
+        return {
+            argument.name: self.dtypes.get(argument.name, (None, anchor) if argument.type.optional else (anchor,))
+            for argument in tensors
+        }
