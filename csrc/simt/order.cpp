@@ -242,6 +242,18 @@ bool met_others;  // the block has made an atomic access to a tensor, by which i
 constexpr uint64_t PAGE = 4096;
 constexpr uint64_t FAR = 1ull << 35;  // tensors lie 2^36 bytes apart
 
+// Blocks run one after the other: what a thread finds again and again, no other block will change.
+void check_spin(uint64_t address, int size, const Region& region, Site site) {
+  uint64_t found = 0;
+  memcpy(&found, reinterpret_cast<void*>(address), std::min<size_t>(size, sizeof found));
+  Spin& spin = self().spin;
+  if (spin.site != site || spin.address != address || spin.found != found) spin = {site, address, found, 0};
+  if (++spin.count > 30'000)
+    fail("endless", site,
+         "the thread finds the same value at byte %llu of %s again and again; programs run one after the other",
+         (unsigned long long)(address - region.start), region.name);
+}
+
 // The bytes of a write, ordered behind those of an earlier block?
 void check_blocks(const GlobalByte& byte, Access access, const Region& region, uint64_t at, Site site) {
   if (!byte.block || byte.block == block_number || met_others || (access == Access::ATOMIC && byte.atomic)) return;
@@ -308,6 +320,7 @@ void check_global(uint64_t address, int size, int align, Access access, Site sit
   // Two writes must be ordered: those of two blocks by atomic accesses. Reads are not compared: threads that hold copies of a
   // tile load what its owner may overwrite, and drop it. Asynchronous copies complete at times of their own.
   if (access != Access::WRITE && access != Access::ATOMIC) return;
+  if (access == Access::ATOMIC) check_spin(address, size, *found, site);
   const Order& order = self().order;
   std::vector<GlobalByte>* page = nullptr;
   uint64_t page_number = ~0ull;

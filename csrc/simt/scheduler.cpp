@@ -167,7 +167,7 @@ void run_block(unsigned order) {
     if (!thread.stack)
       thread.stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     prepare(thread, start);
-    thread.wait = Wait::NONE, thread.spins = 0;
+    thread.wait = Wait::NONE, thread.spins = 0, thread.spin = {};
     thread.order.reset();
     thread.order.seen[t] = 1;
     thread.copies.clear();

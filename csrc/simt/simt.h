@@ -58,6 +58,11 @@ struct Copy {  // cp.async
   Site site;
 };
 
+struct Spin {  // atomic accesses of a thread, one like the other
+  Site site = 0;
+  uint64_t address = 0, found = 0, count = 0;
+};
+
 struct Thread {
   void* stack = nullptr;
   void* context = nullptr;  // its stack pointer while it does not run
@@ -65,6 +70,7 @@ struct Thread {
   Site site = 0;       // of the instruction it waits at
   uint64_t what = 0;   // which barrier, and which parity or count, for the report
   uint64_t spins = 0;  // checks since it last gave way
+  Spin spin;
   Order order;
   std::vector<Copy> copies;
   uint32_t copy_group = 0, copy_id = 0;

@@ -34,6 +34,7 @@ SCHEDULES = (Schedule(0, False), Schedule(1, True))
 _CURES = {
     "out of bounds": "mask the access, or pass a tensor as large as the kernel takes it to be",
     "race": "let one thread write each element, put tl.debug_barrier() between the two, or use an atomic",
+    "endless": "wait only for what programs of smaller numbers do",
 }
 """What to do about findings that the author of a kernel brings about; others are the compiler's, or of kernelpack.language.hopper."""
 

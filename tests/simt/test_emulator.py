@@ -58,6 +58,13 @@ def counted(x, out, BLOCK: tl.constexpr):
 
 
 @kp.jit
+def wait_for_its_turn(tickets):
+    while tl.atomic_add(tickets, 0) < 2:  # the last program would have to come first
+        pass
+    tl.atomic_add(tickets, 1)
+
+
+@kp.jit
 def followed(table, out, BLOCK: tl.constexpr):
     x = tl.load(table).to(tl.pointer_type(tl.float32))
     at = tl.arange(0, BLOCK)
@@ -131,6 +138,14 @@ def test_programs_that_write_one_element_race_unless_they_do_so_by_an_atomic() -
             EmulationError, match=r"writes byte 0 of total, which block \(0, 0, 0\) wrote; blocks run in any order"
         ):
             added[(4,)](x, total, BLOCK=64, ATOMIC=False)
+
+
+def test_a_wait_for_what_no_program_does_is_reported() -> None:
+    with Emulator("cuda:sm_80"):
+        wait_for_its_turn[(3,)](torch.full((1,), 2, dtype=torch.int32), num_warps=1)
+        with pytest.raises(EmulationError, match=r"the same .* of tickets.*run one after the other") as found:
+            wait_for_its_turn[(3,)](torch.zeros(1, dtype=torch.int32), num_warps=1)
+    assert found.value.kind == "endless"
 
 
 def test_assertions_of_a_kernel_are_checked() -> None:
