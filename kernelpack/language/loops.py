@@ -32,7 +32,7 @@ class range:
         for name, number in (("num_stages", num_stages), ("loop_unroll_factor", loop_unroll_factor)):
             if number is not None:
                 if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                    raise CompilationError(f"{name} must be a compile-time number, is {describe(number)}")
+                    raise CompilationError(f"{name} must be a compile-time integer from 0 on, is {describe(number)}")
                 self.hints[f"tt.{name}"] = number
         for name, flag in (
             ("disallow_acc_multi_buffer", disallow_acc_multi_buffer),

@@ -162,6 +162,13 @@ def test_loop_hints_are_kept() -> None:
     assert "{tt.flatten = true, tt.loop_unroll_factor = 2 : i32, tt.num_stages = 3 : i32}" in text
 
 
+@pytest.mark.parametrize("number", ["-3", "2.5", "True", "n"])
+def test_hints_of_a_loop_are_numbers_from_0_on(number: str) -> None:
+    fn = kernel(f"for i in tl.range(0, n, 1, num_stages={number}):\n    tl.store(p, i)", "p, n")
+    with pytest.raises(CompilationError, match="num_stages must be a compile-time integer from 0 on, is"):
+        compile_kernel(fn, p="*i32", n="i32")
+
+
 def test_loop_variable_may_be_changed_in_the_body() -> None:
     fn = kernel("for i in range(3):\n    i += 10\n    tl.store(p + i - 10, i)", "p")
     out = np.zeros(3, np.int32)
