@@ -25,6 +25,7 @@ from kernelpack.runtime.specialization import Specialization
 from kernelpack.target import Target
 
 _FILE = "kernel.pickle"
+"""The SHA-256 of a pickled kernel, and the kernel: nothing else tells whether machine code is what was written."""
 
 
 class KernelCache:
@@ -56,8 +57,8 @@ class KernelCache:
             return None
         try:
             self.path = self._manager.get_file(_FILE)
-            kernel = None if self.path is None else pickle.loads(Path(self.path).read_bytes())
-        except Exception:  # cut short by a full disk, of another Python, on a server that is away: compile again
+            kernel = None if self.path is None else _checked(Path(self.path).read_bytes())
+        except Exception:  # cut short by a full disk, altered, of another Python, on a server that is away: compile again
             return None
         return replace(kernel, options=self.options) if isinstance(kernel, CompiledKernel) else None
 
@@ -65,7 +66,16 @@ class KernelCache:
         """Keeps a kernel. A place that cannot be written is no reason to fail: the next process compiles again."""
         if self._manager is not None:
             with contextlib.suppress(Exception):
-                self.path = self._manager.put(pickle.dumps(kernel), _FILE)
+                pickled = pickle.dumps(kernel)
+                self.path = self._manager.put(hashlib.sha256(pickled).digest() + pickled, _FILE)
+
+
+def _checked(data: bytes) -> Any:
+    """Returns what a file holds. Raises ValueError where it was cut or altered."""
+    size = hashlib.sha256().digest_size
+    if hashlib.sha256(data[size:]).digest() != data[:size]:
+        raise ValueError("the file is not what was written")
+    return pickle.loads(data[size:])
 
 
 def _text(values: Iterable[Any]) -> str | None:

@@ -166,14 +166,20 @@ def test_options_that_mean_nothing_on_a_cpu_compile_nothing_anew(compilations: l
     assert len(compilations) == 2
 
 
-def test_a_cache_file_that_does_not_read_is_no_obstacle(compilations: list[Any], tmp_path: Path) -> None:
+def test_a_cache_file_that_is_torn_or_altered_is_no_obstacle(compilations: list[Any], tmp_path: Path) -> None:
     x, out = torch.randn(64), torch.zeros(64)
-    scale()[(1,)](x, out, 64)
+    image = scale()[(1,)](x, out, 64).kernel.image
     (kept,) = tmp_path.rglob("*.pickle")
-    kept.write_bytes(kept.read_bytes()[:100])
-    scale()[(1,)](x, out.zero_(), 64)
-    assert len(compilations) == 2
-    torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
+    whole = kept.read_bytes()
+    code = whole.index(image)
+    emptied = whole[:code] + bytes(len(image)) + whole[code + len(image) :]  # its length and all around it are right
+    for number, broken in enumerate((b"", whole[:100], emptied), 2):
+        kept.write_bytes(broken)
+        scale()[(1,)](x, out.zero_(), 64)
+        assert len(compilations) == number
+        torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
+    scale()[(1,)](x, out, 64)
+    assert len(compilations) == number, "what was compiled last is kept"
 
 
 def test_constants_that_are_equal_but_differ_are_other_constants(compilations: list[Any]) -> None:
