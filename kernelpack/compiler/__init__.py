@@ -13,6 +13,7 @@ from typing import Any
 from kernelpack.backends.base import Backend, Fact, Lowered, Options, Parameter
 from kernelpack.backends.installed import backend_of
 from kernelpack.compiler import errors as errors
+from kernelpack.compiler.recursion import deep_recursion
 from kernelpack.errors import BuildError, OutOfResources, UnsupportedError
 from kernelpack.errors import CompilationError as CompilationError
 from kernelpack.ir.core import Operation, entry_function
@@ -72,6 +73,7 @@ def legalise(module: Operation, backend: Backend, target: Target) -> None:
             )
 
 
+@deep_recursion()
 def compile_ttir(
     module: Operation,
     target: Target,
