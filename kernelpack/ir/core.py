@@ -208,13 +208,20 @@ class Operation:
         Safe against removal of the yielded operation.
         """
         yield self
+        pending = [self._nested()]
+        while pending:
+            op = next(pending[-1], None)
+            if op is None:
+                pending.pop()
+                continue
+            yield op
+            if op.regions:
+                pending.append(op._nested())
+
+    def _nested(self) -> Iterator[Operation]:
         for region in self.regions:
             for block in region.blocks:
-                for op in list(block.operations):
-                    if op.regions:
-                        yield from op.walk()
-                    else:
-                        yield op
+                yield from list(block.operations)
 
     def __str__(self) -> str:
         from kernelpack.ir.printer import print_op  # late: it is written in terms of these classes

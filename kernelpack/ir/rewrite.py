@@ -37,7 +37,13 @@ def folds(fold: Fold) -> Pattern:
 
 
 def is_removable(op: Operation) -> bool:
-    """Whether an operation may go if its results are unused: it computes, reads memory that is not volatile, or fills a new buffer."""
+    """Whether an operation may go if its results are unused: neither it nor what is nested in it does anything else than compute,
+    read memory that is not volatile, or fill a new buffer."""
+    return all(is_harmless(inner) for inner in op.walk())
+
+
+def is_harmless(op: Operation) -> bool:
+    """Whether an operation by itself, whatever is nested in it, only computes, reads memory, or fills a new buffer."""
     row = definition(op.name)
     harmless = computes(op) or Trait.TERMINATOR in row.traits
     reads = (
@@ -45,9 +51,7 @@ def is_removable(op: Operation) -> bool:
         and row.effects <= _UNNOTICED
         and not ("is_volatile" in row.attribute_defs and attribute(op, "is_volatile"))
     )
-    return (harmless or reads) and all(
-        is_removable(inner) for region in op.regions for block in region.blocks for inner in block.operations
-    )
+    return harmless or reads
 
 
 def is_dead(op: Operation) -> bool:

@@ -25,10 +25,13 @@ def _merge(block: Block, known: Known) -> None:
         for region in op.regions:
             for nested in region.blocks:
                 _merge(nested, {} if Trait.ISOLATED in definition(op.name).traits else known.copy())
-        if not op.results or not is_pure(op):
+        if not op.results:
             continue
         first = known.setdefault(_key(op, {}), op)
-        if first is not op and _takes_facts(first, op):
+        if op.regions and first is not op:  # alike from outside: what is inside decides
+            known.setdefault(_inner_key(first), first)
+            first = known.setdefault(_inner_key(op), op)
+        if first is not op and is_pure(op) and _takes_facts(first, op):
             op.replace_with(*first.results)
 
 
@@ -44,23 +47,25 @@ def _takes_facts(first: Operation, op: Operation) -> bool:
 
 
 def _key(op: Operation, numbers: dict[Value, int]) -> Hashable:
-    """Returns what an operation computes: equal keys mean equal results. `numbers` names the values inside its regions."""
+    """Returns what an operation computes, its regions aside: equal keys mean equal results. `numbers` names values inside of regions."""
     operands: list[Hashable] = [numbers.get(value, value) for value in op.operands]
     if Trait.COMMUTATIVE in definition(op.name).traits:
         operands[:2] = sorted(operands[:2], key=_order)
-    regions = tuple(_block_key(block, numbers) for region in op.regions for block in region.blocks)
     attributes = tuple((name, _attribute_key(op.attributes[name])) for name in sorted(op.attributes) if "." not in name)
-    return op.name, tuple(operands), tuple(result.type for result in op.results), attributes, regions
+    sizes = tuple((len(block.arguments), len(block.operations)) for region in op.regions for block in region.blocks)
+    return op.name, tuple(operands), tuple(result.type for result in op.results), attributes, sizes
 
 
-def _block_key(block: Block, numbers: dict[Value, int]) -> Hashable:
-    for argument in block.arguments:
-        numbers[argument] = len(numbers)
-    keys: list[Hashable] = [tuple(argument.type for argument in block.arguments)]
-    for op in block.operations:
-        keys.append(_key(op, numbers))
-        for result in op.results:
-            numbers[result] = len(numbers)
+def _inner_key(op: Operation) -> Hashable:
+    """Returns what an operation computes, with all that is nested in it."""
+    numbers: dict[Value, int] = {}
+    keys: list[Hashable] = []
+    for inner in op.walk():
+        keys.append(_key(inner, numbers))
+        arguments = [argument for region in inner.regions for block in region.blocks for argument in block.arguments]
+        keys.append(tuple(argument.type for argument in arguments))
+        for value in (*arguments, *inner.results):
+            numbers[value] = len(numbers)
     return tuple(keys)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, definition
-from kernelpack.ir.rewrite import is_removable
+from kernelpack.ir.rewrite import is_harmless
 from kernelpack.passes.structured import STRUCTURED, erase_slots, slots
 
 
@@ -27,7 +27,7 @@ class _Liveness:
         self.slot_of = {value: (op, slot) for op, slot in self.slots for value in slot.values}
         self._pending: list[Value] = []
         for op in module.walk():
-            if op is not module and not is_removable(op):
+            if op is not module and not is_harmless(op):  # what is around it stays with it
                 self._need(op)
         while self._pending:
             self._trace(self._pending.pop())

@@ -37,3 +37,10 @@ def check(run: Callable[[Operation], None], arguments: str, before: str, after: 
 def stays(run: Callable[[Operation], None], arguments: str, body: str) -> None:
     """A pass leaves this as it is."""
     check(run, arguments, body, body)
+
+
+def nested_choices(depth: int) -> str:
+    """Returns a body of conditionals inside of conditionals, the way `elif` chains become ttir."""
+    opening = "".join(f"%y{i} = scf.if %c{i} -> (i32) {{\nscf.yield %x : i32\n}} else {{\n" for i in range(depth))
+    closing = "".join(f"}}\nscf.yield %y{i} : i32\n" for i in reversed(range(1, depth)))
+    return f"{opening}scf.yield %x : i32\n{closing}}}\ntt.return %y0 : i32"

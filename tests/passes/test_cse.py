@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from kernelpack.passes import cse
-from tests.passes.before_after import check, stays
+from tests.ir.examples import parse
+from tests.passes.before_after import check, nested_choices, stays, wrap
 
 
 def test_chains_merge() -> None:
@@ -167,3 +170,40 @@ def test_promises_are_kept() -> None:
         tt.return %a : i32
         """,
     )
+
+
+_CHOICE = """
+%{name} = scf.if %c -> (i32) {{
+  %inner = {inner} %x, %x : i32
+  scf.yield %inner : i32
+}} else {{
+  scf.yield %x : i32
+}}
+"""
+
+
+def test_conditionals_merge_by_what_is_inside() -> None:
+    first, other = (_CHOICE.format(name=name, inner=inner) for name, inner in (("a", "arith.addi"), ("b", "arith.muli")))
+    check(
+        cse,
+        "%x: i32, %c: i1",
+        first + other + first.replace("%a", "%d") + other.replace("%b", "%e") + "tt.return %a, %b, %d, %e : i32, i32, i32, i32",
+        first + other + "tt.return %a, %b, %a, %b : i32, i32, i32, i32",
+    )
+
+
+def test_the_work_for_nested_conditionals_grows_as_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("kernelpack.passes.cse")
+    calls: list[int] = []
+    original = module._key
+
+    def counted(*arguments: object) -> object:
+        calls[-1] += 1
+        return original(*arguments)
+
+    monkeypatch.setattr(module, "_key", counted)
+    for depth in (10, 20, 40):
+        calls.append(0)
+        cse(parse(wrap(nested_choices(depth), ", ".join(["%x: i32", *(f"%c{i}: i1" for i in range(depth))]))))
+    assert calls[0] > 0
+    assert calls[2] <= 2.5 * calls[1] <= 6.25 * calls[0]

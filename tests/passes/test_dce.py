@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+
+import pytest
+
 from kernelpack.passes import dce
-from tests.passes.before_after import check, stays
+from tests.ir.examples import parse
+from tests.passes.before_after import check, nested_choices, stays, wrap
 
 
 def test_chains_and_unused_loads() -> None:
@@ -181,3 +186,20 @@ def test_operands_of_reductions_stay_with_them() -> None:
         tt.return %s : f32
         """,
     )
+
+
+def test_the_work_for_nested_conditionals_grows_as_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = importlib.import_module("kernelpack.ir.rewrite")
+    calls: list[int] = []
+    original = rows.definition
+
+    def counted(name: str) -> object:
+        calls[-1] += 1
+        return original(name)
+
+    monkeypatch.setattr(rows, "definition", counted)
+    for depth in (10, 20, 40):
+        calls.append(0)
+        dce(parse(wrap(nested_choices(depth), ", ".join(["%x: i32", *(f"%c{i}: i1" for i in range(depth))]))))
+    assert calls[0] > 0
+    assert calls[2] <= 2.5 * calls[1] <= 6.25 * calls[0]
