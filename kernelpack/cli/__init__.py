@@ -47,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sub = subparsers.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
         verbs[name].add_arguments(sub)
         sub.add_argument("--json", action="store_true", help="print the result as JSON")
-    if words and not words[0].startswith("-") and words[0] not in VERBS:
+    if not words:
+        parser.exit(2, parser.format_help())
+    if not words[0].startswith("-") and words[0] not in VERBS:
         parser.error(f"there is no verb {words[0]!r}{did_you_mean(words[0], VERBS)}")
     arguments = parser.parse_args(words)
     try:

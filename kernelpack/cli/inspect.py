@@ -134,7 +134,8 @@ def _read(files: Sequence[Path], arguments: argparse.Namespace) -> list[KernelPa
 
     for file in files:
         if not file.is_file():
-            raise BuildError(f"{file} does not exist")
+            cure = "name op files, packs, or the folder that kernelpack build wrote"
+            raise BuildError(f"{file} does not exist", cure=cure)
     packs = [parse_pack(file.read_text(), str(file)) for file in files]
     return _select(packs, arguments, parse_targets(arguments.target) if arguments.target else None)
 

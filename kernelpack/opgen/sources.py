@@ -25,16 +25,17 @@ def find_ops(sources: Sequence[Path], namespace: str) -> list[Op]:
     import their neighbours (`from . import x`). Raises BuildError for a source that is missing or has no ops, SchemaError for two ops of one name.
     """
     files: list[Path] = []
+    cure = "name a file with @kp.op functions, or a folder of such files"
     for source in sources:
         if source.is_dir():
             found = sorted(path for path in source.glob("*.py") if not path.name.startswith("_"))
             if not found:
-                raise BuildError(f"{source} holds no *.py files")
+                raise BuildError(f"{source} holds no *.py files", cure=cure)
             files += filter(_may_hold_ops, found)
         elif source.is_file():
             files.append(source)
         else:
-            raise BuildError(f"{source} does not exist")
+            raise BuildError(f"{source} does not exist", cure=cure)
     ops: list[Op] = []
     places: dict[str, SourceLocation | None] = {}
     for file in dict.fromkeys(path.resolve() for path in files):

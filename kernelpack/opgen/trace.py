@@ -113,10 +113,10 @@ def _ranked(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
 
 
 def _records(file: Path) -> list[dict[str, Any]]:
+    cure = "run the model with KERNELPACK_TRACE=FILE, then name that file"
     try:
         lines = file.read_text().splitlines()
     except OSError as problem:
-        cure = "run the model with KERNELPACK_TRACE=FILE, then name that file"
         raise BuildError(f"{file} cannot be read: {problem.strerror}", cure=cure) from None
     found = []
     for number, line in enumerate(lines, 1):
@@ -124,7 +124,8 @@ def _records(file: Path) -> list[dict[str, Any]]:
             record = json.loads(line)
             found.append({key: record[key] for key in ("op", "tensors", "launches", "calls")} | record)
         except (ValueError, KeyError, TypeError):
-            raise BuildError(f"{file}:{number}: this is no line that KERNELPACK_TRACE wrote: {line[:60]!r}") from None
+            wrong = f"{file}:{number}: this is no line that KERNELPACK_TRACE wrote: {line[:60]!r}"
+            raise BuildError(wrong, cure=cure) from None
     if not found:
         raise BuildError(f"{file} records no calls", cure="run a model that calls ops of a built library, to its end")
     return found

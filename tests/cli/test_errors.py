@@ -74,7 +74,16 @@ def test_every_verb_has_help(capsys: pytest.CaptureFixture[str], verb: str) -> N
 
 
 def test_missing_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "nowhere.py does not exist" in errors(capsys, ["build", "nowhere.py", *BUILD])
+    said = errors(capsys, ["build", "nowhere.py", *BUILD])
+    assert "nowhere.py does not exist" in said
+    assert "to fix: name a file with @kp.op functions" in said
+
+
+def test_no_words_at_all_get_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    said = capsys.readouterr().err
+    assert all(verb in said for verb in VERBS)
 
 
 def test_places_that_cannot_be_written(
