@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kernelpack.opgen.build import plan_library
 
 SOURCE = """
@@ -47,3 +49,24 @@ def test_a_config_function_may_decline_the_variants_that_assume_something(tmp_pa
     file.write_text(SOURCE.replace('kp.Config({"B": 16})', 'lambda point: None if point.specialized else kp.Config({"B": 16})'))
     plan = plan_library([file], namespace="some", targets=["cuda:sm_80"])
     assert [variant.plain for variant in plan.variants] == [None]
+
+
+@pytest.mark.parametrize(
+    ("excluded", "divisible"),
+    [
+        ('do_not_specialize=["n", "x"]', {"batch_stride", "out", "row_stride"}),
+        ('do_not_specialize_on_alignment=["n", "x"]', {"batch_stride", "out", "row_stride"}),
+        ("", {"batch_stride", "n", "out", "row_stride", "x"}),
+    ],
+)
+@pytest.mark.parametrize("ones", ["", 'ones=["n"]'])
+def test_what_a_kernels_author_excludes_is_not_assumed(tmp_path: Path, excluded: str, divisible: set[str], ones: str) -> None:
+    file = tmp_path / "last_row.py"
+    configs = f'configs={{"cuda": kp.Config({{"B": 16}})}}, specialize=[kp.aligned({ones})]'
+    text = SOURCE.replace("@kp.jit", f"@kp.jit({excluded})").replace('configs={"cuda": kp.Config({"B": 16})}', configs)
+    file.write_text(text)
+    plan = plan_library([file], namespace="some", targets=["cuda:sm_80"])
+    (aligned,) = (variant for variant in plan.variants if variant.plain is not None)
+    constant = {"n"} if ones and not excluded.startswith("do_not_specialize=") else set()
+    assert {fact.parameter for fact in aligned.facts if fact.property == "tt.divisibility"} == divisible - constant
+    assert {fact.parameter for fact in aligned.assumed if fact.property == "equal_to"} == constant
