@@ -17,6 +17,7 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
+from kernelpack.backends.cpu.backend import CPUBackend
 from kernelpack.errors import CompilationError, LaunchError, TargetError, UnsupportedError
 from kernelpack.language import hopper
 from kernelpack.runtime import launcher, watching
@@ -180,6 +181,14 @@ def test_a_cache_file_that_is_torn_or_altered_is_no_obstacle(compilations: list[
         torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
     scale()[(1,)](x, out, 64)
     assert len(compilations) == number, "what was compiled last is kept"
+
+
+def test_what_other_tools_compiled_is_compiled_anew(compilations: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    x, out = torch.randn(64), torch.zeros(64)
+    for version, count in (("1.0", 1), ("1.0", 1), ("1.1", 2)):
+        monkeypatch.setattr(CPUBackend, "tool_versions", lambda _, version=version: {"llvm": version})
+        scale()[(1,)](x, out, 64)
+        assert len(compilations) == count
 
 
 def test_constants_that_are_equal_but_differ_are_other_constants(compilations: list[Any]) -> None:
