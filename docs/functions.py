@@ -282,6 +282,7 @@ GPUs only.
 
 - Kernels are compiled for CPUs as well: programs of a launch are shared among torch's threads, a program runs as vector code in one
   thread. `num_warps`, `num_stages`, cache modifiers and eviction policies have no meaning there, and no effect.
+- On CPUs as many programs run at a time as torch has threads: one that waits for another's flag may wait forever.
 - `tl.dot` of float32 is TF32 by default on GPUs, as in Triton; a CPU computes the exact float32 product.
 - On CPUs products of float16, bfloat16 and 8-bit floats are summed in float32; with `out_dtype=tl.float16` the sum is rounded once.
 - A kernel is compiled anew where a `tl.constexpr` global or a variable that it closes over has changed, instead of refusing to run.
