@@ -279,6 +279,9 @@ class _Function:
                 f"icmp {signed}{_COMPARES[qualifiers[0]]} {kind} {source(at.operands[1])}, {source(at.operands[2])}"
             )
             result = slots.op(f"zext i1 {compared} to i64")
+        elif name == "mov" and any(len(operand.atoms) > 1 for operand in at.operands):
+            self.vector_move(at, bits)
+            return True
         elif name in ("mov", "cvta"):
             result = slots.op(f"add i64 {self.read(at.operands[1].atom)}, 0")
         elif name == "selp":
@@ -302,6 +305,23 @@ class _Function:
             return False
         self.set(at.operands[0].atom, result)
         return True
+
+    def vector_move(self, at: Instruction, bits: int) -> None:
+        """`mov.b32 {low, high}, whole;` takes a register apart, `mov.b32 whole, {low, high};` puts one together."""
+        slots = self.slots
+        targets, sources = (operand.atoms for operand in at.operands)
+        width = bits // max(len(targets), len(sources))
+        mask = (1 << width) - 1
+        if len(targets) > 1:
+            whole = self.read(sources[0])
+            for index, target in enumerate(targets):
+                self.set(target, slots.op(f"and i64 {slots.op(f'lshr i64 {whole}, {index * width}')}, {mask}"))
+            return
+        whole = "0"
+        for index, source in enumerate(sources):
+            part = slots.op(f"and i64 {self.read(source)}, {mask}")
+            whole = slots.op(f"or i64 {whole}, {slots.op(f'shl i64 {part}, {index * width}')}")
+        self.set(targets[0], whole)
 
 
 def _binary(opcode: str) -> str | None:

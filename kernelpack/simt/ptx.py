@@ -55,23 +55,25 @@ def parse_assembly(text: str, constraints: str) -> Assembly:
         elif not constraint.startswith("~"):
             ties.append(int(constraint) if constraint.isdigit() else None)
     body = re.sub(r"\\([0-9A-Fa-f]{2})", lambda code: chr(int(code[1], 16)), text)
-    body = re.sub(r"//[^\n]*", "", body).strip()
-    if body.startswith("{"):
-        body = body[1 : body.rindex("}")]
+    body = re.sub(r"//[^\n]*", "", body)
     declared: list[str] = []
     instructions: list[Instruction] = []
-    for statement in filter(None, (part.strip() for part in body.split(";"))):
+    for statement in body.split(";"):
         instructions += _statement(statement, declared)
-    return Assembly(outputs, tuple(ties), tuple(declared), tuple(instructions))
+    return Assembly(outputs, tuple(ties), tuple(dict.fromkeys(declared)), tuple(instructions))
 
 
 def _statement(text: str, declared: list[str]) -> list[Instruction]:
     found = []
-    while match := re.match(r"([A-Za-z_$%][\w$%]*):\s*", text):
-        found.append(Instruction("", (), label=match[1]))
+    # what opens or closes a scope, all of which share their names here, or a label
+    while match := re.match(r"[\s{}]+|([A-Za-z_$%][\w$%]*):", text):
+        found += [Instruction("", (), label=match[1])] if match[1] else []
         text = text[match.end() :]
+    text = text.rstrip()
     if text.startswith(".reg"):
-        declared += [name.strip() for name in text.split(None, 2)[2].split(",")]
+        for name in text.split(None, 2)[2].split(","):
+            many = re.fullmatch(r"(\S+)<(\d+)>", name.strip())
+            declared += [f"{many[1]}{number}" for number in range(int(many[2]))] if many else [name.strip()]
         return found
     if not text:
         return found

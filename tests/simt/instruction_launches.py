@@ -166,6 +166,15 @@ def _permuted() -> Launch:
     return _assembled("prmt.b32 $0, $1, $2, 0x7B05;", "=r,r,r", x, y, expected)
 
 
+def _scopes() -> Launch:
+    """The halves of a changed about, the bytes of that turned round, and b added behind both scopes."""
+    x, y = _words(), _words()
+    halves = "{\n.reg .b16 part<2>;\nmov.b32 {part0, part1}, $1;\nmov.b32 $0, {part1, part0};\n}"
+    octets = "{\n.reg .b8 part<4>;\nmov.b32 {part0, part1, part2, part3}, $0;\nmov.b32 $0, {part3, part2, part1, part0};\n}"
+    turned = x.view(torch.uint8).view(N, 4)[:, [1, 0, 3, 2]].contiguous().view(torch.int32).view(-1)
+    return _assembled(f"{halves}\n{octets}\nadd.s32 $0, $0, $2;", "=&r,r,r", x, y, (turned.long() + y).int())
+
+
 def _boxes(*sizes: int) -> Launch:
     x = torch.randn(sizes)
     block = (sizes[0] // 2, *sizes[1:])
@@ -213,6 +222,7 @@ def _launches() -> Iterator[tuple[str, Callable[[], Launch]]]:
         yield f"asm-{name}", functools.partial(_product, name, bits)
     yield "asm-lop3", _chosen_bits
     yield "asm-prmt", _permuted
+    yield "asm-scopes", _scopes
     for sizes in ((128,), (8, 4, 16), (4, 2, 4, 16), (4, 2, 2, 2, 16)):
         yield f"boxes-{len(sizes)}d", functools.partial(_boxes, *sizes)
     for sizes in ((256,), (8, 128), (8, 4, 16), (4, 2, 4, 16), (4, 2, 2, 2, 16)):
