@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelpack.analysis.call_graph import CallGraph
+from kernelpack.analysis.address_sources import AddressSources, is_address
 from kernelpack.errors import HostFunctionError, SourceLocation
-from kernelpack.ir.core import BlockArgument, Operation, OpResult, Value, entry_function
+from kernelpack.ir.core import BlockArgument, Operation, entry_function
 from kernelpack.ir.dialect import Effect, definition
-from kernelpack.ir.types import PointerType, TensorDescType, element_of
 
 
 @dataclass(frozen=True)
@@ -44,73 +43,14 @@ what it does with an address."""
 
 def written_parameters(module: Operation) -> dict[str, SourceLocation | None]:
     """Returns the names of the kernel's parameters that it stores through, with the place of the first store."""
-    sources = _Sources(module)
+    sources = AddressSources(module)
     entry = entry_function(module).body
     found: dict[str, SourceLocation | None] = {}
     for op in module.walk():
-        if op.name in _NO_STORES or not op.operands or not _is_address(op.operands[0]):
+        if op.name in _NO_STORES or not op.operands or not is_address(op.operands[0]):
             continue
         if Effect.WRITE_GLOBAL in definition(op.name).effects:
-            for argument in sources.arguments_of(op.operands[0]):
-                if argument.owner is entry:
-                    found.setdefault(argument.name, op.location.source)
+            for root in sources.roots_of(op.operands[0]):
+                if isinstance(root, BlockArgument) and root.owner is entry:
+                    found.setdefault(root.name, op.location.source)
     return found
-
-
-def _is_address(value: Value) -> bool:
-    return isinstance(value.type, TensorDescType) or isinstance(element_of(value.type), PointerType)
-
-
-class _Sources:
-    """Where addresses come from: through arithmetic, loops, branches and calls, but not through memory."""
-
-    def __init__(self, module: Operation) -> None:
-        self.calls = CallGraph(module)
-
-    def arguments_of(self, value: Value) -> Iterator[BlockArgument]:
-        """Yields the arguments of functions that an address may be made of."""
-        pending, seen = [value], {value}
-        while pending:
-            one = pending.pop()
-            if isinstance(one, BlockArgument):
-                yield one
-            for source in self._direct(one):
-                if source not in seen and _is_address(source):
-                    seen.add(source)
-                    pending.append(source)
-
-    def _direct(self, value: Value) -> Sequence[Value]:
-        """Returns the values that a value stands for, or is computed from, in one step."""
-        if isinstance(value, BlockArgument):
-            return self._passed(value)
-        assert isinstance(value, OpResult)
-        op, index = value.owner, value.index
-        match op.name:
-            case "scf.for":
-                return (op.body.arguments[1 + index],)
-            case "scf.while":
-                return (op.regions[0].block.terminator.operands[1 + index],)
-            case "scf.if":
-                return [region.block.terminator.operands[index] for region in op.regions if region.blocks]
-            case "tt.call":
-                return (self.calls.callees[op].body.terminator.operands[index],)
-            case "tt.load" | "tt.atomic_rmw" | "tt.atomic_cas":
-                return ()
-        return op.operands
-
-    def _passed(self, argument: BlockArgument) -> Sequence[Value]:
-        block, index = argument.owner, argument.index
-        assert block.parent is not None
-        op = block.parent.parent
-        assert op is not None
-        match op.name:
-            case "tt.func":
-                return [call.operands[index] for call in self.calls.sites(op)]
-            case "scf.for" if index:
-                return (op.operands[2 + index], block.terminator.operands[index - 1])
-            case "scf.while":
-                before, after = (region.block for region in op.regions)
-                if block is before:
-                    return (op.operands[index], after.terminator.operands[index])
-                return (before.terminator.operands[1 + index],)
-        return ()

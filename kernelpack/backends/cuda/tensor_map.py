@@ -53,6 +53,11 @@ class TensorMap:
     swizzle: int
     padding: str
 
+    @property
+    def tensor(self) -> str:
+        """The parameter that the base is made of."""
+        return self.base.split()[0]
+
     def __str__(self) -> str:
         sizes, strides, box = (", ".join(map(str, entries)) for entries in (self.sizes, self.strides, self.box))
         return (

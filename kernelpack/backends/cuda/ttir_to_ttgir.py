@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from kernelpack.analysis.call_graph import CallGraph
 from kernelpack.backends.base import Fact, Lowered, Options
@@ -28,9 +28,8 @@ from kernelpack.backends.cuda.passes.stage_shared import stage_shared
 from kernelpack.backends.cuda.passes.stagger_warpgroups import stagger_warpgroups
 from kernelpack.backends.cuda.products_in_flight import PRODUCT, WAIT
 from kernelpack.backends.cuda.roles import check_roles, warps_of
-from kernelpack.backends.cuda.tensor_map import TensorMap
 from kernelpack.backends.cuda.toolchain import find_ptxas
-from kernelpack.ir.core import Operation, entry_function
+from kernelpack.ir.core import Operation, Value, entry_function
 from kernelpack.layout.families import LANES
 from kernelpack.passes.cse import cse
 from kernelpack.passes.dce import dce
@@ -43,11 +42,13 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     kernel = entry_function(module)
     check_roles(kernel)
     tensor_maps = hoist_descriptors(kernel)
+    maps = kernel.body.arguments[len(kernel.body.arguments) - len(tensor_maps) :]
+    bases: dict[Value, str] = {value: tensor_map.tensor for value, tensor_map in zip(maps, tensor_maps, strict=True)}
     ranges = {argument.name for argument in arguments_within(kernel)} - narrow_offsets(kernel)
     lowered.unused |= {Fact(name, RANGE, 32) for name in ranges}
     authors_own = any(op.name == PRODUCT for op in module.walk())
     for function in CallGraph(module).callers_first():
-        _lower(function, module, architecture, options, tensor_maps)
+        _lower(function, module, architecture, options, bases)
     if lowered.cautious:
         _wait_at_once(module)
         lowered.metadata["waits_at_once"] = True
@@ -83,9 +84,9 @@ def _wait_at_once(module: Operation) -> None:
 
 
 def _lower(
-    function: Operation, module: Operation, architecture: Architecture, options: Options, tensor_maps: Sequence[TensorMap]
+    function: Operation, module: Operation, architecture: Architecture, options: Options, bases: Mapping[Value, str]
 ) -> None:
-    """Runs the passes over one function of a module in place."""
+    """Runs the passes over one function of a module in place. `bases` names the tensors of the kernel's descriptors."""
     is_kernel = function is entry_function(module)
     decompose_dots(function)
     if architecture.has_wgmma and is_kernel:  # wgmma does not overlap across calls (ptxas, C7510)
@@ -98,13 +99,13 @@ def _lower(
     split_reductions(function)
     stage_shared(function)
     reload_operands(function)
-    pipeline_loops(function, options.num_stages, architecture.shared_bytes)
+    pipeline_loops(function, options.num_stages, bases, architecture.shared_bytes)
     defer_products(function)
     stagger_warpgroups(function)
     rotate_products(function)
     if architecture.has_wgmma and is_kernel and find_ptxas() is not None:  # nvJitLink drops setmaxnreg
-        specialize_warps(function, options.num_warps, options.num_stages, architecture.shared_bytes, tensor_maps)
-    pipeline_tma(function, options.num_stages, architecture.shared_bytes)
+        specialize_warps(function, options.num_warps, options.num_stages, bases, architecture.shared_bytes)
+    pipeline_tma(function, options.num_stages, bases, architecture.shared_bytes)
     lower_descriptors(function, shared_bytes=architecture.shared_bytes)
     _clean(module)
     fence_proxies(function)

@@ -48,7 +48,7 @@ def hoist_descriptors(function: Operation) -> tuple[TensorMap, ...]:
                 )
         key = found, make.result.type
         if key not in arguments:
-            name = _free_name(f"{found.base.split()[0]}_map", taken)
+            name = _free_name(f"{found.tensor}_map", taken)
             arguments[key] = function.body.add_argument(make.result.type, name)
         make.replace_with(arguments[key])
     kinds = tuple(argument.type for argument in function.body.arguments)

@@ -16,13 +16,13 @@ fit, they are issued behind the wait and another barrier.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
-from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of
+from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, slice_of, unwritten
 from kernelpack.backends.cuda.products_in_flight import (
     PRODUCT,
     await_behind,
@@ -32,20 +32,20 @@ from kernelpack.backends.cuda.products_in_flight import (
     keep_in_flight,
 )
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
-from kernelpack.ir.dialect import Effect, attribute, effects_of, optional_operand
+from kernelpack.ir.dialect import attribute, optional_operand
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, with_element
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.encoding import SharedEncoding, layout_of
 
 
-def pipeline_loops(function: Operation, num_stages: int, shared_bytes: int = 1 << 30) -> None:
+def pipeline_loops(function: Operation, num_stages: int, bases: Mapping[Value, str], shared_bytes: int = 1 << 30) -> None:
     """Rewrites a ttgir function in place. Buffers that only keep products in flight are left out where they do not fit into
-    `shared_bytes`."""
+    `shared_bytes`. `bases` names the tensors of arguments that are descriptors."""
     facts = AxisInfoAnalysis(function)
     for op in reversed(list(function.walk())):  # inner loops first: only they are pipelined
         if op.name == "scf.for":
             stages = op.attributes.get(NUM_STAGES, num_stages)
-            loads = _candidates(op, facts) if stages > 1 else []
+            loads = _candidates(op, facts, bases) if stages > 1 else []
             if loads:
                 sources = [load.op for load in loads]
                 deferred = deferrable(op, sources)
@@ -67,19 +67,18 @@ class _Load:
         return kind
 
 
-def _candidates(loop: Operation, facts: AxisInfoAnalysis) -> list[_Load]:
+def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, str]) -> list[_Load]:
     """Returns the loads of a loop that feed its dots and can run ahead."""
-    effects = {effect for op in loop.walk() if op is not loop and op.name not in DOTS for effect in effects_of(op)}
-    if {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects:
-        return []  # a later iteration might read what this one writes
-    found = []
+    steady = unwritten(loop, bases, DOTS)
+    found, addresses = [], set()
     for op in loop.body.operations:
-        if op.name == "tt.load" and isinstance(op.result.type, TensorType) and _feeds_dot(op, loop):
-            load = _as_async(op, facts)
-            if load is not None and slice_of(loop, op.operands[:2]) is not None:
-                found.append(load)
+        if op.name != "tt.load" or op not in steady or not isinstance(op.result.type, TensorType) or not _feeds_dot(op, loop):
+            continue
+        load, slice_ = _as_async(op, facts), slice_of(loop, op.operands[:2])
+        if load is not None and slice_ is not None and all(other in steady for other in slice_.loads):
+            found.append(load)
+            addresses.update(slice_.loads)
     # a load that another one's address depends on runs ahead with that address, without a buffer
-    addresses = {op for load in found for op in (slice_of(loop, load.op.operands[:2]) or Slice([], [])).operations}
     return [load for load in found if load.op not in addresses]
 
 

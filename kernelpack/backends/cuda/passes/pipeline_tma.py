@@ -14,7 +14,7 @@ pipeline_loops.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelpack.backends.cuda.memory_layouts import memory_bits
@@ -26,7 +26,7 @@ from kernelpack.backends.cuda.passes.lower_descriptors import (
     is_copy_to,
     read_buffer,
 )
-from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of
+from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, Slice, slice_of, unwritten
 from kernelpack.backends.cuda.products_in_flight import WAIT, await_behind, deferrable, keep_in_flight
 from kernelpack.backends.cuda.roles import role_of
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
@@ -37,12 +37,13 @@ from kernelpack.ir.types import I1, I32, MemDescType, shape_of
 _PRODUCTS = (*DOTS, WAIT)
 
 
-def pipeline_tma(function: Operation, num_stages: int, shared_bytes: int = 1 << 30) -> None:
-    """Rewrites a ttgir function in place. Loops whose blocks do not fit into `shared_bytes` in so many stages have fewer."""
+def pipeline_tma(function: Operation, num_stages: int, bases: Mapping[Value, str], shared_bytes: int = 1 << 30) -> None:
+    """Rewrites a ttgir function in place. Loops whose blocks do not fit into `shared_bytes` in so many stages have fewer. `bases`
+    names the tensors of arguments that are descriptors."""
     for op in reversed(list(function.walk())):  # inner loops first: only they are pipelined
         if op.name == "scf.for" and role_of(op) is None:
             stages = op.attributes.get(NUM_STAGES, num_stages)
-            loads = _candidates(op) if stages > 1 else []
+            loads = _candidates(op, bases) if stages > 1 else []
             if loads:
                 deferred = deferrable(op, loads)
                 early = _earliest(op, loads)
@@ -52,13 +53,16 @@ def pipeline_tma(function: Operation, num_stages: int, shared_bytes: int = 1 << 
                     _Ring(op, loads, slots, deferred, start).run()
 
 
-def _candidates(loop: Operation) -> list[Operation]:
+def _candidates(loop: Operation, bases: Mapping[Value, str]) -> list[Operation]:
     """Returns the loads of a loop that can run ahead."""
-    effects = {effect for op in loop.walk() if op is not loop and op.name not in _PRODUCTS for effect in effects_of(op)}
-    if {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects:
-        return []  # a later iteration might read what this one writes
-    loads = [op for op in loop.body.operations if op.name == LOAD]
-    return [op for op in loads if slice_of(loop, operands_called(op, "indices")) is not None]
+    steady = unwritten(loop, bases, _PRODUCTS)
+    found = []
+    for op in loop.body.operations:
+        if op.name == LOAD and op in steady:
+            slice_ = slice_of(loop, operands_called(op, "indices"))
+            if slice_ is not None and all(other in steady for other in slice_.loads):
+                found.append(op)
+    return found
 
 
 def _slice(loop: Operation, loads: list[Operation]) -> Slice:

@@ -10,13 +10,14 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelpack.analysis.address_sources import AddressSources
 from kernelpack.backends.cuda.memory_layouts import memory_bits
 from kernelpack.backends.cuda.passes.lower_descriptors import LOAD, STORE, block_bytes, buffer_type
-from kernelpack.backends.cuda.passes.run_ahead import NUM_STAGES
+from kernelpack.backends.cuda.passes.run_ahead import NUM_STAGES, argument_names
 from kernelpack.backends.cuda.products_in_flight import PRODUCT, WAIT, deferrable
 from kernelpack.backends.cuda.roles import WARPGROUP
 from kernelpack.backends.cuda.scratch import scratch_bytes
-from kernelpack.ir.core import Block, BlockArgument, Operation, Value
+from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.dialect import Effect, effects_of, is_pure
 from kernelpack.ir.dialects.descriptors import block_of
 from kernelpack.ir.types import MemDescType, TensorType, shape_of
@@ -27,7 +28,6 @@ ASKED = "tt.warp_specialize"
 _AROUND = ("scf.for", "scf.if")
 _COUNTED = (PRODUCT, WAIT)
 _ORDERED = frozenset({Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER})
-_POINTERS = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast", "tt.reshape", "ttg.convert_layout")
 
 Key = tuple[tuple[Value, object], ...]
 
@@ -204,27 +204,18 @@ def _unchanged(group: Group, function: Operation, bases: Mapping[Value, str]) ->
     everything = list(function.walk())
     last = everything.index(group.loads[-1])
     loops = set(_loops_around(group))
+    *_, module = group.loads[0].ancestors()
+    sources = AddressSources(module)
     read = {bases.get(load.operands[0]) for load in group.loads}
     for number, op in enumerate(everything):
         if op.regions or op.name in _COUNTED or not _ORDERED & effects_of(op) or op is function:
             continue
         if number > last and loops.isdisjoint(op.ancestors()):
             continue
-        written = _base(op.operands[0], bases) if op.name in ("tt.store", STORE) else None
-        if written is None or written in read or None in read:
+        written = argument_names(op.operands[0], sources, bases) if op.name in ("tt.store", STORE) else None
+        if written is None or None in read or not written.isdisjoint(read):
             return False
     return True
-
-
-def _base(pointer: Value, bases: Mapping[Value, str]) -> str | None:
-    """Returns the name of the argument that a pointer or a descriptor was made of; None where that is not known."""
-    while not isinstance(pointer, BlockArgument):
-        op = pointer.defining_op
-        if op is None or op.name not in _POINTERS:
-            return None
-        pointer = op.operands[0]
-    function = pointer.owner.parent.parent if pointer.owner.parent is not None else None
-    return bases.get(pointer, pointer.name) if function is not None and function.name == "tt.func" else None
 
 
 def room_for_rings(function: Operation, plan: Plan, limit: int) -> int:

@@ -3,17 +3,66 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelpack.analysis.address_sources import AddressSources
+from kernelpack.backends.cuda.passes.lower_descriptors import LOAD, STORE
 from kernelpack.backends.cuda.products_in_flight import PRODUCT
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Value
-from kernelpack.ir.dialect import is_pure
+from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure
 from kernelpack.ir.types import I32, MemDescType
 
 DOTS = ("tt.dot", "ttg.fma_dot", PRODUCT)
 NUM_STAGES = "tt.num_stages"
 """The attribute of a loop that asks for its own number of stages."""
+
+
+_LOADS = ("tt.load", LOAD)
+_LOOPS = ("scf.for", "scf.while")
+_STORES = ("tt.store", "tt.atomic_rmw", STORE, "tt.descriptor_reduce", "tt.descriptor_scatter")
+
+
+def argument_names(address: Value, sources: AddressSources, bases: Mapping[Value, str]) -> frozenset[str] | None:
+    """Returns the names of the kernel's arguments that an address may be made of; None where memory or integers hold it.
+
+    `bases` names the tensors of arguments that are descriptors.
+    """
+    roots = sources.roots_of(address)
+    names = [bases.get(root, root.name) for root in roots if isinstance(root, BlockArgument)]
+    return frozenset(names) if len(names) == len(roots) else None
+
+
+def unwritten(loop: Operation, bases: Mapping[Value, str], products: Collection[str]) -> Collection[Operation]:
+    """Returns the loads of a loop that may be done iterations early: no iteration stores to what they read, or orders accesses.
+
+    What a loop without loops in it stores through one argument is taken not to be loaded through another. Triton's pipeliner asks
+    less: any load may run ahead of any store.
+    """
+    inside = [op for op in loop.walk() if op is not loop and op.name not in products]
+    loads = {op for op in inside if op.name in _LOADS}
+    if any({Effect.SYNCHRONISE, Effect.OTHER} & effects_of(op) for op in inside) or any(map(_is_volatile, loads)):
+        return ()
+    stores = [op for op in inside if Effect.WRITE_GLOBAL in effects_of(op)]
+    if not stores:
+        return loads
+    # an atomic whose result is used may be a lock
+    if any(op.name not in _STORES or any(result.uses for result in op.results) for op in stores):
+        return ()
+    if any(op.name in _LOOPS for op in inside):
+        return ()
+    *_, module = loop.ancestors()
+    sources = AddressSources(module)
+    written = [argument_names(op.operands[0], sources, bases) for op in stores]
+    return {load for load in loads if _apart(argument_names(load.operands[0], sources, bases), written)}
+
+
+def _apart(read: frozenset[str] | None, written: Sequence[frozenset[str] | None]) -> bool:
+    return read is not None and all(names is not None and read.isdisjoint(names) for names in written)
+
+
+def _is_volatile(load: Operation) -> bool:
+    return load.name == "tt.load" and bool(attribute(load, "is_volatile"))
 
 
 @dataclass(frozen=True)
@@ -22,6 +71,10 @@ class Slice:
 
     operations: list[Operation]
     carried: list[BlockArgument]
+
+    @property
+    def loads(self) -> list[Operation]:
+        return [op for op in self.operations if op.name == "tt.load"]
 
 
 def slice_of(loop: Operation, operands: Sequence[Value]) -> Slice | None:

@@ -31,7 +31,6 @@ from kernelpack.backends.cuda.passes.plan_copies import Group, Key, Plan, plan_c
 from kernelpack.backends.cuda.products_in_flight import await_products, keep_in_flight
 from kernelpack.backends.cuda.roles import WARPGROUP, registers_of_roles, roles_of
 from kernelpack.backends.cuda.scratch import MAKE_MAP
-from kernelpack.backends.cuda.tensor_map import TensorMap
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import operands_called
 from kernelpack.ir.dialects.descriptors import block_of
@@ -41,20 +40,18 @@ MOST_WARPS = 32
 
 
 def specialize_warps(
-    function: Operation, num_warps: int, num_stages: int, shared_bytes: int, tensor_maps: Sequence[TensorMap] = ()
+    function: Operation, num_warps: int, num_stages: int, bases: Mapping[Value, str], shared_bytes: int
 ) -> None:
     """Rewrites a ttgir kernel in place, if one of its loops should and can be; all its accesses through descriptors are lowered then.
 
-    Rings have `num_stages` buffers, or as many as fit into `shared_bytes`. `tensor_maps` are those of the last arguments, which
-    are descriptors.
+    Rings have `num_stages` buffers, or as many as fit into `shared_bytes`. `bases` names the tensors of arguments that are
+    descriptors.
     """
     if num_warps % WARPGROUP or num_warps + WARPGROUP > MOST_WARPS or roles_of(function):
         return
     # a function of its own waits for all warps of the block, and so does a tensor map that the kernel makes for its first one
     if any(op.name in ("tt.call", MAKE_MAP) for op in function.walk()):
         return
-    maps = function.body.arguments[len(function.body.arguments) - len(tensor_maps) :]
-    bases: dict[Value, str] = {value: tensor_map.base.split()[0] for value, tensor_map in zip(maps, tensor_maps, strict=True)}
     plan = plan_copies(function, bases, num_warps)
     depth = min(plan.stages or num_stages, room_for_rings(function, plan, shared_bytes)) if plan.groups else 0
     if depth < 2:

@@ -147,21 +147,25 @@ def test_what_only_the_pointers_of_a_store_need_is_converted_there() -> None:
     assert [op.name for op in branch.regions[1].block.operations][:2] == ["ttg.convert_layout", "tt.store"]
 
 
-def test_loops_that_store_are_left_in_order() -> None:
+@pytest.mark.parametrize(("tensor", "runs_ahead"), [("x", False), ("y", True)])
+def test_loads_run_ahead_of_stores_to_other_tensors(tensor: str, runs_ahead: bool) -> None:
+    kind = "!tt.tensordesc<tensor<8x64xf16>>"
     module = parse(
-        """
+        f"""
         %c0 = arith.constant 0 : i32
-        scf.for %k = %c0 to %n step %i : i32 {
-          %x = tt.descriptor_load %d[%k, %j] : !tt.tensordesc<tensor<8x64xf16>> -> tensor<8x64xf16, $R>
-          tt.descriptor_store %d[%j, %k], %x : !tt.tensordesc<tensor<8x64xf16>>, tensor<8x64xf16, $R>
-        }
+        scf.for %k = %c0 to %n step %i : i32 {{
+          %x = tt.descriptor_load %d[%k, %j] : {kind} -> tensor<8x64xf16, $R>
+          tt.descriptor_store %e[%j, %k], %x : {kind}, tensor<8x64xf16, $R>
+        }}
         """,
-        ARGUMENTS,
+        f"{ARGUMENTS}, %e: {kind}",
         LAYOUTS,
     )
-    before = str(module)
-    pipeline_tma(entry_function(module), 3)
-    assert str(module) == before
+    function, before = entry_function(module), str(module)
+    arguments = {argument.name: argument for argument in function.body.arguments}
+    pipeline_tma(function, 3, {arguments["d"]: "x", arguments["e"]: tensor})
+    assert (str(module) != before) == runs_ahead
+    assert ("tt.descriptor_load" not in names_of(loop_of(module))) == runs_ahead
 
 
 # ---- whole kernels ----

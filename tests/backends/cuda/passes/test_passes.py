@@ -339,7 +339,7 @@ _ARGUMENTS = "%p: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %n: i32, %c: tensor
 @pytest.mark.parametrize("stages", [2, 4])
 def test_loads_for_dots_run_ahead(stages: int) -> None:
     module = parse(_PIPELINED, _ARGUMENTS, _LAYOUTS)
-    pipeline_loops(entry_function(module), stages)
+    pipeline_loops(entry_function(module), stages, {})
     loop = next(op for op in module.walk() if op.name == "scf.for")
     copies = [op for op in module.walk() if op.name == "ttg.async_copy_global_to_local"]
     inside = [op for op in copies if op.parent is loop.body]
@@ -353,27 +353,60 @@ def test_loads_for_dots_run_ahead(stages: int) -> None:
     assert buffer.result.type.shape == (stages, 16, 16)
 
 
+def storing(line: str) -> str:
+    """Returns the loop with a line that writes, in front of its product; %to are addresses in another argument, %q."""
+    text = _PIPELINED.replace("%t = ttg.fma_dot", f"{line}\n      %t = ttg.fma_dot")
+    to = "%to = tt.splat %q : !tt.ptr<f32> -> tensor<16x16x!tt.ptr<f32>, $x>\n"
+    return to + "    %flag = tt.load %flags : !tt.ptr<!tt.ptr<f32>>\n" + text
+
+
+_TILE = "tensor<16x16xf32, $x>"
+_ADDRESSES = "tensor<16x16x!tt.ptr<f32>, $x>"
+_TWO_TENSORS = f"{_ARGUMENTS}, %q: !tt.ptr<f32>, %flags: !tt.ptr<!tt.ptr<f32>>, %more: i1"
+_ADD = f"%old = tt.atomic_rmw fadd, relaxed, gpu, %to, %v : ({_ADDRESSES}, {_TILE}) -> {_TILE}"
+
+
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("text", "why"),
     [
-        (("tt.load %at :", "tt.load %at {isVolatile = true} :"), "volatile"),
+        (_PIPELINED.replace("tt.load %at :", "tt.load %at {isVolatile = true} :"), "volatile"),
+        (storing(f"tt.store %at, %v : {_ADDRESSES}"), "may read what it writes"),
         (
-            ("%t = ttg.fma_dot", "tt.store %at, %v : tensor<16x16x!tt.ptr<f32>, $x>\n      %t = ttg.fma_dot"),
-            "may read what it writes",
+            storing("tt.store %flag, %one : !tt.ptr<f32>").replace(
+                "%zero =", "%one = arith.constant 1.0 : f32\n    %zero =", 1
+            ),
+            "where?",
+        ),
+        (storing(f"{_ADD}\n      tt.store %to, %old : {_ADDRESSES}"), "may be a lock"),
+        (storing(f"tt.store %to, %v : {_ADDRESSES}\n      gpu.barrier"), "threads wait for each other"),
+        (storing(f"%w = tt.load %to {{isVolatile = true}} : {_ADDRESSES}"), "may wait for somebody"),
+        (
+            storing(f"scf.for %j = %zero to %n step %step  : i32 {{\n        tt.store %to, %v : {_ADDRESSES}\n      }}"),
+            "stores belong to the loop itself",
         ),
     ],
 )
-def test_loads_that_may_not_run_ahead_stay(change: tuple[str, str], why: str) -> None:
-    module = parse(_PIPELINED.replace(*change), _ARGUMENTS, _LAYOUTS)
+def test_loads_that_may_not_run_ahead_stay(text: str, why: str) -> None:
+    module = parse(text, _TWO_TENSORS, _LAYOUTS)
     before = str(module)
-    pipeline_loops(entry_function(module), 3)
+    pipeline_loops(entry_function(module), 3, {})
     assert str(module) == before, why
+
+
+@pytest.mark.parametrize("line", [f"tt.store %to, %v : {_ADDRESSES}", _ADD])
+def test_loads_run_ahead_of_stores_through_other_arguments(line: str) -> None:
+    module = parse(storing(line), _TWO_TENSORS, _LAYOUTS)
+    pipeline_loops(entry_function(module), 3, {})
+    loop = next(op for op in module.walk() if op.name == "scf.for")
+    names = [op.name for op in loop.body.operations]
+    assert "ttg.async_copy_global_to_local" in names
+    assert line.split()[0] in names or "tt.atomic_rmw" in names
 
 
 def test_one_stage_loads_nothing_ahead() -> None:
     module = parse(_PIPELINED, _ARGUMENTS, _LAYOUTS)
     before = str(module)
-    pipeline_loops(entry_function(module), 1)
+    pipeline_loops(entry_function(module), 1, {})
     assert str(module) == before
 
 

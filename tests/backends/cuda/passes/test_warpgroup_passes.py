@@ -168,7 +168,7 @@ def pipelined(body: str, stages: int, shared_bytes: int = 1 << 18, num_warps: in
     arguments = "%p: !tt.ptr<bf16> {tt.divisibility = 16 : i32}, %n: i32, %c: tensor<64x64xf32, $acc>"
     module = parse(text, arguments, layouts(num_warps))
     function = entry_function(module)
-    pipeline_loops(function, stages, shared_bytes)
+    pipeline_loops(function, stages, {}, shared_bytes)
     defer_products(function)
     stagger_warpgroups(function)
     fence_proxies(function)
