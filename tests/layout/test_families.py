@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.layout.convert import Move, access_cost, access_shared, best_shared, match_ldmatrix, plan_conversion, read_cost
+from kernelpack.layout.convert import (
+    Move,
+    access_cost,
+    access_shared,
+    best_copied,
+    best_shared,
+    match_ldmatrix,
+    plan_conversion,
+    read_cost,
+)
 from kernelpack.layout.families import mma_accumulator, mma_operand, scan, spread, swizzled
 from kernelpack.layout.linear import LinearLayout
 
@@ -102,3 +111,9 @@ def test_spread_tiles_are_covered_and_contiguous(shape: tuple[int, ...], vector:
     assert layout.shape == shape
     assert (layout.in_size("lane"), layout.in_size("warp")) == (32, num_warps)
     assert layout.contiguity("register", f"dim{order[0]}") >= min(vector, shape[order[0]])
+
+
+def test_what_copies_fill_keeps_their_pieces_whole() -> None:
+    """Four floats of a column that lie side by side in memory are one copy of 16 bytes, not four."""
+    columns = spread((32, 64), 4, (0, 1), 1)
+    assert len(access_shared(columns, best_copied(columns, 32), 32).vector) == 2

@@ -34,7 +34,7 @@ from kernelpack.backends.cuda.products_in_flight import (
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import attribute, optional_operand
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, with_element
-from kernelpack.layout.convert import best_shared
+from kernelpack.layout.convert import best_copied
 from kernelpack.layout.encoding import SharedEncoding, layout_of
 
 
@@ -112,7 +112,7 @@ def _as_async(op: Operation, facts: AxisInfoAnalysis) -> _Load | None:
     if isinstance(encoding, SharedEncoding):
         memory = encoding
     else:
-        memory = SharedEncoding(best_shared((layout_of(op.result),), (layout_of(op.result),), memory_bits(kind)))
+        memory = SharedEncoding(best_copied(layout_of(op.result), memory_bits(kind)))
     pointer, mask = op.operands[0], optional_operand(op, "mask")
     return _Load(op, memory) if can_copy_async(pointer, mask, memory.layout, element_bits(op), facts) else None
 

@@ -34,6 +34,9 @@ class _Remover:
                 self._convert(op)
             elif op.name == "tt.store":
                 self._store(op)
+        for op in list(self.function.walk()):
+            if op.name == "ttg.convert_layout":
+                self._shorten(op)
 
     # ---- conversions of what can be computed or loaded in the wanted layout ----
 
@@ -106,6 +109,20 @@ class _Remover:
         if moved is not None and moved <= conversion_cost(value.type, needed):
             return self._make(value, needed)
         return self.materialize(value, needed)
+
+    @staticmethod
+    def _shorten(op: Operation) -> None:
+        """Converts straight from what a conversion in front converts, where that costs no more."""
+        wanted = layout_of(op.result)
+        while (first := op.operands[0].defining_op) is not None and first.name == "ttg.convert_layout":
+            between, before = first.result.type, first.operands[0].type
+            assert isinstance(between, TensorType)
+            assert isinstance(before, TensorType)
+            if conversion_cost(before, wanted) > conversion_cost(between, wanted):
+                break
+            op.set_operand(0, first.operands[0])
+        if layout_of(op.operands[0]) == wanted:
+            op.replace_with(op.operands[0])
 
     # ---- stores ----
 

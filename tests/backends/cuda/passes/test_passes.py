@@ -213,6 +213,30 @@ def test_what_one_user_needs_is_computed_where_it_is_needed() -> None:
     assert add.operands[0].defining_op.name == "math.absf"
 
 
+def test_conversions_in_a_row_are_one() -> None:
+    """Where the first one's result is needed, too, and makes every thread hold the whole tile."""
+    short, four = spread((64,), 2, (0,), 1), spread((64,), 4, (0,), 1)
+    whole = short.with_bases("register", [(1 << bit,) for bit in range(6)]).with_bases("lane", [(0,)] * 5)
+    check(
+        remove_conversions,
+        "%x: tensor<64xbf16, $short>",
+        """
+        %y = ttg.convert_layout %x : tensor<64xbf16, $short> -> tensor<64xbf16, $whole>
+        %z = ttg.convert_layout %y : tensor<64xbf16, $whole> -> tensor<64xbf16, $four>
+        %b = ttg.convert_layout %z : tensor<64xbf16, $four> -> tensor<64xbf16, $short>
+        %s = arith.addf %x, %b : tensor<64xbf16, $short>
+        %t = arith.addf %y, %y : tensor<64xbf16, $whole>
+        """,
+        """
+        %y = ttg.convert_layout %x : tensor<64xbf16, $short> -> tensor<64xbf16, $whole>
+        %z = ttg.convert_layout %x : tensor<64xbf16, $short> -> tensor<64xbf16, $four>
+        %s = arith.addf %x, %x : tensor<64xbf16, $short>
+        %t = arith.addf %y, %y : tensor<64xbf16, $whole>
+        """,
+        {"short": short, "whole": whole, "four": four},
+    )
+
+
 # ---- split_reductions ----
 
 
