@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from kernelpack.analysis.call_graph import CallGraph
-from kernelpack.backends.base import Fact, Lowered, Options
+from kernelpack.backends.base import Fact, Lowered
 from kernelpack.backends.cuda.architectures import Architecture, architecture_of
 from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
 from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots, widen_small_floats
@@ -29,6 +30,7 @@ from kernelpack.backends.cuda.passes.stagger_warpgroups import stagger_warpgroup
 from kernelpack.backends.cuda.products_in_flight import PRODUCT, WAIT
 from kernelpack.backends.cuda.roles import check_roles, warps_of
 from kernelpack.backends.cuda.toolchain import find_ptxas
+from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Operation, Value, entry_function
 from kernelpack.layout.families import LANES
 from kernelpack.passes.cse import cse
@@ -36,7 +38,22 @@ from kernelpack.passes.dce import dce
 
 
 def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
-    """Returns the ttgir module of a ttir module. Raises OutOfResources where the target has too little shared memory."""
+    """Returns the ttgir module of a ttir module. Raises OutOfResources where the target has too little shared memory.
+
+    Where the buffers of `num_stages` do not fit, loops have one stage less: a kernel that was tuned to Triton's buffers, which are
+    one fewer for products of warps, compiles.
+    """
+    stages = lowered.options.num_stages
+    try:
+        return _in_stages(stages, module, lowered)
+    except OutOfResources:
+        if stages > 2:
+            with contextlib.suppress(OutOfResources):
+                return _in_stages(stages - 1, module, lowered)
+        raise
+
+
+def _in_stages(num_stages: int, module: Operation, lowered: Lowered) -> Operation:
     module = module.clone()
     architecture, options = architecture_of(lowered.target), lowered.options
     kernel = entry_function(module)
@@ -48,12 +65,12 @@ def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
     lowered.unused |= {Fact(name, RANGE, 32) for name in ranges}
     authors_own = any(op.name == PRODUCT for op in module.walk())
     for function in CallGraph(module).callers_first():
-        _lower(function, module, architecture, options, bases)
+        _lower(function, module, architecture, options.num_warps, num_stages, bases)
     if lowered.cautious:
         _wait_at_once(module)
         lowered.metadata["waits_at_once"] = True
     lowered.runs_ahead = not authors_own and any(op.name == WAIT for op in module.walk())
-    shared = place_shared(module, architecture.shared_bytes, options.num_stages)
+    shared = place_shared(module, architecture.shared_bytes, num_stages)
     num_warps = warps_of(kernel, options.num_warps)
     module.attributes.update(
         {
@@ -84,28 +101,33 @@ def _wait_at_once(module: Operation) -> None:
 
 
 def _lower(
-    function: Operation, module: Operation, architecture: Architecture, options: Options, bases: Mapping[Value, str]
+    function: Operation,
+    module: Operation,
+    architecture: Architecture,
+    num_warps: int,
+    num_stages: int,
+    bases: Mapping[Value, str],
 ) -> None:
     """Runs the passes over one function of a module in place. `bases` names the tensors of the kernel's descriptors."""
     is_kernel = function is entry_function(module)
     decompose_dots(function)
     if architecture.has_wgmma and is_kernel:  # wgmma does not overlap across calls (ptxas, C7510)
-        select_warpgroup_dots(function, options.num_warps)
+        select_warpgroup_dots(function, num_warps)
     widen_small_floats(function, architecture.has_fp8_mma)
-    assign_layouts(function, options.num_warps, architecture.has_vector_atomics)
+    assign_layouts(function, num_warps, architecture.has_vector_atomics)
     _clean(module)
     remove_conversions(function)
     sink_conversions(function)
     split_reductions(function)
     stage_shared(function)
     reload_operands(function)
-    pipeline_loops(function, options.num_stages, bases, architecture.shared_bytes)
+    pipeline_loops(function, num_stages, bases, architecture.shared_bytes)
     defer_products(function)
     stagger_warpgroups(function)
     rotate_products(function)
     if architecture.has_wgmma and is_kernel and find_ptxas() is not None:  # nvJitLink drops setmaxnreg
-        specialize_warps(function, options.num_warps, options.num_stages, bases, architecture.shared_bytes)
-    pipeline_tma(function, options.num_stages, bases, architecture.shared_bytes)
+        specialize_warps(function, num_warps, num_stages, bases, architecture.shared_bytes)
+    pipeline_tma(function, num_stages, bases, architecture.shared_bytes)
     lower_descriptors(function, shared_bytes=architecture.shared_bytes)
     _clean(module)
     fence_proxies(function)

@@ -148,6 +148,15 @@ def test_too_much_shared_memory_names_tile_line_and_cure() -> None:
     assert "num_stages" not in text  # nothing is loaded ahead
 
 
+def test_loops_have_one_stage_less_where_their_buffers_do_not_fit() -> None:
+    four, three = (
+        Product(shape=(256, 256, 512), block=(128, 128, 64), num_stages=stages).launch().compile("cuda:sm_86")
+        for stages in (4, 3)
+    )
+    assert four.metadata["shared"] == three.metadata["shared"] > 3 * 2 * 128 * 64 * 2 - 1
+    assert four.code_sha256 == three.code_sha256
+
+
 def test_too_many_stages_are_named() -> None:
     product = Product(shape=(256, 256, 512), block=(128, 128, 64), num_stages=5).launch()
     with pytest.raises(OutOfResources) as raised:
