@@ -1,6 +1,8 @@
 // Numbers: formats of tensor cores, conversions and approximate functions of the hardware, and what NVIDIA's libdevice offers.
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "simt.h"
 
@@ -214,6 +216,54 @@ void simt_nctaid(Site, const Slot* in, Slot* out) {
   out[0] = grid[in[0]];
 }
 
+}  // extern "C"
+
+// Conversions round to nearest (n), down (d), up (u) or toward zero (z).
+template <class Int, class Float>
+static Int to_integer(Float x, char mode) {  // saturates; NaN as the PTX ISA says of cvt
+  using Limits = std::numeric_limits<Int>;
+  if (x != x) return sizeof(Int) + sizeof(Float) == 8 ? 0 : (Int)((uint64_t)1 << (8 * sizeof(Int) - 1));
+  Float whole = mode == 'n' ? rint(x) : mode == 'd' ? floor(x) : mode == 'u' ? ceil(x) : trunc(x);
+  return whole >= (Float)Limits::max() ? Limits::max() : whole <= (Float)Limits::min() ? Limits::min() : (Int)whole;
+}
+template <class Float, class From>
+static Float to_float(From x, char mode) {
+  using Exact = std::conditional_t<std::is_integral_v<From>, __int128, double>;
+  Float near = (Float)x, infinity = std::numeric_limits<Float>::infinity();
+  bool down = mode == 'd' || (mode == 'z' && x > 0), up = mode == 'u' || (mode == 'z' && x < 0);
+  if (down && (Exact)near > (Exact)x) return std::nextafter(near, -infinity);
+  if (up && (Exact)near < (Exact)x) return std::nextafter(near, infinity);
+  return near;
+}
+static double upper_half(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, 8);
+  bits &= ~(uint64_t)0xFFFFFFFF;
+  memcpy(&x, &bits, 8);
+  return fabs(x) < std::numeric_limits<double>::min() ? copysign(0.0, x) : x;
+}
+
+extern "C" {
+
+// clang-format off
+#define CONVERSION(TO, FROM, NAME, FUNCTION)                              \
+  TO __nv_##NAME##_rn(FROM x) { return FUNCTION<TO>(x, 'n'); } \
+  TO __nv_##NAME##_rd(FROM x) { return FUNCTION<TO>(x, 'd'); } \
+  TO __nv_##NAME##_ru(FROM x) { return FUNCTION<TO>(x, 'u'); } \
+  TO __nv_##NAME##_rz(FROM x) { return FUNCTION<TO>(x, 'z'); }
+#define CONVERSIONS(FLOAT, INT, NAME)                    \
+  CONVERSION(INT, FLOAT, FLOAT##2##NAME, to_integer) \
+  CONVERSION(FLOAT, INT, NAME##2##FLOAT, to_float)
+CONVERSIONS(float, int32_t, int) CONVERSIONS(float, uint32_t, uint)
+CONVERSIONS(float, int64_t, ll) CONVERSIONS(float, uint64_t, ull)
+CONVERSIONS(double, int32_t, int) CONVERSIONS(double, uint32_t, uint)
+CONVERSIONS(double, int64_t, ll) CONVERSIONS(double, uint64_t, ull)
+CONVERSION(float, double, double2float, to_float)
+// clang-format on
+
+double __nv_rcp64h(double x) {
+  return upper_half(1 / upper_half(x));
+}
 double __nv_rsqrt(double x) {
   return 1 / sqrt(x);
 }
@@ -228,7 +278,7 @@ float __nv_fast_powf(float x, float y) {
 }
 // clang-format off
 #define FAST(NAME) float __nv_fast_##NAME##f(float x) { return (float)NAME((double)x); }
-FAST(exp) FAST(log) FAST(log2) FAST(log10) FAST(sin) FAST(cos) FAST(tan)
+FAST(exp) FAST(log) FAST(log2) FAST(log10) FAST(sin) FAST(cos) FAST(tan) FAST(tanh)
 #define LIBDEVICE(NAME)                            \
   double __nv_##NAME(double x) { return NAME(x); } \
   float __nv_##NAME##f(float x) { return (float)NAME((double)x); }

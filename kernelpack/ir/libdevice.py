@@ -68,25 +68,8 @@ fast_logf: fp32->fp32 fast_logf
 fast_log2f: fp32->fp32 fast_log2f
 fast_log10f: fp32->fp32 fast_log10f
 fast_powf: fp32 fp32->fp32 fast_powf
-double2float_rn: fp64->fp32 double2float_rn
-double2int_rz: fp64->i32 double2int_rz
-double2int_rn: fp64->i32 double2int_rn
-double2uint_rz: fp64->i32 double2uint_rz
-double2ll_rz: fp64->i64 double2ll_rz
-double2ll_rn: fp64->i64 double2ll_rn
-int2double_rn: i32->fp64 int2double_rn
-uint2double_rn: u32->fp64 uint2double_rn
-ll2double_rn: i64->fp64 ll2double_rn
-ull2double_rn: u64->fp64 ull2double_rn
-float2int_rz: fp32->i32 float2int_rz
-float2int_rn: fp32->i32 float2int_rn
-float2uint_rz: fp32->i32 float2uint_rz
-float2ll_rz: fp32->i64 float2ll_rz
-float2ll_rn: fp32->i64 float2ll_rn
-int2float_rn: i32->fp32 int2float_rn
-uint2float_rn: u32->fp32 uint2float_rn
-ll2float_rn: i64->fp32 ll2float_rn
-ull2float_rn: u64->fp32 ull2float_rn
+fast_tanhf: fp32->fp32 fast_tanhf
+rcp64h: fp64->fp64 rcp64h
 hiloint2double: i32 i32->fp64 hiloint2double
 double2loint: fp64->i32 double2loint
 double2hiint: fp64->i32 double2hiint
@@ -99,6 +82,8 @@ double_as_longlong: fp64->i64 double_as_longlong
 """
 
 _ROUNDINGS = ("rz", "rd", "ru")
+_FLOATS = {"float": "fp32", "double": "fp64"}
+_INTEGERS = {"int": "i32", "uint": "u32", "ll": "i64", "ull": "u64"}
 _ROUNDED = ("add", "sub", "mul", "div", "fma", "rcp", "sqrt")
 PREFIX = "__nv_"
 BOOLEAN = ("finitef", "isfinited", "isinf", "isnan", "signbit")
@@ -126,9 +111,26 @@ def _variants() -> dict[str, list[Variant]]:
             for rounding in _ROUNDINGS:
                 symbol = nearest.symbol.removeprefix(PREFIX).replace("_rn", f"_{rounding}")
                 add(f"{name}_{rounding}", symbol, nearest.arguments, nearest.result)
+    for name, (argument, result) in CONVERSIONS.items():
+        add(name, name, (argument,), result)
     return table
 
 
+def _conversions() -> dict[str, tuple[str, str]]:
+    pairs = [("double", "float")]
+    for floating in _FLOATS:
+        pairs += [pair for integer in _INTEGERS for pair in ((floating, integer), (integer, floating))]
+    kinds = _FLOATS | _INTEGERS
+    made = {}
+    for source, result in pairs:
+        exact = kinds[source] in ("i32", "u32") and result == "double"
+        for mode in ("rn", *(() if exact else _ROUNDINGS)):
+            made[f"{source}2{result}_{mode}"] = kinds[source], kinds[result].replace("u", "i")
+    return made
+
+
+CONVERSIONS = _conversions()
+"""The types of the argument and the result of each conversion, whose name ends in how it rounds. Unsigned results are held as signed."""
 FUNCTIONS = _variants()
 """The variants of each function, by its name."""
 SYMBOLS = {variant.symbol: variant for variants in FUNCTIONS.values() for variant in variants}

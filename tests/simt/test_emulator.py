@@ -210,7 +210,7 @@ def test_what_lies_around_a_view_is_reachable_where_the_emulator_is_told() -> No
 def fast(x, out, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     value = tl.load(x + at)
-    waves = libdevice.fast_sinf(value) + libdevice.fast_cosf(value) + libdevice.fast_tanf(value)
+    waves = libdevice.fast_sinf(value) + libdevice.fast_cosf(value) + libdevice.fast_tanf(value) + libdevice.fast_tanhf(value)
     logs = libdevice.fast_logf(value) + libdevice.fast_log2f(value) + libdevice.fast_log10f(value)
     tl.store(out + at, libdevice.fast_dividef(waves + logs, libdevice.fast_expf(value) + libdevice.fast_powf(value, value)))
 
@@ -219,7 +219,9 @@ def test_the_fast_functions_of_libdevice_are_emulated() -> None:
     x, out = torch.rand(32) + 0.1, torch.zeros(32)
     with Emulator("cuda:sm_80"):
         fast[(1,)](x, out, BLOCK=32)
-    torch.testing.assert_close(out, (x.sin() + x.cos() + x.tan() + x.log() + x.log2() + x.log10()) / (x.exp() + x**x))
+    torch.testing.assert_close(
+        out, (x.sin() + x.cos() + x.tan() + x.tanh() + x.log() + x.log2() + x.log10()) / (x.exp() + x**x)
+    )
 
 
 class Doubled(torch.autograd.Function):

@@ -30,13 +30,13 @@ def directed(em: Emitter, name: str, mode: str, args: Sequence[Val]) -> Val:
     if name in ("div", "rcp"):
         finite = finite & wide[-1].differs(0.0)
     left = (-result).where(finite & result.intrinsic("fabs").equals(math.inf), left)  # too large: the exact one is smaller
-    return _moved(em, near, left, mode)
+    return moved(em, near, left, mode)
 
 
-def _moved(em: Emitter, near: Number, left: Number, mode: str) -> Val:
+def moved(em: Emitter, near: Number, left: Number, mode: str) -> Val:
     """Returns the neighbour of a value on the side of the exact result, where the mode asks for it."""
     if mode == "rd":
-        return (-Number(em, _moved(em, -near, -left, "ru"))).val
+        return (-Number(em, moved(em, -near, -left, "ru"))).val
     kind = near.val.type
     ints = vector_type("i32" if element_type(kind) == "float" else "i64", vector_width(kind))
     bits, one = em.cast("bitcast", near.val, ints), literal(1, ints)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpack.backends.cpu import special_functions
-from kernelpack.backends.cpu.directed_rounding import directed
+from kernelpack.backends.cpu.directed_rounding import directed, moved
 from kernelpack.backends.cpu.formula import Number
-from kernelpack.ir.libdevice import SYMBOLS, Variant
+from kernelpack.ir.libdevice import CONVERSIONS, SYMBOLS, Variant
 from kernelpack.ir.types import F32, F64, I32, I64, Type
 from kernelpack.llvm.text import Emitter, Val, element_type, literal, suffix, vector_type, vector_width
 
@@ -23,7 +23,7 @@ _ROWS = {
     **{name: f"math.{name}" for name in (
         "ceil", "cos", "erf", "exp", "exp2", "floor", "log", "log1p", "log2", "rsqrt", "sin", "sqrt", "tanh", "fma",
     )},
-    **{f"fast_{name}f": f"math.{name}" for name in ("sin", "cos", "exp", "log", "log2")},
+    **{f"fast_{name}f": f"math.{name}" for name in ("sin", "cos", "exp", "log", "log2", "tanh")},
     "fast_dividef": "arith.divf", "add_rn": "arith.addf", "sub_rn": "arith.subf", "mul_rn": "arith.mulf",
     "div_rn": "arith.divf", "fma_rn": "math.fma", "sqrt_rn": "math.sqrt", "rsqrt_rn": "math.rsqrt",
 }  # fmt: skip
@@ -35,7 +35,7 @@ _C_LIBRARY = {
     **{name: name for name in ["acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cosh", "erfc", "exp10", "expm1", "fdim", "fmod", "hypot", "j0", "j1", "lgamma", "log10", "logb", "nextafter", "pow", "remainder", "sinh", "tan", "tgamma", "y0", "y1"]},
     "fast_tanf": "tan", "fast_exp10f": "exp10", "fast_log10f": "log10", "fast_powf": "pow",
 }  # fmt: skip
-_CONVERSIONS = {"int2": "sitofp", "uint2": "uitofp", "ll2": "sitofp", "ull2": "uitofp"}
+_WHOLE = {"rn": "rint", "rd": "floor", "ru": "ceil", "rz": "trunc", "llrint": "rint", "llround": "round"}
 
 
 def refusal(symbol: str) -> str | None:
@@ -62,9 +62,6 @@ def _row(variant: Variant) -> Row:
         return lambda lo, v, args: _intrinsic(lo, _INTRINSICS[name], *args)
     if name in _C_LIBRARY:
         return lambda lo, v, args: _c(lo, _C_LIBRARY[name], args)
-    for source, opcode in _CONVERSIONS.items():
-        if name.startswith(source) and name.endswith("_rn"):
-            return lambda lo, v, args: lo.em.cast(opcode, args[0], _kind(args[0], "float" if v.result == "fp32" else "double"))
     operation, _, mode = name.rpartition("_")
     return lambda lo, v, args: directed(lo.em, operation, mode, args)
 
@@ -191,15 +188,49 @@ def _select_bytes(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
 
 
 def _to_integer(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
-    """Rounds to nearest even (rn, llrint), half away from zero (llround) or toward zero, and saturates."""
-    (x,) = args
-    if variant.name.endswith("_rn") or variant.name == "llrint":
-        x = _intrinsic(lo, "rint", x)
-    if variant.name == "llround":
-        x = _intrinsic(lo, "round", x)
-    kind = _kind(x, variant.result.replace("u", "i"))
-    sign = "ui" if "2uint" in variant.name else "si"
-    return lo.em.call(kind, f"llvm.fpto{sign}.sat.{suffix(kind)}.{suffix(x.type)}", [x])
+    """Rounds and saturates. NaN gives 0 from float32 to 32 bits, otherwise the highest bit alone (PTX ISA, cvt)."""
+    em, x = lo.em, _intrinsic(lo, _WHOLE[variant.name.rpartition("_")[2]], args[0])
+    kind, sign = _kind(x, variant.result), "ui" if "2u" in variant.name else "si"
+    whole = em.call(kind, f"llvm.fpto{sign}.sat.{suffix(kind)}.{suffix(x.type)}", [x])
+    if (variant.arguments[0], variant.result) == ("fp32", "i32"):
+        return whole
+    highest = literal(-(1 << int(variant.result[1:]) - 1), kind)
+    return em.select(em.compare("fcmp", "uno", x, x), highest, whole)
+
+
+def _to_float(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+    """Converts float64 or integers to nearest, then moves the result where the mode asks for it."""
+    em, (x,), argument = lo.em, args, variant.arguments[0]
+    kind = _kind(x, "float" if variant.result == "fp32" else "double")
+    near = em.cast("fptrunc" if argument == "fp64" else "uitofp" if argument.startswith("u") else "sitofp", x, kind)
+    mode = variant.name[-2:]
+    if mode == "rn":
+        return near
+    high, low = (x, literal(0.0, x.type)) if argument == "fp64" else _parts(em, x, argument.startswith("u"))
+    result = Number(em, near)
+    return moved(em, result, (Number(em, high) - result.converted("double")) + Number(em, low), mode)
+
+
+def _parts(em: Emitter, x: Val, unsigned: bool) -> tuple[Val, Val]:
+    """Returns two float64 values whose exact sum is an integer: its upper 32 bits of 64, and the lower ones."""
+    wide, real = _kind(x, "i64"), _kind(x, "double")
+    if x.type != wide:
+        x = em.cast("zext" if unsigned else "sext", x, wide)
+    low = em.binary("and", x, literal(0xFFFFFFFF, wide))
+    return em.cast("uitofp" if unsigned else "sitofp", em.binary("sub", x, low), real), em.cast("uitofp", low, real)
+
+
+def _rough_reciprocal(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+    """Reads and gives the upper 32 bits alone, and takes subnormal numbers to zero (PTX ISA, rcp.approx.ftz.f64)."""
+    em = lo.em
+
+    def upper(value: Val) -> Val:
+        bits = _bits(lo, value)
+        cut = em.cast("bitcast", em.binary("and", bits, literal(-(1 << 32), bits.type)), value.type)
+        tiny = em.compare("fcmp", "olt", _intrinsic(lo, "fabs", cut), _number(cut, 2.0**-1022))
+        return em.select(tiny, _intrinsic(lo, "copysign", _number(cut, 0.0), cut), cut)
+
+    return upper(_reciprocal(lo, upper(args[0])))
 
 
 def _cast_bits(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
@@ -267,10 +298,6 @@ def _normal(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
     return em.cast("fptrunc", em.binary("fmul", tail, _number(tail, 0.5)), x.type)
 
 
-def _narrowed(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
-    return lo.em.cast("fptrunc", args[0], _kind(args[0], "float"))
-
-
 def _in_double(function: Callable[[special_functions.Library, Number], Number]) -> Row:
     """Computes a formula in float64."""
 
@@ -301,8 +328,8 @@ _SPECIAL: dict[str, Row] = {
     "ilogb": _exponent,
     **dict.fromkeys(("jn", "yn", "ldexp", "scalbn"), _integer_argument),
     **dict.fromkeys(("llrint", "llround"), _to_integer),
-    **{f"{a}2{b}_{mode}": _to_integer for a in ("float", "double") for b in ("int", "uint", "ll") for mode in ("rn", "rz")},
-    "double2float_rn": _narrowed,
+    **{name: _to_integer if result.startswith("i") else _to_float for name, (_, result) in CONVERSIONS.items()},
+    "rcp64h": _rough_reciprocal,
     **dict.fromkeys(("hiloint2double", "double2loint", "double2hiint"), _halves),
     **dict.fromkeys(("int_as_float", "uint_as_float", "float_as_int", "float_as_uint"), _cast_bits),
     **dict.fromkeys(("longlong_as_double", "double_as_longlong"), _cast_bits),

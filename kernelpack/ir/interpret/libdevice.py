@@ -15,7 +15,7 @@ import numpy as np
 
 from kernelpack.ir.core import Operation
 from kernelpack.ir.formats import Array, carrier, round_to
-from kernelpack.ir.libdevice import PREFIX, SYMBOLS
+from kernelpack.ir.libdevice import CONVERSIONS, PREFIX, SYMBOLS, Variant
 from kernelpack.ir.types import FloatType, element_of
 
 _SQRT2, _LOG10 = math.sqrt(2.0), math.log(10.0)
@@ -30,6 +30,8 @@ def extern_elementwise(op: Operation, *operands: Array) -> Array:
         return _high(operands[0], operands[1], not variant.arguments[0].startswith("u"))
     if variant.name in _ON_BITS:
         return np.asarray(_ON_BITS[variant.name](*operands)).astype(carrier(kind))
+    if variant.name in CONVERSIONS:
+        return _converted(variant, np.asarray(operands[0]))
     if variant.name[-3:] in ("_rz", "_rd", "_ru") and variant.name not in _FUNCTIONS:
         return _directed(variant.name[:-3], variant.name[-2:], operands)
     values = [_widened(value, name, floats) for value, name in zip(operands, variant.arguments, strict=True)]
@@ -89,11 +91,35 @@ def _directed(name: str, mode: str, operands: Sequence[Array]) -> Array:
         if not all(np.isfinite(value) for value in values) or (name in ("div", "rcp") and values[-1] == 0) or near != near:
             return near
         left = _EXACT[name](*(Fraction(float(value)) for value in (near, *values))) if np.isfinite(near) else -near
-        up = mode == "ru" or (mode == "rz" and near < 0)
-        moves = left > 0 if up else left < 0
-        return np.nextafter(near, kind(np.inf if up else -np.inf)) if moves else near
+        return _moved(near, left, mode)
 
     return _each(apply, kind)(*operands)
+
+
+def _moved(near: Any, left: Any, mode: str) -> Any:
+    up = mode == "ru" or (mode == "rz" and np.signbit(near))
+    moves = left > 0 if up else left < 0
+    return np.nextafter(near, type(near)(np.inf if up else -np.inf)) if moves else near
+
+
+def _converted(variant: Variant, values: Array) -> Array:
+    """Converts floats to integers, or float64 and integers to floats, rounded as the function's name ends."""
+    mode, bits = variant.name[-2:], int(variant.result[-2:])
+    if variant.result.startswith("i"):
+        whole = {"rn": np.rint, "rd": np.floor, "ru": np.ceil, "rz": np.trunc}[mode](values)
+        small = (variant.arguments[0], bits) == ("fp32", 32)
+        return _saturated(whole, bits, "2u" not in variant.name, 0 if small else -(1 << bits - 1)).astype(f"int{bits}")
+    kind = np.float32 if bits == 32 else np.float64
+    if variant.arguments[0].startswith("u"):
+        values = _bits(values)
+
+    def apply(value: Any, rounded: float) -> Any:
+        near = kind(rounded)
+        if mode == "rn" or not math.isfinite(value):
+            return near
+        return _moved(near, Fraction(value) - Fraction(float(near)) if np.isfinite(near) else -near, mode)
+
+    return _each(apply, kind)(values, values.astype(kind))
 
 
 def _each(function: Callable[..., Any], kind: type = np.float64) -> Callable[..., Array]:
@@ -105,12 +131,14 @@ def _round(values: Array) -> Array:
     return np.where(np.abs(values) < 2.0**52, np.copysign(np.floor(np.abs(values) + 0.5), values), values)
 
 
-def _saturated(values: Array, bits: int, signed: bool) -> Array:
+def _saturated(values: Array, bits: int, signed: bool, nan: int) -> Array:
+    """Returns whole numbers as integers of so many bits; NaN gives `nan`."""
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
 
     def convert(value: float) -> int:
-        whole = 0 if value != value else high if value == math.inf else low if value == -math.inf else int(value)
-        limited = min(max(whole, low), high)
+        if value != value:
+            return nan
+        limited = high if value >= high else low if value <= low else int(value)
         return limited - (1 << bits) if not signed and limited >> bits - 1 else limited
 
     return _each(convert, np.int64)(values)
@@ -171,7 +199,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
         )
     },
     "fast_dividef": np.divide,
-    **{f"fast_{name}f": getattr(np, name) for name in ("sin", "cos", "tan", "exp", "log", "log2", "log10")},
+    **{f"fast_{name}f": getattr(np, name) for name in ("sin", "cos", "tan", "tanh", "exp", "log", "log2", "log10")},
     "fast_exp10f": lambda x: np.exp(x * _LOG10),
     "fast_powf": np.power,
     "erf": _each(math.erf),
@@ -205,22 +233,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ilogb": lambda x: np.where(np.isinf(x), 2**31 - 1, np.where(np.isfinite(x) & (x != 0), np.frexp(x)[1] - 1, -(2**31))),
     "ldexp": np.ldexp,
     "scalbn": np.ldexp,
-    "llrint": lambda x: _saturated(np.rint(x), 64, True),
-    "llround": lambda x: _saturated(_round(x), 64, True),
-    **{
-        f"{kind}2{name}_{mode}": lambda x, bits=bits, signed=signed, mode=mode: _saturated(
-            np.rint(x) if mode == "rn" else np.trunc(x), bits, signed
-        )
-        for kind in ("double", "float")
-        for name, bits, signed in (("int", 32, True), ("uint", 32, False), ("ll", 64, True))
-        for mode in ("rn", "rz")
-    },
-    "double2float_rn": lambda x: x,
-    **{
-        f"{source}2{result}_rn": lambda x: np.vectorize(float, otypes=[np.float64])(x)
-        for source in ("int", "uint", "ll", "ull")
-        for result in ("double", "float")
-    },
+    "llrint": lambda x: _saturated(np.rint(x), 64, True, -(1 << 63)),
+    "llround": lambda x: _saturated(_round(x), 64, True, -(1 << 63)),
     "byte_perm": _wrapped(32)(
         lambda x, y, s: sum(((((y & 0xFFFFFFFF) << 32 | (x & 0xFFFFFFFF)) >> 8 * (s >> 4 * at & 7)) & 0xFF) << 8 * at for at in range(4))
     ),
@@ -239,6 +253,12 @@ def _low24(value: int) -> int:
 
 def _bits(values: Array) -> Array:
     return np.asarray(values).view(f"uint{8 * np.asarray(values).dtype.itemsize}")
+
+
+def _upper(values: Array) -> Array:
+    """Returns float64 values without their lower 32 bits, and zero for subnormal ones (PTX ISA, rcp.approx.ftz.f64)."""
+    cut = (_bits(values) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+    return np.where(np.abs(cut) < 2.0**-1022, np.copysign(0.0, cut), cut)
 
 
 def _of_bits(function: Callable[[int, int], int]) -> Callable[..., Array]:
@@ -271,6 +291,7 @@ _ON_BITS: dict[str, Callable[..., Array]] = {
     ),
     "double2loint": lambda x: (_bits(x) & np.uint64(0xFFFFFFFF)).astype(np.uint32).view(np.int32),
     "double2hiint": lambda x: (_bits(x) >> np.uint64(32)).astype(np.uint32).view(np.int32),
+    "rcp64h": lambda x: _upper(1 / _upper(np.asarray(x))),
     "int_as_float": lambda x: np.asarray(x).view(np.float32),
     "uint_as_float": lambda x: np.asarray(x).view(np.float32),
     "float_as_int": lambda x: np.asarray(x).view(np.int32),

@@ -1,6 +1,8 @@
 """The functions of libdevice on the CPU: what the interpreter's NumPy says, for every function that there is."""
 
+import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from fractions import Fraction
 
 import numpy as np
@@ -10,8 +12,10 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.ir.interpret.libdevice import extern_elementwise
-from kernelpack.ir.libdevice import SYMBOLS, Variant
+from kernelpack.ir.libdevice import CONVERSIONS, SYMBOLS, Variant
 from kernelpack.ir.text import parse_module
+from kernelpack.runtime.interpreter import Interpreter
+from kernelpack.simt import Emulator
 from tests.backends.cpu.kernels import levels_here
 from tests.backends.cpu.test_fp8 import run
 from tests.frontend.compiling import define
@@ -82,6 +86,56 @@ def test_from_the_language() -> None:
     x, y = torch.tensor([1.0, float("nan"), 3.0, 4.0]), torch.empty(4)
     kernel[(1,)](x, y, 1, 4)
     assert y.tolist() == [2.0, 2.0, 11.0, 17.0]
+
+
+# (a function's name up to its rounding, its argument, its results rounded to nearest, down, up and toward zero)
+TOP = {bits: ((1 << bits - 1) - 1, -(1 << bits - 1)) for bits in (32, 64)}
+LARGEST, LEAST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_subnormal)
+CONVERTED: list[tuple[str, float, list[float]]] = [
+    *((f"{source}2{result}", value, rounded)
+      for source in ("float", "double") for result in ("int", "ll")
+      for value, rounded in ((0.5, [0, 0, 1, 0]), (1.5, [2, 1, 2, 1]), (-0.5, [0, -1, 0, 0]), (-2.5, [-2, -3, -2, -2]))),
+    *((f"{source}2{result}", value, rounded)
+      for source in ("float", "double") for result in ("uint", "ull")
+      for value, rounded in ((2.5, [2, 2, 3, 2]), (-0.5, [0] * 4), (-3.0, [0] * 4), (-math.inf, [0] * 4), (math.inf, [-1] * 4))),
+    *((f"{source}2{result}", sign * math.inf, [TOP[bits][sign < 0]] * 4)
+      for source in ("float", "double") for result, bits in (("int", 32), ("ll", 64)) for sign in (1, -1)),
+    *((f"float2{result}", math.nan, [0] * 4) for result in ("int", "uint")),
+    *((name, math.nan, [TOP[bits][1]] * 4)
+      for name, bits in (("double2int", 32), ("double2uint", 32), ("double2ll", 64), ("float2ll", 64), ("float2ull", 64))),
+    ("double2int", 2.0**31 - 0.5, [2**31 - 1] * 4), ("double2int", -(2.0**31) - 0.5, [-(2**31)] * 4),
+    ("float2uint", 2.0**31, [-(2**31)] * 4), ("double2ull", 2.0**63, [-(2**63)] * 4), ("double2ull", 2.0**64, [-1] * 4),
+    ("int2float", 2**24 + 1, [2**24, 2**24, 2**24 + 2, 2**24]), ("int2float", -(2**24) - 1, [-(2**24), -(2**24) - 2, -(2**24), -(2**24)]),
+    ("int2float", 2**31 - 1, [2**31, 2**31 - 128, 2**31, 2**31 - 128]), ("uint2float", -1, [2**32, 2**32 - 256, 2**32, 2**32 - 256]),
+    ("ll2float", 2**62 + 2**38 + 1, [2**62 + 2**39, 2**62, 2**62 + 2**39, 2**62]),  # beside a half, which float64 does not tell
+    ("ll2float", -(2**63), [-(2**63)] * 4), ("ull2float", -1, [2**64, 2**64 - 2**40, 2**64, 2**64 - 2**40]),
+    ("ll2double", 2**53 + 1, [2**53, 2**53, 2**53 + 2, 2**53]), ("ll2double", -(2**53) - 1, [-(2**53), -(2**53) - 2, -(2**53), -(2**53)]),
+    ("ull2double", -1, [2**64, 2**64 - 2**11, 2**64, 2**64 - 2**11]),
+    ("double2float", 1e300, [math.inf, LARGEST, math.inf, LARGEST]), ("double2float", -1e300, [-math.inf, -math.inf, -LARGEST, -LARGEST]),
+    ("double2float", 1e-300, [0.0, 0.0, LEAST, 0.0]), ("double2float", -1e-300, [-0.0, -LEAST, -0.0, -0.0]),
+    ("double2float", math.inf, [math.inf] * 4), ("double2float", math.nan, [math.nan] * 4),
+    ("double2float", 1 + 2.0**-30, [1.0, 1.0, 1 + 2.0**-23, 1.0]), ("double2float", -1 - 2.0**-30, [-1.0, -1 - 2.0**-23, -1.0, -1.0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["cpu", "interpreter", "cuda:sm_80"])
+def test_conversions_round_as_they_say(target: str) -> None:
+    """On the CPU, as NumPy has them, and as the emulator has them for the code of GPUs."""
+    for name in dict.fromkeys(name for name, _, _ in CONVERTED):
+        cases = [(value, rounded) for other, value, rounded in CONVERTED if other == name]
+        argument, result = CONVERSIONS[f"{name}_rn"]
+        given = np.resize(np.array([value for value, _ in cases], dtype=CARRIERS[argument]), 16)
+        columns = np.resize(np.array([rounded for _, rounded in cases], dtype=CARRIERS[result]), (16, 4))
+        loaded = "tl.load(x + at)" + f".to(tl.uint{argument[1:]}, bitcast=True)" * argument.startswith("u")
+        calls = "".join(
+            f"    tl.store(out + {16 * at} + at, tl.extra.libdevice.{name}_{mode}({loaded}))\n"
+            for at, mode in enumerate(("rn", "rd", "ru", "rz"))
+        )
+        kernel = define(f"@kp.jit\ndef kernel(x, out):\n    at = tl.arange(0, 16)\n{calls}")["kernel"]
+        out = torch.empty(4, 16, dtype=getattr(torch, CARRIERS[result]))
+        with Interpreter() if target == "interpreter" else Emulator(target) if target != "cpu" else nullcontext():
+            kernel[(1,)](torch.from_numpy(given), out)
+        np.testing.assert_array_equal(out.numpy(), columns.T, err_msg=name)
 
 
 # function: (argument, value to 17 digits)
