@@ -245,22 +245,6 @@ static double upper_half(double x) {
 
 extern "C" {
 
-// clang-format off
-#define CONVERSION(TO, FROM, NAME, FUNCTION)                              \
-  TO __nv_##NAME##_rn(FROM x) { return FUNCTION<TO>(x, 'n'); } \
-  TO __nv_##NAME##_rd(FROM x) { return FUNCTION<TO>(x, 'd'); } \
-  TO __nv_##NAME##_ru(FROM x) { return FUNCTION<TO>(x, 'u'); } \
-  TO __nv_##NAME##_rz(FROM x) { return FUNCTION<TO>(x, 'z'); }
-#define CONVERSIONS(FLOAT, INT, NAME)                    \
-  CONVERSION(INT, FLOAT, FLOAT##2##NAME, to_integer) \
-  CONVERSION(FLOAT, INT, NAME##2##FLOAT, to_float)
-CONVERSIONS(float, int32_t, int) CONVERSIONS(float, uint32_t, uint)
-CONVERSIONS(float, int64_t, ll) CONVERSIONS(float, uint64_t, ull)
-CONVERSIONS(double, int32_t, int) CONVERSIONS(double, uint32_t, uint)
-CONVERSIONS(double, int64_t, ll) CONVERSIONS(double, uint64_t, ull)
-CONVERSION(float, double, double2float, to_float)
-// clang-format on
-
 double __nv_rcp64h(double x) {
   return upper_half(1 / upper_half(x));
 }
@@ -285,6 +269,19 @@ FAST(exp) FAST(log) FAST(log2) FAST(log10) FAST(sin) FAST(cos) FAST(tan) FAST(ta
 LIBDEVICE(exp) LIBDEVICE(exp2) LIBDEVICE(log) LIBDEVICE(log2) LIBDEVICE(log10) LIBDEVICE(log1p) LIBDEVICE(expm1)
 LIBDEVICE(sin) LIBDEVICE(cos) LIBDEVICE(tan) LIBDEVICE(asin) LIBDEVICE(acos) LIBDEVICE(atan)
 LIBDEVICE(sinh) LIBDEVICE(cosh) LIBDEVICE(tanh) LIBDEVICE(erf) LIBDEVICE(erfc) LIBDEVICE(cbrt)
+#define CONVERSION(TO, FROM, NAME, FUNCTION)                              \
+  TO __nv_##NAME##_rn(FROM x) { return FUNCTION<TO>(x, 'n'); } \
+  TO __nv_##NAME##_rd(FROM x) { return FUNCTION<TO>(x, 'd'); } \
+  TO __nv_##NAME##_ru(FROM x) { return FUNCTION<TO>(x, 'u'); } \
+  TO __nv_##NAME##_rz(FROM x) { return FUNCTION<TO>(x, 'z'); }
+#define CONVERSIONS(FLOAT, INT, NAME)                    \
+  CONVERSION(INT, FLOAT, FLOAT##2##NAME, to_integer) \
+  CONVERSION(FLOAT, INT, NAME##2##FLOAT, to_float)
+CONVERSIONS(float, int32_t, int) CONVERSIONS(float, uint32_t, uint)
+CONVERSIONS(float, int64_t, ll) CONVERSIONS(float, uint64_t, ull)
+CONVERSIONS(double, int32_t, int) CONVERSIONS(double, uint32_t, uint)
+CONVERSIONS(double, int64_t, ll) CONVERSIONS(double, uint64_t, ull)
+CONVERSION(float, double, double2float, to_float)
 // clang-format on
 #define LIBDEVICE2(NAME)                   \
   double __nv_##NAME(double x, double y) { \
