@@ -128,7 +128,7 @@ def show_similarities(sentences: list[str], ours: torch.Tensor, theirs: torch.Te
 
 def percent(similarity: float) -> str:
     """Returns a similarity in percent, three characters wide; in colour, what is alike stands out."""
-    text = f"{similarity * 100:z3.0f}"
+    text = f"{round(similarity * 100, 0) + 0.0:3.0f}"  # + 0.0: no -0
     return STYLE.green(text) if similarity >= 0.3 else STYLE.dim(text)
 
 
