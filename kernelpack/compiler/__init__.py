@@ -73,7 +73,7 @@ def legalise(module: Operation, backend: Backend, target: Target) -> None:
             )
 
 
-@deep_recursion()
+@deep_recursion
 def compile_ttir(
     module: Operation,
     target: Target,

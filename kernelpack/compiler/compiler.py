@@ -83,7 +83,7 @@ class ASTSource:
         return optimise_ttir(module), facts
 
 
-@collections_put_off()
+@collections_put_off
 def compile(
     src: ASTSource, target: GPUTarget | Target | str | None = None, options: Mapping[str, Any] | None = None
 ) -> KernelView:

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import gc
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-_lock = threading.Lock()
-_compiling = 0
-_was_enabled = False
+from kernelpack.compiler.process_wide import ProcessWide
 
 
-@contextmanager
-def collections_put_off() -> Iterator[None]:
-    """While this lasts, in any thread, Python does not look for cyclic garbage.
+def _put_off() -> Callable[[], None]:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    return gc.enable if was_enabled else gc.disable
 
-    A compilation makes enough objects to start such a search, which goes through all that the process has: with torch imported it takes
-    0.3 s, longer than a small kernel does to compile. What the compilation leaves behind is found right behind it, as the
-    youngest generation alone.
-    """
-    global _compiling, _was_enabled
-    with _lock:
-        if _compiling == 0:
-            _was_enabled = gc.isenabled()
-            gc.disable()
-        _compiling += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _compiling -= 1
-            if _compiling == 0 and _was_enabled:
-                gc.enable()
+
+collections_put_off = ProcessWide(_put_off)
+"""While this lasts, in any thread, Python does not look for cyclic garbage.
+
+A compilation makes enough objects to start such a search, which goes through all that the process has: with torch imported it takes
+0.3 s, longer than a small kernel does to compile. What the compilation leaves behind is found right behind it, as the youngest
+generation alone.
+"""

@@ -45,7 +45,7 @@ class FrontEndError:
     error: Exception
 
 
-@collections_put_off()
+@collections_put_off
 def compile_job(job: CompileJob) -> Any:
     """Compiles a job in this process and returns the CompiledKernel, without its stages unless they are asked for."""
     optimised = _optimised(job.make_ttir)

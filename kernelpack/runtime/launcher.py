@@ -375,7 +375,7 @@ def _target(kind: str, arch: str, forced: str) -> tuple[Backend, Target] | None:
     return None
 
 
-@collections_put_off()
+@collections_put_off
 def compile_kernel(
     fn: JITFunction, special: Specialization, target: Target, options: Options, times: CompileTimes | None = None
 ) -> CompiledKernel:

@@ -73,14 +73,14 @@ def test_the_last_of_several_compilations_has_them_go_on():
     first_is_in, second_is_done = threading.Event(), threading.Event()
 
     def first():
-        with collections_put_off():
+        with collections_put_off:
             first_is_in.set()
             assert second_is_done.wait(10)
 
     thread = threading.Thread(target=first)
     thread.start()
     assert first_is_in.wait(10)
-    with collections_put_off():
+    with collections_put_off:
         pass
     assert not gc.isenabled()
     second_is_done.set()

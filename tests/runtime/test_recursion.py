@@ -71,14 +71,14 @@ def test_the_limit_is_as_before_behind_the_last_of_several_compilations():
     first_is_in, second_is_done = threading.Event(), threading.Event()
 
     def first():
-        with deep_recursion():
+        with deep_recursion:
             first_is_in.set()
             assert second_is_done.wait(10)
 
     thread = threading.Thread(target=first)
     thread.start()
     assert first_is_in.wait(10)
-    with pytest.raises(ZeroDivisionError), deep_recursion():
+    with pytest.raises(ZeroDivisionError), deep_recursion:
         raise ZeroDivisionError
     assert sys.getrecursionlimit() > before
     second_is_done.set()
