@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable
+from types import ModuleType
+
+import pytest
 
 from kernelpack.ir.core import Operation
 from kernelpack.ir.verify import verify
@@ -44,3 +47,22 @@ def nested_choices(depth: int) -> str:
     opening = "".join(f"%y{i} = scf.if %c{i} -> (i32) {{\nscf.yield %x : i32\n}} else {{\n" for i in range(depth))
     closing = "".join(f"}}\nscf.yield %y{i} : i32\n" for i in reversed(range(1, depth)))
     return f"{opening}scf.yield %x : i32\n{closing}}}\ntt.return %y0 : i32"
+
+
+def assert_linear_in_nesting(
+    run: Callable[[Operation], object], module: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asserts that a pass over nested conditionals calls a function of a module as often as there are conditionals, within a factor."""
+    calls: list[int] = []
+    original = getattr(module, name)
+
+    def counted(*arguments: object) -> object:
+        calls[-1] += 1
+        return original(*arguments)
+
+    monkeypatch.setattr(module, name, counted)
+    for depth in (10, 20, 40):
+        calls.append(0)
+        run(parse(wrap(nested_choices(depth), ", ".join(["%x: i32", *(f"%c{i}: i1" for i in range(depth))]))))
+    assert calls[0] > 0
+    assert calls[2] <= 2.5 * calls[1] <= 6.25 * calls[0]

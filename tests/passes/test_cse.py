@@ -7,8 +7,7 @@ import importlib
 import pytest
 
 from kernelpack.passes import cse
-from tests.ir.examples import parse
-from tests.passes.before_after import check, nested_choices, stays, wrap
+from tests.passes.before_after import assert_linear_in_nesting, check, stays
 
 
 def test_chains_merge() -> None:
@@ -193,17 +192,4 @@ def test_conditionals_merge_by_what_is_inside() -> None:
 
 
 def test_the_work_for_nested_conditionals_grows_as_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("kernelpack.passes.cse")
-    calls: list[int] = []
-    original = module._key
-
-    def counted(*arguments: object) -> object:
-        calls[-1] += 1
-        return original(*arguments)
-
-    monkeypatch.setattr(module, "_key", counted)
-    for depth in (10, 20, 40):
-        calls.append(0)
-        cse(parse(wrap(nested_choices(depth), ", ".join(["%x: i32", *(f"%c{i}: i1" for i in range(depth))]))))
-    assert calls[0] > 0
-    assert calls[2] <= 2.5 * calls[1] <= 6.25 * calls[0]
+    assert_linear_in_nesting(cse, importlib.import_module("kernelpack.passes.cse"), "_key", monkeypatch)

@@ -7,8 +7,7 @@ import importlib
 import pytest
 
 from kernelpack.passes import dce
-from tests.ir.examples import parse
-from tests.passes.before_after import check, nested_choices, stays, wrap
+from tests.passes.before_after import assert_linear_in_nesting, check, stays
 
 
 def test_chains_and_unused_loads() -> None:
@@ -189,17 +188,4 @@ def test_operands_of_reductions_stay_with_them() -> None:
 
 
 def test_the_work_for_nested_conditionals_grows_as_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = importlib.import_module("kernelpack.ir.rewrite")
-    calls: list[int] = []
-    original = rows.definition
-
-    def counted(name: str) -> object:
-        calls[-1] += 1
-        return original(name)
-
-    monkeypatch.setattr(rows, "definition", counted)
-    for depth in (10, 20, 40):
-        calls.append(0)
-        dce(parse(wrap(nested_choices(depth), ", ".join(["%x: i32", *(f"%c{i}: i1" for i in range(depth))]))))
-    assert calls[0] > 0
-    assert calls[2] <= 2.5 * calls[1] <= 6.25 * calls[0]
+    assert_linear_in_nesting(dce, importlib.import_module("kernelpack.ir.rewrite"), "definition", monkeypatch)
