@@ -23,6 +23,7 @@ from benchmarks.same_source import load_kernels
 from kernelpack.backends.base import CSRC
 from kernelpack.opgen.build import Built, build
 from kernelpack.opgen.c_entries import entry_name
+from kernelpack.opgen.unbox import unbox
 from kernelpack.pack.format import KernelPack
 from kernelpack.pack.ninja import TORCH_TARGET_VERSION, torch_dir
 
@@ -79,6 +80,7 @@ class Libraries:
 def prepare(device: str, folder: Path) -> Libraries:
     """Builds everything, and gives the code by hand the kernel that the op launches."""
     built = build([_HERE / "launch_ops.py"], namespace=_NAMESPACE, targets=[f"{device}:native"], out=folder / "library")
+    unbox(built.library)
     torch_folder = torch_dir()
     peer, calls = folder / "libpeer.so", folder / "libcalls.so"
     common = ["g++", "-O2", "-fPIC", "-shared", f"-I{torch_folder}/include", f"-L{torch_folder}/lib"]

@@ -28,8 +28,8 @@ std::optional<Value> take_optional(StableIValue word) {
   return take<Value>(inner);
 }
 
-inline AtenTensorHandle take_optional_tensor(StableIValue word) {
-  return take_optional<AtenTensorHandle>(word).value_or(nullptr);
+inline StableIValue take_optional_tensor(StableIValue word) {
+  return take_optional<StableIValue>(word).value_or(0);
 }
 
 inline DType take_dtype(StableIValue word) {

@@ -158,12 +158,13 @@ Tensor Call::empty_strided(const char* name, int output, const Ints& shape, cons
 inline Tensor Call::allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype) {
   if (owned_count_ == kMaxTensors) too_many_tensors();
   AtenTensorHandle handle = nullptr;
+  void* data = nullptr;
   const int32_t torch_dtype = dtype_to_torch(dtype);
   const AOTITorchError code = torch_functions.empty_strided(shape.size(), shape.data(), strides.data(), torch_dtype,
-                                                            device_.type, device_.index, &handle);
+                                                            device_.type, device_.index, &handle, &data);
   if (code != 0) allocation_failed(name, shape, dtype);
   owned_[owned_count_++] = handle;
-  Tensor made(handle, name, shape.size(), dtype, torch_dtype, device_);
+  Tensor made(handle, name, shape.size(), data, dtype, torch_dtype, device_);
   if (device_.type == torch_codes.cpu) prefer_huge_pages(made.data(), product(shape) * made.element_size());
   return made;
 }

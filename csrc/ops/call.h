@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/table.h"
+#include "ops/boxed.h"
 #include "ops/stream.h"
 #include "ops/tensor.h"
 #include "ops/trace.h"
@@ -115,7 +116,9 @@ using Tensors = std::initializer_list<std::reference_wrapper<const Tensor>>;
 
 class Call {
  public:
-  Call(const OpInfo& op, Backend& backend) : op_(op), backend_(backend) {}
+  // `argument_count` is what the boxed function was given.
+  Call(const OpInfo& op, Backend& backend, uint64_t argument_count)
+      : op_(op), backend_(backend), owns_arguments_((argument_count & kKeepsTensors) == 0) {}
   ~Call() {
     for (int i = 0; i < owned_count_; ++i) torch_functions.delete_tensor(owned_[i]);
   }
@@ -134,14 +137,18 @@ class Call {
     }
   }
 
-  // Takes over a tensor that torch put on the stack, or nullptr for an absent one: it is freed when the call ends.
-  AtenTensorHandle own(AtenTensorHandle handle) {
-    if (handle != nullptr) owned_[owned_count_++] = handle;
-    return handle;
+  // Takes over a tensor that is on the stack, or 0 for an absent one: unless the caller keeps it, it is freed when the call
+  // ends.
+  StableIValue own(StableIValue tensor) {
+    if (owns_arguments_ && tensor != 0) owned_[owned_count_++] = reinterpret_cast<AtenTensorHandle>(tensor);
+    return tensor;
   }
-  // Reads a tensor of torch's. Throws Error.
-  Tensor read(AtenTensorHandle handle, const char* name) const {
-    return handle != nullptr ? Tensor(handle, name, backend_.devices()) : Tensor(name);
+  // Reads a tensor that is on the stack. Throws Error.
+  Tensor read(StableIValue tensor, const char* name) const {
+    if (tensor == 0) return Tensor(name);
+    if (owns_arguments_) return Tensor(reinterpret_cast<AtenTensorHandle>(tensor), name, backend_.devices());
+    const auto& fields = *reinterpret_cast<const TensorFields*>(tensor);
+    return fields.sizes != nullptr ? Tensor(fields, name) : Tensor(fields.handle, name, backend_.devices());
   }
   // The tensor that result `index` is written to, for calls of the .out overload.
   void give_output(int index, const Tensor& tensor) {
@@ -258,6 +265,7 @@ class Call {
 
   const OpInfo& op_;
   Backend& backend_;
+  const bool owns_arguments_;
   Device device_{-1, -1};
   // Only what is used of these is ever written: clearing them would take longer than the call's other steps.
   int owned_count_ = 0;

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <torch/csrc/stable/version.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
@@ -33,6 +34,22 @@ std::string find_other(const char* marker, const void* own) {
   };
   dl_iterate_phdr(visit, &search);
   return search.found;
+}
+
+// Returns what the library exports that `kernelpack unbox` made for this release of torch, beside `self`; nullptr if there is
+// none.
+const Unboxing* find_unboxing(const std::string& self) {
+  const uint64_t version = aoti_torch_abi_version();  // a byte each: major, minor, patch
+  const auto part = [version](int byte) { return std::to_string(version >> 8 * byte & 0xFF); };
+  const std::string path = self.substr(0, self.rfind(".so")) + ".torch-" + part(7) + "." + part(6) + "." + part(5) + ".so";
+  if (access(path.c_str(), F_OK) != 0) return nullptr;
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* symbol = library == nullptr ? nullptr : dlsym(library, "kernelpack_unboxing");
+  if (symbol == nullptr) {
+    std::fprintf(stderr, "kernelpack: %s cannot be used, calls take longer without it: %s\n  to fix: kernelpack unbox %s\n",
+                 path.c_str(), dlerror(), self.c_str());
+  }
+  return static_cast<const Unboxing*>(symbol);
 }
 
 }  // namespace
@@ -73,15 +90,18 @@ std::string Library::register_all() {
   for (int i = 0; i < info_.entry_count; ++i) {
     if (aoti_torch_library_def(handle, info_.entries[i].schema) != 0) return give_up(info_.entries[i].name);
   }
+  const Unboxing* unboxing = find_unboxing(self.dli_fname);
+  if (unboxing != nullptr) torch_functions.empty_strided = unboxing->empty_strided;
   for (int backend = 0; backend < info_.backend_count; ++backend) {
     if (aoti_torch_library_init_impl(info_.name_space, info_.dispatch_keys[backend], self.dli_fname, 0, &handle) != 0) {
       return give_up(info_.dispatch_keys[backend]);
     }
     handles.push_back(handle);
     for (int i = 0; i < info_.entry_count; ++i) {
-      if (torch_library_impl(handle, info_.entries[i].name, info_.entries[i].functions[backend], TORCH_ABI_VERSION) != 0) {
-        return give_up(info_.entries[i].name);
-      }
+      const OpEntry& entry = info_.entries[i];
+      const BoxedFunction function = entry.functions[backend];
+      if (unboxing != nullptr && unboxing->impl(handle, entry.schema, entry.name, function)) continue;
+      if (torch_library_impl(handle, entry.name, function, TORCH_ABI_VERSION) != 0) return give_up(entry.name);
     }
   }
   return "";

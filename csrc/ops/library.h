@@ -3,6 +3,7 @@
 
 #include <torch/csrc/stable/c/shim.h>
 
+#include "ops/boxed.h"
 #include "ops/call.h"
 
 namespace kernelpack {
@@ -21,8 +22,6 @@ class OpConstructor {
   const LaunchSite* const* sites_;
   int site_count_;
 };
-
-using BoxedFunction = void (*)(StableIValue* stack, uint64_t argument_count, uint64_t result_count);
 
 // An op as torch is told of it.
 struct OpEntry {
@@ -49,6 +48,8 @@ class Library {
   explicit Library(const LibraryInfo& info);
   // "" after a successful load.
   const char* load_error() const { return error_.c_str(); }
+  // Returns the schema of an op or overload, or nullptr behind the last one.
+  const char* schema(int index) const { return index < info_.entry_count ? info_.entries[index].schema : nullptr; }
   // Loads the kernels of one op, or of all for nullptr. Throws Error.
   void warmup(const char* op, const char* backend, int device) const;
 

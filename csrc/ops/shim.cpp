@@ -2,10 +2,19 @@
 #include "ops/shim.h"
 
 namespace kernelpack {
+namespace {
 
-const TorchFunctions torch_functions = {aoti_torch_get_sizes,     aoti_torch_get_strides,         aoti_torch_get_dim,
-                                        aoti_torch_get_dtype,     aoti_torch_get_data_ptr,        aoti_torch_get_device_index,
-                                        aoti_torch_empty_strided, aoti_torch_delete_tensor_object};
+AOTITorchError empty_strided(int64_t dim, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device_type,
+                             int32_t device_index, AtenTensorHandle* handle, void** data) {
+  const AOTITorchError code = aoti_torch_empty_strided(dim, sizes, strides, dtype, device_type, device_index, handle);
+  return code != 0 ? code : torch_functions.get_data_ptr(*handle, data);
+}
+
+}  // namespace
+
+TorchFunctions torch_functions = {aoti_torch_get_sizes, aoti_torch_get_strides,         aoti_torch_get_dim,
+                                  aoti_torch_get_dtype, aoti_torch_get_data_ptr,        aoti_torch_get_device_index,
+                                  empty_strided,        aoti_torch_delete_tensor_object};
 
 void shim_failed(const char* doing) {
   throw Error(std::string("torch failed while ") + doing);

@@ -4,6 +4,7 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include "kernels/kernel.h"
+#include "ops/boxed.h"
 
 namespace kernelpack {
 
@@ -15,10 +16,10 @@ struct alignas(64) TorchFunctions {
   decltype(&aoti_torch_get_dtype) get_dtype;
   decltype(&aoti_torch_get_data_ptr) get_data_ptr;
   decltype(&aoti_torch_get_device_index) get_device_index;
-  decltype(&aoti_torch_empty_strided) empty_strided;
+  EmptyStrided empty_strided;  // Unboxing's, where it is there
   decltype(&aoti_torch_delete_tensor_object) delete_tensor;
 };
-[[gnu::visibility("hidden")]] extern const TorchFunctions torch_functions;
+[[gnu::visibility("hidden")]] extern TorchFunctions torch_functions;
 
 [[noreturn, gnu::cold]] void shim_failed(const char* doing);
 

@@ -174,18 +174,31 @@ class Tensor {
         dtype_(DType::none) {}
   // Reads a torch tensor. Throws Error for one that has no strides (sparse, ...) or no memory.
   Tensor(AtenTensorHandle handle, const char* name, const CallDevices& devices);
-  // One that was just allocated: only its address is read, and sizes and strides when they are asked for.
-  Tensor(AtenTensorHandle handle, const char* name, int64_t dim, DType dtype, int32_t torch_dtype, const Device& device)
+  // One that was read already. Throws Error for one that has no memory.
+  Tensor(const TensorFields& fields, const char* name)
+      : handle_(fields.handle),
+        name_(name),
+        dim_(fields.dim),
+        sizes_(fields.sizes),
+        strides_(fields.strides),
+        data_(fields.data),
+        device_{fields.device_type, fields.device_index},
+        torch_dtype_(fields.dtype),
+        dtype_(dtype_from_torch(fields.dtype)) {
+    if (dim_ > kMaxDims || data_ == nullptr) check_readable();
+  }
+  // One that was just allocated: sizes and strides are read when they are asked for.
+  Tensor(AtenTensorHandle handle, const char* name, int64_t dim, void* data, DType dtype, int32_t torch_dtype,
+         const Device& device)
       : handle_(handle),
         name_(name),
         dim_(dim),
         sizes_(nullptr),
         strides_(nullptr),
+        data_(data),
         device_(device),
         torch_dtype_(torch_dtype),
-        dtype_(dtype) {
-    shim(torch_functions.get_data_ptr(handle, &data_), "reading a tensor's address");
-  }
+        dtype_(dtype) {}
 
   bool defined() const { return handle_ != nullptr; }
   const char* name() const { return name_; }

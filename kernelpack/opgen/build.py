@@ -287,7 +287,10 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     ops.append(file.compile(generated / "library.cpp", "library"))
     name = built.namespace
     exports = {
-        "ops": [f"kernelpack_namespace_{name}", f"{name}_load_error", f"{name}_warmup", f"{name}_last_error"],
+        "ops": [
+            f"kernelpack_namespace_{name}",
+            *(f"{name}_{what}" for what in ("load_error", "schema", "warmup", "last_error")),
+        ],
         "kernels": [f"{name}_{what}" for what in ("find_kernel", "launch_*", "load_kernels", "target", "kernels_error")],
     }
     scripts = {key: folder / f"{key}.exports" for key in exports}

@@ -144,8 +144,8 @@ def _unpack(arguments: Sequence[Argument], names: Sequence[str]) -> str:
     for index, (argument, name) in enumerate(zip(arguments, names, strict=True)):
         word = f"stack[{index}]"
         if argument.is_tensor:
-            take = "kp::take_optional_tensor" if argument.type.optional else "kp::take<AtenTensorHandle>"
-            singles.append(f"    const AtenTensorHandle {name} = call.own({take}({word}));")
+            tensor = f"kp::take_optional_tensor({word})" if argument.type.optional else word
+            singles.append(f"    const StableIValue {name} = call.own({tensor});")
         elif argument.type.is_list:
             take = "take_floats" if argument.type.text == "float" else "take_ints"
             lists.append(f"    const auto {name} = kp::{take}({word});")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -32,9 +33,10 @@ def sample_built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Bu
 
 
 @pytest.fixture(scope="session")
-def sample(sample_built: Built) -> ModuleType:
-    """The package of the sample library; torch.ops.sample.* exist from here on."""
-    return load(sample_built.directory)
+def sample(request: pytest.FixtureRequest) -> ModuleType:
+    """The package of the sample library; torch.ops.sample.* exist from here on. SAMPLE_LIBRARY names another copy of it."""
+    folder = os.environ.get("SAMPLE_LIBRARY")
+    return load(folder if folder is not None else request.getfixturevalue("sample_built").directory)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,43 @@
+// What an op library and the library of its unboxed functions have in common: how an op is called by words on a stack.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/c/shim.h>
+
+#include <cstdint>
+
+namespace kernelpack {
+
+// How torch's stable ABI calls an op: arguments, then results, are words of `stack`.
+using BoxedFunction = void (*)(StableIValue* stack, uint64_t argument_count, uint64_t result_count);
+
+// Added to `argument_count` by callers that keep their tensors: the words of these are addresses of TensorFields. Torch gives
+// handles, which the function frees.
+constexpr uint64_t kKeepsTensors = uint64_t{1} << 63;
+
+// What calls read of a tensor. `sizes` is nullptr where only torch knows what a tensor is: one that is not strided, or
+// undefined.
+struct TensorFields {
+  AtenTensorHandle handle;
+  const int64_t* sizes;
+  const int64_t* strides;
+  int64_t dim;
+  void* data;
+  int32_t dtype;  // this and what follows as numbers of libtorch
+  int32_t device_type;
+  int32_t device_index;
+};
+
+// Allocates a tensor and writes its handle and address. Returns 0, or another number where torch refused.
+using EmptyStrided = AOTITorchError (*)(int64_t dim, const int64_t* sizes, const int64_t* strides, int32_t dtype,
+                                        int32_t device_type, int32_t device_index, AtenTensorHandle* handle, void** data);
+
+// What the library of unboxed functions exports, as `kernelpack_unboxing`.
+struct Unboxing {
+  // Registers an op with a torch library that was opened for its namespace and a dispatch key, so that torch calls `function`
+  // without boxing. `schema` is the op's, `name` includes the overload. Returns whether it did.
+  bool (*impl)(TorchLibraryHandle library, const char* schema, const char* name, BoxedFunction function);
+  EmptyStrided empty_strided;  // what torch's own ops call, behind the dispatcher
+};
+
+}  // namespace kernelpack

@@ -1,0 +1,114 @@
+"""Builds the library by which torch calls the ops of a built library without boxing: `kernelpack unbox`."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelpack.backends.base import CSRC
+from kernelpack.errors import BuildError
+from kernelpack.opgen.emit import fill
+from kernelpack.opgen.print_cpp import quoted
+from kernelpack.opgen.schema import Argument, parse_schema
+from kernelpack.pack.ninja import NinjaFile, one_at_a_time, run_ninja, torch_dir, version_script, write_if_changed
+from kernelpack.version import VERSION
+
+_SYMBOL = "kernelpack_unboxing"
+_TYPES = {
+    "Tensor": "at::Tensor",
+    "int": "int64_t",
+    "SymInt": "c10::SymInt",
+    "float": "double",
+    "bool": "bool",
+    "ScalarType": "at::ScalarType",
+    "Device": "at::Device",
+}
+"""What torch's C++ calls the types of schemas."""
+
+
+@dataclass(frozen=True)
+class UnboxedLibrary:
+    """A library that was built: `path` lies beside the op library, `torch` is the release that uses it, such as 2.13.0."""
+
+    path: Path
+    torch: str
+    schemas: tuple[str, ...]
+    seconds: float
+
+
+def unbox(library: Path | str) -> UnboxedLibrary:
+    """Builds, for the torch that is installed here, the library by which its dispatcher calls the ops of an op library without
+    boxing their arguments. The op library finds it beside itself when it is loaded by the same release of torch; any other
+    release calls it through the stable ABI.
+
+    `library` is `libNAME_ops.so`, or the folder that holds it. Raises BuildError.
+    """
+    started = time.monotonic()
+    file = _library_file(Path(library).resolve())
+    namespace = file.name.removeprefix("lib").removesuffix("_ops.so")
+    torch, schemas = _loaded(file, namespace)
+    folder = file.parent / "build" / "unboxed"
+    output = file.with_name(f"{file.stem}.torch-{torch}.so")
+    source, exports = folder / "unboxed.cpp", folder / "unboxed.exports"
+    with one_at_a_time(folder):
+        write_if_changed(source, source_of(schemas, namespace, torch))
+        write_if_changed(exports, version_script([_SYMBOL]))
+        build = NinjaFile([CSRC, torch_dir() / "include"])
+        unit = build.compile(source, "unboxed", "-std=c++20")
+        build.link(output, [unit], exports, f"-L{torch_dir() / 'lib'} -ltorch_cpu -lc10")
+        run_ninja(build, folder, jobs=1)
+    return UnboxedLibrary(output, torch, schemas, time.monotonic() - started)
+
+
+def source_of(schemas: tuple[str, ...], namespace: str, torch: str) -> str:
+    """Returns the C++ of the library for ops of these schemas."""
+    rows = [f"    {{{quoted(text)},\n     kp::unboxed<{_signature(text)}>}}," for text in schemas]
+    return fill("unboxed.cpp.in", version=VERSION, namespace=namespace, torch=torch, ops="\n".join(rows))
+
+
+def _library_file(path: Path) -> Path:
+    found = [path] if path.is_file() else sorted(path.glob("lib*_ops.so"))
+    if len(found) != 1:
+        raise BuildError(f"{path} holds no op library", cure="name the folder that kernelpack build wrote")
+    return found[0]
+
+
+_ASK = """
+import ctypes, json, sys, torch
+schema = ctypes.CDLL(sys.argv[1])[sys.argv[2] + "_schema"]
+schema.restype = ctypes.c_char_p
+schemas = iter(lambda index=iter(range(2**31)): schema(next(index)), None)
+print(json.dumps([torch.__version__, [text.decode() for text in schemas]]))
+"""
+
+
+def _loaded(file: Path, namespace: str) -> tuple[str, tuple[str, ...]]:
+    """Loads an op library in a process of its own; returns the release of torch that did, in three numbers, and the schemas."""
+    asked = subprocess.run([sys.executable, "-c", _ASK, str(file), namespace], capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        said = asked.stderr.strip().rpartition("\n")[2]
+        raise BuildError(f"{file} cannot be asked for its schemas: {said}", cure="build it anew: kernelpack build")
+    version, schemas = json.loads(asked.stdout)
+    return ".".join(re.findall(r"\d+", version)[:3]), tuple(schemas)
+
+
+def _signature(text: str) -> str:
+    """Returns the C++ signature that torch has for ops of a schema."""
+    schema = parse_schema(text.replace(".out(", "(", 1))
+    results = [_TYPES[result.type.text] for result in schema.returns]
+    result = "void" if not results else results[0] if len(results) == 1 else f"std::tuple<{', '.join(results)}>"
+    return f"{result}({', '.join(map(_parameter, schema.arguments))})"
+
+
+def _parameter(argument: Argument) -> str:
+    kind = _TYPES[argument.type.text]
+    if argument.type.is_list:
+        return "c10::List<bool>" if kind == "bool" else f"at::ArrayRef<{kind}>"
+    if argument.type.optional:
+        kind = f"std::optional<{kind}>"
+    return f"{kind}&" if argument.mutated else f"const {kind}&" if argument.is_tensor else kind

@@ -1,0 +1,141 @@
+"""Ops that torch calls without boxing do what they do through the stable ABI; what cannot be called so still goes that way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelpack.errors import BuildError
+from kernelpack.opgen import unbox as unboxing
+from kernelpack.opgen.build import Built
+from kernelpack.opgen.unbox import source_of, unbox
+
+ROOT = Path(__file__).parents[2]
+RELEASE = torch.__version__.partition("+")[0]
+
+
+def copy_of(built: Built, folder: Path) -> Path:
+    """Copies a library, so that the tests of the stable ABI keep theirs as it is; returns the copy's folder."""
+    return Path(shutil.copytree(built.directory, folder / "sample", ignore=shutil.ignore_patterns("build", "cpp", "packs")))
+
+
+@pytest.fixture(scope="module")
+def unboxed(sample_built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = copy_of(sample_built, tmp_path_factory.mktemp("unboxed"))
+    made = unbox(folder)
+    assert made.path == folder / f"libsample_ops.torch-{RELEASE}.so"
+    assert made.torch == RELEASE
+    assert len(made.schemas) > 10
+    return folder
+
+
+def run(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True)
+
+
+ASK = """
+import json, re, sys, torch
+torch.ops.load_library(sys.argv[1] + "/libsample_ops.so")
+names = ["scale", "scale.out", "increment", "count_down", "fresh"]
+lines = {name: re.findall("(?:CPU|CUDA): .*", torch._C._dispatch_dump("sample::" + name)) for name in names}
+print(json.dumps({name: [":: (none)" not in line for line in found] for name, found in lines.items()}))
+assert torch.equal(torch.ops.sample.scale(torch.ones(3), factor=3.0), torch.full((3,), 3.0))
+x = torch.arange(4, dtype=torch.int32)
+torch.ops.sample.increment(x, 5)
+assert torch.equal(x, torch.arange(5, 9, dtype=torch.int32))
+"""
+
+
+def functions(folder: Path) -> tuple[dict[str, list[bool]], str]:
+    """Returns whether torch knows the C++ signatures of ops' functions for CPUs and GPUs, which it infers from unboxed ones; and what loading the library wrote to stderr."""
+    done = run(ASK, folder)
+    return json.loads(done.stdout), done.stderr
+
+
+def test_torch_calls_every_op_without_boxing(unboxed: Path) -> None:
+    found, said = functions(unboxed)
+    assert found == {name: [True] * 2 for name in found}
+    assert said == ""
+
+
+def test_ops_do_the_same(unboxed: Path) -> None:
+    """All tests of the sample ops: every type of argument and result, refusals, memory, opcheck."""
+    tests = [f"tests/opgen/{name}" for name in ("test_ops.py", "test_consumers.py")]
+    only = "built_op or out_overload or mutating or lists or bad_input or out_lies or leaks or strides or threads or opcheck"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={unboxed.parent / 'inner'}"]
+    done = subprocess.run(
+        [*command, "-k", only, *tests],
+        cwd=ROOT,
+        env={**os.environ, "SAMPLE_LIBRARY": str(unboxed)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 50
+
+
+def test_another_release_of_torch_calls_them_through_the_stable_abi(unboxed: Path, sample_built: Built, tmp_path: Path) -> None:
+    folder = copy_of(sample_built, tmp_path)
+    shutil.copy(unboxed / f"libsample_ops.torch-{RELEASE}.so", folder / "libsample_ops.torch-1.13.1.so")
+    found, said = functions(folder)
+    assert found == {name: [False] * 2 for name in found}
+    assert said == ""
+
+
+def test_a_file_that_cannot_be_loaded_is_named_and_ops_work_without_it(sample_built: Built, tmp_path: Path) -> None:
+    folder = copy_of(sample_built, tmp_path)
+    broken = folder / f"libsample_ops.torch-{RELEASE}.so"
+    broken.write_bytes(b"no library")
+    found, said = functions(folder)
+    assert found == {name: [False] * 2 for name in found}
+    assert f"{broken} cannot be used" in said
+    assert f"to fix: kernelpack unbox {folder / 'libsample_ops.so'}" in said
+
+
+def test_an_op_that_is_newer_goes_through_the_stable_abi(
+    sample_built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made for an older library knows another schema of the op; ops that are as they were stay unboxed."""
+    folder = copy_of(sample_built, tmp_path)
+    release, schemas = unboxing._loaded(folder / "libsample_ops.so", "sample")
+    older = tuple(text.replace("int amount=1", "int amount=2") for text in schemas)
+    assert older != schemas
+    monkeypatch.setattr(unboxing, "_loaded", lambda *_: (release, older))
+    unbox(folder)
+    found, said = functions(folder)
+    assert found.pop("increment") == [False] * 2
+    assert found == {name: [True] * 2 for name in found}
+    assert said == ""
+
+
+def test_signatures_are_those_that_torch_has_for_schemas() -> None:
+    every = (
+        "f(Tensor x, Tensor? y, Tensor(a!) z, int a, SymInt b, float c, bool d, ScalarType e, Device f, int? g, float? h, bool? i, "
+        "ScalarType? j, Device? k, int[] l, SymInt[2] m, float[] n, bool[] o) -> ()"
+    )
+    signature = (
+        "void(const at::Tensor&, const std::optional<at::Tensor>&, at::Tensor&, int64_t, c10::SymInt, double, bool, at::ScalarType, "
+        "at::Device, std::optional<int64_t>, std::optional<double>, std::optional<bool>, std::optional<at::ScalarType>, "
+        "std::optional<at::Device>, at::ArrayRef<int64_t>, at::ArrayRef<c10::SymInt>, at::ArrayRef<double>, c10::List<bool>)"
+    )
+    text = source_of((every, "g(Tensor x) -> (Tensor low, int n, SymInt m, float f, bool b)"), "mine", "2.13.0")
+    assert f"kp::unboxed<{signature}>" in text
+    assert "kp::unboxed<std::tuple<at::Tensor, int64_t, c10::SymInt, double, bool>(const at::Tensor&)>" in text
+
+
+def test_folders_without_a_library_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="holds no op library"):
+        unbox(tmp_path)
+
+
+def test_a_file_that_is_no_op_library_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "libmine_ops.so").write_bytes(b"no library")
+    with pytest.raises(BuildError, match=r"cannot be asked for its schemas: .*libmine_ops.so"):
+        unbox(tmp_path)
