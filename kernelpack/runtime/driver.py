@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
@@ -16,6 +16,8 @@ from kernelpack.testing import do_bench
 if TYPE_CHECKING:
     from kernelpack.backends.base import Options
     from kernelpack.frontend.jit import JITFunction
+    from kernelpack.runtime.kernel_view import LaunchableKernel
+    from kernelpack.runtime.specialization import Specialization
 
 REGISTERS_OF_AN_SM = 65536
 WARP_SIZE = 32
@@ -27,10 +29,11 @@ class DriverBase:
 
     device_type = ""
     emulated_target: Target | None = None
-    """Set by drivers that simulate: kernels are then compiled for this target, whatever device their tensors are on, and run by `launch`."""
+    """Set by drivers that simulate: kernels are then compiled for this target, whatever device their tensors are on, and run by what
+    `simulated` returns."""
 
-    def launch(self, fn: JITFunction, grid: Sequence[int], arguments: Sequence[Any], options: Options) -> None:
-        """Compiles a kernel for its arguments, which are in the order of its parameters, and runs it. Only for drivers that simulate."""
+    def simulated(self, fn: JITFunction, special: Specialization, options: Options) -> LaunchableKernel:
+        """Returns a kernel as it is for a specialization. Only for drivers that simulate."""
         raise NotImplementedError
 
     def host_value(self, value: Any) -> Any:

@@ -12,8 +12,8 @@ from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
 from kernelpack.runtime.driver import CPUDriver
-from kernelpack.runtime.simulated import SimulatedDriver
-from kernelpack.runtime.specialization import Specialization, specialize, specialized_ttir
+from kernelpack.runtime.simulated import SimulatedDriver, SimulatedKernel
+from kernelpack.runtime.specialization import Specialization, specialized_ttir
 from kernelpack.target import Target
 
 
@@ -26,13 +26,13 @@ class Interpreter(SimulatedDriver, CPUDriver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backend = backend_of(Target("cpu", "native"))
-        self.emulated_target = self.backend.resolve_target(Target("cpu", "native"))
+        native = Target("cpu", "native")
+        self.emulated_target = backend_of(native).resolve_target(native)
 
-    def launch(self, fn: JITFunction, grid: Sequence[int], arguments: Sequence[Any], options: Options) -> None:
-        special, values = specialize(fn, dict(zip(fn.arg_names, arguments, strict=True)), self.backend)
+    def launch(self, kernel: SimulatedKernel, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         hosted = _Hosted()
-        launch(_module(fn, fn.cache_key, special, options), grid, [hosted.value(value) for value in values])
+        module = _module(kernel.fn, kernel.fn.cache_key, kernel.special, kernel.options)
+        launch(module, grid, [hosted.value(value) for value in values])
         hosted.copy_back()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,12 @@ class KernelView:
     """A compiled kernel; `src` is what it was compiled from, where that is known."""
 
     def __init__(self, kernel: CompiledKernel, src: Any = None) -> None:
-        self.kernel = kernel
+        self._kernel = kernel
         self.src = src
+
+    @property
+    def kernel(self) -> CompiledKernel:
+        return self._kernel
 
     @property
     def asm(self) -> dict[str, Any]:
@@ -69,3 +74,24 @@ class KernelView:
 
     def _init_handles(self) -> None:
         """What Triton's host code calls before it asks for registers: here they are known from compiling."""
+
+
+class LaunchableKernel(KernelView):
+    """A compiled kernel that runs in this process."""
+
+    places: Sequence[int] = ()
+    """Which of the function's arguments are run-time ones. JITFunction's launcher knows."""
+
+    def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
+        """Returns a launcher that asks nothing of its arguments but their values: all of the function's, or the run-time ones."""
+        extents = (*grid, 1, 1)
+
+        def run(*args: Any) -> None:
+            values = args if len(args) == len(self.kernel.parameters) else [args[place] for place in self.places]
+            self.launch((extents[0], extents[1], extents[2]), values)
+
+        return run
+
+    def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
+        """Runs every program of a grid; `values` are the run-time arguments in order, tensors or numbers."""
+        raise NotImplementedError

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 from kernelpack import knobs
 from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options
@@ -28,20 +28,11 @@ from kernelpack.runtime import watching
 from kernelpack.runtime._async_compile import active_mode
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_cache import KernelCache
-from kernelpack.runtime.specialization import Specialization, Specializer, specialized_ttir
+from kernelpack.runtime.kernel_view import LaunchableKernel
+from kernelpack.runtime.specialization import Specialization, Specializer, specialize, specialized_ttir
 from kernelpack.runtime.stand_ins import TensorWrapper
 from kernelpack.target import Target
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
-
-
-class Loaded(Protocol):
-    """A compiled kernel that can be launched."""
-
-    kernel: CompiledKernel
-    places: Sequence[int]
-
-    def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None: ...
-
 
 _HINTS = frozenset(
     (
@@ -75,8 +66,8 @@ class Launcher:
         self._names = {param.name: param.num for param in fn.params}
         self._defaults = [param.default if param.has_default else _NO_DEFAULT for param in fn.params]
         self._specializers: dict[str, Specializer] = {}
-        self.loaded: dict[tuple[Any, ...], Loaded] = {}
-        self.pending: dict[tuple[Any, ...], Future[Loaded | None]] = {}
+        self.loaded: dict[tuple[Any, ...], LaunchableKernel] = {}
+        self.pending: dict[tuple[Any, ...], Future[LaunchableKernel | None]] = {}
         """What an AsyncCompileMode has threads compile."""
         self._locks: dict[tuple[Any, ...], threading.Lock] = {}
         self._called: set[Any] = {fn}
@@ -112,7 +103,7 @@ class Launcher:
         bind: Callable[[Any], Callable[..., Any]] = self.native.binder()
         return bind
 
-    def prepare(self, values: Sequence[Any], options: Mapping[str, Any]) -> tuple[Loaded | None, Any, list[int]]:
+    def prepare(self, values: Sequence[Any], options: Mapping[str, Any]) -> tuple[LaunchableKernel | None, Any, list[int]]:
         """Returns the kernel for a value of each parameter, its C++ object (None: only Python launches it), and the positions
         of the arguments that are its run-time parameters."""
         arguments = [value.value if type(value) is constexpr else value for value in values]
@@ -136,7 +127,7 @@ class Launcher:
 
     def launch(
         self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], warmup: bool = False
-    ) -> Loaded | Future[Loaded | None] | None:
+    ) -> LaunchableKernel | Future[LaunchableKernel | None] | None:
         """Launches over a grid, unless `warmup`, and returns what was launched.
 
         `grid` is a tuple of 1 to 3 integers, or a function from the arguments by name to one. Raises LaunchError for
@@ -148,10 +139,10 @@ class Launcher:
                 self.forget()
                 break
         if driver.active.emulated_target is not None:
-            extents = self._grid(grid, arguments, options)
-            if not warmup and 0 not in extents:
-                driver.active.launch(self.fn, extents, arguments, self._options(options))
-            return None
+            simulated, values = self._simulated(driver.active.emulated_target, arguments, options)
+            if not warmup and 0 not in (extents := self._grid(grid, arguments, options)):
+                simulated.launch(extents, values)
+            return simulated
         if warmup:
             return self._prepared(arguments, options)
         loaded, values = self._find(arguments, options)
@@ -165,7 +156,7 @@ class Launcher:
                 loaded.launch(extents, values)
         return loaded
 
-    def preload(self, data: str) -> Loaded | None:
+    def preload(self, data: str) -> LaunchableKernel | None:
         """Compiles what another process compiled; see JITFunction.preload."""
         key = watching.read_specialization(self.fn, data, driver.active.get_current_target())
         _, target, _ = key
@@ -176,15 +167,24 @@ class Launcher:
     def device_caches(self) -> watching.DeviceCaches:
         return watching.DeviceCaches(self)
 
-    def _find(self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]) -> tuple[Loaded | None, list[Any]]:
+    def _find(
+        self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
+    ) -> tuple[LaunchableKernel | None, list[Any]]:
         """Returns the kernel for a call, and the run-time arguments. There is no kernel where
         knobs.runtime.jit_cache_hook says that it need not be compiled."""
         loaded, key, specializer, values = self._look_up(arguments, options)
         return loaded or self._load(key, specializer, warmup=False), values
 
+    def _simulated(
+        self, target: Target, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
+    ) -> tuple[LaunchableKernel, list[Any]]:
+        """Returns the kernel that the active driver makes for a call, and the run-time arguments."""
+        special, values = specialize(self.fn, dict(zip(self.fn.arg_names, arguments, strict=True)), backends()[target.backend])
+        return driver.active.simulated(self.fn, special, self._options(options)), values
+
     def _prepared(
         self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
-    ) -> Loaded | Future[Loaded | None] | None:
+    ) -> LaunchableKernel | Future[LaunchableKernel | None] | None:
         """Returns the kernel for a call, or a future of it inside of an AsyncCompileMode."""
         loaded, key, specializer, _ = self._look_up(arguments, options)
         known = loaded or self.pending.get(key)
@@ -200,7 +200,7 @@ class Launcher:
 
     def _look_up(
         self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
-    ) -> tuple[Loaded | None, tuple[Any, ...], Specializer, list[Any]]:
+    ) -> tuple[LaunchableKernel | None, tuple[Any, ...], Specializer, list[Any]]:
         """Returns the kernel for a call, if it is loaded, what tells it from others, and the run-time arguments."""
         backend, target = self._device(arguments, dict(options).get("arch"))
         specializer = self._specializers.get(backend.name)
@@ -257,7 +257,7 @@ class Launcher:
             raise LaunchError(f"{self.fn.__name__}: no backend runs on {kind} tensors", location=self.fn.location)
         return found
 
-    def _load(self, key: tuple[Any, ...], specializer: Specializer, *, warmup: bool) -> Loaded | None:
+    def _load(self, key: tuple[Any, ...], specializer: Specializer, *, warmup: bool) -> LaunchableKernel | None:
         traits, target, given = key
         with self._locks.setdefault(key, threading.Lock()):
             kernels = self.loaded

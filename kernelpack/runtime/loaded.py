@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
 from kernelpack.errors import LaunchError
 from kernelpack.pack.tensor_maps import launcher_text
-from kernelpack.runtime.kernel_view import KernelView
+from kernelpack.runtime.kernel_view import LaunchableKernel
 
 if TYPE_CHECKING:
     from kernelpack.compiler import CompiledKernel
 
 
-class LoadedKernel(KernelView):
+class LoadedKernel(LaunchableKernel):
     """A kernel that can be launched.
 
     `address` is where a CPU kernel's code is; a GPU's image is loaded from the CompiledKernel. Raises LaunchError if this
@@ -60,19 +60,6 @@ class LoadedKernel(KernelView):
         self.native = None
         if unloaded is not None and not sys.is_finalizing():
             knobs.runtime.kernel_unload_hook(unloaded, None, self.name, self.asm, self.hash)
-
-    places: Sequence[int] = ()
-    """Which of the function's arguments are run-time ones. JITFunction's launcher knows."""
-
-    def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
-        """Returns a launcher that asks nothing of its arguments but their values: all of the function's, or the run-time ones."""
-        extents = (*grid, 1, 1)
-
-        def run(*args: Any) -> None:
-            values = args if len(args) == len(self.kernel.parameters) else [args[place] for place in self.places]
-            self.launch((extents[0], extents[1], extents[2]), values)
-
-        return run
 
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         """Runs every program of a grid; `values` are the run-time arguments in order, tensors or numbers."""

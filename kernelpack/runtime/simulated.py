@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelpack.backends.compiler import GPUTarget
 from kernelpack.knobs.hooks import WATCHERS
 from kernelpack.runtime.driver import DriverBase, driver
+from kernelpack.runtime.kernel_view import LaunchableKernel
+from kernelpack.runtime.launcher import compile_kernel
 from kernelpack.target import Target
+
+if TYPE_CHECKING:
+    from kernelpack.backends.base import Options
+    from kernelpack.compiler import CompiledKernel
+    from kernelpack.frontend.jit import JITFunction
+    from kernelpack.runtime.specialization import Specialization
 
 S = TypeVar("S", bound="SimulatedDriver")
 
@@ -32,6 +41,13 @@ class SimulatedDriver(DriverBase):
         WATCHERS.remove(self)
         driver.replace(self._outer.pop())
 
+    def simulated(self, fn: JITFunction, special: Specialization, options: Options) -> SimulatedKernel:
+        return SimulatedKernel(self, fn, special, options)
+
+    def launch(self, kernel: SimulatedKernel, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
+        """Runs a kernel over a grid; `values` are its run-time arguments."""
+        raise NotImplementedError
+
     def get_current_target(self) -> GPUTarget:
         return GPUTarget.of(self.emulated_target)
 
@@ -42,6 +58,26 @@ class SimulatedDriver(DriverBase):
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return _time_once
+
+
+class SimulatedKernel(LaunchableKernel):
+    """A kernel that a driver runs in its own way. What it is for the driver's target is compiled when somebody asks for its code or its
+    resources."""
+
+    def __init__(self, driver: SimulatedDriver, fn: JITFunction, special: Specialization, options: Options) -> None:
+        self.src = None
+        self.driver = driver
+        self.fn = fn
+        self.special = special
+        self.options = options
+        self.places = [fn.arg_names.index(name) for name, _ in special.signature]
+
+    @functools.cached_property
+    def kernel(self) -> CompiledKernel:
+        return compile_kernel(self.fn, self.special, self.driver.emulated_target, self.options)
+
+    def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
+        self.driver.launch(self, grid, values)
 
 
 def _time_once(call: Callable[[], Any], *, quantiles: Sequence[float] = (0.5,), **given: Any) -> list[float]:

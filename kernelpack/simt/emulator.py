@@ -14,8 +14,8 @@ from kernelpack.backends.installed import backend_of
 from kernelpack.errors import LaunchError
 from kernelpack.frontend.jit import JITFunction
 from kernelpack.runtime.driver import REGISTERS_OF_AN_SM, WARP_SIZE
-from kernelpack.runtime.simulated import SimulatedDriver
-from kernelpack.runtime.specialization import Specialization, specialize
+from kernelpack.runtime.simulated import SimulatedDriver, SimulatedKernel
+from kernelpack.runtime.specialization import Specialization
 from kernelpack.simt.compile import compile_program
 from kernelpack.simt.launch import SCHEDULES, Program
 from kernelpack.simt.memory import span_of
@@ -43,17 +43,15 @@ class Emulator(SimulatedDriver):
     def __init__(self, target: str = "cuda:sm_90a", *, reachable: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()
         wanted = Target.parse(target)
-        self.backend = backend_of(wanted)
-        self.emulated_target = self.backend.resolve_target(wanted)
+        self.emulated_target = backend_of(wanted).resolve_target(wanted)
         self.architecture = architecture_of(self.emulated_target)
         self.reachable = tuple(reachable)
 
     # ---- launches ----
 
-    def launch(self, fn: JITFunction, grid: Sequence[int], arguments: Sequence[Any], options: Options) -> None:
-        """Compiles a kernel for its arguments, in order, and runs it over a grid."""
-        special, given = specialize(fn, dict(zip(fn.arg_names, arguments, strict=True)), self.backend)
-        values = [getattr(value, "base", value) for value in given]  # of kernelpack.reinterpret
+    def launch(self, kernel: SimulatedKernel, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
+        fn, special = kernel.fn, kernel.special
+        values = [getattr(value, "base", value) for value in values]  # of kernelpack.reinterpret
         for name, value in zip((name for name, _ in special.signature), values, strict=False):
             if isinstance(value, torch.Tensor) and value.device.type != "cpu":
                 raise LaunchError(
@@ -61,7 +59,7 @@ class Emulator(SimulatedDriver):
                     location=fn.location,
                     cure="make the tensors with device='cpu'",
                 )
-        self.run(_program(fn, fn.cache_key, special, self.emulated_target, options), grid, values)
+        self.run(_program(fn, fn.cache_key, special, self.emulated_target, kernel.options), grid, values)
 
     def run(self, program: Program, grid: Sequence[int], values: Sequence[Any]) -> None:
         """Runs a kernel in every schedule, each from the tensors as they are now."""

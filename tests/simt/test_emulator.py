@@ -116,6 +116,20 @@ def test_a_launch_runs_as_on_a_gpu(target: str) -> None:
     _launch(num_warps=2)
 
 
+def test_a_launch_gives_the_kernel_as_it_is_for_the_gpu() -> None:
+    x, y = torch.arange(N, dtype=torch.float32), torch.zeros(N)
+    with Emulator("cuda:sm_90a"):
+        launched = doubled[(1,)](x, y, N, BLOCK=256, num_warps=2)
+        assert ".target sm_90a" in launched.asm["ptx"]
+        assert (launched.metadata.num_warps, launched.name) == (2, "doubled")
+        assert launched.n_regs > 0
+        y.zero_()
+        compiled = doubled.warmup(x, y, N, BLOCK=256, grid=(1,))
+        assert not y.any()
+        compiled[(1, 1, 1)](x, y, N, 256, True)
+    assert torch.equal(y, 2 * x)
+
+
 def test_a_finding_shows_the_line_and_says_what_to_do() -> None:
     with Emulator("cuda:sm_90a"), pytest.raises(EmulationError) as found:
         _launch(MASKED=False)
