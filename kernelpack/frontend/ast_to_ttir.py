@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelpack.backends.base import Fact
+from kernelpack.compiler.recursion import deep_recursion
 from kernelpack.errors import CompilationError
 from kernelpack.frontend.control_flow import ControlFlow
 from kernelpack.frontend.jit import JITFunction
@@ -28,6 +29,7 @@ from kernelpack.language.types import dtype, int32, int64, pointer_type
 from kernelpack.language.values import aggregate, tensor, tensor_descriptor
 
 
+@deep_recursion
 def ast_to_ttir(
     fn: JITFunction,
     signature: Mapping[str, Any],
@@ -156,7 +158,7 @@ class CompiledFunction:
         return all(is_pure(op) for op in self.op.body.operations[:-1])
 
 
-_ENDLESS = "recursion must shrink a compile-time value or a shape, down to a case that does not recurse"
+_ENDLESS = "a function that calls itself must shrink a compile-time value or a shape, down to a case in which it does not"
 
 
 class ModuleGenerator:
@@ -282,4 +284,4 @@ def _called_from(caller: Visitor, fn: JITFunction) -> Iterator[None]:
             problem.call_sites = (*problem.call_sites, site)
         raise
     except RecursionError:  # here, where some of the stack is free again
-        raise CompilationError(f"{fn.__name__} calls itself too many times", location=site, cure=_ENDLESS) from None
+        raise CompilationError(f"{fn.__name__} is called behind too many others", location=site, cure=_ENDLESS) from None

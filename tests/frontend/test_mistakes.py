@@ -52,7 +52,7 @@ MISTAKES = [
     ("tl.store(p + x, tl.arange(0, 16))", "shapes [8] (pointer) and [16] (value) do not broadcast", "rows[:, None]"),
     ("tl.where(x > 3, tl.arange(0, 16), 0)", "shapes [8] (condition) and [16] (x) and [16] (y) do not", "rows[:, None]"),
     ("tl.store(p, nothing(n))", "None is used where a value is expected", "a function without `return` gives None"),
-    ("tl.store(p, again(3))", "again calls itself too many times", "recursion must shrink a compile-time value"),
+    ("tl.store(p, again(3))", "again is called behind too many others", "must shrink a compile-time value"),
     ("tl.store(p, p)", "cannot cast pointer<fp32> to fp32", "load what it points to: tl.load(x)"),
     ("if BLOCK > 8:\n    late = n\ntl.store(p, late)", "late is not defined", "is left out by a compile-time condition, or comes later"),
     ("tl.load(p + s)", "+ does not take pointer<fp32> and fp32", "cast the offset to an integer: x.to(tl.int64)"),

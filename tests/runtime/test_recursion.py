@@ -1,4 +1,5 @@
-"""Formulas that unrolled loops string together compile however long they are; Python's recursion limit is left as it was."""
+"""Formulas that unrolled loops string together, and calls behind calls, compile however many they are; Python's recursion limit is
+left as it was."""
 
 import sys
 import threading
@@ -13,6 +14,7 @@ from kernelpack.compiler.recursion import deep_recursion
 from kernelpack.runtime.launcher import compile_kernel
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.target import Target
+from tests.frontend.compiling import define
 
 STEPS = 600
 """More than Python's own limit lets the analyses of either backend follow."""
@@ -64,6 +66,16 @@ def test_tiles_of_two_dimensions_too():
 def test_gpus_have_code_for_what_a_long_loop_unrolls_to():
     special = Specialization((("out", "*i32"),), (("STEPS", STEPS), ("BLOCK", 1024)), (Fact("out", "tt.divisibility", 16),))
     assert compile_kernel(hashes, special, Target.parse("cuda:sm_80"), Options()).image
+
+
+def test_functions_may_call_functions_as_deep():
+    """200 were refused, with words about recursion."""
+    first = "@kp.jit\ndef call_0(x):\n    return x + 1\n"
+    others = (f"@kp.jit\ndef call_{n}(x):\n    return call_{n - 1}(x) * 2\n" for n in range(1, 300))
+    kernel = "@kp.jit\ndef kernel(out, x):\n    tl.store(out, call_299(x))\n"
+    out = torch.empty(1, dtype=torch.int32)
+    define("\n".join([first, *others, kernel]))["kernel"][(1,)](out, 3)
+    assert out.item() == 0  # 4 * 2**299, in 32 bits
 
 
 def test_the_limit_is_as_before_behind_the_last_of_several_compilations():
