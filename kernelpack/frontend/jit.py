@@ -27,6 +27,7 @@ _NUMBER_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "floa
 _NUMBER_TYPES |= {f"int{width}": f"i{width}" for width in (1, 8, 16, 32, 64)}
 _NUMBER_TYPES |= {f"uint{width}": f"u{width}" for width in (8, 16, 32, 64)}
 _NUMBER_TYPES |= {name: name for name in _NUMBER_TYPES.values()}
+_NUMBER_TYPES |= {"half": "fp16", "float": "fp32", "double": "fp64", "int": "i32", "bool": "i1", "uint1": "i1", "u1": "i1"}
 """The number types that annotations name, as signatures name them."""
 
 

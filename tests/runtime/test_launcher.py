@@ -282,6 +282,26 @@ def test_a_number_has_the_type_of_its_annotation(dtype: str) -> None:
         assert out.item() == torch.tensor(value, dtype=getattr(torch, dtype)).double().item()
 
 
+@pytest.mark.parametrize(
+    ("annotation", "dtype"),
+    [
+        ("float", "float32"),
+        ("'double'", "float64"),
+        ("'half'", "float16"),
+        ("int", "int32"),
+        ("bool", "int1"),
+        ("'tl.uint1'", "int1"),
+    ],
+)
+def test_a_number_has_the_type_that_python_or_c_calls_so(annotation: str, dtype: str) -> None:
+    """It was ignored: 1 became a constant, and what was meant as a float an integer."""
+    text = f"@kp.jit\ndef kernel(out, value: {annotation}):\n    tl.static_assert(value.dtype == tl.{dtype})\n    tl.store(out, value)\n"
+    kernel, out = define(text)["kernel"], torch.zeros(1)
+    for value in (1, 0, True):
+        kernel[(1,)](out, value)
+        assert out.item() == value
+
+
 def test_a_number_that_its_type_does_not_hold_is_refused() -> None:
     kernel = define(
         """
