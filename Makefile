@@ -39,6 +39,7 @@ $(NATIVE): $(READY) setup.py $(wildcard csrc/python/* csrc/kernels/*)
 
 build: $(NATIVE) ## kernelpack._C, and the op library, from ops/ into kernelpack/library; only what changed is compiled
 	@$(PY) -m kernelpack build ops --namespace kernelpack --target "$(OP_TARGETS)" --out $(LIBRARY) -j $(JOBS)
+	@$(PY) -m kernelpack unbox $(LIBRARY)
 
 lock: build ## ops/ops.lock anew: what `make verify` compares with
 	cp $(LIBRARY)/ops.lock ops/ops.lock

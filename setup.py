@@ -34,9 +34,11 @@ class BuildWithLibrary(build_py):
         if not targets:
             return
         from kernelpack.opgen.build import build
+        from kernelpack.opgen.unbox import unbox
 
         folder = Path(self.build_lib).parent / "op_library"
         built = build([ROOT / "ops"], namespace="kernelpack", targets=targets, out=folder, progress=_tell)
+        unbox(built.library)
         destination.mkdir(parents=True)
         for file in [*built.directory.glob("*.py"), *built.directory.glob("*.so"), built.directory / "ops.lock"]:
             shutil.copy2(file, destination)

@@ -40,13 +40,15 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Library:
-    """An op library on this machine. `error` says why it does not load; None if it does."""
+    """An op library on this machine. `error` says why it does not load; None if it does. `unboxed`: whether this torch calls its ops
+    without boxing."""
 
     path: str
     targets: tuple[str, ...]
     kernels: int
     error: str | None
     cure: str = ""
+    unboxed: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,9 @@ def _library(folder: Path) -> Library:
     except PackError as error:
         return Library(str(folder), (), 0, error.message, error.cure or "")
     targets = tuple(sorted({target for target, _ in locked}))
-    return Library(str(folder), targets, len(locked), _load_error(folder), "build it anew: kernelpack build")
+    release = ".".join(re.findall(r"\d+", _version("torch") or "")[:3])
+    unboxed = bool(list(folder.glob(f"lib*_ops.torch-{release}.so")))
+    return Library(str(folder), targets, len(locked), _load_error(folder), "build it anew: kernelpack build", unboxed)
 
 
 def _load_error(folder: Path) -> str | None:
@@ -236,6 +240,12 @@ def _text(report: Report) -> str:
             continue
         lines.append(f"  {good} loads: {count(library.kernels, 'kernel')}")
         lines += _wrapped("     built for ", list(library.targets))
+        if library.unboxed:
+            lines.append(f"  {good} this torch calls its ops without boxing")
+        else:
+            lines.append(
+                f"  {absent} this torch boxes the arguments of its ops; for shorter calls: kernelpack unbox {library.path}"
+            )
         for device in report.devices:
             best = report.best(device, library)
             if best:

@@ -40,6 +40,23 @@ def test_what_is_installed_can_be_built_and_is_covered(built: dict[str, Any]) ->
     assert processor["libraries"][built["directory"]] == built["targets"][0]
 
 
+def test_whether_this_torch_boxes_the_arguments_of_ops_is_said(built: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "clitest"
+    shutil.copytree(built["directory"], folder, ignore=shutil.ignore_patterns("build", "packs", "cpp"))
+    _, found = report(str(folder))
+    assert found["libraries"][-1]["unboxed"] is False
+    assert f"kernelpack unbox {folder}" in kernelpack("doctor", str(folder)).stdout
+    made = kernelpack("unbox", str(folder))
+    assert made.returncode == 0, made.stderr
+    release = torch.__version__.partition("+")[0]
+    assert f"unboxed libclitest_ops.torch-{release}.so: 2 schemas, torch {release}" in made.stdout
+    _, found = report(str(folder))
+    assert found["libraries"][-1]["unboxed"] is True
+    again = json.loads(kernelpack("unbox", str(folder / "libclitest_ops.so"), "--json").stdout)
+    assert again["torch"] == release
+    assert again["schemas"][0].startswith("threshold(Tensor x, float level)")
+
+
 @pytest.mark.parametrize(("keep", "error"), [(0, "libclitest_ops.so"), (4096, "SIG")])
 def test_broken_library_is_reported_and_fails(built: dict[str, Any], tmp_path: Path, keep: int, error: str) -> None:
     folder = tmp_path / "clitest"
