@@ -134,7 +134,8 @@ class CompilationKnobs(base_knobs):
     """`always_compile` takes nothing from the cache; `allow_non_constexpr_globals` lets kernels read plain globals, whose
     changes they do not see; `disable_line_info` compiles without places in the source; `dump_ir` writes every stage of what is compiled
     to knobs.cache.dump_dir; `listener(src, metadata, metadata_group, times, cache_hit)` is told of each kernel that was compiled or read
-    from the cache, with its ASTSource, files and CompileTimes."""
+    from the cache, with its ASTSource, files and CompileTimes. `use_ir_loc` has no effect, in Triton
+    too, but on IR that is read from files, which kernels here are not compiled from."""
 
     listener: Callable[..., Any] | None = None
     always_compile = env_bool("TRITON_ALWAYS_COMPILE", meaning="1: nothing is taken from the cache")
@@ -145,6 +146,8 @@ class CompilationKnobs(base_knobs):
     dump_ir = env_bool(
         "TRITON_KERNEL_DUMP", meaning="1: every stage of kernels compiled for launches is written to TRITON_DUMP_DIR"
     )
+
+    use_ir_loc = env_opt_str("USE_IR_LOC")
 
     @property
     def unusual(self) -> bool:
