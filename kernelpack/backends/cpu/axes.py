@@ -7,11 +7,9 @@ then lane-wise. Every other product has columns (N) in the lanes of its result. 
 from __future__ import annotations
 
 from kernelpack.backends.cpu.affine import Stride, strides
-from kernelpack.backends.cpu.levels import Level
-from kernelpack.backends.cpu.tile_program import block_along_k, product_element
 from kernelpack.ir.core import BlockArgument, Operation, OpResult, Value
 from kernelpack.ir.dialect import Trait, definition
-from kernelpack.ir.types import TensorType, bit_width, element_of, is_float, shape_of
+from kernelpack.ir.types import TensorType, shape_of
 
 Preference = tuple[int | None, int]
 """An axis, and how much depends on it: 0 nothing, 1 contiguous loads, 2 a buffer that already has it."""
@@ -39,6 +37,11 @@ class Axes:
         """Returns the axis to use for a tile: the preferred one, or the last."""
         axis, _ = self.preference(value)
         return axis if axis is not None else len(shape_of(value.type)) - 1
+
+    def firm_axis(self, value: Value) -> int | None:
+        """Returns the axis on which something depends for a tile; None where any will do."""
+        axis, strength = self.preference(value)
+        return axis if strength > 0 else None
 
     def preference(self, value: Value) -> Preference:
         """Returns the preferred axis of a tile and its strength."""
@@ -124,24 +127,6 @@ class Axes:
         """Returns the axis of a product's result that runs along the lanes."""
         rank = len(shape_of(dot.result.type))
         return rank - 2 if feeds_rows(dot.result) else rank - 1
-
-    def along_k(self, dot: Operation, level: Level) -> bool:
-        """Whether a product has k in the lanes: both operands lie so, and the rows are too few to be worth turning b for.
-
-        An element of b costs as much to turn as the lanes of 8 elements of the result cost to add up (counted on AVX-512).
-        """
-        *batch, rows, depth = shape_of(dot.operands[0].type)
-        columns = shape_of(dot.result.type)[-1]
-        element, _ = product_element(element_of(dot.operands[0].type), depth, columns, level)
-        axes = [self.preference(operand)[0] for operand in dot.operands[:2]]
-        return (
-            is_float(element)
-            and self.dot_axis(dot) == len(batch) + 1
-            and axes == [len(batch) + 1, len(batch)]
-            and depth % level.lanes(bit_width(element)) == 0
-            and columns % block_along_k(rows, level)[1] == 0
-            and rows * 8 <= depth
-        )
 
 
 def feeds_rows(result: Value) -> bool:

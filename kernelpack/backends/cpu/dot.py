@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from kernelpack.backends.cpu.buffers import InPlace, OperandBuffer
 from kernelpack.backends.cpu.elements import register_type
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.evaluate import Evaluator
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.operand import operand_address
 from kernelpack.backends.cpu.places import FIRST, Index, Place, Uniform
-from kernelpack.backends.cpu.tile_program import Dot, InPlace, OperandBuffer, TileProgram
+from kernelpack.backends.cpu.tile_program import Dot, TileProgram
 from kernelpack.ir.core import Value
 from kernelpack.ir.types import BF16, F32, Type, bit_width, element_of, is_float
 from kernelpack.llvm.text import Val, literal, suffix, vector_type
@@ -97,14 +98,13 @@ class ProductEmitter(ABC):
 
     def in_place(self, operand: InPlace, bases: dict[int, Place], row: Place, k: Place) -> Val:
         """Returns where in global memory an element of an operand is."""
-        load, axes = operand.source()
-        rank = len(axes)
+        rank = len(operand.axes)
         point = [bases.get(axis, FIRST) for axis in range(rank)]
-        point[operand.k_axis], point[2 * rank - 3 - operand.k_axis] = k, row
+        point[operand.k_axis], point[operand.other_axis] = k, row
         index = [FIRST] * rank
-        for axis, source in enumerate(axes):
+        for axis, source in enumerate(operand.axes):
             index[source] = point[axis]
-        pointer = self.ev.evaluate(load.operands[0], tuple(index))
+        pointer = self.ev.evaluate(operand.load.operands[0], tuple(index))
         assert isinstance(pointer, Uniform)
         return pointer.val
 

@@ -6,12 +6,13 @@ a register has lanes into one register of sums. While a block of columns is mult
 
 from __future__ import annotations
 
+from kernelpack.backends.cpu.buffers import InPlace, Operand, OperandBuffer
 from kernelpack.backends.cpu.dot import ProductEmitter, compute_type
 from kernelpack.backends.cpu.elements import from_memory, memory_type, register_type
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.places import Place
+from kernelpack.backends.cpu.plan_product import block_along_k
 from kernelpack.backends.cpu.streams import ask_for
-from kernelpack.backends.cpu.tile_program import InPlace, Operand, OperandBuffer, block_along_k
 from kernelpack.ir.types import bit_width, element_of
 from kernelpack.llvm.text import Val, literal
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from kernelpack.backends.cpu.buffers import Buffer
 from kernelpack.backends.cpu.elements import element_bytes, from_memory, memory_type, to_memory
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.index_arithmetic import INDEX_ARITHMETIC
 from kernelpack.backends.cpu.places import Affine, Index, Lanes, Place, Uniform, Vector
 from kernelpack.backends.cpu.streams import ask_ahead, store_past_caches
 from kernelpack.backends.cpu.structural import STRUCTURAL
-from kernelpack.backends.cpu.tile_program import Buffer, TileProgram
+from kernelpack.backends.cpu.tile_program import TileProgram
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import optional_operand, pointee_of
 from kernelpack.ir.types import I1, TensorType, Type, element_of, shape_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from kernelpack.backends.cpu.atomics import emit_atomic
+from kernelpack.backends.cpu.buffers import Buffer, OperandBuffer
 from kernelpack.backends.cpu.elements import constant, register_type
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.evaluate import Evaluator
@@ -16,28 +17,26 @@ from kernelpack.backends.cpu.messages import as_printed, emit_assert, emit_print
 from kernelpack.backends.cpu.operand import write_operand
 from kernelpack.backends.cpu.places import Index, Place
 from kernelpack.backends.cpu.regions import Regions, runs_on_vectors
-from kernelpack.backends.cpu.tile_program import (
+from kernelpack.backends.cpu.roots import (
     ALONE,
     Atomic,
-    Buffer,
     Histogram,
     Map,
     Materialize,
     Message,
-    Nest,
-    OperandBuffer,
     Reduce,
+    Root,
     Scan,
     Store,
-    TileProgram,
-    constants_of,
     turned_axis,
+    values_of,
 )
+from kernelpack.backends.cpu.tile_program import Nest, TileProgram
 from kernelpack.backends.cpu.transpose import turn
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, optional_operand
 from kernelpack.ir.dialects.tt import combine_name
-from kernelpack.ir.types import I1, FloatType, bit_width, element_of
+from kernelpack.ir.types import I1, FloatType, bit_width, element_of, is_float
 from kernelpack.llvm.text import Val, literal
 
 _UNROLL = 4  # vectors an iteration works on: enough independent chains to hide the latency of an fma
@@ -379,7 +378,7 @@ class NestEmitter:
 
     def _write_lanes(self, buffer: Buffer, point: Index, value: Val) -> None:
         """Writes a vector, element by element where the buffer's innermost axis is another."""
-        if self.width == 1 or buffer.lane_axis == self.lane:
+        if self.width == 1 or buffer.inner_axis == self.lane:
             self.ev.write(buffer, point, value)
             return
         for lane in range(self.width):
@@ -466,3 +465,19 @@ def _identity(op: Operation) -> int | float | None:
     low, high = -(1 << bit_width(element) - 1), (1 << bit_width(element) - 1) - 1
     ints = {"addi": 0, "muli": 1, "andi": -1, "ori": 0, "xori": 0, "maxsi": low, "minsi": high, "maxui": 0, "minui": -1}
     return ints.get(name.removeprefix("arith."))
+
+
+def constants_of(roots: Iterable[Root], kept: Container[Value]) -> int:
+    """Returns how many different floats other than zero roots take for each element; tiles that are `kept` in buffers are read."""
+    found, seen = set(), set[Value]()
+    waiting = [value for root in roots for value in values_of(root)]
+    while waiting:
+        value = waiting.pop()
+        op = value.defining_op
+        if op is None or value in seen:
+            continue
+        seen.add(value)
+        if op.name == "arith.constant" and is_float(element_of(value.type)):
+            found.add(op.attributes["value"])
+        waiting += [operand for operand in op.operands if operand not in kept]
+    return len(found - {0.0})

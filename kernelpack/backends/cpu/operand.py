@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kernelpack.backends.cpu.buffers import OperandBuffer
 from kernelpack.backends.cpu.elements import register_type
 from kernelpack.backends.cpu.evaluate import Evaluator
 from kernelpack.backends.cpu.places import Index, Place
-from kernelpack.backends.cpu.tile_program import OperandBuffer
 from kernelpack.backends.cpu.transpose import transpose
 from kernelpack.ir.types import Type, is_float
 from kernelpack.llvm.text import Val, element_type, literal, vector_type, vector_width

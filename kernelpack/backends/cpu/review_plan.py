@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from kernelpack.backends.cpu.affine import strides
+from kernelpack.backends.cpu.buffers import BUFFERED, Buffer, moves_unit_axes
 from kernelpack.backends.cpu.in_place import overwrites
-from kernelpack.backends.cpu.plan_tiles import BUFFERED, Planner
+from kernelpack.backends.cpu.plan_tiles import Planner
+from kernelpack.backends.cpu.roots import WRITES, block_of
 from kernelpack.backends.cpu.steps import Evaluation, Step, evaluations, steps_of
-from kernelpack.backends.cpu.tile_program import WRITES, Buffer, Dot, Nest, TileProgram, block_of, moves_unit_axes
+from kernelpack.backends.cpu.tile_program import Dot, Nest, TileProgram
 from kernelpack.ir.core import Block, BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, Trait, definition, effects_of
 from kernelpack.ir.types import I1, TensorType, element_of, is_float, is_pointer, shape_of
@@ -199,7 +201,7 @@ class Review:
         early = [
             placement
             for placement in self.plan.placements
-            if placement.target.old is old and (placement.terminator, placement.index) not in self.known.copy_at_end
+            if placement.old is old and (placement.terminator, placement.index) not in self.known.copy_at_end
         ]
         if early:
             deepest = max(early, key=lambda placement: placement.depth)

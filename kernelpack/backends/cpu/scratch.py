@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 
-from kernelpack.backends.cpu.tile_program import Storage
+from kernelpack.backends.cpu.buffers import Storage
 from kernelpack.llvm.text import Emitter, Val
 
 APART = 1 << 20

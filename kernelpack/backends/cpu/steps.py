@@ -6,25 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelpack.backends.cpu.plan_tiles import BUFFERED
-from kernelpack.backends.cpu.tile_program import (
-    Atomic,
-    Buffer,
-    Dot,
-    For,
-    Histogram,
-    If,
-    Map,
-    Materialize,
-    Nest,
-    Reduce,
-    Scan,
-    Statement,
-    Storage,
-    TileProgram,
-    While,
-    values_of,
-)
+from kernelpack.backends.cpu.buffers import BUFFERED, Buffer
+from kernelpack.backends.cpu.roots import Materialize, buffers_of, values_of
+from kernelpack.backends.cpu.tile_program import Dot, For, If, Nest, Statement, TileProgram, While
 from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.dialect import Trait, definition
 from kernelpack.ir.types import TensorType, shape_of
@@ -54,13 +38,7 @@ class Step:
         """Returns the buffers that it writes tiles to."""
         if isinstance(self.statement, Dot):
             return {self.statement.out}
-        written: set[Storage | None] = set()
-        for root in self.statement.roots:
-            match root:
-                case Materialize() | Atomic() | Histogram():
-                    written.add(root.into)
-                case Reduce() | Scan() | Map():
-                    written.update(root.into)
+        written = [buffer for root in self.statement.roots for buffer in buffers_of(root)]
         return {buffer for buffer in written if isinstance(buffer, Buffer)}
 
     def loops(self) -> list[For]:

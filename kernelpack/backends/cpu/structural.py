@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kernelpack.backends.cpu.buffers import moves_unit_axes
 from kernelpack.backends.cpu.elements import constant, element_bytes, from_memory, memory_type
 from kernelpack.backends.cpu.places import FIRST, Affine, Index, Lanes, Uniform, Vector
-from kernelpack.backends.cpu.tile_program import moves_unit_axes
 from kernelpack.ir.core import Operation
 from kernelpack.ir.types import I32, element_of, shape_of
 from kernelpack.llvm.text import element_type, iota, literal, vector_type, vector_width

@@ -8,6 +8,7 @@ from __future__ import annotations
 from kernelpack.backends.cpu.affine import Bound, bounds_for_all_true
 from kernelpack.backends.cpu.axes import Axes
 from kernelpack.backends.cpu.levels import Level
+from kernelpack.backends.cpu.plan_product import has_k_in_lanes
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value, entry_function
 from kernelpack.ir.types import I1, I64, TensorType, element_of
 
@@ -28,7 +29,7 @@ def version_masks(module: Operation, level: Level) -> Operation:
 def _packed(function: Operation, level: Level) -> set[Operation]:
     """Returns the loads of what products of few rows pack: a mask costs next to nothing there."""
     axes = Axes()
-    sources = [op.operands[0].defining_op for op in function.walk() if op.name == "tt.dot" and axes.along_k(op, level)]
+    sources = [op.operands[0].defining_op for op in function.walk() if op.name == "tt.dot" and has_k_in_lanes(op, axes, level)]
     return {source for source in sources if source is not None and source.name == "tt.load"}
 
 

@@ -9,7 +9,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.base import Lowered, Options
 from kernelpack.backends.cpu.backend import lower_ttir, ttir_to_tiles_stage
-from kernelpack.backends.cpu.tile_program import OperandBuffer
+from kernelpack.backends.cpu.buffers import OperandBuffer
 from kernelpack.compiler import compile_ttir, optimise_ttir
 from kernelpack.target import Target
 from tests.backends.cpu.agreement import check, ttir_of
