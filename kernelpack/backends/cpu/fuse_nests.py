@@ -15,14 +15,13 @@ from kernelpack.backends.cpu.roots import (
     Reduce,
     Root,
     Store,
-    block_of,
     domain_of,
     made_by,
     turned_axis,
     values_of,
 )
 from kernelpack.backends.cpu.tile_program import Nest, Scalar, Statement
-from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.dialect import Trait, definition
 from kernelpack.ir.types import TensorType
 
@@ -32,9 +31,10 @@ Held = Mapping[Value, Mapping[int, Buffer]]
 
 class FusedStatements:
     """The statements of a block so far. A root joins the latest nest of its domain that it does not have to wait for; `held` says
-    which tiles are in buffers by now."""
+    which tiles are in buffers by now. Positions of roots are those of the block's operations."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, block: Block, held: Held) -> None:
+        self.block = block
         self.held = held
         self.statements: list[Statement] = []
 
@@ -82,7 +82,7 @@ class FusedStatements:
                 return False
             if isinstance(made, Materialize) and isinstance(root, Materialize) and root.into is made.into:
                 return False
-            if isinstance(made, Store) and any(_position(load, root) > made.position for load in reach.loads):
+            if isinstance(made, Store) and any(self.position(load) > made.position for load in reach.loads):
                 return False
             if isinstance(root, Store) and self.overwrites(root, made):
                 return False
@@ -95,11 +95,9 @@ class FusedStatements:
         before = reach_of(made, self.held)
         return any(overwrites(store.op, load, load.result in before.elsewhere) for load in before.loads)
 
-
-def _position(load: Operation, root: Root) -> int:
-    """Returns where a load stands in the block that the root is in; loads from outside come first."""
-    block = load.parent
-    return block.operations.index(load) if block is not None and block is block_of(root) else -1
+    def position(self, load: Operation) -> int:
+        """Returns where a load stands in the block; loads from outside come first."""
+        return self.block.operations.index(load) if load.parent is self.block else -1
 
 
 @dataclass

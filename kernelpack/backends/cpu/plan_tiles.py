@@ -106,7 +106,7 @@ class Planner:
 
     def block(self, block: Block, targets: list[Target | None]) -> list[Statement]:
         """Plans a block whose terminator's tiles go to `targets`."""
-        made = FusedStatements(self.plain)
+        made = FusedStatements(block, self.plain)
         direct = self.direct_targets(block, targets)
         self.depth += 1
         for argument in block.arguments:

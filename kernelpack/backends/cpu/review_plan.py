@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -9,9 +10,9 @@ from kernelpack.backends.cpu.affine import strides
 from kernelpack.backends.cpu.buffers import BUFFERED, Buffer, moves_unit_axes
 from kernelpack.backends.cpu.in_place import overwrites
 from kernelpack.backends.cpu.plan_tiles import Planner
-from kernelpack.backends.cpu.roots import WRITES, block_of
+from kernelpack.backends.cpu.roots import WRITES
 from kernelpack.backends.cpu.steps import Evaluation, Step, evaluations, steps_of
-from kernelpack.backends.cpu.tile_program import Dot, Nest, TileProgram
+from kernelpack.backends.cpu.tile_program import Nest, TileProgram
 from kernelpack.ir.core import Block, BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, Trait, definition, effects_of
 from kernelpack.ir.types import I1, TensorType, element_of, is_float, is_pointer, shape_of
@@ -37,6 +38,8 @@ class Review:
         self.program = program
         self.steps = steps_of(program)
         self.evaluated = {step: evaluations(step, program.plain) for step in self.steps}
+        self.number = {op: number for number, op in enumerate(program.entry.walk())}
+        self.scalar_writes = [number for op, number in self.number.items() if _is_scalar_write(op)]
 
     def run(self) -> bool:
         """Returns whether there was anything to learn."""
@@ -145,7 +148,6 @@ class Review:
     def keep_moved_loads(self) -> bool:
         """Keeps loads whose nest runs after a store that follows the load in the program, or makes a store that overwrites their
         memory."""
-        number = {op: index for index, op in enumerate(self.program.entry.walk())}
         writes = [
             (step, root.op)
             for step in self.steps
@@ -160,13 +162,21 @@ class Review:
                 if op is None or op.name != "tt.load" or not self.is_virtual(value):
                     continue
                 moved = any(
-                    number[write] > number[op]
+                    self.number[write] > self.number[op]
                     and (step.after(writer) if writer is not step else overwrites(write, op, evaluation.elsewhere))
                     for writer, write in writes
                 )
-                if moved or any(_is_scalar_write(between) for between in _between(op, step)):
+                if moved or self.passes_scalar_write(op, step):
                     learned |= self.keep(value)
         return learned
+
+    def passes_scalar_write(self, load: Operation, step: Step) -> bool:
+        """Whether a scalar operation writes memory between a load and what a step does; inside of a loop or branch that follows the
+        load, a step is taken to come last."""
+        assert load.parent is not None
+        last = step.last_operation() if step.block is load.parent else load.parent.terminator
+        following = bisect_right(self.scalar_writes, self.number[load])
+        return following < len(self.scalar_writes) and self.scalar_writes[following] < self.number[last]
 
     # ---- carried tiles that are overwritten while they are read ----
 
@@ -220,19 +230,6 @@ def _block_path(block: Block | None) -> Iterator[Block]:
         yield block
         owner = block.parent.parent if block.parent is not None else None
         block = owner.parent if owner is not None else None
-
-
-def _between(load: Operation, step: Step) -> list[Operation]:
-    """Returns the operations that stand behind a load in its block, up to what the step computes."""
-    assert load.parent is not None
-    ops, statement = load.parent.operations, step.statement
-    last = len(ops)
-    if isinstance(statement, Dot):
-        if statement.op.parent is load.parent:
-            last = ops.index(statement.op)
-    elif all(block_of(root) is load.parent for root in statement.roots):
-        last = max(root.position for root in statement.roots)
-    return [inner for op in ops[ops.index(load) + 1 : last] for inner in op.walk()]
 
 
 def _is_scalar_write(op: Operation) -> bool:

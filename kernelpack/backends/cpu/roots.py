@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelpack.backends.cpu.buffers import Buffer, Storage, name_of
-from kernelpack.ir.core import Block, Operation, Value
+from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.types import shape_of
 
 
@@ -126,12 +126,6 @@ WRITES = (Store, Atomic, Map)
 def domain_of(root: Root) -> tuple[int, ...]:
     """Returns the shape that a root walks over."""
     return shape_of(values_of(root)[0].type)
-
-
-def block_of(root: Root) -> Block | None:
-    """Returns the block of the operation that a root stands for."""
-    op = root.value.defining_op if isinstance(root, Materialize) else root.op
-    return op.parent if op is not None else None
 
 
 def turned_axis(root: Root, lane_axis: int) -> int | None:

@@ -16,11 +16,18 @@ from kernelpack.ir.types import TensorType, shape_of
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A statement that evaluates tiles, with where it stands: `order` in the program, and the branches and loops around it."""
+    """A statement that evaluates tiles, with where it stands: its block, `order` in the program, and the branches and loops around it."""
 
     statement: Nest | Dot
+    block: Block
     order: int
-    path: tuple[tuple[Statement, int], ...]
+    path: tuple[tuple[For | If | While, int], ...]
+
+    def last_operation(self) -> Operation:
+        """Returns the last of the operations in its block that it stands for."""
+        if isinstance(self.statement, Dot):
+            return self.statement.op
+        return self.block.operations[max(root.position for root in self.statement.roots)]
 
     def values(self) -> list[Value]:
         """Returns what it evaluates at every place of its domain."""
@@ -46,11 +53,7 @@ class Step:
 
     def bodies(self) -> set[Block]:
         """Returns the blocks of the loops around it that run once an iteration."""
-        return {
-            outer.op.regions[part if isinstance(outer, While) else 0].block
-            for outer, part in self.path
-            if isinstance(outer, (For, While))
-        }
+        return {outer.op.regions[part].block for outer, part in self.path if not isinstance(outer, If)}
 
     def after(self, other: Step) -> bool:
         """Whether this step can run after `other` in one iteration of the loops they share."""
@@ -81,21 +84,17 @@ def steps_of(program: TileProgram) -> list[Step]:
     """Returns the steps of a program, in its order."""
     steps: list[Step] = []
 
-    def add(statements: list[Statement], path: tuple[tuple[Statement, int], ...]) -> None:
+    def add(statements: list[Statement], block: Block, path: tuple[tuple[For | If | While, int], ...]) -> None:
         for statement in statements:
             match statement:
                 case Nest() | Dot():
-                    steps.append(Step(statement, len(steps), path))
-                case For():
-                    add(statement.body, (*path, (statement, 0)))
-                case While():
-                    add(statement.before, (*path, (statement, 0)))
-                    add(statement.body, (*path, (statement, 1)))
-                case If():
-                    add(statement.then, (*path, (statement, 0)))
-                    add(statement.otherwise, (*path, (statement, 1)))
+                    steps.append(Step(statement, block, len(steps), path))
+                case For() | If() | While():
+                    for part, inside in enumerate(statement.parts()):
+                        if inside:
+                            add(inside, statement.op.regions[part].block, (*path, (statement, part)))
 
-    add(program.statements, ())
+    add(program.statements, program.entry.body, ())
     return steps
 
 

@@ -6,7 +6,7 @@ recomputed element by element inside the nest that consumes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.buffers import Buffer, Operand, Storage, name_of
@@ -57,6 +57,10 @@ class For:
     carried: list[Buffer | None]
     body: list[Statement] = field(default_factory=list)
 
+    def parts(self) -> Sequence[list[Statement]]:
+        """Returns the statements of each region."""
+        return (self.body,)
+
 
 @dataclass(eq=False)
 class If:
@@ -66,6 +70,10 @@ class If:
     results: list[Buffer | None]
     then: list[Statement] = field(default_factory=list)
     otherwise: list[Statement] = field(default_factory=list)
+
+    def parts(self) -> Sequence[list[Statement]]:
+        """Returns the statements of each region."""
+        return (self.then, self.otherwise)
 
 
 @dataclass(eq=False)
@@ -77,6 +85,10 @@ class While:
     passed: list[Buffer | None]
     before: list[Statement] = field(default_factory=list)
     body: list[Statement] = field(default_factory=list)
+
+    def parts(self) -> Sequence[list[Statement]]:
+        """Returns the statements of each region."""
+        return (self.before, self.body)
 
 
 Statement = Nest | Dot | Scalar | For | If | While
@@ -106,14 +118,9 @@ def walk(statements: list[Statement]) -> Iterator[Statement]:
     """Yields all statements, nested ones too, in program order."""
     for statement in statements:
         yield statement
-        if isinstance(statement, For):
-            yield from walk(statement.body)
-        elif isinstance(statement, If):
-            yield from walk(statement.then)
-            yield from walk(statement.otherwise)
-        elif isinstance(statement, While):
-            yield from walk(statement.before)
-            yield from walk(statement.body)
+        if isinstance(statement, (For, If, While)):
+            for part in statement.parts():
+                yield from walk(part)
 
 
 def _lines(statements: list[Statement], depth: int) -> list[str]:

@@ -98,15 +98,27 @@ def cleared_and_scattered(x, n, S: tl.constexpr):
     tl.store(x + (r ^ 5), r)
 
 
+@kp.jit
+def one_element_before_a_branch(x, n, S: tl.constexpr):
+    r = tl.arange(0, S)
+    first = tl.load(x + r)
+    tl.store(x + 3, n)
+    if n > 2:
+        chosen = first
+    else:
+        chosen = r
+    tl.store(x + S + r, chosen)
+
+
 KERNELS = [
     shift, reverse, flip, gathered, summed_at_repeated_places, transposed, first_row_everywhere, through_a_chosen_pointer,
-    along_a_loop, stored_twice, cleared_and_scattered,
+    along_a_loop, stored_twice, cleared_and_scattered, one_element_before_a_branch,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
 def test_what_is_loaded_is_loaded_before_anything_is_stored(kernel: kp.JITFunction) -> None:
-    check(kernel, (1,), torch.arange(SIZE + 16, dtype=torch.int32), 5, S=SIZE)
+    check(kernel, (1,), torch.arange(2 * SIZE, dtype=torch.int32), 5, S=SIZE)
 
 
 @kp.jit
