@@ -343,7 +343,7 @@ class Autotuner(Launchable):
 
 def _device_of(arguments: Mapping[str, Any]) -> str:
     """Returns the torch device type that a call runs on: a GPU's kernels also read pinned memory of the CPU."""
-    types: set[str] = {value.device.type for value in arguments.values() if hasattr(value, "data_ptr")}
+    types: set[str] = {value.device.type for value in arguments.values() if hasattr(value, "device")}
     return max(types or {driver.active.device_type}, key=lambda kind: kind != "cpu")
 
 

@@ -330,9 +330,9 @@ class Launcher:
 
 
 def _tensors_in(arguments: Iterable[Any]) -> Iterator[Any]:
-    """Yields the tensors, and what stands for one, among arguments and the entries of tuples."""
+    """Yields what says where its memory is, among arguments and the entries of tuples: tensors, and most that stands for one."""
     for value in arguments:
-        if hasattr(value, "data_ptr") or isinstance(value, TensorDescriptor):
+        if (hasattr(value, "data_ptr") and hasattr(value, "device")) or isinstance(value, TensorDescriptor):
             yield value
         elif isinstance(value, tuple):
             yield from _tensors_in(value)

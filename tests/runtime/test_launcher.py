@@ -365,6 +365,26 @@ def test_integers_that_an_annotation_does_not_hold_are_refused() -> None:
     assert out.item() == 7
 
 
+def test_a_pointer_with_a_dtype_stands_for_a_tensor() -> None:
+    """As in Triton, whatever has `data_ptr` and `dtype` is one; that it has no `device` was an AttributeError."""
+
+    class TypedPointer:
+        def __init__(self, tensor: torch.Tensor) -> None:
+            self.dtype = tensor.dtype
+            self.data_ptr = tensor.data_ptr
+
+    @kp.jit
+    def copy(x, out, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at))
+
+    x, out = torch.arange(16, dtype=torch.int16), torch.zeros(16, dtype=torch.int16)
+    copy[(1,)](TypedPointer(x), out, BLOCK=16)
+    assert torch.equal(x, out)
+    copy[(1,)](TypedPointer(x + 1), TypedPointer(out), BLOCK=16)
+    assert torch.equal(x + 1, out)
+
+
 def test_tensors_without_memory_are_refused() -> None:
     @kp.jit
     def copy(x, out):

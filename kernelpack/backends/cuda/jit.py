@@ -16,7 +16,7 @@ class LoadedImage(LoadedKernel):
         import torch
 
         names = [parameter.name for parameter in self.kernel.parameters]
-        tensors = [(name, value) for name, value in zip(names, values, strict=True) if hasattr(value, "data_ptr")]
+        tensors = [(name, value) for name, value in zip(names, values, strict=True) if hasattr(value, "device")]
         if not tensors:
             index = torch.cuda.current_device()
             return index, torch._C._cuda_getCurrentRawStream(index)
