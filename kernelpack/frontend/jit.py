@@ -33,16 +33,19 @@ _NUMBER_TYPES |= {"half": "fp16", "float": "fp32", "double": "fp64", "int": "i32
 
 @dataclass(frozen=True)
 class KernelParam:
-    """A parameter of a @jit function. `annotation` is its text, "" without one."""
+    """A parameter of a @jit function. `annotation` is its text, "" without one; without a default, `default` is inspect.Parameter.empty."""
 
     num: int
     name: str
     annotation: str
     is_constexpr: bool
-    has_default: bool
     default: Any
     do_not_specialize: bool
     do_not_specialize_on_alignment: bool
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not inspect.Parameter.empty
 
     @functools.cached_property
     def type_name(self) -> str:
@@ -290,10 +293,8 @@ def jit_function(value: Any) -> JITFunction | None:
 def _param(number: int, parameter: inspect.Parameter, unspecialized: bool, unaligned: bool) -> KernelParam:
     annotation = "" if parameter.annotation is inspect.Parameter.empty else parameter.annotation
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    has_default = parameter.default is not inspect.Parameter.empty
-    default = unwrap(parameter.default) if has_default else None
     is_constexpr = annotation is constexpr or last_word(text) == "constexpr"
-    return KernelParam(number, parameter.name, text, is_constexpr, has_default, default, unspecialized, unaligned)
+    return KernelParam(number, parameter.name, text, is_constexpr, unwrap(parameter.default), unspecialized, unaligned)
 
 
 @overload
