@@ -13,7 +13,7 @@ from kernelpack.backends.cpu.buffers import Buffer
 from kernelpack.backends.cpu.elements import element_bytes, from_memory, memory_type, to_memory
 from kernelpack.backends.cpu.elementwise import Lowering
 from kernelpack.backends.cpu.index_arithmetic import INDEX_ARITHMETIC
-from kernelpack.backends.cpu.places import Affine, Index, Lanes, Place, Uniform, Vector
+from kernelpack.backends.cpu.places import Affine, Index, Lanes, Place, Uniform, Vector, at_lane
 from kernelpack.backends.cpu.streams import ask_ahead, store_past_caches
 from kernelpack.backends.cpu.structural import STRUCTURAL
 from kernelpack.backends.cpu.tile_program import TileProgram
@@ -252,7 +252,12 @@ class Evaluator:
         return self.views[key]
 
     def write(self, buffer: Buffer, index: Index, value: Val) -> None:
-        """Writes one element, or a vector along the buffer's innermost axis."""
+        """Writes one element, or a vector: whole along the buffer's innermost axis, or else element by element."""
+        lane_axis = next((axis for axis, place in enumerate(index) if place.lanes), None)
+        if lane_axis is not None and buffer.strides[lane_axis] != 1:
+            for lane in range(self.width):
+                self.write(buffer, at_lane(index, lane), self.em.extract(value, lane))
+            return
         address = self.pointer(buffer, index)
         depth = len(self.frames) - 1
         with self.em.into(self.at(depth)):

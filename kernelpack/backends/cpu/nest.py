@@ -15,7 +15,7 @@ from kernelpack.backends.cpu.evaluate import Evaluator
 from kernelpack.backends.cpu.levels import Level
 from kernelpack.backends.cpu.messages import as_printed, emit_assert, emit_print
 from kernelpack.backends.cpu.operand import write_operand
-from kernelpack.backends.cpu.places import Index, Place
+from kernelpack.backends.cpu.places import Index, Place, at_lane
 from kernelpack.backends.cpu.regions import Regions, runs_on_vectors
 from kernelpack.backends.cpu.roots import (
     ALONE,
@@ -351,7 +351,7 @@ class NestEmitter:
                 combined = self._combine(root.op, carried, values)
                 values = [self.em.select(first, own, both) for own, both in zip(values, combined, strict=True)]
             for buffer, slot, value in zip(root.into, slots, values, strict=True):
-                self._write_lanes(buffer, point, value)
+                self.ev.write(buffer, point, value)
                 following = value
                 if axis == self.lane and self.width > 1:
                     following = self.em.shuffle(value, None, [0 if reverse else self.width - 1] * self.width)
@@ -376,17 +376,6 @@ class NestEmitter:
 
     # ---- one element, or one group of elements, at a time ----
 
-    def _write_lanes(self, buffer: Buffer, point: Index, value: Val) -> None:
-        """Writes a vector, element by element where the buffer's innermost axis is another."""
-        if self.width == 1 or buffer.inner_axis == self.lane:
-            self.ev.write(buffer, point, value)
-            return
-        for lane in range(self.width):
-            self.ev.write(buffer, self._at_lane(point, lane), self.em.extract(value, lane))
-
-    def _at_lane(self, point: Index, lane: int) -> Index:
-        return tuple(place.one(lane) if place.lanes else place for place in point)
-
     def _one(self, vector: Val, lane: int) -> Val:
         return vector if self.width == 1 else self.em.extract(vector, lane)
 
@@ -394,7 +383,7 @@ class NestEmitter:
         """Updates memory lane by lane, where the mask allows."""
         vectors = [self._evaluate(operand, point) for operand in root.op.operands]
         for lane in range(self.width):
-            place = self._at_lane(point, lane)
+            place = at_lane(point, lane)
 
             def keep(old: Val, place: Index = place) -> None:
                 if root.into is not None:
@@ -410,11 +399,11 @@ class NestEmitter:
         with self.em.into(self.ev.frames[-1]):
             if pack == 1:
                 for buffer, value in zip(root.into, self.regions.apply(root.op.body, vectors), strict=True):
-                    self._write_lanes(buffer, point, value)
+                    self.ev.write(buffer, point, value)
                 return
             given = self.regions.apply(root.op.body, [self._one(vector, lane) for vector in vectors for lane in range(pack)])
             for number, value in enumerate(given):
-                self.ev.write(root.into[number // pack], self._at_lane(point, number % pack), value)
+                self.ev.write(root.into[number // pack], at_lane(point, number % pack), value)
 
     def _count(self, root: Histogram, point: Index) -> None:
         """Counts elements one after the other: equal ones may be neighbours."""

@@ -28,6 +28,11 @@ Index = tuple[Place, ...]
 FIRST = Place()
 
 
+def at_lane(index: Index, lane: int) -> Index:
+    """Returns the index of a single lane."""
+    return tuple(place.one(lane) if place.lanes else place for place in index)
+
+
 @dataclass(frozen=True)
 class Uniform:
     """The same for all lanes."""

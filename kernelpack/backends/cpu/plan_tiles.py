@@ -136,6 +136,8 @@ class Planner:
             op = value.defining_op
             if target is None or op is None or op.parent is not block or values.count(value) > 1:
                 continue
+            if op.name == "tt.dot" and self.axes.dot_axis(op) != target.buffer.inner_axis:
+                continue  # its operands are packed for other lanes
             if (block.terminator, index) not in self.known.copy_at_end:
                 self.placements.append(Placement(block.terminator, index, target.old, self.depth))
                 direct[value] = target

@@ -147,6 +147,31 @@ def branches(x, out, flag, BLOCK: tl.constexpr):
 
 
 @kp.jit
+def loaded_or_summed(x, y, out, n, S: tl.constexpr):
+    """One branch yields a tile whose columns are contiguous, the other one whose rows are."""
+    i = tl.arange(0, S)
+    if n > 1:
+        tile = tl.load(x + i[:, None] + i[None, :] * S)
+    else:
+        tile = tl.sum(tl.load(y + i[:, None, None] * S * S + i[None, :, None] * S + i[None, None, :]), 0)
+    tl.store(out + i[:, None] * S + i[None, :], tile)
+
+
+@kp.jit
+def one_product_or_another(x, y, out, n, S: tl.constexpr):
+    """The other product's rows are reduced, so that rows run along its lanes."""
+    i = tl.arange(0, S)
+    at = i[:, None] * S + i[None, :]
+    a, b = tl.load(x + at), tl.load(y + at)
+    if n > 1:
+        tile = tl.dot(a, b, input_precision="ieee")
+    else:
+        tile = tl.dot(b, a, input_precision="ieee")
+        tl.store(out + S * S + i, tl.max(tile, 1))
+    tl.store(out + at, tile)
+
+
+@kp.jit
 def nested_loops(x, out, n, m, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
@@ -332,6 +357,13 @@ def test_only_masked_or_converted_operands_are_packed() -> None:
     assert buffers(torch.bfloat16) == ["x", "x.2", "y", "y.2"]
     for dtype in (torch.float32, torch.bfloat16):  # few rows: b of the unmasked loop is read where it lies
         assert buffers(dtype, BM=4, BK=256, TRANSPOSED=True) == ["x", "x.2", "y"]
+
+
+@pytest.mark.parametrize("flag", [1, 2])
+@pytest.mark.parametrize("kernel", [loaded_or_summed, one_product_or_another], ids=lambda kernel: kernel.__name__)
+def test_branches_yield_tiles_that_run_along_other_axes(kernel: kp.JITFunction, flag: int) -> None:
+    x, y = torch.randn(16 * 16), torch.randn(16 * 16 * 16)
+    check(kernel, (1,), x, y, torch.zeros(17 * 16), flag, S=16, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["full", "causal", "bias"])
