@@ -11,12 +11,12 @@ namespace kernelpack {
 // How torch's stable ABI calls an op: arguments, then results, are words of `stack`.
 using BoxedFunction = void (*)(StableIValue* stack, uint64_t argument_count, uint64_t result_count);
 
-// Added to `argument_count` by callers that keep their tensors: the words of these are addresses of TensorFields. Torch gives
-// handles, which the function frees.
-constexpr uint64_t kKeepsTensors = uint64_t{1} << 63;
+// Added to `argument_count`, whose highest bit no call of torch's has: the words of tensors are addresses of TensorFields,
+// which stay the caller's. Torch gives handles, which the function frees.
+constexpr uint64_t kTensorsAreFields = uint64_t{1} << 63;
 
-// What calls read of a tensor. `sizes` is nullptr where only torch knows what a tensor is: one that is not strided, or
-// undefined.
+// What calls read of a tensor. Where `sizes` is nullptr, all else is read by `handle`: of one that is not strided, undefined,
+// ...
 struct TensorFields {
   AtenTensorHandle handle;
   const int64_t* sizes;
@@ -28,11 +28,13 @@ struct TensorFields {
   int32_t device_index;
 };
 
-// Allocates a tensor and writes its handle and address. Returns 0, or another number where torch refused.
-using EmptyStrided = AOTITorchError (*)(int64_t dim, const int64_t* sizes, const int64_t* strides, int32_t dtype,
-                                        int32_t device_type, int32_t device_index, AtenTensorHandle* handle, void** data);
+// Allocates a tensor and writes its handle and address. Returns nullptr, or why torch refused: "" where it does not say.
+using EmptyStrided = const char* (*)(int64_t dim, const int64_t* sizes, const int64_t* strides, int32_t dtype,
+                                     int32_t device_type, int32_t device_index, AtenTensorHandle* handle, void** data);
 
-// What the library of unboxed functions exports, as `kernelpack_unboxing`.
+// What the library of unboxed functions exports. The number in the symbol is raised whenever something in this file changes its
+// meaning: the two libraries may be of different versions of kernelpack.
+constexpr const char* kUnboxingSymbol = "kernelpack_unboxing_1";
 struct Unboxing {
   // Registers an op with a torch library that was opened for its namespace and a dispatch key, so that torch calls `function`
   // without boxing. `schema` is the op's, `name` includes the overload. Returns whether it did.

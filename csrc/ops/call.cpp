@@ -160,9 +160,9 @@ inline Tensor Call::allocate(const char* name, const Ints& shape, const Ints& st
   AtenTensorHandle handle = nullptr;
   void* data = nullptr;
   const int32_t torch_dtype = dtype_to_torch(dtype);
-  const AOTITorchError code = torch_functions.empty_strided(shape.size(), shape.data(), strides.data(), torch_dtype,
-                                                            device_.type, device_.index, &handle, &data);
-  if (code != 0) allocation_failed(name, shape, dtype);
+  const char* refusal = torch_functions.empty_strided(shape.size(), shape.data(), strides.data(), torch_dtype, device_.type,
+                                                      device_.index, &handle, &data);
+  if (refusal != nullptr) allocation_failed(name, shape, dtype, refusal);
   owned_[owned_count_++] = handle;
   Tensor made(handle, name, shape.size(), data, dtype, torch_dtype, device_);
   if (device_.type == torch_codes.cpu) prefer_huge_pages(made.data(), product(shape) * made.element_size());
@@ -179,11 +179,12 @@ void Call::disown(AtenTensorHandle handle) {
   if (place >= 0) owned_[place] = owned_[--owned_count_];
 }
 
-void Call::allocation_failed(const char* name, const Ints& shape, DType dtype) const {
+void Call::allocation_failed(const char* name, const Ints& shape, DType dtype, const char* refusal) const {
   for (int64_t extent : shape) {
     if (extent < 0) fail(name, " would have the negative size ", extent);
   }
-  fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device_);
+  fail("torch could not allocate ", name, " of shape ", shape, " and dtype ", dtype, " on ", device_,
+       *refusal != '\0' ? ": " : "", refusal);
 }
 
 void Call::launch_with_some(const Variant& variant, const Grid& grid, void* const* slots) const {

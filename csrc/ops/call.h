@@ -118,7 +118,7 @@ class Call {
  public:
   // `argument_count` is what the boxed function was given.
   Call(const OpInfo& op, Backend& backend, uint64_t argument_count)
-      : op_(op), backend_(backend), owns_arguments_((argument_count & kKeepsTensors) == 0) {}
+      : op_(op), backend_(backend), owns_arguments_((argument_count & kTensorsAreFields) == 0) {}
   ~Call() {
     for (int i = 0; i < owned_count_; ++i) torch_functions.delete_tensor(owned_[i]);
   }
@@ -258,7 +258,7 @@ class Call {
   [[gnu::always_inline]] Tensor allocate(const char* name, const Ints& shape, const Ints& strides, DType dtype);
   bool is_given(int output) const { return output >= 0 && output < given_count_; }
   [[gnu::cold]] Tensor given_for(int output, const Ints& shape, const Ints& strides, DType dtype) const;
-  [[noreturn, gnu::cold]] void allocation_failed(const char* name, const Ints& shape, DType dtype) const;
+  [[noreturn, gnu::cold]] void allocation_failed(const char* name, const Ints& shape, DType dtype, const char* refusal) const;
   const Tensor& given(int index) const { return reinterpret_cast<const Tensor*>(given_memory_)[index]; }
   void check_apart(const Tensor& given, const Tensor& other) const;
   void check_given(const Tensor& given, const Ints& shape, const Ints& strides, DType dtype) const;

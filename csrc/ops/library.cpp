@@ -44,7 +44,7 @@ const Unboxing* find_unboxing(const std::string& self) {
   const std::string path = self.substr(0, self.rfind(".so")) + ".torch-" + part(7) + "." + part(6) + "." + part(5) + ".so";
   if (access(path.c_str(), F_OK) != 0) return nullptr;
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  void* symbol = library == nullptr ? nullptr : dlsym(library, "kernelpack_unboxing");
+  void* symbol = library == nullptr ? nullptr : dlsym(library, kUnboxingSymbol);
   if (symbol == nullptr) {
     std::fprintf(stderr, "kernelpack: %s cannot be used, calls take longer without it: %s\n  to fix: kernelpack unbox %s\n",
                  path.c_str(), dlerror(), self.c_str());
@@ -100,7 +100,10 @@ std::string Library::register_all() {
     for (int i = 0; i < info_.entry_count; ++i) {
       const OpEntry& entry = info_.entries[i];
       const BoxedFunction function = entry.functions[backend];
-      if (unboxing != nullptr && unboxing->impl(handle, entry.schema, entry.name, function)) continue;
+      if (unboxing != nullptr && unboxing->impl(handle, entry.schema, entry.name, function)) {
+        ++unboxed_;
+        continue;
+      }
       if (torch_library_impl(handle, entry.name, function, TORCH_ABI_VERSION) != 0) return give_up(entry.name);
     }
   }

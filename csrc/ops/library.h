@@ -49,7 +49,11 @@ class Library {
   // "" after a successful load.
   const char* load_error() const { return error_.c_str(); }
   // Returns the schema of an op or overload, or nullptr behind the last one.
-  const char* schema(int index) const { return index < info_.entry_count ? info_.entries[index].schema : nullptr; }
+  const char* schema(int index) const {
+    return 0 <= index && index < info_.entry_count ? info_.entries[index].schema : nullptr;
+  }
+  // Returns how many functions, one for each op, overload and backend, torch calls without boxing.
+  int unboxed() const { return unboxed_; }
   // Loads the kernels of one op, or of all for nullptr. Throws Error.
   void warmup(const char* op, const char* backend, int device) const;
 
@@ -57,6 +61,7 @@ class Library {
   std::string register_all();
 
   const LibraryInfo& info_;
+  int unboxed_ = 0;
   std::string error_;
 };
 

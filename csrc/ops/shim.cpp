@@ -4,10 +4,12 @@
 namespace kernelpack {
 namespace {
 
-AOTITorchError empty_strided(int64_t dim, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device_type,
-                             int32_t device_index, AtenTensorHandle* handle, void** data) {
-  const AOTITorchError code = aoti_torch_empty_strided(dim, sizes, strides, dtype, device_type, device_index, handle);
-  return code != 0 ? code : torch_functions.get_data_ptr(*handle, data);
+const char* empty_strided(int64_t dim, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device_type,
+                          int32_t device_index, AtenTensorHandle* handle, void** data) {
+  if (aoti_torch_empty_strided(dim, sizes, strides, dtype, device_type, device_index, handle) != 0) return "";
+  if (torch_functions.get_data_ptr(*handle, data) == 0) return nullptr;
+  torch_functions.delete_tensor(*handle);
+  return "";
 }
 
 }  // namespace

@@ -16,14 +16,14 @@ struct alignas(64) TorchFunctions {
   decltype(&aoti_torch_get_dtype) get_dtype;
   decltype(&aoti_torch_get_data_ptr) get_data_ptr;
   decltype(&aoti_torch_get_device_index) get_device_index;
-  EmptyStrided empty_strided;  // Unboxing's, where it is there
+  EmptyStrided empty_strided;  // Unboxing's, once a library has found one while it was loaded
   decltype(&aoti_torch_delete_tensor_object) delete_tensor;
 };
 [[gnu::visibility("hidden")]] extern TorchFunctions torch_functions;
 
 [[noreturn, gnu::cold]] void shim_failed(const char* doing);
 
-// Throws Error unless the call succeeded. torch has printed its own message by then.
+// Throws Error unless the call succeeded.
 inline void shim(AOTITorchError code, const char* doing) {
   if (code != 0) shim_failed(doing);
 }

@@ -18,9 +18,11 @@
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "ops/boxed.h"
 
@@ -29,25 +31,41 @@ namespace kernelpack {
 // -- arguments
 
 // What is read of an argument before the call: of a tensor its fields, of all else the value.
-inline TensorFields read(const at::Tensor& x) {
+inline TensorFields read_argument(const at::Tensor& x) {
   const auto handle = reinterpret_cast<AtenTensorHandle>(const_cast<at::Tensor*>(&x));  // that is what handles are in libtorch
   const c10::TensorImpl& impl = *x.unsafeGetTensorImpl();
   if (!impl.key_set().has(c10::DispatchKey::Dense) || impl.has_symbolic_sizes_strides()) return {handle};
-  const at::Device device = impl.device();
-  return {handle,
-          impl.sizes().data(),
-          impl.strides().data(),
-          impl.dim(),
-          x.mutable_data_ptr(),
-          static_cast<int32_t>(x.scalar_type()),
-          static_cast<int32_t>(device.type()),
-          device.index()};
+  try {
+    const at::Device device = impl.device();
+    return {handle,
+            impl.sizes().data(),
+            impl.strides().data(),
+            impl.dim(),
+            x.mutable_data_ptr(),
+            static_cast<int32_t>(x.scalar_type()),
+            static_cast<int32_t>(device.type()),
+            device.index()};
+  } catch (const c10::Error&) {  // the op finds the same, and says so in its own words
+    return {handle};
+  }
 }
-inline std::optional<TensorFields> read(const std::optional<at::Tensor>& x) {
-  return x.has_value() ? std::optional(read(*x)) : std::nullopt;
+inline std::optional<TensorFields> read_argument(const std::optional<at::Tensor>& x) {
+  return x.has_value() ? std::optional(read_argument(*x)) : std::nullopt;
+}
+inline int64_t read_argument(const c10::SymInt& value) {
+  return value.guard_int("a kernelpack op", 0);
+}
+inline std::optional<int64_t> read_argument(const std::optional<c10::SymInt>& value) {
+  return value.has_value() ? std::optional(read_argument(*value)) : std::nullopt;
+}
+inline std::vector<int64_t> read_argument(c10::SymIntArrayRef values) {
+  std::vector<int64_t> read;
+  read.reserve(values.size());
+  for (const c10::SymInt& value : values) read.push_back(read_argument(value));
+  return read;
 }
 template <class Value>
-const Value& read(const Value& value) {
+const Value& read_argument(const Value& value) {
   return value;
 }
 
@@ -61,9 +79,6 @@ StableIValue word(Number value) {
   StableIValue result = 0;
   std::memcpy(&result, &value, sizeof(value));
   return result;
-}
-inline StableIValue word(const c10::SymInt& value) {
-  return word(value.expect_int());
 }
 inline StableIValue word(at::ScalarType dtype) {
   return word(static_cast<int32_t>(dtype));
@@ -84,6 +99,9 @@ StableIValue list_word(const List& values) {
 }
 template <class Value>
 StableIValue word(at::ArrayRef<Value> values) {
+  return list_word(values);
+}
+inline StableIValue word(const std::vector<int64_t>& values) {
   return list_word(values);
 }
 inline StableIValue word(const c10::List<bool>& values) {
@@ -136,11 +154,11 @@ class Unboxed<Result(Arguments...)> {
  public:
   explicit Unboxed(BoxedFunction function) : function_(function) {}
   Result operator()(Arguments... arguments) const {
-    const std::tuple<decltype(read(arguments))...> values{read(arguments)...};
+    const std::tuple<decltype(read_argument(arguments))...> values{read_argument(arguments)...};
     std::array<StableIValue, std::max({sizeof...(Arguments), Results<Result>::count, size_t{1}})> stack;
     size_t count = 0;
     std::apply([&](const auto&... each) { ((stack[count++] = word(each)), ...); }, values);
-    function_(stack.data(), count | kKeepsTensors, Results<Result>::count);
+    function_(stack.data(), count | kTensorsAreFields, Results<Result>::count);
     return Results<Result>::take(stack.data());
   }
 
@@ -151,6 +169,12 @@ class Unboxed<Result(Arguments...)> {
 template <class Signature>
 torch::CppFunction unboxed(BoxedFunction function) {
   return torch::CppFunction(Unboxed<Signature>(function));
+}
+
+// What an exception says, without where in torch it comes from.
+inline std::string reason(const std::exception& error) {
+  const auto* torchs = dynamic_cast<const c10::Error*>(&error);
+  return torchs != nullptr ? torchs->what_without_backtrace() : error.what();
 }
 
 // An op that is known here.
@@ -168,9 +192,8 @@ bool impl_unboxed(const UnboxedOp (&ops)[count], TorchLibraryHandle library, con
     try {
       reinterpret_cast<torch::Library*>(library)->impl(name, op.unboxed(function));
       return true;
-    } catch (const c10::Error& error) {
-      std::fprintf(stderr, "kernelpack: calls of %s take longer, torch refuses it unboxed: %s\n", name,
-                   error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "kernelpack: calls of %s take longer, torch refuses it unboxed: %s\n", name, reason(error).c_str());
       return false;
     }
   }
@@ -180,8 +203,8 @@ bool impl_unboxed(const UnboxedOp (&ops)[count], TorchLibraryHandle library, con
 // -- allocation
 
 // See Unboxing::empty_strided. Throws c10::OutOfMemoryError.
-inline AOTITorchError empty_strided(int64_t dim, const int64_t* sizes, const int64_t* strides, int32_t dtype,
-                                    int32_t device_type, int32_t device_index, AtenTensorHandle* handle, void** data) {
+inline const char* empty_strided(int64_t dim, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device_type,
+                                 int32_t device_index, AtenTensorHandle* handle, void** data) {
   const at::IntArrayRef shape(sizes, dim), steps(strides, dim);
   const auto type = static_cast<at::ScalarType>(dtype);
   const at::Device device(static_cast<at::DeviceType>(device_type), static_cast<at::DeviceIndex>(device_index));
@@ -198,12 +221,14 @@ inline AOTITorchError empty_strided(int64_t dim, const int64_t* sizes, const int
     }
   } catch (const c10::OutOfMemoryError&) {
     throw;
-  } catch (const std::exception&) {
-    return 1;
+  } catch (const std::exception& error) {
+    static thread_local std::string refusal;
+    refusal = reason(error);
+    return refusal.c_str();
   }
   *data = made.mutable_data_ptr();
   *handle = reinterpret_cast<AtenTensorHandle>(new at::Tensor(std::move(made)));
-  return 0;
+  return nullptr;
 }
 
 }  // namespace kernelpack

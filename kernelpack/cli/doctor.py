@@ -40,15 +40,15 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Library:
-    """An op library on this machine. `error` says why it does not load; None if it does. `unboxed`: whether this torch calls its ops
-    without boxing."""
+    """An op library on this machine. `error` says why it does not load; None if it does. `unboxed`: how many functions
+    of its ops torch calls without boxing."""
 
     path: str
     targets: tuple[str, ...]
     kernels: int
     error: str | None
     cure: str = ""
-    unboxed: bool = False
+    unboxed: int = 0
 
 
 @dataclass(frozen=True)
@@ -174,22 +174,23 @@ def _library(folder: Path) -> Library:
     except PackError as error:
         return Library(str(folder), (), 0, error.message, error.cure or "")
     targets = tuple(sorted({target for target, _ in locked}))
-    release = ".".join(re.findall(r"\d+", _version("torch") or "")[:3])
-    unboxed = bool(list(folder.glob(f"lib*_ops.torch-{release}.so")))
-    return Library(str(folder), targets, len(locked), _load_error(folder), "build it anew: kernelpack build", unboxed)
+    problem, unboxed = _load(folder)
+    return Library(str(folder), targets, len(locked), problem, "build it anew: kernelpack build", unboxed)
 
 
-def _load_error(folder: Path) -> str | None:
-    """Returns why a library does not load, tried in a process of its own: a bad library can end it."""
-    code = f"import kernelpack; kernelpack.load({str(folder)!r})"
+def _load(folder: Path) -> tuple[str | None, int]:
+    """Returns why a library does not load, tried in a process of its own: a bad library can end it; and how many of its functions
+    torch calls without boxing."""
+    name = next(folder.glob("lib*_ops.so")).name.removeprefix("lib").removesuffix("_ops.so")
+    code = f"import kernelpack; print(kernelpack.load({str(folder)!r})._library.{name}_unboxed())"
     environment = {**os.environ, knobs.LOAD_LIBRARY.name: "0"}
     environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     if done.returncode == 0:
-        return None
+        return None, int(done.stdout)
     if done.returncode < 0:
-        return f"{signal.Signals(-done.returncode).name} ends the process that loads it"
-    return done.stderr.strip().splitlines()[-1]
+        return f"{signal.Signals(-done.returncode).name} ends the process that loads it", 0
+    return done.stderr.strip().splitlines()[-1], 0
 
 
 # -- what is printed --------------------------------------------------------------------------------------------------------

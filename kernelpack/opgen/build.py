@@ -289,7 +289,7 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     exports = {
         "ops": [
             f"kernelpack_namespace_{name}",
-            *(f"{name}_{what}" for what in ("load_error", "schema", "warmup", "last_error")),
+            *(f"{name}_{what}" for what in ("load_error", "schema", "unboxed", "warmup", "last_error")),
         ],
         "kernels": [f"{name}_{what}" for what in ("find_kernel", "launch_*", "load_kernels", "target", "kernels_error")],
     }

@@ -18,7 +18,7 @@ from kernelpack.opgen.schema import Argument, parse_schema
 from kernelpack.pack.ninja import NinjaFile, one_at_a_time, run_ninja, torch_dir, version_script, write_if_changed
 from kernelpack.version import VERSION
 
-_SYMBOL = "kernelpack_unboxing"
+_SYMBOL = re.findall(r'kUnboxingSymbol = "(\w+)"', (CSRC / "ops" / "boxed.h").read_text())[0]
 _TYPES = {
     "Tensor": "at::Tensor",
     "int": "int64_t",
@@ -59,7 +59,7 @@ def unbox(library: Path | str) -> UnboxedLibrary:
         write_if_changed(source, source_of(schemas, namespace, torch))
         write_if_changed(exports, version_script([_SYMBOL]))
         build = NinjaFile([CSRC, torch_dir() / "include"])
-        unit = build.compile(source, "unboxed", "-std=c++20")
+        unit = build.compile(source, "unboxed", "-std=c++20 -DNDEBUG")  # as torch's releases are
         build.link(output, [unit], exports, f"-L{torch_dir() / 'lib'} -ltorch_cpu -lc10")
         run_ninja(build, folder, jobs=1)
     return UnboxedLibrary(output, torch, schemas, time.monotonic() - started)
@@ -68,13 +68,15 @@ def unbox(library: Path | str) -> UnboxedLibrary:
 def source_of(schemas: tuple[str, ...], namespace: str, torch: str) -> str:
     """Returns the C++ of the library for ops of these schemas."""
     rows = [f"    {{{quoted(text)},\n     kp::unboxed<{_signature(text)}>}}," for text in schemas]
-    return fill("unboxed.cpp.in", version=VERSION, namespace=namespace, torch=torch, ops="\n".join(rows))
+    return fill("unboxed.cpp.in", version=VERSION, namespace=namespace, torch=torch, symbol=_SYMBOL, ops="\n".join(rows))
 
 
 def _library_file(path: Path) -> Path:
     found = [path] if path.is_file() else sorted(path.glob("lib*_ops.so"))
-    if len(found) != 1:
+    if not found:
         raise BuildError(f"{path} holds no op library", cure="name the folder that kernelpack build wrote")
+    if len(found) > 1:
+        raise BuildError(f"{path} holds {len(found)} op libraries", cure=f"name one of them, such as {found[0]}")
     return found[0]
 
 
@@ -91,10 +93,16 @@ def _loaded(file: Path, namespace: str) -> tuple[str, tuple[str, ...]]:
     """Loads an op library in a process of its own; returns the release of torch that did, in three numbers, and the schemas."""
     asked = subprocess.run([sys.executable, "-c", _ASK, str(file), namespace], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
-        said = asked.stderr.strip().rpartition("\n")[2]
+        said = asked.stderr.strip().rpartition("\n")[2] or f"the process that loads it ends with code {asked.returncode}"
         raise BuildError(f"{file} cannot be asked for its schemas: {said}", cure="build it anew: kernelpack build")
     version, schemas = json.loads(asked.stdout)
-    return ".".join(re.findall(r"\d+", version)[:3]), tuple(schemas)
+    release = re.fullmatch(r"(\d+\.\d+\.\d+)(\+.*)?", version)
+    if release is None:
+        raise BuildError(
+            f"torch {version} is no release: another torch of that number may have other classes",
+            cure="install a release of torch; the op library works with this one, too",
+        )
+    return release[1], tuple(schemas)
 
 
 def _signature(text: str) -> str:
@@ -111,4 +119,5 @@ def _parameter(argument: Argument) -> str:
         return "c10::List<bool>" if kind == "bool" else f"at::ArrayRef<{kind}>"
     if argument.type.optional:
         kind = f"std::optional<{kind}>"
+        return f"const {kind}&" if argument.is_tensor else kind
     return f"{kind}&" if argument.mutated else f"const {kind}&" if argument.is_tensor else kind

@@ -184,6 +184,37 @@ def fresh(like, shape, dtype, values, device):
     return out, count, total
 
 
+@kp.op(
+    "every(Tensor like, int[2] pair, bool[] flags, SymInt n, SymInt? m, int? i, bool? b, ScalarType dtype, Device device)"
+    " -> (Tensor, int)",
+    variants={"like": [tl.float32]},
+)
+def every(like, pair, flags, n, m, i, b, dtype, device):
+    """The types of arguments that `fresh` has not."""
+    kp.check(dtype == torch.float32, f"dtype is {dtype}")
+    total = pair[0] + 10 * pair[1]
+    for place in range(len(flags)):
+        if flags[place]:
+            total += 100 << place
+    if m is not None:
+        total += 1000 * m
+    if i is not None:
+        total += 10000 * i
+    if b is not None and b:
+        total += 100000
+    out = kp.empty((n,), torch.float32, device)
+    fill_kernel[(kp.cdiv(n, 64),)](out, n, 255, 262, BLOCK=64)
+    return out, total
+
+
+@kp.op("increment_given(Tensor x, Tensor(a!)? y) -> ()", variants={"x": [tl.int32], "y": [tl.int32, None]})
+def increment_given(x, y):
+    """Writes to an argument that may be absent."""
+    if y is not None:
+        kp.check(y.is_contiguous(), "y must be contiguous")
+        increment_kernel[(kp.cdiv(y.numel(), 64),)](y, y.numel(), x.numel(), BLOCK=64)
+
+
 def twice(value):
     """A plain Python function that a host function calls."""
     other = value

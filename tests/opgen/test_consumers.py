@@ -303,7 +303,10 @@ def test_the_library_needs_libtorch_cpu_alone_and_exports_its_entry_points_alone
         (
             sample_built.library,
             {"libtorch_cpu.so"},
-            {"kernelpack_namespace_sample", *(f"sample_{name}" for name in ("load_error", "schema", "warmup", "last_error"))},
+            {
+                "kernelpack_namespace_sample",
+                *(f"sample_{name}" for name in ("load_error", "schema", "unboxed", "warmup", "last_error")),
+            },
         ),
         (sample_built.kernels_library, set(), kernels),
     ):

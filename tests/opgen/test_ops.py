@@ -113,6 +113,43 @@ def test_lists_dtypes_and_number_results(sample: ModuleType) -> None:
         torch.ops.sample.fresh(like, [1], torch.float16)
 
 
+def test_every_type_of_argument(sample: ModuleType) -> None:
+    every, like = torch.ops.sample.every, torch.empty(1)
+    out, total = every(like, [1, 2], [True, False, True], 70, 3, 4, True, torch.float32, "cpu")
+    assert torch.equal(out, torch.full((70,), 7.0))
+    assert total == 143_521
+    assert every(like, [1, 2], [], 0, None, None, None, torch.float32, torch.device("cpu"))[1] == 21
+    with pytest.raises(RuntimeError, match=r"sample::every: dtype is torch\.int8"):
+        every(like, [1, 2], [], 0, None, None, False, torch.int8, "cpu")
+    y = torch.zeros(100, dtype=torch.int32)
+    torch.ops.sample.increment_given(torch.zeros(5, dtype=torch.int32), y)
+    torch.ops.sample.increment_given(torch.zeros(5, dtype=torch.int32), None)
+    assert torch.equal(y, torch.full((100,), 5, dtype=torch.int32))
+
+
+def test_symbols_that_have_values_are_arguments(sample: ModuleType) -> None:
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+    environment = ShapeEnv()
+    n, m = (
+        environment.create_symintnode(
+            environment.create_symbol(value, source=ConstantSource(name), dynamic_dim=DimDynamic.DYNAMIC), hint=value
+        )
+        for name, value in (("n", 70), ("m", 3))
+    )
+    out, total = torch.ops.sample.every(torch.empty(1), [1, 2], [], n, m, None, None, torch.float32, "cpu")
+    assert (out.shape, total) == ((70,), 3021)
+    assert torch.ops.sample.fresh(torch.empty(1), [n, m])[0].shape == (70, 3, 2)
+
+
+def test_what_torch_says_of_a_tensor_that_cannot_be_read_names_the_op(sample: ModuleType) -> None:
+    x = torch.ones(3)
+    torch._C._set_throw_on_mutable_data_ptr(x)
+    with pytest.raises(RuntimeError, match="sample::scale: torch failed while reading a tensor"):
+        torch.ops.sample.scale(x)
+
+
 @pytest.mark.parametrize("a", [-17, -3, -1, 0, 3, 16, 1 << 40])
 @pytest.mark.parametrize("b", [-5, -1, 1, 4])
 @pytest.mark.parametrize(("f", "mode"), [(-7.25, 0), (0.1, 1), (6.5, 2)])
