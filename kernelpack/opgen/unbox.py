@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -59,7 +60,8 @@ def unbox(library: Path | str) -> UnboxedLibrary:
         write_if_changed(source, source_of(schemas, namespace, torch))
         write_if_changed(exports, version_script([_SYMBOL]))
         build = NinjaFile([CSRC, torch_dir() / "include"])
-        unit = build.compile(source, "unboxed", "-std=c++20 -DNDEBUG")  # as torch's releases are
+        here = f"-ffile-prefix-map={shlex.quote(str(torch_dir()))}=torch"  # in the texts of torch's errors
+        unit = build.compile(source, "unboxed", f"-std=c++20 -DNDEBUG {here}")  # as torch's releases are
         build.link(output, [unit], exports, f"-L{torch_dir() / 'lib'} -ltorch_cpu -lc10")
         run_ninja(build, folder, jobs=1)
     return UnboxedLibrary(output, torch, schemas, time.monotonic() - started)
