@@ -3,20 +3,11 @@
 
 #include <torch/csrc/stable/c/shim.h>
 
-#include <cstring>
 #include <optional>
 
 #include "ops/tensor.h"
 
 namespace kernelpack {
-
-template <class Value>
-Value take(StableIValue word) {
-  static_assert(sizeof(Value) <= sizeof(StableIValue));
-  Value value;
-  std::memcpy(&value, &word, sizeof(value));  // little endian, as torch's own conversion
-  return value;
-}
 
 // torch passes an optional as a null pointer, or as a heap cell that the callee frees.
 template <class Value>
@@ -95,14 +86,6 @@ inline Ints take_ints(StableIValue word) {
 }
 inline Floats take_floats(StableIValue word) {
   return take_list<Floats, double>(word);
-}
-
-// Puts a number that an op returns on the stack.
-template <class Value>
-StableIValue give(Value value) {
-  StableIValue word = 0;
-  std::memcpy(&word, &value, sizeof(value));
-  return word;
 }
 
 }  // namespace kernelpack

@@ -5,18 +5,33 @@
 #include <torch/csrc/stable/c/shim.h>
 
 #include <cstdint>
+#include <cstring>
 
 namespace kernelpack {
 
 // How torch's stable ABI calls an op: arguments, then results, are words of `stack`.
 using BoxedFunction = void (*)(StableIValue* stack, uint64_t argument_count, uint64_t result_count);
 
+// The value of a word, and the word of a value: as torch converts them, little endian.
+template <class Value>
+Value take(StableIValue word) {
+  static_assert(sizeof(Value) <= sizeof(StableIValue));
+  Value value;
+  std::memcpy(&value, &word, sizeof(value));
+  return value;
+}
+template <class Value>
+StableIValue give(Value value) {
+  StableIValue word = 0;
+  std::memcpy(&word, &value, sizeof(value));
+  return word;
+}
+
 // Added to `argument_count`, whose highest bit no call of torch's has: the words of tensors are addresses of TensorFields,
 // which stay the caller's. Torch gives handles, which the function frees.
 constexpr uint64_t kTensorsAreFields = uint64_t{1} << 63;
 
-// What calls read of a tensor. Where `sizes` is nullptr, all else is read by `handle`: of one that is not strided, undefined,
-// ...
+// What calls read of a tensor. Where `sizes` is nullptr (it is not strided, or undefined), all else is read by `handle`.
 struct TensorFields {
   AtenTensorHandle handle;
   const int64_t* sizes;

@@ -76,12 +76,10 @@ inline StableIValue word(const TensorFields& x) {
 template <class Number>
   requires std::is_arithmetic_v<Number>
 StableIValue word(Number value) {
-  StableIValue result = 0;
-  std::memcpy(&result, &value, sizeof(value));
-  return result;
+  return give(value);
 }
 inline StableIValue word(at::ScalarType dtype) {
-  return word(static_cast<int32_t>(dtype));
+  return give(static_cast<int32_t>(dtype));
 }
 inline StableIValue word(const at::Device& device) {
   return static_cast<uint64_t>(device.type()) << 32 | static_cast<uint32_t>(device.index());
@@ -118,11 +116,9 @@ Result take_result(StableIValue word) {
     delete tensor;
     return result;
   } else if constexpr (std::is_same_v<Result, c10::SymInt>) {
-    return static_cast<int64_t>(word);
+    return take<int64_t>(word);
   } else {
-    Result result;
-    std::memcpy(&result, &word, sizeof(result));
-    return result;
+    return take<Result>(word);
   }
 }
 

@@ -24,7 +24,7 @@ from kernelpack.backends.base import Backend, Device, Tool
 from kernelpack.backends.installed import backends
 from kernelpack.cli.terminal import Style, count, shorten, width
 from kernelpack.errors import PackError
-from kernelpack.opgen.load import own_library
+from kernelpack.opgen.load import namespace_of, own_library
 from kernelpack.version import VERSION
 
 PURPOSE = "say what is installed, what can be built, what runs here, and what to do about what is missing"
@@ -181,7 +181,7 @@ def _library(folder: Path) -> Library:
 def _load(folder: Path) -> tuple[str | None, int]:
     """Returns why a library does not load, tried in a process of its own: a bad library can end it; and how many of its functions
     torch calls without boxing."""
-    name = next(folder.glob("lib*_ops.so")).name.removeprefix("lib").removesuffix("_ops.so")
+    name = namespace_of(next(folder.glob("lib*_ops.so")))
     code = f"import kernelpack; print(kernelpack.load({str(folder)!r})._library.{name}_unboxed())"
     environment = {**os.environ, knobs.LOAD_LIBRARY.name: "0"}
     environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)

@@ -37,6 +37,11 @@ def load(path: Path | str) -> ModuleType:
     return module
 
 
+def namespace_of(library: Path) -> str:
+    """Returns the namespace of `libNAME_ops.so`."""
+    return library.name.removeprefix("lib").removesuffix("_ops.so")
+
+
 def own_library() -> Path:
     """Returns where the op library that kernelpack ships is, or would be."""
     return Path(__file__).parents[1] / "library"

@@ -14,6 +14,7 @@ from pathlib import Path
 from kernelpack.backends.base import CSRC
 from kernelpack.errors import BuildError
 from kernelpack.opgen.emit import fill
+from kernelpack.opgen.load import namespace_of
 from kernelpack.opgen.print_cpp import quoted
 from kernelpack.opgen.schema import Argument, parse_schema
 from kernelpack.pack.ninja import NinjaFile, one_at_a_time, run_ninja, torch_dir, version_script, write_if_changed
@@ -51,7 +52,7 @@ def unbox(library: Path | str) -> UnboxedLibrary:
     """
     started = time.monotonic()
     file = _library_file(Path(library).resolve())
-    namespace = file.name.removeprefix("lib").removesuffix("_ops.so")
+    namespace = namespace_of(file)
     torch, schemas = _loaded(file, namespace)
     folder = file.parent / "build" / "unboxed"
     output = file.with_name(f"{file.stem}.torch-{torch}.so")
