@@ -13,11 +13,12 @@ from kernelpack.backends.cpu.places import Index, Place
 from kernelpack.backends.cpu.regions import runs_on_vectors
 from kernelpack.backends.cpu.roots import ALONE, Map, Materialize, Message, Reduce, Root, Scan, turned_axis, values_of
 from kernelpack.backends.cpu.tile_program import Nest
-from kernelpack.ir.core import Value
+from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.types import element_of, is_float
 
 _UNROLL = 4  # vectors an iteration works on: enough independent chains to hide the latency of an fma
 _FEW = 12  # so many constants leave registers for that many vectors
+_LONG = 128  # so many operations keep a CPU busy with one vector; for several of them LLVM takes seconds
 _STRAIGHT = 8  # a domain of this many vectors needs no loop
 
 
@@ -93,7 +94,10 @@ def _tile(nest: Nest, width: int, reduced: int | None, turned: int | None, kept:
         return tile
     inner = lane if reduced is None else reduced
     step = tile[inner]
-    unroll = _UNROLL if reduced is not None or _constants_of(nest.roots, kept) <= _FEW else _UNROLL // 2
+    formula = _formula_of(nest.roots, kept)
+    if len(formula) > _LONG:
+        return tile
+    unroll = _UNROLL if reduced is not None or _constants_of(formula) <= _FEW else _UNROLL // 2
     tile[inner] = min(shape[inner], step * max(1, unroll // (1 if inner == lane else step)))
     for axis in reversed(range(len(shape))):  # small domains become straight-line code
         points = math.prod(tile.values()) // width * (shape[axis] // tile[axis])
@@ -102,17 +106,19 @@ def _tile(nest: Nest, width: int, reduced: int | None, turned: int | None, kept:
     return tile
 
 
-def _constants_of(roots: Iterable[Root], kept: Container[Value]) -> int:
-    """Returns how many different floats other than zero roots take for each element; tiles that are `kept` in buffers are read."""
-    found, seen = set(), set[Value]()
+def _formula_of(roots: Iterable[Root], kept: Container[Value]) -> list[Operation]:
+    """Returns the operations that make what roots take for each element; tiles that are `kept` in buffers are read."""
+    found: dict[Operation, None] = {}
     waiting = [value for root in roots for value in values_of(root)]
     while waiting:
-        value = waiting.pop()
-        op = value.defining_op
-        if op is None or value in seen:
-            continue
-        seen.add(value)
-        if op.name == "arith.constant" and is_float(element_of(value.type)):
-            found.add(op.attributes["value"])
-        waiting += [operand for operand in op.operands if operand not in kept]
-    return len(found - {0.0})
+        op = waiting.pop().defining_op
+        if op is not None and op not in found:
+            found[op] = None
+            waiting += [operand for operand in op.operands if operand not in kept]
+    return list(found)
+
+
+def _constants_of(formula: Iterable[Operation]) -> int:
+    """Returns how many different floats other than zero a formula takes."""
+    constants = (op for op in formula if op.name == "arith.constant" and is_float(element_of(op.results[0].type)))
+    return len({op.attributes["value"] for op in constants} - {0.0})

@@ -456,8 +456,8 @@ def polynomial(x, out, TERMS: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + i, total)
 
 
-@pytest.mark.parametrize(("terms", "vectors"), [(8, 4), (16, 2)])
-def test_constants_leave_registers_for_fewer_vectors_an_iteration(terms: int, vectors: int) -> None:
+@pytest.mark.parametrize(("terms", "vectors"), [(8, 4), (16, 2), (64, 1)])
+def test_constants_and_long_formulas_take_fewer_vectors_an_iteration(terms: int, vectors: int) -> None:
     arguments = (torch.rand(1024), torch.zeros(1024))
     check(polynomial, (1,), *arguments, TERMS=terms, BLOCK=1024)
     module = optimise_ttir(ttir_of(polynomial, arguments, {"TERMS": terms, "BLOCK": 1024}))
