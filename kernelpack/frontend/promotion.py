@@ -17,8 +17,9 @@ def promote_integers(a: dtype, b: dtype) -> dtype:
 def computation_type(a: dtype, a_weak: bool, b: dtype, b_weak: bool, division: bool) -> dtype:
     """Returns the type in which an operation on two scalar types is done; `weak` marks Python numbers.
 
-    `division` (/ // %) of 16-bit floats is done in float32. Raises CompilationError for 8-bit floats, and for a division of a
-    signed by an unsigned integer or the other way round.
+    `division` (/ // %) of 16-bit floats is done in float32. Two types of 8-bit floats have float16 in common. Raises
+    CompilationError for an 8-bit float with an integer, and for a division of a signed by an unsigned integer or the other way
+    round.
     """
     if a_weak != b_weak:
         weak, strong = (a, b) if a_weak else (b, a)
@@ -31,6 +32,8 @@ def computation_type(a: dtype, a_weak: bool, b: dtype, b_weak: bool, division: b
         return float32 if division else float16
     if bfloat16 in (a, b):
         return bfloat16 if a == b and not division else float32
+    if a.is_fp8() and b.is_fp8():
+        return a if a == b else float16
     if a.is_fp8() or b.is_fp8():
         raise CompilationError(f"there is no arithmetic on {a} and {b}", cure="cast to float16 first: x.to(tl.float16)")
     if division and a.int_signedness != b.int_signedness:

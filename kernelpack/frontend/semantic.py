@@ -130,7 +130,8 @@ def _check_weak(value: Operand, kind: dtype) -> None:
 def operands(
     b: Builder, symbol: str, lhs: Operand, rhs: Operand, *, division: bool = False, pointers: bool = False
 ) -> tuple[tensor, tensor]:
-    """Returns both operands in their common type and shape. With `pointers`, pointers pass and are not converted."""
+    """Returns both operands in their common type and shape. With `pointers`, pointers pass and are not converted; neither are 8-bit
+    floats refused, which have no arithmetic but can be chosen from."""
     kinds = []
     for value in (lhs, rhs):
         if not isinstance(value, tensor) and not is_number(value):
@@ -152,7 +153,7 @@ def operands(
         x, y = broadcast(b, to_tensor(b, lhs), to_tensor(b, rhs))
         return x, y
     common = computation_type(left, not isinstance(lhs, tensor), right, not isinstance(rhs, tensor), division)
-    if common.is_fp8():
+    if common.is_fp8() and not pointers:
         raise CompilationError(f"there is no arithmetic on {common}", cure="cast to float16 first: x.to(tl.float16)")
     _check_weak(lhs, common)
     _check_weak(rhs, common)

@@ -14,14 +14,14 @@ from tests.frontend.compiling import body_of, compile_kernel, kernel, run
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 SIGNATURE = {f"{sign}int{width}": f"{sign or 'i'}{width}" for sign in ("", "u") for width in (8, 16, 32, 64)}
-SIGNATURE |= {"int1": "i1"} | {name: name for name in ("fp16", "bf16", "fp32", "fp64")}
+SIGNATURE |= {"int1": "i1"} | {name: name for name in tl.dtype.FP_TYPES}
 
 # ---- the type of a result ----
 
 
 def result_type(expression: str, x: str, y: str) -> str:
     """Returns the name of the type of an expression of two scalars."""
-    for name in tl.dtype.SINT_TYPES + tl.dtype.UINT_TYPES + tl.dtype.STANDARD_FP_TYPES:
+    for name in tl.dtype.SINT_TYPES + tl.dtype.UINT_TYPES + tl.dtype.FP_TYPES:
         fn = kernel(f"tl.static_assert(({expression}).dtype == T)", "x, y, T")
         try:
             compile_kernel(fn, x=SIGNATURE[x], y=SIGNATURE[y], T=tl.dtype(name))
@@ -93,6 +93,9 @@ def test_promotion_of_two_run_time_values(x: str, y: str, expected: str) -> None
         ("x and x", "int32", "int1"),
         ("tl.where(True, x, 0)", "fp16", "fp16"),
         ("tl.where(True, 1, 0.0)", "fp16", "fp32"),
+        ("tl.where(True, x, 0.0)", "fp8e5", "fp8e5"),
+        ("tl.where(True, x, x)", "fp8e4nv", "fp8e4nv"),
+        ("tl.where(True, x, x.to(tl.float8e5))", "fp8e4nv", "fp16"),
         ("tl.maximum(x, 0.0)", "fp16", "fp32"),
         ("tl.maximum(x, x)", "bf16", "fp32"),
         ("tl.minimum(x, 1)", "int8", "int32"),
