@@ -40,6 +40,11 @@ class DriverBase:
         """Returns an argument of an op as its host function sees it."""
         return value
 
+    @classmethod
+    def is_active(cls) -> bool:
+        """Whether kernels run on this type of device unless told otherwise."""
+        raise NotImplementedError
+
     def get_current_target(self) -> GPUTarget:
         """Returns what kernels are compiled for."""
         raise NotImplementedError
@@ -88,6 +93,10 @@ class CPUDriver(DriverBase):
 
     device_type = "cpu"
 
+    @classmethod
+    def is_active(cls) -> bool:
+        return not CUDADriver.is_active()
+
     def get_current_target(self) -> GPUTarget:
         native = Target("cpu", "native")
         return GPUTarget("cpu", backend_of(native).resolve_target(native).arch, WARP_SIZE)
@@ -111,6 +120,12 @@ class CUDADriver(DriverBase):
     """The current CUDA device of torch."""
 
     device_type = "cuda"
+
+    @classmethod
+    def is_active(cls) -> bool:
+        import torch
+
+        return torch.cuda.is_available()
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
         import torch
@@ -197,9 +212,7 @@ def _default_driver() -> DriverBase:
         from kernelpack.simt.emulator import Emulator  # late: it is a driver itself
 
         return Emulator(target)
-    import torch
-
-    return CUDADriver() if torch.cuda.is_available() else CPUDriver()
+    return CUDADriver() if CUDADriver.is_active() else CPUDriver()
 
 
 driver = _Drivers()

@@ -72,6 +72,7 @@ def test_modules_are_where_kernels_import_from() -> None:
         ("runtime.driver", "driver"),
         ("compiler.compiler", "ASTSource"),
         ("backends.driver", "DriverBase"),
+        ("backends", "Backend"),
     ):
         assert hasattr(importlib.import_module(f"kernelpack.{module}"), name), (module, name)
 
@@ -93,6 +94,12 @@ def test_the_driver_speaks_of_this_machine() -> None:
     assert active.get_current_target().backend == active.device_type
     assert active.utils.get_device_properties(0)["multiprocessor_count"] > 0
     assert MockTensor(torch.float32).device == active.get_active_torch_device()
+
+
+def test_one_backend_is_active_that_of_the_default_device() -> None:
+    active = [name for name, backend in triton.backends.backends.items() if backend.driver.is_active()]
+    assert active == ["nvidia" if torch.cuda.is_available() else "cpu"]
+    assert isinstance(triton.runtime.driver.default, triton.backends.backends[active[0]].driver)
 
 
 def test_kernels_answer_what_is_read_of_them() -> None:
