@@ -163,7 +163,10 @@ class Review:
                     continue
                 moved = any(
                     self.number[write] > self.number[op]
-                    and (step.after(writer) if writer is not step else overwrites(write, op, evaluation.elsewhere))
+                    and (
+                        (step.after(writer) if writer is not step else overwrites(write, op, evaluation.elsewhere))
+                        or step.runs_again_after(writer, op)
+                    )
                     for writer, write in writes
                 )
                 if moved or self.passes_scalar_write(op, step):

@@ -64,6 +64,12 @@ class Step:
                 break
         return self.order > other.order
 
+    def runs_again_after(self, other: Step, load: Operation) -> bool:
+        """Whether a loop in which both are, but not `load`, runs this step after `other`."""
+        shared = (mine for (mine, _), (theirs, _) in zip(self.path, other.path, strict=False) if mine is theirs)
+        around = set(load.ancestors())
+        return any(not isinstance(outer, If) and outer.op not in around for outer in shared)
+
 
 @dataclass(eq=False)
 class Evaluation:

@@ -110,9 +110,21 @@ def one_element_before_a_branch(x, n, S: tl.constexpr):
     tl.store(x + S + r, chosen)
 
 
+@kp.jit
+def addresses_that_a_loop_overwrites(x, n, S: tl.constexpr):
+    r = tl.arange(0, S)
+    source = x + tl.load(x + r)
+    sums = tl.zeros([S], tl.int32)
+    for i in range(n):
+        sums += tl.load(source)
+        tl.store(x + r, r // 2 + i)
+    tl.store(x + S + r, sums)
+
+
 KERNELS = [
     shift, reverse, flip, gathered, summed_at_repeated_places, transposed, first_row_everywhere, through_a_chosen_pointer,
     along_a_loop, stored_twice, cleared_and_scattered, one_element_before_a_branch,
+    addresses_that_a_loop_overwrites,
 ]  # fmt: skip
 
 
