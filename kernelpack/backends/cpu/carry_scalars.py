@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from kernelpack.ir.core import Builder, Operation, Value
-from kernelpack.ir.types import I64, TensorType, Type, element_of, is_int, is_pointer, with_element
+from kernelpack.ir.types import I64, TensorType, Type, bit_width, element_of, is_int, is_pointer, with_element
 
 
 def carry_scalars(module: Operation) -> Operation:
@@ -44,7 +44,7 @@ def _carry_scalar(loop: Operation, index: int) -> None:
         counter_type = element_of(kind)
         unit = _widen(builder, scalar, counter_type)
     else:
-        counter_type = loop.operands[0].type
+        counter_type = min(loop.operands[0].type, element_of(kind), key=bit_width)  # sums wrap around as narrow counts do
         unit = builder.constant(1, counter_type)
     zero = builder.constant(0, counter_type)
     loop.set_operands([*loop.operands[: 3 + index], zero, *loop.operands[4 + index :]])

@@ -143,6 +143,22 @@ def test_reductions_and_scans_of_functions_that_branch() -> None:
     assert torch.equal(running, x.cumsum(1).int() % 2)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64], ids=str)
+def test_a_loop_adds_the_same_tile_every_time(dtype: torch.dtype) -> None:
+    @kp.jit
+    def kernel(x, out, turns, N: tl.constexpr):
+        at = tl.arange(0, N)
+        step = tl.load(x + at)
+        total = step
+        for _ in range(turns):
+            total += step
+        tl.store(out + at, total)
+
+    x = torch.arange(16, dtype=dtype) * 11
+    for turns in (0, 1, 300):
+        check(kernel, (1,), x, torch.zeros_like(x), turns, N=16)
+
+
 def test_while_loops_carry_tiles_and_scalars() -> None:
     @kp.jit
     def kernel(x, out, limit, N: tl.constexpr):
