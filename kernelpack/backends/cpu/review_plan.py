@@ -161,11 +161,12 @@ class Review:
                 op = value.defining_op
                 if op is None or op.name != "tt.load" or not self.is_virtual(value):
                     continue
+                around = set(op.ancestors())
                 moved = any(
                     self.number[write] > self.number[op]
                     and (
                         (step.after(writer) if writer is not step else overwrites(write, op, evaluation.elsewhere))
-                        or step.runs_again_after(writer, op)
+                        or step.runs_again_after(writer, around)
                     )
                     for writer, write in writes
                 )
@@ -190,8 +191,11 @@ class Review:
             inside = [step for step in self.steps if any(outer.op.body is old.owner for outer in step.loops())]
             readers = [step for step in inside if old in self.evaluated[step]]
             writers = [step for step in inside if own in step.written()]
+            around = set(old.owner.terminator.ancestors())
             if any(
-                reader.after(writer) or (reader is writer and self.evaluated[reader][old].elsewhere)
+                reader.after(writer)
+                or (reader is writer and self.evaluated[reader][old].elsewhere)
+                or reader.runs_again_after(writer, around)
                 for writer in writers
                 for reader in readers
             ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.buffers import BUFFERED, Buffer
@@ -64,11 +64,10 @@ class Step:
                 break
         return self.order > other.order
 
-    def runs_again_after(self, other: Step, load: Operation) -> bool:
-        """Whether a loop in which both are, but not `load`, runs this step after `other`."""
-        shared = (mine for (mine, _), (theirs, _) in zip(self.path, other.path, strict=False) if mine is theirs)
-        around = set(load.ancestors())
-        return any(not isinstance(outer, If) and outer.op not in around for outer in shared)
+    def runs_again_after(self, other: Step, around: Collection[Operation]) -> bool:
+        """Whether a loop in which both are, and that is not one of `around`, runs this step after `other`."""
+        shared = (mine.op for (mine, _), (theirs, _) in zip(self.path, other.path, strict=False) if mine is theirs)
+        return any(loop.name != "scf.if" and loop not in around for loop in shared)
 
 
 @dataclass(eq=False)

@@ -159,6 +159,25 @@ def test_a_loop_adds_the_same_tile_every_time(dtype: torch.dtype) -> None:
         check(kernel, (1,), x, torch.zeros_like(x), turns, N=16)
 
 
+def test_what_a_loop_makes_of_a_carried_tile_does_not_replace_it_before_the_loop_ends() -> None:
+    @kp.jit
+    def kernel(x, out, turns, N: tl.constexpr):
+        at = tl.arange(0, N)
+        tile = tl.load(x + at)
+        for _ in range(turns):
+            total = tile
+            for _ in range(turns):
+                total += tile
+            tile = total
+        tl.store(out + at, tile)
+
+    x = torch.arange(16, dtype=torch.float32)
+    out = torch.zeros_like(x)
+    check(kernel, (1,), x, out, 3, N=16)
+    kernel[(1,)](x, out, 3, 16)
+    assert torch.equal(out, x * 64)
+
+
 def test_while_loops_carry_tiles_and_scalars() -> None:
     @kp.jit
     def kernel(x, out, limit, N: tl.constexpr):
