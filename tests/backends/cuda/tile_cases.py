@@ -21,6 +21,12 @@ def _order(num_warps: int) -> Launch:
     return Launch(kernels.order, (1,), arguments, {"out": expected, "places": places}, options=Options(num_warps=num_warps))
 
 
+def _seconds() -> Launch:
+    x = torch.randn(65)
+    arguments = {"x": x, "out": fresh(8, 4), "M": 4, "N": 8}
+    return Launch(kernels.seconds, (1,), arguments, {"out": x[2::2].view(4, 8).T}, options=Options(num_warps=1))
+
+
 def _moments(m: int, n: int, axis: int) -> Launch:
     x = torch.randn(m, n) + 3
     arguments = {"x": x, "out": fresh(2 * (m if axis else n)), "M": m, "N": n, "AXIS": axis}
@@ -72,6 +78,7 @@ TILE_LAUNCHES: dict[str, Callable[[], Launch]] = {
     "order-4": functools.partial(_order, 4),
     "moments-0": functools.partial(_moments, 64, 8, 0),
     "moments-1": functools.partial(_moments, 2, 512, 1),
+    "seconds": _seconds,
     "recurrence": functools.partial(_recurrence, False, 4),
     "recurrence-reverse": functools.partial(_recurrence, True, 1),
     "locked": _locked,

@@ -46,6 +46,7 @@ class _Assigner:
         self.homes: dict[Value, tuple[LinearLayout, int]] = {}
         self.free = free_values(function)
         self.same = {value: slot.values for op in function.walk() for slot in slots(op) for value in slot.values}
+        self.same |= {part: tuple(op.results) for op in function.walk() if op.name == "tt.split" for part in op.results}
         self.changed = False
 
     def run(self) -> None:
