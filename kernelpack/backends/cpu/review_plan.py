@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
-from kernelpack.backends.cpu.affine import strides
+from kernelpack.backends.cpu.affine import Stride, strides
 from kernelpack.backends.cpu.buffers import BUFFERED, Buffer, moves_unit_axes
 from kernelpack.backends.cpu.in_place import overwrites
 from kernelpack.backends.cpu.plan_tiles import Planner
@@ -36,6 +36,7 @@ class Review:
         self.plan = plan
         self.known = plan.known
         self.program = program
+        self.strides: dict[Value, tuple[Stride, ...]] = {}
         self.steps = steps_of(program)
         self.evaluated = {step: evaluations(step, program.plain) for step in self.steps}
         self.number = {op: number for number, op in enumerate(program.entry.walk())}
@@ -83,7 +84,7 @@ class Review:
                 continue
             if op is not None and op.name == "tt.load":
                 memory = self.plan.axes.memory_axis(op.operands[0])
-                if memory is not None and memory != axis and strides(op.operands[0])[axis] != 0:
+                if memory is not None and memory != axis and strides(op.operands[0], self.strides)[axis] != 0:
                     learned |= self.keep(value, axis)
         return learned
 
@@ -136,7 +137,7 @@ class Review:
         if value in seen or op is None or not isinstance(value.type, TensorType) or not self.is_virtual(value):
             return 0
         seen.add(value)
-        if not is_float(value.type) and all(stride is not None for stride in strides(value)):
+        if not is_float(value.type) and all(stride is not None for stride in strides(value, self.strides)):
             return 0  # index arithmetic is a few scalar instructions a vector
         own = _COST.get(op.name)
         if own is None:
