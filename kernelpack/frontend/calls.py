@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -76,7 +77,7 @@ class Calls(Expressions):
             bind(signature, function.__name__, args, kwargs)
             return function(*args, **kwargs, _generator=self)
         if function is constexpr:
-            return self.fold(node, lambda value: value, *args, **kwargs)
+            return self.constexpr_of(node, args, kwargs)
         if function is print:
             return debugging.device_print(*args, **kwargs, _generator=self)
         if function in _RANGES:
@@ -102,6 +103,16 @@ class Calls(Expressions):
         if inspect.isfunction(function) and isinstance(called, ast.Attribute) and is_constructor(self.visit(called.value)):
             return self.construct(node, function, args, kwargs)  # a static method of an aggregate
         raise CompilationError(f"`{ast.unparse(called)}` is {describe_type(function)}, which cannot be called")
+
+    def constexpr_of(self, node: ast.expr, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Returns the value of `tl.constexpr(value)`. Kernels in use write it of run-time values, too: these are warned of."""
+        if next(tensors_in(tuple(args)), None) is None:
+            return self.fold(node, lambda value: value, *args, **kwargs)
+        warnings.warn(
+            f"{self.location(node).source}: `{ast.unparse(node)}` is {describe_type(args[0])}, which only running tells",
+            stacklevel=2,
+        )
+        return args[0]
 
     def construct(self, node: ast.expr, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Makes a named tuple or an aggregate, or calls a plain method of one, as Python does."""

@@ -300,6 +300,18 @@ def test_run_time_values_that_are_annotated_as_constexpr_are_warned_of(body: str
     assert x[0] == 11
 
 
+def test_a_constexpr_of_a_run_time_value_is_that_value_and_warned_of() -> None:
+    fn = kernel(
+        "d = tl.constexpr(n * tl.arange(0, 4) - 1)\nfor i in range(2):\n    tl.store(p + tl.arange(0, 4), d >= i)", "p, n"
+    )
+    x = np.zeros(4, np.int32)
+    with pytest.warns(
+        UserWarning, match=r"`tl.constexpr\(n \* tl.arange\(0, 4\) - 1\)` is <\[4\], int32>, which only running tells"
+    ):
+        run(fn, 1, p=x, n=1)
+    assert x.tolist() == [0, 0, 1, 1]
+
+
 def test_values_that_have_no_name_are_dropped_and_warned_of() -> None:
     fn = kernel("a, b = n, 2, 3\ntl.store(p, a + b)", "p, n")
     x = np.zeros(1, np.int32)
