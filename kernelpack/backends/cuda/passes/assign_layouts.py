@@ -47,6 +47,10 @@ class _Assigner:
         self.free = free_values(function)
         self.same = {value: slot.values for op in function.walk() for slot in slots(op) for value in slot.values}
         self.same |= {part: tuple(op.results) for op in function.walk() if op.name == "tt.split" for part in op.results}
+        self.becomes: dict[Value, list[Value]] = {}
+        for slot in [slot for op in function.walk() for slot in slots(op)]:
+            for source in slot.source_values():
+                self.becomes.setdefault(source, []).extend(slot.values)
         self.changed = False
 
     def run(self) -> None:
@@ -171,9 +175,10 @@ class _Assigner:
             self._copy(first, argument)
 
     def _ask_users(self) -> None:
-        """Gives loop-carried values that nothing decides (pointers, counters) the layout of the access they are for."""
+        """Gives values that nothing decides (pointers, counters), or only a broadcast, the layout of the access they are for."""
         for value in _values(self.function):
-            if isinstance(value.type, TensorType) and value not in self.homes and value not in self.free:
+            decided = self.homes.get(value, (None, BROADCAST))[1] > BROADCAST
+            if isinstance(value.type, TensorType) and not decided and value not in self.free:
                 wanted = self._wanted_by_users(value)
                 if wanted is not None and self._can_be_in(value, wanted):
                     self._wish(value, wanted, WEAK)
@@ -194,6 +199,7 @@ class _Assigner:
             if current in seen:
                 continue
             seen.add(current)
+            pending += self.becomes.get(current, ())
             for user in current.users():
                 if (
                     user in self.memory
@@ -202,7 +208,10 @@ class _Assigner:
                 ):
                     return self.memory[user]
                 if Trait.ELEMENTWISE in definition(user.name).traits:
-                    pending += user.results
+                    known = self.homes.get(user.result, (None, WEAK))
+                    if known[1] > WEAK:
+                        return known[0]
+                    pending.append(user.result)
         return None
 
     def _fill(self) -> None:

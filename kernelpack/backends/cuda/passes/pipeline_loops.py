@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
-from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, slice_of, unwritten
+from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, feeds_dot, slice_of, unwritten
 from kernelpack.backends.cuda.products_in_flight import (
     PRODUCT,
     await_behind,
@@ -68,34 +68,22 @@ class _Load:
 
 
 def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, str]) -> list[_Load]:
-    """Returns the loads of a loop that feed its dots and can run ahead."""
+    """Returns the loads of a loop that feed its dots and can run ahead; where there are any, also those of vectors, such as the
+    scales of what the dots sum up."""
     steady = unwritten(loop, bases, DOTS)
     found, addresses = [], set()
     for op in loop.body.operations:
-        if op.name != "tt.load" or op not in steady or not isinstance(op.result.type, TensorType) or not _feeds_dot(op, loop):
+        if op.name != "tt.load" or op not in steady or not op.result.uses or not isinstance(op.result.type, TensorType):
+            continue
+        if len(op.result.type.shape) > 1 and not feeds_dot(op, loop):
             continue
         load, slice_ = _as_async(op, facts), slice_of(loop, op.operands[:2])
         if load is not None and slice_ is not None and all(other in steady for other in slice_.loads):
             found.append(load)
             addresses.update(slice_.loads)
     # a load that another one's address depends on runs ahead with that address, without a buffer
-    return [load for load in found if load.op not in addresses]
-
-
-def _feeds_dot(load: Operation, loop: Operation) -> bool:
-    """Whether a load reaches a dot within the iteration."""
-    seen: set[Operation] = set()
-    pending = [load]
-    while pending:
-        op = pending.pop()
-        for result in op.results:
-            for user in result.users():
-                if user.name in DOTS:
-                    return True
-                if user not in seen and user.parent is loop.body and user.name != "scf.yield":
-                    seen.add(user)
-                    pending.append(user)
-    return False
+    found = [load for load in found if load.op not in addresses]
+    return found if any(feeds_dot(load.op, loop) for load in found) else []
 
 
 def _as_async(op: Operation, facts: AxisInfoAnalysis) -> _Load | None:

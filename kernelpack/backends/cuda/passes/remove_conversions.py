@@ -8,6 +8,7 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.memory_layouts import global_cost
 from kernelpack.backends.cuda.passes.conversion_cost import conversion_cost
 from kernelpack.backends.cuda.passes.materialize import Materializer, behind, free_values, operand_requirement
+from kernelpack.backends.cuda.passes.run_ahead import feeds_dot
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition, optional_operand
 from kernelpack.ir.types import TensorType
@@ -60,8 +61,8 @@ class _Remover:
         if op.name == "tt.load" and not attribute(op, "is_volatile"):
             if not all(operand in self.free for operand in op.operands):
                 return None
-            before = global_cost(layout_of(value), op, self.facts)
-            return max(0, global_cost(wanted, op, self.facts) - before)
+            more = global_cost(wanted, op, self.facts) - global_cost(layout_of(value), op, self.facts)
+            return None if more > 0 and _runs_ahead(op) else max(0, more)
         if not self._is_movable(op):
             return None
         needed = operand_requirement(op, wanted)
@@ -144,3 +145,11 @@ class _Remover:
             op.set_operand(1, value)
             if mask is not None:
                 op.set_operand(2, self.materialize(mask, here))
+
+
+def _runs_ahead(load: Operation) -> bool:
+    """Whether a loop loads tiles for dots: what it loads is copied into shared memory ahead of time, and read in any layout."""
+    loop = load.parent_op
+    if loop is None or loop.name != "scf.for":
+        return False
+    return any(op.name == "tt.load" and feeds_dot(op, loop) for op in loop.body.operations)

@@ -65,6 +65,22 @@ def _is_volatile(load: Operation) -> bool:
     return load.name == "tt.load" and bool(attribute(load, "is_volatile"))
 
 
+def feeds_dot(load: Operation, loop: Operation) -> bool:
+    """Whether a load reaches a dot within the iteration."""
+    seen: set[Operation] = set()
+    pending = [load]
+    while pending:
+        op = pending.pop()
+        for result in op.results:
+            for user in result.users():
+                if user.name in DOTS:
+                    return True
+                if user not in seen and user.parent is loop.body and user.name != "scf.yield":
+                    seen.add(user)
+                    pending.append(user)
+    return False
+
+
 @dataclass(frozen=True)
 class Slice:
     """What addresses are computed from: operations of a loop's body, in order, and the values that the loop carries for them."""
