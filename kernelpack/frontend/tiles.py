@@ -207,8 +207,9 @@ def dot(
 ) -> tensor:
     """Returns x @ y (+ acc) for tiles [M, K] and [K, N], or batches [B, M, K] and [B, K, N] of them.
 
-    K is at least 16 (32 for 8-bit types, 4 for float64). int8 accumulates in int32, float64 in float64, float16 in float32 or float16, all
-    else in float32, also where out_dtype is float16. float32 operands are rounded to TF32 unless input_precision="ieee" or allow_tf32=False.
+    K is at least 16 (32 for 8-bit types, 4 for float64). int8 accumulates in int32, float64 in float64, float16 in float32 or
+    float16, all else in float32, also where out_dtype is float16, or float64 for float32 and bfloat16. float32 operands are rounded
+    to TF32 unless input_precision="ieee" or allow_tf32=False.
     """
     if not isinstance(x, tensor) or not isinstance(y, tensor) or not x.shape or not y.shape:
         raise CompilationError(f"tl.dot multiplies tiles, not {describe(x)} and {describe(y)}")
@@ -222,8 +223,9 @@ def dot(
     if out_dtype is None and isinstance(acc, tensor) and acc.dtype in allowed:
         out_dtype = acc.dtype
     result = out_dtype if out_dtype is not None and out_dtype in allowed else allowed[0]
-    # as in Triton: int8 always gives int32, and what float16 could not hold is not made float16
-    ignored = out_dtype is not None and (out_dtype.is_int() if x.dtype.is_int() else out_dtype == float16)
+    # as in Triton: int8 always gives int32, what float16 could not hold is not made float16, and sums in float32 stay float32
+    in_float32 = out_dtype == float16 or (out_dtype == float64 and allowed == (float32,))
+    ignored = out_dtype is not None and (out_dtype.is_int() if x.dtype.is_int() else in_float32)
     if out_dtype not in (None, float32, result) and not ignored:  # float32 is the default and gives way to the operands' own
         raise CompilationError(
             f"tl.dot of {x.dtype} cannot give {out_dtype}", cure=f"use out_dtype={allowed[0]!r} and cast the result"

@@ -108,6 +108,7 @@ def test_tiles(expression: str, expected: str) -> None:
         (torch.float16, torch.float16, ", out_dtype=tl.float16"),
         (torch.bfloat16, torch.float32, ""),
         (torch.bfloat16, torch.float32, ", out_dtype=tl.float16"),
+        (torch.float32, torch.float32, ", out_dtype=tl.float64"),
         (torch.float32, torch.float32, ", input_precision='ieee'"),
         (torch.float64, torch.float64, ""),
         (torch.int8, torch.int32, ", out_dtype=tl.int32"),
