@@ -27,6 +27,12 @@ def _seconds() -> Launch:
     return Launch(kernels.seconds, (1,), arguments, {"out": x[2::2].view(4, 8).T}, options=Options(num_warps=1))
 
 
+def _repeated_rows() -> Launch:
+    x = torch.randn(8)
+    arguments = {"x": x, "out": fresh(8), "rows": fresh(8, dtype=torch.int32), "M": 4, "N": 8}
+    return Launch(kernels.repeated_rows, (1,), arguments, {"out": x, "rows": torch.full((8,), 3, dtype=torch.int32)})
+
+
 def _moments(m: int, n: int, axis: int) -> Launch:
     x = torch.randn(m, n) + 3
     arguments = {"x": x, "out": fresh(2 * (m if axis else n)), "M": m, "N": n, "AXIS": axis}
@@ -79,6 +85,7 @@ TILE_LAUNCHES: dict[str, Callable[[], Launch]] = {
     "moments-0": functools.partial(_moments, 64, 8, 0),
     "moments-1": functools.partial(_moments, 2, 512, 1),
     "seconds": _seconds,
+    "repeated-rows": _repeated_rows,
     "recurrence": functools.partial(_recurrence, False, 4),
     "recurrence-reverse": functools.partial(_recurrence, True, 1),
     "locked": _locked,

@@ -26,6 +26,21 @@ def seconds(x, out, M: tl.constexpr, N: tl.constexpr):
 
 
 @kp.jit
+def _later(a, i, b, j):
+    return tl.maximum(a, b), tl.maximum(i, j)
+
+
+@kp.jit
+def repeated_rows(x, out, rows, M: tl.constexpr, N: tl.constexpr):
+    """Reduces a row that is broadcast to M rows, together with the rows' numbers."""
+    i, j = tl.arange(0, M), tl.arange(0, N)
+    tile = tl.broadcast_to(tl.load(x + j)[None, :], [M, N])
+    largest, row = tl.reduce((tile, tl.broadcast_to(i[:, None], [M, N])), 0, _later)
+    tl.store(out + j, largest)
+    tl.store(rows + j, row)
+
+
+@kp.jit
 def _welford(mean1, m2_1, weight1, mean2, m2_2, weight2):
     delta = mean2 - mean1
     weight = weight1 + weight2

@@ -138,7 +138,7 @@ class _Assigner:
                 assert home is not None
                 self._wish(result, *home)
         elif op.name == "tt.reduce":
-            home = self._strongest(op.operands)
+            home = self._reduced(op)
             for result in op.results if home else ():
                 assert home is not None
                 self._wish(result, remove_dim(home[0], op.attributes["axis"]), home[1])
@@ -163,6 +163,10 @@ class _Assigner:
     def _strongest(self, values: list[Value]) -> tuple[LinearLayout, int] | None:
         homes = [self.homes[value] for value in values if value in self.homes]
         return max(homes, key=lambda home: home[1], default=None)
+
+    def _reduced(self, op: Operation) -> tuple[LinearLayout, int] | None:
+        """Returns the layout of a reduction's operands, on which those that each user computes for itself have no say."""
+        return self._strongest([value for value in op.operands if value not in self.free] or op.operands)
 
     def _copy(self, source: Value, target: Value) -> None:
         if source in self.homes:
@@ -226,7 +230,7 @@ class _Assigner:
         """Returns the layout of a value that nothing decides; where the operation ties it to its operand, what follows from that."""
         op = value.defining_op
         if op is not None and (op.name in REARRANGING or op.name == "tt.reduce"):
-            home = self._strongest(op.operands)
+            home = self._reduced(op) if op.name == "tt.reduce" else self._strongest(op.operands)
             operand = home[0] if home is not None else default_layout(shape_of(op.operands[0].type), self.num_warps)
             tied = result_layout(op, operand) if op.name in REARRANGING else remove_dim(operand, op.attributes["axis"])
             if tied is not None:
@@ -255,7 +259,7 @@ class _Assigner:
         if op.name == "tt.return":
             return self._boundary(self.function)[1]
         if op.name == "tt.reduce":
-            home = self._strongest(op.operands)
+            home = self._reduced(op)
             return all_of(home[0] if home is not None else layout_of(op.operands[0]))
         if op.name in ("scf.for", "scf.while"):
             targets: Sequence[Value] = op.body.arguments[1:] if op.name == "scf.for" else op.body.arguments
