@@ -51,7 +51,8 @@ class _Assigner:
         for slot in [slot for op in function.walk() for slot in slots(op)]:
             for source in slot.source_values():
                 self.becomes.setdefault(source, []).extend(slot.values)
-        self.changed = False
+        self.operations = dict.fromkeys(function.walk())
+        self.pending = set(self.operations)
 
     def run(self) -> None:
         for argument, layout in zip(self.function.body.arguments, self._boundary(self.function)[0], strict=True):
@@ -89,20 +90,23 @@ class _Assigner:
         known = self.homes.get(value)
         if known is None or strength > known[1]:
             self._settle(value, layout, strength)
-            self.changed = True
 
     def _settle(self, value: Value, layout: LinearLayout, strength: int) -> None:
         """Gives a value a layout: what goes around a loop has it inside and behind the loop."""
         for same in self.same.get(value, (value,)):
             self.homes[same] = layout, strength
+            for user in same.users():
+                reader = user.parent_op if Trait.TERMINATOR in definition(user.name).traits else user
+                if reader in self.operations:
+                    self.pending.add(reader)
 
     def _propagate(self) -> None:
         """Carries layouts forward until nothing changes; stronger wishes replace weaker ones."""
-        self.changed = True
-        while self.changed:
-            self.changed = False
-            for op in self.function.walk():
-                self._forward(op)
+        while self.pending:
+            for op in self.operations:
+                if op in self.pending:
+                    self.pending.remove(op)
+                    self._forward(op)
 
     def _forward(self, op: Operation) -> None:
         if op.name in ("tt.load", "tt.descriptor_load", *ATOMICS):
