@@ -7,63 +7,73 @@ import enum
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from types import CellType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+import linecache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CellType, FunctionType, ModuleType, NoneType
+from typing import Any, NamedTuple
 
+from kernelpack.frontend.callables import JITCallable
+from kernelpack.frontend.jit import JITFunction
 from kernelpack.frontend.source import FunctionSource, innermost, source_of
 from kernelpack.language.types import dtype
-from kernelpack.language.values import constexpr, unwrap
+from kernelpack.language.values import constexpr, is_constexpr_function, unwrap
 from kernelpack.llvm.debug_info import is_of_language, relative_name
-
-if TYPE_CHECKING:
-    from kernelpack.frontend.jit import JITFunction
-
 
 _CONSTANT = (dtype, bool, int, float, str, tuple, list, dict, enum.Enum, type(None))
 
 
-def cache_key_of(function: JITFunction) -> str:
+class _Reached(NamedTuple):
+    """A function, its source, and what it sees from outside, by name: what its text mentions, and the defaults of its parameters."""
+
+    function: Any
+    source: FunctionSource
+    outside: list[tuple[str, Any]]
+
+
+def cache_key_of(function: JITCallable) -> str:
     """Returns the SHA-256, in hexadecimal, over a function's text, those of the functions it can reach, and the constants
     they read. Equal text in another file has the same key."""
     digest = hashlib.sha256()
-    for line in sorted(_describe(function, {})):
+    reached = _reached(function)
+    for line in sorted(_description(plain, reached) for plain in reached):
         digest.update(line.encode())
         digest.update(b"\0")
     return digest.hexdigest()
 
 
-def lines_of(function: JITFunction) -> str:
+def lines_of(function: JITCallable) -> str:
     """Returns where a function, and those that it can reach, stand: what the line information of an image depends on, and
     nothing else does."""
-    reached: dict[int, FunctionSource] = {}
-    for _ in _describe(function, reached):
-        pass
-    places = {f"{relative_name(source.file)}:{source.line}" for source in reached.values() if not is_of_language(source.file)}
-    return " ".join(sorted(places))
+    sources = [each.source for each in _reached(function).values()]
+    return " ".join(sorted({f"{relative_name(each.file)}:{each.line}" for each in sources if not is_of_language(each.file)}))
 
 
-def _describe(function: Any, done: dict[int, FunctionSource]) -> Iterator[str]:
-    """Yields one text for each function reached, with the names through which it sees others and constants."""
-    from kernelpack.frontend.jit import JITFunction, is_constexpr_function  # late: functions ask here for their cache keys
+def _reached(function: Any) -> dict[FunctionType, _Reached]:
+    """Returns a function and those that it can reach, by the plain function of each."""
+    found: dict[FunctionType, _Reached] = {}
+    waiting = [function]
+    while waiting:
+        function = waiting.pop()
+        plain = innermost(function)
+        if plain not in found:
+            source = source_of(plain)
+            parameters = inspect.signature(plain).parameters.values()
+            defaults = [(param.name, param.default) for param in parameters if param.default is not param.empty]
+            found[plain] = _Reached(function, source, [*_references(source.tree, scope_of(plain)), *defaults])
+            waiting += [called for _, value in found[plain].outside for called in functions_in(value, function)]
+    return found
 
-    plain = innermost(function)
-    if id(plain) in done:
-        return
-    source = source_of(plain)
-    done[id(plain)] = source
+
+def _description(plain: FunctionType, reached: Mapping[FunctionType, _Reached]) -> str:
+    """Returns a function's text with what the names in it stand for."""
+    function, source, outside = reached[plain]
     options = f"noinline={function.noinline}" if isinstance(function, JITFunction) else "compile time"
-    parameters = inspect.signature(plain).parameters.values()
-    defaults = {param.name: param.default for param in parameters if param.default is not param.empty}
-    seen: list[str] = []
-    for name, value in [*_references(source.tree, scope_of(plain)), *defaults.items()]:
-        for part in map(unwrap, _parts(value)):
-            if isinstance(part, JITFunction) or is_constexpr_function(part):
-                seen.append(f"{name} is {innermost(part).__qualname__}: {_text_hash(part)}")
-                yield from _describe(part, done)
-            elif isinstance(part, _CONSTANT):
-                seen.append(f"{name} is {part!r}")
-    yield "\n".join([plain.__qualname__, options, source.text, *sorted(set(seen))])
+    seen = set()
+    for name, value in outside:
+        for called in map(innermost, functions_in(value, function)):
+            seen.add(f"{name} is {called.__qualname__}: {_text_hash(reached[called].source)}")
+        seen |= {f"{name} is {part!r}" for part in map(unwrap, _parts(value)) if isinstance(part, _CONSTANT)}
+    return "\n".join([plain.__qualname__, options, source.text, *sorted(seen)])
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -92,7 +102,8 @@ def bindings_of(functions: Iterable[Any]) -> list[Binding]:
     reached = list(functions)
     done: set[int] = set()
     while reached:
-        plain = innermost(reached.pop())
+        function = reached.pop()
+        plain = innermost(function)
         if id(plain) in done or (plain.__module__ or "").startswith(_LANGUAGE):
             continue
         done.add(id(plain))
@@ -101,15 +112,29 @@ def bindings_of(functions: Iterable[Any]) -> list[Binding]:
             binding = _binding(words, plain, scope)
             if binding is not None:
                 found.setdefault((id(binding.place), binding.name), binding)
-                reached += functions_in(binding.value)
+                reached += functions_in(binding.value, function)
     return list(found.values())
 
 
-def functions_in(value: Any) -> Iterator[Any]:
-    """Yields the functions that kernels call among a value, constexpr or not, and what it holds."""
-    from kernelpack.frontend.jit import JITFunction, is_constexpr_function  # late: functions ask here for their cache keys
+def functions_in(value: Any, caller: Any = None) -> Iterator[Any]:
+    """Yields the functions that a caller calls among a value, constexpr or not, and what it holds: kernels those of the language,
+    what runs at compile time plain ones of its own package too."""
+    for part in map(unwrap, _parts(value)):
+        if isinstance(part, JITCallable) or is_constexpr_function(part) or _is_helper(part, caller):
+            yield part
 
-    return (part for part in map(unwrap, _parts(value)) if isinstance(part, JITFunction) or is_constexpr_function(part))
+
+def _is_helper(value: Any, caller: Any) -> bool:
+    """Whether a value is a plain function with a text, which a caller that runs at compile time may call, of its own package."""
+    if not isinstance(value, FunctionType) or isinstance(caller, (JITFunction, NoneType)) or value.__name__ == "<lambda>":
+        return False
+    package = _package_of(caller)
+    own = package == __name__.partition(".")[0]  # whose text every key covers
+    return not own and _package_of(value) == package and bool(linecache.getlines(value.__code__.co_filename))
+
+
+def _package_of(function: Any) -> str:
+    return (function.__module__ or "").partition(".")[0]
 
 
 def watched_by(functions: Iterable[Any]) -> list[Binding]:
@@ -120,7 +145,7 @@ def watched_by(functions: Iterable[Any]) -> list[Binding]:
     return found + [Binding(vars(part).get, "value", part.value, part) for part in held.values()]
 
 
-def constants_of(function: JITFunction) -> dict[tuple[str, int], tuple[Any, dict[str, Any]]]:
+def constants_of(function: JITCallable) -> dict[tuple[str, int], tuple[Any, dict[str, Any]]]:
     """Returns the constants that a function, and those that it can reach, read from namespaces, as Triton notes them: the value, and
     the namespace, by name and the id of this."""
     return {
@@ -166,8 +191,8 @@ def _contents(cell: CellType, _: str) -> Any:
         return _NOTHING
 
 
-def _text_hash(function: Any) -> str:
-    return hashlib.sha256(source_of(innermost(function)).text.encode()).hexdigest()
+def _text_hash(source: FunctionSource) -> str:
+    return hashlib.sha256(source.text.encode()).hexdigest()
 
 
 def _references(tree: ast.FunctionDef, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib
 import inspect
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeVar, overload
 
-from kernelpack.errors import CompilationError, SourceLocation
-from kernelpack.frontend.dependencies import cache_key_of, constants_of, scope_of
-from kernelpack.frontend.source import FunctionSource, innermost, last_word, source_of, with_text
+from kernelpack.errors import CompilationError
+from kernelpack.frontend.callables import JITCallable
+from kernelpack.frontend.source import FunctionSource, last_word
 from kernelpack.language.values import constexpr, unwrap
 from kernelpack.language.values import constexpr_function as constexpr_function
 from kernelpack.language.values import is_constexpr_function as is_constexpr_function
@@ -82,7 +81,7 @@ KNOWN: weakref.WeakValueDictionary[str, JITFunction] = weakref.WeakValueDictiona
 """The functions of this process by module and name; of those with one name, the last."""
 
 
-class JITFunction(Launchable):
+class JITFunction(JITCallable, Launchable):
     """A function in the kernel language.
 
     `kernel[grid](*args)` launches it; other @jit functions call it. Its source is read when it is first compiled.
@@ -100,11 +99,8 @@ class JITFunction(Launchable):
         repr: Callable[[Any], str] | None = None,
         launch_metadata: Callable[[Any, Any, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
-        self.fn = innermost(fn)
-        functools.update_wrapper(self, self.fn)
+        super().__init__(fn)
         KNOWN[f"{self.fn.__module__}:{self.fn.__qualname__}"] = self
-        self.__name__ = self.fn.__name__
-        self.module = self.fn.__module__ or ""
         if noinline not in (False, True, "object"):
             raise ValueError(f'{self.__name__}: noinline={noinline!r} is not False, True or "object"')
         self.noinline = noinline
@@ -115,7 +111,6 @@ class JITFunction(Launchable):
         self.pre_run_hooks: list[Callable[..., Any]] = []
         self.do_not_specialize = list(do_not_specialize)
         self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment)
-        self.signature = inspect.signature(self.fn)
         self.arg_names = list(self.signature.parameters)
         excluded = [self._names(names) for names in (self.do_not_specialize, self.do_not_specialize_on_alignment)]
         self.params = [
@@ -134,64 +129,9 @@ class JITFunction(Launchable):
             )
         return {str(name) for name in found}
 
-    @property
-    def location(self) -> SourceLocation:
-        code = self.fn.__code__
-        return SourceLocation(code.co_filename, code.co_firstlineno)
-
-    @functools.cached_property
-    def source(self) -> FunctionSource:
-        return source_of(self.fn)
-
-    @property
-    def src(self) -> str:
-        """The source text from `def` on, not indented."""
-        return self.source.text
-
-    @property
-    def file(self) -> str:
-        return self.fn.__code__.co_filename
-
-    @functools.cached_property
-    def starting_line_number(self) -> int:
-        """The line of `def`, in the file. Code that makes functions of others' text may set it, as the next three."""
-        return self.source.line
-
-    @functools.cached_property
-    def def_file_line_number(self) -> int:
-        return self.source.line
-
-    @functools.cached_property
-    def def_file_col_number(self) -> int:
-        """The column of `def`, from 1."""
-        return self.source.tree.col_offset + 1
-
-    @functools.cached_property
-    def raw_src(self) -> list[str]:
-        """The lines of the source, decorators included."""
-        return inspect.getsourcelines(self.fn)[0]
-
     def is_gluon(self) -> bool:
         """Whether the function is in Gluon, the language below Triton's: there are none."""
         return False
-
-    def _unsafe_update_src(self, new_src: str) -> None:
-        """Gives the function another text, from `def` on; its parameters stay."""
-        self.fn = with_text(self.fn, new_src)
-        for name in (
-            "source",
-            "used_global_vals",
-            "starting_line_number",
-            "def_file_line_number",
-            "def_file_col_number",
-            "raw_src",
-        ):
-            vars(self).pop(name, None)
-        self._launcher.forget_all()  # its callers mean something else too
-
-    def parse(self) -> ast.FunctionDef:
-        """Returns the syntax tree, with the file's line and column numbers."""
-        return self.source.tree
 
     @property
     def rewriter(self) -> FunctionSource:
@@ -202,10 +142,6 @@ class JITFunction(Launchable):
         """Reads the source, and returns what is launched: nothing is rewritten."""
         self.parse()
         return self
-
-    @property
-    def __globals__(self) -> dict[str, Any]:
-        return self.fn.__globals__
 
     @property
     def constexprs(self) -> list[int]:
@@ -234,22 +170,6 @@ class JITFunction(Launchable):
         types = {param.name: signature.get(param.name, "constexpr") for param in self.params}
         return re.sub(r"\W", "_", self.repr(SimpleNamespace(signature=types, constants=dict(constants))))
 
-    @property
-    def cache_key(self) -> str:
-        """SHA-256 over what the function means: its source, the functions it calls, the constants it reads. No paths."""
-        return cache_key_of(self)
-
-    @functools.cached_property
-    def used_global_vals(self) -> dict[tuple[str, int], tuple[Any, dict[str, Any]]]:
-        """The constants that the function reads from outside: (value, globals) by (name, id of globals)."""
-        return constants_of(self)
-
-    def scope(self) -> dict[str, Any]:
-        """Returns the names that the function sees from outside: module globals, and the enclosing functions' variables."""
-        return scope_of(self.fn)
-
-    get_capture_scope = scope
-
     @functools.cached_property
     def _launcher(self) -> Any:
         launcher = importlib.import_module("kernelpack.runtime.launcher")  # late: compiling offline launches nothing
@@ -273,12 +193,6 @@ class JITFunction(Launchable):
             f"{self.__name__} is a kernel function: Python cannot call it",
             cure=f"launch it with a grid, {self.__name__}[(blocks,)](...), or call it inside another @jit function",
         )
-
-    def __reduce__(self) -> str:  # by name, as functions are: compile workers import the module
-        return self.fn.__qualname__
-
-    def __repr__(self) -> str:
-        return f"JITFunction({self.module}:{self.fn.__qualname__})"
 
 
 def jit_function(value: Any) -> JITFunction | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from types import MethodType
 from typing import Any, ClassVar, TypeVar, cast
 
 from kernelpack.errors import CompilationError
+from kernelpack.frontend.callables import JITCallable
 from kernelpack.ir.core import Value
 from kernelpack.language.builtin import builtin_signature
 from kernelpack.language.structured_types import block_pointer_type, tensor_descriptor_type
@@ -23,7 +24,7 @@ class constexpr:
     """
 
     def __init__(self, value: Any) -> None:
-        plain = inspect.isfunction(value) and builtin_signature(value) is None and not is_constexpr_function(value)
+        plain = inspect.isfunction(value) and builtin_signature(value) is None
         self.value = constexpr_function(value) if plain else unwrap(value)
 
     def __repr__(self) -> str:
@@ -59,19 +60,24 @@ def unwrap(value: Any) -> Any:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class ConstexprFunction(JITCallable):
+    """What @constexpr_function makes of a function, or of a method of an aggregate."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*map(unwrap, args), **{name: unwrap(value) for name, value in kwargs.items()})
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+
 def constexpr_function(fn: F) -> F:
     """Decorator: lets kernels call a Python function on compile-time values. Python gets what the function returns, as it is."""
-
-    @functools.wraps(fn)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return fn(*(unwrap(value) for value in args), **{name: unwrap(value) for name, value in kwargs.items()})
-
-    vars(wrapper)["__kernelpack_constexpr__"] = True
-    return cast(F, wrapper)
+    return cast(F, ConstexprFunction(fn))
 
 
 def is_constexpr_function(value: object) -> bool:
-    return getattr(value, "__kernelpack_constexpr__", False) is True
+    """Whether a value is a @constexpr_function, or a method of an instance that is one."""
+    return isinstance(getattr(value, "__func__", value), ConstexprFunction)
 
 
 def same_tuple(value: tuple[Any, ...], entries: Iterable[Any]) -> Any:

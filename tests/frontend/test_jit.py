@@ -22,6 +22,7 @@ import kernelpack.language as tl
 from kernelpack.errors import CompilationError
 from kernelpack.frontend.dependencies import lines_of
 from kernelpack.frontend.source import source_of
+from kernelpack.runtime.jit import ConstexprFunction, JITCallable
 from tests.frontend.compiling import define, run
 
 
@@ -254,6 +255,55 @@ def test_cache_key_covers_what_compile_time_functions_close_over() -> None:
         """
     )["make"]
     assert make(1).cache_key == make(1).cache_key != make(2).cache_key
+
+
+HELPERS = """
+import kernelpack as kp
+import kernelpack.language as tl
+
+STEP = 2
+
+def twice(n):
+    return n * STEP
+
+@kp.constexpr_function
+def size(n):
+    return twice(n) + 1
+
+@kp.jit
+def kernel(p):
+    tl.store(p, size(2))
+"""
+
+
+def test_cache_key_of_functions_that_call_functions_a_thousand_deep() -> None:
+    first = "@kp.jit\ndef call_0(x):\n    return x\n"
+    others = (f"@kp.jit\ndef call_{n}(x):\n    return call_{n - 1}(x)\n" for n in range(1, 1500))
+    last = define("\n".join([first, *others]))["call_1499"]
+    assert len(last.cache_key) == 64
+
+
+def test_cache_key_covers_the_plain_functions_that_compile_time_functions_call(tmp_path: Path) -> None:
+    base = key(HELPERS, tmp_path)
+    for number, (old, new) in enumerate([("n * STEP", "n + STEP"), ("STEP = 2", "STEP = 3"), ("+ 1", "+ 2")]):
+        assert key(HELPERS.replace(old, new), tmp_path, f"variant{number}") != base, (old, new)
+
+
+def test_compile_time_functions_show_what_kernels_do() -> None:
+    size = define(HELPERS.partition("language as tl")[2])["size"]
+    assert isinstance(size, ConstexprFunction)
+    assert isinstance(size, JITCallable)
+    assert not isinstance(size, kp.JITFunction)
+    assert size.src == "def size(n):\n    return twice(n) + 1\n"
+    assert size.raw_src[0] == "@kp.constexpr_function\n"
+    assert size.parse().name == size.__name__ == size.__wrapped__.__name__ == "size"
+    assert list(size.signature.parameters) == ["n"]
+    assert size.fn(3) == size(tl.constexpr(3)) == 7
+    before = size.cache_key
+    size._unsafe_update_src("def size(n):\n    return n\n")
+    assert len(size.cache_key) == len(before) == 64
+    assert size.cache_key != before
+    assert size(3) == 3
 
 
 def test_lines_of_a_function_are_its_place_and_those_it_reaches(tmp_path: Path) -> None:

@@ -49,6 +49,38 @@ def test_a_replaced_helper_or_constant_is_compiled_anew() -> None:
     assert results == [2, 3, 102]
 
 
+def test_what_compile_time_functions_read_and_call_is_noticed() -> None:
+    names = define(
+        """
+        STEP = 1
+
+        def twice(n):
+            return 2 * n
+
+        def thrice(n):
+            return 3 * n
+
+        @kp.constexpr_function
+        def size():
+            return twice(STEP)
+
+        @kp.jit
+        def kernel(out):
+            tl.store(out, size())
+        """
+    )
+    kernel, size, out = names["kernel"], names["size"], torch.zeros(1)
+    scope = kernel.fn.__globals__
+    results = []
+    for change in ({}, {"STEP": 10}, {"twice": names["thrice"]}):
+        scope.update(change)
+        kernel[(1,)](out)
+        results.append(out.item())
+    size._unsafe_update_src("def size():\n    return STEP")
+    kernel[(1,)](out)
+    assert [*results, out.item()] == [2, 20, 30, 10]
+
+
 def test_a_name_is_noticed_in_every_place_that_holds_it() -> None:
     shared = tl.constexpr(3)
     add = define("@kp.jit\ndef add(x):\n    return x + N", N=shared)["add"]
