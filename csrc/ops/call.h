@@ -79,6 +79,7 @@ struct LaunchSite {
   // What sets variants apart at each point, in words for traces; the order is that of the bits of `Point::assumptions`.
   const char* const* assumptions;
   int assumption_count;
+  const Tuning* tuning;  // nullptr where no launch has configs to choose among
 };
 
 // The dtypes that were built of a tensor argument, each with its place along the axis.
@@ -217,7 +218,7 @@ class Call {
 
   // -- launches
   // Returns which config of a point is fastest for the sizes that its choice depends on.
-  int config(const LaunchSite& site, const Tuning& tuning, int point, std::initializer_list<int64_t> sizes) const;
+  int config(const LaunchSite& site, int point, std::initializer_list<int64_t> sizes) const;
   // Returns the variant for a point of the launch's space and the assumptions that hold. Throws Error.
   const Variant& choose(const LaunchSite& site, int point, uint64_t held) const {
     const int target = backend_.target(op_, device_.index, site.products);

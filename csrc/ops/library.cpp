@@ -64,8 +64,17 @@ void OpConstructor::warmup(Backend& backend, int backend_index, int device) cons
   }
 }
 
+void OpConstructor::add_tuned(std::set<std::string>& kernels) const {
+  for (int i = 0; i < site_count_; ++i) {
+    if (sites_[i]->tuning != nullptr) kernels.insert(sites_[i]->kernel);
+  }
+}
+
 Library::Library(const LibraryInfo& info) : info_(info), error_(register_all()) {
   if (!error_.empty()) std::fprintf(stderr, "kernelpack: %s\n", error_.c_str());
+  std::set<std::string> tuned;
+  for (int i = 0; i < info_.op_count; ++i) info_.ops[i]->add_tuned(tuned);
+  report_unknown_kernels(info_.name_space, tuned);
 }
 
 std::string Library::register_all() {

@@ -3,6 +3,9 @@
 
 #include <torch/csrc/stable/c/shim.h>
 
+#include <set>
+#include <string>
+
 #include "ops/boxed.h"
 #include "ops/call.h"
 
@@ -11,11 +14,13 @@ namespace kernelpack {
 // Constructor of an op: owns the kernels of its launches. Generated classes derive from it.
 class OpConstructor {
  public:
-  OpConstructor(const OpInfo& info, const LaunchSite* const* sites, int site_count)
+  constexpr OpConstructor(const OpInfo& info, const LaunchSite* const* sites, int site_count)
       : info_(info), sites_(sites), site_count_(site_count) {}
   const OpInfo& info() const { return info_; }
   // Loads every kernel of the op for a device, so that its first call is as fast as all others. Throws Error.
   void warmup(Backend& backend, int backend_index, int device) const;
+  // Adds the names of the op's kernels that have configs to choose among.
+  void add_tuned(std::set<std::string>& kernels) const;
 
  private:
   const OpInfo& info_;

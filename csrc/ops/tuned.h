@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <string>
 
 namespace kernelpack {
 
@@ -30,5 +32,8 @@ struct TunedPoint {
 struct Tuning {
   const TunedPoint* const* const* const* points;  // by backend, target and point; nullptr where there is no choice
 };
+
+// Says on stderr which kernels KERNELPACK_CONFIG names that are none of those of a library that have configs to choose among.
+void report_unknown_kernels(const char* name_space, const std::set<std::string>& kernels);
 
 }  // namespace kernelpack

@@ -72,7 +72,7 @@ class DispatchTables:
             f"const kp::TargetVariants* const kBackends{number}[] = {{{names}}};",
             "\n".join([f"const char* const kAssumptions{number}[] = {{", *(f"    {text}," for text in assumed), "};"]),
             f'const kp::LaunchSite kLaunch{number} = {{"{kernel}", {str(products).lower()}, kBackends{number}, kAssumptions{number},'
-            f" {len(assumed)}}};",
+            f" {len(assumed)}, {'nullptr' if launch.key is None else f'&kTuning{number}'}}};",
         ]
 
     def _backend(self, rows: _Rows, backend: Backend) -> str:

@@ -258,8 +258,9 @@ class CppPrinter:
         if plan.key is not None:
             entry = f"point * {plan.config_count} + config"
             sizes = ", ".join(self.expr(slot.value) for name in plan.key for slot in plan.slots if slot.parameter == name)
-            tables = f"kLaunch{launch.index}, kTuning{launch.index}"
-            self.emit(f"const int config = call.config({tables}, point, {{{sizes}}});  // by {', '.join(plan.key)}")
+            self.emit(
+                f"const int config = call.config(kLaunch{launch.index}, point, {{{sizes}}});  // by {', '.join(plan.key)}"
+            )
         self.emit(f"const kp::Variant& variant = call.choose(kLaunch{launch.index}, {entry}, {held});")
         grid = [self.expr(dimension) for dimension in launch.grid]
         self.emit(f"call.launch(variant, {{{', '.join(grid)}}}, slots.addresses());")

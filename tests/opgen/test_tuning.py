@@ -112,6 +112,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return build([folder / "tuned_ops.py"], namespace="tuned", targets=["cpu:native"], out=folder / "library", jobs=2)
 
 
+def test_kernels_that_a_library_does_not_have_are_told(built: Built) -> None:
+    command = [sys.executable, "-c", "import sys, torch; torch.ops.load_library(sys.argv[1])", str(built.library)]
+    environment = {**os.environ, "KERNELPACK_CONFIG": "probe_kernl=1,autotuned_kernel=0"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.stderr.splitlines() == [
+        "kernelpack: KERNELPACK_CONFIG names 'probe_kernl'; "
+        "the kernels of torch.ops.tuned with configs to choose are autotuned_kernel, probe_kernel"
+    ]
+
+
 def run(built: Built, code: str, **environment: str) -> str:
     prologue = "import sys, torch; torch.ops.load_library(sys.argv[1]); probe = torch.ops.tuned.probe\n"
     command = [sys.executable, "-c", prologue + code, str(built.library)]
