@@ -181,7 +181,8 @@ class _Inserter:
     def loop(self, op: Operation) -> Accesses:
         """Returns what a loop as a whole does, with barriers between its iterations: what one leaves pending meets the next.
 
-        Barriers only take away, so this ends. What is pending before the loop is waited for there, not in every iteration.
+        Barriers only take away, so this ends. What is pending before the loop is waited for there, not in every iteration. A barrier
+        stays where one that a later round needs elsewhere does its work, too.
         """
         around = NOTHING
         while True:
