@@ -42,7 +42,7 @@ class Value:
 
 @dataclass(frozen=True)
 class RandomKernel:
-    """Source of `kernel(p_TYPE for each type, m_TYPE of FACTORS, cells, whole, real, n, s)`, which stores up to `slots` values a program."""
+    """Source of `kernel(p_TYPE for each type, m_TYPE of FACTORS, cells, again, whole, real, n, s)`, which stores up to `slots` values a program."""
 
     source: str
     slots: int
@@ -69,6 +69,7 @@ class Writer:
             (extent, extent // 2),
             (extent, extent),
         )
+        self.types = POINTERS
         self.lines: list[str] = []
         self.indent = "    "
         self.values = [Value("pid", "int", ()), Value("n", "int", ()), Value("s", "float", ())]
@@ -93,6 +94,10 @@ class Writer:
         if found and not self.chance(4):
             return self.one_of(*found)
         shape = self.one_of(*(shapes or ((), self.vector, self.wide, self.tall)))
+        return self.make(kind, shape)
+
+    def make(self, kind: str, shape: Shape) -> Value:
+        """Returns a new variable."""
         return self.convert("bool", shape) if kind == "bool" else self.load(kind, shape)
 
     def operand(self, value: Value) -> str:
@@ -135,7 +140,9 @@ class Writer:
         )
 
     def load(self, kind: str, shape: Shape) -> Value:
-        pointer, at = f"p_{self.one_of(*POINTERS[kind])}", self.offsets(shape)
+        pointer, at = f"p_{self.one_of(*self.types[kind])}", self.offsets(shape)
+        if self.chance(6):
+            at = f"({at}).to(tl.int64) + {1 << 33} - {1 << 33}"
         more = ""
         if self.chance(2):
             mask = (
@@ -333,10 +340,14 @@ class Writer:
         self.say(f"{', '.join(names)} = ordered({x.name}, {y.name})")
         self.values += [Value(name, x.kind, x.shape) for name in names]
 
+    def carried(self) -> list[Value]:
+        """Returns new variables that a loop or branch assigns."""
+        values = [self.pick(self.one_of(self.kind(), self.kind(), "bool")) for _ in range(self.draw(st.integers(1, 3)))]
+        return [self.let(x.name, x.kind, x.shape) for x in values]
+
     def loop(self) -> None:
-        """A variable that is carried around, with something happening in the body."""
-        x = self.pick(self.kind())
-        carried = self.let(x.name, x.kind, x.shape)
+        """Variables that are carried around, with something happening in the body."""
+        carried = self.carried()
         head = self.one_of(
             "range(3)",
             "range(0, n & 3)",
@@ -347,20 +358,19 @@ class Writer:
         )
         if self.chance(4):
             self.say(f"w{self.depth} = {self.one_of('n & 3', 'pid + 1')}")
-            self.nested(f"while w{self.depth} > 0:", carried, f"w{self.depth}", x, f"w{self.depth} -= 1")
+            self.nested(f"while w{self.depth} > 0:", carried, f"w{self.depth}", f"w{self.depth} -= 1")
         else:
-            self.nested(f"for i{self.depth} in {head}:", carried, f"i{self.depth}", x)
+            self.nested(f"for i{self.depth} in {head}:", carried, f"i{self.depth}")
 
     def branch(self) -> None:
-        x = self.pick(self.kind())
-        result = self.let(x.name, x.kind, x.shape)
+        results = self.carried()
         condition = self.pick("bool", ()).name if self.chance(2) else self.one_of("n > 4", "pid == 0", "n % 2 == 0")
-        self.nested(f"if {condition}:", result, "n", x)
+        self.nested(f"if {condition}:", results, "n")
         if self.chance(2):
-            self.nested("else:", result, "pid", x)
+            self.nested("else:", results, "pid")
 
-    def nested(self, head: str, assigned: Value, number: str, like: Value, last: str = "") -> None:
-        """Writes a block whose own variables are gone after it; it assigns one variable, keeping its type, and ends with `last`."""
+    def nested(self, head: str, assigned: list[Value], number: str, last: str = "") -> None:
+        """Writes a block whose own variables are gone after it; it assigns variables, keeping their types, and ends with `last`."""
         self.say(head)
         outer, self.indent = list(self.values), self.indent + "    "
         self.depth += 1
@@ -368,13 +378,19 @@ class Writer:
             self.values.append(Value(number, "int", ()))
         for _ in range(self.draw(st.integers(0, 2))):
             self.step()
-        other = self.pick(like.kind, like.shape, ()).name
-        text = f"{assigned.name} * 0.5 + {other}" if not self.exact else f"{assigned.name} + {other} + {number}"
-        self.say(f"{assigned.name} = ({text}).to({like.name}.dtype)")
+        texts = [f"({self.following(value, number)}).to({value.name}.dtype)" for value in assigned]
+        self.say(f"{', '.join(value.name for value in assigned)} = {', '.join(texts)}")
         if last:
             self.say(last)
         self.depth -= 1
         self.values, self.indent = outer, self.indent[4:]
+
+    def following(self, value: Value, number: str) -> str:
+        """Returns what a variable becomes in a block: another one, or something made from it."""
+        if value.kind in ("bool", "pointer") or self.chance(2):
+            return (self.make if self.chance(2) else self.pick)(value.kind, value.shape).name
+        other = self.pick(value.kind, value.shape, ()).name
+        return f"{value.name} + {other} + {number}" if self.exact else f"{value.name} * 0.5 + {other}"
 
     def steps(self) -> list[Callable[[], Any]]:
         steps = [self.compute] * 6 + [self.reduce, self.reshape, self.tuples, self.scan, self.join, self.order]
@@ -398,7 +414,7 @@ class Writer:
 
     def store_all(self) -> int:
         """Stores every variable at its own place; returns how many."""
-        stored = [value for value in self.values if value.name.startswith("v")]
+        stored = [value for value in self.values if value.name.startswith("v") and value.kind != "pointer"]
         leave = self.draw(st.integers(0, 2 * len(stored)))
         for slot, value in enumerate(stored):
             if slot == leave:
@@ -439,5 +455,5 @@ def kernels(draw: Draw, writer_class: type[Writer], exact: bool = True, steps: i
     pointers = ", ".join([*(f"p_{kind}" for kind in (*INTEGERS, *FLOATS)), *(f"m_{kind}" for kind in FACTORS)])
     body = "\n".join(["    pid = tl.program_id(0)", *writer.lines])
     return RandomKernel(
-        f"{writer_class.prelude}\n\n@kp.jit\ndef kernel({pointers}, cells, whole, real, n, s):\n{body}\n", slots
+        f"{writer_class.prelude}\n\n@kp.jit\ndef kernel({pointers}, cells, again, whole, real, n, s):\n{body}\n", slots
     )

@@ -172,11 +172,13 @@ class RichWriter(Writer):
         x = self.solid()
         a, b, c = x.shape
         names = self.names(2)
-        text = self.one_of(
+        ways = [
             f"tl.permute(tl.reshape({x.name}, {[a, b, 2, c // 2]}), (0, 1, 3, 2))",
             f"tl.reshape({x.name}, {[a, b, c // 2, 2]})",
-            f"tl.permute(tl.reshape({x.name}, {[2, a // 2, b, c]}), (1, 2, 3, 0))",
-        )
+        ]
+        if a > 1:
+            ways.append(f"tl.permute(tl.reshape({x.name}, {[2, a // 2, b, c]}), (1, 2, 3, 0))")
+        text = self.one_of(*ways)
         self.say(f"{', '.join(names)} = tl.split({text})")
         half = (a // 2, b, c) if text.endswith("0))") else (a, b, c // 2)
         self.values += [Value(name, x.kind, half) for name in names]
