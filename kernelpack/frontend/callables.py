@@ -111,6 +111,5 @@ class JITCallable:
 
 
 def _dependencies() -> Any:
-    return importlib.import_module(
-        "kernelpack.frontend.dependencies"
-    )  # late: it reads values of the language, functions among them
+    # late: it reads values of the language, functions among them
+    return importlib.import_module("kernelpack.frontend.dependencies")

@@ -45,10 +45,11 @@ class _Assigner:
         self.operands = {op: operand_layouts(op, num_warps) for op in self.dots}
         self.homes: dict[Value, tuple[LinearLayout, int]] = {}
         self.free = free_values(function)
-        self.same = {value: slot.values for op in function.walk() for slot in slots(op) for value in slot.values}
+        passed = [slot for op in function.walk() for slot in slots(op)]
+        self.same = {value: slot.values for slot in passed for value in slot.values}
         self.same |= {part: tuple(op.results) for op in function.walk() if op.name == "tt.split" for part in op.results}
         self.becomes: dict[Value, list[Value]] = {}
-        for slot in [slot for op in function.walk() for slot in slots(op)]:
+        for slot in passed:
             for source in slot.source_values():
                 self.becomes.setdefault(source, []).extend(slot.values)
         self.operations = dict.fromkeys(function.walk())

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.async_copy import can_copy_async
 from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits
-from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, feeds_dot, slice_of, unwritten
+from kernelpack.backends.cuda.passes.run_ahead import DOTS, NUM_STAGES, RunAhead, loads_for_dots, slice_of, unwritten
 from kernelpack.backends.cuda.products_in_flight import (
     PRODUCT,
     await_behind,
@@ -70,12 +70,12 @@ class _Load:
 def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, str]) -> list[_Load]:
     """Returns the loads of a loop that feed its dots and can run ahead; where there are any, also those of vectors, such as the
     scales of what the dots sum up."""
-    steady = unwritten(loop, bases, DOTS)
+    steady, feeding = unwritten(loop, bases, DOTS), loads_for_dots(loop)
     found, addresses = [], set()
     for op in loop.body.operations:
         if op.name != "tt.load" or op not in steady or not op.result.uses or not isinstance(op.result.type, TensorType):
             continue
-        if len(op.result.type.shape) > 1 and not feeds_dot(op, loop):
+        if len(op.result.type.shape) > 1 and op not in feeding:
             continue
         load, slice_ = _as_async(op, facts), slice_of(loop, op.operands[:2])
         if load is not None and slice_ is not None and all(other in steady for other in slice_.loads):
@@ -83,7 +83,7 @@ def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, 
             addresses.update(slice_.loads)
     # a load that another one's address depends on runs ahead with that address, without a buffer
     found = [load for load in found if load.op not in addresses]
-    return found if any(feeds_dot(load.op, loop) for load in found) else []
+    return found if any(load.op in feeding for load in found) else []
 
 
 def _as_async(op: Operation, facts: AxisInfoAnalysis) -> _Load | None:

@@ -8,7 +8,7 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.memory_layouts import global_cost
 from kernelpack.backends.cuda.passes.conversion_cost import conversion_cost
 from kernelpack.backends.cuda.passes.materialize import Materializer, behind, free_values, operand_requirement
-from kernelpack.backends.cuda.passes.run_ahead import feeds_dot
+from kernelpack.backends.cuda.passes.run_ahead import loads_for_dots
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition, optional_operand
 from kernelpack.ir.types import TensorType
@@ -150,6 +150,4 @@ class _Remover:
 def _runs_ahead(load: Operation) -> bool:
     """Whether a loop loads tiles for dots: what it loads is copied into shared memory ahead of time, and read in any layout."""
     loop = load.parent_op
-    if loop is None or loop.name != "scf.for":
-        return False
-    return any(op.name == "tt.load" and feeds_dot(op, loop) for op in loop.body.operations)
+    return loop is not None and loop.name == "scf.for" and bool(loads_for_dots(loop))

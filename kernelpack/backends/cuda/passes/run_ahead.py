@@ -65,8 +65,12 @@ def _is_volatile(load: Operation) -> bool:
     return load.name == "tt.load" and bool(attribute(load, "is_volatile"))
 
 
-def feeds_dot(load: Operation, loop: Operation) -> bool:
-    """Whether a load reaches a dot within the iteration."""
+def loads_for_dots(loop: Operation) -> set[Operation]:
+    """Returns the loads of a loop's body that reach a dot within the iteration."""
+    return {op for op in loop.body.operations if op.name == "tt.load" and _feeds_dot(op, loop)}
+
+
+def _feeds_dot(load: Operation, loop: Operation) -> bool:
     seen: set[Operation] = set()
     pending = [load]
     while pending:
