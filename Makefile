@@ -6,19 +6,22 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 CHECK_PTXAS := $(VENV)/ptxas-13.0/nvidia/cu13/bin/ptxas
+FUZZ := $(VENV)/fuzz
+SECONDS ?= 600
 NATIVE := build/.native
 CXX_FILES = $(shell find csrc serving_examples tests \( -name '*.cpp' -o -name '*.h' \) -print)
 
 # everything runs from the checkout; nothing is installed
 export PYTHONPATH := $(CURDIR)
 
-# the targets of the op library: KERNELPACK_OP_TARGETS, or its default
-OP_TARGETS = $$($(PY) -c "from kernelpack import knobs; print(knobs.OP_TARGETS.get())")
+# the targets of the op library: KERNELPACK_OP_TARGETS, here all where it is not set
+export KERNELPACK_OP_TARGETS ?= all
+OP_TARGETS = $$($(PY) -c "from kernelpack.cli.targets import op_library_targets; print(*op_library_targets(), sep=',')")
 LIBRARY := kernelpack/library
 BENCHMARKS := attention rowwise matmul build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lock test test-full lint typecheck format verify demo bench readme docs clean
+.PHONY: help setup build lock test test-full fuzz lint typecheck format verify same wheel demo bench readme docs clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -42,13 +45,20 @@ build: $(NATIVE) ## kernelpack._C, and the op library, from ops/ into kernelpack
 	@$(PY) -m kernelpack unbox $(LIBRARY)
 
 lock: build ## ops/ops.lock anew: what `make verify` compares with
-	cp $(LIBRARY)/ops.lock ops/ops.lock
+	@$(PY) -c "from pathlib import Path; from kernelpack.files.generated import write; write(Path('ops/ops.lock'), Path('$(LIBRARY)/ops.lock').read_text())"
 
 test: build ## the whole test suite; what needs a GPU is skipped where there is none
 	$(PY) -m pytest -n $(JOBS) -m "not slow"
 
 test-full: build ## the same with the tests marked slow
 	$(PY) -m pytest -n $(JOBS)
+
+$(FUZZ): $(READY) requirements-fuzz.txt
+	-$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ -r requirements-fuzz.txt
+	@mkdir -p $@ && touch $@
+
+fuzz: $(NATIVE) $(FUZZ) ## SECONDS=600 of fuzzing each reader of files, texts and command lines; failing inputs lie in build/fuzz
+	$(PY) -m tests.fuzz --seconds $(SECONDS) --jobs $(JOBS)
 
 lint: typecheck ## format, ruff, types, clang-format, rules about files
 	$(PY) -m ruff format --check --quiet . || { echo "to fix: make format" >&2; exit 1; }
@@ -67,6 +77,13 @@ format: $(READY) ## ruff and clang-format, in place
 verify: $(READY) ## compiles every op anew, without caches, with two assemblers, and compares with ops/ops.lock
 	@KERNELPACK_CHECK_PTXAS=$(CURDIR)/$(CHECK_PTXAS) $(PY) -m kernelpack verify ops --namespace kernelpack --target "$(OP_TARGETS)" --lock ops/ops.lock -j $(JOBS)
 
+same: build ## make same REF=commit [ROOM=passes]: whether tests and ops compile what they compiled there, stage by stage
+	@test -n "$(REF)" || { echo "to fix: make same REF=HEAD~1" >&2; exit 1; }
+	@$(PY) -m tests.same $(REF) $(if $(ROOM),--room $(ROOM)) -j $(JOBS)
+
+wheel: $(READY) ## dist/*.whl, with the op library for all targets
+	$(PY) -m pip wheel --verbose --no-deps --no-build-isolation --wheel-dir dist .
+
 demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Python, TorchScript and AOTInductor in C++
 	@$(PY) -m kernelpack build ops --namespace kernelpack --target cpu:native --out build/demo/library -j $(JOBS)
 	@KERNELPACK_LOAD_LIBRARY=0 $(PY) serving_examples/demo.py build/demo/library
@@ -77,8 +94,10 @@ bench: build ## every benchmark on this machine's CPU
 readme: $(READY) ## the tables of README, CONTRIBUTING.md and docs/knobs.md, from the code and the committed figures
 	@KERNELPACK_LOAD_LIBRARY=0 $(PY) -m docs.readme
 
-docs: $(READY) ## docs/functions.md, from docstrings and from what the backends take
+docs: $(READY) ## docs/functions.md, host-functions.md, tour.md and csrc/kernels/cuda_features.h, from the code
 	@KERNELPACK_LOAD_LIBRARY=0 $(PY) -m docs.functions
+	@KERNELPACK_LOAD_LIBRARY=0 $(PY) -m docs.host_functions
+	@KERNELPACK_LOAD_LIBRARY=0 $(PY) -m docs.tour
 
 clean: ## removes what was built; .venv stays
 	rm -rf build dist *.egg-info kernelpack/_C*.so $(LIBRARY) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -17,7 +17,8 @@ from kernelpack import knobs
 
 
 class BuildWithLibrary(build_py):
-    """build_py, and beside the Python files: csrc/, and the op library for the targets of KERNELPACK_OP_TARGETS."""
+    """build_py, and beside the Python files: csrc/, and the op library for the targets of KERNELPACK_OP_TARGETS (default: this
+    machine's)."""
 
     def run(self) -> None:
         package = Path(self.build_lib) / "kernelpack"
@@ -30,22 +31,50 @@ class BuildWithLibrary(build_py):
         self._build_library(package / "library")
 
     def _build_library(self, destination: Path) -> None:
-        targets = [] if knobs.OP_TARGETS.get() == "none" else knobs.OP_TARGETS.get().split(",")
-        if not targets:
-            return
+        from kernelpack.cli.targets import op_library_targets
         from kernelpack.opgen.build import build
         from kernelpack.opgen.unbox import unbox
 
+        targets = op_library_targets()
+        if not targets:
+            return
         folder = Path(self.build_lib).parent / "op_library"
-        built = build([ROOT / "ops"], namespace="kernelpack", targets=targets, out=folder, progress=_tell)
-        unbox(built.library)
+        with Teller() as tell:
+            tell(f"kernelpack: compiling the op library for {', '.join(map(str, targets))} ({knobs.OP_TARGETS.name})")
+            built = build([ROOT / "ops"], namespace="kernelpack", targets=targets, out=folder, progress=tell.progress)
+            tell("kernelpack: making its calls shorter for this torch")
+            unbox(built.library)
         destination.mkdir(parents=True)
         for file in [*built.directory.glob("*.py"), *built.directory.glob("*.so"), built.directory / "ops.lock"]:
             shutil.copy2(file, destination)
 
 
-def _tell(progress) -> None:
-    print(f"  [{progress.done}/{progress.total}] {progress.what}", flush=True)
+class Teller:
+    """Says how far a build is: to the output, which pip hides unless it is given -v, and every few seconds to the terminal."""
+
+    def __enter__(self):
+        hidden = not sys.stdout.isatty() and not os.environ.get("PIP_QUIET")
+        try:
+            self.terminal = open("/dev/tty", "w") if hidden else None
+        except OSError:  # there is none
+            self.terminal = None
+        self.next = 0.0
+        return self
+
+    def __exit__(self, *problem):
+        if self.terminal is not None:
+            self.terminal.close()
+
+    def __call__(self, text: str) -> None:
+        print(text, flush=True)
+        if self.terminal is not None:
+            print(f"  {text}", file=self.terminal, flush=True)
+
+    def progress(self, progress) -> None:
+        print(f"  [{progress.done}/{progress.total}] {progress.what}", flush=True)
+        if self.terminal is not None and progress.seconds >= self.next:
+            self.next = progress.seconds + 5
+            print(f"  kernelpack: {progress.done} of {progress.total} kernels", file=self.terminal, flush=True)
 
 
 LAUNCHER = Pybind11Extension(
@@ -58,7 +87,7 @@ LAUNCHER = Pybind11Extension(
 
 setup(
     packages=find_packages(include=["kernelpack", "kernelpack.*"], exclude=["kernelpack.library"]),
-    package_data={"kernelpack": ["py.typed", "_C.pyi"], "kernelpack.opgen": ["templates/*.in"]},
+    package_data={"kernelpack": ["py.typed", "_C.pyi"], "kernelpack.opgen.emit": ["templates/*.in"]},
     ext_modules=[LAUNCHER],
     cmdclass={"build_py": BuildWithLibrary, "build_ext": build_ext},
 )

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.report import Row, Table, arguments, write_json
-from kernelpack.backends.base import CSRC, Parameter
+from kernelpack.backends.base import CSRC
+from kernelpack.compiled import Parameter
 from kernelpack.dtypes import DType
-from kernelpack.opgen.assumptions import ttir_type
 from kernelpack.opgen.build import library_plan, plan_library
-from kernelpack.opgen.dispatch_tables import DispatchTables
-from kernelpack.opgen.print_cpp import cpp_dtype
+from kernelpack.opgen.emit.dispatch_tables import DispatchTables
+from kernelpack.opgen.emit.print_cpp import cpp_dtype
+from kernelpack.opgen.variants.assumptions import ttir_type
 from kernelpack.pack.format import KernelPack
 from kernelpack.pack.ninja import TORCH_TARGET_VERSION, torch_dir
 

@@ -22,7 +22,7 @@ from benchmarks.report import Row, Table, arguments, write_json
 from benchmarks.same_source import load_kernels
 from kernelpack.backends.base import CSRC
 from kernelpack.opgen.build import Built, build
-from kernelpack.opgen.c_entries import entry_name
+from kernelpack.opgen.emit.c_entries import entry_name
 from kernelpack.opgen.unbox import unbox
 from kernelpack.pack.format import KernelPack
 from kernelpack.pack.ninja import TORCH_TARGET_VERSION, torch_dir
@@ -98,11 +98,12 @@ def prepare(device: str, folder: Path) -> Libraries:
     pack = libraries.pack("scale_kernel")
     block = ctypes.c_int64(int(pack.constexprs["BLOCK"]))
     if device == "cpu":
-        from kernelpack.backends.cpu.jit import LoadedObject
-        from kernelpack.compiler import CompiledKernel
+        from kernelpack.backends.cpu.device.open import open_object
+        from kernelpack.compiled import CompiledKernel
+        from kernelpack.runtime.loaded import LoadedKernel
 
         kernel = CompiledKernel(pack.entry, pack.target, pack.options, pack.parameters, pack.facts, "object", pack.image)
-        loaded = LoadedObject(kernel)
+        loaded = LoadedKernel(kernel, open_object(kernel))
         libraries.kept.append(loaded)
         by_hand.peer_use_cpu(ctypes.c_void_p(loaded.address), block)
     else:

@@ -18,11 +18,12 @@ from torch import Tensor
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
-from kernelpack.backends.cpu.jit import LoadedObject
-from kernelpack.backends.cpu.levels import runnable
-from kernelpack.compiler import compile_ttir, optimise_ttir
+from kernelpack.backends.cpu.device.open import open_object
+from kernelpack.backends.cpu.facts.features import runnable
+from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.options import Options
+from kernelpack.runtime.loaded import LoadedKernel
 from kernelpack.target import Target
 
 BLOCK = 1 << 10
@@ -104,13 +105,14 @@ def levels() -> list[Target]:
     return [target for target in reversed(runnable()) if not target.features]
 
 
-def compiled(kernel: Any, target: Target, signature: dict[str, str], **constexprs: Any) -> LoadedObject:
+def compiled(kernel: Any, target: Target, signature: dict[str, str], **constexprs: Any) -> LoadedKernel:
     module = optimise_ttir(ast_to_ttir(kernel, signature | {"first": "i32", "stride": "i32"}, constexprs))
-    return LoadedObject(compile_ttir(module, target, Options()))
+    kernel = compile_ttir(module, target, Options())
+    return LoadedKernel(kernel, open_object(kernel))
 
 
 @functools.cache
-def _filling(target: Target) -> LoadedObject:
+def _filling(target: Target) -> LoadedKernel:
     return compiled(numbers, target, {"out": "*fp64"}, BLOCK=BLOCK)
 
 

@@ -17,19 +17,22 @@ from typing import Any
 
 import kernelpack as kp
 import kernelpack.language as tl
+from kernelpack.backends.cuda.machine.features import cpp_header
 from kernelpack.backends.installed import backend_of
-from kernelpack.compiler import legalise, optimise_ttir
+from kernelpack.compiler.stages import legalise, optimise_ttir
 from kernelpack.errors import KernelpackError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation
 from kernelpack.ir.libdevice import FUNCTIONS
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.kernel.signatures import parse_type
 from kernelpack.language import hopper
 from kernelpack.language.extra import cuda
-from kernelpack.language.signatures import parse_type
+from kernelpack.options import Options
 from kernelpack.target import Target
 
 PAGE = Path(__file__).with_name("functions.md")
+HEADER = Path(__file__).parents[1] / "csrc" / "kernels" / "cuda_features.h"
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("fp16", "bf16", "fp32", "fp64")
 SMALL_FLOATS = ("fp8e4nv", "fp8e5")
@@ -160,7 +163,7 @@ def compiled(call: str, dtype: str) -> Operation | None:
     """Returns ttir of a call on elements of a type, or None where the language refuses it."""
     kind = dtype.replace("uint", "u").replace("int", "i")
     try:
-        return ast_to_ttir(_example(call), {"p": f"*{kind}", "q": f"*{kind}", "n": "i32"}, {}, debug=True, num_warps=4)
+        return ast_to_ttir(_example(call), {"p": f"*{kind}", "q": f"*{kind}", "n": "i32"}, {}, options=Options(debug=True))
     except KernelpackError:
         return None
 
@@ -321,3 +324,4 @@ int32 `i32`, uint32 `u32`."""
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    HEADER.write_text(cpp_header())

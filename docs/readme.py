@@ -18,7 +18,7 @@ from kernelpack.dtypes import DType
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects import arith, gpu, scf, shapes, tile_ops, tt
 from kernelpack.ir.dialects import math as math_dialect
-from kernelpack.knobs import KNOBS, OP_TARGETS
+from kernelpack.knobs import ALL_OP_TARGETS, KNOBS
 from kernelpack.language.unsupported import UNSUPPORTED
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.sources import find_ops
@@ -28,7 +28,7 @@ WIDTH = 128
 INLINED = "tt.call"
 """Never reaches a backend: every function is inlined before."""
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "CONTRIBUTING.md", ROOT / "docs" / "knobs.md")
+PAGES = (README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / name for name in ("knobs.md", "support.md", "performance.md")))
 FIGURES = ROOT / "docs" / "benchmarks"
 
 Row = tuple[str, ...]
@@ -66,7 +66,7 @@ def _built(op: Op, dtypes: tuple[str, ...]) -> list[str]:
     first = op.schema.tensors[0].name
     compiled = {entry.name for entry in op.space.dtypes[first] if isinstance(entry, DType)}
     assert set(dtypes) <= compiled, f"{op.name}: RANGES promise dtypes that are not built: {set(dtypes) - compiled}"
-    targets = OP_TARGETS.default.split(",")
+    targets = ALL_OP_TARGETS
     return ["yes" if any(target.startswith(f"{name}:") for target in targets) else "-" for name in backends()]
 
 
@@ -109,7 +109,7 @@ def performance() -> str:
     for file in sorted(FIGURES.glob("*.json")):
         record = json.loads(file.read_text())
         where = ", ".join(f"{key} {value}" for key, value in {**record["machine"], **record["versions"]}.items())
-        subject = f"[{file.stem.rpartition('-')[0]}](docs/benchmarks/{file.name})"
+        subject = f"[{file.stem.rpartition('-')[0]}](benchmarks/{file.name})"
         peers = dict.fromkeys((row["peer"], row["unit"]) for row in record["rows"] if row["peer"] != "limit")
         for peer, unit in peers:
             alike = [row for row in record["rows"] if (row["peer"], row["unit"]) == (peer, unit)]
@@ -117,6 +117,28 @@ def performance() -> str:
             subject = ""
     header = ("figures", "peer", "unit", "cases", "mean", "worst", "best")
     return "\n\n".join(f"{where}:\n\n{table(header, rows)}" for where, rows in tables.items())
+
+
+FIVE = (
+    ("matmul-h100", "cublas"),
+    ("attention-h100", "cudnn"),
+    ("rowwise-h100", "stock torch"),
+    ("same-source-h100", "triton"),
+    ("attention-cpu", "stock torch"),
+)
+"""File and peer of README's rows: in each, the first unit of that peer."""
+
+
+def five() -> str:
+    """Five rows of performance(): what a reader asks first."""
+    rows: list[Row] = []
+    for name, peer in FIVE:
+        record = json.loads((FIGURES / f"{name}.json").read_text())
+        alike = [row for row in record["rows"] if row["peer"] == peer]
+        alike = [row for row in alike if row["unit"] == alike[0]["unit"]]
+        subject, _, machine = name.rpartition("-")
+        rows.append((f"[{subject}](docs/benchmarks/{name}.json), {machine.upper()}", peer, *_summary(alike)))
+    return table(("figures", "peer", "cases", "mean", "worst", "best"), rows)
 
 
 def _summary(rows: list[dict[str, Any]]) -> Row:
@@ -163,6 +185,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "operations": operations,
     "language": language,
     "performance": performance,
+    "five": five,
     "knobs": knobs,
     "rooms": rooms,
 }

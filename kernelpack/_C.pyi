@@ -3,11 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+def launchers() -> list[str]: ...
+def add_launcher(library: str) -> None: ...
+
 class LoadedKernel:
     def __init__(
         self,
         *,
         backend: str,
+        on_cpu: bool,
         name: str,
         entry: str,
         target: str,

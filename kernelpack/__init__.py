@@ -16,17 +16,17 @@ __version__ = LANGUAGE_VERSION
 
 if TYPE_CHECKING:
     from kernelpack import backends, compiler, errors, knobs, language, runtime, testing, tools
-    from kernelpack.compiler.compiler import ASTSource, compile
     from kernelpack.config import Config
     from kernelpack.errors import CompilationError, OutOfResources, TritonError
-    from kernelpack.frontend.jit import JITFunction, constexpr_function, jit
-    from kernelpack.language.aggregates import aggregate, must_use_result
+    from kernelpack.kernel.aggregates import aggregate, must_use_result
+    from kernelpack.kernel.jit import JITFunction, constexpr_function, jit
+    from kernelpack.kernel.values import constexpr
     from kernelpack.language.integers import cdiv, next_power_of_2
-    from kernelpack.language.values import constexpr
-    from kernelpack.opgen.config import aligned, fastest
-    from kernelpack.opgen.host_runtime import (
+    from kernelpack.opgen.host.runtime import (
+        broadcast_shapes,
         broadcast_strides,
         check,
+        collapse_batches,
         collapse_rows,
         empty,
         empty_like,
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     )
     from kernelpack.opgen.load import load
     from kernelpack.opgen.op import Op, op
-    from kernelpack.opgen.space import same_as
+    from kernelpack.opgen.stated.config import VariantPoint, aligned, fastest
+    from kernelpack.opgen.stated.space import same_as
     from kernelpack.runtime._async_compile import AsyncCompileMode
+    from kernelpack.runtime.ahead_of_time import ASTSource, compile
     from kernelpack.runtime.allocator import set_allocator
     from kernelpack.runtime.autotune import autotune, heuristics
     from kernelpack.runtime.jit import KernelInterface
@@ -47,14 +49,16 @@ _MODULES = ("backends", "compiler", "errors", "knobs", "language", "runtime", "t
 _HOMES = {
     "compiler.compiler": ("ASTSource", "compile"),
     "errors": ("CompilationError", "OutOfResources", "TritonError"),
-    "language.aggregates": ("aggregate", "must_use_result"),
-    "frontend.jit": ("JITFunction", "constexpr_function", "jit"),
+    "kernel.aggregates": ("aggregate", "must_use_result"),
+    "kernel.jit": ("JITFunction", "constexpr_function", "jit"),
     "language.integers": ("cdiv", "next_power_of_2"),
-    "language.values": ("constexpr",),
-    "opgen.config": ("Config", "aligned", "fastest"),
-    "opgen.host_runtime": (
+    "kernel.values": ("constexpr",),
+    "opgen.stated.config": ("Config", "VariantPoint", "aligned", "fastest"),
+    "opgen.host.runtime": (
+        "broadcast_shapes",
         "broadcast_strides",
         "check",
+        "collapse_batches",
         "collapse_rows",
         "empty",
         "empty_like",
@@ -64,7 +68,7 @@ _HOMES = {
     ),
     "opgen.load": ("load",),
     "opgen.op": ("Op", "op"),
-    "opgen.space": ("same_as",),
+    "opgen.stated.space": ("same_as",),
     "runtime._async_compile": ("AsyncCompileMode",),
     "runtime.allocator": ("set_allocator",),
     "runtime.autotune": ("autotune", "heuristics"),
@@ -84,13 +88,16 @@ __all__ = [
     "OutOfResources",
     "TensorWrapper",
     "TritonError",
+    "VariantPoint",
     "aggregate",
     "aligned",
     "autotune",
     "backends",
+    "broadcast_shapes",
     "broadcast_strides",
     "cdiv",
     "check",
+    "collapse_batches",
     "collapse_rows",
     "compile",
     "compiler",

@@ -7,8 +7,9 @@ from typing import Any
 
 from kernelpack.backends.installed import backend_of
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.frontend.jit import jit_function
 from kernelpack.ir.core import Operation
+from kernelpack.kernel.jit import jit_function
+from kernelpack.options import Options
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.specialization import specialize
 
@@ -22,6 +23,5 @@ def run_parser(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | No
     bound.apply_defaults()
     backend = backend_of((target or driver.active.get_current_target()).as_target())
     special, _ = specialize(function, bound.arguments, backend)
-    return ast_to_ttir(
-        function, dict(special.signature), dict(special.constexprs), special.facts, debug=True, sanitize_overflow=False
-    )
+    options = Options(debug=True, sanitize_overflow=False)
+    return ast_to_ttir(function, dict(special.signature), dict(special.constexprs), special.facts, options, any_warps=True)

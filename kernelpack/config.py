@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernelpack.backends.base import Options
+from kernelpack.options import Options
 
 
 @dataclass(frozen=True)

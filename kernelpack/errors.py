@@ -141,6 +141,10 @@ class BuildError(KernelpackError):
     """A tool of the build (ptxas, g++, ninja) failed."""
 
 
+class UntrustedFileError(BuildError):
+    """A file or folder that somebody else can have written, where what is read is run."""
+
+
 class ProfilerError(KernelpackError):
     """A call of kernelpack.profiler that cannot be followed."""
 

@@ -3,7 +3,7 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
-LOG2_E = tl.constexpr(1.4426950408889634)
+from ._exponents import LOG2_E, line_of, power_below
 
 
 def strides_of(x):
@@ -13,12 +13,12 @@ def strides_of(x):
 
 @kp.jit
 def load_bias(pointers, counts):
-    """Loads what a mask adds to scores in units of log2(e): a bool mask's False is -inf."""
+    """Loads what a mask adds to scores: a bool mask's False is -inf."""
     loaded = tl.load(pointers, mask=counts)
     if pointers.dtype.element_ty == tl.int1:
         bias = tl.where(loaded, 0.0, -float("inf"))
     else:
-        bias = loaded.to(tl.float32) * LOG2_E
+        bias = loaded.to(tl.float32)
     return bias
 
 
@@ -40,14 +40,15 @@ def mask_bias(mask, rows, columns, in_rows, in_columns, stride_mm, stride_mn, BY
 
 
 @kp.jit
-def weigh(scores, row_sum, row_max, HIDDEN: tl.constexpr):
-    """One step of the online softmax (Milakov and Gimelshein, 2018) of scores in units of log2(e): weights, what sums so far are
-    multiplied by, and the new sum and maximum of each row. HIDDEN: a row may have met no key that counts."""
+def weigh(scores, row_sum, row_max, unit):
+    """One step of the online softmax (Milakov and Gimelshein, 2018): weights, what sums so far are multiplied by, and the new sum and
+    maximum of each row. Weights are powers of 2 to a score times `unit`."""
     new_max = tl.maximum(row_max, tl.max(scores, axis=1))
-    # the maximum of keys that do not count is -inf; their exponentials must be 0, not NaN
-    finite_max = tl.where(new_max == -float("inf"), 0.0, new_max) if HIDDEN else new_max
-    weights = tl.exp2(scores - finite_max[:, None])
-    rescale = tl.exp2(row_max - finite_max)
+    # the maximum of keys that do not count, or whose products are -inf, is -inf; their exponentials must be 0, not NaN
+    finite_max = tl.where(new_max == -float("inf"), 0.0, new_max)
+    factor, shift = line_of(finite_max, unit, power_below(unit))
+    weights = tl.exp2(tl.fma(scores, factor[:, None], shift[:, None]))
+    rescale = tl.exp2((row_max - finite_max) * unit)  # 1 where the maximum stays
     return weights, rescale, row_sum * rescale + tl.sum(weights, axis=1), new_max
 
 
@@ -56,10 +57,10 @@ def attend(
     acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d,
     stride_kn, stride_vn, stride_mm, stride_mn,
     start, stop, queries, keys, head_dim, value_dim, scale, diagonal,
-    TRIANGLE: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr, BY_STRIDE: tl.constexpr,
+    TRIANGLE: tl.constexpr, EDGE: tl.constexpr, BLOCK_N: tl.constexpr, BY_STRIDE: tl.constexpr, ANY_SCALE: tl.constexpr,
 ):  # fmt: skip
     """Adds the keys from `start` to `stop` to a block of queries. EDGE: some of them do not count for some queries; with TRIANGLE also
-    those more than `diagonal` behind a query's own number."""
+    those more than `diagonal` behind a query's own number. Without a mask and ANY_SCALE, `scale` is positive."""
     # float32 on tensor cores computes more in the same time, and takes longer for one block: few queries are bound by latency
     PRECISION: tl.constexpr = "tf32x3" if q.shape[0] >= 64 else "ieee"
     k_tile = key + offs_n[None, :] * stride_kn + offs_d[:, None]
@@ -71,15 +72,20 @@ def attend(
             k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=inside[None, :] & (offs_d[:, None] < head_dim), other=0.0)
         else:
             k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=offs_d[:, None] < head_dim, other=0.0)
-        scores = tl.dot(q, k, input_precision=PRECISION) * scale
+        scores = tl.dot(q, k, input_precision=PRECISION)
         if mask is not None:
-            scores += mask_bias(mask, offs_m, columns, offs_m < queries, inside, stride_mm, stride_mn, BY_STRIDE)
+            scores = scores * scale + mask_bias(
+                mask, offs_m, columns, offs_m < queries, inside, stride_mm, stride_mn, BY_STRIDE
+            )
+        elif ANY_SCALE:
+            scores *= scale
         if EDGE:
             counts = inside[None, :]
             if TRIANGLE:
                 counts = counts & (offs_m[:, None] >= columns[None, :] - diagonal)
             scores = tl.where(counts, scores, -float("inf"))
-        p, rescale, row_sum, row_max = weigh(scores, row_sum, row_max, EDGE or mask is not None)
+        unit = LOG2_E if mask is not None or ANY_SCALE else scale * LOG2_E
+        p, rescale, row_sum, row_max = weigh(scores, row_sum, row_max, unit)
         if EDGE:
             v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=inside[:, None] & (offs_d[None, :] < value_dim), other=0.0)
         else:

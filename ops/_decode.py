@@ -7,7 +7,8 @@ and value is read once.
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._attend import attend, strides_of, weigh
+from ._attend import attend, strides_of
+from ._exponents import LOG2_E
 from ._roles import begin_early
 
 DECODE_PROGRAMS = 264
@@ -26,21 +27,28 @@ def attend_few(
     acc, row_sum, row_max, q, key, value, offs_n, offs_d, stride_kn, stride_vn, start, stop, head_dim, value_dim, scale,
     BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """As `attend`, for so few queries that transposing keys for a product would take longer than the products of their elements."""
-    q = q.to(tl.float32)
+    """As `attend`, for so few queries that transposing keys for a product would take longer than the products of their elements. There
+    is one key at least. Returns maxima in units of log2(e)."""
+    sign = tl.where(scale < 0.0, -1.0, tl.where(scale == 0.0, 0.0, 1.0))
+    q = q.to(tl.float32) * sign  # the largest product is then the largest score
+    unit = tl.maximum(tl.abs(scale), 2.0**-126) * LOG2_E
     k_tile = key + offs_n[:, None] * stride_kn + offs_d[None, :]
     v_tile = value + offs_n[:, None] * stride_vn + offs_d[None, :]
     for n in range(start, stop, BLOCK_N):
         inside = n + offs_n < stop
         k_inside = inside[:, None] & (offs_d[None, :] < head_dim)
         k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=k_inside, other=0.0).to(tl.float32)
-        scores = tl.sum(q[:, None, :] * k[None, :, :], axis=2) * scale
+        scores = tl.sum(q[:, None, :] * k[None, :, :], axis=2)
         scores = tl.where(inside[None, :], scores, -float("inf"))
-        p, rescale, row_sum, row_max = weigh(scores, row_sum, row_max, True)
+        old_max, row_max = row_max, tl.maximum(row_max, tl.max(scores, axis=1))
+        finite_max = tl.where(row_max == -float("inf"), 0.0, row_max)  # products of -inf alone: no weight, not NaN
+        p = tl.exp2((scores - finite_max[:, None]) * unit)
+        rescale = tl.exp2((old_max - finite_max) * unit)
+        row_sum = row_sum * rescale + tl.sum(p, axis=1)
         v_inside = inside[:, None] & (offs_d[None, :] < value_dim)
         v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=v_inside, other=0.0).to(tl.float32)
         acc = tl.dot(p, v, acc * rescale[:, None], input_precision="ieee")
-    return acc, row_sum, row_max
+    return acc, row_sum, row_max * unit
 
 
 @kp.jit
@@ -87,12 +95,13 @@ def decode_part(
             whole += (stop - first) // BLOCK_N * BLOCK_N
             acc, row_sum, row_max = attend(
                 acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
-                first, whole, queries, keys, head_dim, value_dim, scale, 0, False, False, BLOCK_N, False,
+                first, whole, queries, keys, head_dim, value_dim, scale, 0, False, False, BLOCK_N, False, True,
             )  # fmt: skip
         acc, row_sum, row_max = attend(
             acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
-            whole, stop, queries, keys, head_dim, value_dim, scale, 0, False, True, BLOCK_N, False,
+            whole, stop, queries, keys, head_dim, value_dim, scale, 0, False, True, BLOCK_N, False, True,
         )  # fmt: skip
+        row_max *= LOG2_E
     in_tile = inside[:, None] & (offs_d[None, :] < value_dim)
     if tl.num_programs(1) == 1:
         acc = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
@@ -129,10 +138,10 @@ def decode_sum(
         tile = tl.load(partial + at[:, None] * value_dim + offs_d[None, :], mask=in_tile, other=0.0)
         above = tl.maximum(highest, tl.max(tops, 0))
         finite = tl.where(above == -float("inf"), 0.0, above)  # scores of -inf alone: no weight, not NaN
-        scale = tl.exp2(tops - finite)
+        grow = tl.exp2(tops - finite)
         shrink = tl.exp2(highest - finite)
-        total = total * shrink + tl.sum(tile * scale[:, None], 0)
-        weight = weight * shrink + tl.sum(sums * scale, 0)
+        total = total * shrink + tl.sum(tile * grow[:, None], 0)
+        weight = weight * shrink + tl.sum(sums * grow, 0)
         highest = above
     total = total / tl.where(weight == 0.0, 1.0, weight)
     out += head // kv_heads * stride_ob + (head % kv_heads * group + row // queries) * stride_oh + row % queries * stride_om
@@ -156,8 +165,7 @@ def decode_config(point):
 
 
 def decode(query, key, value, out, group, scale):
-    """A host function's launches for few queries without a mask: `group` heads of them, at most DECODE_ROWS[-1] in all, share a key head.
-    scale includes log2(e)."""
+    """A host function's launches for few queries without a mask: `group` heads of them, at most DECODE_ROWS[-1] in all, share a key head."""
     heads = (query.shape[0] if query.dim() == 4 else 1) * key.shape[-3]
     queries, keys = query.shape[-2], key.shape[-2]
     rows, value_dim = group * queries, value.shape[-1]

@@ -9,6 +9,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.language import hopper
 
+from ._exponents import LOG2_E, line_of, power_below
 from ._roles import halves, next_stage
 
 
@@ -88,13 +89,16 @@ def hide(scores, row, column, keys, CAUSAL: tl.constexpr):
 
 
 @kp.jit
-def weigh(scores, row_max, scale, HIDDEN: tl.constexpr):
-    """Returns the weights of some keys, the factor for what was summed before, and the new maxima. HIDDEN: none may count."""
+def weigh(scores, row_max, scale):
+    """Returns the weights of some keys, the shift of their exponents, and the new maxima. Where scores are -inf alone, weights are 0.
+
+    2 to the power of the shift, less the shift before, is the factor for what was summed before. Beyond a limit shifts must go on
+    growing: the power of two above `scale` sees to that.
+    """
     new_max = tl.maximum(row_max, tl.max(scores, axis=1))
-    finite = tl.where(new_max == -float("inf"), 0.0, new_max) if HIDDEN else new_max
-    shift = -(finite * scale)
-    weights = tl.exp2(tl.fma(scores, scale, shift[:, None]))
-    return weights, tl.exp2(tl.fma(row_max, scale, shift)), new_max
+    factor, shift = line_of(new_max, scale, 2.0 * power_below(scale))
+    shift = tl.minimum(shift, 3.0e38)  # that of -inf is infinite, and -inf + inf would be NaN
+    return tl.exp2(tl.fma(scores, factor[:, None], shift[:, None])), shift, new_max
 
 
 @kp.jit
@@ -105,7 +109,7 @@ def sum_parts(weights):
 
 @kp.jit
 def attend_keys(
-    acc, row_sum, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+    acc, row_sum, shift, row_max, weights, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
     stage, phase, copy, scale, blocks, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Walks blocks of keys that all count, one behind with their values."""
@@ -122,27 +126,29 @@ def attend_keys(
             hopper.named_barrier_arrive(1 - copy, 256)
         scores = hopper.wait_dots(1, scores)
         hopper.mbarrier_arrive(k_empty[stage])
-        new_weights, rescale, row_max = weigh(scores, row_max, scale, False)
+        old_shift = shift
+        new_weights, shift, row_max = weigh(scores, row_max, scale)
+        rescale = tl.exp2(shift - old_shift)
         row_sum = row_sum * rescale[:, None] + sum_parts(new_weights)
         acc = hopper.wait_dots(0, acc)
         hopper.mbarrier_arrive(v_empty[previous])
         acc = acc * rescale[:, None]
         weights = new_weights.to(weights.dtype)
-    return acc, row_sum, row_max, weights, stage, phase
+    return acc, row_sum, shift, row_max, weights, stage, phase
 
 
 @kp.jit
 def weigh_last(scores, row, column, keys, scale, CAUSAL: tl.constexpr):
-    """Returns the weights of a block's last keys, which alone cross the diagonal or the end of the keys, their sums and the maxima."""
+    """Returns the weights of a block's last keys, which alone cross the diagonal or the end of the keys, their sums, shifts and maxima."""
     nothing = tl.full([64], -float("inf"), tl.float32)
     if CAUSAL:
-        weights, _, row_max = weigh(hide(scores, row, column, keys, True), nothing, scale, True)
+        weights, shift, row_max = weigh(hide(scores, row, column, keys, True), nothing, scale)
     else:
         if column + scores.shape[1] > keys:
-            weights, _, row_max = weigh(hide(scores, row, column, keys, False), nothing, scale, True)
+            weights, shift, row_max = weigh(hide(scores, row, column, keys, False), nothing, scale)
         else:
-            weights, _, row_max = weigh(scores, nothing, scale, True)
-    return weights, sum_parts(weights), row_max
+            weights, shift, row_max = weigh(scores, nothing, scale)
+    return weights, sum_parts(weights), shift, row_max
 
 
 @kp.jit
@@ -190,10 +196,10 @@ def attend_block(
     """Returns the attention of 64 queries to `reach` blocks of keys, and the next place in the rings."""
     scores = first_scores(q_tile, k_tiles, k_full, k_empty, stage, phase)
     release_queries(q_empty, q_stage, step, LATE)
-    weights, row_sum, row_max = weigh_last(scores, row, (reach - 1) * BLOCK_N, keys, scale, CAUSAL)
+    weights, row_sum, shift, row_max = weigh_last(scores, row, (reach - 1) * BLOCK_N, keys, scale, CAUSAL)
     acc = tl.zeros([64, HEAD_DIM], tl.float32)
-    acc, row_sum, row_max, weights, stage, phase = attend_keys(
-        acc, row_sum, row_max, weights.to(q_tile.dtype), q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
+    acc, row_sum, shift, row_max, weights, stage, phase = attend_keys(
+        acc, row_sum, shift, row_max, weights.to(q_tile.dtype), q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
         stage, phase, copy, scale, reach - 1, BLOCK_N, STAGES, TURNS,
     )  # fmt: skip
     if Q_STAGES == 1:  # the result goes another way, and the next queries are needed soon
@@ -313,12 +319,12 @@ def attend_causal_heads(
         reach = reach_of(block * ROWS, queries, keys, True, ROWS, BLOCK_N)
         hopper.mbarrier_wait(q_full[0], 0)
         scores = first_scores(q_tiles[copy], k_tiles, k_full, k_empty, 0, 0)
-        new_weights, row_sum, row_max = weigh_last(scores, row, (reach - 1) * BLOCK_N, keys, scale, True)
+        new_weights, row_sum, shift, row_max = weigh_last(scores, row, (reach - 1) * BLOCK_N, keys, scale, True)
         weights = new_weights.to(q_tiles.dtype)
         acc = tl.zeros([64, HEAD_DIM], tl.float32)
         for step in range(1, steps):
-            acc, row_sum, row_max, weights, stage, phase = attend_keys(
-                acc, row_sum, row_max, weights, q_tiles[q_stage * COPIES + copy], k_tiles, v_tiles,
+            acc, row_sum, shift, row_max, weights, stage, phase = attend_keys(
+                acc, row_sum, shift, row_max, weights, q_tiles[q_stage * COPIES + copy], k_tiles, v_tiles,
                 k_full, k_empty, v_full, v_empty, stage, phase, copy, scale, reach - 1, BLOCK_N, STAGES, True,
             )  # fmt: skip
             hopper.mbarrier_arrive(q_empty[q_stage])
@@ -340,15 +346,15 @@ def attend_causal_heads(
             scores = hopper.wait_dots(1, scores)
             hopper.mbarrier_arrive(k_empty[stage])
             factor = reciprocal(row_sum)
-            new_weights, row_sum, row_max = weigh_last(scores, row, (reach - 1) * BLOCK_N, keys, scale, True)
+            new_weights, row_sum, shift, row_max = weigh_last(scores, row, (reach - 1) * BLOCK_N, keys, scale, True)
             acc = hopper.wait_dots(0, acc)
             hopper.mbarrier_arrive(v_empty[previous])
             store_block(out, o_tiles[copy], acc * factor[:, None], done_number // heads, done_number % heads, done_row)
             acc = tl.zeros([64, HEAD_DIM], tl.float32)
             weights = new_weights.to(weights.dtype)
         # one loop with a branch for the last block would be shorter, and 5% slower for head size 64
-        acc, row_sum, row_max, weights, stage, phase = attend_keys(
-            acc, row_sum, row_max, weights, q_tiles[q_stage * COPIES + copy], k_tiles, v_tiles,
+        acc, row_sum, shift, row_max, weights, stage, phase = attend_keys(
+            acc, row_sum, shift, row_max, weights, q_tiles[q_stage * COPIES + copy], k_tiles, v_tiles,
             k_full, k_empty, v_full, v_empty, stage, phase, copy, scale, reach - 1, BLOCK_N, STAGES, True,
         )  # fmt: skip
         result = last_values(acc, row_sum, weights, v_tiles, v_full, stage, phase)
@@ -363,7 +369,8 @@ def mha_by_roles(
     stride_ob, stride_oh, stride_om, batches, heads, group, queries, keys, head_dim, value_dim, scale,
     HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, COPIES: tl.constexpr,
 ):  # fmt: skip
-    """All blocks of queries of all heads; `scale` is positive and includes log2(e), and there are keys."""
+    """All blocks of queries of all heads; `scale` is positive, and there are keys."""
+    scale *= LOG2_E
     # two roles have 240 registers a thread, three have 160; roles with turns attend to as many blocks of keys as each other;
     # head size 256 has no room for two blocks of queries
     TURNS: tl.constexpr = COPIES == 2 and BLOCK_N == 128 and (CAUSAL or HEAD_DIM == 128)

@@ -67,7 +67,7 @@ def gelu_of(x, TANH: tl.constexpr, SHORT: tl.constexpr):
     if TANH:
         bounded = tl.where(x < -20.0, -20.0, x)  # -inf over infinity would be NaN
         return bounded / (1.0 + tl.exp(bounded * tl.fma(x * x, -0.07135481282553, -1.5957691216057308)))
-    return tl.where(x < 0.0, 0.0, x) - (short_tail(tl.abs(x)) if SHORT else tail(tl.abs(x)))
+    return tl.where(x < -0.0, -0.0, x) - (short_tail(tl.abs(x)) if SHORT else tail(tl.abs(x)))
 
 
 @kp.jit

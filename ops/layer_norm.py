@@ -20,8 +20,69 @@ from ._rows import (
 RANGES = ROW_RANGES
 
 
+SHRINK = tl.constexpr(2.0**-100)
+"""What rows are multiplied with whose sums overflow."""
+
+
 @kp.jit
-def normalize_row(source, later, weight, bias, target, eps, columns, row, rows, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
+def is_known(mean, variance, dtype: tl.constexpr, spread: tl.constexpr):
+    """Returns whether a row's mean and variance need no second look. What rounding left in the mean counts where the variance is less
+    than `spread` of its square, or 2^-16 where results have 16 bits. Sums that overflowed are infinite, or no numbers."""
+    least: tl.constexpr = spread if dtype == tl.float32 else 2.0**-16
+    return (mean * mean * least <= variance) & (variance < float("inf"))
+
+
+@kp.jit
+def shrunken_eps(eps):
+    """Returns what is added to the variance of a row that was multiplied with SHRINK: more than nothing, as eps was."""
+    return tl.where(eps > 0.0, tl.maximum(eps * SHRINK * SHRINK, 2.0**-126), eps)
+
+
+@kp.jit
+def mean_of(source, columns, factor, mean, SQUARED: tl.constexpr, BLOCK: tl.constexpr):
+    """Returns the mean of x * factor - mean over a row, or of its square."""
+    total = tl.zeros([BLOCK], tl.float32)
+    for begin in range(0, columns, BLOCK):
+        offsets = begin + tl.arange(0, BLOCK)
+        inside = offsets < columns
+        value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
+        centred = tl.where(inside, tl.fma(value, factor, -mean), 0.0)
+        total = tl.fma(centred, centred, total) if SQUARED else total + centred
+    return tl.div_rn(tl.sum(total, axis=0), columns * 1.0)  # of equal elements nothing may be left
+
+
+@kp.jit
+def write_row(source, weight, bias, target, columns, factor, mean, scale, BLOCK: tl.constexpr):
+    """Writes (x * factor - mean) * scale * weight + bias."""
+    for begin in range(0, columns, BLOCK):
+        offsets = begin + tl.arange(0, BLOCK)
+        inside = offsets < columns
+        value = tl.fma(tl.load(source + offsets, mask=inside).to(tl.float32), factor, -mean) * scale
+        if weight is not None:
+            value *= tl.load(weight + offsets, mask=inside).to(tl.float32)
+        if bias is not None:
+            value += tl.load(bias + offsets, mask=inside).to(tl.float32)
+        tl.store(target + offsets, value, mask=inside)
+
+
+@kp.jit
+def normalize_carefully(source, weight, bias, target, eps, columns, mean, variance, BLOCK: tl.constexpr):
+    """Normalizes a row whose sums overflowed, or whose mean needs what rounding has left in it taken out."""
+    factor = 1.0
+    if not variance < float("inf"):
+        factor = SHRINK.value
+        mean = mean_of(source, columns, factor, 0.0, False, BLOCK)
+        eps = shrunken_eps(eps)
+    mean += mean_of(source, columns, factor, mean, False, BLOCK)
+    variance = mean_of(source, columns, factor, mean, True, BLOCK)
+    write_row(source, weight, bias, target, columns, factor, mean, tl.rsqrt(variance + eps), BLOCK)
+
+
+@kp.jit
+def normalize_row(
+    source, later, weight, bias, target, eps, columns, row, rows,
+    WHOLE: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Normalizes row number `row` of `rows` in one tile of WHOLE elements. The row AHEAD rows behind it begins at `later`."""
     offsets = tl.arange(0, WHOLE)
     inside = offsets < columns
@@ -34,12 +95,16 @@ def normalize_row(source, later, weight, bias, target, eps, columns, row, rows, 
         # the sum is known when this row is there: it comes first
         ask_for_row(later, columns, (row + AHEAD < rows) & (mean < float("inf")), WHOLE)
     value = tl.where(inside, value - mean, 0.0)
-    value *= tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
+    variance = tl.sum(value * value, axis=0) / columns
+    value *= tl.rsqrt(variance + eps)
     if weight is not None:  # loaded ahead they would take the registers that more rows in flight need
         value *= tl.load(weight + offsets, mask=inside, other=0.0).to(tl.float32)
     if bias is not None:
         value += tl.load(bias + offsets, mask=inside, other=0.0).to(tl.float32)
     tl.store(target + offsets, value, mask=inside, cache_modifier=".cs" if once else "")
+    if not is_known(mean, variance, source.dtype.element_ty, 2.0**-12):
+        tl.debug_barrier()  # other threads may write what this one wrote
+        normalize_carefully(source, weight, bias, target, eps, columns, mean, variance, WHOLE // 4)
 
 
 @kp.jit
@@ -51,23 +116,11 @@ def normalize_in_blocks(source, weight, bias, target, eps, columns, BLOCK: tl.co
         value = tl.load(source + offsets, mask=offsets < columns, other=0.0, eviction_policy=READ)
         total += value.to(tl.float32)
     mean = tl.sum(total, axis=0) / columns
-    squares = tl.zeros([BLOCK], tl.float32)
-    for begin in range(0, columns, BLOCK):
-        offsets = begin + tl.arange(0, BLOCK)
-        inside = offsets < columns
-        value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
-        centred = tl.where(inside, value - mean, 0.0)
-        squares = tl.fma(centred, centred, squares)
-    scale = tl.rsqrt(tl.sum(squares, axis=0) / columns + eps)
-    for begin in range(0, columns, BLOCK):
-        offsets = begin + tl.arange(0, BLOCK)
-        inside = offsets < columns
-        value = (tl.load(source + offsets, mask=inside).to(tl.float32) - mean) * scale
-        if weight is not None:
-            value *= tl.load(weight + offsets, mask=inside).to(tl.float32)
-        if bias is not None:
-            value += tl.load(bias + offsets, mask=inside).to(tl.float32)
-        tl.store(target + offsets, value, mask=inside)
+    variance = mean_of(source, columns, 1.0, mean, True, BLOCK)
+    if is_known(mean, variance, source.dtype.element_ty, 2.0**-8):
+        write_row(source, weight, bias, target, columns, 1.0, mean, tl.rsqrt(variance + eps), BLOCK)
+    else:
+        normalize_carefully(source, weight, bias, target, eps, columns, mean, variance, BLOCK)
 
 
 @kp.jit

@@ -202,36 +202,51 @@ def tuning_calls(tensor):
 def matmul(a, b, bias, activation):
     """activation(a b + bias), summed in float32 (float32 products are exact, never tf32).
 
-    a [..., M, K] with a contiguous last dimension, b [K, N] or, for a [B, M, K], [B, K, N], contiguous along one of its last two
-    dimensions (b may be a transposed weight); bias [N]; all of one dtype. activation is one of Activation: 0 none, 1 relu,
-    2 gelu (erf), 3 gelu (tanh), 4 silu. Returns [..., M, N], contiguous.
+    a [..., M, K] with a contiguous last dimension, b [..., K, N], contiguous along one of its last two dimensions (b may be a
+    transposed weight); bias [N]; all of one dtype. The dimensions in front broadcast as in torch.matmul, where nothing has to be
+    copied for it. activation is one of Activation: 0 none, 1 relu, 2 gelu (erf), 3 gelu (tanh), 4 silu. Returns [..., M, N],
+    contiguous.
     """
     kp.check(a.dim() >= 2, f"a must have at least 2 dimensions, its shape is {a.shape}")
-    kp.check(
-        b.dim() == 2 or (b.dim() == 3 and a.dim() == 3),
-        f"b must have 2 dimensions, or 3 where a has 3; b has {b.dim()}, a {a.dim()}",
-    )
+    kp.check(b.dim() >= 2, f"b must have at least 2 dimensions, its shape is {b.shape}")
     depth, columns = a.shape[-1], b.shape[-1]
     kp.check(b.shape[-2] == depth, f"b has {b.shape[-2]} rows, a has {depth} columns")
-    kp.check(a.stride(-1) == 1 or depth <= 1, f"the last dimension of a must be contiguous, its stride is {a.stride(-1)}")
+    kp.check(
+        a.stride(-1) == 1 or depth <= 1,
+        f"the last dimension of a must be contiguous, its stride is {a.stride(-1)}\n  to fix: call .contiguous() on it before the op",
+    )
     kp.check(
         b.stride(-1) == 1 or columns <= 1 or b.stride(-2) == 1 or depth <= 1,
         f"one of the last two dimensions of b must be contiguous, its strides are {b.stride()}\n  to fix: call .contiguous() on it",
     )
     if bias is not None:
         kp.check(bias.dim() == 1 and bias.shape[0] == columns, f"bias has shape {bias.shape}, expected ({columns},)")
-        kp.check(bias.stride(0) == 1 or columns <= 1, f"bias must be contiguous, its stride is {bias.stride(0)}")
+        kp.check(
+            bias.stride(0) == 1 or columns <= 1,
+            f"bias must be contiguous, its stride is {bias.stride(0)}\n  to fix: call .contiguous() on it before the op",
+        )
     kp.check(
         0 <= activation <= 4,
         f"activation is {activation}, expected 0 (none), 1 (relu), 2 (gelu), 3 (gelu_tanh) or 4 (silu)",
     )
-    out = kp.empty((*a.shape[:-1], columns), a.dtype, a.device)
-    if b.dim() == 3:
-        kp.check(b.shape[0] == a.shape[0], f"b has batch size {b.shape[0]}, a has {a.shape[0]}")
-        batches, rows, stride_ab, stride_am, stride_bb = a.shape[0], a.shape[1], a.stride(0), a.stride(1), b.stride(0)
-    else:
+    out = kp.empty((*kp.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], columns), a.dtype, a.device)
+    if b.dim() == 2:
         (batches, rows), (stride_ab, stride_am) = kp.collapse_rows(a, ndims=2)
         stride_bb = 0
+    else:
+        (outer, batches), (outer_a, stride_ab), (outer_b, stride_bb) = kp.collapse_batches(a, b, ndims=2)
+        rows, stride_am = a.shape[-2], a.stride(-2)
+        if stride_bb == 0 and (rows == 1 or stride_ab == rows * stride_am):
+            # matrices of a that share one of b, and lie one below the other, are a taller one
+            stride_am = stride_ab if rows == 1 else stride_am
+            batches, rows, stride_ab, stride_bb = outer, batches * rows, outer_a, outer_b
+        else:
+            kp.check(
+                outer == 1,
+                f"the batches of a of shape {a.shape} with strides {a.stride()} and of b of shape {b.shape} with strides {b.stride()} "
+                "need more than one stride, which is what the kernel takes\n  to fix: call .expand(...) on the tensor that repeats, "
+                "and .contiguous() on both",
+            )
     transposed = b.stride(-1) != 1 and columns > 1
     if columns == 1 and (a.element_size() == 4 or not a.is_cuda) and (b.stride(-2) == 1 or depth <= 1):
         # its transpose has one row: then the rows of a, which are b's columns, are read as they lie and summed in many chains

@@ -99,23 +99,29 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
     kp.check(b.dim() == 2, f"b must have 2 dimensions, its shape is {b.shape}")
     rows, depth, columns = a.shape[0], a.shape[1], b.shape[1]
     kp.check(b.shape[0] == depth, f"b has shape {b.shape}, expected {depth} rows, as a has columns")
-    kp.check(a.stride(1) == 1 or depth <= 1, f"the last dimension of a must be contiguous, its stride is {a.stride(1)}")
+    kp.check(
+        a.stride(1) == 1 or depth <= 1,
+        f"the last dimension of a must be contiguous, its stride is {a.stride(1)}\n  to fix: call .contiguous() on it before the op",
+    )
     kp.check(
         b.stride(0) == 1 or depth <= 1,
         f"the first dimension of b must be contiguous, its stride is {b.stride(0)}\n  to fix: pass weight.t() of a weight [N, K]",
     )
     kp.check(
         scale_a.numel() == 1 or (scale_a.numel() == rows and scale_a.shape[0] == rows and scale_a.is_contiguous()),
-        f"scale_a has shape {scale_a.shape}, expected one value, or {rows}: one for each row of a, contiguous",
+        f"scale_a has shape {scale_a.shape}, expected one value, or {rows}: one for each row of a, contiguous"
+        "\n  to fix: call .contiguous() on it before the op, or .reshape(-1, 1) on a vector",
     )
     kp.check(
         scale_b.numel() == 1 or (scale_b.numel() == columns and scale_b.shape[-1] == columns and scale_b.is_contiguous()),
-        f"scale_b has shape {scale_b.shape}, expected one value, or {columns}: one for each column of b, contiguous",
+        f"scale_b has shape {scale_b.shape}, expected one value, or {columns}: one for each column of b, contiguous"
+        "\n  to fix: call .contiguous() on it before the op, or .reshape(1, -1)",
     )
     if bias is not None:
         kp.check(
             bias.dim() == 1 and bias.shape[0] == columns and bias.is_contiguous(),
-            f"bias has shape {bias.shape}, expected one contiguous dimension of {columns}, as b has columns",
+            f"bias has shape {bias.shape}, expected one contiguous dimension of {columns}, as b has columns"
+            "\n  to fix: call .contiguous() on it before the op",
         )
     out = kp.empty((rows, columns), tl.bfloat16, a.device)
     stride_sa = 0 if scale_a.numel() == 1 else 1
@@ -142,7 +148,7 @@ def reference(a, b, scale_a, scale_b, bias=None):
     # GPUs want multiples of 16 and scales of one kind; zeros add nothing
     rows, columns = a.shape[0], b.shape[1]
     depth, width = (max(16, -(-size // 16) * 16) for size in b.shape)
-    if scale_a.numel() > 1 or scale_b.numel() > 1:
+    if scale_a.numel() != 1 or scale_b.numel() != 1:
         scale_a, scale_b = padded(scale_a.expand(rows, 1), rows, 1), padded(scale_b.expand(1, columns), 1, width)
     x = torch._scaled_mm(
         padded(a, rows, depth), padded(b.t(), width, depth).t(), scale_a, scale_b,

@@ -9,9 +9,24 @@ RANGES = ROW_RANGES
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
+SAFE = tl.constexpr(2.0**16)
+"""Up to such a maximum, what rounding adds to its product with LOG2E is small beside 1."""
 
 HEADS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """How many elements at the beginning of a row may stay in a tile."""
+
+
+@kp.jit
+def power_of(value, peak, FAR: tl.constexpr):
+    """Returns exp(value - peak), times what is the same for all values. FAR: for any maximum, whose product with LOG2E may overflow;
+    rounding may add more to it than an exponent holds."""
+    return tl.exp2((value - peak) * LOG2E if FAR else tl.fma(value, LOG2E, -peak * LOG2E))
+
+
+@kp.jit
+def is_far(peak):
+    """Returns whether a maximum is too large, or no number, to be multiplied before it is subtracted."""
+    return not tl.abs(peak) < SAFE
 
 
 @kp.jit
@@ -20,18 +35,13 @@ def softmax_row(source, target, columns, WHOLE: tl.constexpr):
     offsets = tl.arange(0, WHOLE)
     inside = offsets < columns
     value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
-    power = tl.exp2(tl.fma(value, LOG2E, -tl.max(value, axis=0) * LOG2E))
+    power = power_of(value, tl.max(value, axis=0), True)  # reading the row takes longer
     tl.store(target + offsets, power * (1.0 / tl.sum(power, axis=0)), mask=inside)
 
 
 @kp.jit
-def softmax_in_blocks(source, target, columns, HEAD: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr):
-    """Softmax of a row that is read three times in blocks: for the maximum, for the sum of exponentials, for the result.
-
-    Exponentials are the cost. Those of the row's first HEAD elements stay in a tile. Those of the others wait in the output (KEEP,
-    if it is float32), or else they are computed twice.
-    """
-    keep: tl.constexpr = KEEP and target.dtype.element_ty == tl.float32
+def softmax_in_blocks(source, target, columns, HEAD: tl.constexpr, BLOCK: tl.constexpr, EXP_BOUND: tl.constexpr):
+    """Softmax of a row that is read three times in blocks: for the maximum, for the sum of exponentials, for the result."""
     largest = tl.full([BLOCK], -float("inf"), tl.float32)
     for begin in range(HEAD, columns, BLOCK):
         offsets = begin + tl.arange(0, BLOCK)
@@ -41,19 +51,34 @@ def softmax_in_blocks(source, target, columns, HEAD: tl.constexpr, BLOCK: tl.con
     if HEAD:
         head = tl.load(source + tl.arange(0, HEAD)).to(tl.float32)
         peak = tl.maximum(peak, tl.max(head, axis=0))
-    peak *= LOG2E
+    if not EXP_BOUND or is_far(peak):
+        weigh_blocks(source, target, columns, peak, HEAD, BLOCK, EXP_BOUND, True)
+    else:
+        weigh_blocks(source, target, columns, peak, HEAD, BLOCK, EXP_BOUND, False)
+
+
+@kp.jit
+def weigh_blocks(
+    source, target, columns, peak, HEAD: tl.constexpr, BLOCK: tl.constexpr, EXP_BOUND: tl.constexpr, FAR: tl.constexpr
+):
+    """Writes the softmax of a row whose maximum is known. FAR: see power_of.
+
+    EXP_BOUND: exponentials are the cost, not memory. Those of the row's first HEAD elements stay in a tile. Those of the others wait in
+    the output, if it is float32, or else they are computed twice.
+    """
+    keep: tl.constexpr = EXP_BOUND and target.dtype.element_ty == tl.float32
     total = tl.zeros([BLOCK], tl.float32)
     for begin in range(HEAD, columns, BLOCK):
         offsets = begin + tl.arange(0, BLOCK)
         inside = offsets < columns
         value = tl.load(source + offsets, mask=inside, other=-float("inf")).to(tl.float32)
-        power = tl.exp2(tl.fma(value, LOG2E, -peak))
+        power = power_of(value, peak, FAR)
         total += power
         if keep:
             tl.store(target + offsets, power, mask=inside)
     whole = tl.sum(total, axis=0)
     if HEAD:
-        head = tl.exp2(tl.fma(head, LOG2E, -peak))
+        head = power_of(tl.load(source + tl.arange(0, HEAD)).to(tl.float32), peak, FAR)
         whole += tl.sum(head, axis=0)
     scale = 1.0 / whole
     if HEAD:
@@ -65,7 +90,7 @@ def softmax_in_blocks(source, target, columns, HEAD: tl.constexpr, BLOCK: tl.con
             power = tl.load(target + offsets, mask=inside)
         else:
             value = tl.load(source + offsets, mask=inside, other=0.0).to(tl.float32)
-            power = tl.exp2(tl.fma(value, LOG2E, -peak))
+            power = power_of(value, peak, FAR)
         tl.store(target + offsets, power * scale, mask=inside)
 
 
@@ -84,7 +109,7 @@ def softmax_kernel(
     WHOLE: tl.constexpr,
     HEAD: tl.constexpr,
     BLOCK: tl.constexpr,
-    KEEP: tl.constexpr,
+    EXP_BOUND: tl.constexpr,
 ):
     """Softmax of one row in a tile of WHOLE elements or, where WHOLE is 0, of `row_count` rows in blocks of BLOCK."""
     if WHOLE:
@@ -94,14 +119,14 @@ def softmax_kernel(
         first = tl.program_id(0).to(tl.int64) * row_count
         for row in range(first, tl.minimum(first + row_count, rows)):
             source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
-            softmax_in_blocks(source, out + row * columns, columns, HEAD, BLOCK, KEEP)
+            softmax_in_blocks(source, out + row * columns, columns, HEAD, BLOCK, EXP_BOUND)
 
 
 def config(point):
     if point.target.backend == "cpu":
         head = point["HEAD"] == 0 or point["x"] != tl.float32
-        return kp.Config({"BLOCK": 64, "KEEP": True}) if head and point["WHOLE"] == 0 else None
-    return row_config(point, more={"KEEP": False}) if point["HEAD"] == 0 else None
+        return kp.Config({"BLOCK": 64, "EXP_BOUND": True}) if head and point["WHOLE"] == 0 else None
+    return row_config(point, more={"EXP_BOUND": False}) if point["HEAD"] == 0 else None
 
 
 def head_of(x):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
+
+os.environ.setdefault("KERNELPACK_VERIFY_PASSES", "1")  # also of the processes that tests start
 
 
 @pytest.fixture(autouse=True)

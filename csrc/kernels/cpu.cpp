@@ -69,7 +69,10 @@ int choose(const char* const* targets, int count, int /*device*/, bool products)
     const int worth = score(targets[i], products);
     if (forced != nullptr && *forced != '\0') {
       if (std::strcmp(forced, targets[i]) == 0) {
-        if (worth < 0) throw Error(std::string("KERNELPACK_CPU_TARGET asks for ") + forced + ", which this CPU cannot run");
+        if (worth < 0) {
+          throw Error(std::string("KERNELPACK_CPU_TARGET asks for ") + forced + ", which this CPU cannot run" +
+                      "\n  to fix: unset it, for the best level that the CPU has");
+        }
         return i;
       }
     } else if (worth > best_score) {
@@ -80,7 +83,8 @@ int choose(const char* const* targets, int count, int /*device*/, bool products)
   if (forced != nullptr && *forced != '\0') {
     std::string built;
     for (int i = 0; i < count; ++i) built += std::string(i ? ", " : "") + targets[i];
-    throw Error(std::string("KERNELPACK_CPU_TARGET asks for ") + forced + ", the library holds " + built);
+    throw Error(std::string("KERNELPACK_CPU_TARGET asks for ") + forced + ", the library holds " + built +
+                "\n  to fix: set it to one of them, or unset it");
   }
   return best;
 }

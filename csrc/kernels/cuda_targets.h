@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/cuda_features.h"
+
 namespace kernelpack::cuda {
 
 // A GPU and its driver, as the driver numbers them: 90 for compute capability 9.0, 12040 for CUDA 12.4.
@@ -13,10 +15,14 @@ struct Machine {
   int driver;
 };
 
-// The version of CUDA whose driver compiles the PTX that is packed for an architecture: its PTX ISA version is 8.1 for sm_89
-// and newer, 8.0 before, and came with CUDA 12.1 and 12.0 (backends/cuda/architectures.py pins the versions).
+// Returns the version of CUDA whose driver compiles the PTX that is packed for an architecture: for one that is not in the
+// table, that of the newest before it.
 constexpr int ptx_driver(int architecture) {
-  return architecture >= 89 ? 12010 : 12000;
+  int driver = kFeatures[0].ptx_driver;
+  for (const Features& row : kFeatures) {
+    if (row.architecture <= architecture) driver = row.ptx_driver;
+  }
+  return driver;
 }
 
 // Returns the architecture of a target such as cuda:sm_90a, 90, or -1; `rest` is set to what follows the number.

@@ -66,18 +66,21 @@ int64_t read(char letter, const void* parameter) {
   }
 }
 
+// Sums that 64 bits do not hold wrap, as kernels' do.
 int64_t apply(char operation, int64_t a, int64_t b) {
+  const auto left = static_cast<uint64_t>(a);
+  const auto right = static_cast<uint64_t>(b);
   switch (operation) {
     case '+':
-      return a + b;
+      return static_cast<int64_t>(left + right);
     case '-':
-      return a - b;
+      return static_cast<int64_t>(left - right);
     case '*':
-      return a * b;
+      return static_cast<int64_t>(left * right);
     case '/':
-      return b == 0 ? 0 : a / b;
+      return b == 0 ? 0 : b == -1 ? static_cast<int64_t>(-left) : a / b;
     case '%':
-      return b == 0 ? a : a % b;
+      return b == 0 ? a : b == -1 ? 0 : a % b;
     case '>':
       return std::max(a, b);
     default:
@@ -146,7 +149,8 @@ int64_t Expression::operator()(void* const* params) const {
 TensorMaps::TensorMaps(const char* text) {
   if (text == nullptr || *text == '\0') return;
   std::vector<std::string> lines = split(text, '\n');
-  const std::string letters = lines.at(0) == "-" ? "" : lines.at(0);
+  if (lines.empty()) malformed(text);
+  const std::string letters = lines[0] == "-" ? "" : lines[0];
   parameter_count_ = letters.size();
   for (size_t i = 1; i < lines.size(); ++i) rows_.push_back(parse(lines[i], letters));
 }
@@ -218,7 +222,8 @@ void TensorMaps::encode(const char* kernel, const Row& row, void* const* params,
   for (uint32_t axis = 0; axis + 1 < row.rank; ++axis) {
     const int64_t elements = row.strides[axis](params);
     // an axis of one element is never walked along, nor is an empty tensor: the stride may be anything
-    const int64_t bytes = is_empty || sizes[axis + 1] == 1 ? kAlignment : elements * row.width;
+    int64_t bytes = kAlignment;
+    if (!is_empty && sizes[axis + 1] != 1 && __builtin_mul_overflow(elements, row.width, &bytes)) bytes = kMaxStride;
     if (bytes % kAlignment != 0) wrong = "its strides are no multiples of 16 bytes";
     if (bytes < 0 || bytes >= kMaxStride) wrong = "its strides are not between 0 and 2^40 bytes";
     strides[axis] = static_cast<uint64_t>(bytes);

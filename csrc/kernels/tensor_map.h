@@ -1,5 +1,6 @@
 // Tensor maps: what the hardware's bulk copies (TMA) know of a tensor, as a parameter of a kernel. The launcher fills them in
-// at each launch, from the kernel's other parameters and what the compiler recorded (kernelpack/backends/cuda/tensor_map.py).
+// at each launch, from the kernel's other parameters and what the compiler recorded
+// (kernelpack/backends/cuda/machine/tensor_map.py).
 #pragma once
 
 #include <cstdint>

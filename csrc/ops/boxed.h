@@ -49,11 +49,15 @@ using EmptyStrided = const char* (*)(int64_t dim, const int64_t* sizes, const in
 
 // What the library of unboxed functions exports. The number in the symbol is raised whenever something in this file changes its
 // meaning: the two libraries may be of different versions of kernelpack.
-constexpr const char* kUnboxingSymbol = "kernelpack_unboxing_1";
+constexpr const char* kUnboxingSymbol = "kernelpack_unboxing_2";
 struct Unboxing {
   // Registers an op with a torch library that was opened for its namespace and a dispatch key, so that torch calls `function`
   // without boxing. `schema` is the op's, `name` includes the overload. Returns whether it did.
   bool (*impl)(TorchLibraryHandle library, const char* schema, const char* name, BoxedFunction function);
+  // Registers what an op does for autograd: it refuses gradients, and gives tensors that it writes to a new version. The torch
+  // libraries were opened for the keys Autograd and ADInplaceOrView. Returns whether it did.
+  bool (*impl_autograd)(TorchLibraryHandle autograd, TorchLibraryHandle in_place, const char* name_space, const char* schema,
+                        const char* name);
   EmptyStrided empty_strided;  // what torch's own ops call, behind the dispatcher
 };
 

@@ -112,6 +112,12 @@ void Call::check_apart(const Tensor& given, const Tensor& other) const {
   }
 }
 
+void Call::refuse_negated() const {
+  fail(
+      "it writes to a tensor, and one of its tensors is negated when it is read, as .is_neg() says\n  to fix: call "
+      ".resolve_neg() on the tensor before the op");
+}
+
 void Call::check_writable(const Tensor& x) const {
   for (int64_t i = 0; x.defined() && i < x.dim(); ++i) {
     if (x.size(i) > 1 && x.stride(i) == 0) {

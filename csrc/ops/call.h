@@ -196,6 +196,8 @@ class Call {
     if (given_count_ > 0) [[unlikely]]
       check_given_apart({first, rest...});
   }
+  // For calls that write to a tensor, where one of their tensors is negated when it is read.
+  [[noreturn, gnu::cold]] void refuse_negated() const;
   // A tensor that the op writes to must not repeat elements.
   void check_writable(const Tensor& x) const;
 

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <sys/stat.h>
 #include <torch/csrc/stable/version.h>
 #include <unistd.h>
 
@@ -36,6 +37,18 @@ std::string find_other(const char* marker, const void* own) {
   return search.found;
 }
 
+// Whether whoever can have written a file can have written the op library too, or is this process's user or root. Who made a
+// link decides what it leads to.
+bool is_as_trusted(const char* path, const char* self) {
+  struct stat library{};
+  struct stat link{};
+  struct stat file{};
+  if (stat(self, &library) != 0 || lstat(path, &link) != 0 || stat(path, &file) != 0) return false;
+  const auto known = [&](uid_t owner) { return owner == 0 || owner == geteuid() || owner == library.st_uid; };
+  const mode_t others = S_IWGRP | S_IWOTH;
+  return known(link.st_uid) && known(file.st_uid) && (file.st_mode & ~library.st_mode & others) == 0;
+}
+
 // Returns what the library exports that `kernelpack unbox` made for this release of torch, beside `self`; nullptr if there is
 // none.
 const Unboxing* find_unboxing(const std::string& self) {
@@ -43,6 +56,14 @@ const Unboxing* find_unboxing(const std::string& self) {
   const auto part = [version](int byte) { return std::to_string(version >> 8 * byte & 0xFF); };
   const std::string path = self.substr(0, self.rfind(".so")) + ".torch-" + part(7) + "." + part(6) + "." + part(5) + ".so";
   if (access(path.c_str(), F_OK) != 0) return nullptr;
+  if (!is_as_trusted(path.c_str(), self.c_str())) {
+    std::fprintf(
+        stderr,
+        "kernelpack: %s is not loaded, calls take longer without it: who cannot write the op library may have written it"
+        "\n  to fix: remove it, then kernelpack unbox %s\n",
+        path.c_str(), self.c_str());
+    return nullptr;
+  }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* symbol = library == nullptr ? nullptr : dlsym(library, kUnboxingSymbol);
   if (symbol == nullptr) {
@@ -99,13 +120,30 @@ std::string Library::register_all() {
   for (int i = 0; i < info_.entry_count; ++i) {
     if (aoti_torch_library_def(handle, info_.entries[i].schema) != 0) return give_up(info_.entries[i].name);
   }
-  const Unboxing* unboxing = find_unboxing(self.dli_fname);
-  if (unboxing != nullptr) torch_functions.empty_strided = unboxing->empty_strided;
-  for (int backend = 0; backend < info_.backend_count; ++backend) {
-    if (aoti_torch_library_init_impl(info_.name_space, info_.dispatch_keys[backend], self.dli_fname, 0, &handle) != 0) {
-      return give_up(info_.dispatch_keys[backend]);
-    }
+  const auto open = [&](const char* key) {
+    if (aoti_torch_library_init_impl(info_.name_space, key, self.dli_fname, 0, &handle) != 0) return false;
     handles.push_back(handle);
+    return true;
+  };
+  const Unboxing* unboxing = find_unboxing(self.dli_fname);
+  if (unboxing != nullptr) {
+    torch_functions.empty_strided = unboxing->empty_strided;
+    for (const char* key : {"Autograd", "ADInplaceOrView"}) {
+      if (!open(key)) return give_up(key);
+    }
+    for (int i = 0; i < info_.entry_count; ++i) {
+      const OpEntry& entry = info_.entries[i];
+      unboxing->impl_autograd(handles[handles.size() - 2], handles.back(), info_.name_space, entry.schema, entry.name);
+    }
+  }
+  if (!open("Negative")) return give_up("Negative");
+  for (int i = 0; i < info_.entry_count; ++i) {
+    const OpEntry& entry = info_.entries[i];
+    if (entry.negated != nullptr && torch_library_impl(handle, entry.name, entry.negated, TORCH_ABI_VERSION) != 0)
+      return give_up(entry.name);
+  }
+  for (int backend = 0; backend < info_.backend_count; ++backend) {
+    if (!open(info_.dispatch_keys[backend])) return give_up(info_.dispatch_keys[backend]);
     for (int i = 0; i < info_.entry_count; ++i) {
       const OpEntry& entry = info_.entries[i];
       const BoxedFunction function = entry.functions[backend];

@@ -33,6 +33,7 @@ struct OpEntry {
   const char* schema;
   const char* name;                // with the overload: mha, mha.out
   const BoxedFunction* functions;  // by backend
+  BoxedFunction negated;           // what refuses tensors that are negated when they are read; nullptr: writes to no argument
 };
 
 struct LibraryInfo {

@@ -46,6 +46,13 @@ const OtherDType kOtherDTypes[] = {
     {"float8_e5m2fnuz", aoti_torch_dtype_float8_e5m2fnuz},
 };
 
+// The same without a function in the C shim: their numbers are those of torch/headeronly/core/ScalarType.h.
+struct NumberedDType {
+  const char* name;
+  int32_t code;
+};
+const NumberedDType kNumberedDTypes[] = {{"float8_e8m0fnu", 44}, {"float4_e2m1fn_x2", 45}};
+
 const DTypeRow* row_of(DType dtype) {
   for (const DTypeRow& row : kDTypeRows) {
     if (row.dtype == dtype) return &row;
@@ -179,6 +186,9 @@ std::string Tensor::dtype_name() const {
   for (const OtherDType& row : kOtherDTypes) {
     if (row.code() == torch_dtype_) return row.name;
   }
+  for (const NumberedDType& row : kNumberedDTypes) {
+    if (row.code == torch_dtype_) return row.name;
+  }
   return "number " + std::to_string(torch_dtype_);
 }
 
@@ -231,6 +241,71 @@ Ints strides_like(const Tensor& x, const Ints& shape) {
   return {strides, count};
 }
 
+Ints broadcast_shapes(const Ints& a, const Ints& b) {
+  int64_t shape[kMaxDims];
+  const int64_t count = max(a.size(), b.size());
+  for (int64_t i = 1; i <= count; ++i) {
+    const int64_t x = i <= a.size() ? a.at(-i) : 1, y = i <= b.size() ? b.at(-i) : 1;
+    if (x != y && x != 1 && y != 1) {
+      throw Error("dimensions " + text(a) + " and " + text(b) + " do not broadcast: " + std::to_string(x) + " is not " +
+                  std::to_string(y) + "\n  to fix: give both tensors the same dimensions, or 1");
+    }
+    shape[count - i] = x == 1 ? y : x;
+  }
+  return {shape, count};
+}
+
+namespace {
+
+// Merges `lead` dimensions that all tensors have, `stride(t, i)` apart in each; see collapse_rows. Returns whether at most
+// `ndims` remain.
+template <class Extent, class Stride>
+bool collapse(int64_t lead, int count, int ndims, const Extent& extent_of, const Stride& stride, int64_t* sizes,
+              int64_t* strides) {
+  bool empty = false;
+  for (int64_t i = 0; i < lead; ++i) empty = empty || extent_of(i) == 0;
+  // Filled from the innermost dimension outwards: `used` of the ndims places, the last ones, are taken.
+  for (int d = 0; d < ndims; ++d) {
+    sizes[d] = 1;
+    for (int t = 0; t < count; ++t) strides[t * ndims + d] = 0;
+  }
+  if (empty) {
+    sizes[ndims - 1] = 0;
+    return true;
+  }
+  int used = 0;
+  for (int64_t i = lead - 1; i >= 0; --i) {
+    const int64_t extent = extent_of(i);
+    if (extent == 1) continue;
+    bool merges = used > 0;
+    for (int t = 0; merges && t < count; ++t) {
+      merges = stride(t, i) == sizes[ndims - used] * strides[t * ndims + ndims - used];
+    }
+    if (merges) {
+      sizes[ndims - used] *= extent;
+      continue;
+    }
+    ++used;
+    if (used > ndims) return false;
+    sizes[ndims - used] = extent;
+    for (int t = 0; t < count; ++t) strides[t * ndims + ndims - used] = stride(t, i);
+  }
+  return true;
+}
+
+[[noreturn, gnu::cold]] void too_many_strides(const char* what, const Tensor* const* tensors, int count, int ndims) {
+  std::string layouts;
+  for (int t = 0; t < count; ++t) {
+    layouts += std::string(t ? " and " : "") + tensors[t]->name() + " of shape " + text(tensors[t]->shape()) +
+               " with strides " + text(tensors[t]->strides());
+  }
+  throw Error(std::string("the ") + what + " of " + layouts + " need more than " + std::to_string(ndims) +
+              (ndims == 1 ? " stride" : " strides") +
+              ", which is what the kernel takes\n  to fix: call .contiguous() on the tensor before the op");
+}
+
+}  // namespace
+
 void collapse_rows(const Tensor* const* tensors, int count, int ndims, int64_t* sizes, int64_t* strides) {
   const Tensor& first = *tensors[0];
   const int64_t lead = first.dim() - 1;
@@ -243,43 +318,25 @@ void collapse_rows(const Tensor* const* tensors, int count, int ndims, int64_t* 
                   text(tensors[t]->shape()) + " do not have the same rows");
     }
   }
-  bool empty = false;
-  for (int64_t i = 0; i < lead; ++i) empty = empty || first.size(i) == 0;
-  // Filled from the innermost dimension outwards: `used` of the ndims places, the last ones, are taken.
-  for (int d = 0; d < ndims; ++d) {
-    sizes[d] = 1;
-    for (int t = 0; t < count; ++t) strides[t * ndims + d] = 0;
-  }
-  if (empty) {
-    sizes[ndims - 1] = 0;
-    return;
-  }
-  int used = 0;
-  for (int64_t i = lead - 1; i >= 0; --i) {
-    const int64_t extent = first.size(i);
-    if (extent == 1) continue;
-    bool merges = used > 0 && used <= ndims;
-    for (int t = 0; merges && t < count; ++t) {
-      merges = tensors[t]->stride(i) == sizes[ndims - used] * strides[t * ndims + ndims - used];
-    }
-    if (merges) {
-      sizes[ndims - used] *= extent;
-      continue;
-    }
-    ++used;
-    if (used > ndims) break;
-    sizes[ndims - used] = extent;
-    for (int t = 0; t < count; ++t) strides[t * ndims + ndims - used] = tensors[t]->stride(i);
-  }
-  if (used > ndims) {
-    std::string layouts;
-    for (int t = 0; t < count; ++t) {
-      layouts += std::string(t ? " and " : "") + tensors[t]->name() + " of shape " + text(tensors[t]->shape()) +
-                 " with strides " + text(tensors[t]->strides());
-    }
-    throw Error("the rows of " + layouts + " need more than " + std::to_string(ndims) + (ndims == 1 ? " stride" : " strides") +
-                ", which is what the kernel takes\n  to fix: call .contiguous() on the tensor before the op");
-  }
+  const bool fits = collapse(
+      lead, count, ndims, [&](int64_t i) { return first.size(i); }, [&](int t, int64_t i) { return tensors[t]->stride(i); },
+      sizes, strides);
+  if (!fits) too_many_strides("rows", tensors, count, ndims);
+}
+
+void collapse_batches(const Tensor* const* tensors, int count, int ndims, int64_t* sizes, int64_t* strides) {
+  Ints shape;
+  for (int t = 0; t < count; ++t)
+    shape = broadcast_shapes(shape, slice(tensors[t]->shape(), 0, max(tensors[t]->dim() - 2, int64_t{0})));
+  const bool fits = collapse(
+      shape.size(), count, ndims, [&](int64_t i) { return shape.at(i); },
+      [&](int t, int64_t i) {
+        const Tensor& x = *tensors[t];
+        const int64_t own = i - (shape.size() - (x.dim() - 2));
+        return own < 0 || x.size(own) == 1 ? int64_t{0} : x.stride(own);
+      },
+      sizes, strides);
+  if (!fits) too_many_strides("batches", tensors, count, ndims);
 }
 
 std::string text(double value) {

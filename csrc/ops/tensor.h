@@ -220,6 +220,8 @@ class Tensor {
     for (int64_t i = 0; i < dim_; ++i) count *= extents[i];
     return count;
   }
+  // Whether it is there and not empty. torch gives empty tensors no address, and no other tensor without one is read.
+  bool has_elements() const { return data_ != nullptr; }
   bool is_contiguous() const;
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
@@ -262,6 +264,9 @@ Ints broadcast_strides(const Tensor& x, const Ints& shape);
 // dimension that x repeats (stride 0) lies outside of those to its right. Throws Error if x has another number of dimensions.
 Ints strides_like(const Tensor& x, const Ints& shape);
 
+// The shape to which both broadcast. Throws Error where there is none.
+Ints broadcast_shapes(const Ints& a, const Ints& b);
+
 // All dimensions but the last of equally shaped tensors, merged into `ndims`, outermost first.
 template <int ndims, int count>
 struct Rows {
@@ -278,6 +283,17 @@ Rows<ndims, sizeof...(Tensors)> collapse_rows(const Tensors&... tensors) {
   const Tensor* const list[] = {&tensors...};
   collapse_rows(list, sizeof...(Tensors), ndims, rows.sizes, &rows.strides[0][0]);
   return rows;
+}
+
+// The same of all dimensions but the last two, which broadcast to each other: a stride is 0 where a tensor repeats.
+void collapse_batches(const Tensor* const* tensors, int count, int ndims, int64_t* sizes, int64_t* strides);
+
+template <int ndims, class... Tensors>
+Rows<ndims, sizeof...(Tensors)> collapse_batches(const Tensors&... tensors) {
+  Rows<ndims, sizeof...(Tensors)> batches;
+  const Tensor* const list[] = {&tensors...};
+  collapse_batches(list, sizeof...(Tensors), ndims, batches.sizes, &batches.strides[0][0]);
+  return batches;
 }
 
 // Values as they stand in error messages.

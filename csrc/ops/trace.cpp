@@ -2,10 +2,12 @@
 #include "ops/trace.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <unordered_map>
 
@@ -18,6 +20,16 @@ bool is_on() {
 }
 
 namespace {
+
+// Whether a file is empty, or begins as every record does.
+bool is_trace(int file) {
+  constexpr char kBegin[] = "{\"op\": \"";
+  constexpr ssize_t kSize = sizeof(kBegin) - 1;
+  char begin[kSize];
+  struct stat found{};
+  if (fstat(file, &found) != 0 || !S_ISREG(found.st_mode)) return false;
+  return found.st_size == 0 || (pread(file, begin, kSize, 0) == kSize && std::memcmp(begin, kBegin, kSize) == 0);
+}
 
 // A call's record is a line of JSON without its end: `, "calls": n}`. Lines of one call add up.
 class Counts {
@@ -48,10 +60,14 @@ class Counts {
     pending_ = 0;
     if (text.empty()) return;
     const char* path = std::getenv("KERNELPACK_TRACE");
-    const int file = path == nullptr ? -1 : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    const bool whole = file >= 0 && ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    const int file = path == nullptr ? -1 : open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    const bool own = file >= 0 && is_trace(file);
+    const bool whole = own && ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
     if (file >= 0) close(file);
-    if (!whole && !failed_) std::fprintf(stderr, "kernelpack: calls cannot be written to KERNELPACK_TRACE=%s\n", path);
+    if (!whole && !failed_) {
+      std::fprintf(stderr, "kernelpack: calls cannot be written to KERNELPACK_TRACE=%s%s\n", path == nullptr ? "" : path,
+                   file >= 0 && !own ? ": it holds something else\n  to fix: name a new file" : "");
+    }
     failed_ = failed_ || !whole;
   }
 
@@ -92,8 +108,10 @@ thread_local Current current;
 std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
-    if (c == '\n') {
-      result += "\\n";
+    if (static_cast<unsigned char>(c) < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", c);
+      result += escaped;
     } else {
       if (c == '"' || c == '\\') result += '\\';
       result += c;

@@ -294,12 +294,12 @@ class JitLauncher {
     for (uint16_t number : run_time) {
       if (number >= names_.size()) entry.kernel = nullptr;
     }
-    if (entry.kernel != nullptr && entry.kernel->is_cpu() != (call.device_type == kOnCpu)) entry.kernel = nullptr;
+    if (entry.kernel != nullptr && entry.kernel->on_cpu() != (call.device_type == kOnCpu)) entry.kernel = nullptr;
     if (generation != generation_) return nullptr;
     return &entries_.emplace(hash, std::move(entry))->second;
   }
 
-  // Reads a grid, of a function too. Returns false for one that Python has to refuse.
+  // Reads a grid, of a function too: its first three extents, as Triton does. Returns false for one that Python has to refuse.
   bool read_grid(PyObject* grid, const Call& call, Grid& extents) const {
     py::object chosen = py::reinterpret_borrow<py::object>(grid);
     if (!PyTuple_CheckExact(grid) && !PyList_CheckExact(grid) && !PyLong_CheckExact(grid)) {
@@ -314,7 +314,7 @@ class JitLauncher {
     if (!PyTuple_CheckExact(chosen.ptr()) && !PyList_CheckExact(chosen.ptr())) return false;
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(chosen.ptr());
     PyObject** items = PySequence_Fast_ITEMS(chosen.ptr());
-    if (count < 1 || count > 3) return false;
+    if (count < 1) return false;
     return read_extent(items[0], kMaxX, extents.x) && (count < 2 || read_extent(items[1], kMaxYZ, extents.y)) &&
            (count < 3 || read_extent(items[2], kMaxYZ, extents.z));
   }

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "kernels/cpu.h"
-#include "kernels/cuda.h"
+#include "python/launchers.h"
 
 namespace kernelpack {
 namespace {
@@ -92,12 +92,12 @@ class WithoutGil {
 
 }  // namespace
 
-LoadedKernel::LoadedKernel(const std::string& backend, std::string name, std::string entry, std::string target,
+LoadedKernel::LoadedKernel(const std::string& backend, bool on_cpu, std::string name, std::string entry, std::string target,
                            const std::variant<uintptr_t, std::string>& image, size_t image_size,
                            const std::vector<std::string>& types, int num_warps, int num_ctas, int64_t shared_memory,
                            double program_ns, std::string tensor_maps, bool launch_pdl, bool launch_cooperative_grid)
-    : launcher_(backend == "cpu" ? cpu_launcher : cuda_launcher),
-      is_cpu_(backend == "cpu"),
+    : launcher_(launcher_of(backend)),
+      on_cpu_(on_cpu),
       name_(std::move(name)),
       entry_(std::move(entry)),
       target_(std::move(target)),
@@ -157,7 +157,10 @@ void LoadedKernel::launch(int device, void* stream, const Grid& grid, const Argu
     params.data()[i] = &slots.data()[i];
     write(i, arguments[i], &slots.data()[i]);
   }
-  void* where = is_cpu_ ? static_cast<void*>(torch_threads()) : stream;
+  void* where = on_cpu_ ? static_cast<void*>(torch_threads()) : stream;
+  if (launcher_.current_stream != nullptr && launcher_.current_stream(device, &where) != 0) {
+    throw Error(name_ + ": the backend " + launcher_.backend + " has no stream to launch on");
+  }
   const WithoutGil released;
   launcher_.launch(*kernel_, device, where, grid, params.data());
 }

@@ -26,20 +26,20 @@ struct Argument {
 
 class LoadedKernel {
  public:
-  // `image` is a CPU kernel's address, or the base64 of a GPU's image. Throws Error for a parameter type that Python cannot
-  // pass.
-  LoadedKernel(const std::string& backend, std::string name, std::string entry, std::string target,
+  // `image` is the address of code that is loaded, or the base64 of an image. `on_cpu`: the backend's tensors are the CPU's.
+  // Throws Error for a parameter type that Python cannot pass, and where the backend has no launcher.
+  LoadedKernel(const std::string& backend, bool on_cpu, std::string name, std::string entry, std::string target,
                const std::variant<uintptr_t, std::string>& image, size_t image_size, const std::vector<std::string>& types,
                int num_warps, int num_ctas, int64_t shared_memory, double program_ns, std::string tensor_maps, bool launch_pdl,
                bool launch_cooperative_grid);
 
-  bool is_cpu() const { return is_cpu_; }
+  bool on_cpu() const { return on_cpu_; }
   const std::string& name() const { return name_; }
   size_t parameter_count() const { return kinds_.size(); }
   // Makes the kernel ready for a device, before its first launch. Throws Error.
   void load(int device) { launcher_.load(*kernel_, device); }
-  // Launches on a device; `stream` is a CUstream, and unused on the CPU, where torch's threads share the programs. `arguments`
-  // has one for each parameter. Gives up the GIL meanwhile. Throws Error.
+  // Launches on a device; `stream` is a CUstream, and unused on the CPU, where torch's threads share the programs, and by
+  // launchers that have streams of their own. `arguments` has one for each parameter. Gives up the GIL meanwhile. Throws Error.
   void launch(int device, void* stream, const Grid& grid, const Argument* arguments);
 
  private:
@@ -49,7 +49,7 @@ class LoadedKernel {
   void write(size_t parameter, const Argument& argument, void* slot) const;
 
   const Launcher& launcher_;
-  bool is_cpu_;
+  bool on_cpu_;
   std::string name_, entry_, target_, tensor_maps_, text_;
   const char* chunk_ = nullptr;
   Base64Image base64_{};

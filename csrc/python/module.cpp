@@ -8,6 +8,7 @@
 
 #include "python/errors.h"
 #include "python/jit_launcher.h"
+#include "python/launchers.h"
 #include "python/loaded_kernel.h"
 
 namespace py = pybind11;
@@ -56,14 +57,17 @@ PYBIND11_MODULE(_C, module) {
     }
   });
   py::class_<kernelpack::LoadedKernel>(module, "LoadedKernel")
-      .def(py::init<const std::string&, std::string, std::string, std::string, const std::variant<uintptr_t, std::string>&,
-                    size_t, const std::vector<std::string>&, int, int, int64_t, double, std::string, bool, bool>(),
-           py::kw_only(), py::arg("backend"), py::arg("name"), py::arg("entry"), py::arg("target"), py::arg("image"),
-           py::arg("image_size"), py::arg("types"), py::arg("num_warps"), py::arg("num_ctas"), py::arg("shared_memory"),
-           py::arg("program_ns"), py::arg("tensor_maps") = "", py::arg("launch_pdl") = false,
-           py::arg("launch_cooperative_grid") = false)
+      .def(
+          py::init<const std::string&, bool, std::string, std::string, std::string, const std::variant<uintptr_t, std::string>&,
+                   size_t, const std::vector<std::string>&, int, int, int64_t, double, std::string, bool, bool>(),
+          py::kw_only(), py::arg("backend"), py::arg("on_cpu"), py::arg("name"), py::arg("entry"), py::arg("target"),
+          py::arg("image"), py::arg("image_size"), py::arg("types"), py::arg("num_warps"), py::arg("num_ctas"),
+          py::arg("shared_memory"), py::arg("program_ns"), py::arg("tensor_maps") = "", py::arg("launch_pdl") = false,
+          py::arg("launch_cooperative_grid") = false)
       .def("load", &kernelpack::LoadedKernel::load, py::arg("device"))
       .def("launch", &kernelpack::launch, py::arg("device"), py::arg("stream"), py::arg("grid"), py::arg("values"));
+  module.def("launchers", &kernelpack::launchers);
+  module.def("add_launcher", &kernelpack::add_launcher, py::arg("library"));
   kernelpack::add_jit_launcher(module);
   // where programs that were written for Triton find it
   module.def_submodule("libtriton").def_submodule("nvidia").attr("cublas") = py::module_::import("kernelpack.runtime.cublas");

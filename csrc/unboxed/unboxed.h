@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "ops/boxed.h"
+#include "unboxed/gradients.h"
 
 namespace kernelpack {
 
@@ -166,6 +167,14 @@ template <class Signature>
 torch::CppFunction unboxed(BoxedFunction function) {
   return torch::CppFunction(Unboxed<Signature>(function));
 }
+template <class Signature, uint64_t written>
+torch::CppFunction without_gradient(const std::string& op, const std::string& overload) {
+  return torch::CppFunction(WithoutGradient<Signature, written>(op, overload));
+}
+template <class Signature, uint64_t written>
+torch::CppFunction with_new_versions(const std::string& op, const std::string& overload) {
+  return torch::CppFunction(WithNewVersions<Signature, written>(op, overload));
+}
 
 // What an exception says, without where in torch it comes from.
 inline std::string reason(const std::exception& error) {
@@ -177,23 +186,54 @@ inline std::string reason(const std::exception& error) {
 struct UnboxedOp {
   const char* schema;
   torch::CppFunction (*unboxed)(BoxedFunction function);
+  torch::CppFunction (*without_gradient)(const std::string& op, const std::string& overload);
+  torch::CppFunction (*with_new_versions)(const std::string& op,
+                                          const std::string& overload);  // nullptr: writes to no argument
 };
+template <class Signature, uint64_t written>
+constexpr UnboxedOp unboxed_op(const char* schema) {
+  if constexpr (written == 0) {
+    return {schema, unboxed<Signature>, without_gradient<Signature, written>, nullptr};
+  } else {
+    return {schema, unboxed<Signature>, without_gradient<Signature, written>, with_new_versions<Signature, written>};
+  }
+}
+
+// Finds the op of a schema and calls `body` with it. Returns whether there is one and torch took what `body` registers.
+template <size_t count, class Body>
+bool with_op(const UnboxedOp (&ops)[count], const char* schema, const char* name, const Body& body) {
+  for (const UnboxedOp& op : ops) {
+    if (std::strcmp(op.schema, schema) != 0) continue;
+    try {
+      body(op);
+      return true;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "kernelpack: torch refuses a function of %s without boxing: %s\n", name, reason(error).c_str());
+      return false;
+    }
+  }
+  return false;
+}
 
 // The body of Unboxing::impl.
 template <size_t count>
 bool impl_unboxed(const UnboxedOp (&ops)[count], TorchLibraryHandle library, const char* schema, const char* name,
                   BoxedFunction function) {
-  for (const UnboxedOp& op : ops) {
-    if (std::strcmp(op.schema, schema) != 0) continue;
-    try {
-      reinterpret_cast<torch::Library*>(library)->impl(name, op.unboxed(function));
-      return true;
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "kernelpack: calls of %s take longer, torch refuses it unboxed: %s\n", name, reason(error).c_str());
-      return false;
-    }
-  }
-  return false;
+  return with_op(ops, schema, name,
+                 [&](const UnboxedOp& op) { reinterpret_cast<torch::Library*>(library)->impl(name, op.unboxed(function)); });
+}
+
+// The body of Unboxing::impl_autograd.
+template <size_t count>
+bool impl_autograd(const UnboxedOp (&ops)[count], TorchLibraryHandle autograd, TorchLibraryHandle in_place,
+                   const char* name_space, const char* schema, const char* name) {
+  const std::string whole = name, op_name = std::string(name_space) + "::" + whole.substr(0, whole.find('.'));
+  const std::string overload = whole.find('.') == std::string::npos ? "" : whole.substr(whole.find('.') + 1);
+  return with_op(ops, schema, name, [&](const UnboxedOp& op) {
+    reinterpret_cast<torch::Library*>(autograd)->impl(name, op.without_gradient(op_name, overload));
+    if (op.with_new_versions == nullptr) return;
+    reinterpret_cast<torch::Library*>(in_place)->impl(name, op.with_new_versions(op_name, overload));
+  });
 }
 
 // -- allocation

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kernelpack.analysis.call_graph import CallGraph
 from kernelpack.ir.core import BlockArgument, Operation, OpResult, Value
 from kernelpack.ir.types import PointerType, TensorDescType, element_of
+from kernelpack.ir.views import slot_of
 
 
 def is_address(value: Value) -> bool:
@@ -34,17 +35,14 @@ class AddressSources:
 
     def _direct(self, value: Value) -> Sequence[Value]:
         """Returns the values that a value stands for, or is computed from, in one step."""
+        slot = slot_of(value)
+        if slot is not None:
+            return slot.source_values()
         if isinstance(value, BlockArgument):
             return self._passed(value)
         assert isinstance(value, OpResult)
         op, index = value.owner, value.index
         match op.name:
-            case "scf.for":
-                return (op.body.arguments[1 + index],)
-            case "scf.while":
-                return (op.regions[0].block.terminator.operands[1 + index],)
-            case "scf.if":
-                return [region.block.terminator.operands[index] for region in op.regions if region.blocks]
             case "tt.call":
                 return (self.calls.callees[op].body.terminator.operands[index],)
             case "tt.load" | "tt.atomic_rmw" | "tt.atomic_cas":
@@ -52,18 +50,7 @@ class AddressSources:
         return op.operands
 
     def _passed(self, argument: BlockArgument) -> Sequence[Value]:
-        block, index = argument.owner, argument.index
-        assert block.parent is not None
-        op = block.parent.parent
+        assert argument.owner.parent is not None
+        op = argument.owner.parent.parent
         assert op is not None
-        match op.name:
-            case "tt.func":
-                return [call.operands[index] for call in self.calls.sites(op)]
-            case "scf.for" if index:
-                return (op.operands[2 + index], block.terminator.operands[index - 1])
-            case "scf.while":
-                before, after = (region.block for region in op.regions)
-                if block is before:
-                    return (op.operands[index], after.terminator.operands[index])
-                return (before.terminator.operands[1 + index],)
-        return ()
+        return [call.operands[argument.index] for call in self.calls.sites(op)] if op.name == "tt.func" else ()

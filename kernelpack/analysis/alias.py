@@ -4,12 +4,13 @@ they came from."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import Effect, definition
+from kernelpack.ir.dialect import Effect, definition, operand
 from kernelpack.ir.types import MemDescType, Type, bit_width
+from kernelpack.ir.views import STRUCTURED, slots
 
 Aliases = Mapping[Value, frozenset[Operation]]
 INDEX = "ttg.memdesc_index"
@@ -46,43 +47,31 @@ def buffer_parts(function: Operation) -> Mapping[Value, frozenset[Part]]:
         found[value] = found.get(value, frozenset()) | parts
         return True
 
-    def flow(sources: Iterable[Value], targets: Iterable[Value]) -> bool:
-        more = False
-        for source, target in zip(sources, targets, strict=True):
-            more |= join(target, found.get(source, frozenset()))
-        return more
-
     changed = True
     while changed:
         changed = False
         for op in function.walk():
             if Effect.ALLOCATE_SHARED in definition(op.name).effects and op.results:
                 changed |= join(op.result, frozenset([Part(op, 0, buffer_bytes(op.result.type))]))
-            elif op.name == "scf.for":
-                carried, yielded = op.body.arguments[1:], op.body.terminator.operands
-                changed |= flow(op.operands[3:], carried) | flow(yielded, carried) | flow(carried, op.results)
-            elif op.name == "scf.while":
-                before, after = (region.block for region in op.regions)
-                passed = before.terminator.operands[1:]
-                changed |= flow(op.operands, before.arguments) | flow(after.terminator.operands, before.arguments)
-                changed |= flow(passed, after.arguments) | flow(passed, op.results)
-            elif op.name == "scf.if":
-                for region in op.regions:
-                    if region.blocks:
-                        changed |= flow(region.block.terminator.operands, op.results)
+            elif op.name in STRUCTURED:
+                for slot in slots(op):
+                    parts = frozenset[Part]().union(*(found.get(source, frozenset()) for source in slot.source_values()))
+                    for value in slot.values:
+                        changed |= join(value, parts)
             elif op.name == INDEX:
-                changed |= join(op.result, _indexed(op, found.get(op.operands[0], frozenset())))
+                changed |= join(op.result, _indexed(op, found.get(operand(op, "src"), frozenset())))
             elif not op.regions:
-                for operand in op.operands:
+                for source in op.operands:
                     for result in op.results:
-                        changed |= flow([operand], [result])
+                        changed |= join(result, found.get(source, frozenset()))
     return found
 
 
 def _indexed(op: Operation, parts: frozenset[Part]) -> frozenset[Part]:
     """Returns what is left of the parts of a buffer in the view of one of its members."""
-    index = op.operands[1].defining_op
-    whole, size = buffer_bytes(op.operands[0].type), buffer_bytes(op.result.type)
+    buffer, number = op.operands
+    index = number.defining_op
+    whole, size = buffer_bytes(buffer.type), buffer_bytes(op.result.type)
     if index is None or index.name != "arith.constant":
         return parts
     begin = index.attributes["value"] * size

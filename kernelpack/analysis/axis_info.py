@@ -21,6 +21,7 @@ from kernelpack.ir.core import Attribute, Block, Operation, Value, find_function
 from kernelpack.ir.dialect import Trait, definition
 from kernelpack.ir.dialects.tt import argument_facts
 from kernelpack.ir.types import is_int, is_pointer, shape_of
+from kernelpack.ir.views import For, If
 
 _HINTS = {"tt.contiguity": "contiguity", "tt.divisibility": "divisibility", "tt.constancy": "constancy"}
 
@@ -118,12 +119,13 @@ class AxisInfoAnalysis:
             self._infos[result] = alone[value]
 
     def _for(self, op: Operation) -> None:
-        lower, upper, step = (self[bound] for bound in op.operands[:3])
+        loop = For.of(op)
+        lower, upper, step = (self[bound] for bound in loop.bounds)
         induction, *carried = op.body.arguments
         divisor = math.gcd(lower.divisibility[0], step.divisibility[0])
         constant = lower.constant if lower.constant is not None and lower.constant == upper.constant else None
         self._infos[induction] = uniform(induction.type, divisor, constant, lower.nonnegative and step.nonnegative)
-        self._iterate(carried, op.operands[3:], op.body)
+        self._iterate(carried, loop.initial, op.body)
         for result, argument in zip(op.results, carried, strict=True):
             self._infos[result] = self[argument]
 
@@ -148,9 +150,9 @@ class AxisInfoAnalysis:
         self._block(after)
 
     def _if(self, op: Operation) -> None:
-        branches = [region.block for region in op.regions if region.blocks]
-        for branch in branches:
+        choice = If.of(op)
+        for branch in choice.branches:
             self._block(branch)
-        for index, result in enumerate(op.results):
-            yes, no = (self[branch.terminator.operands[index]] for branch in branches)
+        for result, slot in zip(op.results, choice.chosen, strict=True):
+            yes, no = (self[value] for value in slot.source_values())
             self._infos[result] = yes.join(no)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import PointerType, Type, bit_width, element_of, is_int, shape_of
 
 LARGEST = 1 << 30
@@ -190,7 +191,7 @@ def _compare(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
 def _select(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
     condition, a, b = infos
     joined = a.join(b)
-    if not shape_of(op.operands[0].type):
+    if not shape_of(operand(op, "condition").type):
         return joined
     contiguity = _gcd(joined.contiguity, condition.constancy)
     divisibility = tuple(joined.divisibility_at(d, c) for d, c in enumerate(contiguity))
@@ -252,7 +253,7 @@ def _expand_dims(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
 
 
 def _broadcast(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
-    before, after = shape_of(op.operands[0].type), shape_of(op.result.type)
+    before, after = shape_of(op.operand.type), shape_of(op.result.type)
     constancy = tuple(b if a == 1 else k for a, b, k in zip(before, after, infos[0].constancy, strict=True))
     return replace(infos[0], constancy=constancy)
 
@@ -283,7 +284,7 @@ def _same(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
 
 def _address(op: Operation, infos: Sequence[AxisInfo]) -> AxisInfo:
     """A pointer as an integer or the other way round: both count bytes, but contiguous ones are apart by a byte or an element."""
-    divisor = infos[0].every(pointee_bytes(op.operands[0].type))
+    divisor = infos[0].every(pointee_bytes(op.operand.type))
     rank = _rank(op.result.type)
     return AxisInfo((1,) * rank, (divisor,) * rank, infos[0].constancy)
 

@@ -7,6 +7,6 @@ from kernelpack.lazy import lazy_names
 if TYPE_CHECKING:
     from kernelpack.backends.by_name import Backend, backends
 
-__getattr__ = lazy_names(__name__, {"backends.by_name": ("Backend", "backends")})
+__getattr__ = lazy_names(__name__, {"backends.by_name": ("Backend", "backends")}, ("compiler", "driver"))
 
 __all__ = ["Backend", "backends"]

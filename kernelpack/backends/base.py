@@ -3,88 +3,22 @@
 from __future__ import annotations
 
 import abc
-import enum
-import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelpack.errors import TargetError
+from kernelpack.compiled import DescriptorForm
+from kernelpack.context import Context, Hook
+from kernelpack.errors import BuildError, OutOfResources, TargetError
+from kernelpack.facts import ArgumentProperty, Test
 from kernelpack.ir.core import Operation
+from kernelpack.options import Options
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
     from kernelpack.analysis.axis_info import AxisInfoAnalysis
-    from kernelpack.compiler import CompiledKernel
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a kernel is compiled. The same fields for every backend, so that one Config fits several targets.
-
-    A backend refuses by name what it cannot honour and ignores what has no meaning for it. `threads_per_warp` is the target's
-    own; it can be stated, not chosen. With `launch_pdl` (programmatic dependent launch) a kernel may start before the launch
-    ahead of it has ended, and waits for what that leaves by tl.extra.cuda.gdc_wait. With `launch_cooperative_grid` all programs
-    run at once, so that they may wait for each other; a grid that the GPU cannot hold is refused. With `enable_reflect_ftz` results
-    of tl.exp and tl.exp2 below 2^-126 may be 0. `debug` compiles assertions, and with `sanitize_overflow` (which means nothing
-    without) some that integers do not overflow.
-    """
-
-    num_warps: int = 4
-    num_stages: int = 3
-    num_ctas: int = 1
-    maxnreg: int | None = None
-    enable_fp_fusion: bool = True
-    enable_reflect_ftz: bool = True
-    debug: bool = False
-    sanitize_overflow: bool = True
-    threads_per_warp: int | None = None
-    launch_pdl: bool = False
-    launch_cooperative_grid: bool = False
-
-
-OPTION_NAMES = tuple(field.name for field in fields(Options))
-
-
-@dataclass(frozen=True, order=True)
-class Fact:
-    """Something that compiled code assumes of an argument: `property` is one of the backend's, e.g. tt.divisibility."""
-
-    parameter: str
-    property: str
-    value: int
-
-    def __str__(self) -> str:
-        return f"{self.parameter}:{self.property}={self.value}"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A run-time parameter of a compiled kernel, in order: the Python name and the ttir type as text (`!tt.ptr<f32>`, `i32`)."""
-
-    name: str
-    type: str
-
-
-@dataclass
-class Lowered:
-    """What travels through a backend's stages beside the IR: what the launcher must know, filled in on the way."""
-
-    target: Target
-    options: Options
-    entry: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    """The files that line information names, by these names, for errors of tools that see nothing else."""
-    unused: set[Fact] = field(default_factory=set)
-    """Facts that a stage looked at and made nothing of. The others travel with the kernel and guard it."""
-    runs_ahead: bool = False
-    """Whether a stage lets work run on that it might wait for at once."""
-    cautious: bool = False
-    """Stages do wait at once: an assembler did not follow them."""
-    assembler: Any = None
-    """What a stage has started for the one behind it, which ends it."""
+    from kernelpack.compiled import CompiledKernel
 
 
 CSRC = next(
@@ -93,66 +27,31 @@ CSRC = next(
 )
 """The C++ runtime: inside the package when installed, beside it in a checkout."""
 
-Stage = Callable[[Any, Lowered], Any]
-"""Takes the value of the stage before (ttir first) and returns its own; `str()` of it, or the bytes, is what inspect shows."""
+
+@dataclass(frozen=True)
+class Opened:
+    """A kernel's code where this process can launch it."""
+
+    code: bytes | int
+    """The image, which the backend's launcher loads at the first launch; or the address of code that is loaded."""
+    place: Callable[[Sequence[Any]], tuple[int, int]] = lambda values: (0, 0)
+    """Returns the number of the device and the stream that a launch runs on, by its run-time arguments."""
+    keeper: object = None
+    """What must live as long as the code."""
+
+
+Stage = Callable[[Any, Any], Any]
+"""Takes the value of the stage before (ttir first) and the backend's Context, and returns its own value; `str()` of it, or the bytes,
+is what inspect shows. A stage that rewrites IR is a Pipeline."""
 
 
 @dataclass(frozen=True)
-class Test:
-    """How a property is decided of a run-time argument: in Python, and by a C++ condition in which `{arg}` and `{value}` stand for
-    what is compared. The number is an integer's value or a pointer's address; with `of_reach`, how many bytes lie from a
-    pointer to the end of its tensor. `implies(value, other)` says whether the test for `other` holds wherever that for `value` does."""
+class Failed:
+    """An attempt to compile a kernel that failed: in which stage, why, and what its context knew by then."""
 
-    guard: str
-    holds: Callable[[int, int], bool]
-    of_reach: bool = False
-    implies: Callable[[int, int], bool] = operator.eq
-
-    def condition(self, argument: str, value: int) -> str:
-        """Returns the guard for an argument, which is a C++ expression."""
-        return self.guard.replace("{arg}", argument).replace("{value}", str(value))
-
-
-EQUAL_TO = Test("{arg} == {value}", lambda number, value: number == value)
-"""The argument is the value: it becomes a constant and is no parameter of the kernel any more. Only for numbers whose type the
-kernel leaves open."""
-DIVISIBLE_BY = Test(
-    "{arg} % {value} == 0", lambda number, value: number % value == 0, implies=lambda value, other: value % other == 0
-)
-"""The argument is a multiple of the value. `do_not_specialize_on_alignment` excludes it."""
-REACHES = Test(
-    "{arg} >> ({value} - 1) == 0", lambda number, value: number >> (value - 1) == 0, of_reach=True, implies=operator.le
-)
-"""Offsets of so many bits, in bytes, reach every element of the tensor that a pointer points to."""
-
-
-@dataclass(frozen=True)
-class ArgumentProperty:
-    """One of a backend's argument specializations: code may assume of arguments to which it `applies` (by their ttir type, as
-    text) that the `test` holds for `value`. `name` is the attribute by which the backend's stages see it."""
-
-    name: str
-    value: int
-    test: Test
-    applies: Callable[[str], bool]
-
-    def holds(self, number: int) -> bool:
-        """Whether a call's argument has the property."""
-        return self.test.holds(number, self.value)
-
-
-def integers(kind: str) -> bool:
-    """Whether a ttir type is that of the integers that sizes and strides have."""
-    return kind in ("i32", "i64")
-
-
-def pointers(kind: str) -> bool:
-    """Whether a ttir type is a pointer."""
-    return kind.startswith("!tt.ptr")
-
-
-def numbers_and_pointers(kind: str) -> bool:
-    return integers(kind) or pointers(kind)
+    stage: str
+    problem: BuildError | OutOfResources
+    context: Any
 
 
 @dataclass(frozen=True)
@@ -177,16 +76,6 @@ class Device:
     targets: tuple[Target, ...]
 
 
-class DescriptorForm(enum.Enum):
-    """What becomes of an access through a descriptor."""
-
-    POINTERS = enum.auto()
-    DESCRIPTOR = enum.auto()
-    """It stays: the backend lowers it."""
-    BY_ROWS = enum.auto()
-    """It stays where rows end at multiples of 16 bytes, which the kernel asks."""
-
-
 class Backend(abc.ABC):
     """A backend. Subclasses are created once and hold no state of a compilation."""
 
@@ -203,6 +92,8 @@ class Backend(abc.ABC):
     launcher_sources: Sequence[Path]
     machine_code: str
     """What `kernelpack inspect` calls the image as text: `sass`, `asm`, ..."""
+    notes: tuple[str, ...] = ()
+    """Texts that stages write beside their values (Context.notes), which `kernelpack inspect --stage` shows too."""
     line_information = False
     """Whether images say which line of source their code comes from, so that they change when lines move."""
     unused_options: frozenset[str] = frozenset()
@@ -219,7 +110,19 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
-        """Returns the stages behind ttir in order, by the name `kernelpack inspect` knows them by."""
+        """Returns the stages after ttir in order, by the name `kernelpack inspect` knows them by."""
+
+    def context(self, target: Target, options: Options, entry: str, attempt: Any, hooks: Sequence[Hook]) -> Context:
+        """Returns what travels through the stages of one attempt."""
+        return Context(target, options, entry, attempt, hooks=hooks)
+
+    def attempts(self, target: Target, options: Options) -> Sequence[Any]:
+        """Returns in which ways a kernel is compiled, until one of them compiles. The first error is raised where none does."""
+        return (None,)
+
+    def may_help(self, attempt: Any, failed: Failed) -> bool:
+        """Whether an attempt can succeed after the one before it failed; it is left out otherwise."""
+        return True
 
     @abc.abstractmethod
     def properties(self) -> Sequence[ArgumentProperty]:
@@ -253,8 +156,8 @@ class Backend(abc.ABC):
         """
         return text
 
-    def load(self, kernel: CompiledKernel) -> Any:
-        """Returns a compiled kernel loaded for launches from Python: an object with `launch(grid, values)`."""
+    def open(self, kernel: CompiledKernel) -> Opened:
+        """Returns a compiled kernel's code where this process can launch it."""
         raise TargetError(f"kernels for {kernel.target} cannot be launched from Python")
 
     def supports(self, op: Operation, target: Target) -> str | None:

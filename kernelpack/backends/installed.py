@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from importlib.metadata import entry_points
 
+from kernelpack import knobs
 from kernelpack.backends.base import Backend
-from kernelpack.errors import TargetError
+from kernelpack.errors import OptionError, TargetError
 from kernelpack.target import Target
 
 
@@ -28,6 +29,21 @@ def backends() -> dict[str, Backend]:
             ) from problem
         found[backend.name] = backend
     return found
+
+
+def native_target(backend: Backend) -> Target:
+    """Returns the target that this machine's device of a backend runs best, for CPUs the one that KERNELPACK_CPU_TARGET asks for.
+    Raises OptionError where the CPU does not run that."""
+    forced = knobs.CPU_TARGET.get()
+    if backend.name != "cpu" or not forced:
+        return backend.resolve_target(Target(backend.name, "native"))
+    levels = {str(target): target for device in backend.devices() for target in device.targets}
+    if forced not in levels:
+        raise OptionError(
+            f"{knobs.CPU_TARGET.name}={forced} is no target that this CPU runs",
+            cure=f"set it to one of {', '.join(levels)}, or unset it",
+        )
+    return levels[forced]
 
 
 def backend_of(target: Target) -> Backend:

@@ -1,4 +1,4 @@
-"""The command line: kernelpack build | unbox | inspect | coverage | verify | tune | trace | doctor. A verb is one module with `PURPOSE`, `add_arguments`, `run`.
+"""The command line: kernelpack build | unbox | inspect | opt | coverage | verify | tune | trace | cache | doctor. A verb is one module with `PURPOSE`, `add_arguments`, `run`.
 
 Exit codes: 0 done, 1 it failed or something differs, 2 the command was written wrongly, 130 interrupted.
 """
@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 it failed or something differs, 2 the command was written 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -19,7 +20,7 @@ from kernelpack.errors import BuildError, CompilationError, KernelpackError
 from kernelpack.nearest import did_you_mean
 from kernelpack.version import VERSION
 
-VERBS = ("build", "unbox", "inspect", "coverage", "verify", "tune", "trace", "doctor")
+VERBS = ("build", "unbox", "inspect", "opt", "coverage", "verify", "tune", "trace", "cache", "doctor")
 BUILD_PACKAGES = ("llvmlite", "numpy", "torch")
 """What verbs import beside the standard library; an installation that only serves may lack them."""
 
@@ -35,6 +36,8 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line (default: this process's) and returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be text
     parser = _Parser(
         prog="kernelpack", description="Builds op libraries from kernels in the Triton language, and looks into them."
     )

@@ -76,7 +76,7 @@ def _warn(warnings: Iterable[str]) -> None:
 
 
 def _emit_source(arguments: argparse.Namespace, targets: list[Target]) -> int:
-    from kernelpack.opgen.source import emit_source
+    from kernelpack.opgen.emit_source import emit_source
 
     if arguments.out is not None:
         raise BuildError("--out is for libraries, --emit-source for their source", cure="write one of them")

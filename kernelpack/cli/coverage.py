@@ -13,7 +13,7 @@ from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import Style, count, table, width
 
 if TYPE_CHECKING:
-    from kernelpack.opgen.coverage import LaunchCoverage
+    from kernelpack.opgen.variants.coverage import LaunchCoverage
 
 PURPOSE = "show which calls the variants of op files cover, and which variants no call reaches"
 SHOWN = 10
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from kernelpack.opgen.build import plan_library
-    from kernelpack.opgen.coverage import coverage
     from kernelpack.opgen.sources import check_op_names
+    from kernelpack.opgen.variants.coverage import coverage
 
     targets = parse_targets(arguments.target or ["cpu:native"])
     plan = plan_library(arguments.sources, namespace=arguments.namespace, targets=targets)
@@ -57,7 +57,7 @@ def _record(one: LaunchCoverage) -> dict[str, Any]:
 
 
 def _text(found: list[LaunchCoverage]) -> str:
-    from kernelpack.opgen.coverage import words
+    from kernelpack.opgen.variants.coverage import words
 
     style = Style(sys.stdout)
     header = ("op and kernel", "target", "points", "reached", "variants", "unreachable", "overlapping", "uncovered")

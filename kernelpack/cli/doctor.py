@@ -23,8 +23,9 @@ from kernelpack import knobs
 from kernelpack.backends.base import Backend, Device, Tool
 from kernelpack.backends.installed import backends
 from kernelpack.cli.terminal import Style, count, shorten, width
-from kernelpack.errors import PackError
+from kernelpack.errors import BuildError, PackError
 from kernelpack.opgen.load import namespace_of, own_library
+from kernelpack.pack.ninja import compiler
 from kernelpack.version import VERSION
 
 PURPOSE = "say what is installed, what can be built, what runs here, and what to do about what is missing"
@@ -116,7 +117,6 @@ def _missing(backend: Backend) -> list[str]:
 
 
 def _general_tools() -> list[Tool]:
-    compiler = knobs.CXX.get()
     return [
         Tool("kernelpack", f"{VERSION}, {Path(kernelpack.__file__).parent}", True, "", ""),
         Tool("Python", f"{platform.python_version()}, {sys.executable}", True, "", ""),
@@ -125,7 +125,7 @@ def _general_tools() -> list[Tool]:
             Tool(name, _version(name), name != "pybind11", without, "pip install 'kernelpack[build]'")
             for name, without in PACKAGES.items()
         ),
-        Tool(compiler, _compiler(compiler), True, "no library is linked", "apt-get install g++, or set KERNELPACK_CXX"),
+        Tool(knobs.CXX.get(), _compiler(), True, "no library is linked", "apt-get install g++, or set KERNELPACK_CXX"),
         Tool(
             "kernelpack._C",
             "present" if find_spec("kernelpack._C") else None,
@@ -152,12 +152,13 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _compiler(name: str) -> str | None:
-    path = shutil.which(name)
-    if path is None:
+def _compiler() -> str | None:
+    try:
+        command = compiler()
+    except BuildError:
         return None
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    return f"{done.stdout.partition(chr(10))[0]}, {path}" if done.returncode == 0 else None
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    return f"{done.stdout.partition(chr(10))[0]}, {shutil.which(command[0])}" if done.returncode == 0 else None
 
 
 # -- libraries --------------------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ def _load(folder: Path) -> tuple[str | None, int]:
     code = f"import kernelpack; print(kernelpack.load({str(folder)!r})._library.{name}_unboxed())"
     environment = {**os.environ, knobs.LOAD_LIBRARY.name: "0"}
     environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment, check=False)
     if done.returncode == 0:
         return None, int(done.stdout)
     if done.returncode < 0:

@@ -21,8 +21,8 @@ from kernelpack.nearest import did_you_mean
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
-    from kernelpack.compiler import CompiledKernel
-    from kernelpack.opgen.variants import KernelVariant
+    from kernelpack.compiled import CompiledKernel
+    from kernelpack.opgen.variants.plan import KernelVariant
     from kernelpack.pack.format import KernelPack
 
 PURPOSE = "show the variants of op files or of a built library, or any stage of their compilation"
@@ -82,7 +82,7 @@ def _packs(arguments: argparse.Namespace) -> list[KernelPack]:
     files = _pack_files(arguments.sources)
     if files is not None:
         return _read(files, arguments)
-    from kernelpack.opgen.compile import compile_variants
+    from kernelpack.opgen.workers.compile import compile_variants
 
     variants = _variants(arguments)
     with ProgressLine() as progress:
@@ -92,8 +92,8 @@ def _packs(arguments: argparse.Namespace) -> list[KernelPack]:
 
 def _kernels(arguments: argparse.Namespace) -> list[tuple[str, CompiledKernel]]:
     """Returns the kernels that have the stage, by name."""
-    from kernelpack.compiler import CompiledKernel
-    from kernelpack.opgen.compile import compile_stages
+    from kernelpack.compiled import CompiledKernel
+    from kernelpack.opgen.workers.compile import compile_stages
 
     files = _pack_files(arguments.sources)
     if files is not None:
@@ -130,13 +130,13 @@ def _pack_files(sources: Sequence[Path]) -> list[Path] | None:
 
 
 def _read(files: Sequence[Path], arguments: argparse.Namespace) -> list[KernelPack]:
-    from kernelpack.pack.format import parse_pack
+    from kernelpack.pack.format import read_pack
 
     for file in files:
         if not file.is_file():
             cure = "name op files, packs, or the folder that kernelpack build wrote"
             raise BuildError(f"{file} does not exist", cure=cure)
-    packs = [parse_pack(file.read_text(), str(file)) for file in files]
+    packs = [read_pack(file) for file in files]
     return _select(packs, arguments, parse_targets(arguments.target) if arguments.target else None)
 
 
@@ -188,10 +188,13 @@ def _matches(name: str, pattern: str) -> bool:
 
 def stage_names(target: Target, from_packs: bool) -> list[str]:
     """Returns the stages of a target in order: ttir, the backend's own, and the image as text. Packs have the image alone."""
-    from kernelpack.backends.base import Options
+    from kernelpack.options import Options
 
     backend = backend_of(target)
-    return [*([backend.image_kind] if from_packs else ["ttir", *backend.stages(target, Options())]), backend.machine_code]
+    return [
+        *([backend.image_kind] if from_packs else ["ttir", *backend.stages(target, Options()), *backend.notes]),
+        backend.machine_code,
+    ]
 
 
 def _with_stage(items: list[_T], stage: str, *, from_packs: bool) -> list[_T]:

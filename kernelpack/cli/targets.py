@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from kernelpack.backends.installed import backend_of, backends
+from kernelpack import knobs
+from kernelpack.backends.installed import backend_of, backends, native_target
 from kernelpack.errors import TargetError
 from kernelpack.nearest import did_you_mean
 from kernelpack.target import Target
@@ -24,6 +25,23 @@ def add_target_argument(parser: argparse.ArgumentParser, *, default: str = "", r
 def parse_targets(texts: Iterable[str]) -> list[Target]:
     """Returns the targets, resolved. Raises TargetError with the nearest target that exists."""
     return [_parse(text.strip()) for group in texts for text in group.split(",")]
+
+
+def op_library_targets() -> list[Target]:
+    """Returns the targets of the op library that kernelpack brings, as KERNELPACK_OP_TARGETS states them. Raises TargetError, with its
+    name, for one that there is not."""
+    stated = knobs.OP_TARGETS.get()
+    if stated == "none":
+        return []
+    if stated == "native":
+        return [native_target(backend) for backend in backends().values() if backend.devices()]
+    try:
+        return parse_targets(knobs.ALL_OP_TARGETS if stated == "all" else [stated])
+    except TargetError as error:
+        raise TargetError(
+            f"{knobs.OP_TARGETS.name}={stated}: {error.message}",
+            cure="set it to native, all, none, or targets separated by commas",
+        ) from None
 
 
 def _parse(text: str) -> Target:

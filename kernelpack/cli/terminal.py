@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from kernelpack.opgen.compile import Progress
+    from kernelpack.opgen.workers.compile import Progress
 
 
 def is_terminal(stream: TextIO) -> bool:

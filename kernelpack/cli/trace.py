@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kernelpack.cli.terminal import Style, count, table, width
 
 if TYPE_CHECKING:
-    from kernelpack.opgen.trace import NeededVariant, Trace
+    from kernelpack.opgen.tune.trace import NeededVariant, Trace
 
 PURPOSE = "rank the variants that a recorded run needs, and say what a library lacks of them"
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kernelpack.opgen.trace import read_trace
+    from kernelpack.opgen.tune.trace import read_trace
 
     trace = read_trace(arguments.file, arguments.library)
     if arguments.json:
@@ -69,7 +69,7 @@ def _text(trace: Trace, with_shapes: bool) -> list[str]:
                 [f"    {count(calls, 'call')}: {shapes}" for shapes, calls in variant.shapes.items()] if with_shapes else []
             )
     for refusal in trace.refusals:
-        head, *rest = refusal.message.splitlines()
+        head, *rest = refusal.message.splitlines() or [""]
         lines += ["", f"{style.red('refused')} {count(refusal.calls, 'call')}: {head}", *rest]
         lines += [f"    {count(calls, 'call')}: {shapes}" for shapes, calls in refusal.shapes.items()] if with_shapes else []
     return lines

@@ -13,8 +13,8 @@ from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count, table, width
 
 if TYPE_CHECKING:
-    from kernelpack.opgen.race import Raced
-    from kernelpack.opgen.tuning import PointDecision
+    from kernelpack.opgen.tune.race import Raced
+    from kernelpack.opgen.variants.decisions import PointDecision
 
 PURPOSE = "race the configs that ops choose among on this machine, and keep the times beside the ops"
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kernelpack.opgen.race import decisions, native_targets, tune
+    from kernelpack.opgen.tune.race import decisions, native_targets, tune
 
     targets = parse_targets(arguments.target) if arguments.target else native_targets()
     raced: Raced | None = None
@@ -70,7 +70,7 @@ def _summary(raced: Raced) -> list[str]:
 
 
 def _text(found: list[PointDecision]) -> list[str]:
-    from kernelpack.opgen.tuning import config_text
+    from kernelpack.opgen.variants.decisions import config_text
 
     style = Style(sys.stdout)
     lines: list[str] = []

@@ -10,52 +10,54 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kernelpack.backends.base import Fact
-from kernelpack.compiler.recursion import deep_recursion
 from kernelpack.errors import CompilationError
+from kernelpack.facts import Fact
 from kernelpack.frontend.control_flow import ControlFlow
-from kernelpack.frontend.jit import JITFunction
 from kernelpack.frontend.scope import mangle, parts_of, replace_tensors, tensors_in, with_parts
-from kernelpack.frontend.source import location_of
-from kernelpack.frontend.visitor import Visitor
+from kernelpack.frontend.visitor import ENDLESS, Visitor, called_from
 from kernelpack.ir.core import Attribute, Block, Builder, Location, Operation, Region, Value, module
 from kernelpack.ir.dialect import is_pure
 from kernelpack.ir.types import FunctionType
 from kernelpack.ir.verify import verify
-from kernelpack.language.aggregates import plain, user_aggregate
-from kernelpack.language.signatures import parse_type
-from kernelpack.language.structured_types import tensor_descriptor_type
-from kernelpack.language.types import dtype, int32, int64, pointer_type
-from kernelpack.language.values import aggregate, tensor, tensor_descriptor
+from kernelpack.kernel.aggregates import plain, user_aggregate
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.kernel.signatures import parse_type
+from kernelpack.kernel.source import location_of
+from kernelpack.kernel.structured_types import tensor_descriptor_type
+from kernelpack.kernel.types import dtype, int32, int64, pointer_type
+from kernelpack.kernel.values import aggregate, tensor, tensor_descriptor
+from kernelpack.limits import check_copies
+from kernelpack.options import BY_DEFAULT, Options
+from kernelpack.process_wide import deep_recursion_in
 
 
-@deep_recursion
 def ast_to_ttir(
     fn: JITFunction,
     signature: Mapping[str, Any],
     constexprs: Mapping[str, object],
     facts: Sequence[Fact] = (),
+    options: Options = BY_DEFAULT,
     *,
-    debug: bool = False,
-    sanitize_overflow: bool = True,
-    num_warps: int | None = None,
+    any_warps: bool = False,
+    plain_globals: bool = False,
 ) -> Operation:
     """Returns a verified module with one public function, the kernel, and a private one for each function that it calls.
 
     `signature` gives the types of the run-time arguments (`*fp32`, `i32`, ...), `constexprs` the values of all others; where
     both leave an argument out, its default is a compile-time value. The type of a tuple is a tuple of types, "constexpr" for
     entries that `constexprs` has under a dotted path ("xs.1"), as it has the class of a named tuple or an aggregate under the
-    path of that. `facts` become attributes of the arguments. `debug` compiles run-time assertions, with
-    `sanitize_overflow` also of integers that overflow. `num_warps` is what kernels may ask for, None where it is not decided
-    yet. Raises CompilationError with the place in the user's source.
+    path of that. `facts` become attributes of the arguments. With `any_warps` the module serves options with other numbers of warps
+    too, and kernels cannot ask for that. With `plain_globals` they may read globals that are no constants. Raises
+    CompilationError with the place in the user's source.
     """
     arguments = _kernel_arguments(fn, signature, constexprs)
-    generator = ModuleGenerator(debug, sanitize_overflow, num_warps, fn.symbol(signature, constexprs))
-    kernel = generator.function(fn, arguments, is_kernel=True)
-    assert kernel.op is not None
-    _attach_facts(fn, kernel.op, facts)
-    made = module(generator.finished())
-    verify(made)
+    generator = ModuleGenerator(fn.symbol(signature, constexprs), options, any_warps, plain_globals)
+    with deep_recursion_in(fn.location):
+        kernel = generator.function(fn, arguments, is_kernel=True)
+        assert kernel.op is not None
+        _attach_facts(fn, kernel.op, facts)
+        made = module(generator.finished())
+        verify(made)
     return made
 
 
@@ -158,22 +160,33 @@ class CompiledFunction:
         return all(is_pure(op) for op in self.op.body.operations[:-1])
 
 
-_ENDLESS = "a function that calls itself must shrink a compile-time value or a shape, down to a case in which it does not"
-
-
 class ModuleGenerator:
     """Compiles functions into one module, each once for every combination of argument types and compile-time values. The kernel
     is called `symbol`."""
 
-    def __init__(self, debug: bool, sanitize_overflow: bool, num_warps: int | None, symbol: str) -> None:
-        self.debug = debug
-        self.sanitize_overflow = sanitize_overflow
-        self.num_warps = num_warps
+    def __init__(self, symbol: str, options: Options, any_warps: bool, plain_globals: bool) -> None:
         self.symbol = symbol
+        self.options = options
+        self.any_warps = any_warps
+        self.plain_globals = plain_globals
         self.functions: list[CompiledFunction] = []
         self.by_key: dict[tuple[Any, ...], CompiledFunction] = {}
+        self.nodes = 0
+        """How many pieces of Python have been compiled."""
+        self.copies = 1
+        """How often what is compiled now is copied by the unrolled loops around it."""
         self.promised: dict[Value, dict[str, tuple[int, ...]]] = {}
         """What is promised of arguments of blocks."""
+
+    @contextmanager
+    def copied(self, times: int) -> Iterator[None]:
+        """Counts what is compiled inside so many times. Raises CompilationError where that is too often."""
+        outer, self.copies = self.copies, self.copies * max(times, 1)
+        try:
+            check_copies(self.copies)
+            yield
+        finally:
+            self.copies = outer
 
     def finished(self) -> list[Operation]:
         """Returns the functions that the module needs, callers before those they call."""
@@ -214,11 +227,11 @@ class ModuleGenerator:
         """Creates a call, compiling the function if these arguments are new, and returns what it gives."""
         made = self.by_key.get(_key(fn, arguments))
         if made is None:
-            with _called_from(caller, fn):
+            with called_from(caller, fn.__name__, fn.module):
                 made = self.function(fn, arguments)
         elif made.op is None:
             raise CompilationError(
-                f"{fn.__name__} calls itself with the same types and compile-time values, without end", cure=_ENDLESS
+                f"{fn.__name__} calls itself with the same types and compile-time values, without end", cure=ENDLESS
             )
         if made.does_nothing:
             return made.value
@@ -231,7 +244,7 @@ class ModuleGenerator:
         """Generates the body of a function where the caller is, and returns what it gives."""
         visitor = ControlFlow(self, fn, caller.builder, arguments, caller.builder.location)
         visitor.frame = caller.frame
-        with _called_from(caller, fn):
+        with called_from(caller, fn.__name__, fn.module):
             return visitor.visit_body(fn.parse().body, last=True).value
 
     def _name(self, fn: JITFunction, arguments: dict[str, Any], is_kernel: bool) -> str:
@@ -269,19 +282,3 @@ def _specialization(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return (type(value), repr(value))
     return value
-
-
-@contextmanager
-def _called_from(caller: Visitor, fn: JITFunction) -> Iterator[None]:
-    """Adds the call to an error's story. An error inside the language's own functions is the caller's."""
-    site = caller.builder.location.source
-    try:
-        yield
-    except CompilationError as problem:
-        if fn.module.startswith("kernelpack.language"):
-            problem.location = site
-        elif site is not None:
-            problem.call_sites = (*problem.call_sites, site)
-        raise
-    except RecursionError:  # here, where some of the stack is free again
-        raise CompilationError(f"{fn.__name__} is called behind too many others", location=site, cure=_ENDLESS) from None

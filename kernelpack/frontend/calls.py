@@ -11,18 +11,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import semantic
 from kernelpack.frontend.expressions import Expressions, is_constructor
-from kernelpack.frontend.jit import JITFunction, is_constexpr_function
 from kernelpack.frontend.local_functions import LocalFunction, generate
 from kernelpack.frontend.scope import describe_type, tensors_in
 from kernelpack.frontend.visitor import as_value, bind
-from kernelpack.language import core, debugging, tuples
+from kernelpack.kernel import tuples
+from kernelpack.kernel.aggregates import user_aggregate
+from kernelpack.kernel.builtin import METHODS, BoundMethod, builtin_signature
+from kernelpack.kernel.jit import JITFunction, is_constexpr_function
+from kernelpack.kernel.types import dtype
+from kernelpack.kernel.values import constexpr, tensor
+from kernelpack.language import core, debugging
 from kernelpack.language import math as tl_math
-from kernelpack.language.aggregates import user_aggregate
-from kernelpack.language.builtin import METHODS, BoundMethod, builtin_signature
-from kernelpack.language.types import dtype
-from kernelpack.language.values import constexpr, tensor
+from kernelpack.semantics import operators
 
 if TYPE_CHECKING:
     from kernelpack.frontend.control_flow import ControlFlow
@@ -212,6 +213,6 @@ def _runs_at_compile_time(function: Any) -> bool:
         is_constexpr_function(function)
         or function in (abs, bool, float, int, str)
         or (isinstance(function, type) and issubclass(function, dtype))
-        or (owner is not None and (isinstance(owner, (dtype, str, tuple)) or semantic.is_number(owner)))
+        or (owner is not None and (isinstance(owner, (dtype, str, tuple)) or operators.is_number(owner)))
         or getattr(function, "__module__", None) == math.__name__
     )

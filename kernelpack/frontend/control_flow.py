@@ -8,20 +8,20 @@ may go on, the scf.if also gives a flag that says whether the function has retur
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import semantic
 from kernelpack.frontend.merge import Flow, Merge, Path, mergeable
-from kernelpack.frontend.promotion import promote_integers
 from kernelpack.frontend.scope import Scope, Undefined, describe_type, replace_tensors, same_structure, tensors_in
 from kernelpack.frontend.statements import Statements
 from kernelpack.ir.core import Block, Region, Value
+from kernelpack.kernel.promotion import promote_integers
+from kernelpack.kernel.types import dtype, int32, int64, uint64
+from kernelpack.kernel.values import tensor
 from kernelpack.language import core
-from kernelpack.language.types import dtype, int32, int64, uint64
-from kernelpack.language.values import tensor
+from kernelpack.semantics import operators
 
 
 class ControlFlow(Statements):
@@ -70,7 +70,7 @@ class ControlFlow(Statements):
             value = value.cond
         if isinstance(value, tensor):
             with self.at(node):
-                return semantic.scalar_condition(self.builder, value)
+                return operators.scalar_condition(self.builder, value)
         if value is None or isinstance(value, (bool, int, float, str, tuple)):
             return bool(value)
         raise CompilationError(f"{describe_type(value)} is not a condition", cure="compare it: x == ... or x is None")
@@ -84,7 +84,7 @@ class ControlFlow(Statements):
     def extend(self, path: Path, statements: Sequence[ast.stmt], *, last: bool) -> None:
         """Generates more statements at the end of a path."""
         outer, self.scope = self.scope, path.scope
-        with semantic.inside(self.builder, path.block):
+        with operators.inside(self.builder, path.block):
             path.flow = self.after(path.flow, statements, last=last)
         path.scope, self.scope = self.scope, outer
 
@@ -147,7 +147,7 @@ class ControlFlow(Statements):
         paths, values = [], []
         for side in (node.body, node.orelse):
             paths.append(Path({}))
-            with semantic.inside(self.builder, paths[-1].block):
+            with operators.inside(self.builder, paths[-1].block):
                 values.append(self.visit(side))
         if not mergeable(*values, numbers=True):
             raise CompilationError(
@@ -176,8 +176,8 @@ class ControlFlow(Statements):
         else:
             raise CompilationError("a loop over a range has one variable", cure="for i in range(n):")
 
-    def unroll(self, node: ast.For, values: Iterable[Any]) -> None:
-        with self.looping():
+    def unroll(self, node: ast.For, values: core.static_range | tuple[Any, ...]) -> None:
+        with self.looping(), self.copied(values):
             for value in values:
                 self.bind_target(node.target, value)
                 self.visit_body(node.body, last=False)
@@ -190,22 +190,22 @@ class ControlFlow(Statements):
         if not isinstance(bounds.step, tensor) and bounds.step == 0:
             raise CompilationError("the step of a loop is 0")
         step = -bounds.step if descending else bounds.step
-        limits = [semantic.to_tensor(b, value) for value in (bounds.start, bounds.end, step)]
+        limits = [operators.to_tensor(b, value) for value in (bounds.start, bounds.end, step)]
         counter, index = _index_types(limits)
-        start, end, by = (semantic.cast(b, value, counter) for value in limits)
+        start, end, by = (operators.cast(b, value, counter) for value in limits)
         # scf.for counts up: a descending loop counts from its end, and takes start + end - counter
         low, high = (end, start) if descending else (start, end)
         loop = _Loop(self, node.body, target)
         block = Block([counter.to_ir()], [target])
         variable = tensor(block.arguments[0], counter)
-        with semantic.inside(b, block):
+        with operators.inside(b, block):
             if descending:
-                total = semantic.arithmetic(b, "+", start, end)
-                variable = semantic.arithmetic(b, "-", total, variable)
-            variable = semantic.cast(b, variable, index)
+                total = operators.arithmetic(b, "+", start, end)
+                variable = operators.arithmetic(b, "-", total, variable)
+            variable = operators.cast(b, variable, index)
         final = loop.generate(block, {target: variable})
         kept = loop.drop_unchanged([block], final)
-        with semantic.inside(b, block):
+        with operators.inside(b, block):
             b.create("scf.yield", kept)
         operands = [low.handle, high.handle, by.handle, *loop.initial]
         op = b.create("scf.for", operands, bounds.hints, [value.type for value in loop.initial], [Region([block])])
@@ -218,7 +218,7 @@ class ControlFlow(Statements):
         before, after = Block(), Block()
         outer = self.scope
         self.scope = loop.enter(before)
-        with semantic.inside(b, before):
+        with operators.inside(b, before):
             condition = self.condition(node.test)
         self.scope = outer
         if isinstance(condition, bool):
@@ -227,9 +227,9 @@ class ControlFlow(Statements):
             return
         final = loop.generate(after, {})
         kept = loop.drop_unchanged([before, after], final)
-        with semantic.inside(b, before):
+        with operators.inside(b, before):
             b.create("scf.condition", [loop.settled.get(condition, condition), *before.arguments])
-        with semantic.inside(b, after):
+        with operators.inside(b, after):
             b.create("scf.yield", kept)
         kinds = [value.type for value in loop.initial]
         op = b.create("scf.while", loop.initial, None, kinds, [Region([before]), Region([after])])
@@ -296,7 +296,7 @@ class _Loop:
         """Generates the body and returns what each carried value is at its end."""
         visitor = self.visitor
         outer, visitor.scope = visitor.scope, self.enter(block) | variables
-        with semantic.inside(visitor.builder, block), visitor.looping():
+        with operators.inside(visitor.builder, block), visitor.looping():
             visitor.visit_body(self.body, last=False)
         inside, visitor.scope = visitor.scope, outer
         final: list[Value] = []

@@ -1,4 +1,4 @@
-"""Expressions: names, constants, operators, attributes, indexing. Compile-time operands are Python's, run-time ones semantic.py's."""
+"""Expressions: names, constants, operators, attributes, indexing. Compile-time operands are Python's, run-time ones operators.py's."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from kernelpack import knobs
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import buffers, semantic, suggestions, tiles
-from kernelpack.frontend.jit import JITFunction, is_constexpr_function
+from kernelpack.frontend import suggestions
 from kernelpack.frontend.local_functions import LocalFunctions
-from kernelpack.frontend.overflow import checked_arithmetic
 from kernelpack.frontend.scope import Undefined, describe_type, tensors_in
 from kernelpack.frontend.visitor import as_value
-from kernelpack.language.aggregates import aggregate_replace, plain, user_aggregate
-from kernelpack.language.builtin import METHODS, BoundMethod, builtin_signature
-from kernelpack.language.structured_types import constexpr_type, tuple_type
-from kernelpack.language.types import dtype
+from kernelpack.ir.locations import HOMES_OF_THE_LANGUAGE
+from kernelpack.kernel.aggregates import aggregate_replace, plain, user_aggregate
+from kernelpack.kernel.builtin import METHODS, BoundMethod, builtin_signature
+from kernelpack.kernel.jit import JITFunction, is_constexpr_function
+from kernelpack.kernel.structured_types import constexpr_type, indexed_type, tuple_type
+from kernelpack.kernel.types import dtype
+from kernelpack.kernel.values import aggregate, constexpr, tensor, unwrap
 from kernelpack.language.unsupported import UNSUPPORTED
-from kernelpack.language.values import aggregate, constexpr, tensor, unwrap
+from kernelpack.limits import check_compile_time_value
+from kernelpack.semantics import operators, tiles
+from kernelpack.semantics.overflow import checked_arithmetic
 
-# operator: (its symbol in semantic.py, Python's function)
+# operator: (its symbol in operators.py, Python's function)
 BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
@@ -45,10 +47,10 @@ BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
 _ONLY_COMPILE_TIME = {"**": "write x * x, or tl.exp2(y * tl.log2(x))", "@": "use tl.dot(x, y)"}
 
 UNARY: dict[type[ast.unaryop], tuple[Callable[..., tensor], Callable[[Any], Any]]] = {
-    ast.USub: (semantic.negative, operator.neg),
+    ast.USub: (operators.negative, operator.neg),
     ast.UAdd: (lambda builder, value: value, operator.pos),
-    ast.Invert: (semantic.invert, operator.invert),
-    ast.Not: (semantic.logical_not, operator.not_),
+    ast.Invert: (operators.invert, operator.invert),
+    ast.Not: (operators.logical_not, operator.not_),
 }
 
 COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -97,7 +99,7 @@ class Expressions(LocalFunctions):
         if name in self.outer:
             value = unwrap(self.outer[name])
             is_data = isinstance(value, (bool, int, float, str, list, tuple, dict))
-            allowed = is_data and knobs.compilation.allow_non_constexpr_globals
+            allowed = is_data and self.module.plain_globals
             if isinstance(self.outer[name], constexpr) or _readable(value) or allowed:
                 return _frozen(value)
             if name not in PYTHON_FUNCTIONS:
@@ -150,12 +152,13 @@ class Expressions(LocalFunctions):
             if symbol in _ONLY_COMPILE_TIME:
                 raise CompilationError(f"{symbol} does not take run-time values", cure=_ONLY_COMPILE_TIME[symbol])
             return self.arithmetic(symbol, left, right)
+        check_compile_time_value(symbol, left, right)
         if isinstance(left, tuple) or isinstance(right, tuple):  # concatenation and repetition; elements do not matter
             return self.sequence_operator(node, symbol, left, right)
         return self.fold(node, python, left, right)
 
     def arithmetic(self, symbol: str, left: Any, right: Any) -> tensor:
-        compute = checked_arithmetic if self.checks_overflow else semantic.arithmetic
+        compute = checked_arithmetic if self.checks_overflow else operators.arithmetic
         return compute(self.builder, symbol, left, right)
 
     def sequence_operator(self, node: ast.BinOp, symbol: str, left: Any, right: Any) -> Any:
@@ -171,7 +174,7 @@ class Expressions(LocalFunctions):
         value = self.visit(node.operand)
         run_time, python = UNARY[type(node.op)]
         if isinstance(node.op, ast.USub) and isinstance(value, tensor) and value.dtype.is_int():
-            return self.arithmetic("-", semantic.constant(self.builder, 0, value.type), value)
+            return self.arithmetic("-", operators.constant(self.builder, 0, value.type), value)
         return run_time(self.builder, value) if isinstance(value, tensor) else self.fold(node, python, value)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
@@ -182,7 +185,7 @@ class Expressions(LocalFunctions):
             value = self.visit(entry)
             if isinstance(value, tensor):
                 symbol = "&" if conjunction else "|"
-                result = semantic.logical(self.builder, symbol, result, value) if isinstance(result, tensor) else value
+                result = operators.logical(self.builder, symbol, result, value) if isinstance(result, tensor) else value
             elif bool(value) != conjunction:
                 return value
             elif not isinstance(result, tensor):
@@ -206,7 +209,7 @@ class Expressions(LocalFunctions):
                 raise CompilationError(f"`{symbol}` does not take run-time values", cure="compare with == and |")
             if left is None or right is None:
                 raise CompilationError("a run-time value is never None", cure="write `is None`, decided at compile time")
-            return semantic.compare(self.builder, symbol, left, right)
+            return operators.compare(self.builder, symbol, left, right)
         return self.fold(node, python, left, right)
 
     # ---- attributes and indexing ----
@@ -220,7 +223,7 @@ class Expressions(LocalFunctions):
             return self.aggregate_attribute(value, name)
         if isinstance(value, ModuleType):
             return self.module_attribute(node, value, name)
-        if semantic.is_number(value):
+        if operators.is_number(value):
             return self.number_attribute(value, name)
         if name == "value" and (value is None or isinstance(value, (str, dtype, tuple, JITFunction))):
             return value  # what is a constexpr elsewhere is its value here
@@ -239,8 +242,8 @@ class Expressions(LocalFunctions):
         return unwrap(getattr(value, name))
 
     def tensor_attribute(self, value: tensor, name: str) -> Any:
-        if isinstance(value.type, buffers.buffer_type):
-            return buffers.attribute(self.builder, value, name)
+        if isinstance(value.type, indexed_type):
+            return value.type.attribute(self.builder, value, name)
         if name == "T":
             return tiles.transpose(self.builder, value)
         if name in _TENSOR_ATTRIBUTES:
@@ -287,9 +290,9 @@ class Expressions(LocalFunctions):
         if name == "type":
             return constexpr_type(value)
         if name == "dtype":
-            return semantic.type_of_number(value)
+            return operators.type_of_number(value)
         if name in METHODS:
-            return BoundMethod(METHODS[name], semantic.to_tensor(self.builder, value))
+            return BoundMethod(METHODS[name], operators.to_tensor(self.builder, value))
         raise CompilationError(f"the number {value} has no attribute {name!r}", cure=suggestions.for_attribute(name, METHODS))
 
     def module_attribute(self, node: ast.Attribute, module: ModuleType, name: str) -> Any:
@@ -320,7 +323,7 @@ class Expressions(LocalFunctions):
                 f"{value.__name__} is launched with a grid from outside only", cure=f"call it: {value.__name__}(...)"
             )
         if isinstance(value, tensor):
-            index = buffers.index if isinstance(value.type, buffers.buffer_type) else tiles.index
+            index = value.type.index if isinstance(value.type, indexed_type) else tiles.index
             return index(self.builder, value, key if isinstance(key, tuple) else (key,))
         if isinstance(value, (tuple, str, dict)):
             if next(tensors_in(key), None) is not None:
@@ -356,7 +359,7 @@ def _readable(value: Any) -> bool:
         or builtin_signature(value) is not None
         or is_constexpr_function(value)
         or is_constructor(value)
-        or (isinstance(value, type) and (issubclass(value, enum.Enum) or value.__module__.startswith("kernelpack.language")))
+        or (isinstance(value, type) and (issubclass(value, enum.Enum) or value.__module__.startswith(HOMES_OF_THE_LANGUAGE)))
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from kernelpack.errors import CompilationError
 from kernelpack.frontend.scope import describe_type, tensors_in
-from kernelpack.frontend.visitor import Visitor
+from kernelpack.frontend.visitor import Visitor, called_from
 from kernelpack.language import core
 
 if TYPE_CHECKING:
@@ -92,23 +93,27 @@ class LocalFunctions(Visitor):
             yield self.visit(element)
             return
         first, *others = generators
-        for value in self.elements_of(first.iter):
-            self.bind_target(first.target, value)
-            conditions = [self.visit(test) for test in first.ifs]
-            if any(True for _ in tensors_in(tuple(conditions))):
-                raise CompilationError("the conditions of a comprehension are compile-time values", cure="use tl.where")
-            if all(conditions):
-                yield from self.comprehend(element, others)
+        values = self.elements_of(first.iter)
+        with self.copied(values):
+            for value in values:
+                self.bind_target(first.target, value)
+                conditions = [self.visit(test) for test in first.ifs]
+                if any(True for _ in tensors_in(tuple(conditions))):
+                    raise CompilationError("the conditions of a comprehension are compile-time values", cure="use tl.where")
+                if all(conditions):
+                    yield from self.comprehend(element, others)
 
-    def elements_of(self, node: ast.expr) -> Sequence[Any]:
+    def copied(self, values: core.static_range | tuple[Any, ...]) -> AbstractContextManager[None]:
+        """Context: what is compiled inside is compiled for each of the values."""
+        return self.module.copied(values.trips if isinstance(values, core.static_range) else len(values))
+
+    def elements_of(self, node: ast.expr) -> core.static_range | tuple[Any, ...]:
         """Returns what a compile-time loop runs over."""
         values = self.visit(node)
-        if isinstance(values, tuple):
+        if isinstance(values, (tuple, core.static_range)):
             return values
-        if isinstance(values, core.static_range):
-            return list(values)
         if isinstance(values, core.range) and not any(True for _ in tensors_in((values.start, values.end, values.step))):
-            return range(values.start, values.end, values.step)
+            return core.static_range(values.start, values.end, values.step)
         raise CompilationError(
             f"a comprehension runs over tuples and compile-time ranges, not {describe_type(values)}", cure="use a `for` loop"
         )
@@ -131,6 +136,7 @@ def generate(caller: ControlFlow, function: LocalFunction, arguments: dict[str, 
     """Generates the body of a local function where the caller is, and returns what it gives."""
     visitor = type(caller)(caller.module, function.home.function, caller.builder, arguments, caller.builder.location)
     visitor.enclosing, visitor.frame = function.home, caller.frame
-    if isinstance(function.node, ast.Lambda):
-        return visitor.visit(function.node.body)
-    return visitor.visit_body(function.node.body, last=True).value
+    with called_from(caller, function.__name__):
+        if isinstance(function.node, ast.Lambda):
+            return visitor.visit(function.node.body)
+        return visitor.visit_body(function.node.body, last=True).value

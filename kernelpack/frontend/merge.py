@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelpack.frontend import semantic
 from kernelpack.frontend.scope import (
     Scope,
     Undefined,
@@ -18,8 +17,9 @@ from kernelpack.frontend.scope import (
     with_parts,
 )
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
-from kernelpack.language.types import dtype, int64
-from kernelpack.language.values import aggregate, tensor
+from kernelpack.kernel.types import dtype, int64
+from kernelpack.kernel.values import aggregate, tensor
+from kernelpack.semantics import operators
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,15 @@ class Merge:
             )
         sides = []
         for path, value in zip(self.paths, (first, second), strict=True):
-            with semantic.inside(self.builder, path.block):
-                sides.append(semantic.to_tensor(self.builder, value))
+            with operators.inside(self.builder, path.block):
+                sides.append(operators.to_tensor(self.builder, value))
         return self._result(sides[0].handle, sides[1].handle, sides[0].type, name)
 
     def add_one_sided(self, value: Any, side: int, name: str = "") -> Any:
         """Returns a value that path `side` has; on the other it is never used, and anything stands in for it."""
 
         def place(entry: tensor) -> tensor:
-            with semantic.inside(self.builder, self.paths[1 - side].block):
+            with operators.inside(self.builder, self.paths[1 - side].block):
                 stand_in = _anything(self.builder, entry.type)
             pair = (entry.handle, stand_in) if side == 0 else (stand_in, entry.handle)
             return self._result(*pair, entry.type, name)
@@ -99,7 +99,7 @@ class Merge:
     def create(self, condition: Value) -> Operation:
         """Ends both paths and creates the scf.if at the builder's place."""
         for path, values in zip(self.paths, self.yields, strict=True):
-            with semantic.inside(self.builder, path.block):
+            with operators.inside(self.builder, path.block):
                 self.builder.create("scf.yield", values)
         regions = [Region([path.block]) for path in self.paths]
         if not self.results and len(self.paths[1].block.operations) == 1:
@@ -161,7 +161,7 @@ def mergeable(first: Any, second: Any, *, numbers: bool = False) -> bool:
     if isinstance(first, (tuple, aggregate)) and isinstance(second, (tuple, aggregate)):
         pairs = zip(parts_of(first), parts_of(second), strict=False)
         return same_kind(first, second) and all(mergeable(a, b, numbers=numbers) for a, b in pairs)
-    if not numbers and semantic.is_number(first) and semantic.is_number(second):
+    if not numbers and operators.is_number(first) and operators.is_number(second):
         return False
     kinds = _types(first, second)
     return kinds is not None and kinds[0] == kinds[1]
@@ -171,9 +171,9 @@ def _types(*values: Any) -> Sequence[dtype] | None:
     """Returns the types that values have at run time, or None where one has none."""
     kinds = []
     for value in values:
-        if not isinstance(value, tensor) and not semantic.is_number(value):
+        if not isinstance(value, tensor) and not operators.is_number(value):
             return None
-        kinds.append(value.type if isinstance(value, tensor) else semantic.type_of_number(value))
+        kinds.append(value.type if isinstance(value, tensor) else operators.type_of_number(value))
     return kinds
 
 
@@ -186,6 +186,6 @@ def _is_same(first: Any, second: Any) -> bool:
 def _anything(b: Builder, kind: dtype) -> Value:
     """Returns some value of a type."""
     if not kind.scalar.is_ptr():
-        return semantic.constant(b, 0, kind).handle
-    address = semantic.constant(b, 0, semantic.like(tensor(Value(kind.to_ir()), kind), int64))
-    return semantic.cast(b, address, kind).handle
+        return operators.constant(b, 0, kind).handle
+    address = operators.constant(b, 0, operators.like(tensor(Value(kind.to_ir()), kind), int64))
+    return operators.cast(b, address, kind).handle

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kernelpack.language.aggregates import user_aggregate
-from kernelpack.language.types import dtype
-from kernelpack.language.values import aggregate, same_tuple, tensor
+from kernelpack.kernel.aggregates import user_aggregate
+from kernelpack.kernel.types import dtype
+from kernelpack.kernel.values import aggregate, same_tuple, tensor
 
 Scope = dict[str, Any]
 

@@ -7,10 +7,10 @@ import warnings
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import semantic
 from kernelpack.frontend.calls import Calls
 from kernelpack.frontend.scope import assign_name, describe_type, tensors_in, with_parts
-from kernelpack.frontend.source import last_word
+from kernelpack.kernel.source import last_word
+from kernelpack.semantics import operators
 
 
 class Statements(Calls):
@@ -54,8 +54,8 @@ class Statements(Calls):
 
     def materialise(self, value: Any) -> Any:
         """A number assigned to a variable becomes a run-time value, so that it has a type and may change in loops."""
-        if semantic.is_number(value):
-            return semantic.to_tensor(self.builder, value)
+        if operators.is_number(value):
+            return operators.to_tensor(self.builder, value)
         return with_parts(value, map(self.materialise, value)) if isinstance(value, tuple) else value
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:

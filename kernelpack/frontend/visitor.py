@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kernelpack.errors import CompilationError, CompileTimeAssertionFailure, UnsupportedLanguageConstruct
 from kernelpack.frontend import suggestions
 from kernelpack.frontend.scope import Scope, describe_type, tensors_in, with_parts
-from kernelpack.frontend.source import location_of
 from kernelpack.ir.core import Builder, Location, Value
-from kernelpack.language.aggregates import user_aggregate
-from kernelpack.language.values import unwrap
-from kernelpack.llvm.debug_info import is_of_language
+from kernelpack.ir.locations import HOMES_OF_THE_LANGUAGE, is_of_language
+from kernelpack.kernel.aggregates import user_aggregate
+from kernelpack.kernel.source import location_of
+from kernelpack.kernel.values import unwrap
+from kernelpack.limits import check_nodes
+from kernelpack.options import Options
 
 if TYPE_CHECKING:
     from kernelpack.frontend.ast_to_ttir import ModuleGenerator
-    from kernelpack.frontend.jit import JITFunction
+    from kernelpack.kernel.jit import JITFunction
 
 # syntax outside the language: what it is called, and what to write instead
 _REFUSED: dict[type[ast.AST], tuple[str, str | None]] = {
@@ -74,14 +76,19 @@ class Visitor:
         self.read: set[tuple[str, int]] = set()  # (name, identity of its value)
 
     @property
+    def options(self) -> Options:
+        """How the kernel is compiled."""
+        return self.module.options
+
+    @property
     def debug(self) -> bool:
         """Whether run-time assertions are compiled."""
-        return self.module.debug or self.function.debug
+        return self.options.debug or self.function.debug
 
     @property
     def checks_overflow(self) -> bool:
         """Whether integers are asserted to fit their type: not in the language's own functions, some of which count modulo 2^32."""
-        return self.debug and self.module.sanitize_overflow and not is_of_language(self.function.source.file)
+        return self.debug and self.options.sanitize_overflow and not is_of_language(self.function.source.file)
 
     def promise(self, value: Value, attribute: str, promised: tuple[int, ...]) -> None:
         """Notes a promise on the operation that makes a value. What a loop carries has none: those that make it take it over
@@ -94,12 +101,14 @@ class Visitor:
     @property
     def num_warps(self) -> int | None:
         """How many warps the kernel is compiled for; None where that is not decided yet."""
-        return self.module.num_warps
+        return None if self.module.any_warps else self.options.num_warps
 
     def visit(self, node: ast.AST) -> Any:
         """Returns the value of an expression, or carries out a statement. Operations get the node's location."""
         handler: Callable[[Any], Any] | None = getattr(self, f"visit_{type(node).__name__}", None)
         with self.at(node):
+            self.module.nodes += 1
+            check_nodes(self.module.nodes)
             if handler is None:
                 self.refuse(node)
             return handler(node)
@@ -153,6 +162,25 @@ class Visitor:
             raise CompilationError(
                 f"`{ast.unparse(node)}` fails at compile time: {type(problem).__name__}: {problem}"
             ) from problem
+
+
+ENDLESS = "a function that calls itself must shrink a compile-time value or a shape, down to a case in which it does not"
+
+
+@contextmanager
+def called_from(caller: Visitor, name: str, module: str = "") -> Iterator[None]:
+    """Adds the call of a function to an error's story. An error inside the language's own functions is the caller's."""
+    site = caller.builder.location.source
+    try:
+        yield
+    except CompilationError as problem:
+        if module.startswith(HOMES_OF_THE_LANGUAGE):
+            problem.location = site
+        elif site is not None:
+            problem.call_sites = (*problem.call_sites, site)
+        raise
+    except RecursionError:  # here, where some of the stack is free again
+        raise CompilationError(f"{name} is called behind too many others", location=site, cure=ENDLESS) from None
 
 
 def as_value(value: Any) -> Any:

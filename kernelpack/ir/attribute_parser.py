@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from kernelpack.ir.dialect import AttributeDef, OpDef
 from kernelpack.ir.formats import decode, normal
 from kernelpack.ir.types import (
     FLOATS,
+    INTEGERS,
     TOKEN,
     Encoding,
     FloatType,
@@ -42,6 +44,9 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
+MOST_NESTED = 150
+"""How deep regions, types and attributes nest. Each takes up to 6 of the 1,000 frames that Python has by default."""
+
 EncodingParser = Callable[["AttributeParser"], Encoding]
 ENCODINGS: dict[str, EncodingParser] = {}
 """Parsers of `#name<...>` encodings, by name; called with the parser standing behind the name."""
@@ -70,6 +75,7 @@ class AttributeParser:
         self.texts.append("")
         self.offsets.append(len(text))
         self.at = 0
+        self.depth = 0
         self.aliases: dict[str, Attribute] = {}
         self.places: dict[str, Location] = {}  # by `loc("file":line:column)`, which is one token: most operations have one
         self.location_aliases = self._collect_location_aliases()
@@ -115,12 +121,18 @@ class AttributeParser:
         return self.next()
 
     def integer(self) -> int:
-        text = self.take("number")
+        offset = self.offsets[self.at]
+        return self.whole(self.take("number"), offset)
+
+    def whole(self, text: str, offset: int) -> int:
+        """Returns the integer of 64 bits that a text is, at a place of the whole text."""
         try:
-            return int(text, 0)
+            number = int(text, 0)
+            if -(1 << 63) <= number < 1 << 64:
+                return number
         except ValueError:
-            self.at -= 1
-            raise self.error(f"expected an integer, found {text!r}") from None
+            pass
+        raise self.error(f"expected an integer of 64 bits, found {text[:40]!r}", offset)
 
     def number(self, kind: Type) -> bool | int | float:
         """Parses the value of a constant whose scalar type is known."""
@@ -138,6 +150,15 @@ class AttributeParser:
         self.at = start
         raise self.error(f"{text!r} is not a constant of type {kind}")
 
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Holds while something is read that stands inside of another thing of its kind, and may hold others."""
+        if self.depth == MOST_NESTED:
+            raise self.error(f"it is nested too deep: more than {MOST_NESTED} regions, types and attributes within each other")
+        self.depth += 1
+        yield
+        self.depth -= 1
+
     def comma_separated(self, parse: Callable[[], None], end: str) -> None:
         """Parses `item, item ... end`."""
         if self.accept(end):
@@ -150,6 +171,10 @@ class AttributeParser:
     # ---- types ----
 
     def type(self) -> Type:
+        with self.nested():
+            return self._type()
+
+    def _type(self) -> Type:
         if self.kind == "bang":
             return self.bang_type()
         if self.kind == "alias":
@@ -175,7 +200,7 @@ class AttributeParser:
         match = re.compile(r"((?:\d+x)+)").match(self.text, start)
         if match is None:
             raise self.error("expected a shape")
-        shape = tuple(int(extent) for extent in match[1].split("x") if extent)
+        shape = tuple(self.whole(extent, start) for extent in match[1].split("x") if extent)
         rest = match.end()
         # the lexer has split `128x64xf32` its own way: read again from behind the shape
         word = re.compile(r"[A-Za-z]\w*").match(self.text, rest)
@@ -258,6 +283,10 @@ class AttributeParser:
 
     def attribute(self, row: AttributeDef | None = None) -> Attribute:
         """Parses an attribute value; a type behind a number (`: i32`) is read and dropped."""
+        with self.nested():
+            return self._attribute(row)
+
+    def _attribute(self, row: AttributeDef | None) -> Attribute:
         if self.kind == "string":
             return self.string()
         if self.kind == "number":
@@ -359,7 +388,10 @@ class AttributeParser:
             text = self.next()
             if text not in self.places:
                 name, line, column = text[4:-1].rsplit(":", 2)
-                self.places[text] = Location(SourceLocation(_unescaped(name), int(line), int(column)))
+                offset = self.offsets[self.at - 1]
+                self.places[text] = Location(
+                    SourceLocation(_unescaped(name), self.whole(line, offset), self.whole(column, offset))
+                )
             return self.places[text]
         if not self.accept("loc"):
             return UNKNOWN
@@ -369,6 +401,10 @@ class AttributeParser:
         return location
 
     def location_body(self) -> Location:
+        with self.nested():
+            return self._location_body()
+
+    def _location_body(self) -> Location:
         if self.kind == "alias":
             name = self.next()
             start = self.location_aliases.pop(name, None)  # out of reach while it is read: it may not name itself
@@ -409,12 +445,14 @@ def _unescaped(string: str) -> str:
     return re.sub(r"\\(.)", r"\1", string[1:-1])
 
 
+_INTEGERS = {str(kind): kind for kind in INTEGERS}
+
+
 def scalar_type(word: str) -> Type | None:
     """Returns i1 ... i64, f16, bf16, f32 ..., or None."""
     if word in FLOATS:
         return FLOATS[word]
-    match = re.fullmatch(r"i(\d+)", word)
-    return IntegerType(int(match[1])) if match else None
+    return _INTEGERS.get(word)
 
 
 def parse_float(text: str, kind: FloatType) -> float:

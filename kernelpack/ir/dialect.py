@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -147,6 +148,11 @@ class OpDef:
             yield row.name, range(start, end)
             start = end
 
+    def fixed(self) -> dict[str, int]:
+        """Returns where operands stand whose place does not depend on how many there are: those before a variadic one."""
+        names = [row.name for row in itertools.takewhile(lambda row: not row.variadic, self.operands)]
+        return {name: index for index, name in enumerate(names)}
+
     @functools.cached_property
     def attribute_defs(self) -> dict[str, AttributeDef]:
         return {row.name: row for row in self.attributes}
@@ -175,9 +181,12 @@ class Dialect:
         self.name = name
         self.rows = {row.name: row for row in rows}
         _TABLE.update(self.rows)
+        _FIXED.update((row.name, row.fixed()) for row in self.rows.values())
 
 
 _TABLE: dict[str, OpDef] = {}
+_FIXED: dict[str, dict[str, int]] = {}
+"""Of each operation, OpDef.fixed: operands are looked up by name hundreds of thousands of times a build."""
 
 
 def definition(name: str) -> OpDef:
@@ -229,10 +238,13 @@ def row(
 
 def operand(op: Operation, name: str) -> Value:
     """Returns the operand called `name`. Raises KeyError where it was left out."""
-    value = optional_operand(op, name)
-    if value is None:
-        raise KeyError(f"{op.name} has no operand {name!r} here")
-    return value
+    try:
+        return op.operands[_FIXED[op.name][name]]
+    except LookupError:
+        values = operands_called(op, name)
+        if not values:
+            raise KeyError(f"{op.name} has no operand {name!r} here") from None
+        return values[0]
 
 
 def optional_operand(op: Operation, name: str) -> Value | None:
@@ -247,6 +259,20 @@ def operands_called(op: Operation, name: str) -> list[Value]:
     if place is None:
         raise KeyError(f"{op.name} has no operand called {name!r}")
     return op.operands[place.start : place.stop]
+
+
+def replace_operand(op: Operation, name: str, value: Value) -> None:
+    """Puts a value in the place of the operand called `name`. Raises KeyError where it was left out."""
+    place = definition(op.name).places(len(op.operands)).get(name)
+    if not place:
+        raise KeyError(f"{op.name} has no operand {name!r} here")
+    op.set_operand(place.start, value)
+
+
+def operand_name(op: Operation, index: int) -> str:
+    """Returns what the row calls an operand."""
+    places = definition(op.name).places(len(op.operands))
+    return next(name for name, place in places.items() if index in place)
 
 
 def attribute(op: Operation, name: str) -> Attribute:

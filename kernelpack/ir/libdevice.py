@@ -135,3 +135,7 @@ FUNCTIONS = _variants()
 """The variants of each function, by its name."""
 SYMBOLS = {variant.symbol: variant for variants in FUNCTIONS.values() for variant in variants}
 """Every variant by its symbol."""
+
+
+LIBDEVICE_PREFIX = "__nv_"
+"""Functions so called are linked from libdevice before optimisation."""

@@ -62,14 +62,11 @@ class Parser(AttributeParser):
             block.append(self.operation())
 
     def operation(self) -> Operation:
-        names: list[str] = []
+        named: list[tuple[str, int | None]] = []
         if self.kind == "ssa":
             while True:
                 name = self.take("ssa")
-                if self.accept(":"):
-                    names += [f"{name}#{index}" for index in range(self.integer())]
-                else:
-                    names.append(name)
+                named.append((name, self.integer() if self.accept(":") else None))
                 if not self.accept(","):
                     break
             self.expect("=")
@@ -84,9 +81,13 @@ class Parser(AttributeParser):
                 raise self.error(f"unknown operation {name!r}")
             op = structured(self) if structured is not None else self.declarative(definition(name))
         op.location = self.location()
-        if len(op.results) != len(names):
+        count = sum(1 if one is None else one for _, one in named)
+        if len(op.results) != count or any(one is not None and one < 1 for _, one in named):
             self.at = start
-            raise self.error(f"{op.name} gives {len(op.results)} results, {len(names)} are named")
+            raise self.error(f"{op.name} gives {len(op.results)} results, {count} are named")
+        names = [
+            full for name, one in named for full in ([name] if one is None else [f"{name}#{index}" for index in range(one)])
+        ]
         for name, result in zip(names, op.results, strict=True):
             self.values[name] = result
             result.name = "" if op.name == "arith.constant" else hint_of(name)
@@ -126,7 +127,8 @@ class Parser(AttributeParser):
             return Region()
         if self.kind == "label":
             self.label(block)
-        self.operations(block, "}")
+        with self.nested():
+            self.operations(block, "}")
         if implicit_yield and (not block.operations or block.terminator.name != "scf.yield"):
             block.append(Operation("scf.yield"))
         return Region([block])

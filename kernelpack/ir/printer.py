@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelpack.ir import assembly_format as form
 from kernelpack.ir.core import Attribute, Block, Location, Operation, Value
-from kernelpack.ir.dialect import AttributeDef, definition
+from kernelpack.ir.dialect import AttributeDef, definition, operand, operands_called
 from kernelpack.ir.formats import encode, normal, round_to
 from kernelpack.ir.types import F64, Encoding, FloatType, FunctionType, IntegerType, TensorType, Type, element_of
 
@@ -108,7 +108,8 @@ class _Printer:
         self.lines: list[str] = []
         self.depth = 0
         self.names: dict[Value, str] = {}
-        self.taken: set[str] = set()
+        self.taken: dict[str, int] = {}
+        """The names given, each with the number that the next value of that name gets."""
         self.counter = 0
 
     # ---- names ----
@@ -125,14 +126,15 @@ class _Printer:
         if op is not None and op.name == "arith.constant":
             hint = self.constant_hint(op)
         if hint and not hint[0].isdigit():
-            name, suffix = hint, 0
+            name = hint
             while name in self.taken:
-                name, suffix = f"{hint}_{suffix}", suffix + 1
+                name = f"{hint}_{self.taken[hint]}"
+                self.taken[hint] += 1
         elif argument:
             name = next(f"arg{number}" for number in itertools.count() if f"arg{number}" not in self.taken)
         else:
             name, self.counter = str(self.counter), self.counter + 1
-        self.taken.add(name)
+        self.taken[name] = 0
         self.names[value] = "%" + name
         return self.names[value]
 
@@ -301,7 +303,7 @@ class _Printer:
     def func(self, op: Operation) -> None:
         kind: FunctionType = op.attributes["function_type"]
         saved = self.names, self.taken, self.counter
-        self.names, self.taken, self.counter = {}, set(), 0
+        self.names, self.taken, self.counter = {}, {}, 0
         facts = op.attributes.get("arg_attrs") or [{}] * len(kind.inputs)
         arguments = ", ".join(
             f"{self.define(argument, argument=True)}: {argument.type}" + (f" {attribute_text(entry)}" if entry else "")
@@ -335,7 +337,8 @@ class _Printer:
         pairs = ", ".join(f"{name} = {value}" for name, value in zip(carried, initial, strict=True))
         types = self.types([result.type for result in op.results])
         iterate = f" iter_args({pairs}) -> ({types})" if carried else ""
-        self.emit(f"{head}scf.for {induction} = {lower} to {upper} step {step}{iterate}  : {op.operands[0].type} {{")
+        counter = operand(op, "lower").type
+        self.emit(f"{head}scf.for {induction} = {lower} to {upper} step {step}{iterate}  : {counter} {{")
         self.block(op.regions[0].block, implicit_yield=True)
         dictionary = self.dictionary(op)
         self.emit(f"}}{' ' + dictionary if dictionary else ''}{self.loc(op)}")
@@ -343,7 +346,7 @@ class _Printer:
     def scf_if(self, op: Operation) -> None:
         head = self.results(op)
         types = f" -> ({self.types([result.type for result in op.results])})" if op.results else ""
-        self.emit(f"{head}scf.if {self.name(op.operands[0])}{types} {{")
+        self.emit(f"{head}scf.if {self.name(op.operand)}{types} {{")
         self.block(op.regions[0].block, implicit_yield=True)
         if op.regions[1].blocks:
             self.emit("} else {")
@@ -370,7 +373,7 @@ class _Printer:
     def condition(self, op: Operation) -> None:
         condition, *values = (self.name(value) for value in op.operands)
         dictionary = self.dictionary(op)
-        passed = f" {', '.join(values)} : {self.types(op.operands[1:])}" if values else ""
+        passed = f" {', '.join(values)} : {self.types(operands_called(op, 'values'))}" if values else ""
         self.emit(f"scf.condition({condition}){' ' + dictionary if dictionary else ''}{passed}{self.loc(op)}")
 
 

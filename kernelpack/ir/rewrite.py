@@ -77,7 +77,7 @@ class Rewriter(Builder):
     def insert(self, op: Operation) -> Operation:
         block = self.anchor.parent
         assert block is not None
-        block.insert(block.operations.index(self.anchor), op)
+        block.insert(block.index(self.anchor), op)
         self.created.append(op)
         self.touch(op)
         return op

@@ -123,7 +123,7 @@ class FunctionType(Type):
         return f"({', '.join(map(str, self.inputs))}) -> " + (results if len(self.results) == 1 else f"({results})")
 
 
-I1, I8, I16, I32, I64 = (IntegerType(width) for width in (1, 8, 16, 32, 64))
+I1, I8, I16, I32, I64 = INTEGERS = tuple(IntegerType(width) for width in (1, 8, 16, 32, 64))
 F16 = FloatType("f16", 16, 5, 10)
 BF16 = FloatType("bf16", 16, 8, 7)
 F32 = FloatType("f32", 32, 8, 23)

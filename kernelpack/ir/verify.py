@@ -10,7 +10,7 @@ from kernelpack.ir.types import TensorType, Type, shape_of
 
 def verify(op: Operation) -> None:
     """Checks an operation with everything nested in it. Raises VerifyError that shows the operation."""
-    _verify_op(op, set())
+    _verify_op(op, set(), {})
 
 
 def _fail(op: Operation, message: str) -> VerifyError:
@@ -21,12 +21,18 @@ def _fail(op: Operation, message: str) -> VerifyError:
     return VerifyError(f"{op.name}: {message}{text}", location=op.location.source)
 
 
-def _verify_op(op: Operation, visible: set[Value]) -> None:
+Uses = dict[Value, set[tuple[Operation, int]]]
+"""The uses of values that were asked for, to look one up in."""
+
+
+def _verify_op(op: Operation, visible: set[Value], uses: Uses) -> None:
     row = definition(op.name)
     for index, value in enumerate(op.operands):
         if value not in visible:
             raise _fail(op, f"operand {index} is used before it is defined, or outside its region")
-        if (op, index) not in value.uses:
+        if value not in uses:
+            uses[value] = set(value.uses)
+        if (op, index) not in uses[value]:
             raise _fail(op, f"operand {index} does not list this use")
     _check_counts(op, row)
     _check_types(op, row)
@@ -36,7 +42,7 @@ def _verify_op(op: Operation, visible: set[Value]) -> None:
         if region.parent is not op:
             raise _fail(op, "a region has another parent")
         for block in region.blocks:
-            _verify_block(op, block, set(inner))
+            _verify_block(op, block, set(inner), uses)
     if row.check is not None:
         message = row.check(op)
         if message:
@@ -47,7 +53,7 @@ def _verify_op(op: Operation, visible: set[Value]) -> None:
                 raise _fail(op, f"gives {kind}, the result has type {result.type}")
 
 
-def _verify_block(parent: Operation, block: Block, visible: set[Value]) -> None:
+def _verify_block(parent: Operation, block: Block, visible: set[Value], uses: Uses) -> None:
     for index, argument in enumerate(block.arguments):
         if argument.owner is not block or argument.index != index:
             raise _fail(parent, f"block argument {index} does not know its place")
@@ -63,7 +69,7 @@ def _verify_block(parent: Operation, block: Block, visible: set[Value]) -> None:
             raise _fail(op, "a terminator stands before the end of its block")
         if last and not terminates and parent.name != "builtin.module":
             raise _fail(op, f"the last operation in {parent.name} is not a terminator")
-        _verify_op(op, visible)
+        _verify_op(op, visible, uses)
         visible.update(op.results)
     if not block.operations and parent.name != "builtin.module":
         raise _fail(parent, "a block is empty")

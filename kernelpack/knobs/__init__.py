@@ -13,6 +13,7 @@ from typing import Any
 
 from kernelpack.errors import BuildError
 from kernelpack.knobs.environment import base_knobs as base_knobs
+from kernelpack.knobs.environment import command_of, truth
 from kernelpack.knobs.environment import env as env
 from kernelpack.knobs.environment import env_base as env_base
 from kernelpack.knobs.environment import env_bool as env_bool
@@ -21,6 +22,7 @@ from kernelpack.knobs.environment import env_int as env_int
 from kernelpack.knobs.environment import env_opt_bool as env_opt_bool
 from kernelpack.knobs.environment import env_opt_str as env_opt_str
 from kernelpack.knobs.environment import env_str as env_str
+from kernelpack.knobs.environment import expanded as expanded
 from kernelpack.knobs.hooks import AutotuningKnobs, CompilationKnobs, LanguageKnobs, RuntimeKnobs
 from kernelpack.knobs.hooks import CompileTimes as CompileTimes
 from kernelpack.knobs.hooks import HookChain as HookChain
@@ -42,15 +44,31 @@ class Knob:
         """Returns the variable's value, or the default where it is not set or empty."""
         return os.environ.get(self.name, "") or self.default
 
+    def is_on(self) -> bool:
+        """Returns whether a switch is on. Raises OptionError for a value that is neither on nor off."""
+        return truth(self.name, self.get())
+
+    def command(self, what: str) -> list[str]:
+        """Returns the program that the variable names, and its options. Raises BuildError, calling it `what`, where it is not there."""
+        return command_of(self.name, self.get(), what)
+
 
 CACHE = Knob("KERNELPACK_CACHE", "1", "build, run", "0 compiles everything anew and keeps nothing")
 JOBS = Knob("KERNELPACK_JOBS", "", "build", "how many processes compile; default: one for each CPU")
-CXX = Knob("KERNELPACK_CXX", "g++", "build, run", "the C++ compiler that links op libraries, and compiles the emulator")
+CXX = Knob(
+    "KERNELPACK_CXX",
+    "g++",
+    "build, run",
+    "the C++ compiler that links op libraries, and compiles the emulator; options may follow it, `ccache g++` too",
+)
+ALL_OP_TARGETS = ("cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cuda:sm_80", "cuda:sm_90a")
+"""The targets of the op library that is distributed, checked by `make verify` and locked in ops/ops.lock."""
 OP_TARGETS = Knob(
     "KERNELPACK_OP_TARGETS",
-    "cpu:x86-64-v3,cpu:x86-64-v4,cpu:x86-64-v4+avx512bf16,cuda:sm_80,cuda:sm_90a",
+    "native",
     "build",
-    "the targets of the op library in the wheel, separated by commas; `none` leaves it out",
+    "the targets of the op library that `pip install .` builds: `native` (those of this machine's CPU and GPU), `all` "
+    f"({', '.join(ALL_OP_TARGETS)}), `none`, or targets separated by commas; make takes all where it is not set",
 )
 CHECK_PTXAS = Knob(
     "KERNELPACK_CHECK_PTXAS",
@@ -70,6 +88,9 @@ EMULATE = Knob(
     "a CUDA target, e.g. cuda:sm_90a: kernels that Python launches, on tensors of the CPU, run on the SIMT emulator as compiled for it",
 )
 DEBUG = Knob("KERNELPACK_DEBUG", "0", "run", "1: kernels check their run-time assertions")
+VERIFY_PASSES = Knob(
+    "KERNELPACK_VERIFY_PASSES", "0", "build, run", "1: the IR is checked after each pass, which names a pass that breaks it"
+)
 CONFIG = Knob(
     "KERNELPACK_CONFIG",
     "",
@@ -110,7 +131,21 @@ _GROUPS = {
     **dict.fromkeys((runtime, autotuning, compilation, language, build, redis), "run"),
 }
 KNOBS = (
-    *(CACHE, JOBS, CXX, OP_TARGETS, CHECK_PTXAS, LOAD_LIBRARY, CPU_TARGET, EMULATE, DEBUG, CONFIG, TRACE, LIBCUDA),
+    *(
+        CACHE,
+        JOBS,
+        CXX,
+        OP_TARGETS,
+        CHECK_PTXAS,
+        LOAD_LIBRARY,
+        CPU_TARGET,
+        EMULATE,
+        DEBUG,
+        VERIFY_PASSES,
+        CONFIG,
+        TRACE,
+        LIBCUDA,
+    ),
     *(_of_group(knob, used) for group, used in _GROUPS.items() for knob in group.knob_descriptors.values() if knob.meaning),
 )
 
@@ -125,7 +160,7 @@ refresh_knobs()
 
 def cache_dir() -> Path | None:
     """Returns where compiled kernels are kept, or None if nothing is."""
-    return None if CACHE.get() == "0" else Path(cache.dir).expanduser()
+    return None if not CACHE.is_on() else Path(expanded(cache.dir))
 
 
 def jobs() -> int:

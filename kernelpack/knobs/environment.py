@@ -4,17 +4,58 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from kernelpack.errors import OptionError
+from kernelpack.errors import BuildError, OptionError
 
 T = TypeVar("T")
 G = TypeVar("G", bound="base_knobs")
 
 _TRUE = ("1", "true", "on", "y", "yes")
+_FALSE = ("0", "false", "off", "n", "no")
+
+
+def truth(key: str, text: str) -> bool:
+    """Returns what the text of a variable that is a switch means. Raises OptionError for a text that means nothing."""
+    if text.lower() not in (*_TRUE, *_FALSE):
+        raise OptionError(
+            f"{key}={text} is neither on nor off",
+            cure=f"set it to one of {', '.join(_TRUE)}, or of {', '.join(_FALSE)}, or unset it",
+        )
+    return text.lower() in _TRUE
+
+
+def command_of(key: str, text: str, what: str) -> list[str]:
+    """Returns the program that a variable names, and the options behind it: `ccache g++ -O1`. Raises BuildError where there is no
+    such program."""
+    if shutil.which(text) is not None:  # its path may hold spaces
+        return [text]
+    try:
+        words = shlex.split(text)
+    except ValueError as problem:
+        raise BuildError(f"{key}={text} is no command: {problem}", cure="close the quote") from None
+    if not words or shutil.which(words[0]) is None:
+        raise BuildError(
+            f"{what} {words[0] if words else ''!r} was not found",
+            cure=f"apt-get install g++, or set {key} to another; options may follow its name: {key}='ccache g++ -O1'",
+        )
+    return words
+
+
+def expanded(path: str) -> str:
+    """Returns a path with `~` and `~name` replaced. Raises OptionError for the home of a user that there is not."""
+    found = os.path.expanduser(path)
+    if found.startswith("~"):
+        raise OptionError(
+            f"there is no home for {found.partition('/')[0]}, where {path} would be",
+            cure="set KERNELPACK_CACHE_DIR, or the variable that says so, to a folder that can be made",
+        )
+    return found
 
 
 class Env:
@@ -85,13 +126,13 @@ class env_opt_str(env_base[str | None]):
 
 
 class env_bool(env_base[bool]):
-    """True or False: 1, true, on, y, yes, and everything else."""
+    """True (1, true, on, y, yes) or False (0, false, off, n, no). Raises OptionError for a variable that is neither."""
 
     def __init__(self, key: str, default: bool = False, *, meaning: str = "") -> None:
         super().__init__(key, default, meaning=meaning)
 
     def parse(self, text: str) -> bool:
-        return text.lower() in _TRUE
+        return truth(self.key, text)
 
     def text(self, value: bool) -> str:
         return "1" if value else "0"
@@ -104,7 +145,7 @@ class env_opt_bool(env_base[bool | None]):
         super().__init__(key, default, meaning=meaning)
 
     def parse(self, text: str) -> bool:
-        return text.lower() in _TRUE
+        return truth(self.key, text)
 
     def text(self, value: bool | None) -> str | None:
         return None if value is None else "1" if value else "0"

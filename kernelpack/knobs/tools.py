@@ -10,13 +10,23 @@ from kernelpack.knobs.environment import base_knobs, env_bool, env_class, env_in
 
 class CacheKnobs(base_knobs):
     """`dir` is the folder where compiled kernels are kept, `dump_dir` that of knobs.compilation.dump_ir. `manager_class` keeps files in
-    another way (kernelpack.runtime.cache.CacheManager), `remote_manager_class` on another machine."""
+    another way (kernelpack.runtime.cache.CacheManager), `remote_manager_class` on another machine. `lock` and `trust_remote` say what is
+    loaded that somebody else may have written: see SECURITY.md."""
 
     home_dir = env_str("TRITON_HOME", lambda _: os.path.expanduser("~/"))
     dir = env_str(
         "KERNELPACK_CACHE_DIR",
         lambda group: group._default_dir(),
         meaning="where compiled kernels are kept; default: TRITON_CACHE_DIR, .triton/cache in TRITON_HOME, or ~/.cache/kernelpack",
+    )
+    lock = env_opt_str(
+        "KERNELPACK_CACHE_LOCK",
+        meaning="a file of yours with the SHA-256 of what may be loaded from a cache that others can write, or from another machine; "
+        "`kernelpack cache --lock FILE` writes it",
+    )
+    trust_remote = env_bool(
+        "KERNELPACK_TRUST_REMOTE_CACHE",
+        meaning="1: kernels that TRITON_REMOTE_CACHE_BACKEND gives are loaded, whoever put them there",
     )
     dump_dir = env_str(
         "TRITON_DUMP_DIR",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernelpack.frontend import atomics
-from kernelpack.language.builtin import Generator, builtin, member
-from kernelpack.language.values import tensor
+from kernelpack.kernel.builtin import Generator, builtin, member
+from kernelpack.kernel.values import tensor
+from kernelpack.semantics import atomics
 
 __all__ = [
     "atomic_add",

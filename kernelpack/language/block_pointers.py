@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelpack.frontend import block_pointers
-from kernelpack.language.builtin import Generator, builtin
-from kernelpack.language.values import block_pointer, tensor
+from kernelpack.kernel.builtin import Generator, builtin
+from kernelpack.kernel.values import block_pointer, tensor
+from kernelpack.semantics import block_pointers
 
 __all__ = ["advance", "make_block_ptr"]
 

@@ -6,15 +6,11 @@ import enum
 from typing import Any
 
 from kernelpack.errors import CompilationError, CompileTimeAssertionFailure
-from kernelpack.frontend import block_pointers, memory, semantic, tiles
-from kernelpack.frontend.jit import constexpr_function
-from kernelpack.frontend.overflow import checked_arithmetic
-from kernelpack.language.aggregates import aggregate
-from kernelpack.language.builtin import METHODS, Generator, builtin, member
-from kernelpack.language.loops import condition, range, static_range
-from kernelpack.language.shapes import broadcast, broadcast_to, dims_of, expand_dims, join, permute, reshape, split, trans, view
-from kernelpack.language.structured_types import constexpr_type
-from kernelpack.language.types import (
+from kernelpack.kernel.aggregates import aggregate
+from kernelpack.kernel.builtin import METHODS, Generator, builtin, member
+from kernelpack.kernel.jit import constexpr_function
+from kernelpack.kernel.structured_types import constexpr_type
+from kernelpack.kernel.types import (
     bfloat16,
     block_type,
     describe,
@@ -39,7 +35,11 @@ from kernelpack.language.types import (
     uint64,
     void,
 )
-from kernelpack.language.values import block_pointer, constexpr, tensor
+from kernelpack.kernel.values import block_pointer, constexpr, tensor
+from kernelpack.language.loops import condition, range, static_range
+from kernelpack.language.shapes import broadcast, broadcast_to, dims_of, expand_dims, join, permute, reshape, split, trans, view
+from kernelpack.semantics import block_pointers, memory, operators, tiles
+from kernelpack.semantics.overflow import checked_arithmetic
 
 __all__ = [
     "PropagateNan",
@@ -168,7 +168,7 @@ def zeros_like(input: tensor, *, _generator: Generator) -> tensor:
 @builtin
 def to_tensor(x: Any, *, _generator: Generator) -> tensor:
     """Returns a number as a scalar: int32 (or what it needs), float32, int1."""
-    return semantic.to_tensor(_generator.builder, x)
+    return operators.to_tensor(_generator.builder, x)
 
 
 # ---- types ----
@@ -192,12 +192,12 @@ def cast(
     `fp_downcast_rounding` is "rtne" (to nearest even, the default) or "rtz" (toward zero) where a float gets narrower.
     """
     b = _generator.builder
-    value = semantic.to_tensor(b, input)
+    value = operators.to_tensor(b, input)
     if not isinstance(dtype, _dtype):
         raise CompilationError(f"a cast needs a dtype such as tl.float32, got {describe(dtype)}")
     if bitcast:
-        return semantic.bitcast(b, value, dtype)
-    return semantic.cast(b, value, dtype, fp_downcast_rounding)
+        return operators.bitcast(b, value, dtype)
+    return operators.cast(b, value, dtype, fp_downcast_rounding)
 
 
 METHODS["to"] = cast
@@ -247,7 +247,7 @@ def store(
     b = _generator.builder
     if isinstance(pointer, block_pointer):
         _refuse_masks("tl.store", mask, None)
-        value = semantic.as_type(b, value, pointer.block_type.element_ty)
+        value = operators.as_type(b, value, pointer.block_type.element_ty)
         if value.shape not in ((), pointer.block_type.shape):
             raise CompilationError(
                 f"a block of shape {list(pointer.block_type.shape)} cannot hold a tile of shape {list(value.shape)}"
@@ -285,13 +285,13 @@ def debug_barrier(*, _generator: Generator) -> None:
 @builtin
 def where(condition: Any, x: Any, y: Any, *, _generator: Generator) -> tensor:
     """Returns `x` where the condition holds, `y` elsewhere. Both are always computed."""
-    return semantic.where(_generator.builder, condition, x, y)
+    return operators.where(_generator.builder, condition, x, y)
 
 
 def _extremum(generator: Generator, symbol: str, x: Any, y: Any, propagate_nan: PropagateNan) -> tensor:
     b = generator.builder
-    values = [semantic.promote_bfloat16(b, semantic.to_tensor(b, value)) for value in (x, y)]
-    return semantic.arithmetic(b, symbol + (" of all" if propagate_nan is PropagateNan.ALL else ""), *values)
+    values = [operators.promote_bfloat16(b, operators.to_tensor(b, value)) for value in (x, y)]
+    return operators.arithmetic(b, symbol + (" of all" if propagate_nan is PropagateNan.ALL else ""), *values)
 
 
 @builtin
@@ -309,8 +309,8 @@ def minimum(x: Any, y: Any, propagate_nan: PropagateNan = PropagateNan.NONE, *, 
 def _operator(name: str, symbol: str) -> Any:
     def function(x: Any, y: Any, sanitize_overflow: bool = True, *, _generator: Generator) -> tensor:
         b = _generator.builder
-        compute = checked_arithmetic if sanitize_overflow and _generator.checks_overflow else semantic.arithmetic
-        return compute(b, symbol, semantic.to_tensor(b, x), y)
+        compute = checked_arithmetic if sanitize_overflow and _generator.checks_overflow else operators.arithmetic
+        return compute(b, symbol, operators.to_tensor(b, x), y)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Returns x {symbol} y. Integers wrap around; kernels compiled with debug=True stop there, unless sanitize_overflow=False."
@@ -324,13 +324,13 @@ add, sub, mul = _operator("add", "+"), _operator("sub", "-"), _operator("mul", "
 def clamp(x: Any, min: Any, max: Any, propagate_nan: PropagateNan = PropagateNan.NONE, *, _generator: Generator) -> tensor:
     """Limits floats to [min, max]; bfloat16 as float32."""
     b = _generator.builder
-    value, low, high = (semantic.promote_bfloat16(b, semantic.to_tensor(b, entry)) for entry in (x, min, max))
-    low, high = semantic.operands(b, "tl.clamp", low, high)
-    value, low = semantic.operands(b, "tl.clamp", value, low)
-    value, high = semantic.operands(b, "tl.clamp", value, high)
+    value, low, high = (operators.promote_bfloat16(b, operators.to_tensor(b, entry)) for entry in (x, min, max))
+    low, high = operators.operands(b, "tl.clamp", low, high)
+    value, low = operators.operands(b, "tl.clamp", value, low)
+    value, high = operators.operands(b, "tl.clamp", value, high)
     if not value.dtype.is_floating():
         raise CompilationError(f"tl.clamp takes floats, not {value.dtype}", cure="use tl.minimum(tl.maximum(x, low), high)")
-    value, low, high = semantic.broadcast(b, value, low, high)
+    value, low, high = operators.broadcast(b, value, low, high)
     word = "all" if propagate_nan is PropagateNan.ALL else "none"
     return tensor(b.value("tt.clampf", [value.handle, low.handle, high.handle], {"propagate_nan": word}), value.type)
 
@@ -353,9 +353,12 @@ def dot(
     """Returns input @ other (+ acc) of [M, K] and [K, N] tiles or [B, M, K] and [B, K, N] batches.
 
     float32 operands are rounded to TF32 unless input_precision="ieee". The result has the type of `acc`, which `out_dtype` states
-    where there is none (float32 without either). See frontend/tiles.py for types and least sizes.
+    where there is none (float32 without either). See semantics/tiles.py for types and least sizes.
     """
-    return tiles.dot(_generator.builder, input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype)
+    default = _generator.options.default_dot_input_precision
+    return tiles.dot(
+        _generator.builder, input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype, default
+    )
 
 
 @member
@@ -424,7 +427,7 @@ def max_constancy(input: Any, values: Any, *, _generator: Generator) -> Any:
 @builtin
 def assume(cond: Any, *, _generator: Generator) -> None:
     """Promises that a condition holds. No use is made of it yet."""
-    semantic.to_tensor(_generator.builder, cond)
+    operators.to_tensor(_generator.builder, cond)
 
 
 # ---- compile time ----

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import semantic
-from kernelpack.language.builtin import Generator, builtin
-from kernelpack.language.types import describe, int1
+from kernelpack.kernel.builtin import Generator, builtin
+from kernelpack.kernel.types import describe, int1
+from kernelpack.semantics import operators
 
 __all__ = ["device_assert", "device_print", "expect_zero"]
 
@@ -22,7 +22,7 @@ def device_print(prefix: Any, *args: Any, hex: bool = False, _generator: Generat
     if not prefix.endswith(" "):
         prefix += " "
     b = _generator.builder
-    values = [semantic.to_tensor(b, value) for value in args]
+    values = [operators.to_tensor(b, value) for value in args]
     signs = tuple(int(value.dtype.is_int_signed()) for value in values)
     b.create("tt.print", [value.handle for value in values], {"prefix": prefix, "hex": bool(hex), "is_signed": signs})
 
@@ -36,9 +36,9 @@ def device_assert(cond: Any, msg: str = "", mask: Any = None, *, _generator: Gen
     if not _generator.debug:
         return
     b = _generator.builder
-    condition = semantic.cast(b, semantic.to_tensor(b, cond), int1)
+    condition = operators.cast(b, operators.to_tensor(b, cond), int1)
     if mask is not None:
-        condition = semantic.logical(b, "|", condition, semantic.logical_not(b, semantic.to_tensor(b, mask)))
+        condition = operators.logical(b, "|", condition, operators.logical_not(b, operators.to_tensor(b, mask)))
     b.create("tt.assert", [condition.handle], {"message": msg})
 
 
@@ -46,10 +46,10 @@ def device_assert(cond: Any, msg: str = "", mask: Any = None, *, _generator: Gen
 def expect_zero(x: Any, mask: Any, *, _generator: Generator) -> Any:
     """Returns x, of which the author knows that it is zero where `mask` is true. Checked as device_assert checks."""
     b = _generator.builder
-    value = semantic.to_tensor(b, x)
+    value = operators.to_tensor(b, x)
     if _generator.debug:
-        holds = semantic.logical(
-            b, "|", semantic.compare(b, "==", value, 0), semantic.logical_not(b, semantic.to_tensor(b, mask))
+        holds = operators.logical(
+            b, "|", operators.compare(b, "==", value, 0), operators.logical_not(b, operators.to_tensor(b, mask))
         )
         b.create("tt.assert", [holds.handle], {"message": "x is zero where mask is true"})
     return value

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernelpack.frontend import descriptors
-from kernelpack.language.builtin import Generator, builtin
-from kernelpack.language.values import tensor, tensor_descriptor
+from kernelpack.kernel.builtin import Generator, builtin
+from kernelpack.kernel.values import tensor, tensor_descriptor
+from kernelpack.semantics import descriptors
 
 __all__ = ["load_tensor_descriptor", "make_tensor_descriptor", "store_tensor_descriptor", "tensor_descriptor"]
 

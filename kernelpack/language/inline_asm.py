@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import semantic
-from kernelpack.language.builtin import Generator, builtin
-from kernelpack.language.types import block_type, describe
-from kernelpack.language.types import dtype as _dtype
-from kernelpack.language.values import tensor
+from kernelpack.kernel.builtin import Generator, builtin
+from kernelpack.kernel.types import block_type, describe
+from kernelpack.kernel.types import dtype as _dtype
+from kernelpack.kernel.values import tensor
+from kernelpack.semantics import operators
 
 __all__ = ["inline_asm_elementwise"]
 
@@ -33,8 +33,8 @@ def inline_asm_elementwise(
     if isinstance(pack, bool) or not isinstance(pack, int) or pack < 1:
         raise CompilationError(f"pack is how many elements are processed at a time, at least 1, got {describe(pack)}")
     b = _generator.builder
-    values = [semantic.to_tensor(b, value) for value in args]
-    values = list(semantic.broadcast(b, *values)) if values else []
+    values = [operators.to_tensor(b, value) for value in args]
+    values = list(operators.broadcast(b, *values)) if values else []
     shape = values[0].shape if values else ()
     results = [block_type(kind, shape) if shape else kind for kind in kinds]
     attributes = {"asm_string": asm, "constraints": constraints, "pure": bool(is_pure), "packed_element": pack}

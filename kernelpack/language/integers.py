@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelpack.frontend.jit import constexpr_function
+from kernelpack.kernel.jit import constexpr_function
 
 
 @constexpr_function

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.language.types import describe
+from kernelpack.kernel.types import describe
 
 
 class range:
@@ -69,6 +69,12 @@ class static_range:
                 )
         if self.step == 0:
             raise CompilationError("the step of tl.static_range is 0")
+
+    @property
+    def trips(self) -> int:
+        """How many numbers it has: more than len() could tell."""
+        missed: int = (self.start - self.end) // self.step
+        return max(0, -missed)
 
     def __iter__(self) -> Iterator[int]:
         return iter(builtins.range(self.start, self.end, self.step))

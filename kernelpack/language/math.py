@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import semantic
-from kernelpack.language.builtin import Generator, builtin, member
-from kernelpack.language.types import dtype, float32, float64, int32, int64, uint32, uint64
-from kernelpack.language.values import tensor
+from kernelpack.kernel.builtin import Generator, builtin, member
+from kernelpack.kernel.types import dtype, float32, float64, int32, int64, uint32, uint64
+from kernelpack.kernel.values import tensor
+from kernelpack.semantics import operators
 
 __all__ = [
     "abs",
@@ -47,7 +47,7 @@ def _check(name: str, value: tensor, allowed: tuple[dtype, ...]) -> tensor:
 def _unary(name: str, operation: str, meaning: str, allowed: tuple[dtype, ...] = FLOATS) -> Callable[..., tensor]:
     def function(x: Any, *, _generator: Generator) -> tensor:
         b = _generator.builder
-        value = _check(name, semantic.to_tensor(b, x), allowed)
+        value = _check(name, operators.to_tensor(b, x), allowed)
         return tensor(b.value(operation, [value.handle]), value.type)
 
     function.__name__ = function.__qualname__ = name
@@ -76,7 +76,7 @@ sqrt_rn = _unary("sqrt_rn", "tt.precise_sqrt", "the square root rounded to neare
 def abs(x: Any, *, _generator: Generator) -> tensor:
     """Returns the absolute value, elementwise."""
     b = _generator.builder
-    value = semantic.to_tensor(b, x)
+    value = operators.to_tensor(b, x)
     if value.dtype.is_ptr():
         raise CompilationError("tl.abs takes numbers, not pointers")
     if value.dtype.is_int_unsigned():
@@ -88,11 +88,11 @@ def abs(x: Any, *, _generator: Generator) -> tensor:
 def fma(x: Any, y: Any, z: Any, *, _generator: Generator) -> tensor:
     """Returns x * y + z with one rounding, elementwise, for floats."""
     b = _generator.builder
-    values = [semantic.to_tensor(b, value) for value in (x, y, z)]
-    values[0], values[1] = semantic.operands(b, "tl.fma", values[0], values[1])
-    values[2], values[0] = semantic.operands(b, "tl.fma", values[2], values[0])
-    values[2], values[1] = semantic.operands(b, "tl.fma", values[2], values[1])
-    values = list(semantic.broadcast(b, *values))
+    values = [operators.to_tensor(b, value) for value in (x, y, z)]
+    values[0], values[1] = operators.operands(b, "tl.fma", values[0], values[1])
+    values[2], values[0] = operators.operands(b, "tl.fma", values[2], values[0])
+    values[2], values[1] = operators.operands(b, "tl.fma", values[2], values[1])
+    values = list(operators.broadcast(b, *values))
     if not values[0].dtype.is_floating():
         raise CompilationError(f"tl.fma takes floats, not {values[0].dtype}", cure="write x * y + z")
     return tensor(b.value("math.fma", [value.handle for value in values]), values[0].type)
@@ -102,17 +102,17 @@ def fma(x: Any, y: Any, z: Any, *, _generator: Generator) -> tensor:
 def fdiv(x: Any, y: Any, ieee_rounding: bool = False, *, _generator: Generator) -> tensor:
     """Returns x / y for floats, in the operands' own type: halves stay halves."""
     b = _generator.builder
-    left, right = semantic.to_tensor(b, x), semantic.to_tensor(b, y)
+    left, right = operators.to_tensor(b, x), operators.to_tensor(b, y)
     if not left.dtype.is_floating() or not right.dtype.is_floating():
         raise CompilationError(f"tl.fdiv takes floats, not {left.dtype} and {right.dtype}", cure="write x / y")
-    left, right = semantic.operands(b, "tl.fdiv", left, right)
+    left, right = operators.operands(b, "tl.fdiv", left, right)
     return tensor(b.value("arith.divf", [left.handle, right.handle]), left.type)
 
 
 def _checked_pair(name: str, generator: Generator, x: Any, y: Any, allowed: tuple[dtype, ...]) -> tuple[tensor, tensor]:
     b = generator.builder
-    left, right = (_check(name, semantic.to_tensor(b, value), allowed) for value in (x, y))
-    return semantic.operands(b, f"tl.{name}", left, right)
+    left, right = (_check(name, operators.to_tensor(b, value), allowed) for value in (x, y))
+    return operators.operands(b, f"tl.{name}", left, right)
 
 
 @builtin

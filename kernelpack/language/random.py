@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from kernelpack.frontend.jit import constexpr_function, jit
+from kernelpack.kernel.jit import constexpr_function, jit
 from kernelpack.language import core, math
 
 __all__ = [

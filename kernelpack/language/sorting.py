@@ -8,9 +8,9 @@ Sorting is Batcher's bitonic network: each step compares every element with the 
 
 from __future__ import annotations
 
-from kernelpack.frontend.jit import constexpr_function, jit
+from kernelpack.kernel.builtin import member
+from kernelpack.kernel.jit import constexpr_function, jit
 from kernelpack.language import core, tile_ops
-from kernelpack.language.builtin import member
 
 __all__ = ["bitonic_merge", "flip", "sort", "topk"]
 

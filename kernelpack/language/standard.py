@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from kernelpack.frontend.jit import constexpr_function, jit
+from kernelpack.kernel.builtin import member
+from kernelpack.kernel.jit import constexpr_function, jit
 from kernelpack.language import core, math
-from kernelpack.language.builtin import member
 from kernelpack.language.core import zeros as zeros
 from kernelpack.language.core import zeros_like as zeros_like
 from kernelpack.language.sorting import _log2 as _log2

@@ -5,9 +5,8 @@ They speak of the active driver's target; what is built offline for another one 
 
 from __future__ import annotations
 
-from kernelpack.backends.compiler import GPUTarget
-from kernelpack.frontend.jit import constexpr_function
-from kernelpack.runtime.driver import driver
+from kernelpack.kernel.jit import constexpr_function
+from kernelpack.target import GPUTarget
 
 __all__ = [
     "cuda_capability_geq",
@@ -23,6 +22,8 @@ __all__ = [
 
 def current_target() -> GPUTarget:
     """Returns the active driver's target."""
+    from kernelpack.runtime.driver import driver  # late: the language knows no devices
+
     return driver.active.get_current_target()
 
 

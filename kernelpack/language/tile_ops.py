@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelpack.frontend import semantic, tile_ops, tiles
-from kernelpack.frontend.scaled_dot import scaled_dot
-from kernelpack.language.builtin import Generator, builtin, member
-from kernelpack.language.types import dtype, float32
-from kernelpack.language.values import tensor
+from kernelpack.kernel.builtin import Generator, builtin, member
+from kernelpack.kernel.types import dtype, float32
+from kernelpack.kernel.values import tensor
+from kernelpack.semantics import operators, tile_ops, tiles
+from kernelpack.semantics.scaled_products import scaled_dot
 
 __all__ = ["cat", "dot_scaled", "gather", "histogram", "item", "logical_and", "logical_or", "map_elementwise"]
 
@@ -44,14 +44,14 @@ def item(x: tensor, *, _generator: Generator) -> tensor:
 @builtin
 def logical_and(input: tensor, other: Any, *, _generator: Generator) -> tensor:
     """Returns where both are not zero, as int1."""
-    return semantic.logical(_generator.builder, "&", input, other)
+    return operators.logical(_generator.builder, "&", input, other)
 
 
 @member
 @builtin
 def logical_or(input: tensor, other: Any, *, _generator: Generator) -> tensor:
     """Returns where one of both is not zero, as int1."""
-    return semantic.logical(_generator.builder, "|", input, other)
+    return operators.logical(_generator.builder, "|", input, other)
 
 
 @builtin

@@ -86,10 +86,10 @@ def operand_layout(op: Operation, result: LinearLayout) -> LinearLayout | None:
         case "tt.expand_dims":
             return remove_dim(result, op.attributes["axis"])
         case "tt.broadcast":
-            before = shape_of(op.operands[0].type)
+            before = shape_of(op.operand.type)
             return fit(result, before)
         case "tt.reshape":
-            return reshape(result, shape_of(op.operands[0].type))
+            return reshape(result, shape_of(op.operand.type))
         case "tt.trans":
             order = op.attributes["order"]
             return permute_dims(result, [order.index(axis) for axis in range(len(order))])

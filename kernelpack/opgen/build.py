@@ -12,28 +12,29 @@ from kernelpack import knobs
 from kernelpack.backends.base import CSRC, Backend
 from kernelpack.backends.installed import backend_of
 from kernelpack.errors import BuildError, PackError, SchemaError
-from kernelpack.opgen.c_entries import c_files
-from kernelpack.opgen.compile import ProgressCallback, compile_variants
-from kernelpack.opgen.coverage import coverage, warnings_of
-from kernelpack.opgen.emit import library_files
-from kernelpack.opgen.library import LibraryPlan
+from kernelpack.files import generated
+from kernelpack.opgen.emit.c_entries import c_files
+from kernelpack.opgen.emit.cpp_library import library_files
+from kernelpack.opgen.emit.library import LibraryPlan
+from kernelpack.opgen.emit.package import PACKAGE_FILES, package_files
 from kernelpack.opgen.op import Op
-from kernelpack.opgen.package import package_files
-from kernelpack.opgen.planner import Planner
 from kernelpack.opgen.sources import find_ops
-from kernelpack.opgen.tuning import Choices
-from kernelpack.opgen.variants import Contest, KernelVariant, LaunchPlan, OpPlan
+from kernelpack.opgen.variants.coverage import coverage, warnings_of
+from kernelpack.opgen.variants.decisions import Choices
+from kernelpack.opgen.variants.plan import Contest, KernelVariant, LaunchPlan, OpPlan
+from kernelpack.opgen.variants.planner import OpPlanner
+from kernelpack.opgen.workers.compile import ProgressCallback, compile_variants
 from kernelpack.pack.format import KernelPack, read_pack
 from kernelpack.pack.lock import differences, lock_line, lock_text, read_lock
 from kernelpack.pack.ninja import (
     TORCH_TARGET_VERSION,
     NinjaFile,
+    check_build_folder,
     compiler_machine,
     one_at_a_time,
     run_ninja,
     torch_dir,
     version_script,
-    write_if_changed,
 )
 from kernelpack.target import Target
 from kernelpack.version import VERSION
@@ -76,7 +77,7 @@ class Verified:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildPlan:
     """The ops of a library with all their variants, before anything is compiled."""
 
     namespace: str
@@ -90,7 +91,7 @@ class Plan:
 
 def plan_library(
     sources: Sequence[Path | str], *, namespace: str, targets: Iterable[Target | str], choices: Choices | None = None
-) -> Plan:
+) -> BuildPlan:
     """Imports op files and plans every variant for every target. `choices` decides which of several configs are built (default:
     what `kernelpack tune` measured). Raises KernelpackError with file and line."""
     if not namespace.isidentifier() or not namespace.isascii() or keyword.iskeyword(namespace):
@@ -110,14 +111,14 @@ def plan_library(
             )
     paths = [Path(source) for source in sources]
     ops = find_ops(paths, namespace)
-    planner = Planner(namespace, pairs, choices)
+    planner = OpPlanner(namespace, pairs, choices)
     op_plans = tuple(planner.plan(op) for op in ops)
     files = " ".join(path.name for path in paths)
     command = " ".join([f"kernelpack build {files} --namespace {namespace}", *(f"--target {target}" for target in resolved)])
-    return Plan(namespace, tuple(ops), op_plans, pairs, tuple(planner.used_variants()), tuple(planner.contests), command)
+    return BuildPlan(namespace, tuple(ops), op_plans, pairs, tuple(planner.used_variants()), tuple(planner.contests), command)
 
 
-def machine_of(plan: Plan) -> str | None:
+def machine_of(plan: BuildPlan) -> str | None:
     """Returns the machine whose code is linked into the library, None for none. Raises BuildError for several."""
     machines = {backend.linked_machine(target): target for target, backend in plan.targets}
     machines.pop(None, None)
@@ -129,7 +130,7 @@ def machine_of(plan: Plan) -> str | None:
     return next(iter(machines), None)
 
 
-def coverage_warnings(plan: Plan) -> tuple[str, ...]:
+def coverage_warnings(plan: BuildPlan) -> tuple[str, ...]:
     """Returns a sentence for each region of the declared variants for which nothing is built."""
     return tuple(warning for op in plan.op_plans for warning in warnings_of(coverage(op, plan.targets)))
 
@@ -158,22 +159,17 @@ def build(
             cure="write the source with --emit-source DIR and build it on such a machine",
         )
     directory = Path(out if out is not None else namespace).resolve()
+    ops_library, kernels_library = (directory / f"lib{namespace}_{what}.so" for what in ("ops", "kernels"))
+    check_build_folder(directory / "build")
+    for path in (ops_library, kernels_library, *(directory / name for name in ("ops.lock", *PACKAGE_FILES))):
+        generated.check(path)
     packs, compiled = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=cache)
     library = library_plan(plan, packs)
-    built = Built(
-        namespace,
-        tuple(op.name for op in plan.ops),
-        directory,
-        directory / f"lib{namespace}_ops.so",
-        directory / f"lib{namespace}_kernels.so",
-        tuple(packs.values()),
-        compiled,
-        0.0,
-        coverage_warnings(plan),
-    )
+    names = tuple(op.name for op in plan.ops)
+    kernels = tuple(packs.values())
+    built = Built(namespace, names, directory, ops_library, kernels_library, kernels, compiled, 0.0, coverage_warnings(plan))
     with one_at_a_time(directory / "build"):
-        _write(built, library, plan)
-        _link(built, library, jobs or knobs.jobs())
+        _write(built, library, jobs or knobs.jobs())
     return Built(**{**vars(built), "seconds": time.monotonic() - started})
 
 
@@ -222,7 +218,7 @@ def verify(
 # -- writing and linking ----------------------------------------------------------------------------------------------------
 
 
-def library_plan(plan: Plan, packs: dict[str, KernelPack]) -> LibraryPlan:
+def library_plan(plan: BuildPlan, packs: dict[str, KernelPack]) -> LibraryPlan:
     """Returns what the C++ and the Python of a library are printed from."""
     targets: dict[str, tuple[Target, ...]] = {}
     for target, backend in plan.targets:
@@ -243,30 +239,35 @@ def _without_repetitions(launch: LaunchPlan, packs: dict[str, KernelPack]) -> La
     return replace(launch, points=points)
 
 
-def _write(built: Built, library: LibraryPlan, plan: Plan) -> None:
-    """Writes packs, lock file, C++ and Python; removes those of variants and ops that no longer exist."""
-    wanted: dict[Path, str] = {built.directory / "ops.lock": lock_text(built.packs)}
-    wanted |= {built.directory / "packs" / pack.file_name: str(pack) for pack in built.packs}
-    wanted |= {built.directory / "cpp" / name: text for name, text in (library_files(library) | c_files(library)).items()}
-    wanted |= {built.directory / name: text for name, text in package_files(library).items()}
-    for path, text in wanted.items():
-        write_if_changed(path, text)
-    for pattern in ("packs/*.kpack", "cpp/*.cpp", "cpp/*.h"):
-        for path in built.directory.glob(pattern):
-            if path not in wanted:
-                path.unlink()
+def _write(built: Built, library: LibraryPlan, jobs: int) -> None:
+    """Writes the C++, builds both libraries, and then writes what is loaded with them: packs, lock file, Python. Removes the files of
+    variants and ops that no longer exist."""
+    folder = built.directory
+    cpp = {folder / "cpp" / name: text for name, text in (library_files(library) | c_files(library)).items()}
+    package = {folder / "packs" / pack.file_name: str(pack) for pack in built.packs}
+    package |= {folder / name: text for name, text in package_files(library).items()}
+    package |= {folder / "ops.lock": lock_text(built.packs)}
+    for path in (*cpp, *package):
+        generated.check(path)
+    for path, text in cpp.items():
+        generated.write_if_changed(path, text)
+    _link(built, library, jobs)
+    for path, text in package.items():
+        generated.write_if_changed(path, text)
+    found = (path for pattern in ("packs/*.kpack", "cpp/*.cpp", "cpp/*.h") for path in folder.glob(pattern))
+    generated.remove(path for path in found if path not in cpp and path not in package)
 
 
 def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     """Writes the objects of packs and builds both libraries."""
     folder = built.directory / "build"
-    generated = built.directory / "cpp"
+    cpp = built.directory / "cpp"
     runtime = CSRC
     torch = torch_dir()
     objects: list[str] = []
     for pack in built.packs:
         if pack.image_kind == "object":
-            write_if_changed(folder / "objects" / f"{pack.entry}.o", pack.image)
+            generated.write_if_changed(folder / "objects" / f"{pack.entry}.o", pack.image)
             objects.append(f"objects/{pack.entry}.o")
     for stale in (folder / "objects").glob("*.o"):
         if f"objects/{stale.name}" not in objects:
@@ -274,17 +275,15 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     launchers = [source for backend in library.backends for source in backend.launcher_sources]
     headers = [backend.launcher_header.parent for backend in library.backends]
     file = NinjaFile(
-        list(dict.fromkeys([generated, runtime, *headers, torch / "include"])), [f"TORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"]
+        list(dict.fromkeys([cpp, runtime, *headers, torch / "include"])), [f"TORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"]
     )
     # first what takes longest: a thousand short functions, which more than -O1 does nothing for
-    c_entries = file.compile(generated / "kernels_c.cpp", "kernels_c", "-O1")
+    c_entries = file.compile(cpp / "kernels_c.cpp", "kernels_c", "-O1")
     kernels = [file.compile(source, f"runtime/{source.stem}") for source in dict.fromkeys(launchers)]
-    kernels += [
-        file.compile(generated / f"kernels_{backend.name}.cpp", f"kernels_{backend.name}") for backend in library.backends
-    ]
+    kernels += [file.compile(cpp / f"kernels_{backend.name}.cpp", f"kernels_{backend.name}") for backend in library.backends]
     ops = [file.compile(source, f"runtime/ops_{source.stem}") for source in sorted((runtime / "ops").glob("*.cpp"))]
-    ops += [file.compile(generated / f"op_{plan.host.name}.cpp", f"op_{plan.host.name}") for plan in library.ops]
-    ops.append(file.compile(generated / "library.cpp", "library"))
+    ops += [file.compile(cpp / f"op_{plan.host.name}.cpp", f"op_{plan.host.name}") for plan in library.ops]
+    ops.append(file.compile(cpp / "library.cpp", "library"))
     name = built.namespace
     exports = {
         "ops": [
@@ -295,7 +294,7 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     }
     scripts = {key: folder / f"{key}.exports" for key in exports}
     for key, script in scripts.items():
-        write_if_changed(script, version_script(exports[key]))
+        generated.write_if_changed(script, version_script(exports[key]))
     file.link(built.library, [*ops, *kernels, *objects], scripts["ops"], f"-L{torch / 'lib'} -ltorch_cpu -ldl")
     file.link(built.kernels_library, [c_entries, *kernels, *objects], scripts["kernels"], "-ldl")
     run_ninja(file, folder, jobs)

@@ -49,5 +49,5 @@ def own_library() -> Path:
 
 def load_own_library() -> None:
     """Loads torch.ops.kernelpack.*, if this installation has it."""
-    if knobs.LOAD_LIBRARY.get() != "0" and (own_library() / "libkernelpack_ops.so").is_file():
+    if knobs.LOAD_LIBRARY.is_on() and (own_library() / "libkernelpack_ops.so").is_file():
         load(own_library())

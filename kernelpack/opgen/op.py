@@ -12,27 +12,27 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kernelpack.backends.installed import backends
+from kernelpack.backends.installed import backends, native_target
 from kernelpack.dtypes import DType, dtype_of
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
-from kernelpack.frontend.jit import JITFunction, jit_function
-from kernelpack.frontend.source import innermost, source_of
-from kernelpack.opgen import host_runtime
-from kernelpack.opgen.config import (
+from kernelpack.kernel.jit import JITFunction, jit_function
+from kernelpack.kernel.source import innermost, source_of
+from kernelpack.opgen.host import runtime as host_runtime
+from kernelpack.opgen.host.ir import HostFunction
+from kernelpack.opgen.host.translate import translate
+from kernelpack.opgen.stated.config import (
+    Assumptions,
     ConfigLike,
     Fastest,
-    Specialization,
     VariantPoint,
     aligned,
     check_configs,
     check_specializations,
     config_for,
 )
-from kernelpack.opgen.host_ir import HostFunction
-from kernelpack.opgen.host_translate import translate
-from kernelpack.opgen.kernels import is_kernel, kernel_parameters
-from kernelpack.opgen.schema import Schema, parse_schema
-from kernelpack.opgen.space import SameAs, Space, check_space
+from kernelpack.opgen.stated.kernels import is_kernel, kernel_parameters
+from kernelpack.opgen.stated.schema import Schema, parse_schema
+from kernelpack.opgen.stated.space import SameAs, Space, check_space
 from kernelpack.runtime.driver import driver
 from kernelpack.target import Target
 
@@ -40,6 +40,9 @@ _T = TypeVar("_T")
 
 _DTYPES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("kernelpack_dtypes")
 """The dtypes of the running op's tensor arguments, as its `variants` list them: what config functions may ask for."""
+
+_READ_ONLY: contextvars.ContextVar[Sequence[Any]] = contextvars.ContextVar("kernelpack_read_only", default=())
+"""The tensor arguments of the running op that its schema does not mark as written to."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Op:
         schema: Schema,
         variants: Mapping[str, Iterable[Any]],
         configs: Mapping[str, ConfigLike],
-        specialize: Sequence[Specialization],
+        specialize: Sequence[Assumptions],
         location: SourceLocation,
         tune: Callable[..., Iterable[Sequence[Any]]] | None = None,
     ) -> None:
@@ -123,11 +126,15 @@ class Op:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         values = {name: driver.active.host_value(value) for name, value in self._bind(args, kwargs).items()}
         with host_runtime.running(self.name):
+            for argument in self.schema.tensors:
+                values[argument.name] = host_runtime.with_signs(argument.name, values[argument.name], self.schema.writes)
             self._check(values)
             outer = _DTYPES.set({argument.name: self._listed(argument.name, values) for argument in self.schema.tensors})
+            kept = _READ_ONLY.set([values[argument.name] for argument in self.schema.tensors if not argument.mutated])
             try:
                 return self._runnable(**values)
             finally:
+                _READ_ONLY.reset(kept)
                 _DTYPES.reset(outer)
 
     def out(self, *args: Any, **kwargs: Any) -> None:
@@ -143,6 +150,7 @@ class Op:
         results = self(*args, **kwargs)
         for name, target, result in zip(names, given, results if len(names) > 1 else (results,), strict=True):
             with host_runtime.running(self.name):
+                host_runtime.with_signs(name, target, True)
                 host_runtime.check_output(name, target, result)
             target.copy_(result)
 
@@ -230,6 +238,8 @@ class BoundKernel:
                 arguments = {**dict(zip(names, args, strict=False)), **kwargs}
                 captured.append(CapturedLaunch(self.fn, grid, arguments, sys._getframe(1).f_lineno))
                 return None
+            if _writes_nothing([*args, *kwargs.values()]):
+                return None
             bound = self._bound(args, kwargs)
             parameters = {parameter.name for parameter in kernel_parameters(self.kernel)}
             passed = {
@@ -268,13 +278,21 @@ class BoundKernel:
         return bound | {name: value for name, value in config.options().items() if name not in given}
 
 
+def _writes_nothing(arguments: Iterable[Any]) -> bool:
+    """Whether no tensor that a launch may write to has an element: such launches are left out, as in the built op."""
+    tensors = (value for value in arguments if hasattr(value, "numel") and not any(value is x for x in _READ_ONLY.get()))
+    counts = [tensor.numel() for tensor in tensors]
+    return bool(counts) and not any(counts)
+
+
 def device_target(device: Any) -> Target:
     """Returns the target of a torch device of this machine. Raises HostFunctionError if no backend runs there."""
-    if driver.active.emulated_target is not None:
-        return driver.active.emulated_target
-    for name, backend in backends().items():
+    emulated: Target | None = driver.active.emulated_target
+    if emulated is not None:
+        return emulated
+    for backend in backends().values():
         if backend.device_type == device.type:
-            return backend.resolve_target(Target(name, "native"))
+            return native_target(backend)
     raise HostFunctionError(f"no backend runs on device {device}")
 
 
@@ -293,7 +311,7 @@ def op(
     *,
     variants: Mapping[str, Iterable[Any]],
     configs: Mapping[str, ConfigLike] | None = None,
-    specialize: Sequence[Specialization] | None = None,
+    specialize: Sequence[Assumptions] | None = None,
     tune: Callable[..., Iterable[Sequence[Any]]] | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: makes a host function the torch op that a schema describes.
@@ -304,10 +322,17 @@ def op(
       that is no parameter of the kernel serves to choose among configs alone: values with the same config share a kernel.
     - `configs`: by target, the values of the other constexpr parameters and the compile options. Of the keys (`"cpu"`,
       `"cuda:sm_90a"`, `""`) the longest with which the target's text begins counts. A value is a kp.Config, a kp.fastest(...), or
-      a function that returns one of these for a VariantPoint, or None to leave that variant out of the build.
+      a function that returns one of these for a kp.VariantPoint, or None to leave that variant out of the build.
     - `specialize`: each entry adds a variant that assumes more of its arguments (default: one, `kp.aligned()`).
     - `tune`: a function that yields the arguments of calls, for `kernelpack tune` to time. It is given `tensor`:
       `tensor("x", 4, 1024)` makes a tensor of this shape with the dtype that argument x has in the variant that is timed, or None.
+
+    The host function checks arguments, allocates results and launches kernels. It becomes C++ and a fake kernel, so it may contain numbers,
+    conditions, shapes, `if`, `for ... in range(...)`, kp's functions and launches; it computes nothing on tensors. docs/host-functions.md lists
+    all of it, docs/write-an-op.md explains variants and configs.
+
+    A launch that can write to no element is left out: all that its kernel may write to (what the host function allocates, and
+    arguments marked `Tensor(a!)`) is empty. What such a kernel would print or assert does not happen.
 
     Raises SchemaError and HostFunctionError with the place in the source.
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 from kernelpack.errors import BuildError, KernelpackError, SourceLocation
 from kernelpack.nearest import did_you_mean
 from kernelpack.opgen.op import Op, ops_made
-from kernelpack.opgen.schema import check_unique
+from kernelpack.opgen.stated.schema import check_unique
 
 _OURS = "kernelpack"
 

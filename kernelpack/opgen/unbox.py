@@ -13,11 +13,12 @@ from pathlib import Path
 
 from kernelpack.backends.base import CSRC
 from kernelpack.errors import BuildError
-from kernelpack.opgen.emit import fill
+from kernelpack.files import generated
+from kernelpack.opgen.emit.cpp_library import fill
+from kernelpack.opgen.emit.print_cpp import quoted
 from kernelpack.opgen.load import namespace_of
-from kernelpack.opgen.print_cpp import quoted
-from kernelpack.opgen.schema import Argument, parse_schema
-from kernelpack.pack.ninja import NinjaFile, one_at_a_time, run_ninja, torch_dir, version_script, write_if_changed
+from kernelpack.opgen.stated.schema import Argument, Schema, parse_schema
+from kernelpack.pack.ninja import NinjaFile, one_at_a_time, run_ninja, torch_dir, version_script
 from kernelpack.version import VERSION
 
 _SYMBOL = re.findall(r'kUnboxingSymbol = "(\w+)"', (CSRC / "ops" / "boxed.h").read_text())[0]
@@ -54,12 +55,13 @@ def unbox(library: Path | str) -> UnboxedLibrary:
     file = _library_file(Path(library).resolve())
     namespace = namespace_of(file)
     torch, schemas = _loaded(file, namespace)
-    folder = file.parent / "build" / "unboxed"
     output = file.with_name(f"{file.stem}.torch-{torch}.so")
+    generated.check(output)
+    folder = file.parent / "build" / "unboxed"
     source, exports = folder / "unboxed.cpp", folder / "unboxed.exports"
-    with one_at_a_time(folder):
-        write_if_changed(source, source_of(schemas, namespace, torch))
-        write_if_changed(exports, version_script([_SYMBOL]))
+    with one_at_a_time(folder.parent):
+        generated.write_if_changed(source, source_of(schemas, namespace, torch))
+        generated.write_if_changed(exports, version_script([_SYMBOL]))
         build = NinjaFile([CSRC, torch_dir() / "include"])
         here = f"-ffile-prefix-map={shlex.quote(str(torch_dir()))}=torch"  # in the texts of torch's errors
         unit = build.compile(source, "unboxed", f"-std=c++20 -DNDEBUG {here}")  # as torch's releases are
@@ -70,7 +72,11 @@ def unbox(library: Path | str) -> UnboxedLibrary:
 
 def source_of(schemas: tuple[str, ...], namespace: str, torch: str) -> str:
     """Returns the C++ of the library for ops of these schemas."""
-    rows = [f"    {{{quoted(text)},\n     kp::unboxed<{_signature(text)}>}}," for text in schemas]
+    parsed = {text: parse_schema(text.replace(".out(", "(", 1)) for text in schemas}
+    rows = [
+        f"    kp::unboxed_op<{_signature(schema)}, {_written(schema)}>(\n        {quoted(text)}),"
+        for text, schema in parsed.items()
+    ]
     return fill("unboxed.cpp.in", version=VERSION, namespace=namespace, torch=torch, symbol=_SYMBOL, ops="\n".join(rows))
 
 
@@ -94,7 +100,8 @@ print(json.dumps([torch.__version__, [text.decode() for text in schemas]]))
 
 def _loaded(file: Path, namespace: str) -> tuple[str, tuple[str, ...]]:
     """Loads an op library in a process of its own; returns the release of torch that did, in three numbers, and the schemas."""
-    asked = subprocess.run([sys.executable, "-c", _ASK, str(file), namespace], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-P", "-c", _ASK, str(file), namespace]  # -P: no modules of the folder where the user stands
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
     if asked.returncode != 0:
         said = asked.stderr.strip().rpartition("\n")[2] or f"the process that loads it ends with code {asked.returncode}"
         raise BuildError(f"{file} cannot be asked for its schemas: {said}", cure="build it anew: kernelpack build")
@@ -108,12 +115,16 @@ def _loaded(file: Path, namespace: str) -> tuple[str, tuple[str, ...]]:
     return release[1], tuple(schemas)
 
 
-def _signature(text: str) -> str:
+def _signature(schema: Schema) -> str:
     """Returns the C++ signature that torch has for ops of a schema."""
-    schema = parse_schema(text.replace(".out(", "(", 1))
     results = [_TYPES[result.type.text] for result in schema.returns]
     result = "void" if not results else results[0] if len(results) == 1 else f"std::tuple<{', '.join(results)}>"
     return f"{result}({', '.join(map(_parameter, schema.arguments))})"
+
+
+def _written(schema: Schema) -> str:
+    """Returns a number that has the bits of the arguments which an op writes to, the first argument's being the lowest."""
+    return f"{sum(argument.mutated << index for index, argument in enumerate(schema.arguments)):#x}"
 
 
 def _parameter(argument: Argument) -> str:

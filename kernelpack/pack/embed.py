@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 
 from kernelpack.pack.format import KernelPack
-from kernelpack.pack.tensor_maps import launcher_text
+from kernelpack.tensor_maps import launcher_text
 
 _CHUNK = 4096
 """Characters of a string literal: C++ compilers are fastest with these, and some refuse more than 64 KB."""

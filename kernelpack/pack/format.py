@@ -12,17 +12,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernelpack.backends.base import Fact, Options, Parameter
+from kernelpack.compiled import Parameter
 from kernelpack.errors import PackError, TargetError
+from kernelpack.facts import Fact
+from kernelpack.files.document import checked
+from kernelpack.options import OPTION_TYPES, TEXT_OPTIONS, Options
 from kernelpack.target import Target
+from kernelpack.tensor_maps import launcher_text
 
 _FIRST_LINE = "kernelpack kernel pack, version 1"
 _IMAGE_LINE = "image:"
 _WIDTH = 120
 """Characters of base64 in a line; a multiple of four."""
 
-_LATER = ("enable_reflect_ftz", "sanitize_overflow")
-"""Options that are true in packs that do not name them: only what differs is said."""
+_LATER = {"enable_reflect_ftz": True, "sanitize_overflow": True, "default_dot_input_precision": None}
+"""What options are in packs that do not name them: only what differs is said."""
 
 Number = int | float
 
@@ -72,7 +76,9 @@ class KernelPack:
         lines += [f"parameter: {parameter.name} {parameter.type}" for parameter in self.parameters]
         lines += [f"constexpr: {name} = {value}" for name, value in self.constexprs.items()]
         options = vars(self.options)
-        lines += [f"option: {name} = {options[name]}" for name in options if name not in _LATER or not options[name]]
+        lines += [
+            f"option: {name} = {options[name]}" for name in options if name not in _LATER or options[name] != _LATER[name]
+        ]
         lines += [f"fact: {fact}" for fact in self.facts]
         lines += [f"tensor map: {text}" for text in self.tensor_maps]
         lines += [f"figure: {name} = {self.metadata[name]!r}" for name in sorted(self.metadata)]
@@ -138,6 +144,10 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
         raise reader.fail("the image is not base64") from None
     if str(len(image)) != size or hashlib.sha256(image).hexdigest() != image_hash:
         raise reader.fail("the image was altered: its size or SHA-256 does not fit")
+    try:
+        launcher_text(tensor_maps, parameters)
+    except PackError as problem:
+        raise reader.fail(problem.message) from None
     pack = KernelPack(
         ops=ops,
         variant=variant,
@@ -209,20 +219,26 @@ def _fact(reader: _Reader, text: str) -> Fact:
     match = re.fullmatch(r"(\w+):([\w.]+)=(-?\d+)", text)
     if match is None:
         raise reader.fail(f"expected parameter:property=value, found {text!r}")
-    return Fact(match[1], match[2], int(match[3]))
+    return Fact(match[1], match[2], int(_number(reader, match[3])))
 
 
 def _number(reader: _Reader, text: str) -> Number:
     try:
-        return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+        number = int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+        if -(2**63) <= number < 2**63:
+            return number
     except ValueError:
-        raise reader.fail(f"expected a number, found {text!r}") from None
+        pass
+    raise reader.fail(f"expected a number of 64 bits, found {text[:80]!r}")
 
 
 def _options(reader: _Reader, given: Mapping[str, str]) -> Options:
     words = {"None": None, "True": True, "False": False}
-    values: dict[str, Any] = {name: words[text] if text in words else _number(reader, text) for name, text in given.items()}
+    values: dict[str, Any] = {
+        name: words[text] if text in words else text if name in TEXT_OPTIONS else _number(reader, text)
+        for name, text in given.items()
+    }
     try:
-        return Options(**values)
-    except TypeError:
-        raise reader.fail(f"unknown options among {', '.join(given)}") from None
+        return Options(**checked(values, {f"{name}?": kind for name, kind in OPTION_TYPES.items()}))
+    except ValueError as problem:
+        raise reader.fail(f"option {problem}") from None

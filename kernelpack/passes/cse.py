@@ -50,7 +50,8 @@ def _key(op: Operation, numbers: dict[Value, int]) -> Hashable:
     """Returns what an operation computes, its regions aside: equal keys mean equal results. `numbers` names values inside of regions."""
     operands: list[Hashable] = [numbers.get(value, value) for value in op.operands]
     if Trait.COMMUTATIVE in definition(op.name).traits:
-        operands[:2] = sorted(operands[:2], key=_order)
+        first, second, *more = operands
+        operands = [*sorted((first, second), key=_order), *more]
     attributes = tuple((name, _attribute_key(op.attributes[name])) for name in sorted(op.attributes) if "." not in name)
     sizes = tuple((len(block.arguments), len(block.operations)) for region in op.regions for block in region.blocks)
     return op.name, tuple(operands), tuple(result.type for result in op.results), attributes, sizes

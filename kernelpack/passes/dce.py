@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, definition
 from kernelpack.ir.rewrite import is_harmless
-from kernelpack.passes.structured import STRUCTURED, erase_slots, slots
+from kernelpack.ir.views import STRUCTURED, decided_by, erase_slots, slots
 
 
 def dce(module: Operation) -> None:
@@ -45,10 +45,8 @@ class _Liveness:
                 for block in region.blocks:
                     if block.operations and Trait.TERMINATOR in definition(block.terminator.name).traits:
                         self._pending.extend(block.terminator.operands)
-        elif op.name == "scf.while":
-            self._pending.append(op.regions[0].block.terminator.operands[0])
         else:
-            self._pending.extend(op.operands[: 3 if op.name == "scf.for" else 1])
+            self._pending.extend(decided_by(op))
 
     def _trace(self, value: Value) -> None:
         """A value is used: what it comes from stays."""

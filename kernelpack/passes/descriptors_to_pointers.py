@@ -20,7 +20,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.base import DescriptorForm
+from kernelpack.compiled import DescriptorForm
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value, functions
 from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import atomic_of, block_of

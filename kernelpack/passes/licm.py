@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import is_pure
+from kernelpack.ir.dialect import is_pure, operand
 from kernelpack.passes.canonicalize.arithmetic import constant_of
 
 _MAY_TRAP = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
@@ -29,7 +29,7 @@ def _hoist(loop: Operation) -> None:
     for region in loop.regions:
         for op in region.block.operations[:-1]:
             if _may_run_in_vain(op) and not _uses(op, varying):
-                loop.parent.insert(loop.parent.operations.index(loop), op)
+                loop.parent.insert(loop.parent.index(loop), op)
                 varying.difference_update(op.results)
 
 
@@ -37,7 +37,7 @@ def _may_run_in_vain(op: Operation) -> bool:
     """Whether an operation does no harm where the program would not have run it."""
     if not is_pure(op):
         return False
-    divisors = [constant_of(inner.operands[1]) for inner in op.walk() if inner.name in _MAY_TRAP]
+    divisors = [constant_of(operand(inner, "rhs")) for inner in op.walk() if inner.name in _MAY_TRAP]
     return all(divisor is not None and divisor not in (0, -1) for divisor in divisors)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernelpack.ir.core import Builder, Operation
-from kernelpack.ir.dialect import attribute
+from kernelpack.ir.dialect import attribute, operand
 from kernelpack.ir.types import F32, I32, element_of
+from kernelpack.ir.views import factors
 from kernelpack.passes.canonicalize.arithmetic import constant_of
 
 _SUMS = {"arith.addf": F32, "arith.addi": I32}
@@ -18,10 +19,11 @@ def sum_in_dots(module: Operation) -> None:
     """
     for op in list(module.walk()):
         if op.name in _SUMS and element_of(op.result.type) == _SUMS[op.name]:
-            for value, other in (op.operands, op.operands[::-1]):
+            lhs, rhs = op.operands
+            for value, other in ((lhs, rhs), (rhs, lhs)):
                 dot = value.defining_op
                 if dot is not None and _is_summand(dot, op):
-                    total = Builder.before(op).value("tt.dot", [*dot.operands[:2], other], dot.attributes)
+                    total = Builder.before(op).value("tt.dot", [*factors(dot), other], dot.attributes)
                     total.name = op.result.name
                     op.replace_with(total)
                     dot.erase()
@@ -34,6 +36,6 @@ def _is_summand(dot: Operation, addition: Operation) -> bool:
         dot.name == "tt.dot"
         and dot.result.users() == [addition]
         and dot.parent is addition.parent
-        and constant_of(dot.operands[2]) == 0
+        and constant_of(operand(dot, "c")) == 0
         and not attribute(dot, "max_num_imprecise_acc")
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
+from kernelpack.limits import check_operations
 
 FACTOR, NUM_STAGES = "tt.loop_unroll_factor", "tt.num_stages"
 
@@ -12,6 +13,8 @@ def unroll_loops(module: Operation) -> None:
     for loop in reversed([op for op in module.walk() if op.name == "scf.for" and FACTOR in op.attributes]):
         factor = loop.attributes.pop(FACTOR)
         if factor > 1:
+            size = sum(1 for op in loop.walk()) * factor
+            check_operations(size, loop.location.source, f"unrolled {factor} times, this loop has")
             _unroll(loop, factor)
 
 

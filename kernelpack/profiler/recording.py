@@ -18,7 +18,7 @@ _OF_THE_API = re.compile(r"cu(da)?[A-Z]")
 
 
 @dataclass(frozen=True)
-class Place:
+class LaunchSite:
     """Where work belongs: the names of the scopes around it, and the launch. A launch has the kernel's name, and the one that its
     `launch_metadata` gives it. Work of `launch_metadata` itself is `hidden`."""
 
@@ -32,7 +32,7 @@ class Place:
 class Timing:
     """A kernel of a GPU that ran; on CPUs a launch, or an operator of torch that no other one called."""
 
-    place: Place
+    place: LaunchSite
     name: str
     nanoseconds: int
     device_type: str
@@ -59,9 +59,9 @@ class Recording:
         from torch.profiler import ProfilerActivity
 
         self.described = described
-        self.metrics: list[tuple[Place, Mapping[str, Any]]] = []
+        self.metrics: list[tuple[LaunchSite, Mapping[str, Any]]] = []
         """Given with scopes and by `launch_metadata`, where they belong."""
-        self._places: list[Place] = []
+        self._places: list[LaunchSite] = []
         self._on_gpu = torch.cuda.is_available()
         activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self._on_gpu]
         self._profiler: Any = torch.profiler.profile(activities=activities)
@@ -73,7 +73,7 @@ class Recording:
     def move(self) -> None:
         """Notes that this thread's scopes have changed."""
         self._leave()
-        HERE.mark = self._mark(Place(tuple(HERE.scopes)))
+        HERE.mark = self._mark(LaunchSite(tuple(HERE.scopes)))
 
     def stop(self) -> list[Timing]:
         """Ends the recording. Returns what ran."""
@@ -83,7 +83,7 @@ class Recording:
         self._profiler.stop()
         return list(timings(self._places, self._profiler.profiler.kineto_results.events(), on_gpu=self._on_gpu))
 
-    def _mark(self, place: Place) -> Any:
+    def _mark(self, place: LaunchSite) -> Any:
         """Enters a mark and returns it. Unlike torch.profiler.record_function it counts as an operator, to which the kernels belong that are
         launched inside of it."""
         from torch._C._profiler import _RecordFunctionFast
@@ -103,10 +103,10 @@ class Recording:
         scopes = tuple(HERE.scopes)
         name, described = launch.data["name"], {}
         if self.described:
-            hidden = self._mark(Place(scopes, hidden=True))
+            hidden = self._mark(LaunchSite(scopes, hidden=True))
             described = launch.get()
             hidden.__exit__(None, None, None)
-        place = Place(scopes, name, described.get("name", name))
+        place = LaunchSite(scopes, name, described.get("name", name))
         self.metrics.append(
             (place, {key: value for key, value in described.items() if key not in ("name", "function", "stream")})
         )
@@ -118,7 +118,7 @@ class Recording:
             HERE.launch = None
 
 
-def timings(places: Sequence[Place], events: Sequence[Any], *, on_gpu: bool) -> Iterator[Timing]:
+def timings(places: Sequence[LaunchSite], events: Sequence[Any], *, on_gpu: bool) -> Iterator[Timing]:
     """Yields what ran, from kineto's events. The mark of `places[n]` is called `MARK` and n."""
     on_cpu = [event for event in events if _device(event) == "CPU"]
     calls = _Calls(places, [event for event in on_cpu if not _OF_THE_API.match(event.name())])
@@ -144,10 +144,10 @@ class _Calls:
     A thread without marks, as those that compute gradients, works for the first one, which started the recording.
     """
 
-    def __init__(self, places: Sequence[Place], events: Sequence[Any]) -> None:
-        self.place_of: dict[int, Place] = {}
+    def __init__(self, places: Sequence[LaunchSite], events: Sequence[Any]) -> None:
+        self.place_of: dict[int, LaunchSite] = {}
         """By correlation id."""
-        self.outermost: list[tuple[Place, str, int]] = []
+        self.outermost: list[tuple[LaunchSite, str, int]] = []
         self._places = places
         threads: dict[int, list[Any]] = {}
         for event in events:
@@ -160,12 +160,12 @@ class _Calls:
         for found in threads.values():
             self._nest(sorted(found, key=lambda event: (event.start_ns(), -event.duration_ns())))
 
-    def _marked(self, event: Any) -> Place | None:
+    def _marked(self, event: Any) -> LaunchSite | None:
         name = event.name()
         return self._places[int(name.removeprefix(MARK))] if name.startswith(MARK) else None
 
     def _nest(self, events: list[Any]) -> None:
-        around: list[tuple[int, Place, bool]] = []  # when it ends, its place, whether it is an operator
+        around: list[tuple[int, LaunchSite, bool]] = []  # when it ends, its place, whether it is an operator
         for event in events:
             while around and around[-1][0] <= event.start_ns():
                 around.pop()
@@ -177,7 +177,7 @@ class _Calls:
                 self.outermost.append((place, event.name(), event.duration_ns()))
             around.append((event.start_ns() + event.duration_ns(), place, inside or marked is None or bool(marked.kernel)))
 
-    def at(self, time: int) -> Place:
+    def at(self, time: int) -> LaunchSite:
         """Returns the place of the first thread at a time."""
         index = bisect.bisect_right(self._moves, time) - 1
-        return self._since[index] if index >= 0 else Place(())
+        return self._since[index] if index >= 0 else LaunchSite(())

@@ -8,7 +8,7 @@ from contextlib import ContextDecorator
 from typing import Any
 
 from kernelpack.errors import ProfilerError
-from kernelpack.profiler.recording import HERE, Place
+from kernelpack.profiler.recording import HERE, LaunchSite
 from kernelpack.profiler.sessions import SESSIONS
 
 
@@ -68,4 +68,4 @@ def exit_scope(name: str | None = None, *, metrics: Mapping[str, Any] | None = N
 
 def _note(metrics: Mapping[str, Any] | None) -> None:
     if SESSIONS.recording is not None and metrics:
-        SESSIONS.recording.metrics.append((Place(tuple(HERE.scopes)), metrics))
+        SESSIONS.recording.metrics.append((LaunchSite(tuple(HERE.scopes)), metrics))

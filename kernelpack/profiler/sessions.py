@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
 from kernelpack.errors import ProfilerError
+from kernelpack.files import generated
 from kernelpack.profiler.frames import Frame, is_summed
-from kernelpack.profiler.recording import Place, Recording, Timing
+from kernelpack.profiler.recording import LaunchSite, Recording, Timing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,7 +31,13 @@ class Session:
     root: Frame = field(default_factory=lambda: Frame("ROOT", {"count": 0, "time (ns)": 0}))
     devices: set[tuple[str, int]] = field(default_factory=set)
 
-    def frame_of(self, place: Place, name: str) -> Frame:
+    @property
+    def file(self) -> Path:
+        """Where it is written: a link to the folder is followed, none to the file."""
+        path = Path(f"{self.name}.hatchet")
+        return path.parent.resolve() / path.name
+
+    def frame_of(self, place: LaunchSite, name: str) -> Frame:
         """Returns the frame of what ran in a place under a name; the scope's, where there is none."""
         launch = place.described if self.described else place.kernel
         return self.root.at([*place.scopes, *filter(None, [launch or name])])
@@ -52,7 +59,7 @@ class Session:
         devices: dict[str, dict[str, Any]] = {}
         for kind, index in sorted(self.devices):
             devices.setdefault(kind, {})[str(index)] = _described(kind, index)
-        Path(f"{self.name}.hatchet").write_text(json.dumps([self.root.record(), devices], indent=1))
+        generated.write(self.file, json.dumps([self.root.record(), devices], indent=1))
 
 
 def _described(kind: str, index: int) -> dict[str, Any]:
@@ -119,7 +126,7 @@ def start(
     `finalize` writes it to NAME.hatchet. With `hook="triton"`, kernels are called as the function `launch_metadata` of their `jit` says,
     and have its other entries (`flops16`, `bytes`, ...) as metrics. torch.profiler measures: of GPUs every kernel that runs, of CPUs every
     launch and torch's operators. It runs once a process: a program that uses it otherwise must not do so meanwhile. Raises
-    ProfilerError for what only Triton's profiler offers.
+    ProfilerError for what only Triton's profiler offers, and BuildError where NAME.hatchet is a file that is no profile.
     """
     given = {"context": context, "data": data, "backend": backend, "mode": mode, "hook": hook}
     known = {"context": ("shadow",), "data": ("tree",), "hook": ("triton",), "backend": ("cupti",)}
@@ -129,8 +136,9 @@ def start(
                 f"kernelpack.profiler.start: {option}={value!r} is not supported",
                 cure=f"leave {option} out; torch.profiler shows Python's stack, and timelines (export_chrome_trace)",
             )
-    number = next(_NUMBERS)
     session = Session(name or DEFAULT_PROFILE_NAME, hook is not None)
+    generated.check(session.file)
+    number = next(_NUMBERS)
     SESSIONS.switch(lambda: SESSIONS.by_number.update({number: session}))
     return number
 

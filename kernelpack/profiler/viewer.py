@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpack.errors import KernelpackError, ProfilerError
+from kernelpack.files.document import Either, Shape, checked, read_document
 
 _SCALES = {"": 1.0, "g": 1e9, "t": 1e12}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -84,15 +84,24 @@ def _lines(node: Node, first: str, rest: str, depth: int) -> Iterator[str]:
             yield from _lines(child, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "), depth - 1)
 
 
+_FRAME: dict[Any, Shape] = {
+    "frame": {"name": str, ...: object},
+    "metrics": {...: Either(float, str, bool | None, [object], {...: object})},
+    ...: object,
+}
+_FRAME["children"] = [_FRAME]
+
+
 def _read(filename: str | Path) -> _Summed:
     try:
-        found = json.loads(Path(filename).read_text())
-        root = found[0]
+        found = read_document(Path(filename).read_bytes(), (object, ...))
+        root = checked(found[0], _FRAME, "[0]")
         return _summed(root, frozenset(root["metrics"]))
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as problem:
-        raise ProfilerError(
-            f"{filename} is no profile: {problem}", cure="give the file that kernelpack.profiler.finalize wrote"
-        ) from None
+    except RecursionError:
+        reason = "its frames are nested too deep"
+    except (OSError, ValueError) as problem:
+        reason = str(problem)
+    raise ProfilerError(f"{filename} is no profile: {reason}", cure="give the file that kernelpack.profiler.finalize wrote")
 
 
 def _summed(frame: dict[str, Any], names: frozenset[str]) -> _Summed:

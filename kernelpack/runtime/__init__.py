@@ -7,17 +7,17 @@ from kernelpack.runtime.driver import driver as driver
 
 if TYPE_CHECKING:
     from kernelpack.config import Config
-    from kernelpack.frontend.jit import JITFunction
-    from kernelpack.frontend.jit import Launchable as KernelInterface
+    from kernelpack.kernel.jit import JITFunction
     from kernelpack.runtime.autotune import Autotuner, Heuristics, autotune, heuristics
     from kernelpack.runtime.errors import AutotunerError, InterpreterError, OutOfResources
+    from kernelpack.runtime.jit import KernelInterface
     from kernelpack.runtime.stand_ins import MockTensor, TensorWrapper, reinterpret
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "frontend.jit": ("JITFunction",),
-        "opgen.config": ("Config",),
+        "kernel.jit": ("JITFunction",),
+        "config": ("Config",),
         "runtime.autotune": ("Autotuner", "Heuristics", "autotune", "heuristics"),
         "runtime.errors": ("AutotunerError", "InterpreterError", "OutOfResources"),
         "runtime.jit": ("KernelInterface",),

@@ -11,15 +11,16 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from kernelpack import cache_files, knobs
+from kernelpack import knobs
 from kernelpack.backends.installed import backends
-from kernelpack.compiler import source_hash
+from kernelpack.compiler.stages import source_hash
 from kernelpack.config import Config
 from kernelpack.errors import AutotunerError, EmulationError, KernelpackError, LaunchError
-from kernelpack.frontend.jit import Launchable, jit_function
+from kernelpack.files.cache import CacheFolder
+from kernelpack.files.document import Either, read_document
+from kernelpack.kernel.jit import Launchable, jit_function
 from kernelpack.runtime._async_compile import AsyncCompileMode, active_mode
 from kernelpack.runtime.driver import driver
 from kernelpack.testing import do_bench_cudagraph
@@ -213,8 +214,7 @@ class Autotuner(Launchable):
         self.bench_time = time.perf_counter() - start
         if place is not None:
             kept = {str(config): timing for config, timing in self.configs_timings.items()}
-            with contextlib.suppress(OSError):
-                cache_files.write_whole(place, json.dumps(kept).encode())
+            CacheFolder(knobs.cache.dir).keep(place, json.dumps(kept).encode())
         self._tell(key, best, cache_hit=False)
         return best
 
@@ -247,25 +247,25 @@ class Autotuner(Launchable):
                 cache_hit=cache_hit,
             )
 
-    def _place(self, key: tuple[Any, ...], configs: Sequence[Config]) -> Path | None:
-        """Returns the file that keeps the timings of a search; None where they are not kept: functions of configs have no text."""
-        folder = knobs.cache_dir()
+    def _place(self, key: tuple[Any, ...], configs: Sequence[Config]) -> str | None:
+        """Returns the name in the cache of a search's timings; None where they are not kept: functions of configs have no text."""
         active = driver.active
-        if not self.cache_results or folder is None or any(config.pre_hook is not None for config in configs):
+        if not self.cache_results or knobs.cache_dir() is None or any(config.pre_hook is not None for config in configs):
             return None
         if active.emulated_target is not None:  # its times are no GPU's
             return None
         assert self.base_fn is not None
         parts = [source_hash(), self.base_fn.cache_key, str(active.get_current_target()), str(key), *map(str, configs)]
-        return folder / "autotune" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()}.json"
+        return f"autotune/{hashlib.sha256('|'.join(parts).encode()).hexdigest()}.json"
 
-    def _remembered(self, place: Path, configs: Sequence[Config]) -> Config | None:
+    def _remembered(self, place: str, configs: Sequence[Config]) -> Config | None:
         """Returns the best config of an earlier process's search, or None."""
+        data = CacheFolder(knobs.cache.dir).read(place)
         try:
-            timings = json.loads(place.read_bytes())
-            self.configs_timings = {config: timings[str(config)] for config in configs}
-        except (OSError, ValueError, KeyError):
+            timings = read_document(data or b"", {str(config): Either((float, ...), float) for config in configs})
+        except ValueError:  # cut short by a full disk, altered
             return None
+        self.configs_timings = {config: timings[str(config)] for config in configs}
         return min(configs, key=lambda config: _median(self.configs_timings[config]))
 
     def _bench(self, *args: Any, config: Config, grid: Any, **kwargs: Any) -> Timing:

@@ -3,7 +3,7 @@
 from kernelpack import knobs as knobs
 from kernelpack.config import Config as Config
 from kernelpack.errors import OutOfResources as OutOfResources
-from kernelpack.frontend.jit import JITFunction as JITFunction
+from kernelpack.kernel.jit import JITFunction as JITFunction
 from kernelpack.runtime.autotune import Autotuner as Autotuner
 from kernelpack.runtime.autotune import Heuristics as Heuristics
 from kernelpack.runtime.autotune import autotune as autotune

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from kernelpack import knobs
-from kernelpack.cache_files import write_whole
-from kernelpack.compiler import source_hash
+from kernelpack.compiler.stages import source_hash
+from kernelpack.errors import BuildError, UntrustedFileError
+from kernelpack.files.cache import CacheFolder, go_without
+from kernelpack.files.document import read_document
+from kernelpack.files.trust import is_listed
+from kernelpack.files.whole import write_whole
 from kernelpack.version import VERSION
 
 
@@ -27,7 +31,7 @@ class CacheManager(ABC):
 
     @abstractmethod
     def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
-        """Keeps a file, and returns its path. Raises OSError."""
+        """Keeps a file, and returns its path. Raises OSError and UntrustedFileError."""
 
     @abstractmethod
     def get_group(self, filename: str) -> dict[str, str] | None:
@@ -38,42 +42,65 @@ class CacheManager(ABC):
         return self.put(json.dumps({"child_paths": group}), _note_of(filename), binary=False)
 
     def _group(self, filename: str) -> dict[str, str] | None:
-        """Returns what put_group noted; None where it did not."""
+        """Returns what put_group noted; None where it did not, or the note does not read."""
         note = self.get_file(_note_of(filename))
         if note is None:
             return None
-        paths: dict[str, str] = json.loads(Path(note).read_bytes())["child_paths"]
+        try:
+            paths: dict[str, str] = read_document(Path(note).read_bytes(), {"child_paths": {...: str}})["child_paths"]
+        except ValueError:  # cut short by a full disk, altered
+            return None
         return paths
 
 
 class FileCacheManager(CacheManager):
-    """Keeps files in a folder of knobs.cache.dir; with `dump` and `override` in the folders for what people read and replace."""
+    """Keeps files in a folder of knobs.cache.dir; with `dump` and `override` in the folders for what people read and replace.
+
+    It gives no file that somebody else can have written, unless knobs.cache.lock lists it, and warns of one. It keeps none where
+    others could replace it, and raises UntrustedFileError: `dump` does, as nothing is run of what people read.
+    """
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         self.key = key
+        self._dump = dump
         places = knobs.cache
-        self.cache_dir = str(
-            Path(places.dump_dir if dump else places.override_dir if override else places.dir).expanduser() / key
-        )
+        self._folder = CacheFolder(places.dump_dir if dump else places.override_dir if override else places.dir)
+        self.cache_dir = os.path.join(self._folder.root, key)
 
     def _make_path(self, filename: str) -> str:
-        return str(Path(self.cache_dir) / filename)
+        return os.path.join(self._folder.root, self._name(filename))
+
+    def _name(self, filename: str) -> str:
+        """Returns the name of a file in the cache's folder. Raises BuildError for one that would lie elsewhere."""
+        if filename in ("", ".", "..") or "/" in filename or not filename.isprintable():
+            raise BuildError(f"a cache cannot keep {filename!r}", cure="give the name of a file, without folders")
+        return f"{self.key}/{filename}"
 
     def has_file(self, filename: str) -> bool:
         """Whether a file was kept."""
         return Path(self._make_path(filename)).exists()
 
     def get_file(self, filename: str) -> str | None:
-        return self._make_path(filename) if self.has_file(filename) else None
+        try:
+            found = self._folder.find(self._name(filename))
+        except UntrustedFileError as problem:
+            go_without(problem)
+            return None
+        return None if found is None else str(found)
 
     def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
+        if not self._dump:
+            return str(self._folder.write(self._name(filename), _bytes(data)))
         path = self._make_path(filename)
         write_whole(Path(path), _bytes(data))
         return path
 
     def get_group(self, filename: str) -> dict[str, str] | None:
-        paths = self._group(filename)
-        return paths if paths is not None and all(Path(path).exists() for path in paths.values()) else None
+        noted = self._group(filename)
+        if noted is None:
+            return None
+        paths = {name: path for name in noted if (path := self.get_file(name)) is not None}
+        return paths if len(paths) == len(noted) else None
 
 
 class RemoteCacheBackend(ABC):
@@ -111,7 +138,11 @@ class RedisRemoteCacheBackend(RemoteCacheBackend):
 
 
 class RemoteCacheManager(CacheManager):
-    """Keeps files with knobs.cache.remote_manager_class, and copies of them here."""
+    """Keeps files with knobs.cache.remote_manager_class, and copies of them here.
+
+    Who put a file there cannot be known: it is taken if knobs.cache.lock lists it, if knobs.cache.trust_remote says so, or if the copy
+    here, which this user wrote, is the same.
+    """
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         kind: Any = knobs.cache.remote_manager_class
@@ -133,7 +164,24 @@ class RemoteCacheManager(CacheManager):
         return paths if len(paths) == len(noted) else None
 
     def _fetched(self, filenames: list[str]) -> dict[str, str]:
-        return {name: self._local.put(data, name) for name, data in self._remote.get(filenames).items()}
+        found = self._remote.get(filenames)
+        paths = {name: self._admitted(name, found[name]) for name in filenames if name in found}
+        return {name: path for name, path in paths.items() if path is not None}
+
+    def _admitted(self, filename: str, data: bytes) -> str | None:
+        """Returns the path of a copy of what the other machine gave, None where it is not taken."""
+        if knobs.cache.trust_remote or is_listed(f"{self._local.key}/{filename}", data):
+            return self._local.put(data, filename)
+        own = self._local.get_file(filename)
+        if own is not None and Path(own).read_bytes() == data:
+            return own
+        go_without(
+            UntrustedFileError(
+                f"somebody else may have put what {type(self._remote).__name__} gives there",
+                cure="KERNELPACK_TRUST_REMOTE_CACHE=1 if you trust all who can write there, or list its files by KERNELPACK_CACHE_LOCK",
+            )
+        )
+        return None
 
 
 def _bytes(data: bytes | str) -> bytes:

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
-from kernelpack.backends.compiler import GPUTarget
-from kernelpack.backends.installed import backend_of
-from kernelpack.target import Target
+from kernelpack.backends.installed import backends, native_target
+from kernelpack.errors import OptionError, TargetError
+from kernelpack.target import GPUTarget, Target
 from kernelpack.testing import do_bench
 
 if TYPE_CHECKING:
-    from kernelpack.backends.base import Options
-    from kernelpack.frontend.jit import JITFunction
+    from kernelpack.kernel.jit import JITFunction
+    from kernelpack.options import Options
     from kernelpack.runtime.kernel_view import LaunchableKernel
     from kernelpack.runtime.specialization import Specialization
 
@@ -98,8 +98,7 @@ class CPUDriver(DriverBase):
         return not CUDADriver.is_active()
 
     def get_current_target(self) -> GPUTarget:
-        native = Target("cpu", "native")
-        return GPUTarget("cpu", backend_of(native).resolve_target(native).arch, WARP_SIZE)
+        return GPUTarget("cpu", native_target(backends()["cpu"]).arch, WARP_SIZE)
 
     def get_active_torch_device(self) -> Any:
         import torch
@@ -211,7 +210,13 @@ def _default_driver() -> DriverBase:
     if target := knobs.EMULATE.get():
         from kernelpack.simt.emulator import Emulator  # late: it is a driver itself
 
-        return Emulator(target)
+        try:
+            return Emulator(target)
+        except TargetError as problem:
+            known = ", ".join(map(str, backends()["cuda"].targets()))
+            raise OptionError(
+                f"{knobs.EMULATE.name}={target}: {problem.message}", cure=f"set it to one of {known}, or unset it"
+            ) from None
     return CUDADriver() if CUDADriver.is_active() else CPUDriver()
 
 

@@ -6,15 +6,14 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from kernelpack.backends.base import Options
-from kernelpack.backends.installed import backend_of
-from kernelpack.frontend.jit import JITFunction
+from kernelpack.backends.installed import backends, native_target
 from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.options import Options
 from kernelpack.runtime.driver import CPUDriver
 from kernelpack.runtime.simulated import SimulatedDriver, SimulatedKernel
 from kernelpack.runtime.specialization import Specialization, specialized_ttir
-from kernelpack.target import Target
 
 
 class Interpreter(SimulatedDriver, CPUDriver):
@@ -26,8 +25,7 @@ class Interpreter(SimulatedDriver, CPUDriver):
 
     def __init__(self) -> None:
         super().__init__()
-        native = Target("cpu", "native")
-        self.emulated_target = backend_of(native).resolve_target(native)
+        self.emulated_target = native_target(backends()["cpu"])
 
     def launch(self, kernel: SimulatedKernel, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         hosted = _Hosted()

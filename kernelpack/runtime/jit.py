@@ -1,13 +1,13 @@
 """@jit and what surrounds it, where code written for Triton imports them from."""
 
-from kernelpack.frontend.callables import JITCallable as JITCallable
-from kernelpack.frontend.jit import JITFunction as JITFunction
-from kernelpack.frontend.jit import KernelParam as KernelParam
-from kernelpack.frontend.jit import Launchable as KernelInterface
-from kernelpack.frontend.jit import constexpr_function as constexpr_function
-from kernelpack.frontend.jit import jit as jit
-from kernelpack.language.signatures import parse_type as parse_type
-from kernelpack.language.values import ConstexprFunction as ConstexprFunction
+from kernelpack.kernel.callables import JITCallable as JITCallable
+from kernelpack.kernel.jit import JITFunction as JITFunction
+from kernelpack.kernel.jit import KernelParam as KernelParam
+from kernelpack.kernel.jit import Launchable as KernelInterface
+from kernelpack.kernel.jit import constexpr_function as constexpr_function
+from kernelpack.kernel.jit import jit as jit
+from kernelpack.kernel.signatures import parse_type as parse_type
+from kernelpack.kernel.values import ConstexprFunction as ConstexprFunction
 from kernelpack.runtime.stand_ins import MockTensor as MockTensor
 from kernelpack.runtime.stand_ins import TensorWrapper as TensorWrapper
 from kernelpack.runtime.stand_ins import reinterpret as reinterpret

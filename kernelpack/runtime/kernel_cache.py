@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import hashlib
 import json
-import pickle
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kernelpack import knobs
-from kernelpack.backends.base import Options
 from kernelpack.backends.installed import backend_of
-from kernelpack.compiler import CompiledKernel, source_hash
-from kernelpack.frontend.dependencies import lines_of
+from kernelpack.compiled import CompiledKernel
+from kernelpack.compiler.stages import source_hash
+from kernelpack.errors import KernelpackError, PackError, UntrustedFileError
+from kernelpack.files.cache import go_without
+from kernelpack.files.trust import admitted
 from kernelpack.frontend.expressions import is_constructor
-from kernelpack.frontend.jit import JITFunction
-from kernelpack.language.types import dtype
-from kernelpack.runtime.cache import CacheManager, get_cache_manager
+from kernelpack.kernel.dependencies import lines_of
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.kernel.types import dtype
+from kernelpack.options import Options
+from kernelpack.runtime.cache import CacheManager, FileCacheManager, RemoteCacheManager, get_cache_manager
+from kernelpack.runtime.kernel_file import kernel_bytes, parse_kernel
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.target import Target
 
-_FILE = "kernel.pickle"
-"""The SHA-256 of a pickled kernel, and the kernel: nothing else tells whether machine code is what was written."""
+_FILE = "kernel.bin"
 
 
 class KernelCache:
@@ -49,33 +52,44 @@ class KernelCache:
             repr((special.signature, [name for name, _ in special.constexprs], special.facts, str(target), decisive)),
             constexprs,
         ]
-        self._manager = get_cache_manager(hashlib.sha256("\0".join(parts).encode()).hexdigest())
+        self._key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        self._manager = get_cache_manager(self._key)
 
     def load(self) -> CompiledKernel | None:
-        """Returns the kernel, or None where it was never compiled, or its file does not read."""
+        """Returns the kernel; None where it was never compiled, its file does not read, or somebody else can have written it: of that it
+        warns. Raises BuildError for a bad lock of the cache."""
         if self._manager is None:
             return None
         try:
             self.path = self._manager.get_file(_FILE)
-            kernel = None if self.path is None else _checked(Path(self.path).read_bytes())
-        except Exception:  # cut short by a full disk, altered, of another Python, on a server that is away: compile again
+            if self.path is None:
+                return None
+            place: str | Path = self.path
+            if type(self._manager) not in (FileCacheManager, RemoteCacheManager):  # which give nothing else
+                place = admitted(*os.path.split(place), f"{self._key}/{_FILE}")
+            with open(place, "rb") as file:
+                kernel = parse_kernel(file.read(), self.path)
+        except UntrustedFileError as problem:
+            go_without(problem)
             return None
-        return replace(kernel, options=self.options) if isinstance(kernel, CompiledKernel) else None
+        except PackError:  # cut short by a full disk, altered, of another version: compile again
+            return None
+        except KernelpackError:
+            raise
+        except Exception:  # e.g. a manager whose server is away: compile again
+            return None
+        return replace(kernel, options=self.options)
 
     def save(self, kernel: CompiledKernel) -> None:
         """Keeps a kernel. A place that cannot be written is no reason to fail: the next process compiles again."""
-        if self._manager is not None:
-            with contextlib.suppress(Exception):
-                pickled = pickle.dumps(kernel)
-                self.path = self._manager.put(hashlib.sha256(pickled).digest() + pickled, _FILE)
-
-
-def _checked(data: bytes) -> Any:
-    """Returns what a file holds. Raises ValueError where it was cut or altered."""
-    size = hashlib.sha256().digest_size
-    if hashlib.sha256(data[size:]).digest() != data[:size]:
-        raise ValueError("the file is not what was written")
-    return pickle.loads(data[size:])
+        if self._manager is None:
+            return
+        try:
+            self.path = self._manager.put(kernel_bytes(kernel), _FILE)
+        except UntrustedFileError as problem:
+            go_without(problem)
+        except Exception:  # e.g. a full disk, a manager whose server is away
+            self.path = None
 
 
 def _text(values: Iterable[Any]) -> str | None:

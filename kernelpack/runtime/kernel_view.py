@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kernelpack.backends.compiler import GPUTarget
 from kernelpack.backends.installed import backend_of
+from kernelpack.target import GPUTarget
 
 if TYPE_CHECKING:
-    from kernelpack.compiler import CompiledKernel
+    from kernelpack.compiled import CompiledKernel
 
 
 class Assembly(dict[str, Any]):

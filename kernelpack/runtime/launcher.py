@@ -12,26 +12,28 @@ from concurrent.futures import Future
 from typing import Any
 
 from kernelpack import knobs
-from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, OPTION_NAMES, Backend, Options
-from kernelpack.backends.compiler import GPUTarget
-from kernelpack.backends.installed import backends
-from kernelpack.compiler import CompiledKernel, compile_ttir, microseconds_since
-from kernelpack.compiler.garbage import collections_put_off
-from kernelpack.errors import LaunchError, OptionError, UnreachableMemoryError
-from kernelpack.frontend.dependencies import Binding, functions_in, watched_by
-from kernelpack.frontend.jit import JITFunction
+from kernelpack.backends.base import Backend
+from kernelpack.backends.installed import backend_of, backends, native_target
+from kernelpack.compiled import CompiledKernel
+from kernelpack.compiler.stages import compile_ttir, microseconds_since
+from kernelpack.errors import LaunchError, OptionError, TargetError, UnreachableMemoryError
+from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO
 from kernelpack.ir.core import Location
+from kernelpack.kernel.aggregates import user_aggregate
+from kernelpack.kernel.dependencies import Binding, functions_in, watched_by
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.kernel.values import constexpr
 from kernelpack.knobs.hooks import WATCHERS, CompileTimes
-from kernelpack.language.aggregates import user_aggregate
-from kernelpack.language.values import constexpr
-from kernelpack.runtime import watching
+from kernelpack.options import OPTION_NAMES, Options, options_of
+from kernelpack.process_wide import collections_put_off
+from kernelpack.runtime import launch_hooks
 from kernelpack.runtime._async_compile import active_mode
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_cache import KernelCache
 from kernelpack.runtime.kernel_view import LaunchableKernel
 from kernelpack.runtime.specialization import Specialization, Specializer, specialize, specialized_ttir
 from kernelpack.runtime.stand_ins import TensorWrapper
-from kernelpack.target import Target
+from kernelpack.target import GPUTarget, Target
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
 _HINTS = frozenset(
@@ -130,8 +132,8 @@ class Launcher:
     ) -> LaunchableKernel | Future[LaunchableKernel | None] | None:
         """Launches over a grid, unless `warmup`, and returns what was launched.
 
-        `grid` is a tuple of 1 to 3 integers, or a function from the arguments by name to one. Raises LaunchError for
-        arguments that do not fit.
+        `grid` is a tuple of 1 to 3 integers, or a function from the arguments by name to one; of more the first three count. A grid
+        with a 0 launches nothing. Raises LaunchError for arguments that do not fit.
         """
         arguments, options = self._bind(args, kwargs)
         for look_up, name, value, _ in self._bindings:
@@ -151,21 +153,21 @@ class Launcher:
             named = zip(self.fn.arg_names, arguments, strict=True)
             check_reachable(self.fn.__name__, named, backends()[loaded.kernel.target.backend].device_type)
             if 0 not in extents and WATCHERS:
-                watching.launch(self.fn, loaded, extents, arguments, values)
+                launch_hooks.launch(self.fn, loaded, extents, arguments, values)
             elif 0 not in extents:
                 loaded.launch(extents, values)
         return loaded
 
     def preload(self, data: str) -> LaunchableKernel | None:
         """Compiles what another process compiled; see JITFunction.preload."""
-        key = watching.read_specialization(self.fn, data, driver.active.get_current_target())
+        key = launch_hooks.read_specialization(self.fn, data, driver.active.get_current_target())
         _, target, _ = key
         backend = backends()[target.backend]
         return self.loaded.get(key) or self._load(key, Specializer(self.fn, backend), warmup=True)
 
     @property
-    def device_caches(self) -> watching.DeviceCaches:
-        return watching.DeviceCaches(self)
+    def device_caches(self) -> launch_hooks.DeviceCaches:
+        return launch_hooks.DeviceCaches(self)
 
     def _find(
         self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
@@ -252,7 +254,13 @@ class Launcher:
         kinds = {tensor.device.type for tensor in _tensors_in(arguments)} or {driver.active.device_type}
         kind = max(kinds, key=lambda kind: kind != "cpu")
         forced = knobs.CPU_TARGET.get() if kind == "cpu" else ""
-        found = _target(kind, arch or (kind != "cpu" and knobs.runtime.override_arch) or "native", forced)
+        override = None if arch or kind == "cpu" else knobs.runtime.override_arch
+        try:
+            found = _target(kind, arch or override or "native", forced)
+        except TargetError as problem:
+            if override:
+                raise TargetError(f"TRITON_OVERRIDE_ARCH={override}: {problem.message}", cure=problem.cure) from None
+            raise
         if found is None:
             raise LaunchError(f"{self.fn.__name__}: no backend runs on {kind} tensors", location=self.fn.location)
         return found
@@ -264,23 +272,26 @@ class Launcher:
             if key not in kernels:
                 special, options, backend = specializer.specialization(traits), self._options(given), specializer.backend
                 hooks = knobs.runtime
-                if watching.told(hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup):
+                if launch_hooks.told(hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup):
                     return None
                 self._called.update(functions_in(tuple(value for _, value in special.constexprs)))
-                self._bindings = watched_by(self._called)
+                self._bindings = bindings = watched_by(self._called)
                 if self.native is not None:
-                    self.native.watch(self._bindings)
-                loaded = watching.load(self._compiled(special, target, options), backend)
+                    self.native.watch(bindings)
+                loaded = launch_hooks.load(self._compiled(special, target, options, bindings), backend)
                 loaded.places = [place for place, (kind, *_) in enumerate(traits) if kind is not None]
                 kernels[key] = loaded
-                watching.told(hooks.jit_post_compile_hook, self.fn, key, special, target, options, warmup=warmup)
+                launch_hooks.told(hooks.jit_post_compile_hook, self.fn, key, special, target, options, warmup=warmup)
             return kernels[key]
 
-    def _compiled(self, special: Specialization, target: Target, options: Options) -> CompiledKernel:
-        """Returns the kernel for a specialization, from the cache's folder if it is there."""
+    def _compiled(
+        self, special: Specialization, target: Target, options: Options, bindings: Sequence[Binding]
+    ) -> CompiledKernel:
+        """Returns the kernel for a specialization, from the cache's folder if it is there. Kept is what was compiled while all names
+        of `bindings` stood for the same: the key says what they stood for when it began."""
         started = time.perf_counter()
         cache = KernelCache(self.fn, special, target, options)
-        unusual = knobs.compilation.unusual or knobs.language.fp32_default is not None
+        unusual = knobs.compilation.unusual
         times = CompileTimes()
         known = None if unusual else cache.load()
         if known is not None:
@@ -288,21 +299,21 @@ class Launcher:
             times.ir_initialization = microseconds_since(started)
         else:
             kernel = compile_kernel(self.fn, special, target, options, times)
-            watching.dump(kernel)
-            if not unusual:
+            launch_hooks.dump(kernel)
+            if not unusual and all(look_up(name) is value for look_up, name, value, _ in bindings):
                 started = time.perf_counter()
                 cache.save(kernel)
                 times.store_results = microseconds_since(started)
-        watching.tell_of_compiling(self.fn, special, kernel, cache.path, times, cache_hit=known is not None)
+        launch_hooks.tell_of_compiling(self.fn, special, kernel, cache.path, times, cache_hit=known is not None)
         return kernel
 
     def _options(self, given: Iterable[tuple[str, Any]]) -> Options:
         """Returns what a launch that gives these options is compiled with. Raises OptionError for what no GPU would take: CPUs, which
         have no use for them, refuse the same."""
-        stated = {"enable_fp_fusion": knobs.language.default_fp_fusion, **dict(given)}
+        stated = dict(given)
         stated.pop("arch", None)  # of the target
-        stated["debug"] = stated.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.get() == "1"
-        options = Options(**{name: value for name, value in stated.items() if value is not None})
+        stated["debug"] = stated.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.is_on()
+        options = options_of(stated)
         for name, least in (("num_warps", 1), ("num_stages", 0), ("num_ctas", 1)):
             number = getattr(options, name)
             if not isinstance(number, int) or number < least:
@@ -316,11 +327,12 @@ class Launcher:
     def _grid(self, grid: Any, arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> tuple[int, int, int]:
         name = self.fn.__name__
         chosen = grid({**dict(zip(self.fn.arg_names, arguments, strict=True)), **dict(options)}) if callable(grid) else grid
+        first = chosen[:3] if isinstance(chosen, (tuple, list)) else (chosen,)  # the rest counts for nothing, as in Triton
         try:  # what stands for an integer is one: NumPy's, tensors of one element
-            extents = tuple(map(operator.index, chosen if isinstance(chosen, (tuple, list)) else (chosen,)))
+            extents = tuple(map(operator.index, first))
         except TypeError:
             extents = ()
-        if not 1 <= len(extents) <= 3 or min(extents) < 0:
+        if not extents or min(extents) < 0:
             raise LaunchError(f"{name}: the grid is {chosen!r}", cure="give 1 to 3 integers that are not negative")
         padded = (*extents, 1, 1)[:3]
         for axis, extent, most in zip("xyz", padded, _MAX_GRID, strict=True):
@@ -368,10 +380,19 @@ def _tests() -> list[tuple[str, int, Callable[[int], bool]]]:
 
 @functools.cache
 def _target(kind: str, arch: str, forced: str) -> tuple[Backend, Target] | None:
-    """Returns the backend for a kind of device, and its target. `forced` is a knob that decides what is native here."""
+    """Returns the backend for a kind of device, and its target: `arch` of the first backend that there is, or a whole target, such as
+    `toy:one`, of another. `forced` is a knob that decides what is native here."""
+    if ":" in arch:
+        target = Target.parse(arch)
+        backend = backend_of(target)
+        if backend.device_type != kind:
+            raise TargetError(f"target {arch} runs on {backend.device_type} tensors, not on {kind} tensors")
+        return backend, backend.resolve_target(target)
     for backend in backends().values():
         if backend.device_type == kind:
-            return backend, backend.resolve_target(GPUTarget(backend.name, arch).as_target())
+            return backend, native_target(backend) if arch == "native" else backend.resolve_target(
+                GPUTarget(backend.name, arch).as_target()
+            )
     return None
 
 

@@ -8,37 +8,35 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
-from kernelpack.errors import LaunchError
-from kernelpack.pack.tensor_maps import launcher_text
+from kernelpack.backends.base import Opened
+from kernelpack.backends.installed import backend_of
 from kernelpack.runtime.kernel_view import LaunchableKernel
+from kernelpack.runtime.launchers import with_launcher
+from kernelpack.tensor_maps import launcher_text
 
 if TYPE_CHECKING:
-    from kernelpack.compiler import CompiledKernel
+    from kernelpack.compiled import CompiledKernel
 
 
 class LoadedKernel(LaunchableKernel):
     """A kernel that can be launched.
 
-    `address` is where a CPU kernel's code is; a GPU's image is loaded from the CompiledKernel. Raises LaunchError if this
-    installation has no kernelpack._C.
+    `opened` is its code, from its backend. Raises LaunchError if this installation has no kernelpack._C,
+    and BuildError where the launcher of another package does not compile.
     """
 
-    def __init__(self, kernel: CompiledKernel, address: int | None = None) -> None:
-        try:
-            from kernelpack import _C
-        except ImportError as problem:
-            raise LaunchError(
-                f"kernels cannot be launched from Python: {problem}",
-                cure="build kernelpack._C: pip install --no-build-isolation ., or python setup.py build_ext --inplace in a checkout",
-            ) from None
+    def __init__(self, kernel: CompiledKernel, opened: Opened) -> None:
         super().__init__(kernel)
+        self.opened = opened
         figures = kernel.metadata
-        self.native: Any = _C.LoadedKernel(
-            backend=kernel.target.backend,
+        backend = backend_of(kernel.target)
+        self.native: Any = with_launcher(backend).LoadedKernel(
+            backend=backend.name,
+            on_cpu=backend.device_type == "cpu",
             name=kernel.entry,
             entry=kernel.entry,
             target=str(kernel.target),
-            image=base64.b64encode(kernel.image).decode() if address is None else address,
+            image=opened.code if isinstance(opened.code, int) else base64.b64encode(opened.code).decode(),
             image_size=len(kernel.image),
             types=[parameter.type for parameter in kernel.parameters],
             num_warps=int(figures.get("num_warps", kernel.options.num_warps)),
@@ -67,5 +65,5 @@ class LoadedKernel(LaunchableKernel):
         self.native.launch(device, stream, grid, values)
 
     def place(self, values: Sequence[Any]) -> tuple[int, int]:
-        """Returns the device's number and the stream to launch on; 0, 0 for the CPU."""
-        return 0, 0
+        """Returns the number of the device and the stream that a launch runs on."""
+        return self.opened.place(values)

@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernelpack.backends.compiler import GPUTarget
 from kernelpack.knobs.hooks import WATCHERS
 from kernelpack.runtime.driver import DriverBase, driver
 from kernelpack.runtime.kernel_view import LaunchableKernel
 from kernelpack.runtime.launcher import compile_kernel
-from kernelpack.target import Target
+from kernelpack.target import GPUTarget, Target
 
 if TYPE_CHECKING:
-    from kernelpack.backends.base import Options
-    from kernelpack.compiler import CompiledKernel
-    from kernelpack.frontend.jit import JITFunction
+    from kernelpack.compiled import CompiledKernel
+    from kernelpack.kernel.jit import JITFunction
+    from kernelpack.options import Options
     from kernelpack.runtime.specialization import Specialization
 
 S = TypeVar("S", bound="SimulatedDriver")

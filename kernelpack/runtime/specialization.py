@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Backend, Fact, Options
-from kernelpack.compiler import optimise_ttir
+from kernelpack import knobs
+from kernelpack.backends.base import Backend
+from kernelpack.compiler.stages import optimise_ttir
 from kernelpack.dtypes import LANGUAGE_NAMES
 from kernelpack.errors import ArgumentOverflowError, LaunchError
+from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Fact
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.frontend.jit import JITFunction, KernelParam
 from kernelpack.ir.core import Operation
-from kernelpack.language.aggregates import plain, user_aggregate
-from kernelpack.language.signatures import signature_name, ttir_type
-from kernelpack.language.types import dtype as language_type
-from kernelpack.language.values import constexpr, unwrap
+from kernelpack.kernel.aggregates import plain, user_aggregate
+from kernelpack.kernel.jit import JITFunction, KernelParam
+from kernelpack.kernel.signatures import signature_name, ttir_type
+from kernelpack.kernel.types import dtype as language_type
+from kernelpack.kernel.values import constexpr, unwrap
+from kernelpack.options import Options
 from kernelpack.tools.tensor_descriptor import ALIGNMENT, TensorDescriptor
 
 
@@ -41,9 +44,8 @@ def specialized_ttir(fn: JITFunction, special: Specialization, options: Options)
             signature,
             constexprs,
             special.facts,
-            debug=options.debug,
-            sanitize_overflow=options.sanitize_overflow,
-            num_warps=options.num_warps,
+            options,
+            plain_globals=knobs.compilation.allow_non_constexpr_globals,
         )
     )
 

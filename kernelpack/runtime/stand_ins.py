@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kernelpack.dtypes import LANGUAGE_NAMES
-from kernelpack.language.signatures import parse_type
-from kernelpack.language.types import dtype as language_type
+from kernelpack.kernel.signatures import parse_type
+from kernelpack.kernel.types import dtype as language_type
 from kernelpack.runtime.driver import driver
 
 

@@ -157,7 +157,7 @@ class _Function:
             slots.lines.append(f"{self.label(at.label)}:")
             return
         if at.opcode in ("bra", "bra.uni"):
-            target = at.operands[0].atom
+            target = at.target.atom
             assert isinstance(target, str)
             behind = self.fresh()
             if at.guard is None:
@@ -216,7 +216,8 @@ class _Function:
             raise UnsupportedError(f"the emulator does not know the machine operation {at.opcode}")
         count, bits = int(match[1] or 1), int(match[2])
         space = 3 if ".shared" in at.opcode else 1 if ".global" in at.opcode else 0
-        values, place = (at.operands[0], at.operands[1]) if is_load else (at.operands[1], at.operands[0])
+        first, second, *_ = at.operands
+        values, place = (first, second) if is_load else (second, first)
         address = slots.op(f"add i64 {self.read(place.atom)}, {place.offset}")
         size = count * bits // 8
         slots.line(
@@ -245,14 +246,14 @@ class _Function:
         what, letters, bits = match[1], match[2], int(match[3])
         names = {("f", 16): "half", ("bf", 16): "bfloat", ("f", 32): "float", ("f", 64): "double"}
         kind = names.get((letters, bits), f"i{bits}")
-        place, *values = at.operands[1:]
+        place, *values = at.sources
         address = slots.op(f"add i64 {self.read(place.atom)}, {place.offset}")
         size = bits // 8 * len(values[0].atoms)
         slots.line(f"call void @simt_access(i64 {address}, i32 {size}, i32 {size}, i32 2, i32 1, i32 %site)")
         base = slots.op(f"inttoptr i64 {address} to ptr")
         name = {"exch": "xchg"}.get(what, what)
         name = f"f{name}" if "f" in letters else f"u{name}" if letters == "u" and name in ("min", "max") else name
-        for index, target in enumerate(at.operands[0].atoms):
+        for index, target in enumerate(at.target.atoms):
             pointer = slots.op(f"getelementptr {kind}, ptr {base}, i64 {index}")
             given = [f"{kind} {slots.from_slot(self.read(value.atoms[index]), kind)}" for value in values]
             if what == "cas":
@@ -275,24 +276,26 @@ class _Function:
 
         if name == "setp" and qualifiers[0] in _COMPARES and qualifiers[-1][0] in "bus":
             signed = "" if qualifiers[0] in ("eq", "ne") else "s" if qualifiers[-1][0] == "s" else "u"
-            compared = slots.op(
-                f"icmp {signed}{_COMPARES[qualifiers[0]]} {kind} {source(at.operands[1])}, {source(at.operands[2])}"
-            )
+            left, right = (source(operand) for operand in at.sources)
+            compared = slots.op(f"icmp {signed}{_COMPARES[qualifiers[0]]} {kind} {left}, {right}")
             result = slots.op(f"zext i1 {compared} to i64")
         elif name == "mov" and any(len(operand.atoms) > 1 for operand in at.operands):
             self.vector_move(at, bits)
             return True
         elif name in ("mov", "cvta"):
-            result = slots.op(f"add i64 {self.read(at.operands[1].atom)}, 0")
+            (given,) = at.sources
+            result = slots.op(f"add i64 {self.read(given.atom)}, 0")
         elif name == "selp":
-            chosen = slots.op(f"icmp ne i64 {self.read(at.operands[3].atom)}, 0")
-            yes, no = (self.read(operand.atom) for operand in at.operands[1:3])
+            *values, predicate = at.sources
+            chosen = slots.op(f"icmp ne i64 {self.read(predicate.atom)}, 0")
+            yes, no = (self.read(operand.atom) for operand in values)
             result = slots.op(f"select i1 {chosen}, i64 {yes}, i64 {no}")
         elif name == "not":
-            value = slots.op(f"xor {kind} {source(at.operands[1])}, -1")
+            (given,) = at.sources
+            value = slots.op(f"xor {kind} {source(given)}, -1")
             result = value if bits == 64 else slots.op(f"zext {kind} {value} to i64")
         elif (binary := _binary(at.opcode)) is not None:
-            left, right = source(at.operands[1]), source(at.operands[2])
+            left, right = (source(operand) for operand in at.sources)
             if binary in ("shl", "lshr", "ashr"):  # by the width or more: nothing is left but the sign
                 far = slots.op(f"icmp uge {kind} {right}, {bits}")
                 near = slots.op(f"select i1 {far}, {kind} {bits - 1 if binary == 'ashr' else 0}, {kind} {right}")
@@ -303,7 +306,7 @@ class _Function:
             result = value if bits == 64 else slots.op(f"zext {kind} {value} to i64")
         else:
             return False
-        self.set(at.operands[0].atom, result)
+        self.set(at.target.atom, result)
         return True
 
     def vector_move(self, at: Instruction, bits: int) -> None:

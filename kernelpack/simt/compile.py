@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from kernelpack.backends.base import Lowered, Options
 from kernelpack.backends.installed import backend_of
-from kernelpack.compiler import legalise
-from kernelpack.frontend.jit import JITFunction
+from kernelpack.compiler.stages import legalise, run_stages
 from kernelpack.ir.core import Operation, entry_function
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.options import Options
 from kernelpack.runtime.specialization import Specialization, specialized_ttir
 from kernelpack.simt.launch import Program
 from kernelpack.target import Target
-
-_LAST = "llir"
 
 
 def compile_program(fn: JITFunction, special: Specialization, target: Target, options: Options) -> Program:
@@ -24,13 +22,7 @@ def program_of(module: Operation, target: Target, options: Options) -> Program:
     backend = backend_of(target)
     target = backend.resolve_target(target)
     legalise(module, backend, target)
-    function = entry_function(module)
-    lowered = Lowered(target, options, function.attributes["sym_name"])
-    names = [argument.name for argument in function.body.arguments]
-    value = module
-    for name, stage in backend.stages(target, options).items():
-        value = stage(value, lowered)
-        if name == _LAST:
-            break
-    figures = lowered.metadata
-    return Program(str(value), figures["threads"], figures["shared"], names, figures.get("tensor_maps", ()))
+    names = [argument.name for argument in entry_function(module).body.arguments]
+    made = run_stages(module, target, options, until="llir")
+    figures = made.context.figures
+    return Program(str(made.value), figures["threads"], figures["shared"], names, figures.get("tensor_maps", ()))

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from kernelpack.backends.base import Options
-from kernelpack.backends.cuda.architectures import architecture_of
+from kernelpack.backends.cuda.machine.features import features_of
 from kernelpack.backends.installed import backend_of
 from kernelpack.errors import LaunchError
-from kernelpack.frontend.jit import JITFunction
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.options import Options
 from kernelpack.runtime.driver import REGISTERS_OF_AN_SM, WARP_SIZE
 from kernelpack.runtime.simulated import SimulatedDriver, SimulatedKernel
 from kernelpack.runtime.specialization import Specialization
@@ -44,7 +44,7 @@ class Emulator(SimulatedDriver):
         super().__init__()
         wanted = Target.parse(target)
         self.emulated_target = backend_of(wanted).resolve_target(wanted)
-        self.architecture = architecture_of(self.emulated_target)
+        self.features = features_of(self.emulated_target)
         self.reachable = tuple(reachable)
 
     # ---- launches ----
@@ -76,12 +76,12 @@ class Emulator(SimulatedDriver):
     # ---- what host code asks ----
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
-        return divmod(self.architecture.capability, 10)
+        return divmod(self.features.number, 10)
 
     def get_device_properties(self, device: int = 0) -> dict[str, int]:
         return {
             "multiprocessor_count": MULTIPROCESSORS,
-            "max_shared_mem": self.architecture.shared_bytes,
+            "max_shared_mem": self.features.shared_bytes,
             "max_num_regs": REGISTERS_OF_AN_SM,
             "warpSize": WARP_SIZE,
         }

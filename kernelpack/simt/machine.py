@@ -6,11 +6,11 @@ A row's plan says which function of csrc/simt does it and what it is given: numb
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelpack.errors import UnsupportedError
-from kernelpack.simt.ptx import Atom, Instruction
+from kernelpack.simt.ptx import Atom, Instruction, Operand
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CallPlan:
     """A call of `simt_<function>`. `inputs` None: every argument, then `constants`."""
 
     function: str
@@ -35,42 +35,42 @@ AXES = {"x": 0, "y": 1, "z": 2}
 Match = re.Match[str]
 
 
-def _plan(function: str, *constants: int) -> Callable[[Match], Plan]:
-    return lambda match: Plan(function, None, constants)
+def _plan(function: str, *constants: int) -> Callable[[Match], CallPlan]:
+    return lambda match: CallPlan(function, None, constants)
 
 
-def _picked(function: str, *inputs: int | Constant) -> Callable[[Match], Plan]:
-    return lambda match: Plan(function, inputs)
+def _picked(function: str, *inputs: int | Constant) -> Callable[[Match], CallPlan]:
+    return lambda match: CallPlan(function, inputs)
 
 
-def _mma(match: Match) -> Plan:
+def _mma(match: Match) -> CallPlan:
     k, integer, kind = int(match[1]), 2 if match[2] else 1, match[3]
     if kind == "f16.f16":
-        return Plan("mma8", None, (k, FORMATS["f16"], 0, 1))
+        return CallPlan("mma8", None, (k, FORMATS["f16"], 0, 1))
     format_ = {"f32.f32": "f16", "f32.e4m3.e4m3.f32": "e4m3", "f32.e5m2.e5m2.f32": "e5m2"}.get(kind, kind)
-    return Plan("mma10", None, (k, FORMATS[format_], integer if format_ == "s8" else 0, 0))
+    return CallPlan("mma10", None, (k, FORMATS[format_], integer if format_ == "s8" else 0, 0))
 
 
-def _copy(match: Match) -> Plan:
+def _copy(match: Match) -> CallPlan:
     size = int(match[1])
-    return Plan("cp_async", (0, 1, 2 if match[2] else Constant(size), Constant(size)))
+    return CallPlan("cp_async", (0, 1, 2 if match[2] else Constant(size), Constant(size)))
 
 
-INTRINSICS: list[tuple[str, Callable[[Match], Plan]]] = [
+INTRINSICS: list[tuple[str, Callable[[Match], CallPlan]]] = [
     # ---- where a thread is
     (r"read\.ptx\.sreg\.tid\.x", _plan("tid_x")),
-    (r"read\.ptx\.sreg\.ctaid\.([xyz])", lambda match: Plan("ctaid", None, (AXES[match[1]],))),
-    (r"read\.ptx\.sreg\.nctaid\.([xyz])", lambda match: Plan("nctaid", None, (AXES[match[1]],))),
+    (r"read\.ptx\.sreg\.ctaid\.([xyz])", lambda match: CallPlan("ctaid", None, (AXES[match[1]],))),
+    (r"read\.ptx\.sreg\.nctaid\.([xyz])", lambda match: CallPlan("nctaid", None, (AXES[match[1]],))),
     # ---- a warp
-    (r"shfl\.sync\.(bfly|up|down|idx)\.i32", lambda match: Plan("shuffle", None, (SHUFFLES[match[1]],))),
+    (r"shfl\.sync\.(bfly|up|down|idx)\.i32", lambda match: CallPlan("shuffle", None, (SHUFFLES[match[1]],))),
     (r"bar\.warp\.sync", _plan("bar_warp")),
     (
         r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3",
-        lambda m: Plan("ldmatrix", None, (int(m[1]), int(bool(m[2])))),
+        lambda m: CallPlan("ldmatrix", None, (int(m[1]), int(bool(m[2])))),
     ),
     (
         r"stmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3",
-        lambda m: Plan(f"stmatrix{m[1]}", None, (int(m[1]), int(bool(m[2])))),
+        lambda m: CallPlan(f"stmatrix{m[1]}", None, (int(m[1]), int(bool(m[2])))),
     ),
     (
         r"mma\.m16n8k(\d+)\.row\.col\.(satfinite\.)?(bf16|f32\.f32|f32\.e4m3\.e4m3\.f32|f32\.e5m2\.e5m2\.f32|f16\.f16|tf32|s8)",
@@ -87,17 +87,17 @@ INTRINSICS: list[tuple[str, Callable[[Match], Plan]]] = [
     # ---- warpgroups
     (r"setmaxnreg\..*", _plan("nothing")),
     # ---- numbers
-    (r"(ex2|rcp|rsqrt)\.approx(\.ftz)?\.f", lambda m: Plan(m[1], None, (int(bool(m[2])),))),
+    (r"(ex2|rcp|rsqrt)\.approx(\.ftz)?\.f", lambda m: CallPlan(m[1], None, (int(bool(m[2])),))),
     (r"div\.full", _plan("divide", 0)),
     (r"f2bf16\.rz", _plan("bfloat_rz")),
     (r"d2f\.rz", _plan("float_rz")),
-    (r"ff\.to\.(e4m3|e5m2)x2\.rn", lambda match: Plan("narrow_pair", None, (FORMATS[match[1]],))),
-    (r"(e4m3|e5m2)x2\.to\.f16x2\.rn", lambda match: Plan("widen_pair", None, (FORMATS[match[1]],))),
+    (r"ff\.to\.(e4m3|e5m2)x2\.rn", lambda match: CallPlan("narrow_pair", None, (FORMATS[match[1]],))),
+    (r"(e4m3|e5m2)x2\.to\.f16x2\.rn", lambda match: CallPlan("widen_pair", None, (FORMATS[match[1]],))),
 ]
 """What the CUDA backend's lowerings call."""
 
 
-def intrinsic(name: str) -> Plan:
+def intrinsic(name: str) -> CallPlan:
     """Returns what does the intrinsic `llvm.nvvm.<name>`. Raises UnsupportedError where nothing does."""
     for pattern, plan in INTRINSICS:
         if match := re.fullmatch(pattern, name):
@@ -123,33 +123,34 @@ class AssemblyPlan:
 Form = Callable[[Match, Instruction], AssemblyPlan]
 
 
-def _atoms(at: Instruction, start: int = 0) -> list[Atom]:
-    return [atom for operand in at.operands[start:] for atom in operand.atoms]
+def _atoms(operands: Iterable[Operand]) -> list[Atom]:
+    return [atom for operand in operands for atom in operand.atoms]
 
 
 def _effect(function: str, *constants: int) -> Form:
-    return lambda match, at: AssemblyPlan(function, [*_atoms(at), *constants])
+    return lambda match, at: AssemblyPlan(function, [*_atoms(at.operands), *constants])
 
 
 def _value(function: str, *constants: int) -> Form:
-    return lambda match, at: AssemblyPlan(function, [*_atoms(at, 1), *constants], at.operands[0].atoms)
+    return lambda match, at: AssemblyPlan(function, [*_atoms(at.sources), *constants], at.target.atoms)
 
 
 def _arrive(match: Match, at: Instruction) -> AssemblyPlan:
     """`mbarrier.arrive{.expect_tx} state, [address]{, count or bytes};`"""
-    rest = _atoms(at, 2)
+    state, place, *more = at.operands
+    rest = _atoms(more)
     if match[1]:
-        return AssemblyPlan("mbarrier_arrive", [at.operands[1].atom, 1, rest[0]], at.operands[0].atoms)
-    return AssemblyPlan("mbarrier_arrive", [at.operands[1].atom, rest[0] if rest else 1, 0], at.operands[0].atoms)
+        return AssemblyPlan("mbarrier_arrive", [place.atom, 1, rest[0]], state.atoms)
+    return AssemblyPlan("mbarrier_arrive", [place.atom, rest[0] if rest else 1, 0], state.atoms)
 
 
 def _tensor_load(match: Match, at: Instruction) -> AssemblyPlan:
-    target, source, barrier = at.operands[:3]
+    target, source, barrier, *_ = at.operands
     return AssemblyPlan(f"tma_load{match[1]}", [target.atom, source.atoms[0], barrier.atom, *source.atoms[1:]])
 
 
 def _tensor_store(match: Match, at: Instruction) -> AssemblyPlan:
-    target, source = at.operands[:2]
+    target, source, *_ = at.operands
     return AssemblyPlan(f"tma_store{match[1]}", [target.atoms[0], source.atom, *target.atoms[1:]])
 
 
@@ -169,8 +170,8 @@ def _replace(match: Match, at: Instruction) -> AssemblyPlan:
 def _wgmma(match: Match, at: Instruction) -> AssemblyPlan:
     """`d, a, b, scale-d {, scale-a, scale-b {, transpose-a}{, transpose-b}}`; a is a descriptor or four registers."""
     n, k, kind, a_format, b_format = int(match[1]), int(match[2]), match[3], match[4], match[5]
-    d, a, b, scale_d = at.operands[:4]
-    rest = _atoms(at, 4)
+    d, a, b, scale_d, *more = at.operands
+    rest = _atoms(more)
     in_registers = len(a.atoms) == 4
     scales: list[Atom] = [1, 1] if kind == "s32" else rest[:2]
     transposes = rest[len(rest) if kind == "s32" else 2 :]
@@ -186,32 +187,34 @@ def _nothing(match: Match, at: Instruction) -> AssemblyPlan:
 
 def _wait(match: Match, at: Instruction) -> AssemblyPlan:
     """`mbarrier.try_wait.parity done, [address], parity{, nanoseconds};`"""
-    return AssemblyPlan("mbarrier_wait", _atoms(at, 1)[:2], at.operands[0].atoms)
+    return AssemblyPlan("mbarrier_wait", _atoms(at.sources)[:2], at.target.atoms)
 
 
 def _shuffle(match: Match, at: Instruction) -> AssemblyPlan:
     """`shfl.sync.bfly.b32 d, a, lane, clamp, mask;`"""
-    return AssemblyPlan("shuffle", [at.operands[4].atom, *_atoms(at, 1)[:3], SHUFFLES[match[1]]], at.operands[0].atoms)
+    *given, mask = at.sources
+    return AssemblyPlan("shuffle", [mask.atom, *_atoms(given), SHUFFLES[match[1]]], at.target.atoms)
 
 
 def _vote(match: Match, at: Instruction) -> AssemblyPlan:
     """`vote.sync.any.pred d, p, mask;`"""
-    return AssemblyPlan("vote", [at.operands[2].atom, at.operands[1].atom, VOTES[match[1]]], at.operands[0].atoms)
+    predicate, mask = at.sources
+    return AssemblyPlan("vote", [mask.atom, predicate.atom, VOTES[match[1]]], at.target.atoms)
 
 
 def _approximate(match: Match, at: Instruction) -> AssemblyPlan:
     """The function's name, and whether subnormal numbers count as zero."""
-    return AssemblyPlan(match[1], [*_atoms(at, 1), int(bool(match[2]))], at.operands[0].atoms)
+    return AssemblyPlan(match[1], [*_atoms(at.sources), int(bool(match[2]))], at.target.atoms)
 
 
 def _divide(match: Match, at: Instruction) -> AssemblyPlan:
-    return AssemblyPlan("divide", [*_atoms(at, 1), int(bool(match[1]))], at.operands[0].atoms)
+    return AssemblyPlan("divide", [*_atoms(at.sources), int(bool(match[1]))], at.target.atoms)
 
 
 def _product(match: Match, at: Instruction) -> AssemblyPlan:
     """`mul.hi.s32 d, a, b;`, `mul.wide.u16 d, a, b;`: the operands, their bits, whether signed, whether all of it is wanted."""
     constants = [int(match[3]), int(match[2] == "s"), int(match[1] == "wide")]
-    return AssemblyPlan("product", [*_atoms(at, 1), *constants], at.operands[0].atoms)
+    return AssemblyPlan("product", [*_atoms(at.sources), *constants], at.target.atoms)
 
 
 ASSEMBLY: list[tuple[str, Form]] = [

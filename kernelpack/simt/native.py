@@ -5,18 +5,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import os
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 
-from kernelpack import knobs
 from kernelpack.backends.base import CSRC
-from kernelpack.errors import BuildError, EmulationError
-from kernelpack.pack.ninja import compiler
+from kernelpack.errors import EmulationError
+from kernelpack.pack.native import native_library
 
 
 def host_machine() -> Any:
@@ -32,11 +29,13 @@ def host_machine() -> Any:
 
 @functools.cache
 def runtime_library() -> ctypes.CDLL:
-    """Returns the emulator's functions, csrc/simt. Raises BuildError where they cannot be compiled, EmulationError where the
-    addresses are taken that shared memory has."""
-    path = str(_built())
-    llvm.load_library_permanently(path)
-    library = ctypes.CDLL(path)
+    """Returns the emulator's functions, csrc/simt. Raises BuildError where they cannot be compiled, UntrustedFileError where somebody
+    else can have written the library that the cache has of them, EmulationError where the addresses are taken that shared memory has."""
+    with tempfile.TemporaryDirectory(prefix="kernelpack-") as work:
+        options = ["-march=native", "-ffp-contract=off"]
+        path = str(native_library(library_name(), _sources(), options, Path(work), f"the emulator's C++ in {CSRC / 'simt'}"))
+        llvm.load_library_permanently(path)
+        library = ctypes.CDLL(path)
     for name in ("simt_kind", "simt_text"):
         getattr(library, name).restype = ctypes.c_char_p
     for name in ("simt_site", "simt_other_site"):
@@ -48,29 +47,11 @@ def runtime_library() -> ctypes.CDLL:
     return library
 
 
-def _built() -> Path:
-    """Returns the library, compiled for this machine once and kept in the cache."""
-    sources = sorted((CSRC / "simt").glob("*.cpp"))
-    texts = b"".join(path.read_bytes() for path in [*sources, CSRC / "simt" / "simt.h"])
-    key = hashlib.sha256(texts + llvm.get_host_cpu_name().encode()).hexdigest()[:16]
-    folder = knobs.cache_dir() or Path(tempfile.gettempdir()) / f"kernelpack-{os.getuid()}"
-    target = folder / f"simt-{key}.so"
-    if target.exists():
-        return target
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        objects = [f"{work}/{source.stem}.o" for source in sources]
-        command = [compiler(), "-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fPIC"]
-        _run(*([*command, "-c", str(source), "-o", made] for source, made in zip(sources, objects, strict=True)))
-        _run([*command, "-shared", *objects, "-o", f"{work}/simt.so"])
-        os.replace(f"{work}/simt.so", target)
-    return target
+def library_name() -> str:
+    """Returns what the library is called in the cache: its sources and this CPU decide."""
+    texts = b"".join(path.read_bytes() for path in [*_sources(), CSRC / "simt" / "simt.h"])
+    return f"simt-{hashlib.sha256(texts + llvm.get_host_cpu_name().encode()).hexdigest()[:16]}.so"
 
 
-def _run(*commands: list[str]) -> None:
-    """Runs commands at once. Raises BuildError, with what one says that fails."""
-    jobs = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-    said = [job.communicate()[1] for job in jobs]
-    for job, problems in zip(jobs, said, strict=True):
-        if job.returncode:
-            raise BuildError(f"the emulator's C++ in {CSRC / 'simt'} does not compile:\n{problems}")
+def _sources() -> list[Path]:
+    return sorted((CSRC / "simt").glob("*.cpp"))

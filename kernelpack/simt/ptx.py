@@ -35,6 +35,18 @@ class Instruction:
     negated: bool = False
     label: str | None = None
 
+    @property
+    def target(self) -> Operand:
+        """The first operand: what most instructions write."""
+        target, *_ = self.operands
+        return target
+
+    @property
+    def sources(self) -> list[Operand]:
+        """The operands after the first."""
+        _, *sources = self.operands
+        return sources
+
 
 @dataclass(frozen=True)
 class Assembly:

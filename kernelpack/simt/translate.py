@@ -279,7 +279,7 @@ class _Translation:
             self.texts.append(self.wrapper(self.functions[key], plan, result, kinds))
         return self.call(result, self.functions[key], site, arguments)
 
-    def wrapper(self, name: str, plan: machine.Plan, result: str, kinds: Sequence[str]) -> str:
+    def wrapper(self, name: str, plan: machine.CallPlan, result: str, kinds: Sequence[str]) -> str:
         slots = Slots()
         given = [slots.to_slot(f"%a{index}", kind) for index, kind in enumerate(kinds)]
         if plan.inputs is not None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import semantic
-from kernelpack.frontend.jit import jit
-from kernelpack.language import values
-from kernelpack.language.builtin import Generator, builtin
-from kernelpack.language.types import describe, int32
+from kernelpack.kernel import values
+from kernelpack.kernel.builtin import Generator, builtin
+from kernelpack.kernel.jit import jit
+from kernelpack.kernel.types import describe, int32
+from kernelpack.semantics import operators
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -27,7 +27,7 @@ def _until(desc: values.tensor_descriptor, axis: int, end: Any, *, _generator: G
         raise CompilationError(f"a ragged tensor is a tensor descriptor, got {describe(desc)}", cure="create_ragged_descriptor")
     b = _generator.builder
     sizes = list(desc.shape)
-    sizes[axis] = semantic.cast(b, semantic.to_tensor(b, end), int32)
+    sizes[axis] = operators.cast(b, operators.to_tensor(b, end), int32)
     return values.tensor_descriptor(desc.type, desc.base, sizes, desc.outer_strides)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def build_program(name: str, folder: Path) -> Path:
     program = folder / name
     includes = [EXAMPLES, home / "include", home / "include/torch/csrc/api/include"]
     command = [
-        os.environ.get("KERNELPACK_CXX") or "g++",
+        *shlex.split(os.environ.get("KERNELPACK_CXX") or "g++"),
         "-std=c++20",
         "-O1",
         str(EXAMPLES / name / "serve.cpp"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kernelpack.analysis.allocation import Allocation, allocate
-from kernelpack.backends.cuda.passes.place_shared import bytes_of, place_shared
+from kernelpack.backends.gpu.facts.scratch import bytes_of
+from kernelpack.backends.gpu.passes.place_shared import place_shared
 from kernelpack.ir.core import functions
 from tests.analysis.ttgir import function
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.backends.cuda.passes.place_shared import place_shared
+from kernelpack.backends.gpu.passes.place_shared import place_shared
 from kernelpack.ir.core import Operation, functions
 from kernelpack.ir.verify import verify
 from tests.analysis.ttgir import function

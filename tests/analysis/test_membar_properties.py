@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelpack.backends.cuda.passes.place_shared import place_shared
+from kernelpack.backends.gpu.passes.place_shared import place_shared
 from kernelpack.ir.core import Block, Operation, find_function, functions
 from tests.analysis.ttgir import function
 

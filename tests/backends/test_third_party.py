@@ -160,6 +160,41 @@ def test_a_third_partys_backend_serves_torch_ops(tmp_path: Path, environment: di
     assert "toy::is_power_of_two(x.numel())" in (tmp_path / "toys" / "cpp" / "op_ones.cpp").read_text()
 
 
+LAUNCH = """
+    import torch, kernelpack as kp
+    from toy_ops import parity_kernel
+
+    for n in (40, 41):
+        x, out = torch.randn(n), torch.empty(n)
+        parity_kernel[(kp.cdiv(n, 16),)](x, out, n, BLOCK=16, arch="toy:one")
+        torch.testing.assert_close(out, x + n % 2)
+    parity_kernel[(3,)](x, out, 41, BLOCK=16, arch="toy:one")
+    parity_kernel[(3,)](x, out, 41, BLOCK=16)
+    try:
+        parity_kernel[(2000,)](x, out, 41, BLOCK=16, arch="toy:one")
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_it_launches_from_python(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "toy_ops.py").write_text(OPS)
+    for _ in range(2):  # the second process finds the launcher in the cache
+        done = run(LAUNCH, tmp_path, {**environment, "KERNELPACK_CACHE_DIR": str(tmp_path / "cache")})
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout == "LaunchError toys have at most 1000 programs\n"
+    names = (tmp_path / "log").read_text().split()
+    assert names == ["parity_kernel"] * 6  # not the launch without arch=, which is the CPU backend's
+    assert len(list((tmp_path / "cache").rglob("launcher-*.so"))) == 1
+
+
+def test_a_launcher_that_does_not_compile_is_told(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "toy_ops.py").write_text(OPS)
+    settings = {"KERNELPACK_CACHE_DIR": str(tmp_path / "cache"), "KERNELPACK_CXX": "g++ -DKERNELPACK -include none.h"}
+    done = run(LAUNCH, tmp_path, {**environment, **settings})
+    assert "BuildError: the launcher of the backend toy does not compile:" in done.stderr
+
+
 def test_what_the_backend_refuses_is_an_error_at_the_users_line(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "toy_ops.py").write_text(
         OPS.replace(

@@ -27,7 +27,7 @@ def threshold_kernel(x, out, n, level, BLOCK: tl.constexpr):
 
 @kp.op("threshold(Tensor x, float level) -> Tensor", variants={"x": [tl.float32, tl.float16]})
 def threshold(x, level):
-    kp.check(x.is_contiguous(), "x must be contiguous")
+    kp.check(x.is_contiguous(), "x must be contiguous:\\tits strides are none")
     out = kp.empty_like(x)
     threshold_kernel[lambda meta: (kp.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel(), level, BLOCK=256)
     return out

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +136,20 @@ def test_json_errors_have_kind_place_and_cure(capsys: pytest.CaptureFixture[str]
     assert error["location"]["file"] == str(source)
     assert error["location"]["line"] == 15
     assert "Tenser" in error["message"]
+
+
+def test_a_pack_that_is_no_text_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.kpack").write_bytes(b"\xff")
+    assert main(["inspect", str(tmp_path / "x.kpack")]) == 1
+    assert "x.kpack" in capsys.readouterr().err
+
+
+def test_names_of_files_that_are_no_text_are_shown_escaped(tmp_path: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelpack", "doctor", folder],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
+    assert b"Traceback" not in done.stderr
+    assert b"\\udcff" in done.stdout + done.stderr

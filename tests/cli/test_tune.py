@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernelpack.cli import main
-from kernelpack.opgen import race
+from kernelpack.opgen.tune import race
 
 OPS = Path(__file__).parents[1] / "opgen" / "tuned_ops.py"
 

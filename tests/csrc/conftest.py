@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kernelpack.backends.base import Fact, Options, Parameter
 from kernelpack.backends.installed import backend_of
-from kernelpack.opgen.c_entries import c_files
-from kernelpack.opgen.emit import LibraryPlan, fill
+from kernelpack.compiled import Parameter
+from kernelpack.facts import Fact
+from kernelpack.opgen.emit.c_entries import c_files
+from kernelpack.opgen.emit.cpp_library import LibraryPlan, fill
+from kernelpack.options import Options
 from kernelpack.pack.embed import base64_kernels
 from kernelpack.pack.format import KernelPack
 from kernelpack.target import Target

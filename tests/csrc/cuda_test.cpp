@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -119,12 +120,32 @@ TEST(cuda_empty_tensors_read_as_padding) {
   EXPECT(mock_count("cuMemAlloc") == 1 && mock_count("cuMemsetD8Async") == 4);
 }
 
+// Launches a kernel of a pointer and an i32.
+void launch(const char* maps, uint64_t address, int n) {
+  Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0, maps};
+  void* params[] = {&address, &n};
+  cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, params);
+}
+
+TEST(cuda_tensor_maps_of_sums_that_64_bits_do_not_hold) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  for (const char* sum : {"M 1 +", "m 1 -", "M 2 *", "m -1 *", "m -1 /", "M M *"}) {
+    std::string text = sum;
+    for (size_t at; (at = text.find_first_of("Mm")) != std::string::npos;) {
+      text.replace(at, 1, std::to_string(text[at] == 'M' ? most : -most - 1));
+    }
+    const std::string record =
+        "pi\nf16; base: $0; sizes: 7, 40; strides: " + text + " 8 /; box: 2, 8; swizzle: 0; padding: zero";
+    expect_error("k cannot describe a tensor of sizes [7, 40]", [&] { launch(record.c_str(), 0x1008, 40); });
+    const std::string rest = "pi\nf16; base: " + text + " -1 % $0 +; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero";
+    launch(rest.c_str(), 0x1000, 40);
+  }
+  expect_error("its strides are not between 0 and 2^40 bytes", [&] {
+    launch("pi\nf64; base: $0; sizes: 7, 40; strides: 4611686018427387904; box: 2, 8; swizzle: 0; padding: zero", 0x1000, 1);
+  });
+}
+
 TEST(cuda_tensors_that_maps_cannot_describe) {
-  const auto launch = [](const char* maps, uint64_t address, int n) {
-    Kernel kernel{"k", "k", "cuda:sm_90a", &kImage, 4, 1, 0, 0, maps};
-    void* params[] = {&address, &n};
-    cuda_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, params);
-  };
   const char* const rows = "pi\nf16; base: $0; sizes: 7, 40; strides: $1; box: 2, 8; swizzle: 0; padding: zero";
   const std::string tensor = "k cannot describe a tensor of sizes [7, 40], strides ";
   expect_error(tensor + "[80] bytes, in blocks of [2, 8] to the GPU: its address is no multiple of 16\n  to fix: pass a tensor",
@@ -134,12 +155,13 @@ TEST(cuda_tensors_that_maps_cannot_describe) {
   expect_error("its strides are not between 0 and 2^40 bytes", [&] { launch(rows, 0x1000, -8); });
   expect_error("its sizes are not between 0 and 2^32",
                [&] { launch("pi\nf16; base: $0; sizes: $1; strides: ; box: 8; swizzle: 0; padding: zero", 0x1000, -1); });
-  for (const char* broken : {"pi\nf16; base: $0", "pi\nf17; base: $0; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
-                             "pi\nf16; base: $2; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
-                             "xi\nf16; base: $0; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
-                             "pi\nf16; base: $0 +; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
-                             "pi\nf16; base: $0 $1; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
-                             "pi\nf16; base: $0; sizes: 8, 8; strides: ; box: 8, 8; swizzle: 0; padding: zero"}) {
+  for (const char* broken :
+       {" ", "\n", "\n \n", "pi\nf16; base: $0", "pi\nf17; base: $0; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
+        "pi\nf16; base: $2; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
+        "xi\nf16; base: $0; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
+        "pi\nf16; base: $0 +; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
+        "pi\nf16; base: $0 $1; sizes: 8; strides: ; box: 8; swizzle: 0; padding: zero",
+        "pi\nf16; base: $0; sizes: 8, 8; strides: ; box: 8, 8; swizzle: 0; padding: zero"}) {
     expect_error("the record of a tensor map is malformed", [&] { launch(broken, 0x1000, 1); });
   }
   EXPECT(mock_count("cuLaunchKernelEx") == 0);
@@ -188,6 +210,8 @@ TEST(cuda_targets_by_order_of_preference) {
   EXPECT(chosen(100, 13000, all) == "cuda:sm_90+ptx");  // neither cubins of other majors nor sm_90a; the newest PTX
   EXPECT(chosen(100, 12000, all) == "cuda:sm_80+ptx");  // a driver of CUDA 12.0 knows PTX ISA 8.0 alone
   EXPECT(chosen(100, 11080, all) == "none");
+  EXPECT(chosen(100, 12030, {"cuda:sm_89+ptx", "cuda:sm_80+ptx"}) == "cuda:sm_80+ptx");  // PTX for sm_89 is of CUDA 12.4
+  EXPECT(chosen(100, 12040, {"cuda:sm_89+ptx", "cuda:sm_80+ptx"}) == "cuda:sm_89+ptx");
   EXPECT(chosen(90, 13000, {"cuda:sm_80", "cuda:sm_80+ptx"}) == "cuda:sm_80+ptx");
   EXPECT(chosen(75, 13000, all) == "none");
   EXPECT(chosen(103, 13000, {"cuda:sm_100a", "cuda:sm_90a"}) == "none");

@@ -14,11 +14,11 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation, functions
 from kernelpack.ir.interpret import launch
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
+from kernelpack.kernel.jit import JITFunction
 
 _TYPES = {
     "bool": "i1",

@@ -10,8 +10,8 @@ import pytest
 import kernelpack.language as tl
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.errors import CompilationError
-from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import entry_function
+from kernelpack.kernel.jit import JITFunction
 from tests.frontend.compiling import body_of, compile_kernel, define, kernel, run
 
 # ---- if ----

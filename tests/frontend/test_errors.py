@@ -8,8 +8,8 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Fact
 from kernelpack.errors import CompilationError, SourceLocation
+from kernelpack.facts import Fact
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from tests.frontend.compiling import compile_kernel, define, kernel
 

@@ -20,8 +20,8 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.errors import CompilationError
-from kernelpack.frontend.dependencies import lines_of
-from kernelpack.frontend.source import source_of
+from kernelpack.kernel.dependencies import lines_of
+from kernelpack.kernel.source import source_of
 from kernelpack.runtime.jit import ConstexprFunction, JITCallable
 from tests.frontend.compiling import define, run
 

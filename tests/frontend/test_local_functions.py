@@ -9,6 +9,7 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.errors import CompilationError, LaunchError
+from kernelpack.options import Options
 from kernelpack.runtime.interpreter import Interpreter
 from tests.frontend.compiling import compile_kernel, define, kernel, run
 
@@ -110,7 +111,7 @@ def test_assertions_are_compiled_for_debugging_only() -> None:
         "assert n > 0, f'{2 + 3} rows'\ntl.device_assert(n < 9, mask=n > 1)\nprint('n is', n)\ntl.device_print('', n, hex=True)",
         "n",
     )
-    plain, debug = (str(ast_to_ttir(fn, {"n": "i32"}, {}, debug=debug)) for debug in (False, True))
+    plain, debug = (str(ast_to_ttir(fn, {"n": "i32"}, {}, options=Options(debug=debug))) for debug in (False, True))
     assert "tt.assert" not in plain
     assert debug.count('"tt.assert"') == 2
     assert 'message = "5 rows"' in debug
@@ -122,7 +123,7 @@ def test_what_is_expected_to_be_zero_is_checked_for_debugging_only() -> None:
     from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 
     fn = kernel("i = tl.arange(0, 8)\ntl.store(p + i, tl.expect_zero(tl.load(p + i), i < 4))", "p")
-    plain, debug = (str(ast_to_ttir(fn, {"p": "*fp32"}, {}, debug=debug)) for debug in (False, True))
+    plain, debug = (str(ast_to_ttir(fn, {"p": "*fp32"}, {}, options=Options(debug=debug))) for debug in (False, True))
     assert "tt.assert" not in plain
     assert "arith.select" not in debug
     assert debug.count('"tt.assert"') == 1

@@ -65,6 +65,21 @@ MISTAKES = [
     ("tl.exp(n)", "tl.exp takes fp32 or fp64, not int32", "cast first: x.to(tl.float32)"),
     ("s & 1", "& does not take floats", "cast to an integer: x.to(tl.int32)"),
     ("s ** 2", "** does not take run-time values", "write x * x"),
+    ("n // 0", "int32 // 0 has no result", "leave the code out where D is 0, `if D != 0:`, or divide floats: x.to(tl.float32) / y"),
+    ("n % 0", "int32 % 0 has no result", "if D != 0:"),
+    ("n //= 0", "int32 // 0 has no result", "if D != 0:"),
+    ("n %= 0", "int32 % 0 has no result", "if D != 0:"),
+    ("x // (BLOCK - 8)", "int32 // 0 has no result", "if D != 0:"),
+    ("zero = tl.full([8], 0, tl.uint8)\ny = x.to(tl.uint8) % zero", "uint8 % 0 has no result", "if D != 0:"),
+    ("y = x // tl.zeros([8], tl.int64)", "int64 // 0 has no result", "if D != 0:"),
+    ("n << 100", "int32 << 100 has no result", "shift by 0 to 31, or shift a wider type: x.to(tl.int64)"),
+    ("n << -1", "int32 << -1 has no result", "shift by 0 to 31"),
+    ("n >> 32", "int32 >> 32 has no result", "shift by 0 to 31, or shift a wider type"),
+    ("n <<= 32", "int32 << 32 has no result", "shift by 0 to 31"),
+    ("x >>= -BLOCK", "int32 >> -8 has no result", "shift by 0 to 31"),
+    ("n.to(tl.uint64) >> 64", "uint64 >> 64 has no result", "shift by 0 to 63"),
+    ("x.to(tl.uint8) << 8", "uint8 << 8 has no result", "shift by 0 to 7, or shift a wider type"),
+    ("by = tl.full([8], 200, tl.uint8)\ny = x << by", "int32 << 200 has no result", "shift by 0 to 31"),
     ("n + None", "+ does not take None", "`if NAME is not None:`"),
     ("if n is 3:\n    pass", "`is` compares with None only", "write =="),
     ("if x > 3:\n    pass", "a condition must be a scalar", "use tl.where"),
@@ -101,6 +116,25 @@ def test_mistakes_are_told_with_their_cure(statement: str, message: str, cure: s
     assert 5 <= place.line <= 5 + statement.count("\n")
     assert len(str(error).splitlines()) < 20
     assert error.location.column > 0
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "s / 0",
+        "s % 0",
+        "s % 0.0",
+        "n / 0",
+        "n << 31",
+        "x >> 0",
+        "n.to(tl.int64) << 63",
+        "x // -1",
+        "if BLOCK != 8:\n    n // 0",
+    ],
+)
+def test_what_has_a_result_is_no_mistake(statement: str) -> None:
+    fn = kernel(f"x = tl.arange(0, 8)\n{statement}", "n, s", BLOCK=tl.constexpr(8))
+    compile_kernel(fn, n="i32", s="fp32")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelpack.backends.cuda.driver import device_capability
+from kernelpack.backends.cuda.device.driver import device_capability
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

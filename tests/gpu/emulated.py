@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from kernelpack.backends.base import Parameter
-from kernelpack.backends.cuda.ptx_to_cubin import assemble
-from kernelpack.compiler import CompiledKernel
+from kernelpack.backends.cuda.assemble.ptx_to_cubin import assemble
+from kernelpack.compiled import CompiledKernel, Parameter
 from kernelpack.simt import Program
 from tests.backends.cuda.cases import cases
 from tests.backends.cuda.elementwise import KINDS, Elementwise

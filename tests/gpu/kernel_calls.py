@@ -10,8 +10,8 @@ from itertools import product
 
 import torch
 
-from kernelpack.opgen.build import Plan
-from kernelpack.opgen.coverage import coverage
+from kernelpack.opgen.build import BuildPlan
+from kernelpack.opgen.variants.coverage import coverage
 from kernelpack.target import Target
 from ops._rows import WHOLE_ROWS
 from tests.ops.grid import Arguments, Case, Typed, contiguous, convert, gaps, module_of, padded
@@ -40,7 +40,7 @@ def kernel_calls() -> list[Case]:
     return made
 
 
-def reachable_kernels(plan: Plan, target: Target) -> frozenset[str]:
+def reachable_kernels(plan: BuildPlan, target: Target) -> frozenset[str]:
     """Returns the names of the kernels of a plan that some call gets."""
     covered = [one for op in plan.op_plans for one in coverage(op, [one for one in plan.targets if one[0] == target])]
     launches = [launch for op in plan.op_plans for launch in op.launches]

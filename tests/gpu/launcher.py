@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelpack.compiler import CompiledKernel
+from kernelpack.compiled import CompiledKernel
 from kernelpack.simt.tensor_maps import TensorMap, tensor_map
 
 # cuda.h

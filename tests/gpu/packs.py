@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelpack.backends.cuda import CUDABackend
-from kernelpack.backends.cuda.ptx_to_cubin import assemble
-from kernelpack.compiler import CompiledKernel
+from kernelpack.backends.cuda.assemble.ptx_to_cubin import assemble
+from kernelpack.compiled import CompiledKernel
 from kernelpack.pack.format import KernelPack, parse_pack
 from kernelpack.target import Target
 from tests.backends.cuda.cases import cases

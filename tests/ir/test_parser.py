@@ -8,9 +8,10 @@ import random
 import pytest
 
 from kernelpack.errors import ParseError
-from kernelpack.ir.attribute_parser import _TOKEN, parse_float
+from kernelpack.ir.attribute_parser import _TOKEN, MOST_NESTED, parse_float
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32
+from kernelpack.ir.verify import verify
 from tests.ir.examples import EXAMPLES, function
 
 REFUSED = {
@@ -33,6 +34,16 @@ REFUSED = {
     "constant pointer": ("%0 = arith.constant 0 : !tt.ptr<f32>", "3:25", "is not a constant of type !tt.ptr<f32>"),
     "structured operation in generic need": ("tt.reduce %a", "3:15", "tt.reduce is written in the generic form"),
     "several blocks": ("scf.if %a {\n^bb0:\n%0 = arith.addi %a, %a : i32\n^bb1:\n}", "6:5", "regions with several blocks"),
+    "integer of odd width": ("%0 = arith.constant 7 : i99999999999", "3:29", "unknown type 'i99999999999'"),
+    "integer of no width": ("%0 = tt.splat %a : i32 -> tensor<8xi0>", "3:40", "unknown element type 'i0'"),
+    "long number": (f"%0 = tt.splat %a : i32 -> tensor<{'1' * 5000}xi32>", "3:38", "expected an integer of 64 bits, found '111"),
+    "long line": (f'%0 = arith.addi %a, %a : i32 loc("a":{"1" * 5000}:2)', "3:34", "expected an integer of 64 bits"),
+    "many results": ("%0:99999999999 = arith.addi %a, %a : i32", "3:22", "gives 1 results, 99999999999 are named"),
+    "no results": ("%0:-1, %1:2 = arith.addi %a, %a : i32", "3:19", "gives 1 results, 1 are named"),
+    "deep type": (f"%0 = tt.splat %a : i32 -> {'!tt.ptr<' * 5000}", None, "it is nested too deep: more than 150 regions"),
+    "deep attribute": (f"tt.return {{a = {'[' * 5000}", None, "it is nested too deep"),
+    "deep location": (f"tt.return loc({'callsite(' * 5000}", None, "it is nested too deep"),
+    "deep regions": ("scf.if %a {\n" * 5000, None, "it is nested too deep"),
     "character": ("%0 = arith.addi %a; %a", "3:23", "unexpected character ';'"),
     "unknown encoding": ("%0 = tt.splat %a : i32 -> tensor<8xi32, #nope>", "3:50", "unknown encoding #nope"),
 }  # fmt: skip
@@ -44,7 +55,17 @@ def test_refuses(name: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse_module(function(body, "%a: i32"), "kernel.ttir")
     assert message in caught.value.message
-    assert str(caught.value.location) == f"kernel.ttir:{place}"
+    assert place is None or str(caught.value.location) == f"kernel.ttir:{place}"
+
+
+def test_text_that_is_nested_as_deep_as_may_be_is_read_verified_and_printed() -> None:
+    levels = MOST_NESTED - 2  # one for the function, one for the types inside
+    text = function("scf.if %a {\n" * levels + "}\n" * levels, "%a: i1")
+    module = parse_module(text)
+    verify(module)
+    assert str(parse_module(str(module))) == str(module)
+    with pytest.raises(ParseError, match="nested too deep"):
+        parse_module(function("scf.if %a {\n" * MOST_NESTED + "}\n" * MOST_NESTED, "%a: i1"))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

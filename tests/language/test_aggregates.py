@@ -10,7 +10,7 @@ import pytest
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.errors import CompilationError
-from kernelpack.language.aggregates import aggregate, aggregate_replace
+from kernelpack.kernel.aggregates import aggregate, aggregate_replace
 from tests.frontend.compiling import compile_kernel, kernel, run
 
 

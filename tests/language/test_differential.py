@@ -10,16 +10,15 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import engine
 
-from kernelpack.backends.base import Options
-from kernelpack.backends.cpu.jit import LoadedObject
-from kernelpack.compiler import compile_ttir, optimise_ttir
-from kernelpack.frontend.jit import JITFunction
+from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.ir.interpret import launch
 from kernelpack.ir.text import parse_module
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.options import Options
 from kernelpack.simt.compile import program_of
 from kernelpack.target import Target
 from tests.backends.cpu.agreement import ttir_of
-from tests.backends.cpu.kernels import levels_here
+from tests.backends.cpu.kernels import levels_here, loaded_object
 from tests.frontend.compiling import define
 from tests.language.random_flow import FlowWriter
 from tests.language.random_kernels import CELLS, FACTORS, FLOATS, INTEGERS, MEMORY, PROGRAMS, SLOT, RandomKernel, kernels
@@ -65,7 +64,7 @@ def compare(random: RandomKernel, n: int, level: str, target: str, options: Opti
     on_cpu, on_cuda = arguments(), arguments()
     for barrier in [op for op in module.walk() if op.name == "gpu.barrier"]:
         barrier.erase()  # a program has one thread on a CPU, which does in order what the source says
-    LoadedObject(compile_ttir(module, Target.parse(f"cpu:{level}"), options)).launch((PROGRAMS, 1, 1), on_cpu)
+    loaded_object(compile_ttir(module, Target.parse(f"cpu:{level}"), options)).launch((PROGRAMS, 1, 1), on_cpu)
     program_of(again, Target.parse(target), options).run((PROGRAMS,), on_cuda)
     for where, actual in ((level, on_cpu), (target, on_cuda)):
         for name, ours, theirs in zip(kernel.arg_names, actual, expected, strict=True):

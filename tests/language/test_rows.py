@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.interpret import launch
+from kernelpack.kernel.jit import JITFunction
 from tests.backends.cpu.agreement import check, ttir_of
 from tests.frontend.compiling import define
 

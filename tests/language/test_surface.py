@@ -9,7 +9,7 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.language.builtin import METHODS
+from kernelpack.kernel.builtin import METHODS
 from kernelpack.language.unsupported import UNSUPPORTED
 
 
@@ -26,7 +26,7 @@ def test_writing_kernels_needs_neither_torch_nor_a_compiler() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    ["kernelpack.frontend.jit", "kernelpack.language", "kernelpack.frontend.semantic", "kernelpack.frontend.ast_to_ttir"],
+    ["kernelpack.kernel.jit", "kernelpack.language", "kernelpack.semantics.operators", "kernelpack.frontend.ast_to_ttir"],
 )
 def test_modules_can_be_imported_in_any_order(first: str) -> None:
     code = f"import {first}\nimport kernelpack as kp\nkp.jit, kp.language.sum.cache_key"

@@ -8,7 +8,7 @@ import pytest
 
 import kernelpack.language as tl
 from kernelpack.errors import CompilationError
-from kernelpack.language.signatures import parse_type
+from kernelpack.kernel.signatures import parse_type
 
 
 def test_scalars_are_single_objects() -> None:

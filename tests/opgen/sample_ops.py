@@ -136,7 +136,7 @@ def increment_kernel(x, n, amount, BLOCK: tl.constexpr):
     tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + amount, mask=offsets < n)
 
 
-@kp.op("increment(Tensor(a!) x, int amount=1) -> ()", variants={"x": [tl.int32, tl.int64]})
+@kp.op("increment(Tensor(a!) x, int amount=1) -> ()", variants={"x": [tl.int32, tl.int64, tl.float32]})
 def increment(x, amount):
     kp.check(x.is_contiguous(), "x must be contiguous")
     increment_kernel[(kp.cdiv(x.numel(), 64),)](x, x.numel(), amount, BLOCK=64)
@@ -213,6 +213,24 @@ def increment_given(x, y):
     if y is not None:
         kp.check(y.is_contiguous(), "y must be contiguous")
         increment_kernel[(kp.cdiv(y.numel(), 64),)](y, y.numel(), x.numel(), BLOCK=64)
+
+
+@kp.jit
+def copy_and_count_kernel(x, out, count, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * n
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out + row + offsets, tl.load(x + row + offsets, mask=offsets < n), mask=offsets < n)
+    if count is not None:
+        tl.atomic_add(count, 1)
+
+
+@kp.op("copy_and_count(Tensor x, Tensor(a!)? count) -> Tensor", variants={"x": [tl.float32], "count": [tl.int32, None]})
+def copy_and_count(x, count):
+    """Writes to a result that may have no element, and to an argument that may be absent or have none either."""
+    rows, n = x.shape
+    out = kp.empty((rows, n), x.dtype, x.device)
+    copy_and_count_kernel[(rows,)](x, out, count, n, BLOCK=16)
+    return out
 
 
 def twice(value):

@@ -13,17 +13,18 @@ from pathlib import Path
 import pytest
 
 from kernelpack import knobs
-from kernelpack.backends.base import Options
 from kernelpack.errors import BuildError, CompilationError, KernelpackError, SchemaError
 from kernelpack.ir.core import Operation
 from kernelpack.ir.text import parse_module
-from kernelpack.opgen import compile
 from kernelpack.opgen.build import Built, build, library_plan, plan_library
-from kernelpack.opgen.compile import Progress, compile_variants
-from kernelpack.opgen.emit import library_files
-from kernelpack.opgen.print_fake import print_fakes
-from kernelpack.opgen.source import emit_source
-from kernelpack.opgen.worker import CompileJob, _Worker, compile_all
+from kernelpack.opgen.emit.cpp_library import library_files
+from kernelpack.opgen.emit.print_fake import print_fakes
+from kernelpack.opgen.emit_source import emit_source
+from kernelpack.opgen.workers import compile
+from kernelpack.opgen.workers.compile import Progress, compile_variants
+from kernelpack.opgen.workers.worker import CompileJob, _Worker, compile_all
+from kernelpack.options import Options
+from kernelpack.pack.format import parse_pack
 from kernelpack.pack.ninja import one_at_a_time
 from kernelpack.target import Target
 
@@ -109,6 +110,80 @@ def test_only_the_variants_of_a_changed_kernel_are_compiled(folder: Path) -> Non
     assert compiled(folder) == SCALES
     (folder / "scale.py").write_text(SCALE)  # back: still known
     assert compiled(folder) == []
+
+
+PRODUCT = (
+    HEAD
+    + """
+
+@kp.jit
+def product_kernel(x, out, SIDE: tl.constexpr):
+    offsets = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
+    tile = tl.load(x + offsets)
+    tl.store(out + offsets, tl.dot(tile, tile))
+
+
+@kp.op("product(Tensor x) -> Tensor", variants={"x": [tl.float32]}, configs=CONFIGS)
+def product(x):
+    out = kp.empty_like(x)
+    product_kernel[(1,)](x, out, SIDE=16)
+    return out
+"""
+)
+
+
+def test_the_precision_that_a_variable_states_decides_what_is_compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "product.py").write_text(PRODUCT.replace(", configs=CONFIGS", ""))
+    plan = functools.partial(plan_library, [folder / "product.py"], namespace="mine", targets=["cuda:sm_80"])
+    rounded = compile_variants(plan().variants)[0]
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")
+    exact = compile_variants(plan().variants)[0]
+    assert rounded.keys() == exact.keys()
+    assert not {pack.code_sha256 for pack in rounded.values()} & {pack.code_sha256 for pack in exact.values()}
+    for pack in exact.values():
+        assert "option: default_dot_input_precision = ieee\n" in str(pack)
+        assert parse_pack(str(pack)) == pack
+    assert compile_variants(plan().variants)[1] == ()  # kept
+    monkeypatch.delenv("TRITON_F32_DEFAULT")
+    assert compile_variants(plan().variants) == (rounded, ())
+
+
+DOUBLE = (
+    HEAD
+    + """
+
+@kp.jit(debug=True)
+def double_kernel(x, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(x + offsets, tl.load(x + offsets) * 2)
+
+
+@kp.op("double_(Tensor(a!) x) -> ()", variants={"x": [tl.int32]})
+def double_(x):
+    double_kernel[(1,)](x, BLOCK=256)
+    double_kernel[(1,)](x, BLOCK=256, sanitize_overflow=False)
+"""
+)
+
+
+def test_launches_that_check_overflow_and_not_are_compiled_each_for_itself(folder: Path) -> None:
+    (folder / "double.py").write_text(DOUBLE)
+    plan = plan_library([folder / "double.py"], namespace="mine", targets=["cpu:x86-64-v3"])
+    packs = compile_variants(plan.variants, jobs=1)[0]
+    checked = {pack.options.sanitize_overflow: b"overflow" in pack.image for pack in packs.values()}
+    assert checked == {True: True, False: False}
+
+
+def test_kernels_that_read_plain_globals_are_compiled_each_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys do not say what the globals hold."""
+    (folder / "scale.py").write_text(SCALE.replace("* 2", "* FACTOR").replace("@kp.jit", "FACTOR = 2\n\n\n@kp.jit"))
+    monkeypatch.setenv("TRITON_ALLOW_NON_CONSTEXPR_GLOBALS", "1")
+    plan = plan_library([folder / "scale.py"], namespace="mine", targets=["cpu:x86-64-v3"])
+    assert len(compile_variants(plan.variants)[1]) == 2
+    assert len(compile_variants(plan.variants)[1]) == 2
+    monkeypatch.delenv("TRITON_ALLOW_NON_CONSTEXPR_GLOBALS")
+    with pytest.raises(CompilationError, match="FACTOR"):
+        compile_variants(plan.variants)
 
 
 def test_scripts_beside_ops_are_not_run(folder: Path) -> None:

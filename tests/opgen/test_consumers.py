@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kernelpack.opgen.build import Built
-from kernelpack.opgen.c_entries import entry_name
+from kernelpack.opgen.emit.c_entries import entry_name
 from tests.opgen.test_ops import CASES, REFERENCE, as_tuple
 
 TORCH = Path(torch.__file__).parent

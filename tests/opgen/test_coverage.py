@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import kernelpack.opgen.build
-from kernelpack.backends.base import DIVISIBLE_BY, EQUAL_TO, Fact
 from kernelpack.cli import main
+from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO, Fact
 from kernelpack.opgen.build import build, plan_library
-from kernelpack.opgen.coverage import LaunchCoverage, coverage
-from kernelpack.opgen.dispatch import implies, is_contradiction, ordered
+from kernelpack.opgen.variants.coverage import LaunchCoverage, coverage
+from kernelpack.opgen.variants.dispatch import implies, is_contradiction, ordered
 
 OPS = """
 import kernelpack as kp

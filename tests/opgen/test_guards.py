@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kernelpack.backends.base import Fact, Parameter
-from kernelpack.language.signatures import ttir_type
-from kernelpack.opgen.build import Plan, library_plan, plan_library
-from kernelpack.opgen.emit import op_file
-from kernelpack.opgen.perfect_hash import perfect_hash
-from kernelpack.opgen.variants import KernelVariant
+from kernelpack.compiled import Parameter
+from kernelpack.facts import Fact
+from kernelpack.kernel.signatures import ttir_type
+from kernelpack.opgen.build import BuildPlan, library_plan, plan_library
+from kernelpack.opgen.emit.cpp_library import op_file
+from kernelpack.opgen.emit.perfect_hash import perfect_hash
+from kernelpack.opgen.variants.plan import KernelVariant
 from kernelpack.pack.format import KernelPack, parse_pack
 
 OPS = """
@@ -37,7 +38,7 @@ def head(x):
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> BuildPlan:
     (tmp_path / "head.py").write_text(OPS)
     return plan_library([tmp_path / "head.py"], namespace="some", targets=["cuda:sm_80"])
 
@@ -55,7 +56,7 @@ def pack_of(variant: KernelVariant) -> KernelPack:
     )  # fmt: skip
 
 
-def guards(plan: Plan, packs: dict[str, KernelPack]) -> tuple[list[str], str]:
+def guards(plan: BuildPlan, packs: dict[str, KernelPack]) -> tuple[list[str], str]:
     """Returns the conditions that the generated functor tests, and how it makes the launch's assumptions of them."""
     (op,) = library_plan(plan, packs).ops
     text = op_file(library_plan(plan, packs), op)
@@ -65,7 +66,7 @@ def guards(plan: Plan, packs: dict[str, KernelPack]) -> tuple[list[str], str]:
     return sorted(condition for condition, _ in found), choice[1]
 
 
-def test_guards_are_made_of_what_packs_say(plan: Plan) -> None:
+def test_guards_are_made_of_what_packs_say(plan: BuildPlan) -> None:
     packs = {variant.entry: pack_of(variant) for variant in plan.variants}
     x, out, n, one = ("kp::address(x) % 16 == 0", "kp::address(out) % 16 == 0", "x.numel() % 16 == 0", "x.stride(-1) == 1")
     assert guards(plan, packs) == (sorted([x, out, n, one]), "kp::bits(facts0 && facts1, facts0, true)")

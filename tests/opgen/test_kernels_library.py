@@ -102,7 +102,9 @@ def test_errors_reach_c_as_text(host: Path, sample_built: Built, tmp_path: Path)
     levels = [str(target) for target in dict.fromkeys(pack.target for pack in sample_built.packs) if target.backend == "cpu"]
     said = run(host, "cpu", name, KERNELPACK_CPU_TARGET="cpu:z80")
     assert said.startswith("KERNELPACK_CPU_TARGET asks for cpu:z80, the library holds ")
-    assert set(said.partition("holds ")[2].split(", ")) == set(levels)
+    held, cure = said.partition("holds ")[2].split("\n  to fix: ")
+    assert set(held.split(", ")) == set(levels)
+    assert cure == "set it to one of them, or unset it"
     assert run(host, "npu", name) == "no kernels are built for backend npu"
     missing = run(host, "cuda", name, KERNELPACK_LIBCUDA=str(tmp_path / "libcuda.so.1"))
     assert missing.splitlines() == [

@@ -62,6 +62,25 @@ def test_development_run_agrees_with_torch(development: ModuleType, name: str, i
         torch.testing.assert_close(value, expected)
 
 
+@pytest.mark.parametrize("life", ["sample", "development"])
+def test_a_launch_that_can_write_to_no_element_is_left_out(life: str, request: pytest.FixtureRequest) -> None:
+    """Other launches are made, though a result be empty. As many programs as here would take hours."""
+    module = request.getfixturevalue(life)
+    copy_and_count = torch.ops.sample.copy_and_count if life == "sample" else module.copy_and_count
+    many = torch.empty(2**40, 0)
+    assert copy_and_count(many, None).shape == many.shape
+    assert copy_and_count(many, torch.empty(0, dtype=torch.int32)).shape == many.shape
+    count = torch.zeros(1, dtype=torch.int32)
+    assert copy_and_count(torch.empty(5, 0), count).shape == (5, 0)
+    x = torch.randn(3, 7)
+    assert torch.equal(copy_and_count(x, count), x)
+    assert count.item() == 8
+    with pytest.raises(
+        RuntimeError, match=r"x has dtype (torch\.)?float64"
+    ):  # what is checked, is checked without elements too
+        copy_and_count(torch.empty(0, 0, dtype=torch.float64), None)
+
+
 @pytest.mark.parametrize(("name", "index"), PAIRS)
 def test_out_overload_writes_in_place(sample: ModuleType, name: str, index: int) -> None:
     args, kwargs = CASES[name][index]
@@ -211,7 +230,7 @@ BAD = [
     (lambda ops: ops.broadcast_add(torch.ones(4, 4), None), r"broadcast_add: y is None\n  to fix: pass a tensor"),
     (lambda ops: ops.scale(freed(4)), r"scale: x of shape \(4,\) has no memory: its storage was freed.*to fix"),
     (lambda ops: ops.scale(torch.ones(1).expand([1] * 500)), r"scale: x has 500 dimensions, at most 64.*to fix"),
-    (lambda ops: ops.scale(torch.ones(4, dtype=torch.float8_e8m0fnu)), r"scale: x has dtype number 44, built are: [\w, ]*\n  to fix: convert it with x.to\(...\)$"),
+    (lambda ops: ops.scale(torch.ones(4, dtype=torch.float8_e8m0fnu)), r"scale: x has dtype float8_e8m0fnu, built are: [\w, ]*\n  to fix: convert it with x.to\(...\)$"),
     (lambda ops: ops.fresh(torch.ones(1), [1] * 65, torch.int64), r"fresh: a shape has more than 64 dimensions"),
     (lambda ops: ops.fresh(torch.ones(1), [1], values=[0.5] * 65), r"fresh: a list argument has more than 64 values"),
     (lambda ops: ops.scale(torch.ones(4), torch.ones(4, device="meta")), r"bias is on meta, x is on cpu|device"),
@@ -250,6 +269,23 @@ def test_out_lies_apart_from_what_the_op_reads(sample: ModuleType) -> None:
     with pytest.raises(RuntimeError, match="sample::minmax: high lies in the memory of low"):
         torch.ops.sample.minmax.out(rows, low=memory[:2], high=memory[1:3])
     torch.ops.sample.scale.out(torch.empty(0), out=torch.empty(0))
+
+
+def test_writing_is_refused_where_a_tensor_is_negated_when_it_is_read(sample: ModuleType) -> None:
+    """Torch's own function for such tensors writes back the first result, which is none of these ops' tensors."""
+    ops = torch.ops.sample
+    x, count = torch.ones(4), torch.zeros(1, dtype=torch.int32)
+    for call in (
+        lambda: ops.increment(torch._neg_view(x)),
+        lambda: ops.copy_and_count(torch._neg_view(x), count),
+        lambda: ops.copy_and_count(x, torch._neg_view(count)),
+        lambda: ops.scale.out(x, out=torch._neg_view(torch.empty(4))),
+    ):
+        with pytest.raises(RuntimeError, match=r"sample::\w+: .* negated .*\n  to fix: call \.resolve_neg\(\)"):
+            call()
+    assert torch.equal(ops.scale(torch._neg_view(x)), torch.full((4,), -2.0))
+    assert torch.equal(x, torch.ones(4))
+    assert not count.any()
 
 
 # -- sizes beyond 32 bits ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 
 from kernelpack.errors import KernelpackError, SchemaError
 from kernelpack.opgen.build import plan_library
-from kernelpack.opgen.schema import parse_schema
+from kernelpack.opgen.stated.schema import parse_schema
 
 GOOD = [
     "mha(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, *, bool is_causal=False, float? scale=None) -> Tensor",
@@ -76,6 +76,14 @@ BAD = [
     ("f(Tensor x; int n) -> Tensor", "';'"),
     ("f(Tensor x) -> Tensor # comment", "'#'"),
     ("", "expected the op's name"),
+    ("größe(Tensor x) -> Tensor", "unexpected character|found"),
+    ("f(Tensor größe) -> Tensor", "expected ','(.|\n)*|unexpected character"),
+    ("f(Tensor x, float n=.) -> Tensor", "default '.' is not a value of type float"),
+    (f"f(Tensor x, int n={'1' * 5000}) -> Tensor", "does not fit 64 bits"),
+    (f"f(Tensor x, int[{'1' * 5000}] n) -> Tensor", "length must be a number from 1 to 64"),
+    (f"f(Tensor x, int[] n={'[' * 5000}", "a list default holds numbers or booleans"),
+    ("f(Tensor x, int[\u0661] n) -> Tensor", "unexpected character"),
+    ("f(Tensor x, int n=\u0661) -> Tensor", "unexpected character"),
 ]
 
 
@@ -159,6 +167,12 @@ def told(variants: str = VARIANTS, more: str = "") -> str:
         (told(more='configs=kp.Config({"BLOCK": 1}),'), "11: configs of f: expected configs by target(.|\n)*write configs={"),
         (told(more='configs={"cpu": {"BLOCK": 1}},'), "11: configs of f: for 'cpu' it lists {'BLOCK': 1}, which is no kp.Config"),
         (told(more='configs={"cpu": lambda p: {"BLOCK": 1}},'), "13: the config function of kernel.* returned {'BLOCK': 1}(.|\n)*or None"),
+        (
+            told(more='configs={"cpu": lambda p: p.n_cols},'),
+            "13: the config function of kernel.* failed: AttributeError: the point has no attribute 'n_cols', but target, kernel, "
+            r"specialized, and point\['x'\]",
+        ),
+        (told(more='configs={"cpu": lambda p: p.x},'), r"13: .* failed: AttributeError: .*; write point\['x'\]"),
         (told(more='configs={"cpu": lambda p: p["y"]},'), "13: the config function of kernel.* failed: LookupError: the point has no 'y', but x"),
         (told(more='configs={"cuda:sm_91": kp.Config({})},'), "11: configs of f: no target starts with 'cuda:sm_91'; did you mean 'cuda:sm_90'"),
         (told(more='specialize="x",'), "11: specialize of f: expected a list of kp.aligned\\(...\\), found 'x'"),

@@ -9,8 +9,8 @@ import pytest
 from kernelpack.errors import HostFunctionError
 from kernelpack.ir.text import parse_module
 from kernelpack.opgen.build import plan_library
-from kernelpack.opgen.compile import compile_variants
-from kernelpack.opgen.stores import written_parameters
+from kernelpack.opgen.variants.read_only import written_parameters
+from kernelpack.opgen.workers.compile import compile_variants
 
 SOURCE = """
 import kernelpack as kp

@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,8 @@ import torch
 from kernelpack.config import Config
 from kernelpack.errors import BuildError, HostFunctionError
 from kernelpack.opgen.build import Built, build, plan_library
-from kernelpack.opgen.config import Fastest
-from kernelpack.opgen.tuning import Decision, PointResults, Results, decide, measured_times, read_results
+from kernelpack.opgen.stated.config import Fastest
+from kernelpack.opgen.variants.decisions import Decision, PointResults, Results, decide, measured_times, read_results
 from kernelpack.target import Target
 
 OPS = Path(__file__).parent / "tuned_ops.py"
@@ -71,6 +72,44 @@ def test_devices_of_one_target_count_alike_and_other_targets_do_not(tmp_path: Pa
     (tmp_path / "op.broken.json").write_text("{}")
     with pytest.raises(BuildError, match=r"op\.broken\.json is not a file that kernelpack tune wrote"):
         read_results(tmp_path, "op")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"op": "x"', '"op": 3', "op: expected a text, found 3"),
+        ('"H100"', "null", "device: expected a text, found null"),
+        ('"cuda:sm_90a"', '"cuda"', "target 'cuda' does not have the form"),
+        ('["n", "m"]', '"nm"', 'kernels.k.key: expected a list, found "nm"'),
+        ("{", "[" * 100_000, "it is nested too deep"),
+        ("{", "\udcff{", "utf-8"),
+        ('"4 8"', '"4"', "expected 2 sizes, found '4'"),
+        ('"4 8"', '"4 \u0668"', "expected 2 sizes, found '4 \u0668'"),
+        ('"4 8"', f'"4 {"8" * 5000}"', "expected 2 sizes, found '4 8888"),
+        ("1.5", "NaN", "expected a time in microseconds, found nan"),
+        ("1.5", "-1.5", "expected a time in microseconds, found -1.5"),
+        ("1.5", "Infinity", "expected a time in microseconds, found inf"),
+        ("1.5", "true", "kernels.k.microseconds.4 8.B: 1: expected a number or null, found true"),
+        ("1.5", "1" + "0" * 400, "kernels.k.microseconds.4 8.B: 1: expected a number or null, found 1000"),
+    ],
+)
+def test_a_file_that_tune_did_not_write_is_refused_with_the_place(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = '{"op": "x", "device": "H100", "target": "cuda:sm_90a", "kernels": '
+    text += '{"k": {"key": ["n", "m"], "source": "", "microseconds": {"4 8": {"B: 1": 1.5}}}}}'
+    file = tmp_path / "x.y.json"
+    file.write_text(text)
+    assert read_results(tmp_path, "x")[0].kernels["k"].times == {(4, 8): {"B: 1": 1.5e-6}}
+    assert old in text
+    file.write_bytes(text.replace(old, new, 1).encode(errors="surrogateescape"))
+    with pytest.raises(BuildError, match=rf"x\.y\.json is not a file that kernelpack tune wrote: .*{re.escape(message)}"):
+        read_results(tmp_path, "x")
+
+
+def test_a_time_that_is_written_as_0_is_compared_with_others(tmp_path: Path) -> None:
+    target, fastest = Target.parse("cpu:x86-64-v3"), Fastest((Config({"B": 1}), Config({"B": 2})), ("n",))
+    Results("x", "CPU", str(target), {"k": PointResults(("n",), "", {(4,): {"B: 1": 1e-9, "B: 2": 1e-8}})}).save(tmp_path)
+    times = measured_times(read_results(tmp_path, "x"), target, "k", fastest)
+    assert times == {(4,): {0: 1.0, 1: pytest.approx(2.0)}}
 
 
 def test_a_key_that_no_call_has_is_refused(tmp_path: Path) -> None:

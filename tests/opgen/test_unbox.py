@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_torch_calls_every_op_without_boxing(unboxed: Path) -> None:
 def test_ops_do_the_same(unboxed: Path) -> None:
     """All tests of the sample ops: every type of argument and result, refusals, memory, opcheck."""
     tests = [f"tests/opgen/{name}" for name in ("test_ops.py", "test_consumers.py")]
-    only = "built_op every_type out_overload mutating lists bad_input out_lies leaks strides threads symbols cannot_be_read opcheck"
+    only = "built_op every_type out_overload mutating lists bad_input out_lies leaks strides threads symbols cannot_be_read negated opcheck"
     command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", f"--basetemp={unboxed.parent / 'inner'}"]
     done = subprocess.run(
         [*command, "-k", " or ".join(only.split()), *tests],
@@ -79,6 +80,39 @@ def test_ops_do_the_same(unboxed: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert all(word in done.stdout for word in only.split())
+
+
+IN_PLACE = """
+import sys, torch
+torch.ops.load_library(sys.argv[1] + "/libsample_ops.so")
+increment, increment_given = torch.ops.sample.increment, torch.ops.sample.increment_given
+x, y = torch.arange(4, dtype=torch.int32), torch.arange(4, dtype=torch.int32)
+increment(x, 5)
+increment_given(x, y)
+increment_given(x, None)
+print(x._version, y._version)
+leaf = torch.ones(3, requires_grad=True)
+inner = leaf * 2
+increment(inner)
+for failing in (lambda: increment(leaf), lambda: increment(leaf[:2]), lambda: inner.sum().backward()):
+    try:
+        failing()
+    except RuntimeError as error:
+        print(str(error).splitlines()[0])
+with torch.no_grad():
+    increment(leaf)
+print(inner.tolist(), leaf.tolist())
+"""
+
+
+def test_what_ops_write_to_has_a_new_version_and_no_gradient(unboxed: Path) -> None:
+    assert run(IN_PLACE, unboxed).stdout.splitlines() == [
+        "1 1",
+        "a leaf Variable that requires grad is being used in an in-place operation.",
+        "a view of a leaf Variable that requires grad is being used in an in-place operation.",
+        "sample::increment has no gradient",
+        "[3.0, 3.0, 3.0] [2.0, 2.0, 2.0]",
+    ]
 
 
 def test_another_release_of_torch_calls_them_through_the_stable_abi(unboxed: Path, sample_built: Built, tmp_path: Path) -> None:
@@ -99,12 +133,51 @@ def test_a_file_that_cannot_be_loaded_is_named_and_ops_work_without_it(sample_bu
     assert f"to fix: kernelpack unbox {folder / 'libsample_ops.so'}" in said
 
 
+STRANGER = 12345
+
+
+def of_a_stranger(file: Path) -> None:
+    os.chown(file, STRANGER, STRANGER)
+
+
+def for_all_to_write(file: Path) -> None:
+    file.chmod(0o757)
+
+
+def behind_a_strangers_link(file: Path) -> None:
+    file.rename(file.with_suffix(".moved"))
+    file.symlink_to(file.with_suffix(".moved"))
+    os.lchown(file, STRANGER, STRANGER)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+@pytest.mark.parametrize("change", [of_a_stranger, for_all_to_write, behind_a_strangers_link])
+def test_a_file_that_others_can_write_is_not_loaded(unboxed: Path, tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """It stands beside the op library, where a stranger may put one: in a folder such as /tmp."""
+    folder = Path(shutil.copytree(unboxed, tmp_path / "copy"))
+    change(folder / f"libsample_ops.torch-{RELEASE}.so")
+    found, said = functions(folder)
+    assert found == {name: [False] * 2 for name in found}
+    assert f"libsample_ops.torch-{RELEASE}.so is not loaded" in said
+    assert f"to fix: remove it, then kernelpack unbox {folder / 'libsample_ops.so'}" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+def test_a_library_of_another_user_has_its_own_unboxed_one(unboxed: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(unboxed, tmp_path / "copy"))
+    for file in folder.glob("*.so"):
+        of_a_stranger(file)
+    found, said = functions(folder)
+    assert found == {name: [True] * 2 for name in found}
+    assert said == ""
+
+
 def test_a_file_of_another_version_of_the_interface_is_not_used(unboxed: Path, sample_built: Built, tmp_path: Path) -> None:
     folder = copy_of(sample_built, tmp_path)
     name = f"libsample_ops.torch-{RELEASE}.so"
     image = (unboxed / name).read_bytes()
-    assert b"kernelpack_unboxing_1" in image
-    (folder / name).write_bytes(image.replace(b"kernelpack_unboxing_1", b"kernelpack_unboxing_0"))
+    assert b"kernelpack_unboxing_2" in image
+    (folder / name).write_bytes(image.replace(b"kernelpack_unboxing_2", b"kernelpack_unboxing_0"))
     found, said = functions(folder)
     assert found == {name: [False] * 2 for name in found}
     assert "cannot be used" in said
@@ -137,8 +210,8 @@ def test_signatures_are_those_that_torch_has_for_schemas() -> None:
         "std::optional<at::Device>, at::ArrayRef<int64_t>, at::ArrayRef<c10::SymInt>, at::ArrayRef<double>, c10::List<bool>)"
     )
     text = source_of((every, "g(Tensor x) -> (Tensor low, int n, SymInt m, float f, bool b)"), "mine", "2.13.0")
-    assert f"kp::unboxed<{signature}>" in text
-    assert "kp::unboxed<std::tuple<at::Tensor, int64_t, c10::SymInt, double, bool>(const at::Tensor&)>" in text
+    assert f"kp::unboxed_op<{signature}, 0xc>" in text  # writes to its third argument and its fourth
+    assert "kp::unboxed_op<std::tuple<at::Tensor, int64_t, c10::SymInt, double, bool>(const at::Tensor&), 0x0>" in text
 
 
 def test_folders_without_a_library_or_with_two_are_refused(tmp_path: Path) -> None:

@@ -10,28 +10,26 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tests.ops import extremes
+from tests.ops.arguments import Arguments, Typed
 
 OPS = ("gelu", "layer_norm", "matmul", "mha", "rms_norm", "rope", "scaled_matmul", "silu_mul", "softmax")
-
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Typed:
-    """A tensor argument whose dtype is not that of the case."""
-
-    tensor: torch.Tensor
 
 
 @dataclass(frozen=True)
 class Case:
-    """A call of an op. `make` gives its arguments in float32; tensors of floats that are not Typed are converted to `dtype`."""
+    """A call of an op. `make` gives its arguments in float32 (at the edge of what a dtype holds: float64); tensors of floats that are
+    not Typed are converted to `dtype`. Where torch `overflows`, its results are no measure."""
 
     op: str
     name: str
     dtype: torch.dtype
     seed: int
     make: Callable[[], Arguments]
+    edge: bool = False
+    overflows: bool = False
 
     def __str__(self) -> str:
         return f"{self.op} {str(self.dtype).removeprefix('torch.')} {self.name}"
@@ -381,22 +379,31 @@ def scaled_matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
 def cases() -> list[Case]:
     """Returns the whole grid: every op's cases in every dtype that its RANGES name."""
     made: list[Case] = []
+    dtypes = {op: [getattr(torch, name) for name in module_of(op).RANGES["dtypes"]] for op in OPS}
     for op in OPS:
-        for dtype in module_of(op).RANGES["dtypes"]:
+        for dtype in dtypes[op]:
             for name, make in globals()[f"{op}_cases"]():
-                made.append(Case(op, name, getattr(torch, dtype), len(made), make))
+                made.append(Case(op, name, dtype, len(made), make))
+    for op in OPS:
+        for dtype in dtypes[op]:
+            for name, make in extremes.CALLS[op](dtype):
+                overflows = extremes.may_overflow(op, dtype, name)
+                made.append(Case(op, f"edge: {name}", dtype, len(made), make, edge=True, overflows=overflows))
     return made
 
 
 # -- what is accurate ----------------------------------------------------------------------------------------------------------
 
 
-def _error(got: torch.Tensor, exact: torch.Tensor) -> float:
-    """Returns the largest absolute error; infinite where one is NaN or infinite and the other is not that."""
+def _errors(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Returns absolute errors; infinite where one is NaN or infinite and the other is not that."""
     got = got.double()
     same = (got == exact) | (got.isnan() & exact.isnan())
-    difference = torch.where(same, 0.0, (got - exact).abs())
-    return float(difference.nan_to_num(nan=float("inf")).max()) if difference.numel() else 0.0
+    return torch.where(same, 0.0, (got - exact).abs()).nan_to_num(nan=float("inf"), posinf=float("inf"))
+
+
+def _error(got: torch.Tensor, exact: torch.Tensor) -> float:
+    return float(_errors(got, exact).max()) if got.numel() else 0.0
 
 
 def check(case: Case, device: str = "cpu", run: Callable[..., Any] | None = None, times: float = 2) -> str:
@@ -408,25 +415,68 @@ def check(case: Case, device: str = "cpu", run: Callable[..., Any] | None = None
     float32.
     """
     args, kwargs = case.arguments(device)
-    module = module_of(case.op)
     got = (run or getattr(torch.ops.kernelpack, case.op))(*args, **kwargs)
+    return problem(case, args, kwargs, got, device, times)
+
+
+def problem(
+    case: Case,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    got: torch.Tensor,
+    device: str = "cpu",
+    times: float = 2,
+    strict: bool = True,
+) -> str:
+    """Returns what is wrong with a result of a case's op for these arguments, or ""; see `check`. `strict`: a case at the edge must
+    say that torch overflows; otherwise the op must be right where torch is not."""
+    module = module_of(case.op)
     with torch.no_grad():
         # some of torch's kernels for GPUs refuse strides that ours take
         plain = [x.contiguous() if isinstance(x, torch.Tensor) and device != "cpu" else x for x in args]
         own = module.reference(*plain, **kwargs)
         wide = [convert(x, torch.float64, device) if isinstance(x, torch.Tensor) else x for x in args]
-        exact = module.reference(*wide, **kwargs)
+        with sdpa_kernel(SDPBackend.MATH):  # others give 0 where all scores are NaN
+            exact = module.reference(*wide, **kwargs)
         if own is None:  # torch 2.11 does so on GPUs for empty inputs of its attention
             own = exact
     if got.shape != exact.shape or got.dtype != case.result or got.device.type != device:
         return (
             f"{case}: {tuple(got.shape)} {got.dtype} on {got.device}, expected {tuple(exact.shape)} {case.result} on {device}"
         )
+    if case.edge:
+        return _check_edge(case, device, wide, got, own, exact, times, strict)
     finite = exact[exact.isfinite()]
     unit = torch.finfo(case.result).eps * (float(finite.abs().max()) if finite.numel() else 0.0)
     ours, torchs = _error(got, exact), _error(own, exact)
     allowed = times * torchs + unit * (2 if case.dtype == torch.float32 else 0.5)
     return "" if ours <= allowed else f"{case}: error {ours:.3g}, torch's {torchs:.3g}, allowed {allowed:.3g}"
+
+
+def _check_edge(
+    case: Case,
+    device: str,
+    args: list[Any],
+    got: torch.Tensor,
+    own: torch.Tensor,
+    exact: torch.Tensor,
+    times: float,
+    strict: bool,
+) -> str:
+    """The same for each element of its own, or each row: a large one must not hide a small one's error."""
+    info = torch.finfo(case.result)
+    exact = torch.where(exact.to(case.result).isinf(), exact.to(case.result).double(), exact)
+    units = extremes.magnitudes(case.op, tuple(args), exact) * info.eps
+    ours, torchs = _errors(got, exact), _errors(own, exact)
+    wrong = torchs > units / info.eps / 10 + info.smallest_normal  # then torch has lost more than rounding does
+    if strict and bool(wrong.any()) and not case.overflows and device == "cpu":  # torch's kernels for GPUs have other faults
+        return f"{case}: torch's own result is {own[wrong][0]}, exact is {exact[wrong][0]}: the case must say that it overflows"
+    allowed = times * torch.where(wrong, 0.0, torchs).amax() + units * (2 if case.dtype == torch.float32 else 1)
+    allowed = torch.where(
+        units > info.max * info.eps, float("inf"), allowed + info.smallest_normal
+    )  # sums may overflow on the way
+    bad = (ours > allowed) & ~(wrong & case.overflows)
+    return f"{case}: {int(bad.sum())} elements: {got[bad][0]}, torch {own[bad][0]}, exact {exact[bad][0]}" if bad.any() else ""
 
 
 def failures(device: str = "cpu", op: str = "") -> tuple[int, list[str]]:

@@ -24,6 +24,13 @@ def test_the_grid_is_large_and_covers_every_op_and_dtype() -> None:
         assert {str(case.dtype) for case in grid if case.op == op} == {f"torch.{dtype}" for dtype in dtypes}
 
 
+def test_every_op_and_dtype_has_cases_at_the_edge() -> None:
+    edges = [case for case in cases() if case.edge]
+    assert len(edges) >= 1000
+    assert {(case.op, case.dtype) for case in edges} == {(case.op, case.dtype) for case in cases()}
+    assert sum(case.overflows for case in edges) < len(edges) / 5
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_errors_are_at_most_twice_those_of_torch(level: str) -> None:
     done = subprocess.run(

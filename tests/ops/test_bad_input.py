@@ -42,6 +42,8 @@ def scaled(**given: torch.Tensor) -> tuple[torch.Tensor, ...]:
 BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("softmax", (x(2, 3, dtype=f64),), {}, r"x has dtype float64, built are: float32, float16, bfloat16.*to fix: .*x\.to"),
     ("softmax", (x(2, 3, dtype=torch.int64),), {}, r"x has dtype int64"),
+    ("softmax", (x(2, 3, dtype=torch.uint8).view(torch.float8_e8m0fnu),), {}, r"x has dtype float8_e8m0fnu, built are"),
+    ("softmax", (x(2, 3, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),), {}, r"x has dtype float4_e2m1fn_x2, built are"),
     ("softmax", (x(),), {}, r"x has no dimensions, expected at least one"),
     ("softmax", (x(2, 3),), {"dim": 0}, r"dim is 0, expected the last dimension of x: -1"),
     ("softmax", (columns(2, 3),), {}, r"last dimension of x must be contiguous, its stride is 2\n  to fix: call \.contiguous\(\)"),
@@ -103,9 +105,12 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("matmul", (x(2, 3), x(4, 4)), {}, r"b has 4 rows, a has 3 columns"),
     ("matmul", (x(2, 3), x(3, 4), x(5)), {}, r"bias has shape \(5,\), expected \(4,\)"),
     ("matmul", (x(2, 3), x(3, 4)), {"activation": 5}, r"activation is 5, expected 0"),
-    ("matmul", (columns(2, 3), x(3, 4)), {}, r"last dimension of a must be contiguous, its stride is 2"),
+    ("matmul", (columns(2, 3), x(3, 4)), {}, r"last dimension of a must be contiguous, its stride is 2\n  to fix: .*\.contiguous"),
+    ("matmul", (x(2, 3), x(3, 4), columns(4)), {}, r"bias must be contiguous, its stride is 2\n  to fix: .*\.contiguous"),
+    ("matmul", (x(2, 3), x(3)), {}, r"b must have at least 2 dimensions, its shape is \(3,\)"),
+    ("matmul", (x(2, 3, 4, 5), x(3, 5, 4)), {}, r"the batches of a of shape .* need more than one stride.*\n  to fix: call \.expand"),
     ("matmul", (x(2, 3), x(3, 4, 2)[..., 0]), {}, r"dimensions of b must be contiguous.*to fix"),
-    ("matmul", (x(2, 3, 4), x(3, 4, 5)), {}, r"b has batch size 3, a has 2"),
+    ("matmul", (x(2, 3, 4), x(3, 4, 5)), {}, r"dimensions \(2,\) and \(3,\) do not broadcast: 2 is not 3\n  to fix"),
     ("matmul", (x(2, 3), x(3, 4, device="meta")), {}, r"b is on meta, a is on cpu"),
     ("scaled_matmul", scaled(a=x(40, 16)), {}, r"a has dtype float32, built are: float8_e4m3fn, float8_e5m2"),
     ("scaled_matmul", scaled(b=x(32, 16, dtype=e5m2).t()), {}, r"b has dtype float8_e5m2, built are: float8_e4m3fn"),
@@ -115,10 +120,10 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("scaled_matmul", scaled(a=x(2, 20, 16, dtype=e4m3)), {}, r"a must have 2 dimensions, its shape is \(2, 20, 16\)"),
     ("scaled_matmul", scaled(b=x(16, dtype=e4m3)), {}, r"b must have 2 dimensions, its shape is \(16,\)"),
     ("scaled_matmul", scaled(b=x(32, 15, dtype=e4m3).t()), {}, r"b has shape \(15, 32\), expected 16 rows, as a has columns"),
-    ("scaled_matmul", scaled(a=x(40, 16, 2, dtype=e4m3)[..., 0]), {}, r"last dimension of a must be contiguous, its stride is 2"),
+    ("scaled_matmul", scaled(a=x(40, 16, 2, dtype=e4m3)[..., 0]), {}, r"last dimension of a .*, its stride is 2\n  to fix: .*\.contiguous"),
     ("scaled_matmul", scaled(b=x(16, 32, dtype=e4m3)), {}, r"first dimension of b must be contiguous.*to fix: pass weight\.t\(\)"),
     ("scaled_matmul", scaled(scale_a=x(39, 1)), {}, r"scale_a has shape \(39, 1\), expected one value, or 40"),
-    ("scaled_matmul", scaled(scale_a=x(40, 2)[:, :1]), {}, r"scale_a has shape \(40, 1\), expected .* contiguous"),
+    ("scaled_matmul", scaled(scale_a=x(40, 2)[:, :1]), {}, r"scale_a has shape \(40, 1\), expected .* contiguous\n  to fix"),
     ("scaled_matmul", scaled(scale_b=x(32, 1)), {}, r"scale_b has shape \(32, 1\), expected one value, or 32"),
     ("scaled_matmul", scaled(bias=x(31, dtype=bf16)), {}, r"bias has shape \(31,\), expected one contiguous dimension of 32"),
     ("scaled_matmul", scaled(scale_b=x(1, 32, device="meta")), {}, r"scale_b is on meta, a is on cpu"),
@@ -164,6 +169,22 @@ def test_an_output_that_does_not_fit_is_refused(op: str) -> None:
     ):
         with pytest.raises(RuntimeError, match=f"kernelpack::{op}.*{said}"):
             packet.out(*args, **kwargs, out=out)
+    _works(op)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_writing_is_refused_where_a_tensor_is_negated_when_it_is_read(op: str) -> None:
+    """Torch's own function for such tensors ends the process: it looks for a result to write back, and `.out` has none."""
+    args, kwargs = _first(op).arguments()
+    packet = getattr(torch.ops.kernelpack, op)
+    out = torch.zeros_like(packet(*args, **kwargs))
+    negated = next(i for i, value in enumerate(args) if isinstance(value, torch.Tensor) and value.element_size() > 1)
+    views = tuple(torch._neg_view(value) if i == negated else value for i, value in enumerate(args))
+    for given, target in ((args, torch._neg_view(out)), (views, out)):
+        for mode in (torch.enable_grad, torch.inference_mode):
+            with mode(), pytest.raises(RuntimeError, match=rf"kernelpack::{op}: .*negated.*\n  to fix: call \.resolve_neg\(\)"):
+                packet.out(*given, **kwargs, out=target)
+    assert not out.any()
     _works(op)
 
 
@@ -255,6 +276,15 @@ def test_nan_in_attention_reaches_the_queries_that_see_it(dtype: torch.dtype) ->
     assert not got[0, 1, :, :5].isnan().any()
     keep = ~(got.isnan() | expected.isnan())
     torch.testing.assert_close(got[keep].double(), expected[keep], atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [f32, f16, bf16])
+@pytest.mark.parametrize("queries", [1, 4, 16, 70])
+@pytest.mark.parametrize("keys", [1, 9, 700])
+def test_a_query_whose_scores_are_all_minus_infinity_gives_0(queries: int, keys: int, dtype: torch.dtype) -> None:
+    q, k, v = x(1, queries, 8, dtype=dtype), torch.full((1, keys, 8), -inf, dtype=dtype), x(1, keys, 8, dtype=dtype)
+    assert torch.equal(torch.ops.kernelpack.mha(q, k, v), torch.nn.functional.scaled_dot_product_attention(q, k, v))
+    assert not torch.ops.kernelpack.mha(q, k, v).any()
 
 
 def test_zero_size_tensors_give_zero_size_results() -> None:

@@ -16,7 +16,7 @@ def test_development_run_agrees_with_the_built_op(op: str) -> None:
         built = getattr(torch.ops.kernelpack, op)(*args, **kwargs)
         developed = getattr(module_of(op), op)(*args, **kwargs)
         assert developed.stride() == built.stride()
-        torch.testing.assert_close(developed, built, msg=lambda text, case=case: f"{case}: {text}")
+        torch.testing.assert_close(developed, built, equal_nan=True, msg=lambda text, case=case: f"{case}: {text}")
 
 
 def test_development_run_refuses_as_the_built_op_does() -> None:
@@ -24,3 +24,13 @@ def test_development_run_refuses_as_the_built_op_does() -> None:
     for op in (module_of("softmax").softmax, torch.ops.kernelpack.softmax):
         with pytest.raises(RuntimeError, match=r"softmax: x has dtype .*float64, .*float32, float16, bfloat16"):
             op(x)
+
+
+def test_development_run_reads_negated_views_as_the_built_op_does() -> None:
+    x = torch._neg_view(torch.randn(3, 4))
+    for op in (module_of("softmax").softmax, torch.ops.kernelpack.softmax):
+        torch.testing.assert_close(op(x), torch.softmax(x, -1))
+    out = torch._neg_view(torch.empty(3, 4))
+    for write in (module_of("softmax").softmax.out, torch.ops.kernelpack.softmax.out):
+        with pytest.raises(RuntimeError, match=r"negated when it is read.*\n  to fix: call \.resolve_neg\(\)"):
+            write(torch.ones(3, 4), out=out)

@@ -12,8 +12,8 @@ import torch
 from kernelpack.dtypes import DType
 from kernelpack.opgen.build import plan_library
 from kernelpack.opgen.op import CapturedLaunch, capture
-from kernelpack.opgen.race import best_row
-from kernelpack.opgen.variants import LaunchPlan, point_of
+from kernelpack.opgen.tune.race import best_row
+from kernelpack.opgen.variants.plan import LaunchPlan, point_of
 from kernelpack.simt import Emulator
 from kernelpack.target import Target
 from tests.gpu.kernel_calls import kernel_calls, reachable_kernels

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kernelpack.backends.base import Fact, Options, Parameter
+from kernelpack.compiled import Parameter
 from kernelpack.errors import PackError
+from kernelpack.facts import Fact
+from kernelpack.options import Options
 from kernelpack.pack.embed import kernel_row
 from kernelpack.pack.format import KernelPack, parse_pack, read_pack
 from kernelpack.pack.lock import differences, lock_text, parse_lock, read_lock
@@ -96,6 +99,34 @@ def test_files_that_are_no_text_are_refused_with_their_line(tmp_path: Path) -> N
     file.write_bytes(b"\xff")
     with pytest.raises(PackError, match=r"not text"):
         read_lock(file)
+
+
+def hashed(text: str) -> str:
+    """Returns a pack's text with the hash of its header."""
+    head, _, rest = text.partition("\nheader sha256: ")
+    digest = hashlib.sha256(head.partition("\n")[2].encode()).hexdigest()
+    return f"{head}\nheader sha256: {digest}\n{rest.partition(chr(10))[2]}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("registers = 32", "registers = nan", "expected a number of 64 bits, found 'nan'"),
+        ("registers = 32", "registers = inf", "expected a number of 64 bits"),
+        ("registers = 32", f"registers = {2**63}", "expected a number of 64 bits"),
+        ("divisibility=16", f"divisibility={'1' * 5000}", "expected a number of 64 bits, found '1111"),
+        ("num_warps = 8", "num_warps = None", "option num_warps: expected a whole number of 64 bits, found null"),
+        ("num_warps = 8", "num_warps = 8.5", "option num_warps: expected a whole number of 64 bits, found 8.5"),
+        ("debug = False", "debug = None", "option debug: expected a whole number of 64 bits or true or false, found null"),
+        ("num_warps = 8", "warps = 8", 'option "warps": there is no such name; known are num_warps'),
+        ("sizes: n", "sizes: rows", "a tensor map is computed from 'rows', which is no parameter of the kernel"),
+    ],
+)
+def test_what_no_build_writes_is_refused_though_its_hash_fits(old: str, new: str, message: str) -> None:
+    assert parse_pack(hashed(str(PACK))) == PACK
+    assert old in str(PACK)
+    with pytest.raises(PackError, match=message):
+        parse_pack(hashed(str(PACK).replace(old, new)))
 
 
 def test_lock_holds_a_line_a_variant() -> None:

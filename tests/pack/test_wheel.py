@@ -48,9 +48,13 @@ def run(code: str, *arguments: object, cwd: Path, path: Path) -> str:
     return done.stdout
 
 
+IN_A_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder into which a copy of the checkout was installed, with one op for one CPU level."""
+    """The folder into which a copy of the checkout was installed, with one op for one CPU level. `terminal.txt` beside it is what a
+    terminal showed meanwhile."""
     source = tmp_path_factory.mktemp("source")
     ignored = shutil.ignore_patterns("__pycache__", "*.so", "library")
     for folder in ("kernelpack", "csrc"):
@@ -62,6 +66,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source / "ops" / "double.py").write_text(OPS)
     target = tmp_path_factory.mktemp("installed")
     command = [
+        sys.executable,
+        "-c",
+        IN_A_TERMINAL,
         sys.executable,
         "-m",
         "pip",
@@ -78,13 +85,22 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         text=True,
         cwd=source,
+        stdin=subprocess.DEVNULL,
         env={**os.environ, "KERNELPACK_OP_TARGETS": "cpu:x86-64-v3", "CFLAGS": "-O0"},
         timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    (target / "terminal.txt").write_text(done.stdout)
     shutil.rmtree(source)
     return target
+
+
+def test_a_terminal_shows_what_pip_is_compiling(installed: Path) -> None:
+    """pip itself shows nothing of it without -v."""
+    said = (installed / "terminal.txt").read_text()
+    assert "kernelpack: compiling the op library for cpu:x86-64-v3 (KERNELPACK_OP_TARGETS)" in said
+    assert "kernelpack: 1 of 1 kernels" in said
 
 
 def test_the_wheel_serves_its_ops_with_torch_alone(installed: Path, tmp_path: Path) -> None:

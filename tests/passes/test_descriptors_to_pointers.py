@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.base import DescriptorForm
+from kernelpack.compiled import DescriptorForm
 from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
 from kernelpack.ir.verify import verify

@@ -7,7 +7,7 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.compiler import optimise_ttir
+from kernelpack.compiler.stages import optimise_ttir
 from kernelpack.ir.interpret import launch
 from kernelpack.passes.unroll_loops import unroll_loops
 from tests.frontend.compiling import compile_kernel

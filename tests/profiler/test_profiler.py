@@ -14,8 +14,8 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 import kernelpack.profiler as profiler
-from kernelpack.errors import ProfilerError
-from kernelpack.profiler.recording import MARK, Place, timings
+from kernelpack.errors import BuildError, ProfilerError
+from kernelpack.profiler.recording import MARK, LaunchSite, timings
 
 SIZE = 256
 
@@ -255,7 +255,7 @@ class Event:
 
 
 def test_kernels_of_a_gpu_belong_where_they_were_launched() -> None:
-    root, forward, launch = Place(()), Place(("forward",)), Place(("forward",), "add", "add")
+    root, forward, launch = LaunchSite(()), LaunchSite(("forward",)), LaunchSite(("forward",), "add", "add")
     events = [
         Event("CPU", f"{MARK}0", 0, 10, number=1),
         Event("CPU", f"{MARK}1", 10, 90, number=2),
@@ -275,3 +275,18 @@ def test_kernels_of_a_gpu_belong_where_they_were_launched() -> None:
         (timing.place, timing.name, timing.nanoseconds) for timing in timings([root, forward, launch], events, on_gpu=True)
     ]
     assert found == [(forward, "gemm", 7), (launch, "add_kernel", 8), (forward, "mul_kernel", 9), (forward, "unlinked", 3)]
+
+
+def test_a_file_that_is_no_profile_is_refused_before_anything_is_measured(file: Path) -> None:
+    start(file)
+    profiler.finalize()
+    start(file)  # the profile of an earlier run is replaced
+    profiler.finalize()
+    file.write_text("my notes")
+    with pytest.raises(BuildError, match=f"{file} exists, and kernelpack did not write it"):
+        start(file)
+    file.unlink()
+    file.symlink_to(file.with_name("notes.txt"))
+    with pytest.raises(BuildError, match=f"{file} is a link"):
+        start(file)
+    assert not file.with_name("notes.txt").exists()

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,50 @@ def test_the_command_line(file: Path) -> None:
     failed = view("-m", "speed", str(file))
     assert failed.returncode == 1
     assert failed.stderr.startswith("there is no metric 'speed'")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "expected a list of one value or more"),
+        ("{}", "expected a list of one value or more"),
+        ("[3]", r"\[0\]: expected names with values, found 3"),
+        ('[{"frame": 3, "metrics": {}, "children": []}]', r"\[0\].frame: expected names with values, found 3"),
+        ('[{"frame": {"name": []}, "metrics": {}, "children": []}]', r"\[0\].frame.name: expected a text"),
+        ('[{"frame": {"name": "x"}, "metrics": {}, "children": {}}]', r"\[0\].children: expected a list"),
+        (
+            '[{"frame": {"name": "x"}, "metrics": {"a": 1%s}, "children": []}]' % ("0" * 400),
+            r"\[0\].metrics.a: expected a number",
+        ),
+        ("[" * 100_000, "it is nested too deep"),
+    ],
+)
+def test_files_that_are_no_profiles_are_refused_with_the_place(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "x.hatchet"
+    file.write_text(text)
+    with pytest.raises(ProfilerError, match=f"x.hatchet is no profile: .*{message}"):
+        parse(["time/ms"], file)
+
+
+@pytest.fixture
+def usual_recursion() -> Iterator[None]:
+    """Python's own limit: other tests may have left a higher one."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("usual_recursion")
+def test_a_profile_of_any_depth_is_read_or_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.hatchet"
+    refused = set()
+    for depth in range(100, 600, 5):
+        file.write_text('[{"frame": {"name": "x"}, "metrics": {"count": 1}, "children": ' * depth + "[]" + "}]" * depth)
+        try:
+            tree, names = parse(["count"], file, include="x")
+            print_tree(tree, names)
+        except ProfilerError as problem:
+            refused.add(problem.message.partition(": ")[2])
+    assert refused
+    assert refused <= {"it is nested too deep", "its frames are nested too deep"}

@@ -17,7 +17,7 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.errors import CompileTimeAssertionFailure
-from kernelpack.frontend.source import _parsed, source_of
+from kernelpack.kernel.source import _parsed, source_of
 from kernelpack.runtime._async_compile import active_mode
 from kernelpack.runtime.loaded import LoadedKernel
 

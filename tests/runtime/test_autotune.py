@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack import knobs
 from kernelpack.errors import CompilationError, LaunchError
+from kernelpack.files.cache import CacheFolder
 from tests.frontend.compiling import define
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("kernelpack._C") is None, reason="kernelpack._C is not built")
@@ -427,6 +429,17 @@ def test_results_are_kept_and_told(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
     assert told[0]["duration"] > 0
     assert told[1]["duration"] is None
     assert "best config BLOCK: 64" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kept", ["", "[]", "1" + "0" * 400, "[1" + "0" * 400 + "]", '"x"', "null", "[" * 100_000])
+def test_results_that_were_altered_are_found_anew(tmp_path: Path, kept: str) -> None:
+    tuner = kp.autotune(BLOCKS, ["n"])(accumulate())
+    with knobs.cache.scope():
+        knobs.cache.dir = str(tmp_path)
+        for found, best in (("[Infinity, 0.2]", BLOCKS[0]), (kept, None)):
+            times = (f"{json.dumps(str(config))}: {found}" for config in BLOCKS)
+            CacheFolder(tmp_path).write("x.json", f"{{{', '.join(times)}}}".encode())
+            assert tuner._remembered("x.json", BLOCKS) == best
 
 
 def test_what_is_no_tensor_cannot_be_reset() -> None:

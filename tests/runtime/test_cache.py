@@ -49,7 +49,9 @@ class Elsewhere:
         self.data[self.key, filename] = data
 
 
-def test_a_group_is_there_with_all_its_files() -> None:
+def test_a_group_is_there_with_all_its_files(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    knobs.cache.dir = str(tmp_path_factory.mktemp("links") / "cache")
+    Path(knobs.cache.dir).symlink_to(folder)
     manager = FileCacheManager("key")
     assert manager.get_file("kernel.json") is None
     paths = {"kernel.json": manager.put("{}", "kernel.json", binary=False), "kernel.cubin": manager.put(b"x", "kernel.cubin")}
@@ -58,6 +60,30 @@ def test_a_group_is_there_with_all_its_files() -> None:
     assert manager.get_group("other.json") is None
     Path(paths["kernel.cubin"]).unlink()
     assert manager.get_group("kernel.json") is None
+
+
+@pytest.mark.parametrize(
+    "note", [b"", b"\xff", b"3", b"{}", b"[" * 100_000, b'{"child_paths": 3}', b'{"child_paths": [3]}', b'{"child_paths": {"a": 1}}', b"9" * 5000]
+)  # fmt: skip
+def test_a_note_of_a_group_that_was_altered_is_none(folder: Path, note: bytes) -> None:
+    manager = FileCacheManager("key")
+    manager.put(note, "__grp__all")
+    assert manager.get_group("all") is None
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a\0b", "\ud800", "a\nb"])
+def test_what_is_no_name_of_a_file_is_refused(folder: Path, name: str) -> None:
+    manager = FileCacheManager("key")
+    with pytest.raises(BuildError, match="a cache cannot keep"):
+        manager.get_file(name)
+    with pytest.raises(BuildError, match="a cache cannot keep"):
+        manager.put(b"", name)
+    manager.put_group("all", {name: "x"})
+    if name.isascii():
+        with pytest.raises(BuildError, match="a cache cannot keep"):
+            manager.get_group("all")
+    else:  # JSON that holds half a surrogate is no text: the note counts as altered
+        assert manager.get_group("all") is None
 
 
 def test_kernels_are_kept_by_a_manager_of_the_users() -> None:
@@ -73,12 +99,13 @@ def test_kernels_are_kept_by_a_manager_of_the_users() -> None:
     for _ in range(2):
         kept[(1,)](out, 3)
         kept.device_caches.clear()
-    assert asked == ["kernel.pickle"] * 2
+    assert asked == ["kernel.bin"] * 2
     assert out.item() == 3
 
 
 def test_kernels_are_kept_on_another_machine(folder: Path) -> None:
     knobs.cache.remote_manager_class = Elsewhere
+    knobs.cache.trust_remote = True
     Elsewhere.data.clear()
     out = torch.zeros(1)
     kept[(1,)](out, 4)

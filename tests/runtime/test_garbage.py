@@ -7,9 +7,9 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
-from kernelpack.compiler.garbage import collections_put_off
 from kernelpack.errors import CompilationError
+from kernelpack.options import Options
+from kernelpack.process_wide import collections_put_off
 from kernelpack.runtime.launcher import compile_kernel
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.target import Target

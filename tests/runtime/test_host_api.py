@@ -13,12 +13,12 @@ import torch
 
 import kernelpack as triton
 import kernelpack.language as tl
-from kernelpack.backends.compiler import GPUTarget
-from kernelpack.compiler import ASTSource
 from kernelpack.compiler.errors import CompilationError, CompileTimeAssertionFailure
 from kernelpack.errors import BuildError
+from kernelpack.runtime.ahead_of_time import ASTSource
 from kernelpack.runtime.errors import OutOfResources
 from kernelpack.runtime.jit import JITFunction, MockTensor
+from kernelpack.target import GPUTarget
 from kernelpack.testing import Benchmark, assert_close, perf_report
 
 

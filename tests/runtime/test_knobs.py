@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack import knobs
 from kernelpack.backends.installed import backends
-from kernelpack.errors import BuildError, OptionError
+from kernelpack.errors import BuildError, CompilationError, OptionError, TargetError
 from kernelpack.knobs.hooks import WATCHERS
+from kernelpack.pack.ninja import compiler
+from kernelpack.runtime.driver import _default_driver
 
 GROUPS = (knobs.cache, knobs.runtime, knobs.autotuning, knobs.compilation, knobs.language, knobs.nvidia, knobs.amd, knobs.build)
 
@@ -41,6 +44,116 @@ def test_variables_set_switches(group: Any, monkeypatch: pytest.MonkeyPatch) -> 
         elif isinstance(knob, (knobs.env_str, knobs.env_opt_str)):
             monkeypatch.setenv(knob.key, "/somewhere")
             assert getattr(group, name) == "/somewhere", knob.key
+
+
+@pytest.mark.parametrize("text", ["maybe", "2", "yes!"])
+def test_switches_that_are_neither_on_nor_off_are_refused_by_name(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {knob.name: knob.is_on for knob in (knobs.CACHE, knobs.DEBUG, knobs.LOAD_LIBRARY)}
+    for group in GROUPS:
+        for name, knob in group.knob_descriptors.items():
+            if isinstance(knob, (knobs.env_bool, knobs.env_opt_bool)):
+                asked[knob.key] = lambda group=group, name=name: getattr(group, name)
+    assert len(asked) > 10
+    for key, ask in asked.items():
+        with monkeypatch.context() as changed:
+            changed.setenv(key, text)
+            with pytest.raises(OptionError) as raised:
+                ask()
+        assert str(raised.value).startswith(f"{key}={text} is neither on nor off")
+        assert "1, true, on, y, yes, or of 0, false, off, n, no, or unset it" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "on"), [("1", True), ("ON", True), ("y", True), ("0", False), ("no", False), ("False", False)]
+)
+def test_switches_take_words(text: str, on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for knob in (knobs.CACHE, knobs.DEBUG, knobs.LOAD_LIBRARY):
+        monkeypatch.setenv(knob.name, text)
+        assert knob.is_on() is on
+    assert (knobs.cache_dir() is not None) is on
+
+
+@pytest.mark.parametrize("text", ["1", "sm_90", "cuda:sm_99", "cpu:native"])
+def test_a_target_to_emulate_that_there_is_not_is_refused_by_name(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPACK_EMULATE", text)
+    with pytest.raises(OptionError) as raised:
+        _default_driver()
+    assert str(raised.value).startswith(f"KERNELPACK_EMULATE={text}: ")
+    assert "to fix: set it to one of cuda:sm_80, " in str(raised.value)
+
+
+def test_the_level_of_the_cpu_is_that_of_the_knob(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kp.jit
+    def one(out):
+        tl.store(out, 1.0)
+
+    lowest = backends()["cpu"].devices()[0].targets[-1]
+    monkeypatch.setenv("KERNELPACK_CPU_TARGET", str(lowest))
+    out = torch.zeros(1)
+    assert one[(1,)](out).kernel.target == lowest
+    assert out.item() == 1
+    for text in ("v3", "cpu:aarch64", "cuda:sm_80"):
+        monkeypatch.setenv("KERNELPACK_CPU_TARGET", text)
+        with pytest.raises(
+            OptionError, match=f"KERNELPACK_CPU_TARGET={text} is no target that this CPU runs\n  to fix: .*{lowest}"
+        ):
+            one[(1,)](torch.zeros(1, dtype=torch.float64))
+
+
+def test_other_words_for_the_precision_and_the_architecture_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kp.jit
+    def product(out):
+        x = tl.full([16, 16], 1.0, tl.float32)
+        tl.store(out, tl.sum(tl.dot(x, x)))
+
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "tf64")
+    with pytest.raises(CompilationError, match=r"TRITON_F32_DEFAULT .* cannot be 'tf64'(.|\n)*use one of 'ieee', 'tf32'"):
+        product[(1,)](torch.zeros(1))
+    monkeypatch.setenv("TRITON_OVERRIDE_ARCH", "sm31")
+    x = SimpleNamespace(device=torch.device("cuda", 0), dtype=torch.float32, data_ptr=lambda: 16)
+    with pytest.raises(TargetError, match=r"TRITON_OVERRIDE_ARCH=sm31: .*'sm_31' is not supported(.|\n)*use one of cuda:sm_80"):
+        product.warmup(x, grid=(1,))
+
+
+def test_a_compiler_with_options_is_a_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    spaced = tmp_path / "a folder" / "cxx"
+    spaced.parent.mkdir()
+    spaced.write_text("#!/bin/sh\n")
+    spaced.chmod(0o755)
+    for text, words in (
+        ("g++ -O0", ["g++", "-O0"]),
+        ("env LANG=C g++ '-DX=a b'", ["env", "LANG=C", "g++", "-DX=a b"]),
+        (str(spaced), [str(spaced)]),
+    ):
+        monkeypatch.setenv("KERNELPACK_CXX", text)
+        assert compiler() == words
+    monkeypatch.setenv("KERNELPACK_CXX", "g+++ -O0")
+    with pytest.raises(BuildError, match=r"the C\+\+ compiler 'g\+\+\+' was not found(.|\n)*KERNELPACK_CXX='ccache g"):
+        compiler()
+    monkeypatch.setenv("KERNELPACK_CXX", "g++ '-O0")
+    with pytest.raises(BuildError, match="KERNELPACK_CXX=g\\+\\+ '-O0 is no command: No closing quotation"):
+        compiler()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("true", ""), ("echo V13.0.0", "no cubin"), ("false", ""), ("echo nothing", "'nothing'")]
+)
+def test_what_is_no_assembler_is_named(text: str, said: str, tmp_path: Path) -> None:
+    program = tmp_path / "assembler"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    knobs.nvidia.ptxas = str(program)
+
+    @kp.jit
+    def kernel(out):
+        tl.store(out, 1.0)
+
+    source = kp.compiler.ASTSource(kernel, {"out": "*fp32"}, {})
+    with pytest.raises(BuildError) as raised:
+        kp.compile(source, target=kp.backends.compiler.GPUTarget("cuda", 80, 32))
+    assert str(program) in str(raised.value)
+    assert said in str(raised.value)
+    assert "set KERNELPACK_PTXAS_PATH to NVIDIA's ptxas" in str(raised.value)
 
 
 def test_what_the_program_sets_goes_first_and_reaches_child_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,3 +262,11 @@ def test_the_assembler_is_chosen(tmp_path: Path) -> None:
         print(compiled.asm["hsaco"])
     with pytest.raises(BuildError, match="/nowhere/ptxas is no program"):
         knobs.nvidia.ptxas = "/nowhere/ptxas"
+
+
+@pytest.mark.parametrize("name", ["KERNELPACK_CACHE_DIR", "TRITON_HOME"])
+def test_the_home_of_nobody_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELPACK_CACHE_DIR", raising=False)  # which stands before TRITON_HOME
+    monkeypatch.setenv(name, "~no-such-user/x")
+    with pytest.raises(OptionError, match=r"there is no home for ~no-such-user.*\n  to fix: set KERNELPACK_CACHE_DIR"):
+        knobs.cache_dir()

@@ -9,8 +9,9 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Fact, Options
-from kernelpack.compiler.recursion import deep_recursion
+from kernelpack.facts import Fact
+from kernelpack.options import Options
+from kernelpack.process_wide import deep_recursion
 from kernelpack.runtime.launcher import compile_kernel
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.target import Target
@@ -52,6 +53,18 @@ def test_the_cpu_computes_what_a_long_loop_unrolls_to():
     x, out = torch.arange(16 * (STEPS + 1), dtype=torch.float32), torch.empty(16)
     sums_a_column[(1,)](x, out, 16, STEPS=STEPS, BLOCK=16)
     assert torch.equal(out, x[-16:] + 2)
+
+
+def test_formulas_on_cpus_may_be_longer_than_that():
+    """A kernel of 3,000 statements ended in a RecursionError."""
+    body = "".join(f"    x = x * 0.5 + {number % 7}.0\n" for number in range(3000))
+    kernel = f"@kp.jit\ndef kernel(p):\n    x = tl.load(p + tl.arange(0, 16))\n{body}    tl.store(p + tl.arange(0, 16), x)\n"
+    x = torch.rand(16)
+    expected = x.clone()
+    for number in range(3000):
+        expected = expected * 0.5 + number % 7
+    define(kernel)["kernel"][(1,)](x)
+    torch.testing.assert_close(x, expected)
 
 
 def test_tiles_of_two_dimensions_too():

@@ -6,6 +6,7 @@ import importlib.util
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 import kernelpack.language as tl
 from kernelpack import knobs
+from kernelpack.runtime import launcher
 from tests.frontend.compiling import define
 
 pytestmark = [
@@ -172,6 +174,27 @@ def test_what_is_replaced_while_a_kernel_compiles_is_noticed() -> None:
         kernel[(1,)](out)
     kernel[(1,)](out)
     assert out.item() == 2
+
+
+def test_a_kernel_is_not_kept_as_what_it_was_to_be_before_a_name_was_replaced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Later processes would run it in the place of the other."""
+    kernel = define("STEP = tl.constexpr(1)\n@kp.jit\ndef kernel(out):\n    tl.store(out, STEP)")["kernel"]
+    out, compile_kernel = torch.zeros(1), launcher.compile_kernel
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path))
+
+    def replace(*args: Any) -> Any:
+        kernel.fn.__globals__["STEP"] = tl.constexpr(2)
+        return compile_kernel(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launcher, "compile_kernel", replace)
+        kernel[(1,)](out)
+    for value in (1, 2, 1):
+        kernel.fn.__globals__["STEP"] = tl.constexpr(value)
+        kernel[(1,)](out)
+        assert out.item() == value
 
 
 def test_threads_launch_while_a_constant_is_replaced() -> None:

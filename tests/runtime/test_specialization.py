@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelpack.backends.base import Fact
 from kernelpack.backends.installed import backends
+from kernelpack.facts import Fact
 from tests.frontend.compiling import define
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("kernelpack._C") is None, reason="kernelpack._C is not built")

@@ -7,9 +7,9 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Fact
 from kernelpack.backends.installed import backends
 from kernelpack.errors import BlockShapeError, LaunchError
+from kernelpack.facts import Fact
 from kernelpack.runtime.specialization import specialize
 from kernelpack.tools.ragged_tma import atomic_add_ragged, create_ragged_descriptor, load_ragged, store_ragged
 from kernelpack.tools.tensor_descriptor import TensorDescriptor

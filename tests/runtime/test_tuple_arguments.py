@@ -11,7 +11,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.installed import backend_of
 from kernelpack.errors import CompilationError
-from kernelpack.language.aggregates import aggregate
+from kernelpack.kernel.aggregates import aggregate
 from kernelpack.runtime.specialization import specialize
 from kernelpack.target import Target
 from kernelpack.tools.tensor_descriptor import TensorDescriptor

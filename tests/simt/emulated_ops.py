@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from kernelpack.opgen import op as op_module
-from kernelpack.opgen.config import VariantPoint
-from kernelpack.opgen.kernels import kernel_parameters
 from kernelpack.opgen.op import BoundKernel
+from kernelpack.opgen.stated.config import VariantPoint
+from kernelpack.opgen.stated.kernels import kernel_parameters
 from kernelpack.simt import SCHEDULES, Emulator, Program, Removable, Schedule
 from kernelpack.simt.emulator import as_bytes, copied, put_back
 

@@ -57,7 +57,10 @@ def _row_wise() -> Iterator[FaultCase]:
 
             yield FaultCase("softmax", label, (lambda rows=rows: ((rows(),), {}),))
             yield FaultCase("rms_norm", label, (lambda rows=rows, columns=columns: ((rows(), columns()), {}),))
-            yield FaultCase("layer_norm", label, (lambda rows=rows, columns=columns: ((rows(), columns(), columns()), {}),))
+            # rows whose mean, and whose sums, need a second look too
+            changes = (lambda x: x, lambda x: x + 1000, lambda x: x * (torch.finfo(x.dtype).max / 8))
+            calls = [lambda rows=rows, columns=columns, f=f: ((f(rows()), columns(), columns()), {}) for f in changes]
+            yield FaultCase("layer_norm", label, tuple(calls))
             if shape == (3, 1000):
                 flat = functools.partial(lambda dtype: convert(contiguous(3, 1001), dtype), dtype)
                 yield FaultCase("gelu", f"{kind}-flat", (lambda make=flat: ((make(),), {"approximate": 0}),))

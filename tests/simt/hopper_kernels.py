@@ -6,8 +6,8 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
 from kernelpack.language import hopper
+from kernelpack.options import Options
 from tests.backends.cuda.launch import Launch
 
 STAGES = tl.constexpr(2)

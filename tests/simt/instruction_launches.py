@@ -10,7 +10,7 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
+from kernelpack.options import Options
 from tests.backends.cuda.launch import Launch, fresh
 from tests.backends.cuda.product_cases import E4M3, E5M2, small_floats
 

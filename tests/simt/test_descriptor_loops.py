@@ -10,8 +10,8 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
 from kernelpack.backends.cuda import ttir_to_ttgir as pipeline
+from kernelpack.options import Options
 from kernelpack.simt import Program
 from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target

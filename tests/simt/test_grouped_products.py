@@ -10,7 +10,8 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Fact, Options
+from kernelpack.facts import Fact
+from kernelpack.options import Options
 from kernelpack.runtime.launcher import compile_kernel
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.simt import Emulator

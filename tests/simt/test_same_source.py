@@ -10,7 +10,7 @@ import torch
 
 from benchmarks import same_source
 from benchmarks.measure import OURS, Case
-from kernelpack.frontend.jit import JITFunction
+from kernelpack.kernel.jit import JITFunction
 from kernelpack.simt import Emulator
 
 CASES = same_source.cases("cpu", quick=True)

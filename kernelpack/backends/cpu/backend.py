@@ -6,38 +6,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpack.backends.base import (
-    CSRC,
-    EQUAL_TO,
-    OPTION_NAMES,
-    ArgumentProperty,
-    Backend,
-    Device,
-    Lowered,
-    Options,
-    Stage,
-    Tool,
-    integers,
-)
-from kernelpack.backends.cpu.carry_scalars import carry_scalars
-from kernelpack.backends.cpu.elementwise import is_elementwise
-from kernelpack.backends.cpu.estimate import program_nanoseconds
-from kernelpack.backends.cpu.expand_ops import expand_ops
-from kernelpack.backends.cpu.jit import LoadedObject
-from kernelpack.backends.cpu.levels import level_of, resolve, runnable, targets
-from kernelpack.backends.cpu.library_functions import refusal
-from kernelpack.backends.cpu.machine_code import disassemble, model_name
-from kernelpack.backends.cpu.tile_program import Dot, TileProgram, walk
-from kernelpack.backends.cpu.tiles_to_llir import tiles_to_llir
-from kernelpack.backends.cpu.ttir_to_tiles import ttir_to_tiles
-from kernelpack.backends.cpu.version_masks import version_masks
+from kernelpack.backends.base import CSRC, Backend, Device, Opened, Stage, Tool
+from kernelpack.backends.cpu.device.machine_code import disassemble, model_name
+from kernelpack.backends.cpu.device.open import open_object
+from kernelpack.backends.cpu.emit.elementwise import is_elementwise
+from kernelpack.backends.cpu.emit.tiles_to_llir import tiles_to_llir
+from kernelpack.backends.cpu.facts.features import level_of, resolve, runnable, targets
+from kernelpack.backends.cpu.math.library_functions import refusal
+from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
+from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
+from kernelpack.backends.cpu.plan.ttir_to_tiles import ttir_to_tiles
+from kernelpack.backends.cpu.ttir.carry_scalars import carry_scalars
+from kernelpack.backends.cpu.ttir.expand_ops import expand_ops
+from kernelpack.backends.cpu.ttir.version_masks import version_masks
+from kernelpack.context import Context
+from kernelpack.facts import EQUAL_TO, ArgumentProperty, integers
 from kernelpack.ir.core import Operation
 from kernelpack.llvm import codegen
-from kernelpack.passes import TTIR_PASSES
+from kernelpack.options import FRONT_END_OPTIONS, OPTION_NAMES, Options
+from kernelpack.passes import TTIR
+from kernelpack.passes.pipeline import Pass, Pipeline
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
-    from kernelpack.compiler import CompiledKernel
+    from kernelpack.compiled import CompiledKernel
 
 _STRUCTURE = {
     "builtin.module", "tt.func", "tt.return", "tt.get_program_id", "tt.get_num_programs", "tt.make_range", "tt.splat",
@@ -58,13 +50,13 @@ class CPUBackend(Backend):
     launcher_header = CSRC / "kernels" / "cpu.h"
     launcher_sources: Sequence[Path] = (CSRC / "kernels" / "cpu.cpp",)
     machine_code = "asm"
-    unused_options = frozenset(name for name in OPTION_NAMES if name not in ("enable_fp_fusion", "debug", "sanitize_overflow"))
+    unused_options = frozenset(OPTION_NAMES) - {"enable_fp_fusion", *FRONT_END_OPTIONS}
 
     def resolve_target(self, target: Target) -> Target:
         return resolve(target)
 
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
-        return {"cpu_ttir": lower_ttir, "tiles": ttir_to_tiles_stage, "llir": tiles_to_llir_stage, "object": llir_to_object}
+        return {"cpu_ttir": CPU_TTIR, "tiles": ttir_to_tiles_stage, "llir": tiles_to_llir_stage, "object": llir_to_object}
 
     def properties(self) -> Sequence[ArgumentProperty]:
         # A stride of 1 makes an access contiguous, which vector code reads and writes whole. It assumes no alignment: CPUs
@@ -94,8 +86,8 @@ class CPUBackend(Backend):
             return refusal(op.attributes["symbol"])
         return None
 
-    def load(self, kernel: CompiledKernel) -> LoadedObject:
-        return LoadedObject(kernel)
+    def open(self, kernel: CompiledKernel) -> Opened:
+        return open_object(kernel)
 
     def linked_machine(self, target: Target) -> str:
         return level_of(target).machine.triple.partition("-")[0]
@@ -104,26 +96,31 @@ class CPUBackend(Backend):
         return {"llvm": codegen.version()}
 
 
-def lower_ttir(module: Operation, lowered: Lowered) -> Operation:
-    """Prepares ttir for tile loops: carried address tiles become scalars, masks that index bounds decide are split off."""
-    copy = module.clone()
-    version_masks(carry_scalars(expand_ops(copy)), level_of(lowered.target))
-    for run in TTIR_PASSES:
-        run(copy)
-    return copy
+CPU_TTIR = Pipeline(
+    "cpu_ttir",
+    (
+        Pass("expand_ops", lambda module, context: expand_ops(module)),
+        Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),
+        Pass(
+            "version_masks", lambda module, context: version_masks(module, level_of(context.target)), after=("carry_scalars",)
+        ),
+        *TTIR.parts,
+    ),
+)
+"""Prepares ttir for tile loops: carried address tiles become scalars, masks that index bounds decide are split off."""
 
 
-def ttir_to_tiles_stage(module: Operation, lowered: Lowered) -> TileProgram:
-    program = ttir_to_tiles(module, level_of(lowered.target))
-    lowered.metadata["products"] = any(isinstance(statement, Dot) for statement in walk(program.statements))
-    lowered.metadata["program_ns"] = program_nanoseconds(program, level_of(lowered.target))
+def ttir_to_tiles_stage(module: Operation, context: Context) -> TileProgram:
+    program = ttir_to_tiles(module, level_of(context.target))
+    context.figures["products"] = any(isinstance(statement, Dot) for statement in walk(program.statements))
+    context.figures["program_ns"] = program_nanoseconds(program, level_of(context.target))
     return program
 
 
-def tiles_to_llir_stage(program: TileProgram, lowered: Lowered) -> str:
-    llir, lowered.metadata["scratch"] = tiles_to_llir(program, level_of(lowered.target), lowered.options)
+def tiles_to_llir_stage(program: TileProgram, context: Context) -> str:
+    llir, context.figures["scratch"] = tiles_to_llir(program, level_of(context.target), context.options)
     return llir
 
 
-def llir_to_object(llir: str, lowered: Lowered) -> bytes:
-    return codegen.emit_object(llir, level_of(lowered.target).machine)
+def llir_to_object(llir: str, context: Context) -> bytes:
+    return codegen.emit_object(llir, level_of(context.target).machine)

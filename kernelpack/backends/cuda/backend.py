@@ -5,39 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.base import (
-    CSRC,
-    DIVISIBLE_BY,
-    EQUAL_TO,
-    REACHES,
-    ArgumentProperty,
-    Backend,
-    DescriptorForm,
-    Device,
-    Options,
-    Stage,
-    Tool,
-    integers,
-    numbers_and_pointers,
-    pointers,
-)
-from kernelpack.backends.cuda import dialect as dialect  # makes the operations of ttgir known
-from kernelpack.backends.cuda import ttng as ttng
-from kernelpack.backends.cuda.architectures import ARCHITECTURES, MAX_THREADS, Architecture, architecture_of, runnable
-from kernelpack.backends.cuda.driver import device_capability, gpus
-from kernelpack.backends.cuda.jit import LoadedImage
-from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx, llir_to_ptx_image
-from kernelpack.backends.cuda.lowering import LOWERINGS
-from kernelpack.backends.cuda.lowering.calls import why_inlined
-from kernelpack.backends.cuda.lowering.math import LIBDEVICE_PREFIX
-from kernelpack.backends.cuda.passes.lower_descriptors import DESCRIPTORS
-from kernelpack.backends.cuda.passes.narrow_offsets import RANGE
-from kernelpack.backends.cuda.ptx_to_cubin import ptx_to_cubin, while_ptxas_starts
-from kernelpack.backends.cuda.tensor_map import TensorMap, begins_known, ends_known, kernel_makes, tensor_map_of
-from kernelpack.backends.cuda.toolchain import (
+from kernelpack.backends.base import CSRC, Backend, Device, Failed, Opened, Stage, Tool
+from kernelpack.backends.cuda.assemble.llir_to_ptx import llir_to_ptx, llir_to_ptx_image
+from kernelpack.backends.cuda.assemble.ptx_to_cubin import ptx_to_cubin, while_ptxas_starts
+from kernelpack.backends.cuda.assemble.toolchain import (
     disassemble,
     find_libdevice,
     find_nvdisasm,
@@ -46,17 +20,33 @@ from kernelpack.backends.cuda.toolchain import (
     ptxas_name,
     ptxas_version,
 )
-from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
-from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
+from kernelpack.backends.cuda.context import Attempt, CudaContext
+from kernelpack.backends.cuda.device.driver import device_capability, gpus
+from kernelpack.backends.cuda.device.open import open_image
+from kernelpack.backends.cuda.lowering import LOWERINGS
+from kernelpack.backends.cuda.lowering.calls import why_inlined
+from kernelpack.backends.cuda.lowering.ttgir_to_llir import ttgir_to_llir
+from kernelpack.backends.cuda.machine.features import ARCHITECTURES, Feature, Features, features_of, runnable
+from kernelpack.backends.cuda.machine.tensor_map import TensorMap, begins_known, ends_known, kernel_makes, tensor_map_of
+from kernelpack.backends.cuda.ttir_to_ttgir import SCHEDULE, TTGIR
+from kernelpack.backends.gpu.facts.limits import MAX_THREADS
+from kernelpack.backends.gpu.passes.narrow_offsets import RANGE
+from kernelpack.compiled import DescriptorForm
+from kernelpack.context import Hook
 from kernelpack.errors import OutOfResources, TargetError, UnsupportedError
+from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO, REACHES, ArgumentProperty, integers, numbers_and_pointers, pointers
 from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import operand
+from kernelpack.ir.dialects.descriptors import ACCESSES
+from kernelpack.ir.libdevice import LIBDEVICE_PREFIX
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, element_of
 from kernelpack.layout.families import LANES
 from kernelpack.llvm.codegen import version as llvm_version
+from kernelpack.options import Options
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
-    from kernelpack.compiler import CompiledKernel
+    from kernelpack.compiled import CompiledKernel
 
 PTX_FEATURE = "ptx"
 """`cuda:sm_80+ptx`: the image is PTX of a low ISA version, which drivers compile for sm_80 and everything newer."""
@@ -92,12 +82,13 @@ class CUDABackend(Backend):
     launcher_header = CSRC / "kernels" / "cuda.h"
     launcher_sources = tuple(CSRC / "kernels" / f"{name}.cpp" for name in ("cuda", "cuda_driver", "tensor_map", "base64"))
     machine_code = "sass"
+    notes = (SCHEDULE,)
     line_information = True
 
     def resolve_target(self, target: Target) -> Target:
         if target.arch == "native":
             target = Target(self.name, _native(), target.features)
-        architecture_of(target)
+        features_of(target)
         if set(target.features) - {PTX_FEATURE}:
             raise TargetError(
                 f"target {target}: the only feature of cuda targets is {PTX_FEATURE}, which the driver compiles for newer GPUs",
@@ -111,11 +102,23 @@ class CUDABackend(Backend):
         return target
 
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
-        _check(options, architecture_of(target))
-        first: dict[str, Stage] = {"ttgir": ttir_to_ttgir, "llir": ttgir_to_llir}
+        _check(options, features_of(target))
+        first: dict[str, Stage] = {"ttgir": TTGIR, "llir": ttgir_to_llir}
         if PTX_FEATURE in target.features:
             return {**first, "ptx": llir_to_ptx_image}
         return {**first, "ptx": while_ptxas_starts(llir_to_ptx), "cubin": ptx_to_cubin}
+
+    def context(self, target: Target, options: Options, entry: str, attempt: Any, hooks: Sequence[Hook]) -> CudaContext:
+        return CudaContext(target, options, entry, attempt, hooks=hooks)
+
+    def attempts(self, target: Target, options: Options) -> Sequence[Attempt]:
+        most = options.num_stages
+        return [Attempt(stages, wait) for wait in (False, True) for stages in ((most, most - 1) if most > 2 else (most,))]
+
+    def may_help(self, attempt: Attempt, failed: Failed) -> bool:
+        if attempt.waits_at_once != failed.context.waits_at_once:
+            return bool(failed.context.runs_ahead)  # the assembler may follow products that end where they are issued
+        return failed.stage == TTGIR.name and isinstance(failed.problem, OutOfResources)  # smaller buffers may fit
 
     def properties(self) -> Sequence[ArgumentProperty]:
         return (
@@ -165,13 +168,13 @@ class CUDABackend(Backend):
         text = _LINE_INFORMATION.sub("", text)
         return re.sub(r"\.align \d+ (\w+_param_)", r"\1", text)  # of what a parameter points to: a hint that PTX carries along
 
-    def load(self, kernel: CompiledKernel) -> LoadedImage:
-        return LoadedImage(kernel)
+    def open(self, kernel: CompiledKernel) -> Opened:
+        return open_image(kernel)
 
     def descriptor_form(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> DescriptorForm:
-        make = access.operands[0].defining_op
+        make = operand(access, "desc").defining_op
         assert make is not None
-        if access.name not in DESCRIPTORS or not architecture_of(target).has_tma:
+        if access.name not in ACCESSES or Feature.TMA not in features_of(target).has:
             return DescriptorForm.POINTERS
         made_by_kernel = kernel_makes(make, facts)
         if not made_by_kernel and not isinstance(tensor_map_of(make, facts), TensorMap):
@@ -181,7 +184,7 @@ class CUDABackend(Backend):
         return DescriptorForm.BY_ROWS if made_by_kernel and begins_known(access, make, facts) else DescriptorForm.POINTERS
 
     def supports(self, op: Operation, target: Target) -> str | None:
-        if (op.name in DESCRIPTORS or op.name == "tt.make_tensor_descriptor") and architecture_of(target).has_tma:
+        if (op.name in ACCESSES or op.name == "tt.make_tensor_descriptor") and Feature.TMA in features_of(target).has:
             return None
         if op.name == "tt.call" and (reason := why_inlined(op)) is not None:
             return reason
@@ -224,13 +227,13 @@ def _native() -> str:
     )
 
 
-def _check(options: Options, architecture: Architecture) -> None:
+def _check(options: Options, features: Features) -> None:
     # a program of several blocks may as well be computed by one: what it means is the same (docs/decisions.md)
     if options.num_ctas not in (1, 2, 4, 8, 16):
         raise UnsupportedError(f"num_ctas={options.num_ctas} is not a power of two from 1 to 16", cure="use num_ctas=1")
-    if options.num_ctas > 1 and not architecture.has_clusters:
+    if options.num_ctas > 1 and Feature.CLUSTERS not in features.has:
         raise UnsupportedError(
-            f"num_ctas={options.num_ctas}: {architecture.name} has no clusters of blocks, which came with sm_90",
+            f"num_ctas={options.num_ctas}: {features.name} has no clusters of blocks, which came with sm_90",
             cure="use num_ctas=1",
         )
     threads = options.num_warps * LANES

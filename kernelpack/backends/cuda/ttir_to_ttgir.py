@@ -2,138 +2,194 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from kernelpack.analysis.call_graph import CallGraph
-from kernelpack.backends.base import Fact, Lowered
-from kernelpack.backends.cuda.architectures import Architecture, architecture_of
-from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
-from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots, widen_small_floats
-from kernelpack.backends.cuda.passes.defer_products import defer_products
+from kernelpack.backends.cuda.assemble.toolchain import find_ptxas
+from kernelpack.backends.cuda.context import CudaContext
+from kernelpack.backends.cuda.machine.features import Feature
+from kernelpack.backends.cuda.machine.matrix import TENSOR_CORES
+from kernelpack.backends.cuda.passes.decompose_products import decompose_dots, widen_small_floats
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
-from kernelpack.backends.cuda.passes.lower_descriptors import lower_descriptors
-from kernelpack.backends.cuda.passes.narrow_offsets import RANGE, arguments_within, narrow_offsets
-from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
-from kernelpack.backends.cuda.passes.pipeline_tma import pipeline_tma
-from kernelpack.backends.cuda.passes.place_shared import place_shared
-from kernelpack.backends.cuda.passes.reload_operands import reload_operands
-from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
-from kernelpack.backends.cuda.passes.rotate_products import rotate_products
-from kernelpack.backends.cuda.passes.select_warpgroup_dots import select_warpgroup_dots
-from kernelpack.backends.cuda.passes.sink_conversions import sink_conversions
-from kernelpack.backends.cuda.passes.specialize_warps import specialize_warps
-from kernelpack.backends.cuda.passes.split_reductions import split_reductions
-from kernelpack.backends.cuda.passes.stage_shared import stage_shared
-from kernelpack.backends.cuda.passes.stagger_warpgroups import stagger_warpgroups
-from kernelpack.backends.cuda.products_in_flight import PRODUCT, WAIT
-from kernelpack.backends.cuda.roles import check_roles, warps_of
-from kernelpack.backends.cuda.toolchain import find_ptxas
-from kernelpack.errors import OutOfResources
-from kernelpack.ir.core import Operation, Value, entry_function
+from kernelpack.backends.cuda.passes.select_warpgroup_products import select_warpgroup_dots
+from kernelpack.backends.cuda.schedule.descriptor_loops import schedule_descriptor_loops
+from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule
+from kernelpack.backends.cuda.schedule.lower_descriptors import lower_descriptors
+from kernelpack.backends.cuda.schedule.pointer_loops import schedule_pointer_loops
+from kernelpack.backends.cuda.schedule.rewrite_loops import rewrite_loops
+from kernelpack.backends.cuda.schedule.rewrite_roles import rewrite_roles
+from kernelpack.backends.cuda.schedule.rotate_products import rotate_products
+from kernelpack.backends.cuda.schedule.schedule_roles import schedule_roles
+from kernelpack.backends.gpu.facts.products import PRODUCT, WAIT
+from kernelpack.backends.gpu.facts.roles import check_roles, warps_of
+from kernelpack.backends.gpu.passes.assign_layouts import assign_layouts
+from kernelpack.backends.gpu.passes.narrow_offsets import RANGE, arguments_within, narrow_offsets
+from kernelpack.backends.gpu.passes.place_shared import place_shared
+from kernelpack.backends.gpu.passes.reload_operands import reload_operands
+from kernelpack.backends.gpu.passes.remove_conversions import remove_conversions
+from kernelpack.backends.gpu.passes.sink_conversions import sink_conversions
+from kernelpack.backends.gpu.passes.split_reductions import split_reductions
+from kernelpack.backends.gpu.passes.stage_shared import stage_shared
+from kernelpack.facts import Fact
+from kernelpack.ir.core import Operation, entry_function
 from kernelpack.layout.families import LANES
 from kernelpack.passes.cse import cse
 from kernelpack.passes.dce import dce
+from kernelpack.passes.pipeline import Nest, Pass, Pipeline
+
+SCHEDULE = "schedule"
+"""The note that says what was decided of loops."""
 
 
-def ttir_to_ttgir(module: Operation, lowered: Lowered) -> Operation:
-    """Returns the ttgir module of a ttir module. Raises OutOfResources where the target has too little shared memory.
-
-    Where the buffers of `num_stages` do not fit, loops have one stage less: a kernel that was tuned to Triton's buffers, which are
-    one fewer for products of warps, compiles.
-    """
-    stages = lowered.options.num_stages
-    try:
-        return _in_stages(stages, module, lowered)
-    except OutOfResources:
-        if stages > 2:
-            with contextlib.suppress(OutOfResources):
-                return _in_stages(stages - 1, module, lowered)
-        raise
+def _look_at_kernel(module: Operation, context: CudaContext) -> None:
+    """Checks the roles of the kernel's warps, and notes what its author wrote."""
+    check_roles(entry_function(module))
+    context.authors_products = any(op.name == PRODUCT for op in module.walk())
 
 
-def _in_stages(num_stages: int, module: Operation, lowered: Lowered) -> Operation:
-    module = module.clone()
-    architecture, options = architecture_of(lowered.target), lowered.options
+def _hoist_descriptors(module: Operation, context: CudaContext) -> None:
     kernel = entry_function(module)
-    check_roles(kernel)
     tensor_maps = hoist_descriptors(kernel)
-    maps = kernel.body.arguments[len(kernel.body.arguments) - len(tensor_maps) :]
-    bases: dict[Value, str] = {value: tensor_map.tensor for value, tensor_map in zip(maps, tensor_maps, strict=True)}
-    ranges = {argument.name for argument in arguments_within(kernel)} - narrow_offsets(kernel)
-    lowered.unused |= {Fact(name, RANGE, 32) for name in ranges}
-    authors_own = any(op.name == PRODUCT for op in module.walk())
-    for function in CallGraph(module).callers_first():
-        _lower(function, module, architecture, options.num_warps, num_stages, bases)
-    if lowered.cautious:
-        _wait_at_once(module)
-        lowered.metadata["waits_at_once"] = True
-    lowered.runs_ahead = not authors_own and any(op.name == WAIT for op in module.walk())
-    shared = place_shared(module, architecture.shared_bytes, num_stages)
-    num_warps = warps_of(kernel, options.num_warps)
-    module.attributes.update(
-        {
-            "ttg.num-warps": num_warps,
-            "ttg.threads-per-warp": LANES,
-            "ttg.shared": shared,
-            "ttg.target": str(lowered.target),
-        }
-    )
+    arguments = kernel.body.arguments[len(kernel.body.arguments) - len(tensor_maps) :]
+    context.tensors = {value: found.tensor for value, found in zip(arguments, tensor_maps, strict=True)}
     if tensor_maps:
-        lowered.metadata["tensor_maps"] = tuple(map(str, tensor_maps))
-    lowered.metadata.update(
-        shared=shared,
-        num_warps=num_warps,
-        threads=num_warps * LANES,
-        num_ctas=1,
-    )
-    return module
+        context.figures["tensor_maps"] = tuple(map(str, tensor_maps))
 
 
-def _wait_at_once(module: Operation) -> None:
+def _narrow_offsets(module: Operation, context: CudaContext) -> None:
+    kernel = entry_function(module)
+    unused = {argument.name for argument in arguments_within(kernel)} - narrow_offsets(kernel)
+    context.unused |= {Fact(name, RANGE, 32) for name in unused}
+
+
+def _is_kernel_with_wgmma(function: Operation, context: CudaContext) -> bool:
+    """wgmma does not overlap across calls (ptxas, C7510)."""
+    return Feature.WGMMA in context.features.has and function is entry_function(_module(function))
+
+
+def _may_have_roles(function: Operation, context: CudaContext) -> bool:
+    return _is_kernel_with_wgmma(function, context) and find_ptxas() is not None  # nvJitLink drops setmaxnreg
+
+
+def _clean(function: Operation, context: CudaContext) -> None:
+    """Merges and erases what passes leave in their module: copies in layouts that nobody, or two, asked for."""
+    module = _module(function)
+    cse(module)
+    dce(module)
+
+
+def _module(function: Operation) -> Operation:
+    return next(function.ancestors())
+
+
+def _overlap_pointer_loops(function: Operation, context: CudaContext) -> None:
+    _overlap(schedule_pointer_loops(function, context.num_stages, context.tensors, context.features.shared_bytes), context)
+
+
+def _overlap_descriptor_loops(function: Operation, context: CudaContext) -> None:
+    _overlap(schedule_descriptor_loops(function, context.num_stages, context.tensors, context.features.shared_bytes), context)
+
+
+def _overlap(schedules: Sequence[LoopSchedule], context: CudaContext) -> None:
+    context.schedules += map(str, schedules)
+    rewrite_loops(schedules)
+
+
+def _specialize_warps(function: Operation, context: CudaContext) -> None:
+    num_warps, shared_bytes = context.options.num_warps, context.features.shared_bytes
+    schedule = schedule_roles(function, num_warps, context.num_stages, context.tensors, shared_bytes)
+    if schedule is not None:
+        context.schedules.append(str(schedule))
+        rewrite_roles(function, schedule, num_warps)
+
+
+def _wait_at_once(module: Operation, context: CudaContext) -> None:
     """Makes each product of warpgroups end where it is issued."""
     for op in list(module.walk()):
         if op.name == PRODUCT:
             op.attributes["isAsync"] = False
         elif op.name == WAIT:
             op.replace_with(*op.operands)
+    context.figures["waits_at_once"] = True
 
 
-def _lower(
-    function: Operation,
-    module: Operation,
-    architecture: Architecture,
-    num_warps: int,
-    num_stages: int,
-    bases: Mapping[Value, str],
-) -> None:
-    """Runs the passes over one function of a module in place. `bases` names the tensors of the kernel's descriptors."""
-    is_kernel = function is entry_function(module)
-    decompose_dots(function)
-    if architecture.has_wgmma and is_kernel:  # wgmma does not overlap across calls (ptxas, C7510)
-        select_warpgroup_dots(function, num_warps)
-    widen_small_floats(function, architecture.has_fp8_mma)
-    assign_layouts(function, num_warps, architecture.has_vector_atomics)
-    _clean(module)
-    remove_conversions(function)
-    sink_conversions(function)
-    split_reductions(function)
-    stage_shared(function)
-    reload_operands(function)
-    pipeline_loops(function, num_stages, bases, architecture.shared_bytes)
-    defer_products(function)
-    stagger_warpgroups(function)
-    rotate_products(function)
-    if architecture.has_wgmma and is_kernel and find_ptxas() is not None:  # nvJitLink drops setmaxnreg
-        specialize_warps(function, num_warps, num_stages, bases, architecture.shared_bytes)
-    pipeline_tma(function, num_stages, bases, architecture.shared_bytes)
-    lower_descriptors(function, shared_bytes=architecture.shared_bytes)
-    _clean(module)
-    fence_proxies(function)
+def _place_shared(module: Operation, context: CudaContext) -> None:
+    """Places buffers and barriers, and writes down what the launcher and the next stages must know."""
+    context.notes[SCHEDULE] = "\n".join(context.schedules or ["no loop has iterations that overlap"])
+    context.runs_ahead = not context.authors_products and any(op.name == WAIT for op in module.walk())
+    shared = place_shared(module, context.features.shared_bytes, context.num_stages)
+    num_warps = warps_of(entry_function(module), context.options.num_warps)
+    module.attributes.update(
+        {
+            "ttg.num-warps": num_warps,
+            "ttg.threads-per-warp": LANES,
+            "ttg.shared": shared,
+            "ttg.target": str(context.target),
+        }
+    )
+    context.figures.update(shared=shared, num_warps=num_warps, threads=num_warps * LANES, num_ctas=1)
 
 
-def _clean(module: Operation) -> None:
-    """Merges and erases what passes leave behind: copies in layouts that nobody, or two, asked for."""
-    cse(module)
-    dce(module)
+TTGIR = Pipeline(
+    "ttgir",
+    (
+        Pass("look_at_kernel", _look_at_kernel),
+        Pass("hoist_descriptors", _hoist_descriptors, after=("look_at_kernel",)),
+        Pass("narrow_offsets", _narrow_offsets, after=("hoist_descriptors",)),
+        Nest(
+            (
+                Pass("decompose_dots", lambda f, c: decompose_dots(f)),
+                Pass(
+                    "select_warpgroup_dots",
+                    lambda f, c: select_warpgroup_dots(f, c.options.num_warps),
+                    after=("look_at_kernel", "decompose_dots"),
+                    when=_is_kernel_with_wgmma,
+                ),
+                Pass(
+                    "widen_small_floats",
+                    lambda f, c: widen_small_floats(f, Feature.FP8_MMA in c.features.has),
+                    after=("select_warpgroup_dots",),
+                ),
+                Pass(
+                    "assign_layouts",
+                    lambda f, c: assign_layouts(f, c.options.num_warps, TENSOR_CORES, Feature.VECTOR_ATOMICS in c.features.has),
+                    after=("select_warpgroup_dots", "widen_small_floats", "narrow_offsets"),
+                ),
+                Pass("clean", _clean, after=("assign_layouts",)),
+                Pass("remove_conversions", lambda f, c: remove_conversions(f), after=("assign_layouts", "clean")),
+                Pass("sink_conversions", lambda f, c: sink_conversions(f), after=("remove_conversions",)),
+                Pass("split_reductions", lambda f, c: split_reductions(f), after=("assign_layouts",)),
+                Pass(
+                    "stage_shared", lambda f, c: stage_shared(f, TENSOR_CORES), after=("sink_conversions", "split_reductions")
+                ),
+                Pass("reload_operands", lambda f, c: reload_operands(f, TENSOR_CORES), after=("stage_shared",)),
+                Pass(
+                    "overlap_pointer_loops",
+                    _overlap_pointer_loops,
+                    after=("hoist_descriptors", "stage_shared", "reload_operands"),
+                ),
+                Pass("rotate_products", lambda f, c: rotate_products(f), after=("overlap_pointer_loops",)),
+                Pass(
+                    "specialize_warps",
+                    _specialize_warps,
+                    after=("overlap_pointer_loops", "rotate_products"),  # which leave to it what has descriptors
+                    when=_may_have_roles,
+                ),
+                Pass("overlap_descriptor_loops", _overlap_descriptor_loops, after=("rotate_products", "specialize_warps")),
+                Pass(
+                    "lower_descriptors",
+                    lambda f, c: lower_descriptors(f, shared_bytes=c.features.shared_bytes),
+                    after=("specialize_warps", "overlap_descriptor_loops"),
+                ),
+                Pass("late_clean", _clean, after=("lower_descriptors",)),
+                Pass("fence_proxies", lambda f, c: fence_proxies(f), after=("lower_descriptors", "late_clean")),
+            )
+        ),
+        Pass(
+            "wait_at_once", _wait_at_once, after=("overlap_pointer_loops", "rotate_products"), when=lambda m, c: c.waits_at_once
+        ),
+        Pass("place_shared", _place_shared, after=("stage_shared", "fence_proxies", "wait_at_once")),
+    ),
+)
+"""From ttir to ttgir. Where the buffers of `num_stages` do not fit, the backend attempts one stage less: a kernel that was tuned to
+Triton's buffers, which are one fewer for products of warps, compiles."""

@@ -12,6 +12,9 @@ from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, operand, operand
 from kernelpack.ir.dialects.tt import CACHE_MODIFIERS, EVICTION_POLICIES, FLOAT_ATOMICS
 from kernelpack.ir.types import I32, I64, PointerType, TensorDescType, TensorType, Type, is_float, shape_of
 
+LOAD, STORE = "tt.descriptor_load", "tt.descriptor_store"
+ACCESSES = (LOAD, STORE)
+"""The accesses through descriptors that TMA does."""
 MAX_RANK = 5
 """What the hardware's tensor maps have (CUDA driver API, cuTensorMapEncodeTiled)."""
 PADDINGS = ("zero", "nan")

@@ -252,7 +252,7 @@ def _result(op: Operation) -> Type:
 
 
 def _source(op: Operation) -> Type:
-    return element_of(op.operands[0].type)
+    return element_of(op.operand.type)
 
 
 def _round(op: Operation, values: Array) -> Array:

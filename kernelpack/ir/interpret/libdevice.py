@@ -25,7 +25,8 @@ def extern_elementwise(op: Operation, *operands: Array) -> Array:
     """Returns the result of a tt.extern_elementwise. Raises KeyError for a symbol that is not known."""
     variant = SYMBOLS[op.attributes["symbol"]]
     kind = element_of(op.result.type)
-    floats = isinstance(element_of(op.operands[0].type), FloatType) or variant.name in ("jn", "yn")
+    source, *_ = op.operands
+    floats = isinstance(element_of(source.type), FloatType) or variant.name in ("jn", "yn")
     if variant.name == "mulhi":
         return _high(operands[0], operands[1], not variant.arguments[0].startswith("u"))
     if variant.name in _ON_BITS:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelpack.errors import LaunchError, RunTimeAssertionFailure
 from kernelpack.ir.core import Block, Operation, Value, entry_function, functions
-from kernelpack.ir.dialect import Trait, attribute, definition, is_pure
+from kernelpack.ir.dialect import Trait, attribute, definition, is_pure, operand
 from kernelpack.ir.dialects.descriptors import atomic_of, block_of
 from kernelpack.ir.dialects.tt import AXES
 from kernelpack.ir.formats import Array, carrier, encode, normal
@@ -132,7 +132,7 @@ class _Machine:
 
     def store(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
         pointers, values, mask = (*operands, None)[:3]
-        self.memory.store(op, element_of(op.operands[1].type), pointers, values, mask)
+        self.memory.store(op, element_of(operand(op, "value").type), pointers, values, mask)
         return []
 
     def atomic(self, op: Operation, operands: Sequence[Any], env: Environment) -> list[Any]:
@@ -216,9 +216,9 @@ class _Machine:
             head = f"pid ({', '.join(map(str, self.program))}) idx ({where}) {op.attributes['prefix']}"
             if not operands:
                 print(head)
-            for number, (values, operand) in enumerate(zip(operands, op.operands, strict=True)):
+            for number, (values, source) in enumerate(zip(operands, op.operands, strict=True)):
                 which = f"(operand {number}) " if len(operands) > 1 else ""
-                shown = _shown(np.asarray(values)[place], operand.type, bool(signs[number]), bool(attribute(op, "hex")))
+                shown = _shown(np.asarray(values)[place], source.type, bool(signs[number]), bool(attribute(op, "hex")))
                 print(f"{head}{which}{shown}")
         return []
 

@@ -42,7 +42,7 @@ STORED_AS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass
-class Buffer:
+class ArgumentMemory:
     """The memory that one argument leads to: bytes [low, high), its first element at `start`.
 
     Of a torch tensor that is all of its storage, which kernels may know more of than the view that they are given; of a NumPy array
@@ -61,7 +61,7 @@ class Buffer:
     views: dict[int, Array] = field(default_factory=dict)
 
     @staticmethod
-    def of(name: str, array: Any, kind: PointerType) -> Buffer:
+    def of(name: str, array: Any, kind: PointerType) -> ArgumentMemory:
         """Describes a NumPy array or a torch tensor on the CPU. Raises LaunchError where it does not fit the parameter."""
         if hasattr(array, "data_ptr"):
             if array.device.type != "cpu":
@@ -78,10 +78,12 @@ class Buffer:
             )
         shape = tuple(int(extent) for extent in array.shape)
         if 0 in shape:
-            return Buffer(name, array, start, start, start, itemsize, True, None)
+            return ArgumentMemory(name, array, start, start, start, itemsize, True, None)
         if not isinstance(array, np.ndarray):
             storage = array.untyped_storage()
-            return Buffer(name, array, start, storage.data_ptr(), storage.data_ptr() + storage.nbytes(), itemsize, True, None)
+            return ArgumentMemory(
+                name, array, start, storage.data_ptr(), storage.data_ptr() + storage.nbytes(), itemsize, True, None
+            )
         writable, strides = bool(array.flags.writeable), array.strides
         if any(stride % itemsize for stride in strides):
             raise LaunchError(f"argument {name} has strides {strides}, which are not multiples of its {itemsize} byte elements")
@@ -91,7 +93,7 @@ class Buffer:
         valid = np.zeros((high - low) // itemsize, np.bool_)
         first = valid[(start - low) // itemsize :]
         np.lib.stride_tricks.as_strided(first, shape, [stride // itemsize for stride in strides])[...] = True
-        return Buffer(name, array, start, low, high, itemsize, writable, None if valid.all() else valid)
+        return ArgumentMemory(name, array, start, low, high, itemsize, writable, None if valid.all() else valid)
 
     def view(self, width: int) -> Array:
         """Returns the memory as unsigned integers of `width` bytes, from the first multiple of `width` at or below `low` on."""
@@ -115,11 +117,11 @@ class Memory:
     """The buffers of one launch."""
 
     def __init__(self) -> None:
-        self.buffers: list[Buffer] = []
+        self.buffers: list[ArgumentMemory] = []
 
     def add(self, name: str, array: Any, kind: PointerType) -> np.int64:
         """Makes an array reachable and returns the pointer to its first element."""
-        buffer = Buffer.of(name, array, kind)
+        buffer = ArgumentMemory.of(name, array, kind)
         self.buffers.append(buffer)
         start = array.data_ptr() if hasattr(array, "data_ptr") else int(array.ctypes.data)
         return np.int64(len(self.buffers) << _TAG_SHIFT | start)
@@ -210,10 +212,10 @@ def _lanes(pointers: Array, mask: Array | None) -> tuple[Array, Array]:
     return flat, np.flatnonzero(np.broadcast_to(mask, np.shape(pointers)).reshape(-1))
 
 
-def _bad_access(op: Operation, buffer: Buffer | None, address: int, width: int, lane: int, count: int) -> LaunchError:
+def _bad_access(op: Operation, buffer: ArgumentMemory | None, address: int, width: int, lane: int, count: int) -> LaunchError:
     verb = "reads" if op.name in ("tt.load", "tt.descriptor_load", "tt.descriptor_gather") else "writes"
-    shape = op.operands[0].type
-    lanes = f" ({count} lanes of {shape} do; the first is lane {lane})"
+    pointers, *_ = op.operands
+    lanes = f" ({count} lanes of {pointers.type} do; the first is lane {lane})"
     if buffer is None:
         return LaunchError(
             f"{op.name} {verb} {width} bytes at address {address:#x}, which is in none of the arguments{lanes}",

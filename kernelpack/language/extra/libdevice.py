@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelpack.errors import CompilationError
-from kernelpack.frontend import semantic
 from kernelpack.ir.libdevice import BOOLEAN, FUNCTIONS, Variant
-from kernelpack.language.builtin import Generator, builtin
-from kernelpack.language.signatures import parse_type
-from kernelpack.language.types import block_type, int1
-from kernelpack.language.values import tensor
+from kernelpack.kernel.builtin import Generator, builtin
+from kernelpack.kernel.signatures import parse_type
+from kernelpack.kernel.types import block_type, int1
+from kernelpack.kernel.values import tensor
+from kernelpack.semantics import operators
 
 __all__ = list(FUNCTIONS)
 
@@ -25,12 +25,12 @@ def _function(name: str, variants: list[Variant]) -> Callable[..., tensor]:
 
     def function(*args: Any, _generator: Generator) -> tensor:
         b = _generator.builder
-        values = [semantic.to_tensor(b, value) for value in args]
+        values = [operators.to_tensor(b, value) for value in args]
         variant = _variant(variants, values)
         if variant is None and count > 1:
             for other in range(1, count):
-                values[0], _ = semantic.operands(b, f"libdevice.{name}", values[0], values[other])
-            values = [semantic.cast(b, value, values[0].dtype) for value in values]
+                values[0], _ = operators.operands(b, f"libdevice.{name}", values[0], values[other])
+            values = [operators.cast(b, value, values[0].dtype) for value in values]
             variant = _variant(variants, values)
         if variant is None:
             kinds = " or ".join(f"({', '.join(entry.arguments)})" for entry in variants)
@@ -38,12 +38,12 @@ def _function(name: str, variants: list[Variant]) -> Callable[..., tensor]:
                 f"libdevice.{name} takes {kinds}, not ({', '.join(str(value.dtype) for value in values)})",
                 cure="cast the arguments with .to()",
             )
-        values = list(semantic.broadcast(b, *values))
+        values = list(operators.broadcast(b, *values))
         element = parse_type(variant.result)
         kind = block_type(element, values[0].shape) if values[0].shape else element
         attributes = {"libname": "libdevice", "symbol": variant.symbol}
         made = tensor(b.value("tt.extern_elementwise", [v.handle for v in values], attributes, kind.to_ir()), kind)
-        return semantic.cast(b, made, int1) if name in BOOLEAN else made
+        return operators.cast(b, made, int1) if name in BOOLEAN else made
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(f"arg{number}", kind) for number in range(count)]

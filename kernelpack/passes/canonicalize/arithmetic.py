@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from kernelpack.ir.core import Builder, Operation, Value
+from kernelpack.ir.dialect import operand
 from kernelpack.ir.formats import min_normal, normal
 from kernelpack.ir.interpret import evaluate
 from kernelpack.ir.interpret.tiles import constant
@@ -120,54 +121,59 @@ def neutral(op: Operation, build: Rewriter) -> Value | None:
 
 def absorbing(op: Operation, build: Rewriter) -> Value | None:
     number, result = _ABSORBING[op.name]
-    return build.constant(result, op.result.type) if is_constant(op.operands[1], number) else None
+    return build.constant(result, op.result.type) if is_constant(operand(op, "rhs"), number) else None
 
 
 def idempotent(op: Operation, build: Rewriter) -> Value | None:
-    return op.operands[0] if op.operands[0] is op.operands[1] else None
+    lhs, rhs = op.operands
+    return lhs if lhs is rhs else None
 
 
 def self_inverse(op: Operation, build: Rewriter) -> Value | None:
-    return build.constant(0, op.result.type) if op.operands[0] is op.operands[1] else None
+    lhs, rhs = op.operands
+    return build.constant(0, op.result.type) if lhs is rhs else None
 
 
 def gather_constants(op: Operation, build: Rewriter) -> Value | None:
     """(x op c) op d is x op (c op d), for integers."""
-    inner = made_by(op.operands[0], op.name)
-    if inner is None or constant_of(op.operands[1]) is None or constant_of(inner.operands[1]) is None:
+    lhs, rhs = op.operands
+    inner = made_by(lhs, op.name)
+    if inner is None or constant_of(rhs) is None or constant_of(operand(inner, "rhs")) is None:
         return None
-    constants = build.value(op.name, [inner.operands[1], op.operands[1]])
-    return build.value(op.name, [inner.operands[0], constants])
+    constants = build.value(op.name, [operand(inner, "rhs"), rhs])
+    return build.value(op.name, [operand(inner, "lhs"), constants])
 
 
 def subtract_constant(op: Operation, build: Rewriter) -> Value | None:
     """x - c is x + (-c), so that additions gather."""
-    number = constant_of(op.operands[1])
+    lhs, rhs = op.operands
+    number = constant_of(rhs)
     if number is None:
         return None
-    return build.value("arith.addi", [op.operands[0], build.constant(-number, op.result.type)])
+    return build.value("arith.addi", [lhs, build.constant(-number, op.result.type)])
 
 
 def divide_by_power_of_two(op: Operation, build: Rewriter) -> Value | None:
     """x / c is x * (1 / c) where the reciprocal is exact and neither number is subnormal."""
-    number, kind = constant_of(op.operands[1]), element_of(op.result.type)
+    dividend, divisor = op.operands
+    number, kind = constant_of(divisor), element_of(op.result.type)
     if number is None or number == 0 or not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
         return None
     assert isinstance(kind, FloatType)
     if min(abs(number), abs(1.0 / number)) < min_normal(kind) or not math.isfinite(normal(1.0 / number, kind)):
         return None
-    return build.value("arith.mulf", [op.operands[0], build.constant(1.0 / number, op.result.type)])
+    return build.value("arith.mulf", [dividend, build.constant(1.0 / number, op.result.type)])
 
 
 def negate_twice(op: Operation, build: Rewriter) -> Value | None:
-    inner = made_by(op.operands[0], "arith.negf")
-    return inner.operands[0] if inner is not None else None
+    inner = made_by(op.operand, "arith.negf")
+    return inner.operand if inner is not None else None
 
 
 def ignore_sign(op: Operation, build: Rewriter) -> Value | None:
     """|-x| and ||x|| are |x|."""
-    inner = made_by(op.operands[0], "arith.negf", op.name)
-    return build.value(op.name, [inner.operands[0]]) if inner is not None else None
+    inner = made_by(op.operand, "arith.negf", op.name)
+    return build.value(op.name, [inner.operand]) if inner is not None else None
 
 
 # ---- comparisons and selects ----
@@ -188,7 +194,8 @@ def _invert(predicate: str, *, floats: bool) -> str:
 
 
 def compare_with_itself(op: Operation, build: Rewriter) -> Value | None:
-    if op.operands[0] is not op.operands[1]:
+    lhs, rhs = op.operands
+    if lhs is not rhs:
         return None
     return build.constant(op.attributes["predicate"] in ("eq", "sle", "sge", "ule", "uge"), op.result.type)
 
@@ -210,8 +217,9 @@ def compare_always(op: Operation, build: Rewriter) -> Value | None:
 
 def invert_comparison(op: Operation, build: Rewriter) -> Value | None:
     """not (a < b) is a >= b; of floats, it also holds where they are unordered."""
-    compare = made_by(op.operands[0], "arith.cmpi", "arith.cmpf")
-    if compare is None or not is_constant(op.operands[1], -1) or element_of(op.result.type) != I1:
+    lhs, rhs = op.operands
+    compare = made_by(lhs, "arith.cmpi", "arith.cmpf")
+    if compare is None or not is_constant(rhs, -1) or element_of(op.result.type) != I1:
         return None
     inverse = _invert(compare.attributes["predicate"], floats=compare.name == "arith.cmpf")
     return build.value(compare.name, compare.operands, {"predicate": inverse})
@@ -240,16 +248,16 @@ def _convert(build: Builder, name: str, value: Value, kind: Type) -> Value:
 
 def extend_twice(op: Operation, build: Rewriter) -> Value | None:
     """A second extension adds nothing; one of an unsigned number is unsigned."""
-    inner = made_by(op.operands[0], "arith.extui", op.name)
-    return _convert(build, inner.name, inner.operands[0], op.result.type) if inner is not None else None
+    inner = made_by(op.operand, "arith.extui", op.name)
+    return _convert(build, inner.name, inner.operand, op.result.type) if inner is not None else None
 
 
 def truncate_extended(op: Operation, build: Rewriter) -> Value | None:
     """Bits that were added are cut off again, or never existed."""
-    inner = made_by(op.operands[0], "arith.extsi", "arith.extui", "arith.trunci")
+    inner = made_by(op.operand, "arith.extsi", "arith.extui", "arith.trunci")
     if inner is None:
         return None
-    source = inner.operands[0]
+    source = inner.operand
     before, after = bit_width(source.type), bit_width(op.result.type)
     if before == after:
         return source
@@ -258,14 +266,14 @@ def truncate_extended(op: Operation, build: Rewriter) -> Value | None:
 
 def truncate_extended_float(op: Operation, build: Rewriter) -> Value | None:
     """Extending is exact: what comes back to its own type is unchanged (but for fp8, where infinities saturate)."""
-    inner = made_by(op.operands[0], "arith.extf", "tt.fp_to_fp")
-    if inner is None or inner.operands[0].type != op.result.type or not _is_exact(inner) or bit_width(op.result.type) == 8:
+    inner = made_by(op.operand, "arith.extf", "tt.fp_to_fp")
+    if inner is None or inner.operand.type != op.result.type or not _is_exact(inner) or bit_width(op.result.type) == 8:
         return None
-    return inner.operands[0]
+    return inner.operand
 
 
 def _is_exact(op: Operation) -> bool:
-    source, target = element_of(op.operands[0].type), element_of(op.result.type)
+    source, target = element_of(op.operand.type), element_of(op.result.type)
     assert isinstance(source, FloatType)
     assert isinstance(target, FloatType)
     wider = target.exponent >= source.exponent and target.mantissa >= source.mantissa
@@ -274,24 +282,24 @@ def _is_exact(op: Operation) -> bool:
 
 def same_type(op: Operation, build: Rewriter) -> Value | None:
     """A conversion to the type that the value has is none (fp8 infinities saturate even so)."""
-    value = op.operands[0]
+    value = op.operand
     if value.type != op.result.type or (is_float(value.type) and bit_width(value.type) == 8 and op.name == "tt.fp_to_fp"):
         return None
     return value
 
 
 def bitcast_twice(op: Operation, build: Rewriter) -> Value | None:
-    inner = made_by(op.operands[0], "arith.bitcast", "tt.bitcast")
-    return _convert(build, op.name, inner.operands[0], op.result.type) if inner is not None else None
+    inner = made_by(op.operand, "arith.bitcast", "tt.bitcast")
+    return _convert(build, op.name, inner.operand, op.result.type) if inner is not None else None
 
 
 def pointer_and_back(op: Operation, build: Rewriter) -> Value | None:
     """A pointer that becomes an i64 and a pointer again, or an i64 a pointer and an i64 again."""
-    inner = made_by(op.operands[0], "tt.ptr_to_int", "tt.int_to_ptr")
-    narrow = min(bit_width(op.operands[0].type), bit_width(op.result.type)) < 64
-    if inner is None or narrow or inner.name == op.name or inner.operands[0].type != op.result.type:
+    inner = made_by(op.operand, "tt.ptr_to_int", "tt.int_to_ptr")
+    narrow = min(bit_width(op.operand.type), bit_width(op.result.type)) < 64
+    if inner is None or narrow or inner.name == op.name or inner.operand.type != op.result.type:
         return None
-    return inner.operands[0]
+    return inner.operand
 
 
 def _table() -> dict[str, Sequence[Fold]]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.core import Operation, Region, Value
 from kernelpack.ir.rewrite import Pattern, Rewriter
 from kernelpack.ir.types import I1, TensorType
+from kernelpack.ir.views import For, If, While, erase_slots
 from kernelpack.passes.canonicalize.arithmetic import constant_of
-from kernelpack.passes.structured import erase_slots, is_inside, slots
 
 # ---- scf.if ----
 
 
 def known_branch(op: Operation, rewriter: Rewriter) -> bool:
-    known = constant_of(op.operands[0])
+    known = constant_of(op.operand)
     if known is None:
         return False
     region = op.regions[0 if known else 1]
@@ -24,7 +24,7 @@ def known_branch(op: Operation, rewriter: Rewriter) -> bool:
 
 def condition_inside_branch(op: Operation, rewriter: Rewriter) -> bool:
     """In the branches of an if, its condition is known."""
-    condition, changed = op.operands[0], False
+    condition, changed = op.operand, False
     for region, known in zip(op.regions, (True, False), strict=True):
         inside = [(user, index) for user, index in condition.uses if region.blocks and is_inside(user, region)]
         if inside:
@@ -40,17 +40,16 @@ def same_in_both_branches(op: Operation, rewriter: Rewriter) -> bool:
     """A result that both branches yield from outside is that value, or a choice between two scalars."""
     if not op.results:
         return False
-    yields = [region.block.terminator for region in op.regions]
     changed = False
-    for index, result in enumerate(op.results):
-        yes, no = (terminator.operands[index] for terminator in yields)
+    for result, slot in zip(op.results, If.of(op).chosen, strict=True):
+        yes, no = slot.source_values()
         if not result.uses or any(is_inside_of(value, op) for value in (yes, no)):
             continue
         if yes is no:
             rewriter.replace_uses(result, yes)
             changed = True
         elif not isinstance(result.type, TensorType) and all(len(region.block.operations) == 1 for region in op.regions):
-            rewriter.replace_uses(result, rewriter.value("arith.select", [op.operands[0], yes, no]))
+            rewriter.replace_uses(result, rewriter.value("arith.select", [op.operand, yes, no]))
             changed = True
     return changed
 
@@ -71,12 +70,24 @@ def is_inside_of(value: Value, op: Operation) -> bool:
     return definer is not None and any(is_inside(definer, region) for region in op.regions)
 
 
+def is_inside(op: Operation, region: Region) -> bool:
+    """Whether an operation is nested in a region, however deep."""
+    while op.parent is not None and op.parent.parent is not None:
+        if op.parent.parent is region:
+            return True
+        outer = op.parent.parent.parent
+        if outer is None:
+            return False
+        op = outer
+    return False
+
+
 # ---- scf.for ----
 
 
 def trips(op: Operation) -> int | None:
     """Returns how often a loop with constant bounds runs."""
-    lower, upper, step = (constant_of(value) for value in op.operands[:3])
+    lower, upper, step = (constant_of(value) for value in For.of(op).bounds)
     if lower is None or upper is None:
         return None
     if upper <= lower:
@@ -89,19 +100,18 @@ def few_trips(op: Operation, rewriter: Rewriter) -> bool:
     count = trips(op)
     if count is None or count > 1:
         return False
-    initial = op.operands[3:]
-    rewriter.replace(op, *(initial if count == 0 else rewriter.splice(op.body, [op.operands[0], *initial])))
+    lower, _, _, *initial = op.operands
+    rewriter.replace(op, *(initial if count == 0 else rewriter.splice(op.body, [lower, *initial])))
     return True
 
 
 def unchanging_values(op: Operation, rewriter: Rewriter) -> bool:
     """A value that a loop yields as it came is the initial value, inside and behind the loop."""
-    for slot in slots(op):
-        result, argument = slot.values
-        initial, yielded = slot.source_values()
-        if yielded is argument or yielded is initial:
-            rewriter.replace_uses(argument, initial)
-            rewriter.replace_uses(result, initial)
+    for slot in For.of(op).carried:
+        initial = slot.initial
+        if slot.yielded is slot.argument or slot.yielded is initial:
+            rewriter.replace_uses(slot.argument, initial)
+            rewriter.replace_uses(slot.result, initial)
             erase_slots([slot])
             return True
     return False
@@ -112,10 +122,10 @@ def unchanging_values(op: Operation, rewriter: Rewriter) -> bool:
 
 def while_never(op: Operation, rewriter: Rewriter) -> bool:
     """A condition that is false from the start leaves what comes before it."""
-    before = op.regions[0].block
-    if constant_of(before.terminator.operands[0]) is not False:
+    loop = While.of(op)
+    if constant_of(loop.condition) is not False:
         return False
-    _, *passed = rewriter.splice(before, op.operands)
+    _, *passed = rewriter.splice(loop.before, op.operands)
     rewriter.replace(op, *passed)
     return True
 

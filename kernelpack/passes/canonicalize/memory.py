@@ -36,7 +36,7 @@ def store_with_known_mask(op: Operation, rewriter: Rewriter) -> bool:
     if known is None:
         return False
     if known:
-        rewriter.create(op.name, op.operands[:2], op.attributes)
+        rewriter.create(op.name, [operand(op, "ptr"), operand(op, "value")], op.attributes)
     rewriter.erase(op)
     return True
 
@@ -45,22 +45,25 @@ def atomic_with_known_mask(op: Operation, build: Rewriter) -> Value | None:
     known = _known_mask(op)
     if known is None:
         return None
-    return build.value(op.name, op.operands[:2], op.attributes) if known else build.constant(0, op.result.type)
+    pointer, value, _ = op.operands
+    return build.value(op.name, [pointer, value], op.attributes) if known else build.constant(0, op.result.type)
 
 
 def gather_offsets(op: Operation, build: Rewriter) -> Value | None:
     """(p + c) + d is p + (c + d) where the sum of the constants fits the wider of their types."""
-    inner = made_by(op.operands[0], "tt.addptr")
+    pointer, last = op.operands
+    inner = made_by(pointer, "tt.addptr")
     if inner is None:
         return None
-    first, second = constant_of(inner.operands[1]), constant_of(op.operands[1])
+    start, offset = inner.operands
+    first, second = constant_of(offset), constant_of(last)
     if first is None or second is None:
         return None
-    kind = max(inner.operands[1].type, op.operands[1].type, key=bit_width)
+    kind = max(offset.type, last.type, key=bit_width)
     total, width = int(first) + int(second), bit_width(kind)
     if width == 1 or not -(1 << width - 1) <= total < 1 << width - 1:
         return None
-    return build.value(op.name, [inner.operands[0], build.constant(total, kind)])
+    return build.value(op.name, [start, build.constant(total, kind)])
 
 
 def load_without_ones(op: Operation, rewriter: Rewriter) -> bool:
@@ -68,7 +71,7 @@ def load_without_ones(op: Operation, rewriter: Rewriter) -> bool:
     users = op.result.users()
     if len(users) != 1 or users[0].name != "tt.reshape" or op.result.type == users[0].result.type:
         return False
-    if shape_of(users[0].result.type) != squeezed(block_of(op.operands[0].type).shape):
+    if shape_of(users[0].result.type) != squeezed(block_of(operand(op, "desc").type).shape):
         return False
     loaded = rewriter.value(op.name, op.operands, op.attributes, users[0].result.type)
     rewriter.replace(users[0], loaded)
@@ -79,12 +82,12 @@ def load_without_ones(op: Operation, rewriter: Rewriter) -> bool:
 def store_without_ones(op: Operation, rewriter: Rewriter) -> bool:
     """A block that was given axes of size 1 to be stored is stored without them."""
     made = made_by(operand(op, "src"), "tt.reshape")
-    if made is None or shape_of(made.operands[0].type) != squeezed(block_of(op.operands[0].type).shape):
+    if made is None or shape_of(made.operand.type) != squeezed(block_of(operand(op, "desc").type).shape):
         return False
-    if made.operands[0].type == operand(op, "src").type:
+    if made.operand.type == operand(op, "src").type:
         return False
     desc, _, *indices = op.operands
-    rewriter.create(op.name, [desc, made.operands[0], *indices], op.attributes)
+    rewriter.create(op.name, [desc, made.operand, *indices], op.attributes)
     rewriter.erase(op)
     return True
 

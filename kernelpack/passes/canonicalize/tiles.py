@@ -28,14 +28,14 @@ def _scalar(value: Value, build: Rewriter) -> Value:
     """Returns what all elements of a splat or constant are."""
     splat = made_by(value, "tt.splat")
     if splat is not None:
-        return splat.operands[0]
+        return splat.operand
     number = constant_of(value)
     return value if number is None or not isinstance(value.type, TensorType) else build.constant(number, element_of(value.type))
 
 
 def constant_shape(op: Operation, build: Rewriter) -> Value | None:
     """A constant or splat in another shape is a constant or splat."""
-    source = op.operands[0]
+    source = op.operand
     number = constant_of(source)
     if number is not None:
         return build.constant(number, op.result.type)
@@ -44,24 +44,24 @@ def constant_shape(op: Operation, build: Rewriter) -> Value | None:
 
 
 def unsplat(op: Operation, build: Rewriter) -> Value | None:
-    number, splat = constant_of(op.operands[0]), made_by(op.operands[0], "tt.splat")
+    number, splat = constant_of(op.operand), made_by(op.operand, "tt.splat")
     if number is not None:
         return build.constant(number, op.result.type)
-    return splat.operands[0] if splat is not None else None
+    return splat.operand if splat is not None else None
 
 
 def same_shape(op: Operation, build: Rewriter) -> Value | None:
-    return op.operands[0] if op.operands[0].type == op.result.type else None
+    return op.operand if op.operand.type == op.result.type else None
 
 
 def broadcast_twice(op: Operation, build: Rewriter) -> Value | None:
-    inner = made_by(op.operands[0], "tt.broadcast")
+    inner = made_by(op.operand, "tt.broadcast")
     return build.value(op.name, inner.operands, None, op.result.type) if inner is not None else None
 
 
 def reshape_twice(op: Operation, build: Rewriter) -> Value | None:
     """Row-major order does not care for the shape in between; a tile of one more axis of extent 1 is a reshape too."""
-    inner = made_by(op.operands[0], "tt.reshape", "tt.expand_dims")
+    inner = made_by(op.operand, "tt.reshape", "tt.expand_dims")
     if inner is None or attribute(op, "allow_reorder") or (inner.name == "tt.reshape" and attribute(inner, "allow_reorder")):
         return None
     return build.value(op.name, inner.operands, None, op.result.type)
@@ -71,8 +71,8 @@ def transpose(op: Operation, build: Rewriter) -> Value | None:
     """The order 0, 1, ... does nothing; two transpositions are one."""
     order = op.attributes["order"]
     if list(order) == list(range(len(order))):
-        return op.operands[0]
-    inner = made_by(op.operands[0], "tt.trans")
+        return op.operand
+    inner = made_by(op.operand, "tt.trans")
     if inner is None:
         return None
     return build.value(op.name, inner.operands, {"order": tuple(inner.attributes["order"][axis] for axis in order)})
@@ -84,7 +84,7 @@ def range_of_one(op: Operation, build: Rewriter) -> Value | None:
 
 
 def split_join(op: Operation, rewriter: Rewriter) -> bool:
-    join = made_by(op.operands[0], "tt.join")
+    join = made_by(op.operand, "tt.join")
     if join is None:
         return False
     rewriter.replace(op, *join.operands)

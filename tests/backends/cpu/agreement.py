@@ -7,16 +7,15 @@ from typing import Any
 
 import torch
 
-from kernelpack.backends.base import Options
-from kernelpack.backends.cpu.jit import LoadedObject
-from kernelpack.compiler import compile_ttir, optimise_ttir
+from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.dtypes import DTYPES
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.options import Options
 from kernelpack.target import Target
-from tests.backends.cpu.kernels import levels_here
+from tests.backends.cpu.kernels import levels_here, loaded_object
 
 
 def ttir_of(kernel: JITFunction, arguments: Sequence[Any], constexprs: dict[str, Any]) -> Operation:
@@ -41,7 +40,7 @@ def check(
     for level in levels_here():
         actual = [value.clone() if isinstance(value, torch.Tensor) else value for value in arguments]
         module = optimise_ttir(ttir_of(kernel, arguments, constexprs))
-        LoadedObject(compile_ttir(module, Target.parse(f"cpu:{level}"), Options())).launch(padded, actual)
+        loaded_object(compile_ttir(module, Target.parse(f"cpu:{level}"), Options())).launch(padded, actual)
         for index, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
             if isinstance(ours, torch.Tensor):
                 message = f"{kernel.__name__} at {level}, argument {kernel.arg_names[index]}"

@@ -7,17 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from kernelpack.backends.base import Options
-from kernelpack.backends.cpu.jit import LoadedObject
-from kernelpack.backends.cpu.levels import resolve
-from kernelpack.compiler import CompiledKernel, compile_ttir
+from kernelpack.backends.cpu.device.open import open_object
+from kernelpack.backends.cpu.facts.features import resolve
+from kernelpack.compiled import CompiledKernel
+from kernelpack.compiler.stages import compile_ttir
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value, module
 from kernelpack.ir.formats import carrier, encode
 from kernelpack.ir.types import FunctionType, PointerType, TensorType, Type
 from kernelpack.ir.verify import verify
+from kernelpack.options import Options
+from kernelpack.runtime.loaded import LoadedKernel
 from kernelpack.target import Target
 
 LEVELS = ("x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16")
+
+
+def loaded_object(kernel: CompiledKernel) -> LoadedKernel:
+    return LoadedKernel(kernel, open_object(kernel))
 
 
 def levels_here() -> list[str]:
@@ -35,7 +41,7 @@ def run(kernel: Operation, level: str, grid: Sequence[int], *arguments: Any) -> 
     """Runs a module's kernel; arrays are passed by their address."""
     values = [Address(value.ctypes.data) if isinstance(value, np.ndarray) else value for value in arguments]
     padded = (*grid, 1, 1)[:3]
-    LoadedObject(compile_module(kernel, level)).launch(padded, values)
+    loaded_object(compile_module(kernel, level)).launch(padded, values)
 
 
 class Address(int):

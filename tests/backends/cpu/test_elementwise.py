@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpack.backends.cpu.elementwise import is_elementwise
+from kernelpack.backends.cpu.emit.elementwise import is_elementwise
 from kernelpack.ir.core import Block, Builder
 from kernelpack.ir.dialects.arith import FLOAT_PREDICATES, INT_PREDICATES
 from kernelpack.ir.formats import carrier, decode, round_to

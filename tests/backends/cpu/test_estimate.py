@@ -6,9 +6,9 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
-from kernelpack.compiler import compile_ttir, optimise_ttir
+from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.options import Options
 from kernelpack.target import Target
 
 

@@ -8,15 +8,14 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
-from kernelpack.backends.cpu.jit import LoadedObject
-from kernelpack.compiler import compile_ttir, optimise_ttir
+from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.ir.core import Operation
 from kernelpack.ir.formats import decode, encode, round_to
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.types import FLOATS
+from kernelpack.options import Options
 from kernelpack.target import Target
-from tests.backends.cpu.kernels import levels_here
+from tests.backends.cpu.kernels import levels_here, loaded_object
 from tests.ir.examples import function
 
 SMALL = [name for name, kind in FLOATS.items() if kind.width == 8]
@@ -49,7 +48,7 @@ def conversion(source: str, result: str, rounding: str, loaded: str, stored: str
 
 def run(module: Operation, *tensors: torch.Tensor, levels: Sequence[str] = ()) -> None:
     for level in levels or levels_here():
-        loaded = LoadedObject(compile_ttir(optimise_ttir(module.clone()), Target.parse(f"cpu:{level}"), Options()))
+        loaded = loaded_object(compile_ttir(optimise_ttir(module.clone()), Target.parse(f"cpu:{level}"), Options()))
         loaded.launch((1, 1, 1), list(tensors))
 
 

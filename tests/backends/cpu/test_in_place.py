@@ -7,10 +7,11 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Lowered, Options
-from kernelpack.backends.cpu.backend import lower_ttir, ttir_to_tiles_stage
-from kernelpack.backends.cpu.tile_program import Nest
-from kernelpack.compiler import optimise_ttir
+from kernelpack.backends.cpu.backend import CPU_TTIR, ttir_to_tiles_stage
+from kernelpack.backends.cpu.plan.tile_program import Nest
+from kernelpack.compiler.stages import optimise_ttir
+from kernelpack.context import Context
+from kernelpack.options import Options
 from kernelpack.target import Target
 from tests.backends.cpu.agreement import check, ttir_of
 
@@ -147,7 +148,7 @@ def turned(x, y, z, n, S: tl.constexpr):
 
 def test_elements_that_replace_themselves_wait_for_no_others() -> None:
     arguments = (*torch.zeros(3, SIZE, dtype=torch.int32), 5)
-    lowered = Lowered(Target.parse("cpu:x86-64-v3"), Options(), "turned")
-    program = ttir_to_tiles_stage(lower_ttir(optimise_ttir(ttir_of(turned, arguments, {"S": SIZE // 2})), lowered), lowered)
+    lowered = Context(Target.parse("cpu:x86-64-v3"), Options(), "turned")
+    program = ttir_to_tiles_stage(CPU_TTIR(optimise_ttir(ttir_of(turned, arguments, {"S": SIZE // 2})), lowered), lowered)
     assert program.buffers == []
     assert [len(statement.roots) for statement in program.statements if isinstance(statement, Nest)] == [6]

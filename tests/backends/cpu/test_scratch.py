@@ -9,15 +9,15 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
-from kernelpack.backends.cpu import scratch, tiles_to_llir
-from kernelpack.backends.cpu.jit import LoadedObject
+from kernelpack.backends.cpu.emit import scratch, tiles_to_llir
 from kernelpack.backends.installed import backends
-from kernelpack.compiler import CompiledKernel
+from kernelpack.compiled import CompiledKernel
 from kernelpack.errors import OutOfResources
+from kernelpack.options import Options
 from kernelpack.runtime.launcher import compile_kernel
 from kernelpack.runtime.specialization import specialize
 from kernelpack.target import Target
+from tests.backends.cpu.kernels import loaded_object
 from tests.frontend.compiling import run
 
 ROWS, COLUMNS = 32, 128
@@ -82,7 +82,7 @@ def test_tiles_share_memory_and_keep_their_values(
     monkeypatch.setattr(scratch, "APART", 0)
     shared, values = compiled(kernel, x=x, out=out, **arguments)
     assert stack_of(shared) == shared.metadata["scratch"] < apart.metadata["scratch"] == stack_of(apart)
-    LoadedObject(shared).launch((1, 1, 1), values)
+    loaded_object(shared).launch((1, 1, 1), values)
     torch.testing.assert_close(out, expected)
 
 

@@ -7,8 +7,8 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
-from kernelpack.compiler import compile_ttir, optimise_ttir
+from kernelpack.compiler.stages import compile_ttir, optimise_ttir
+from kernelpack.options import Options
 from kernelpack.target import Target
 from tests.backends.cpu.agreement import check, ttir_of
 

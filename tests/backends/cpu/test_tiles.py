@@ -7,10 +7,11 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Lowered, Options
-from kernelpack.backends.cpu.backend import lower_ttir, ttir_to_tiles_stage
-from kernelpack.backends.cpu.buffers import OperandBuffer
-from kernelpack.compiler import compile_ttir, optimise_ttir
+from kernelpack.backends.cpu.backend import CPU_TTIR, ttir_to_tiles_stage
+from kernelpack.backends.cpu.plan.buffers import OperandBuffer
+from kernelpack.compiler.stages import compile_ttir, optimise_ttir
+from kernelpack.context import Context
+from kernelpack.options import Options
 from kernelpack.target import Target
 from tests.backends.cpu.agreement import check, ttir_of
 
@@ -349,8 +350,8 @@ def test_only_masked_or_converted_operands_are_packed() -> None:
         a, b = torch.zeros(64, 64, dtype=dtype), torch.zeros(64, 64, dtype=dtype)
         constexprs = {"BM": 32, "BN": 64, "BK": 32, "TRANSPOSED": False, **few_rows}
         module = optimise_ttir(ttir_of(matmul, (a, b, torch.zeros(64, 64), 64, 64, 64), constexprs))
-        lowered = Lowered(Target.parse("cpu:x86-64-v3"), Options(), "matmul")
-        program = ttir_to_tiles_stage(lower_ttir(module, lowered), lowered)
+        lowered = Context(Target.parse("cpu:x86-64-v3"), Options(), "matmul")
+        program = ttir_to_tiles_stage(CPU_TTIR(module, lowered), lowered)
         return sorted(buffer.name for buffer in program.buffers if isinstance(buffer, OperandBuffer))
 
     assert buffers(torch.float32) == ["x", "y", "y.2"]  # x of the unmasked loop is read where it lies

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 
-from kernelpack.backends.base import Options
+from kernelpack.options import Options
 from tests.backends.cuda import kernels
 from tests.backends.cuda.launch import EPSILON, FLOATS, Case, Launch, fresh, name_of, random
 from tests.backends.cuda.product_cases import product_cases

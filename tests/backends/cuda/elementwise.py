@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelpack.backends.base import Options
-from kernelpack.compiler import CompiledKernel, compile_ttir
+from kernelpack.compiled import CompiledKernel
+from kernelpack.compiler.stages import compile_ttir
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value, module
 from kernelpack.ir.dialects.arith import FLOAT_PREDICATES, INT_PREDICATES
 from kernelpack.ir.formats import carrier, decode, encode, min_normal, round_to
@@ -36,6 +36,7 @@ from kernelpack.ir.types import (
     bit_width,
     is_float,
 )
+from kernelpack.options import Options
 from kernelpack.target import Target
 
 COUNT = 1024

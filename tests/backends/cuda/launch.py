@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from kernelpack.backends.base import Options
 from kernelpack.backends.cuda import CUDABackend
-from kernelpack.compiler import CompiledKernel
-from kernelpack.frontend.jit import JITFunction
+from kernelpack.compiled import CompiledKernel
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.options import Options
 from kernelpack.runtime.launcher import compile_kernel
 from kernelpack.runtime.specialization import Specialization, specialize
 from kernelpack.target import Target

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
+from kernelpack.options import Options
 from tests.backends.cuda import kernels
 from tests.backends.cuda.launch import EPSILON, FLOATS, Case, Launch, fresh, name_of, random
 

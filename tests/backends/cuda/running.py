@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from kernelpack.backends.base import Lowered
 from kernelpack.backends.cuda import CUDABackend
-from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
-from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
-from kernelpack.compiler import optimise_ttir
+from kernelpack.backends.cuda.context import CudaContext
+from kernelpack.backends.cuda.lowering.ttgir_to_llir import ttgir_to_llir
+from kernelpack.backends.cuda.ttir_to_ttgir import TTGIR
+from kernelpack.compiler.stages import optimise_ttir
 from kernelpack.errors import EmulationError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import Operation
@@ -22,12 +22,12 @@ from kernelpack.target import Target
 from tests.backends.cuda.launch import Launch
 
 
-def lower(launch: Launch, target: str = "cuda:sm_80") -> tuple[Operation, str, Lowered]:
+def lower(launch: Launch, target: str = "cuda:sm_80") -> tuple[Operation, str, CudaContext]:
     """Returns the verified ttgir of a launch's kernel, which also parses again, and its LLVM IR."""
     special, _ = launch.specialize()
     module = optimise_ttir(ast_to_ttir(launch.fn, dict(special.signature), dict(special.constexprs), special.facts))
-    lowered = Lowered(CUDABackend().resolve_target(Target.parse(target)), launch.options, launch.fn.__name__)
-    ttgir = ttir_to_ttgir(module, lowered)
+    lowered = CudaContext(CUDABackend().resolve_target(Target.parse(target)), launch.options, launch.fn.__name__)
+    ttgir = TTGIR(module, lowered)
     verify(ttgir)
     again = parse_module(str(ttgir))
     verify(again)
@@ -39,7 +39,7 @@ def emulate(launch: Launch, target: str = "cuda:sm_80") -> None:
     """Runs a launch on the emulator and holds what it leaves in memory to what is expected."""
     _, llir, lowered = lower(launch, target)
     special, values = launch.specialize()
-    figures = lowered.metadata
+    figures = lowered.figures
     names = [name for name, _ in special.signature]
     program = Program(llir, figures["threads"], figures["shared"], names, figures.get("tensor_maps", ()))
     run_every_schedule(program, launch.grid, values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,14 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Lowered, Options
-from kernelpack.backends.cuda import ptx_to_cubin
-from kernelpack.backends.cuda.ptx_to_cubin import Assembled
-from kernelpack.backends.cuda.ptxas import Ptxas
+from kernelpack.backends.cuda import CUDABackend
+from kernelpack.backends.cuda.assemble import ptx_to_cubin
+from kernelpack.backends.cuda.assemble.ptx_to_cubin import Assembled
+from kernelpack.backends.cuda.assemble.ptxas import Ptxas
+from kernelpack.backends.cuda.context import Attempt, CudaContext
 from kernelpack.errors import BuildError, KernelpackError, OutOfResources
 from kernelpack.language import hopper
+from kernelpack.options import Options
 from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target
 from tests.backends.cuda.cases import cases
@@ -81,8 +82,8 @@ NO_WAIT = kernel(FENCE + wgmma(128) + COMMIT, 64)
 TOO_MANY = kernel(FENCE + wgmma(256) + wgmma(256, 128) + COMMIT + WAIT, 256)
 
 
-def lowered(**options: int) -> Lowered:
-    return Lowered(Target.parse("cuda:sm_90a"), Options(**options), "kernel")
+def lowered(**options: int) -> CudaContext:
+    return CudaContext(Target.parse("cuda:sm_90a"), Options(**options), "kernel")
 
 
 def refusal(ptx: str, **options: int) -> KernelpackError:
@@ -111,8 +112,8 @@ def test_without_an_assembler_the_cure_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_products_in_order_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = lowered()
     assert ptx_to_cubin.ptx_to_cubin(GOOD, facts).startswith(ELF)
-    assert facts.metadata["registers"] > 64
-    assert facts.metadata["spills"] == facts.metadata["stack"] == 0
+    assert facts.figures["registers"] > 64
+    assert facts.figures["spills"] == facts.figures["stack"] == 0
 
 
 def test_a_missing_wait_fails_the_build_at_the_users_line() -> None:
@@ -222,7 +223,7 @@ def test_products_that_would_be_serialised_are_waited_for_at_once(serialising: l
 
 
 def test_products_that_are_waited_for_at_once_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelpack.simt.compile.Lowered", partial(Lowered, cautious=True))
+    monkeypatch.setattr(CUDABackend, "attempts", lambda *_: [Attempt(3, waits_at_once=True)])
     launch = attention()
     special, values = launch.specialize()
     program = compile_program(launch.fn, special, Target.parse("cuda:sm_90a"), launch.options)
@@ -263,7 +264,7 @@ SETMAXNREG = """
 
 
 def test_nvjitlink_drops_setmaxnreg_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(), "kernel")
+    lowered = CudaContext(Target.parse("cuda:sm_90a"), Options(), "kernel")
     assert ptx_to_cubin.ptx_to_cubin(SETMAXNREG, lowered).startswith(ELF)
     monkeypatch.setattr(ptx_to_cubin, "find_ptxas", lambda: None)
     with pytest.raises(BuildError, match=r"setmaxnreg was ignored. nvJitLink .* reports .*C7504") as raised:
@@ -297,7 +298,7 @@ def test_what_must_spill_may_have_all_registers(
         return assembled(*again)
 
     monkeypatch.setattr(ptx_to_cubin, "assemble", assemble)
-    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(), "kernel", metadata={"threads": 128 if registers < 64 else 512})
+    lowered = CudaContext(Target.parse("cuda:sm_90a"), Options(), "kernel", figures={"threads": 128 if registers < 64 else 512})
     first = assembled(registers, spills)
     chosen = ptx_to_cubin._with_room(first, ".reqntid 512\n", lowered)
     assert asked == ([] if again is None else [".reqntid 512 .minnctapersm 1\n"])

@@ -14,10 +14,14 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
-from kernelpack.backends.cuda import CUDABackend, ptx_to_cubin
+from docs.functions import HEADER
+from kernelpack.backends.cuda import CUDABackend
+from kernelpack.backends.cuda.assemble import ptx_to_cubin
+from kernelpack.backends.cuda.machine.features import ARCHITECTURES, cpp_header
 from kernelpack.errors import CompilationError, OutOfResources, TargetError, UnsupportedError
 from kernelpack.ir.text import parse_module
+from kernelpack.ir.types import IntegerType
+from kernelpack.options import Options
 from kernelpack.target import Target
 from tests.backends.cuda.cases import cases
 from tests.backends.cuda.launch import Launch
@@ -42,6 +46,15 @@ def test_every_architecture_gives_a_cubin(arch: str) -> None:
     assert kernel.image.startswith(ELF)
     assert kernel.image_kind == "cubin"
     assert f".target {arch}" in kernel.stages["ptx"]
+
+
+def test_the_header_for_cpp_says_what_the_table_says() -> None:
+    assert HEADER.read_text() == cpp_header(), "to fix: make docs"
+    for row in ARCHITECTURES.values():
+        if not row.name.endswith("a"):
+            ptx = add().compile(f"cuda:{row.name}+ptx").image.decode()
+            assert f".version {row.ptx // 10}.{row.ptx % 10}\n" in ptx
+            assert f"{{{row.number}, {row.driver}}}" in HEADER.read_text()
 
 
 def test_ptx_is_an_image_that_drivers_compile() -> None:
@@ -117,11 +130,11 @@ def test_supports_refuses_before_lowering() -> None:
     (function,) = module.body.operations
     backend, target = CUDABackend(), Target.parse("cuda:sm_80")
     assert backend.supports(function, target) is None
-    for text, message in (
-        ("%a = arith.negf %y : f8E4M3FN", "f8E4M3FN has no arithmetic"),
-        ("%a = arith.extsi %z : i32 to i33", "1, 8, 16, 32 or 64 bits, not 33"),
-    ):
-        body = parse_module(f"tt.func public @f(%x: f32, %y: f8E4M3FN, %z: i32) {{\n  {text}\n  tt.return\n}}")
+    negated = parse_module("tt.func public @f(%y: f8E4M3FN) {\n  %a = arith.negf %y : f8E4M3FN\n  tt.return\n}")
+    widened = parse_module("tt.func public @f(%z: i32) {\n  %a = arith.extsi %z : i32 to i64\n  tt.return\n}")
+    (extension,) = (op for op in widened.walk() if op.name == "arith.extsi")
+    extension.result.type = IntegerType(33)
+    for body, message in ((negated, "f8E4M3FN has no arithmetic"), (widened, "1, 8, 16, 32 or 64 bits, not 33")):
         reasons = [backend.supports(op, target) for op in body.walk()]
         assert any(message in reason for reason in reasons if reason is not None)
 
@@ -172,7 +185,7 @@ def test_too_many_stages_are_named() -> None:
 
 
 def test_a_missing_libdevice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernelpack.backends.cuda import llir_to_ptx
+    from kernelpack.backends.cuda.assemble import llir_to_ptx
 
     monkeypatch.setattr(llir_to_ptx, "find_libdevice", lambda: None)
     llir_to_ptx._libdevice.cache_clear()

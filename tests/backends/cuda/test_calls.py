@@ -10,9 +10,9 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import functions
+from kernelpack.options import Options
 from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.running import emulate, lower
 
@@ -151,7 +151,7 @@ def test_callees_find_their_shared_memory_behind_what_their_caller_keeps() -> No
     }
     assert needed["scaled"] == 0
     assert needed["statistics"] == needed["mixed"] > 0
-    assert lowered.metadata["shared"] >= needed["mixed"]
+    assert lowered.figures["shared"] >= needed["mixed"]
 
 
 @kp.jit(noinline=True)

@@ -9,11 +9,12 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Lowered, Options
+from kernelpack.backends.cuda.context import CudaContext
 from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE
-from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
-from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
+from kernelpack.backends.cuda.lowering.ttgir_to_llir import ttgir_to_llir
+from kernelpack.backends.cuda.ttir_to_ttgir import TTGIR
 from kernelpack.ir.types import BF16, F32, Type
+from kernelpack.options import Options
 from kernelpack.simt import Emulator, Program
 from kernelpack.target import Target
 from tests.backends.cuda.elementwise import KINDS, SMALL_FLOATS, Elementwise, rows_of
@@ -27,10 +28,10 @@ CONVERTED_BY_HARDWARE = [(kind, "cuda:sm_90a") for kind in (F32, *SMALL_FLOATS)]
 @pytest.mark.parametrize(("kind", "target"), [*((kind, "cuda:sm_80") for kind in KINDS), *CONVERTED_BY_HARDWARE], ids=str)
 def test_computes_what_the_interpreter_defines(kind: Type, target: str) -> None:
     table = Elementwise(kind)
-    lowered = Lowered(Target.parse(target), Options(enable_fp_fusion=False), "kernel")
-    llir = ttgir_to_llir(ttir_to_ttgir(table.module(), lowered), lowered)
+    lowered = CudaContext(Target.parse(target), Options(enable_fp_fusion=False), "kernel")
+    llir = ttgir_to_llir(TTGIR(table.module(), lowered), lowered)
     memory = table.memory()
-    program = Program(llir, lowered.metadata["threads"], lowered.metadata["shared"])
+    program = Program(llir, lowered.figures["threads"], lowered.figures["shared"])
     program.run((1,), [torch.from_numpy(array) for array in memory])
     problems = table.problems(memory)
     if kind == BF16:  # the emulator's host has no such instruction, and rounds twice

@@ -9,8 +9,8 @@ import torch
 
 import kernelpack.language as tl
 from kernelpack import jit
-from kernelpack.backends.base import Options
 from kernelpack.ir.types import PointerType, element_of
+from kernelpack.options import Options
 from tests.backends.cuda.launch import Launch, fresh, random
 from tests.backends.cuda.running import emulate, lower
 

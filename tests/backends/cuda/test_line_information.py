@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpack.backends.base import Options
-from kernelpack.backends.cuda import CUDABackend, ptx_to_cubin
-from kernelpack.backends.cuda.architectures import ARCHITECTURES
-from kernelpack.backends.cuda.cubin import without_embedded_ptx
-from kernelpack.backends.cuda.llir_to_ptx import emit_ptx
-from kernelpack.backends.cuda.toolchain import find_nvdisasm
+from kernelpack.backends.cuda import CUDABackend
+from kernelpack.backends.cuda.assemble import ptx_to_cubin
+from kernelpack.backends.cuda.assemble.cubin import without_embedded_ptx
+from kernelpack.backends.cuda.assemble.llir_to_ptx import emit_ptx
+from kernelpack.backends.cuda.assemble.toolchain import find_nvdisasm
+from kernelpack.backends.cuda.machine.features import ARCHITECTURES
 from kernelpack.errors import SourceLocation
 from kernelpack.ir.core import Location
-from kernelpack.llvm.debug_info import DebugInfo, relative_name, user_location
+from kernelpack.ir.locations import relative_name, user_location
+from kernelpack.llvm.debug_info import DebugInfo
+from kernelpack.options import Options
 from tests.backends.cuda.cases import cases
 from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.running import lower

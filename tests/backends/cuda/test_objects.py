@@ -7,10 +7,10 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
-from kernelpack.backends.cuda import ptx_to_cubin
-from kernelpack.backends.cuda.objects import split_ptx
+from kernelpack.backends.cuda.assemble import ptx_to_cubin
+from kernelpack.backends.cuda.assemble.objects import split_ptx
 from kernelpack.errors import BuildError, OutOfResources
+from kernelpack.options import Options
 from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.running import emulate
 

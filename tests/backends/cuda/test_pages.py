@@ -7,7 +7,7 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Options
+from kernelpack.options import Options
 from tests.backends.cuda.launch import Launch, fresh
 from tests.backends.cuda.running import emulate
 

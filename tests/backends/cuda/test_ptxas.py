@@ -10,10 +10,11 @@ from typing import ClassVar
 
 import pytest
 
-from kernelpack.backends.base import Lowered, Options
-from kernelpack.backends.cuda import ptx_to_cubin
-from kernelpack.backends.cuda.ptxas import Ptxas
+from kernelpack.backends.cuda.assemble import ptx_to_cubin
+from kernelpack.backends.cuda.assemble.ptxas import Ptxas
+from kernelpack.backends.cuda.context import CudaContext
 from kernelpack.errors import CompilationError
+from kernelpack.options import Options
 from kernelpack.target import Target
 from tests.backends.cuda import test_objects
 from tests.backends.cuda.test_assemblers import ELF, GOOD, add
@@ -41,12 +42,12 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Watched]:
 
 
 @pytest.fixture
-def lowered() -> Lowered:
-    return Lowered(Target.parse("cuda:sm_90a"), Options(), "kernel")
+def lowered() -> CudaContext:
+    return CudaContext(Target.parse("cuda:sm_90a"), Options(), "kernel")
 
 
-def test_it_starts_ahead_of_its_ptx(runs: list[Watched], lowered: Lowered) -> None:
-    def emit(llir: str, lowered: Lowered) -> str:
+def test_it_starts_ahead_of_its_ptx(runs: list[Watched], lowered: CudaContext) -> None:
+    def emit(llir: str, lowered: CudaContext) -> str:
         assert [run.running for run in runs] == [True]
         return GOOD
 
@@ -60,8 +61,8 @@ def test_a_kernel_takes_one_run(runs: list[Watched]) -> None:
     assert [run.running for run in runs] == [False]
 
 
-def test_it_ends_where_llvm_refuses_the_code(runs: list[Watched], lowered: Lowered) -> None:
-    def refuse(llir: str, lowered: Lowered) -> str:
+def test_it_ends_where_llvm_refuses_the_code(runs: list[Watched], lowered: CudaContext) -> None:
+    def refuse(llir: str, lowered: CudaContext) -> str:
         raise CompilationError("no")
 
     with pytest.raises(CompilationError):
@@ -75,11 +76,11 @@ def test_it_ends_unused_where_objects_are_linked(runs: list[Watched]) -> None:
     assert not any(run.running for run in runs)
 
 
-def test_a_forked_process_does_not_keep_it_waiting(runs: list[Watched], lowered: Lowered) -> None:
+def test_a_forked_process_does_not_keep_it_waiting(runs: list[Watched], lowered: CudaContext) -> None:
     """As the workers of torch's DataLoader would, which live long: ptxas reads until nobody has the pipe open."""
     children = []
 
-    def emit(llir: str, lowered: Lowered) -> str:
+    def emit(llir: str, lowered: CudaContext) -> str:
         children.append(os.fork())
         if children[0] == 0:
             time.sleep(30)

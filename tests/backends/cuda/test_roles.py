@@ -9,12 +9,14 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Fact, Options
-from kernelpack.compiler import CompiledKernel, compile_ttir, optimise_ttir
+from kernelpack.compiled import CompiledKernel
+from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.errors import CompilationError, UnsupportedError
+from kernelpack.facts import Fact
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.text import parse_module
 from kernelpack.language import hopper
+from kernelpack.options import Options
 from kernelpack.target import Target
 from tests.simt.hopper_kernels import STAGES, advance, produce
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernelpack.backends.base import Lowered, Options
-from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
-from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
+from kernelpack.backends.cuda.context import CudaContext
+from kernelpack.backends.cuda.lowering.ttgir_to_llir import ttgir_to_llir
+from kernelpack.backends.cuda.ttir_to_ttgir import TTGIR
 from kernelpack.errors import CompilationError, EmulationError
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
+from kernelpack.options import Options
 from kernelpack.simt import Program
 from kernelpack.target import Target
 from tests.backends.cuda.running import run_every_schedule
@@ -41,10 +42,10 @@ def run(body: str, x: torch.Tensor, i: torch.Tensor, out: torch.Tensor, num_warp
     }}"""
     module = parse_module(text)
     verify(module)
-    lowered = Lowered(Target.parse("cuda:sm_80"), Options(num_warps=num_warps), "kernel")
-    ttgir = ttir_to_ttgir(module, lowered)
+    lowered = CudaContext(Target.parse("cuda:sm_80"), Options(num_warps=num_warps), "kernel")
+    ttgir = TTGIR(module, lowered)
     verify(ttgir)
-    program = Program(ttgir_to_llir(ttgir, lowered), lowered.metadata["threads"], lowered.metadata["shared"])
+    program = Program(ttgir_to_llir(ttgir, lowered), lowered.figures["threads"], lowered.figures["shared"])
     run_every_schedule(program, (1,), [x, i, out])
     return out
 

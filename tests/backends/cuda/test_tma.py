@@ -9,16 +9,18 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Fact, Options, Parameter
-from kernelpack.backends.cuda.tma import Transfer, transfer_of
-from kernelpack.compiler import CompiledKernel, compile_ttir, optimise_ttir
+from kernelpack.backends.cuda.machine.block_copies import Transfer, transfer_of
+from kernelpack.compiled import CompiledKernel, Parameter
+from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.errors import CompilationError, UnsupportedError
+from kernelpack.facts import Fact
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.types import BF16, F8E5M2, F16, F32, F64, I8, TensorType, Type, bit_width
+from kernelpack.kernel.jit import JITFunction
 from kernelpack.language import hopper
-from kernelpack.pack.tensor_maps import launcher_text
+from kernelpack.options import Options
 from kernelpack.target import Target
+from kernelpack.tensor_maps import launcher_text
 
 # ---- boxes ----
 

@@ -6,17 +6,18 @@ import re
 
 import pytest
 
-from kernelpack.backends.base import Lowered, Options
 from kernelpack.backends.cuda import CUDABackend
-from kernelpack.backends.cuda.llir_to_ptx import llir_to_ptx
-from kernelpack.backends.cuda.ptx_to_cubin import assemble, resources
-from kernelpack.backends.cuda.ttgir_to_llir import ttgir_to_llir
-from kernelpack.backends.cuda.warpgroup import operand_tile
+from kernelpack.backends.cuda.assemble.llir_to_ptx import llir_to_ptx
+from kernelpack.backends.cuda.assemble.ptx_to_cubin import assemble, resources
+from kernelpack.backends.cuda.context import CudaContext
+from kernelpack.backends.cuda.lowering.ttgir_to_llir import ttgir_to_llir
+from kernelpack.backends.cuda.machine.warpgroup import operand_tile
 from kernelpack.errors import CompilationError
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
 from kernelpack.layout.encoding import LinearEncoding, tma_encoding
 from kernelpack.layout.families import dim, swizzled, tma_tile, warpgroup_accumulator, warpgroup_operand
+from kernelpack.options import Options
 from kernelpack.target import Target
 
 TARGET = CUDABackend().resolve_target(Target.parse("cuda:sm_90a"))
@@ -62,7 +63,7 @@ def test_tiles_that_no_descriptor_describes() -> None:
     assert operand_tile(tma_tile((64, 32), 32), 32, 1) is not None
 
 
-def lower(body: str, arguments: str, **encodings: object) -> tuple[str, Lowered]:
+def lower(body: str, arguments: str, **encodings: object) -> tuple[str, CudaContext]:
     text = f"tt.func public @f({arguments}) {{\n{body}\ntt.return\n}}"
     for name, encoding in encodings.items():
         text = re.sub(rf"\${name}\b", str(encoding).replace("\\", ""), text)
@@ -72,7 +73,7 @@ def lower(body: str, arguments: str, **encodings: object) -> tuple[str, Lowered]
     verify(again)
     assert str(again) == str(module)
     module.attributes["ttg.shared"] = 0  # place_shared notes it in kernels that come from ttir
-    lowered = Lowered(TARGET, Options(num_warps=8), "f")
+    lowered = CudaContext(TARGET, Options(num_warps=8), "f")
     return ttgir_to_llir(module, lowered), lowered
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from kernelpack.backends.base import Options
+from kernelpack.options import Options
 from tests.backends.cuda import tile_kernels as kernels
 from tests.backends.cuda.launch import Launch, fresh
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.analysis.call_graph import CallGraph
-from kernelpack.backends.base import Options
-from kernelpack.backends.cuda.architectures import Architecture
 from kernelpack.backends.cuda.lowering.atomics import ATOMICS
 from kernelpack.backends.cuda.lowering.calls import CALLS, begin_function, end_function
 from kernelpack.backends.cuda.lowering.control_flow import CONTROL_FLOW
@@ -27,13 +25,15 @@ from kernelpack.backends.cuda.lowering.tensor_map import TENSOR_MAP, definitions
 from kernelpack.backends.cuda.lowering.tma import TMA, prefetch_tensor_maps
 from kernelpack.backends.cuda.lowering.warp_specialize import WARP_SPECIALIZE
 from kernelpack.backends.cuda.lowering.wgmma import WGMMA
-from kernelpack.backends.cuda.roles import roles_of, warps_of
-from kernelpack.backends.cuda.scratch import TENSOR_MAP_BYTES
+from kernelpack.backends.cuda.machine.features import Features
+from kernelpack.backends.gpu.facts.roles import roles_of, warps_of
+from kernelpack.backends.gpu.facts.scratch import TENSOR_MAP_BYTES
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects.tt import argument_facts
 from kernelpack.ir.types import I1, PointerType, TensorDescType, Type
 from kernelpack.llvm.debug_info import DebugInfo
 from kernelpack.llvm.text import Val, llvm_type, string_constant
+from kernelpack.options import Options
 
 LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
     **dict.fromkeys(ELEMENTWISE, lower_elementwise),
@@ -62,7 +62,7 @@ TENSOR_MAP_ALIGN = 64
 """What CUtensorMap of cuda.h is aligned to."""
 
 
-def lower_module(module: Operation, architecture: Architecture, options: Options) -> str:
+def lower_module(module: Operation, features: Features, options: Options) -> str:
     """Returns the LLVM IR module of a kernel and the functions that it calls. The kernel is a `ptx_kernel` function that takes
     the ttir parameters in order, and nothing else."""
     debug = DebugInfo(first=2)
@@ -72,7 +72,7 @@ def lower_module(module: Operation, architecture: Architecture, options: Options
     messages: dict[str, str] = {}
     for function in CallGraph(module).order:
         subprogram = debug.function(function.attributes["sym_name"], function.location)
-        state = _new_state(function, architecture, options, debug, subprogram)
+        state = _new_state(function, features, options, debug, subprogram)
         state.messages = messages
         attached = "" if subprogram is None else f" !dbg !{subprogram}"
         is_kernel = function.attributes.get("sym_visibility") == "public"
@@ -111,12 +111,8 @@ def lower_module(module: Operation, architecture: Architecture, options: Options
     )
 
 
-def _new_state(
-    function: Operation, architecture: Architecture, options: Options, debug: DebugInfo, subprogram: int | None
-) -> Lowering:
-    state = Lowering(
-        architecture, options, AxisInfoAnalysis(function), LOWERINGS, lambda location: debug.at(subprogram, location)
-    )
+def _new_state(function: Operation, features: Features, options: Options, debug: DebugInfo, subprogram: int | None) -> Lowering:
+    state = Lowering(features, options, AxisInfoAnalysis(function), LOWERINGS, lambda location: debug.at(subprogram, location))
     state.num_warps = warps_of(function, options.num_warps)
     state.attach(function.location)
     return state

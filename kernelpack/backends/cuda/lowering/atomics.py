@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from kernelpack.backends.cuda.lowering.global_memory import from_memory, groups, to_memory
 from kernelpack.backends.cuda.lowering.shared_memory import buffer_address, only_if, read_tile, write_tile
 from kernelpack.backends.cuda.lowering.state import GLOBAL, Lowering, memory_type
-from kernelpack.backends.cuda.memory_layouts import adds_vectors
-from kernelpack.backends.cuda.scratch import exchange_layout
+from kernelpack.backends.cuda.machine.features import Feature
+from kernelpack.backends.gpu.facts.memory_layouts import adds_vectors
+from kernelpack.backends.gpu.facts.scratch import exchange_layout
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute, operand, optional_operand
 from kernelpack.ir.types import I1, TensorType, element_of
@@ -33,7 +34,9 @@ def _atomic_rmw(state: Lowering, op: Operation) -> None:
     pointers, values = state[operand(op, "ptr")], state[operand(op, "val")]
     what: str = op.attributes["atomic_rmw_op"]
     scope, order = attribute(op, "scope"), attribute(op, "sem")
-    in_hardware = values[0].type in _TYPES.get(what, ()) and (values[0].type != "bfloat" or state.architecture.has_bf16_atomics)
+    in_hardware = values[0].type in _TYPES.get(what, ()) and (
+        values[0].type != "bfloat" or Feature.BF16_ATOMICS in state.features.has
+    )
 
     def update(registers: Sequence[int], predicate: Val | None) -> list[Val]:
         pointer, given = pointers[registers[0]], [values[register] for register in registers]
@@ -46,7 +49,7 @@ def _atomic_rmw(state: Lowering, op: Operation) -> None:
             kind = f"{rounding}.v{len(given)}.{kind}".lstrip(".")
         return _atom(state, f"{scope}.{order}.{name}.{kind}", pointer, [given], predicate)
 
-    vectors = in_hardware and adds_vectors(op, state.architecture.has_vector_atomics)
+    vectors = in_hardware and adds_vectors(op, Feature.VECTOR_ATOMICS in state.features.has)
     _atomic(state, op, update, groups(state, op) if vectors else None)
 
 
@@ -75,8 +78,9 @@ def _atomic(
     program wrote before: its threads meet first.
     """
     mask = optional_operand(op, "mask") if op.name == "tt.atomic_rmw" else None
-    owner = state.owner_of(op.operands[0].type)
-    if not isinstance(op.operands[0].type, TensorType) and attribute(op, "sem") in ("release", "acq_rel"):
+    pointers = operand(op, "ptr").type
+    owner = state.owner_of(pointers)
+    if not isinstance(pointers, TensorType) and attribute(op, "sem") in ("release", "acq_rel"):
         state.barrier()
     results = list(state[operand(op, "val")])
     for registers in together or [[index] for index in range(len(results))]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kernelpack.backends.cuda.lowering.state import Lowering
 from kernelpack.ir.core import Block, Operation, Value
+from kernelpack.ir.views import For, If, While
 from kernelpack.llvm.text import Val
 
 
@@ -49,7 +50,7 @@ def _for(state: Lowering, op: Operation) -> None:
     phis = _Phis(state, op.body.arguments, [lower, *initial])
     phis.add(before, [lower, *initial])
     state.block(op.body)
-    induction = state.scalar(op.body.arguments[0])
+    induction = state.scalar(For.of(op).induction)
     left = emit.binary("sub", state.scalar(upper), induction)
     following = emit.binary("add", induction, state.scalar(step))
     yielded = op.body.terminator.operands
@@ -70,10 +71,10 @@ def _for(state: Lowering, op: Operation) -> None:
 
 def _if(state: Lowering, op: Operation) -> None:
     emit = state.emit
-    branches = [region.block for region in op.regions if region.blocks]
+    branches = If.of(op).branches
     labels = [emit.new_label(name) for name in ("then", "else")][: len(branches)]
     end = emit.new_label("endif")
-    condition = state.scalar(op.operands[0])
+    condition = state.scalar(op.operand)
     emit.branch(condition, labels[0], labels[1] if len(labels) > 1 else end)
     sources: list[tuple[str, Block]] = []
     for label, block in zip(labels, branches, strict=True):
@@ -91,7 +92,8 @@ def _if(state: Lowering, op: Operation) -> None:
 
 def _while(state: Lowering, op: Operation) -> None:
     emit = state.emit
-    before, after = (region.block for region in op.regions)
+    loop = While.of(op)
+    before, after = loop.before, loop.after
     head, body, end = (emit.new_label(name) for name in ("while", "do", "end"))
     entry = emit.block
     emit.jump(head)

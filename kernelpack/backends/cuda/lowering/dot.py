@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from kernelpack.backends.cuda.lowering.linear_code import I32, i32
 from kernelpack.backends.cuda.lowering.shared_memory import TileReader
 from kernelpack.backends.cuda.lowering.state import Lowering
-from kernelpack.backends.cuda.memory_layouts import memory_bits
-from kernelpack.backends.cuda.tensor_core import MmaInstruction, mma_instruction, splits_operands
+from kernelpack.backends.cuda.machine.matrix import MmaInstruction, mma_instruction, splits_operands
+from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
 from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import F32, element_of, shape_of
+from kernelpack.ir.views import factors
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import HARDWARE, dim
 from kernelpack.layout.linear import Basis, LinearLayout, log2
@@ -43,15 +45,15 @@ def _mma(state: Lowering, op: Operation) -> None:
     if splits_operands(op):
         _mma_of_parts(state, op, instruction)
         return
-    a, b = (_Words(state, operand, instruction) for operand in op.operands[:2])
-    c = _Fragments(state, op.operands[2])
+    a, b = (_Words(state, tile, instruction) for tile in factors(op))
+    c = _Fragments(state, operand(op, "c"))
     layout = layout_of(op.result)
     places = layout.images("register")
     registers: dict[Basis, Val] = {}
     batches = sorted({place[:-2] for place in places})
     rows = _steps({place[-2] for place in places}, 16)
     columns = _steps({place[-1] for place in places}, 8)
-    depth = shape_of(op.operands[0].type)[-1]
+    depth = shape_of(operand(op, "a").type)[-1]
     for batch, k, n, m in itertools.product(batches, range(0, depth, instruction.k), columns, rows):
         corners = [(*batch, m + i, n + j) for i in (0, 8) for j in (0, 1)]
         total = [registers[corner] if k else c[corner] for corner in corners]
@@ -122,13 +124,13 @@ def _mma_of_parts(state: Lowering, op: Operation, instruction: MmaInstruction) -
     infinite number's small part is NaN, and then the small sum says nothing.
     """
     emit = state.emit
-    a, b = (_Parts(state, operand) for operand in op.operands[:2])
-    c = _Fragments(state, op.operands[2])
+    a, b = (_Parts(state, tile) for tile in factors(op))
+    c = _Fragments(state, operand(op, "c"))
     places = layout_of(op.result).images("register")
     registers: dict[Basis, Val] = {}
     rows = _steps({place[-2] for place in places}, 16)
     columns = _steps({place[-1] for place in places}, 8)
-    depth = shape_of(op.operands[0].type)[-1]
+    depth = shape_of(operand(op, "a").type)[-1]
     zero = Val("float", float_literal(0.0, "float"))
     groups = [columns[at : at + _GROUP] for at in range(0, len(columns), _GROUP)]
     for batch, group in itertools.product(sorted({place[:-2] for place in places}), groups):
@@ -205,13 +207,11 @@ def _fma_dot(state: Lowering, op: Operation) -> None:
     emit = state.emit
     layout = layout_of(op.result)
     rank = len(layout.shape)
-    depth = shape_of(op.operands[0].type)[-1]
+    depth = shape_of(operand(op, "a").type)[-1]
     step = min(_CHUNK, depth)
-    sides = [
-        _side(state, operand, layout, skip, step) for operand, skip in zip(op.operands[:2], (rank - 1, rank - 2), strict=True)
-    ]
+    sides = [_side(state, tile, layout, skip, step) for tile, skip in zip(factors(op), (rank - 1, rank - 2), strict=True)]
     places = layout.images("register")
-    initial = state[op.operands[2]]
+    initial = state[operand(op, "c")]
     if depth == step:
         state[op.result] = _round(state, op, sides, places, initial, None)
         return
@@ -235,9 +235,9 @@ def _fma_dot(state: Lowering, op: Operation) -> None:
     state[op.result] = totals
 
 
-def _side(state: Lowering, operand: Value, result: LinearLayout, skip: int, step: int) -> _Side:
+def _side(state: Lowering, tile: Value, result: LinearLayout, skip: int, step: int) -> _Side:
     """Returns an operand as the threads that own the result read it: `skip` is its summed dimension."""
-    shape = list(shape_of(operand.type))
+    shape = list(shape_of(tile.type))
     rank = len(shape)
 
     def along_k(basis: Basis) -> Basis:
@@ -246,16 +246,16 @@ def _side(state: Lowering, operand: Value, result: LinearLayout, skip: int, step
     ins = {name: [along_k(basis) for basis in result.bases(name)] for name in HARDWARE}
     ks = [tuple(1 << bit if axis == skip else 0 for axis in range(rank)) for bit in range(log2(step))]
     ins["register"] = [*ks, *(basis for basis in ins["register"] if any(basis))]
-    memory = layout_of(operand)
+    memory = layout_of(tile)
     chunk = LinearLayout.make(ins, {dim(axis): size for axis, size in enumerate(shape)})
-    return _Side(state.addresses[operand], memory, chunk)
+    return _Side(state.addresses[tile], memory, chunk)
 
 
 def _round(
     state: Lowering, op: Operation, sides: list[_Side], places: list[Basis], totals: list[Val], k: Val | None
 ) -> list[Val]:
     """Adds one chunk's products to the totals; `k` is where the chunk starts, None for the only one."""
-    kind = op.operands[0].type
+    kind = operand(op, "a").type
     bits = memory_bits(kind)
     rank = len(places[0])
     read: list[dict[Basis, Val]] = []

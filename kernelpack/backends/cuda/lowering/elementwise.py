@@ -124,9 +124,7 @@ def _int_to_float(opcode: str) -> Element:
         target = register_type(op.result.type)
         if target != "bfloat":
             return state.emit.cast(opcode, values[0], target)
-        wide = (
-            "double" if bit_width(op.operands[0].type) > 24 else "float"
-        )  # exact (below 2^53), so that only one rounding happens
+        wide = "double" if bit_width(op.operand.type) > 24 else "float"  # exact (below 2^53), so that only one rounding happens
         return convert_float(state, state.emit.cast(opcode, values[0], wide), target)
 
     return lower

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from kernelpack.backends.cuda.lowering.elementwise import convert_float, lower_elementwise, round_to_odd
 from kernelpack.backends.cuda.lowering.linear_code import i32
 from kernelpack.backends.cuda.lowering.state import Lowering, register_type
-from kernelpack.backends.cuda.warpgroup import SMALL_FLOATS
+from kernelpack.backends.cuda.machine.features import Feature
+from kernelpack.backends.cuda.machine.warpgroup import SMALL_FLOATS
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.formats import bias, max_finite, nan_bits
@@ -23,13 +24,13 @@ _F16_BIAS, _F32_BIAS, _F32_MANTISSA = 15, 127, 23
 
 def lower_float_cast(state: Lowering, op: Operation) -> None:
     """Lowers tt.fp_to_fp for all floats."""
-    before, after = element_of(op.operands[0].type), element_of(op.result.type)
+    before, after = element_of(op.operand.type), element_of(op.result.type)
     assert isinstance(before, FloatType)
     assert isinstance(after, FloatType)
     if bit_width(before) > 8 and bit_width(after) > 8:
         lower_elementwise(state, op)
         return
-    registers = state[op.operands[0]]
+    registers = state[op.operand]
     if bit_width(before) == 8:
         halves = widen(state, registers, before)
         if bit_width(after) == 8:
@@ -59,7 +60,7 @@ def widen(state: Lowering, registers: Sequence[Val], kind: FloatType) -> list[Va
 
 
 def _in_hardware(state: Lowering, kind: FloatType) -> bool:
-    return state.architecture.has_fp8_conversions and kind in SMALL_FLOATS
+    return Feature.FP8_CONVERSIONS in state.features.has and kind in SMALL_FLOATS
 
 
 def _widen_e4m3(state: Lowering, bits: Val, kind: FloatType) -> Val:

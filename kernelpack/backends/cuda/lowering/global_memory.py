@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type
-from kernelpack.backends.cuda.memory_layouts import element_bits, vectorise
+from kernelpack.backends.cuda.machine.features import Feature
+from kernelpack.backends.gpu.facts.memory_layouts import element_bits, vectorise
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute, operand, optional_operand
 from kernelpack.ir.types import I1, TensorType, element_of
@@ -45,7 +46,7 @@ def words_of(width: int, bits: int) -> Words:
 
 def groups(state: Lowering, op: Operation) -> list[list[int]]:
     """Returns the registers of every access of a tile: neighbours in memory, in order."""
-    pointer = op.operands[0]
+    pointer = operand(op, "ptr")
     if not isinstance(pointer.type, TensorType):
         return [[0]]
     layout = layout_of(pointer)
@@ -159,7 +160,7 @@ def _store(state: Lowering, op: Operation) -> None:
     pointers, values = state[operand(op, "ptr")], state[operand(op, "value")]
     mask = optional_operand(op, "mask")
     bits = element_bits(op)
-    owner = state.owner_of(op.operands[0].type)
+    owner = state.owner_of(operand(op, "ptr").type)
     qualifiers = _cache_qualifiers(op, {"wb": ".wb", "cg": ".cg", "cs": ".cs", "wt": ".wt"})
     for members in groups(state, op):
         first = pointers[members[0]]
@@ -204,7 +205,7 @@ def _dependent_launch(instruction: str) -> Callable[[Lowering, Operation], None]
     """griddepcontrol (PTX ISA, from sm_90 on). Elsewhere a launch begins when the one before has ended: nothing to do."""
 
     def lower(state: Lowering, op: Operation) -> None:
-        if state.architecture.capability >= 90:
+        if Feature.DEPENDENT_LAUNCH in state.features.has:
             state.asm("void", f"griddepcontrol.{instruction};", "~{memory}", [])
 
     return lower

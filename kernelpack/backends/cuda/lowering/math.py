@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 from kernelpack.backends.cuda.lowering.state import Lowering
 from kernelpack.ir.core import Operation
+from kernelpack.ir.libdevice import LIBDEVICE_PREFIX
 from kernelpack.llvm.text import Val, literal, suffix
 
 Element = Callable[[Lowering, Operation, list[Val]], Val]
-
-LIBDEVICE_PREFIX = "__nv_"
-"""Functions so called are linked from libdevice before optimisation."""
 
 _LOG2_E = 1.4426950408889634
 _LN2 = 0.6931471805599453

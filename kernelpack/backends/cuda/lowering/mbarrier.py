@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from kernelpack.backends.cuda.lowering.linear_code import I32, i32
 from kernelpack.backends.cuda.lowering.state import Lowering
-from kernelpack.backends.cuda.roles import WARPGROUP
-from kernelpack.backends.cuda.ttng import NAMED_BARRIERS
+from kernelpack.backends.cuda.machine.dialect import NAMED_BARRIERS
+from kernelpack.backends.gpu.facts.roles import WARPGROUP
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import attribute
+from kernelpack.ir.dialect import attribute, operand, optional_operand
 from kernelpack.layout.families import LANES
 from kernelpack.llvm.text import Val
 
@@ -30,7 +30,7 @@ def address_of(state: Lowering, buffer: Value) -> Val:
 
 
 def _init(state: Lowering, op: Operation) -> None:
-    operands = [state.first_thread(), address_of(state, op.operands[0]), i32(op.attributes["count"])]
+    operands = [state.first_thread(), address_of(state, op.operand), i32(op.attributes["count"])]
     state.asm("void", "@$0 mbarrier.init.shared::cta.b64 [$1], $2;", "b,r,r,~{memory}", operands)
 
 
@@ -39,20 +39,21 @@ def _fence_init(state: Lowering, op: Operation) -> None:
 
 
 def _inval(state: Lowering, op: Operation) -> None:
-    operands = [state.first_thread(), address_of(state, op.operands[0])]
+    operands = [state.first_thread(), address_of(state, op.operand)]
     state.asm("void", "@$0 mbarrier.inval.shared::cta.b64 [$1];", "b,r,~{memory}", operands)
 
 
 def _expect(state: Lowering, op: Operation) -> None:
-    starts = state.first_thread()
-    if len(op.operands) > 1:
-        starts = state.emit.binary("and", starts, state.scalar(op.operands[1]))
-    operands = [starts, address_of(state, op.operands[0]), i32(op.attributes["size"])]
+    starts, pred = state.first_thread(), optional_operand(op, "pred")
+    if pred is not None:
+        starts = state.emit.binary("and", starts, state.scalar(pred))
+    operands = [starts, address_of(state, operand(op, "alloc")), i32(op.attributes["size"])]
     state.asm("void", "@$0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [$1], $2;", "b,r,r,~{memory}", operands)
 
 
 def _wait(state: Lowering, op: Operation) -> None:
-    state.asm("void", _WAIT, "r,r,~{memory}", [address_of(state, op.operands[0]), state.scalar(op.operands[1])])
+    barrier, phase = op.operands
+    state.asm("void", _WAIT, "r,r,~{memory}", [address_of(state, barrier), state.scalar(phase)])
 
 
 def _arrive(state: Lowering, op: Operation) -> None:
@@ -61,7 +62,7 @@ def _arrive(state: Lowering, op: Operation) -> None:
         arrives = state.emit.compare("icmp", "eq", place, i32(0))
     else:
         arrives = state.first_thread()
-    operands = [arrives, address_of(state, op.operands[0])]
+    operands = [arrives, address_of(state, op.operand)]
     state.asm("void", "@$0 mbarrier.arrive.shared::cta.b64 _, [$1];", "b,r,~{memory}", operands)
 
 
@@ -69,7 +70,7 @@ def _named(intrinsic: str) -> Callable[[Lowering, Operation], None]:
     """Kernels name the upper half of a block's barriers; roles wait at the others."""
 
     def lower(state: Lowering, op: Operation) -> None:
-        number = state.emit.binary("add", state.scalar(op.operands[0]), i32(16 - NAMED_BARRIERS))
+        number = state.emit.binary("add", state.scalar(op.operand), i32(16 - NAMED_BARRIERS))
         state.emit.call("void", intrinsic, [number, i32(op.attributes["threads"])])
 
     return lower

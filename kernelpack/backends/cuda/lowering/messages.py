@@ -86,7 +86,7 @@ def _assert(state: Lowering, op: Operation) -> None:
     """Stops the grid where the condition does not hold for a register of the thread."""
     emit = state.emit
     holds: Val | None = None
-    for register in state[op.operands[0]]:
+    for register in state[op.operand]:
         holds = state.both(holds, register)
     assert holds is not None
     fails = state.both(state.assertions_count, emit.binary("xor", holds, Val("i1", "true")))

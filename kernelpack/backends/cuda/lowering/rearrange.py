@@ -36,11 +36,11 @@ def _make_range(state: Lowering, op: Operation) -> None:
 
 
 def _splat(state: Lowering, op: Operation) -> None:
-    state[op.result] = state[op.operands[0]] * layout_of(op.result).in_size("register")
+    state[op.result] = state[op.operand] * layout_of(op.result).in_size("register")
 
 
 def _unsplat(state: Lowering, op: Operation) -> None:
-    state[op.result] = state[op.operands[0]][:1]
+    state[op.result] = state[op.operand][:1]
 
 
 # ---- registers found by the coordinates they hold in the first thread ----
@@ -48,7 +48,8 @@ def _unsplat(state: Lowering, op: Operation) -> None:
 
 def _transfer(op: Operation) -> Callable[[Basis], tuple[int, Basis]]:
     """Returns the map from a result coordinate to the operand's number and the coordinate there."""
-    before, after = shape_of(op.operands[0].type), shape_of(op.results[0].type)
+    source, *_ = op.operands
+    before, after = shape_of(source.type), shape_of(op.results[0].type)
     match op.name:
         case "tt.expand_dims":
             axis = op.attributes["axis"]
@@ -94,7 +95,7 @@ def _rearrange(state: Lowering, op: Operation) -> None:
 
 
 def _split(state: Lowering, op: Operation) -> None:
-    source = op.operands[0]
+    source = op.operand
     numbers = {place: index for index, place in enumerate(layout_of(source).images("register"))}
     for half, result in enumerate(op.results):
         state[result] = [state[source][numbers[(*place, half)]] for place in layout_of(result).images("register")]
@@ -104,7 +105,7 @@ def _split(state: Lowering, op: Operation) -> None:
 
 
 def _convert_layout(state: Lowering, op: Operation) -> None:
-    source = op.operands[0]
+    source = op.operand
     plan = plan_conversion(layout_of(source), layout_of(op.result))
     assert plan.move is not Move.SHARED, "conversions between warps are staged through shared memory before lowering"
     registers = state[source]

@@ -9,7 +9,7 @@ from kernelpack.backends.cuda.lowering.global_memory import from_memory, to_memo
 from kernelpack.backends.cuda.lowering.linear_code import apply_linear, i32, thread_bases
 from kernelpack.backends.cuda.lowering.shared_memory import buffer_address, only_if
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type
-from kernelpack.backends.cuda.scratch import scan_exchange_bytes, scan_warps
+from kernelpack.backends.gpu.facts.scratch import scan_exchange_bytes, scan_warps
 from kernelpack.ir.core import Block, Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.types import I1, bit_width, element_of, shape_of
@@ -41,9 +41,9 @@ def _select(state: Lowering, condition: Val, yes: Tuple, no: Tuple) -> Tuple:
 
 
 def _reduce(state: Lowering, op: Operation) -> None:
-    axis, body = op.attributes["axis"], op.body
-    layout = layout_of(op.operands[0])
-    columns = [state[operand] for operand in op.operands]
+    axis, body, (source, *_) = op.attributes["axis"], op.body, op.operands
+    layout = layout_of(source)
+    columns = [state[value] for value in op.operands]
     totals: dict[Basis, Tuple] = {}
     for row, registers in _rows(layout, axis).items():
         elements = [[column[register] for column in columns] for register in registers]
@@ -76,7 +76,8 @@ class _Scan:
         self.op = op
         self.axis = op.attributes["axis"]
         self.reverse = attribute(op, "reverse")
-        self.layout = layout_of(op.operands[0])
+        source, *_ = op.operands
+        self.layout = layout_of(source)
         self.lane_bits = [bit for bit, basis in enumerate(self.layout.bases("lane")) if basis[self.axis]]
         assert self.lane_bits == list(range(len(self.lane_bits))), "the axis of a scan lies in the lowest lanes"
         self.per_thread = self.layout.shape[self.axis] >> (len(self.lane_bits) + log2(scan_warps(op)))
@@ -163,7 +164,8 @@ class _Scan:
     def slots(self, row: Basis) -> list[tuple[Val, int]]:
         """Returns for each operand the address of the first warp's total of a row, and an element's bytes."""
         state, emit, warps = self.state, self.state.emit, scan_warps(self.op)
-        shape = shape_of(self.op.operands[0].type)
+        source, *_ = self.op.operands
+        shape = shape_of(source.type)
         others = [other for other in range(len(shape)) if other != self.axis]
         index, rows = i32(0), 1
         for coordinate, other in zip(reversed(row), reversed(others), strict=True):

@@ -6,14 +6,15 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from kernelpack.backends.cuda.async_copy import async_copy_bits
-from kernelpack.backends.cuda.dialect import OFFSET, STRIDE
 from kernelpack.backends.cuda.lowering.global_memory import elements_of, from_memory, masked_store, to_memory, word_of, words_of
 from kernelpack.backends.cuda.lowering.linear_code import LinearOffsets, i32, thread_bases
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type, register_type
-from kernelpack.backends.cuda.memory_layouts import element_bits, memory_bits, vectorise
+from kernelpack.backends.cuda.machine.async_copy import async_copy_bits
+from kernelpack.backends.cuda.machine.features import Feature
+from kernelpack.backends.gpu.dialect import OFFSET, STRIDE
+from kernelpack.backends.gpu.facts.memory_layouts import element_bits, memory_bits, vectorise
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import Effect, effects_of, optional_operand
+from kernelpack.ir.dialect import Effect, effects_of, operand, optional_operand
 from kernelpack.ir.types import I1, MemDescType, Type, element_of, shape_of
 from kernelpack.layout.convert import MatrixLoad, SharedAccess, access_shared, match_ldmatrix
 from kernelpack.layout.encoding import layout_of
@@ -78,7 +79,9 @@ def write_tile(state: Lowering, base: Val, memory: LinearLayout, layout: LinearL
     access = access_shared(layout, memory, bits)
     words = words_of(access.width, bits)
     owner = state.owner(layout)
-    matrix = match_ldmatrix(access, bits) if state.architecture.has_stmatrix and words.count == 1 and owner is None else None
+    matrix = (
+        match_ldmatrix(access, bits) if Feature.STMATRIX in state.features.has and words.count == 1 and owner is None else None
+    )
     if matrix is not None:
         _write_matrices(state, base, access, matrix, values)
         return
@@ -253,7 +256,7 @@ def _local_store(state: Lowering, op: Operation) -> None:
 
 
 def _local_load(state: Lowering, op: Operation) -> None:
-    buffer = op.operands[0]
+    buffer = operand(op, "src")
     memory = _memory_layout(buffer.type)
     reader = TileReader(state, state.addresses[buffer], memory, layout_of(op.result), op.result.type)
     if _can_wait(op):
@@ -282,11 +285,11 @@ def _memdesc_index(state: Lowering, op: Operation) -> None:
 
 
 def _memdesc_trans(state: Lowering, op: Operation) -> None:
-    state.addresses[op.result] = state.addresses[op.operands[0]]
+    state.addresses[op.result] = state.addresses[op.operand]
 
 
 def _async_copy(state: Lowering, op: Operation) -> None:
-    pointer, buffer = op.operands[:2]
+    pointer, buffer = operand(op, "src"), operand(op, "dst")
     mask = optional_operand(op, "mask")
     layout, memory = layout_of(pointer), _memory_layout(buffer.type)
     bits = element_bits(op)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.base import Options
-from kernelpack.backends.cuda.architectures import Architecture
 from kernelpack.backends.cuda.lowering.linear_code import I32, apply_linear, i32, thread_bases
+from kernelpack.backends.cuda.machine.features import Features
 from kernelpack.ir.core import Block, Location, Operation, Value
 from kernelpack.ir.types import IntegerType, PointerType, TensorType, Type, element_of
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.llvm.text import Emitter, Val, llvm_type
+from kernelpack.options import Options
 
 if TYPE_CHECKING:
     from kernelpack.backends.cuda.lowering.tensor_map import Place
@@ -51,7 +51,7 @@ class Lowering:
 
     def __init__(
         self,
-        architecture: Architecture,
+        features: Features,
         options: Options,
         facts: AxisInfoAnalysis,
         table: dict[str, Callable[[Lowering, Operation], None]],
@@ -60,7 +60,7 @@ class Lowering:
         """`attachment` gives what an instruction of a source location carries."""
         self.emit = Emitter()
         self.attachment = attachment
-        self.architecture = architecture
+        self.features = features
         self.options = options
         self.facts = facts
         self.table = table

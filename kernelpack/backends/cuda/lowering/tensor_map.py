@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kernelpack.backends.cuda.dialect import OFFSET
 from kernelpack.backends.cuda.lowering.linear_code import I32, i32
 from kernelpack.backends.cuda.lowering.shared_memory import only_if
 from kernelpack.backends.cuda.lowering.state import GLOBAL, SHARED, Lowering
-from kernelpack.backends.cuda.scratch import MAKE_MAP, TENSOR_MAP_BYTES
-from kernelpack.backends.cuda.tensor_map import ALIGNMENT
-from kernelpack.backends.cuda.tma import transfer_of
+from kernelpack.backends.cuda.machine.block_copies import transfer_of
+from kernelpack.backends.cuda.machine.tensor_map import ALIGNMENT
+from kernelpack.backends.gpu.dialect import OFFSET
+from kernelpack.backends.gpu.facts.scratch import MAKE_MAP, TENSOR_MAP_BYTES
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import block_of
@@ -26,7 +26,7 @@ from kernelpack.layout.families import LANES
 from kernelpack.llvm.text import Val
 
 _MULTIPROCESSORS = 144
-"""The most that a GPU of compute capability 9.0 has: all of its die (NVIDIA H100 Tensor Core GPU Architecture, white paper)."""
+"""The most that a GPU of compute capability 9.0 has: all of its die (NVIDIA H100 Tensor Core GPU Features, white paper)."""
 _WARPS, _BLOCKS, _SHARED, _RESERVED = 64, 32, 228 * 1024, 1024
 """What runs on one of them at a time (CUDA C Programming Guide, "Technical Specifications per Compute Capability")."""
 _MAPS, _TAKEN = "@tensor_maps", "@tensor_maps_taken"
@@ -182,7 +182,7 @@ def _make(state: Lowering, op: Operation) -> None:
 def _another_follows(op: Operation) -> bool:
     """Whether the kernel makes another map before it uses any: then both are acquired there, and their publications overlap."""
     assert op.parent is not None
-    for following in op.parent.operations[op.parent.operations.index(op) + 1 :]:
+    for following in op.parent.operations[op.parent.index(op) + 1 :]:
         if following.name == MAKE_MAP:
             return True
         if any(isinstance(value.type, TensorDescType) for inner in following.walk() for value in inner.operands):

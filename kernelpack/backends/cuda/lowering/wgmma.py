@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kernelpack.backends.cuda.lowering.linear_code import I32, apply_linear, i32
 from kernelpack.backends.cuda.lowering.state import Lowering
-from kernelpack.backends.cuda.warpgroup import (
+from kernelpack.backends.cuda.machine.warpgroup import (
     MOST_COLUMNS,
     ROWS,
     WARPS,
@@ -242,12 +242,12 @@ def _turn_barrier(state: Lowering, turn: Val, ahead: int) -> tuple[Val, int]:
 
 def _arrive_turn(state: Lowering, op: Operation) -> None:
     for ahead in range(1, state.num_warps // WARPS):
-        number, threads = _turn_barrier(state, state.scalar(op.operands[0]), ahead)
+        number, threads = _turn_barrier(state, state.scalar(op.operand), ahead)
         state.emit.call("void", "llvm.nvvm.barrier.cta.arrive.aligned.count", [number, i32(threads)])
 
 
 def _wait_turn(state: Lowering, op: Operation) -> None:
-    number, threads = _turn_barrier(state, state.scalar(op.operands[0]), 0)
+    number, threads = _turn_barrier(state, state.scalar(op.operand), 0)
     state.emit.call("void", "llvm.nvvm.barrier.cta.sync.aligned.count", [number, i32(threads)])
 
 

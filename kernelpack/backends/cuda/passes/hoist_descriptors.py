@@ -7,7 +7,7 @@ tt.func @k(%a: !tt.ptr<f16>, %m: i32, ...)                  tt.func @k(%a: ..., 
 from __future__ import annotations
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.cuda.tensor_map import TensorMap, kernel_makes, tensor_map_of, why_not_copied
+from kernelpack.backends.cuda.machine.tensor_map import TensorMap, kernel_makes, tensor_map_of, why_not_copied
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialects.tt import argument_facts

@@ -4,11 +4,11 @@ stream still runs."""
 from __future__ import annotations
 
 from kernelpack.errors import CompilationError
-from kernelpack.language.builtin import Generator, builtin
+from kernelpack.kernel.builtin import Generator, builtin
+from kernelpack.kernel.types import int32, int64
+from kernelpack.kernel.values import tensor
 from kernelpack.language.extra.cuda import libdevice as libdevice
 from kernelpack.language.inline_asm import inline_asm_elementwise
-from kernelpack.language.types import int32, int64
-from kernelpack.language.values import tensor
 
 __all__ = ["gdc_launch_dependents", "gdc_wait", "globaltimer", "num_threads", "num_warps", "smid"]
 

@@ -9,20 +9,22 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Fact, Lowered, Options
-from kernelpack.backends.cuda import dialect as dialect  # makes ttgir's operations known
 from kernelpack.backends.cuda import ttir_to_ttgir as pipeline
+from kernelpack.backends.cuda.context import CudaContext
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
-from kernelpack.backends.cuda.passes.lower_descriptors import lower_descriptors
-from kernelpack.backends.cuda.passes.pipeline_tma import pipeline_tma
-from kernelpack.backends.cuda.passes.sink_conversions import sink_conversions
-from kernelpack.backends.cuda.ttir_to_ttgir import ttir_to_ttgir
-from kernelpack.compiler import optimise_ttir
+from kernelpack.backends.cuda.schedule.descriptor_loops import schedule_descriptor_loops
+from kernelpack.backends.cuda.schedule.lower_descriptors import lower_descriptors
+from kernelpack.backends.cuda.schedule.rewrite_loops import rewrite_loops
+from kernelpack.backends.cuda.ttir_to_ttgir import TTGIR
+from kernelpack.backends.gpu.passes.sink_conversions import sink_conversions
+from kernelpack.compiler.stages import optimise_ttir
+from kernelpack.facts import Fact
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
 from kernelpack.layout.families import spread, swizzled
+from kernelpack.options import Options
 from kernelpack.target import Target
 from tests.backends.cuda.passes.ttgir import parse, text_of
 
@@ -163,7 +165,7 @@ def test_loads_run_ahead_of_stores_to_other_tensors(tensor: str, runs_ahead: boo
     )
     function, before = entry_function(module), str(module)
     arguments = {argument.name: argument for argument in function.body.arguments}
-    pipeline_tma(function, 3, {arguments["d"]: "x", arguments["e"]: tensor})
+    rewrite_loops(schedule_descriptor_loops(function, 3, {arguments["d"]: "x", arguments["e"]: tensor}))
     assert (str(module) != before) == runs_ahead
     assert ("tt.descriptor_load" not in names_of(loop_of(module))) == runs_ahead
 
@@ -189,12 +191,12 @@ def product(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
     dc.store([tl.program_id(0) * BM, tl.program_id(1) * BN], acc.to(c.dtype.element_ty))
 
 
-def ttgir_of(stages: int, later: bool = False, **blocks: int) -> tuple[Operation, Lowered]:
+def ttgir_of(stages: int, later: bool = False, **blocks: int) -> tuple[Operation, CudaContext]:
     facts = tuple(Fact(name, "tt.divisibility", 16) for name in "abcmnk")
     types = {**dict.fromkeys("abc", "*bf16"), **dict.fromkeys("mnk", "i32")}
     module = ast_to_ttir(product, types, {"BM": 128, "BN": 256, "BK": 64, "LATER": later, **blocks}, facts)
-    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(num_warps=8, num_stages=stages), "product")
-    ttgir = ttir_to_ttgir(optimise_ttir(module), lowered)
+    lowered = CudaContext(Target.parse("cuda:sm_90a"), Options(num_warps=8, num_stages=stages), "product")
+    ttgir = TTGIR(optimise_ttir(module), lowered)
     verify(ttgir)
     return ttgir, lowered
 
@@ -219,7 +221,7 @@ def test_products_that_are_summed_stay_in_flight_for_an_iteration() -> None:
     assert wait.attributes["pendings"] == 1
     before = [op.name for op in module.walk() if op.name.startswith("ttng.async_tma_copy_global")]
     assert len(before) == 2 * 3 + 2  # three of four buffers are filled ahead, the fourth is read for an iteration longer
-    assert lowered.metadata["shared"] == 4 * (128 + 256) * 64 * 2 + 4 * 8
+    assert lowered.figures["shared"] == 4 * (128 + 256) * 64 * 2 + 4 * 8
 
 
 def test_products_that_are_read_at_once_leave_their_buffer_to_the_next_copy() -> None:
@@ -230,7 +232,7 @@ def test_products_that_are_read_at_once_leave_their_buffer_to_the_next_copy() ->
 
 def test_rings_have_as_many_buffers_as_fit() -> None:
     _, lowered = ttgir_of(9)
-    assert lowered.metadata["shared"] == 4 * (128 + 256) * 64 * 2 + 4 * 8
+    assert lowered.figures["shared"] == 4 * (128 + 256) * 64 * 2 + 4 * 8
 
 
 @pytest.mark.parametrize("stages", [1, 2])
@@ -263,9 +265,9 @@ def attention_loop(read: bool, warpgroups: int = 2) -> Operation:
     facts = tuple(Fact(name, "tt.divisibility", 16) for name in ("q", "k", "v", "out", "n"))
     types = {**dict.fromkeys(("q", "k", "v"), "*bf16"), "out": "*fp32", "n": "i32"}
     module = ast_to_ttir(attention, types, {"M": 64 * warpgroups, "D": 64, "BN": 64, "READ": read}, facts)
-    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(num_warps=4 * warpgroups, num_stages=2), "attention")
+    lowered = CudaContext(Target.parse("cuda:sm_90a"), Options(num_warps=4 * warpgroups, num_stages=2), "attention")
     with mock.patch.object(pipeline, "find_ptxas", return_value=None):  # no roles: nvJitLink cannot give them registers
-        ttgir = ttir_to_ttgir(optimise_ttir(module), lowered)
+        ttgir = TTGIR(optimise_ttir(module), lowered)
     verify(ttgir)
     return loop_of(ttgir)
 

@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernelpack.backends.base import REACHES, Fact, Options
-from kernelpack.backends.cuda.passes.narrow_offsets import narrow_offsets
-from kernelpack.compiler import CompiledKernel, compile_ttir, optimise_ttir
+from kernelpack.backends.gpu.passes.narrow_offsets import narrow_offsets
+from kernelpack.compiled import CompiledKernel
+from kernelpack.compiler.stages import compile_ttir, optimise_ttir
+from kernelpack.facts import REACHES, Fact
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import entry_function
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
+from kernelpack.options import Options
 from kernelpack.passes.dce import dce
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.simt.compile import compile_program

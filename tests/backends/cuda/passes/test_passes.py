@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
-from kernelpack.backends.cuda.passes.decompose_dots import decompose_dots, widen_small_floats
-from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
-from kernelpack.backends.cuda.passes.place_shared import place_shared
-from kernelpack.backends.cuda.passes.reload_operands import BUDGET, reload_operands
-from kernelpack.backends.cuda.passes.remove_conversions import remove_conversions
-from kernelpack.backends.cuda.passes.split_reductions import split_reductions
-from kernelpack.backends.cuda.passes.stage_shared import _rows, stage_shared
-from kernelpack.backends.cuda.tensor_core import fma_accumulator
+from kernelpack.backends.cuda.machine.matrix import TENSOR_CORES, fma_accumulator
+from kernelpack.backends.cuda.passes.decompose_products import decompose_dots, widen_small_floats
+from kernelpack.backends.cuda.schedule.pointer_loops import schedule_pointer_loops
+from kernelpack.backends.cuda.schedule.rewrite_loops import rewrite_loops
+from kernelpack.backends.gpu.passes.assign_layouts import assign_layouts
+from kernelpack.backends.gpu.passes.place_shared import place_shared
+from kernelpack.backends.gpu.passes.reload_operands import BUDGET, reload_operands
+from kernelpack.backends.gpu.passes.remove_conversions import remove_conversions
+from kernelpack.backends.gpu.passes.split_reductions import split_reductions
+from kernelpack.backends.gpu.passes.stage_shared import _rows, stage_shared
 from kernelpack.errors import OutOfResources
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.types import F32, TensorType
@@ -64,7 +67,7 @@ def test_eight_bit_floats_are_multiplied_as_halves(kind: str) -> None:
 
 def _assign_and_clean(function: Operation) -> None:
     """What is free to compute gets a copy for each layout; those that nobody uses go."""
-    assign_layouts(function, 4)
+    assign_layouts(function, 4, TENSOR_CORES)
     assert function.parent_op is not None
     dce(function.parent_op)
 
@@ -112,7 +115,7 @@ def test_neighbouring_lanes_read_neighbours_also_where_no_alignment_is_known() -
         "%p: !tt.ptr<f32>, %stride: i32",
         {},
     )
-    assign_layouts(entry_function(module), 4)
+    assign_layouts(entry_function(module), 4, TENSOR_CORES)
     load = next(op for op in module.walk() if op.name == "tt.load")
     assert layout_of(load.result).images("lane")[:3] == [(0, 0), (1, 0), (2, 0)]
 
@@ -157,7 +160,7 @@ def test_what_a_while_loop_gives_is_in_the_layout_that_its_body_sees() -> None:
         "%p: !tt.ptr<i8>, %q: !tt.ptr<i64>",
         {},
     )
-    assign_layouts(entry_function(module), 1)
+    assign_layouts(entry_function(module), 1, TENSOR_CORES)
     verify(module)
     (loop,) = [op for op in module.walk() if op.name == "scf.while"]
     given = loop.regions[0].block.terminator.operands[1]
@@ -170,7 +173,7 @@ def test_dots_ask_for_fragments() -> None:
         "%a: tensor<32x16xf16>, %b: tensor<16x16xf16>, %c: tensor<32x16xf32>",
         {},
     )
-    assign_layouts(entry_function(module), 2)
+    assign_layouts(entry_function(module), 2, TENSOR_CORES)
     dot = next(op for op in module.walk() if op.name == "tt.dot")
     expected = [mma_operand((32, 16), 0, 16, (2, 1)), mma_operand((16, 16), 1, 16, (2, 1)), mma_accumulator((32, 16), (2, 1))]
     assert [layout_of(value) for value in (*dot.operands[:2], dot.result)] == expected
@@ -278,7 +281,7 @@ def test_conversions_between_warps_go_through_a_buffer() -> None:
     one, other = spread((64, 64), 1, (1, 0), 4), spread((64, 64), 1, (0, 1), 4)
     memory = best_shared((one,), (other,), 32)
     check(
-        stage_shared,
+        partial(stage_shared, machine=TENSOR_CORES),
         "%x: tensor<64x64xf32, $one>",
         "%y = ttg.convert_layout %x : tensor<64x64xf32, $one> -> tensor<64x64xf32, $other>",
         """
@@ -292,7 +295,13 @@ def test_conversions_between_warps_go_through_a_buffer() -> None:
 def test_conversions_within_a_thread_stay() -> None:
     reordered = ROWS.with_bases("register", ROWS.bases("register")[::-1])
     text = "%y = ttg.convert_layout %x : tensor<16x16xf32, $one> -> tensor<16x16xf32, $other>"
-    check(stage_shared, "%x: tensor<16x16xf32, $one>", text, text, {"one": ROWS, "other": reordered})
+    check(
+        partial(stage_shared, machine=TENSOR_CORES),
+        "%x: tensor<16x16xf32, $one>",
+        text,
+        text,
+        {"one": ROWS, "other": reordered},
+    )
 
 
 @pytest.mark.parametrize("depth", [16, 32])
@@ -332,7 +341,7 @@ def test_an_operand_is_read_again_only_where_registers_are_short(rows: int, dept
         f"%x: tensor<{rows}x{depth}xbf16, $x>, %b: tensor<{depth}x64xbf16, $b>, %c: tensor<{rows}x64xf32, $acc>, %n: i32"
     )
     module = parse(_LOOP.format(m=rows, k=depth), arguments, layouts)
-    reload_operands(entry_function(module))
+    reload_operands(entry_function(module), TENSOR_CORES)
     loop = next(op for op in module.walk() if op.name == "scf.for")
     assert [op.name for op in loop.body.operations[:-1]] == ["ttg.local_load"] * moves + ["tt.dot"]
 
@@ -363,7 +372,7 @@ _ARGUMENTS = "%p: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %n: i32, %c: tensor
 @pytest.mark.parametrize("stages", [2, 4])
 def test_loads_for_dots_run_ahead(stages: int) -> None:
     module = parse(_PIPELINED, _ARGUMENTS, _LAYOUTS)
-    pipeline_loops(entry_function(module), stages, {})
+    rewrite_loops(schedule_pointer_loops(entry_function(module), stages, {}))
     loop = next(op for op in module.walk() if op.name == "scf.for")
     copies = [op for op in module.walk() if op.name == "ttg.async_copy_global_to_local"]
     inside = [op for op in copies if op.parent is loop.body]
@@ -413,14 +422,14 @@ _ADD = f"%old = tt.atomic_rmw fadd, relaxed, gpu, %to, %v : ({_ADDRESSES}, {_TIL
 def test_loads_that_may_not_run_ahead_stay(text: str, why: str) -> None:
     module = parse(text, _TWO_TENSORS, _LAYOUTS)
     before = str(module)
-    pipeline_loops(entry_function(module), 3, {})
+    rewrite_loops(schedule_pointer_loops(entry_function(module), 3, {}))
     assert str(module) == before, why
 
 
 @pytest.mark.parametrize("line", [f"tt.store %to, %v : {_ADDRESSES}", _ADD])
 def test_loads_run_ahead_of_stores_through_other_arguments(line: str) -> None:
     module = parse(storing(line), _TWO_TENSORS, _LAYOUTS)
-    pipeline_loops(entry_function(module), 3, {})
+    rewrite_loops(schedule_pointer_loops(entry_function(module), 3, {}))
     loop = next(op for op in module.walk() if op.name == "scf.for")
     names = [op.name for op in loop.body.operations]
     assert "ttg.async_copy_global_to_local" in names
@@ -430,7 +439,7 @@ def test_loads_run_ahead_of_stores_through_other_arguments(line: str) -> None:
 def test_one_stage_loads_nothing_ahead() -> None:
     module = parse(_PIPELINED, _ARGUMENTS, _LAYOUTS)
     before = str(module)
-    pipeline_loops(entry_function(module), 1, {})
+    rewrite_loops(schedule_pointer_loops(entry_function(module), 1, {}))
     assert str(module) == before
 
 

@@ -6,13 +6,15 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.base import Fact, Lowered, Options
 from kernelpack.backends.cuda import ttir_to_ttgir as pipeline
-from kernelpack.compiler import optimise_ttir
+from kernelpack.backends.cuda.context import CudaContext
+from kernelpack.compiler.stages import optimise_ttir
+from kernelpack.facts import Fact
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.frontend.jit import JITFunction
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.verify import verify
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.options import Options
 from kernelpack.target import Target
 
 
@@ -61,11 +63,11 @@ def roles_of(kernel: JITFunction, num_warps: int = 8, stages: int = 3, ask: bool
     types = {"a": "*bf16", "b": "*bf16", "c": "*bf16", "n": "i32"}
     facts = tuple(Fact(name, "tt.divisibility", 16) for name in types)
     module = ast_to_ttir(kernel, types, {"ASK": ask, "WALK": walk}, facts)
-    lowered = Lowered(Target.parse("cuda:sm_90a"), Options(num_warps=num_warps, num_stages=stages), kernel.__name__)
-    ttgir = pipeline.ttir_to_ttgir(optimise_ttir(module), lowered)
+    lowered = CudaContext(Target.parse("cuda:sm_90a"), Options(num_warps=num_warps, num_stages=stages), kernel.__name__)
+    ttgir = pipeline.TTGIR(optimise_ttir(module), lowered)
     verify(ttgir)
     roles = [op for op in entry_function(ttgir).walk() if op.name == "ttg.role"]
-    assert lowered.metadata["num_warps"] == num_warps + 4 * bool(roles)
+    assert lowered.figures["num_warps"] == num_warps + 4 * bool(roles)
     return roles
 
 

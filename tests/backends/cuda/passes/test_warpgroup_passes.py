@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from kernelpack.backends.cuda import ttng as ttng  # makes its operations known
-from kernelpack.backends.cuda.passes.assign_layouts import assign_layouts
-from kernelpack.backends.cuda.passes.defer_products import defer_products
+from kernelpack.backends.cuda.machine.matrix import TENSOR_CORES
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
-from kernelpack.backends.cuda.passes.pipeline_loops import pipeline_loops
-from kernelpack.backends.cuda.passes.place_shared import place_shared
-from kernelpack.backends.cuda.passes.select_warpgroup_dots import select_warpgroup_dots
-from kernelpack.backends.cuda.passes.stagger_warpgroups import stagger_warpgroups
+from kernelpack.backends.cuda.passes.select_warpgroup_products import select_warpgroup_dots
+from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Sync
+from kernelpack.backends.cuda.schedule.pointer_loops import schedule_pointer_loops
+from kernelpack.backends.cuda.schedule.rewrite_loops import rewrite_loops
+from kernelpack.backends.gpu.passes.assign_layouts import assign_layouts
+from kernelpack.backends.gpu.passes.place_shared import place_shared
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.types import MemDescType
 from kernelpack.ir.verify import verify
@@ -80,7 +82,7 @@ def test_what_comes_from_a_product_stays_in_registers() -> None:
     module = select(chained)
     second = [op for op in module.walk() if op.name == "ttng.warp_group_dot"][1]
     assert not isinstance(second.operands[0].type, MemDescType)
-    assign_layouts(entry_function(module), 4)
+    assign_layouts(entry_function(module), 4, TENSOR_CORES)
     assert layout_of(second.operands[0]) == warpgroup_operand((64, 64), 16, (4, 1))
     assert layout_of(second.result) == warpgroup_accumulator((64, 64), (4, 1))
 
@@ -121,7 +123,7 @@ def test_tf32_along_k_goes_to_warpgroups() -> None:
     assert any(op.name == "tt.dot" for op in module.walk())
 
 
-# ---- pipeline_loops, defer_products, fence_proxies ----
+# ---- loops that copy through pointers, fence_proxies ----
 
 TILE = "!ttg.memdesc<64x64xbf16, $T, #ttg.shared_memory>"
 LOOP = f"""
@@ -162,16 +164,19 @@ def layouts(num_warps: int) -> dict[str, LinearLayout]:
 PRODUCT, WAIT, COPY = "ttng.warp_group_dot", "ttng.warp_group_dot_wait", "ttg.async_copy_global_to_local"
 
 
-def pipelined(body: str, stages: int, shared_bytes: int = 1 << 18, num_warps: int = 4) -> tuple[Operation, Operation]:
-    """Returns the module and its loop after the passes."""
+def scheduled(body: str, stages: int, shared_bytes: int = 1 << 18, num_warps: int = 4) -> tuple[Operation, list[LoopSchedule]]:
+    """Returns a module, and what is decided of its loop."""
     text = LOOP.replace("BODY", body).replace("$T", str(tma_encoding((64, 64), 16)))
     arguments = "%p: !tt.ptr<bf16> {tt.divisibility = 16 : i32}, %n: i32, %c: tensor<64x64xf32, $acc>"
     module = parse(text, arguments, layouts(num_warps))
-    function = entry_function(module)
-    pipeline_loops(function, stages, {}, shared_bytes)
-    defer_products(function)
-    stagger_warpgroups(function)
-    fence_proxies(function)
+    return module, schedule_pointer_loops(entry_function(module), stages, {}, shared_bytes)
+
+
+def pipelined(body: str, stages: int, shared_bytes: int = 1 << 18, num_warps: int = 4) -> tuple[Operation, Operation]:
+    """Returns the module and its loop after the passes."""
+    module, schedules = scheduled(body, stages, shared_bytes, num_warps)
+    rewrite_loops(schedules)
+    fence_proxies(entry_function(module))
     verify(module)
     return module, next(op for op in module.walk() if op.name == "scf.for")
 
@@ -292,3 +297,34 @@ def test_other_loops_keep_their_barrier(body: str, stages: int) -> None:
     _, loop = pipelined(body, stages, num_warps=8)
     assert "barrier" in names(loop)
     assert "wait_turn" not in names(loop)
+
+
+def shown(body: str, stages: int, **given: int) -> list[str]:
+    """What a loop's schedule says, without the places of operations, which text does not have."""
+    module, (schedule,) = scheduled(body, stages, **given)
+    before = str(module)
+    text = re.sub(r" at \?| \?", "", str(schedule))
+    assert str(module) == before  # nothing is rewritten until everything is decided
+    return text.splitlines()
+
+
+def test_a_schedule_says_what_was_decided() -> None:
+    groups = "cp.async groups, counted by each thread, then a barrier"
+    assert shown(SUM, 3) == [
+        f"loop: copies 2 iterations ahead into rings of 4 slots; {groups}",
+        "  copy: 64x64xbf16",
+        "  copies are issued after ttng.warp_group_dot",
+        "  product: ends in the next iteration",
+    ]
+    waits = [
+        "  product: ends in the next iteration",
+        "  wait for product before math.exp2, 0 issued after it may be in flight",
+        "  wait for product before arith.mulf, 1 issued after it may be in flight",
+    ]
+    assert shown(ATTENTION, 3)[3:] == waits
+    turns = shown(ATTENTION, 3, num_warps=8)
+    assert turns[0].endswith(f"; {Sync.TURNS.value}")
+    assert turns[3:] == waits
+    tile = 64 * 64 * 2
+    short = shown(ATTENTION, 3, shared_bytes=3 * tile + 1024)
+    assert short[0] == f"loop: copies 1 iteration ahead into rings of 3 slots; {groups}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping
 
-from kernelpack.backends.cuda import dialect as dialect  # makes ttgir's operations known
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify

@@ -7,25 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernelpack.backends.base import (
-    CSRC,
-    DIVISIBLE_BY,
-    EQUAL_TO,
-    ArgumentProperty,
-    Backend,
-    Device,
-    Fact,
-    Lowered,
-    Options,
-    Stage,
-    Test,
-    Tool,
-    integers,
-)
+from kernelpack.backends.base import CSRC, Backend, Device, Opened, Stage, Tool
 from kernelpack.backends.cpu import CPUBackend
-from kernelpack.compiler import CompiledKernel
+from kernelpack.compiled import CompiledKernel
+from kernelpack.context import Context
 from kernelpack.errors import TargetError
+from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Fact, Test, integers
 from kernelpack.ir.core import Builder, Operation, Value, entry_function
+from kernelpack.options import Options
 from kernelpack.target import Target
 
 HERE = Path(__file__).parent / "csrc"
@@ -78,6 +67,9 @@ class ToyBackend(Backend):
     def disassemble(self, kernel: CompiledKernel) -> str:
         return self.cpu.disassemble(replace(kernel, target=HOST))
 
+    def open(self, kernel: CompiledKernel) -> Opened:
+        return self.cpu.open(replace(kernel, target=HOST))
+
     def supports(self, op: Operation, target: Target) -> str | None:
         if op.name == "tt.dot":
             return "toys do not multiply matrices"
@@ -87,7 +79,7 @@ class ToyBackend(Backend):
         return {"toy": "1.0", **self.cpu.tool_versions()}
 
 
-def fold_parity(module: Operation, lowered: Lowered) -> Operation:
+def fold_parity(module: Operation, lowered: Context) -> Operation:
     """Of an argument known to be even, the remainder by 2 is 0; of one known to be a power of two, what & n - 1 leaves of n."""
     copy = module.clone()
     function = entry_function(copy)
@@ -105,7 +97,7 @@ def fold_parity(module: Operation, lowered: Lowered) -> Operation:
         else:
             continue
         op.replace_with(Builder.before(op).constant(0, op.result.type))
-    lowered.metadata["folded"] = len(used)
+    lowered.figures["folded"] = len(used)
     lowered.unused |= {Fact(argument.name, "toy.even", 2) for argument in known["toy.even"]} - used
     lowered.unused |= {Fact(argument.name, "toy.power_of_two", 1) for argument in known["toy.power_of_two"]} - used
     return copy

@@ -1,0 +1,1 @@
+"""From an object file to a function that this process calls."""

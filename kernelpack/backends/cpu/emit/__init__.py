@@ -1,0 +1,1 @@
+"""A planned tile program becomes LLVM IR: loops over vectors, products, reductions, memory."""

@@ -1,0 +1,124 @@
+"""Cuts a nest's domain into iterations: how many lanes a vector has, and how much of each axis an iteration covers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from kernelpack.backends.cpu.emit.places import Index, Place
+from kernelpack.backends.cpu.emit.regions import runs_on_vectors
+from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.buffers import OperandBuffer
+from kernelpack.backends.cpu.plan.sinks import ALONE, Map, Materialize, Message, Reduce, Root, Scan, turned_axis, values_of
+from kernelpack.backends.cpu.plan.tile_program import Nest
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.types import element_of, is_float
+
+_UNROLL = 4  # vectors an iteration works on: enough independent chains to hide the latency of an fma
+_FEW = 12  # so many constants leave registers for that many vectors
+_LONG = 128  # so many operations keep a CPU busy with one vector; for several of them LLVM takes seconds
+_STRAIGHT = 8  # a domain of this many vectors needs no loop
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How a nest walks over `shape`: an iteration covers `tile` elements along each axis, in vectors of `width` lanes along axis `lane`.
+
+    `reduced` is the axis of its reductions or scans; `turned` is the one that runs along the lanes of what it writes, where that is
+    not `lane`.
+    """
+
+    shape: tuple[int, ...]
+    lane: int
+    reduced: int | None
+    turned: int | None
+    width: int
+    tile: Mapping[int, int]
+
+    def points(self, bases: Mapping[int, Place]) -> list[Index]:
+        """Returns the places of the iteration that begins at `bases`; the lane axis has one place for all lanes."""
+        ranges = []
+        for axis in range(len(self.shape)):
+            step = self.width if axis == self.lane else 1
+            lanes = axis == self.lane and self.width > 1
+            places = [bases[axis].plus(offset) for offset in range(0, self.tile[axis], step)]
+            ranges.append([Place(p.base, p.offset, p.depth, lanes) for p in places])
+        return [tuple(point) for point in itertools.product(*ranges)]
+
+
+def blocking_of(nest: Nest, level: Level, kept: Container[Value]) -> Blocking:
+    """Returns how a nest is cut. Tiles that are `kept` in buffers cost it no constants."""
+    lane = nest.lane_axis
+    reduced = next((root.axis for root in nest.roots if isinstance(root, (Reduce, Scan))), None)
+    turned = next((turned_axis(root, lane) for root in nest.roots if turned_axis(root, lane) is not None), None)
+    width = _width(nest, level, turned)
+    return Blocking(nest.shape, lane, reduced, turned, width, _tile(nest, width, reduced, turned, kept))
+
+
+def _width(nest: Nest, level: Level, turned: int | None) -> int:
+    """Returns the number of lanes; a block that is turned has as many rows as lanes."""
+    width = min(level.lanes(32), nest.shape[nest.lane_axis])
+    for root in nest.roots:
+        if isinstance(root, (Reduce, Scan, Map)) and not runs_on_vectors(root.op.body):
+            width = 1
+        if isinstance(root, Map) and root.op.attributes["pack"] > 1:
+            width = root.op.attributes["pack"]
+        if isinstance(root, Message) and root.op.name == "tt.print":
+            width = 1
+    if turned is not None:
+        width = min(width, nest.shape[turned])
+        if _packs_pairs(nest):  # they are turned as 32-bit units
+            width = min(2 * width, nest.shape[nest.lane_axis])
+    return width
+
+
+def _packs_pairs(nest: Nest) -> bool:
+    into = next((root.into for root in nest.roots if isinstance(root, Materialize)), None)
+    return isinstance(into, OperandBuffer) and into.pack == 2
+
+
+def _tile(nest: Nest, width: int, reduced: int | None, turned: int | None, kept: Container[Value]) -> dict[int, int]:
+    """Returns how many elements along each axis one iteration covers."""
+    shape, lane = nest.shape, nest.lane_axis
+    tile = dict.fromkeys(range(len(shape)), 1)
+    tile[lane] = width
+    for root in nest.roots:
+        if isinstance(root, Materialize) and isinstance(root.into, OperandBuffer) and root.into.k_axis != lane:
+            tile[root.into.k_axis] = max(tile[root.into.k_axis], root.into.pack)
+    if turned is not None:
+        tile[turned] = width // 2 if _packs_pairs(nest) else width
+        return tile
+    if any(isinstance(root, ALONE) for root in nest.roots):
+        return tile
+    inner = lane if reduced is None else reduced
+    step = tile[inner]
+    formula = _formula_of(nest.roots, kept)
+    if len(formula) > _LONG:
+        return tile
+    unroll = _UNROLL if reduced is not None or _constants_of(formula) <= _FEW else _UNROLL // 2
+    tile[inner] = min(shape[inner], step * max(1, unroll // (1 if inner == lane else step)))
+    for axis in reversed(range(len(shape))):  # small domains become straight-line code
+        points = math.prod(tile.values()) // width * (shape[axis] // tile[axis])
+        if points <= _STRAIGHT:
+            tile[axis] = shape[axis]
+    return tile
+
+
+def _formula_of(roots: Iterable[Root], kept: Container[Value]) -> list[Operation]:
+    """Returns the operations that make what roots take for each element; tiles that are `kept` in buffers are read."""
+    found: dict[Operation, None] = {}
+    waiting = [value for root in roots for value in values_of(root)]
+    while waiting:
+        op = waiting.pop().defining_op
+        if op is not None and op not in found:
+            found[op] = None
+            waiting += [operand for operand in op.operands if operand not in kept]
+    return list(found)
+
+
+def _constants_of(formula: Iterable[Operation]) -> int:
+    """Returns how many different floats other than zero a formula takes."""
+    constants = (op for op in formula if op.name == "arith.constant" and is_float(element_of(op.results[0].type)))
+    return len({op.attributes["value"] for op in constants} - {0.0})

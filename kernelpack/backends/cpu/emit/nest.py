@@ -1,0 +1,216 @@
+"""Emits loop nests: vectors along the lane axis, several per iteration, every root evaluated at every place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from kernelpack.backends.cpu.emit.atomics import emit_atomic
+from kernelpack.backends.cpu.emit.blocking import blocking_of
+from kernelpack.backends.cpu.emit.elementwise import Lowering
+from kernelpack.backends.cpu.emit.evaluate import Evaluator
+from kernelpack.backends.cpu.emit.messages import as_printed, emit_assert, emit_print
+from kernelpack.backends.cpu.emit.operand import write_operand
+from kernelpack.backends.cpu.emit.places import Index, Place, at_lane
+from kernelpack.backends.cpu.emit.reductions import Reductions
+from kernelpack.backends.cpu.emit.regions import Regions
+from kernelpack.backends.cpu.emit.transpose import turn
+from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer
+from kernelpack.backends.cpu.plan.sinks import Atomic, Histogram, Map, Materialize, Message, Reduce, Scan, Store, turned_axis
+from kernelpack.backends.cpu.plan.tile_program import Nest, TileProgram
+from kernelpack.ir.core import Value
+from kernelpack.ir.dialect import attribute, operand, optional_operand
+from kernelpack.ir.types import element_of
+from kernelpack.llvm.text import Val, literal
+
+
+class NestEmitter:
+    """Writes a nest at the emitter's place; scalar results of reductions go to the scalars of `regions`."""
+
+    def __init__(
+        self,
+        nest: Nest,
+        program: TileProgram,
+        lowering: Lowering,
+        level: Level,
+        regions: Regions,
+        storage: dict[int, Val],
+        program_id: Sequence[Val],
+    ) -> None:
+        self.nest = nest
+        self.regions = regions
+        self.program_id = program_id
+        self.em = lowering.em
+        self.lowering = lowering
+        self.scalars = regions.scalars
+        self.blocking = blocking_of(nest, level, program.plain)
+        self.lane, self.width, self.reduced = self.blocking.lane, self.blocking.width, self.blocking.reduced
+        written = [root for root in nest.roots if isinstance(root, Materialize)]
+        fresh = frozenset((root.value, id(root.into)) for root in written)
+        self.ev = Evaluator(program, lowering, self.scalars, storage, self.em.sink, self.width, fresh)
+        self.reductions = Reductions(nest, self.blocking, self.ev, regions)
+
+    # ---- loops ----
+
+    def run(self) -> None:
+        for root in self.nest.roots:
+            if isinstance(root, Histogram):
+                zero, size = Val("i8", "0"), Val("i64", str(root.into.bytes))
+                arguments = [self.ev.storage[id(root.into)], zero, size, Val("i1", "false")]
+                self.em.call("void", "llvm.memset.p0.i64", arguments)
+        axes = list(range(len(self.nest.shape)))
+        last = [self.lane] if self.reduced in (None, self.lane) else [self.lane, self.reduced]
+        order = [axis for axis in axes if axis not in last] + [axis for axis in last if axis is not None]
+        self._loops(order, {})
+
+    def _loops(self, order: list[int], bases: dict[int, Place]) -> None:
+        if not order:
+            self._iteration(bases)
+            return
+        axis, *rest = order
+        begins_reduction = axis == self.reduced
+        extent, step = self.nest.shape[axis], self.blocking.tile[axis]
+        if begins_reduction:
+            self.reductions.start(bases)
+        reverse = any(isinstance(r, Scan) and attribute(r.op, "reverse") for r in self.nest.roots) and axis == self.reduced
+        if extent == step:
+            self._loops(rest, {**bases, axis: Place()})
+        else:
+            with self._loop(extent, step, reverse) as place:
+                self._loops(rest, {**bases, axis: place})
+        if begins_reduction:
+            self.reductions.finish(bases)
+
+    def _loop(self, extent: int, step: int, reverse: bool) -> AbstractContextManager[Place]:
+        """Opens a loop over 0, step, ... below extent (or downwards)."""
+        first, last = (extent - step, 0) if reverse else (0, extent - step)
+        return self.ev.loop(
+            "nest",
+            first,
+            advance=lambda counter: f"add nsw i64 {counter}, {-step if reverse else step}",
+            ends=lambda counter, following: f"icmp eq i64 {counter}, {last}",
+        )
+
+    # ---- one iteration ----
+
+    def _iteration(self, bases: dict[int, Place]) -> None:
+        points = self.blocking.points(bases)
+        actions: list[Callable[[], None]] = []
+        for root in self.nest.roots:
+            match root:
+                case Reduce():
+                    for point in points:
+                        self.reductions.add(root, bases, point)
+                case Scan():
+                    self.reductions.scan(root, bases, points[0])
+                case Atomic():
+                    for point in points:
+                        self._atomic(root, point)
+                case Map():
+                    self._map(root, points[0])
+                case Histogram():
+                    self._count(root, points[0])
+                case Message():
+                    self._message(root, points[0])
+                case Store() | Materialize():
+                    value = operand(root.op, "value") if isinstance(root, Store) else root.value
+                    source = root.source if isinstance(root, Materialize) else None
+                    vectors = [self._evaluate(value, point, source) for point in points]
+                    if isinstance(root, Store):  # addresses and masks are evaluated before anything is written
+                        for point in points:
+                            if self.blocking.turned is None:
+                                self._evaluate_access(root, point)
+                    actions.append(self._writer(root, points, vectors))
+        for action in actions:
+            action()
+
+    def _evaluate(self, value: Value, point: Index, source: Buffer | None = None) -> Val:
+        """Returns the elements at a point: a vector of the nest's width, or a scalar if that is 1."""
+        if source is not None:
+            return self.ev.vector(self.ev.read(source, point), value.type)
+        return self.ev.vector_of(value, point)
+
+    def _evaluate_access(self, root: Store, point: Index) -> None:
+        self.ev.evaluate(operand(root.op, "ptr"), point)
+        mask = optional_operand(root.op, "mask")
+        if mask is not None:
+            self.ev.evaluate(mask, point)
+
+    def _writer(self, root: Store | Materialize, points: list[Index], vectors: list[Val]) -> Callable[[], None]:
+        def write() -> None:
+            with self.em.into(self.ev.frames[-1]):
+                if isinstance(root, Materialize) and isinstance(root.into, OperandBuffer):
+                    write_operand(self.ev, root.into, element_of(root.value.type), self.lane, points, vectors)
+                    return
+                targets, values = points, vectors
+                if turned_axis(root, self.lane) is not None:
+                    targets, values = turn(self.em, points, vectors, self.lane, turned_axis(root, self.lane) or 0)
+                for point, vector in zip(targets, values, strict=True):
+                    if isinstance(root, Store):
+                        self.ev.store(root.op, point, vector, lanes=any(place.lanes for place in point))
+                    else:
+                        assert isinstance(root.into, Buffer)
+                        self.ev.write(root.into, point, vector)
+
+        return write
+
+    # ---- one element, or one group of elements, at a time ----
+
+    def _one(self, vector: Val, lane: int) -> Val:
+        return vector if self.width == 1 else self.em.extract(vector, lane)
+
+    def _atomic(self, root: Atomic, point: Index) -> None:
+        """Updates memory lane by lane, where the mask allows."""
+        vectors = [self._evaluate(operand, point) for operand in root.op.operands]
+        for lane in range(self.width):
+            place = at_lane(point, lane)
+
+            def keep(old: Val, place: Index = place) -> None:
+                if root.into is not None:
+                    self.ev.write(root.into, place, old)
+
+            with self.em.into(self.ev.frames[-1]):
+                emit_atomic(self.lowering, root.op, [self._one(vector, lane) for vector in vectors], keep)
+
+    def _map(self, root: Map, point: Index) -> None:
+        """Runs the region on vectors, or on the neighbours in a vector that make a group."""
+        pack = int(root.op.attributes["pack"])
+        vectors = [self._evaluate(operand, point) for operand in root.op.operands]
+        with self.em.into(self.ev.frames[-1]):
+            if pack == 1:
+                for buffer, value in zip(root.into, self.regions.apply(root.op.body, vectors), strict=True):
+                    self.ev.write(buffer, point, value)
+                return
+            given = self.regions.apply(root.op.body, [self._one(vector, lane) for vector in vectors for lane in range(pack)])
+            for number, value in enumerate(given):
+                self.ev.write(root.into[number // pack], at_lane(point, number % pack), value)
+
+    def _count(self, root: Histogram, point: Index) -> None:
+        """Counts elements one after the other: equal ones may be neighbours."""
+        vectors = [self._evaluate(operand, point) for operand in root.op.operands]
+        em, bins = self.em, root.into.shape[0]
+        with em.into(self.ev.frames[-1]):
+            base = self.ev.storage[id(root.into)]
+            for lane in range(self.width):
+                value, *mask = (self._one(vector, lane) for vector in vectors)
+                wide = em.cast("zext", value, "i64") if value.type != "i64" else value
+                counted = em.compare("icmp", "ult", wide, literal(bins, "i64"))
+                counted = em.binary("and", counted, mask[0]) if mask else counted
+                slot = em.offset(base, em.binary("shl", em.select(counted, wide, literal(0, "i64")), literal(2, "i64")))
+                added = em.binary("add", em.load("i32", slot, 4), em.cast("zext", counted, "i32"))
+                em.store(added, slot, 4)
+
+    def _message(self, root: Message, point: Index) -> None:
+        vectors = [self._evaluate(operand, point) for operand in root.op.operands]
+        em = self.em
+        with em.into(self.ev.frames[-1]):
+            if root.op.name == "tt.assert":
+                holds = em.call("i1", f"llvm.vector.reduce.and.v{self.width}i1", vectors) if self.width > 1 else vectors[0]
+                emit_assert(em, root.op, holds)
+                return
+            values = [
+                as_printed(self.lowering, value, operand) for value, operand in zip(vectors, root.op.operands, strict=True)
+            ]
+            place = [self.ev.position(one, "i32") for one in point]
+            emit_print(em, root.op, values, place, self.nest.shape, self.program_id)

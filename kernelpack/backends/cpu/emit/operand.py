@@ -1,0 +1,116 @@
+"""Writes operands of matrix products in the order that the product's inner loop reads them."""
+
+from __future__ import annotations
+
+from kernelpack.backends.cpu.emit.elements import register_type
+from kernelpack.backends.cpu.emit.evaluate import Evaluator
+from kernelpack.backends.cpu.emit.places import Index, Place
+from kernelpack.backends.cpu.emit.transpose import transpose
+from kernelpack.backends.cpu.plan.buffers import OperandBuffer
+from kernelpack.ir.types import Type, is_float
+from kernelpack.llvm.text import Val, element_type, literal, vector_type, vector_width
+
+
+def write_operand(
+    ev: Evaluator, into: OperandBuffer, element: Type, lane: int, points: list[Index], vectors: list[Val]
+) -> None:
+    """Writes the elements of one iteration: `vectors` at `points`, with lanes along axis `lane`."""
+    converted = [_converted(ev, vector, element, into.element) for vector in vectors]
+    if lane == into.inner_axis and (into.k_inner or into.pack == 1):
+        for point, vector in zip(points, converted, strict=True):
+            _put(ev, into, point, vector)
+    elif lane == into.inner_axis:  # neighbours along k come from two vectors
+        by_point = dict(zip(points, converted, strict=True))
+        for point in points:
+            if point[into.k_axis].offset % 2 == 0:
+                following = list(point)
+                following[into.k_axis] = point[into.k_axis].plus(1)
+                _put(ev, into, point, _interleaved(ev, by_point[point], by_point[tuple(following)]))
+    else:
+        rows = converted
+        if into.pack == 2:
+            units = vector_width(rows[0].type) // 2
+            rows = [ev.em.cast("bitcast", row, vector_type("i32", units)) for row in rows]
+        first = points[0]
+        for row, vector in enumerate(transpose(ev.em, rows)):
+            places = list(first)
+            places[lane] = first[lane].one(row * into.pack)
+            inner = first[into.inner_axis]
+            places[into.inner_axis] = Place(inner.base, inner.offset, inner.depth, True)
+            _put(ev, into, tuple(places), vector)
+
+
+def _converted(ev: Evaluator, vector: Val, source: Type, result: Type) -> Val:
+    if is_float(source):
+        return ev.lowering.convert(vector, source, result)
+    return ev.em.cast("sext", vector, register_type(result, vector_width(vector.type)))
+
+
+def _interleaved(ev: Evaluator, low: Val, high: Val) -> Val:
+    """Returns 32-bit units with an element of `low` in the lower half and one of `high` in the upper."""
+    em, width = ev.em, vector_width(low.type)
+    short, wide = vector_type("i16", width), vector_type("i32", width)
+    first = em.cast("zext", em.cast("bitcast", low, short), wide)
+    second = em.cast("zext", em.cast("bitcast", high, short), wide)
+    return em.binary("or", first, em.binary("shl", second, literal(16, wide)))
+
+
+def _put(ev: Evaluator, into: OperandBuffer, point: Index, vector: Val) -> None:
+    address = operand_address(ev, into, point)
+    ev.em.store(vector, address, 2 if element_type(vector.type) == "i16" else 4)
+
+
+def operand_address(ev: Evaluator, into: OperandBuffer, point: Index) -> Val:
+    """Returns the address of the unit that holds an element."""
+    em = ev.em
+    base = ev.storage[id(into)]
+    plane = literal(0, "i64")
+    for place, extent in zip(point[:-2], into.shape[:-2], strict=True):
+        plane = _add(ev, _times(ev, plane, extent), ev.position(place.one()))
+    k, other = point[into.k_axis], point[into.other_axis]
+    offset = _times(ev, plane, into.plane_units * into.unit_bytes)
+    if into.k_inner:
+        size = into.unit_bytes // into.pack
+        offset = _add(ev, offset, _times(ev, ev.position(other.one()), into.row_units * into.unit_bytes))
+        offset = _add(ev, offset, _times(ev, ev.position(k.one()), size))
+    else:
+        unit = _shifted(ev, ev.position(k.one()), into.pack)
+        offset = _add(ev, offset, _times(ev, unit, into.row_units * into.unit_bytes))
+        column = ev.position(other.one())
+        if into.panel and into.panel < into.shape[into.other_axis]:
+            panel = _shifted(ev, column, into.panel)
+            within = _masked(ev, column, into.panel)
+            offset = _add(ev, offset, _times(ev, panel, into.k_units * into.panel * into.unit_bytes))
+            column = within
+        offset = _add(ev, offset, _times(ev, column, into.unit_bytes))
+    return em.offset(base, int(offset.name) if not offset.name.startswith("%") else offset)
+
+
+def _times(ev: Evaluator, value: Val, factor: int) -> Val:
+    if not value.name.startswith("%"):
+        return literal(int(value.name) * factor, "i64")
+    return value if factor == 1 else ev.em.op("i64", f"mul nsw {value}, {factor}")
+
+
+def _add(ev: Evaluator, a: Val, b: Val) -> Val:
+    constants = [not value.name.startswith("%") for value in (a, b)]
+    if all(constants):
+        return literal(int(a.name) + int(b.name), "i64")
+    if a.name == "0":
+        return b
+    return a if b.name == "0" else ev.em.op("i64", f"add nsw {a}, {b.name}")
+
+
+def _shifted(ev: Evaluator, value: Val, divisor: int) -> Val:
+    """Returns value / divisor for a power of two and a value that is not negative."""
+    if divisor == 1:
+        return value
+    if not value.name.startswith("%"):
+        return literal(int(value.name) // divisor, "i64")
+    return ev.em.op("i64", f"lshr {value}, {divisor.bit_length() - 1}")
+
+
+def _masked(ev: Evaluator, value: Val, modulus: int) -> Val:
+    if not value.name.startswith("%"):
+        return literal(int(value.name) % modulus, "i64")
+    return ev.em.op("i64", f"and {value}, {modulus - 1}")

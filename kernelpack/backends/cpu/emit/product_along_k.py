@@ -1,0 +1,139 @@
+"""Emits products of few rows with k in the lanes: both operands are read in the order in which they lie, and nothing is turned.
+
+Each accumulator belongs to one element of the result. Where k ends, a tree of shuffles and additions turns as many accumulators as
+a register has lanes into one register of sums. While a block of columns is multiplied, the next one is asked for.
+"""
+
+from __future__ import annotations
+
+from kernelpack.backends.cpu.emit.elements import from_memory, memory_type, register_type
+from kernelpack.backends.cpu.emit.places import Place
+from kernelpack.backends.cpu.emit.product_in_lanes import ProductEmitter, compute_type
+from kernelpack.backends.cpu.emit.streaming import ask_for
+from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.buffers import InPlace, Operand, OperandBuffer
+from kernelpack.backends.cpu.plan.plan_product import block_along_k
+from kernelpack.ir.types import bit_width, element_of
+from kernelpack.llvm.text import Val, literal
+
+_UNROLL = 2
+_QUAD = 4
+"""How many neighbours of the result a block has at least."""
+
+
+class LanesAlongK(ProductEmitter):
+    """A product whose operands both lie along k; `a` is packed."""
+
+    def divide(self, level: Level) -> tuple[OperandBuffer, int, int]:
+        packed = self.dot.a
+        assert isinstance(packed, OperandBuffer)
+        width = level.lanes(bit_width(compute_type(packed)))
+        self.rows, self.columns = block_along_k(self.dot.out.shape[-2], level)
+        return packed, width, min(self.columns, width)
+
+    def matrix(self, bases: dict[int, Place]) -> None:
+        rank = len(self.dot.out.shape)
+        rows, columns = self.dot.out.shape[-2:]
+        with self.loop(columns, self.columns) as column, self.loop(rows, self.rows) as row:
+            self._block({**bases, rank - 2: row, rank - 1: column})
+
+    def _block(self, bases: dict[int, Place]) -> None:
+        """Computes rows x columns sums over all of k, and writes as many at a time as a register has lanes."""
+        em, frame = self.em, self.ev.frames[-1]
+        *batch, row, column = bases.values()
+        slots = [em.alloca(self.kind, "acc") for _ in range(self.rows * self.columns)]
+        with em.into(frame):
+            for slot in slots:
+                em.store(literal(0, self.kind), slot, 64)
+        self._add_products(slots, bases)
+        neighbours = min(self.columns, self.width)
+        merged = em.alloca(self.kind, "sums")
+        for first in range(0, len(slots), self.width):
+            with em.into(frame):
+                em.store(self._merge([em.load(self.kind, slot, 64) for slot in slots[first : first + self.width]]), merged, 64)
+            for lane in range(0, self.width, neighbours):
+                down, along = divmod(first + lane, self.columns)
+                place = column.plus(along)
+                with em.into(frame):
+                    part = em.offset(merged, lane * bit_width(self.compute) // 8)
+                index = (*batch, row.plus(down), Place(place.base, place.offset, place.depth, True))
+                self.write(part, register_type(self.compute, neighbours), index)
+
+    def _add_products(self, slots: list[Val], bases: dict[int, Place]) -> None:
+        em = self.em
+        *_, row, column = bases.values()
+        rows = [self._start(self.dot.a, bases, row.plus(number)) for number in range(self.rows)]
+        columns = [self._start(self.dot.b, bases, column.plus(number)) for number in range(self.columns)]
+        following = self._following(columns) if isinstance(self.dot.b, InPlace) else []
+        units = self.packed.k_units
+        step = min(_UNROLL * self.width, units)
+        with self.loop(units, step) as place, em.into(self.ev.frames[-1]):
+            sums = [em.load(self.kind, slot, 64) for slot in slots]
+            for offset in range(0, step, self.width):
+                unit = place.plus(offset)
+                a = [self._vector(self.dot.a, start, unit) for start in rows]
+                b = [self._vector(self.dot.b, start, unit) for start in columns]
+                for start in following:
+                    ask_for(em, self.along_k(start, unit, self._unit_bytes(self.dot.b)))
+                pairs = [(x, y) for x in a for y in b]
+                sums = [self.multiply_add(x, y, total) for (x, y), total in zip(pairs, sums, strict=True)]
+            for total, slot in zip(sums, slots, strict=True):
+                em.store(total, slot, 64)
+
+    def _following(self, columns: list[Val]) -> list[Val]:
+        """Returns where the next block's columns begin, which are as far apart as these."""
+        em = self.em
+        with em.into(self.ev.frames[-1]):
+            first, second = (em.cast("ptrtoint", column, "i64") for column in columns[:2])
+            distance = em.binary("mul", em.binary("sub", second, first), literal(self.columns, "i64"))
+            return [em.offset(column, distance) for column in columns]
+
+    def _start(self, operand: Operand, bases: dict[int, Place], other: Place) -> Val:
+        """Returns where an operand's elements along k begin."""
+        if isinstance(operand, InPlace):
+            return self.in_place(operand, bases, other, Place())
+        with self.em.into(self.ev.frames[-1]):
+            return self.operand_start(operand, bases, other)
+
+    def _unit_bytes(self, operand: Operand) -> int:
+        """Returns the bytes in memory of what an operand has in a lane."""
+        size = self.packed.unit_bytes
+        return size if isinstance(operand, OperandBuffer) else bit_width(element_of(operand.value.type)) // 8 * self.packed.pack
+
+    def _vector(self, operand: Operand, start: Val, unit: Place) -> Val:
+        """Loads a register of neighbours along k, as the product takes them."""
+        size = self._unit_bytes(operand)
+        address = self.along_k(start, unit, size)
+        if size == self.packed.unit_bytes:
+            return self.em.load(self.unit_vector(), address, size)
+        assert isinstance(operand, InPlace)
+        element = element_of(operand.value.type)
+        loaded = self.em.load(memory_type(element, self.width), address, size)
+        return self.lowering.convert(from_memory(self.em, loaded, element), element, self.compute)
+
+    def _merge(self, vectors: list[Val]) -> Val:
+        """Returns the sum of each vector's lanes, in order; there are as many vectors as lanes.
+
+        Two vectors become one of twice as many runs, half as long: runs longer than a quad side by side, others within each quad.
+        """
+        quad = min(_QUAD, self.width)
+        quads = self.width // quad
+        vectors = [vectors[number % quads * quad + number // quads] for number in range(self.width)]  # sums come out in order
+        run = self.width
+        while len(vectors) > 1:
+            block = self.width if run > quad else quad
+            vectors = [self._fold(x, y, run, block) for x, y in zip(vectors[::2], vectors[1::2], strict=True)]
+            run //= 2
+        return vectors[0]
+
+    def _fold(self, x: Val, y: Val, run: int, block: int) -> Val:
+        """Adds the halves of every run of lanes. A block of the result has what was a block of x in front of what was one of y."""
+        low = [
+            vector + first + lane
+            for start in range(0, self.width, block)
+            for vector in (0, self.width)
+            for first in range(start, start + block, run)
+            for lane in range(run // 2)
+        ]
+        halves = [self.em.shuffle(x, y, [lane + half for lane in low]) for half in (0, run // 2)]
+        return self.em.binary(f"fadd {self.lowering.flags}".strip(), *halves)

@@ -1,0 +1,275 @@
+"""Emits matrix products: a block of accumulators stays in registers while k runs over packed operands, then c is added.
+
+The scheme is the usual one of high-performance BLAS (Goto and van de Geijn, 2008): one operand contributes vectors along the
+lanes, the other one element broadcast to all lanes, and every accumulator is read and written once. dot_along_k.py has the scheme
+for products of few rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from kernelpack.backends.cpu.emit.elements import register_type
+from kernelpack.backends.cpu.emit.elementwise import Lowering
+from kernelpack.backends.cpu.emit.evaluate import Evaluator
+from kernelpack.backends.cpu.emit.operand import operand_address
+from kernelpack.backends.cpu.emit.places import FIRST, Index, Place, Uniform
+from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.buffers import InPlace, OperandBuffer
+from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram
+from kernelpack.ir.core import Value
+from kernelpack.ir.dialect import operand
+from kernelpack.ir.types import BF16, F32, Type, bit_width, element_of, is_float
+from kernelpack.llvm.text import Val, literal, suffix, vector_type
+
+_UNROLL_K = 4
+_GROUP = 8
+"""How many blocks of rows meet a panel before the next panel's turn: few enough that they stay in the first cache beside it."""
+
+
+def rows_at_a_time(extent: int, level: Level) -> int:
+    """Returns how many of `extent` rows a block has: as many as stay in registers, or fewer where blocks come out equal so."""
+    blocks = -(-extent // level.rows)
+    return -(-extent // blocks)
+
+
+def compute_type(packed: OperandBuffer) -> Type:
+    """Returns what a product with this operand is summed in."""
+    return F32 if packed.element == BF16 else packed.element
+
+
+class ProductEmitter(ABC):
+    """What writes a product at the end of the emitter's lines."""
+
+    def __init__(
+        self,
+        dot: Dot,
+        program: TileProgram,
+        lowering: Lowering,
+        level: Level,
+        scalars: dict[Value, Val],
+        storage: dict[int, Val],
+    ) -> None:
+        self.dot = dot
+        self.em = lowering.em
+        self.lowering = lowering
+        self.packed, self.width, results = self.divide(level)
+        self.compute = compute_type(self.packed)
+        self.kind = register_type(self.compute, self.width)
+        self.ev = Evaluator(program, lowering, scalars, storage, self.em.lines, results)
+
+    @abstractmethod
+    def divide(self, level: Level) -> tuple[OperandBuffer, int, int]:
+        """Decides which blocks are computed at a time. Returns the operand that says what elements become, how many lanes the inner
+        loop's registers have, and how many neighbours of the result are written at a time."""
+
+    @abstractmethod
+    def matrix(self, bases: dict[int, Place]) -> None:
+        """Writes the product of two matrices; `bases` says which of a batch."""
+
+    def run(self) -> None:
+        self._over_batch(list(range(len(self.dot.out.shape) - 2)), {})
+
+    def _over_batch(self, axes: list[int], bases: dict[int, Place]) -> None:
+        if not axes:
+            self.matrix(bases)
+            return
+        with self.loop(self.dot.out.shape[axes[0]], 1) as place:
+            self._over_batch(axes[1:], {**bases, axes[0]: place})
+
+    def loop(self, extent: int | Val, step: int) -> AbstractContextManager[Place]:
+        """Opens a loop over 0, step, ... below extent."""
+        if extent == step:
+            return nullcontext(Place())
+        end = extent.name if isinstance(extent, Val) else extent
+        return self.ev.loop(
+            "tile",
+            first=0,
+            advance=lambda counter: f"add nuw nsw i64 {counter}, {step}",
+            ends=lambda counter, following: f"icmp uge i64 {following}, {end}",
+        )
+
+    def operand_start(self, operand: OperandBuffer, bases: dict[int, Place], other: Place) -> Val:
+        """Returns the address of the first element along k in a packed operand, at a place along its other axis."""
+        point = [bases.get(axis, FIRST) for axis in range(len(operand.shape))]
+        point[operand.other_axis], point[operand.k_axis] = other.one(), Place()
+        return operand_address(self.ev, operand, tuple(point))
+
+    def in_place(self, source: InPlace, bases: dict[int, Place], row: Place, k: Place) -> Val:
+        """Returns where in global memory an element of an operand is."""
+        rank = len(source.axes)
+        point = [bases.get(axis, FIRST) for axis in range(rank)]
+        point[source.k_axis], point[source.other_axis] = k, row
+        index = [FIRST] * rank
+        for axis, loaded in enumerate(source.axes):
+            index[loaded] = point[axis]
+        pointer = self.ev.evaluate(operand(source.load, "ptr"), tuple(index))
+        assert isinstance(pointer, Uniform)
+        return pointer.val
+
+    def along_k(self, start: Val, unit: Place, step: int) -> Val:
+        address = start
+        if unit.base is not None:
+            scaled = self.em.op("i64", f"mul nuw nsw i64 {unit.base}, {step}")
+            address = self.em.offset(start, scaled)
+        return self.em.offset(address, unit.offset * step)
+
+    def unit(self) -> str:
+        return "i32" if self.packed.pack == 2 else register_type(self.packed.element)
+
+    def unit_vector(self) -> str:
+        return vector_type(self.unit(), self.width)
+
+    def multiply_add(self, a: Val, b: Val, accumulator: Val) -> Val:
+        em = self.em
+        if self.packed.pack == 2:
+            pairs = vector_type("bfloat", 2 * self.width)
+            bits = self.width * 32
+            arguments = [accumulator, em.cast("bitcast", a, pairs), em.cast("bitcast", b, pairs)]
+            return em.call(self.kind, f"llvm.x86.avx512bf16.dpbf16ps.{bits}", arguments)
+        if is_float(self.compute):
+            return em.call(self.kind, f"llvm.fma.{suffix(self.kind)}", [a, b, accumulator])
+        return em.binary("add", accumulator, em.binary("mul", a, b))
+
+    def write(self, sums: Val, kind: str, index: Index) -> None:
+        """Writes neighbours of the result, whose sums over this tile's k lie at an address, with c added."""
+        em, element = self.em, element_of(self.dot.op.result.type)
+        before = self.ev.vector_of(operand(self.dot.op, "c"), index)
+        with em.into(self.ev.frames[-1]):
+            total = self._add(
+                em.load(kind, sums, 64 if kind == self.kind else 16), self._convert(before, element, self.compute)
+            )
+            result = self._convert(total, self.compute, element)
+        self.ev.write(self.dot.out, index, result)
+
+    def _add(self, product: Val, before: Val) -> Val:
+        """Adds c last: the sum over this tile's k starts from zero, which rounds less than adding to a long running sum."""
+        if before.name in ("splat (float 0x0000000000000000)", "splat (i32 0)", "zeroinitializer"):
+            return product
+        opcode = f"fadd {self.lowering.flags}".strip() if is_float(self.compute) else "add"
+        return self.em.binary(opcode, before, product)
+
+    def _convert(self, value: Val, source: Type, result: Type) -> Val:
+        return self.lowering.convert(value, source, result) if is_float(source) else value
+
+
+class LanesAlongResult(ProductEmitter):
+    """A product with one operand in the lanes, from panels, and the other broadcast element by element."""
+
+    def divide(self, level: Level) -> tuple[OperandBuffer, int, int]:
+        dot = self.dot
+        rank = len(dot.out.shape)
+        rows_in_lanes = dot.lane_axis == rank - 2
+        vector, self.scalar = (dot.a, dot.b) if rows_in_lanes else (dot.b, dot.a)
+        assert isinstance(vector, OperandBuffer), "vectors are read from panels"
+        self.vector = vector
+        self.lane, self.other = dot.lane_axis, 2 * rank - 3 - dot.lane_axis
+        width = min(level.lanes(bit_width(compute_type(vector))), dot.out.shape[self.lane])
+        self.vectors = vector.panel // width
+        self.rows = rows_at_a_time(dot.out.shape[self.other], level)
+        return vector, width, width
+
+    def matrix(self, bases: dict[int, Place]) -> None:
+        rows, lanes, panel = self.dot.out.shape[self.other], self.dot.out.shape[self.lane], self.vector.panel
+        left = rows % self.rows
+        whole = rows - left
+        group = min(whole, _GROUP * self.rows)
+        with (
+            self.loop(whole, group) as first,
+            self.loop(lanes, panel) as lane,
+            self.loop(self._most(group, first, whole), self.rows) as within,
+        ):
+            self._block({**bases, self.lane: lane, self.other: self._sum(first, within)}, self.rows)
+        if left:
+            with self.loop(lanes, panel) as lane:
+                self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left)
+
+    def _most(self, group: int, first: Place, end: int) -> int | Val:
+        """Returns how many rows of a group there are from `first` on: the last group may be shorter."""
+        if end % group == 0:
+            return group
+        with self.em.into(self.ev.frames[-1]):
+            left = self.em.binary("sub", literal(end, "i64"), Val("i64", str(first.base)))
+            return self.em.call("i64", "llvm.umin.i64", [left, literal(group, "i64")])
+
+    def _sum(self, outer: Place, inner: Place) -> Place:
+        """Returns the place `inner` positions behind `outer`, in the loop of `inner`."""
+        if outer.base is None or inner.base is None:
+            return inner if outer.base is None else outer
+        with self.em.into(self.ev.frames[-1]):
+            return Place(self.em.op("i64", f"add nuw nsw i64 {outer.base}, {inner.base}").name, 0, inner.depth)
+
+    def _index(self, bases: dict[int, Place], row: int, vector: int) -> Index:
+        places = []
+        for axis in range(len(self.dot.out.shape)):
+            if axis == self.lane:
+                place = bases[axis].plus(vector * self.width)
+                places.append(Place(place.base, place.offset, place.depth, self.width > 1))
+            elif axis == self.other:
+                places.append(bases[axis].plus(row))
+            else:
+                places.append(bases[axis])
+        return tuple(places)
+
+    def _block(self, bases: dict[int, Place], rows: int) -> None:
+        """Computes rows x vectors accumulators over all of k."""
+        em, ev = self.em, self.ev
+        blocks = [(row, vector) for row in range(rows) for vector in range(self.vectors)]
+        slots = [em.alloca(self.kind, "acc") for _ in blocks]
+        units = self.vector.k_units
+        with em.into(ev.frames[-1]):
+            for slot in slots:
+                em.store(literal(0, self.kind), slot, 64)
+            vectors_at = self.operand_start(self.vector, bases, bases[self.lane])
+        ones = self._ones(bases, rows)
+        step = min(_UNROLL_K, units) if rows == self.rows else 1  # few rows are left over: short code for them
+        with self.loop(units, step) as place, em.into(ev.frames[-1]):
+            accumulators = [em.load(self.kind, slot, 64) for slot in slots]
+            for unit in range(step):
+                accumulators = self._step(accumulators, place.plus(unit), vectors_at, ones)
+            for accumulator, slot in zip(accumulators, slots, strict=True):
+                em.store(accumulator, slot, 64)
+        for (row, vector), slot in zip(blocks, slots, strict=True):
+            self.write(slot, self.kind, self._index(bases, row, vector))
+
+    def _ones(self, bases: dict[int, Place], rows: int) -> Callable[[Place], list[Val]]:
+        """Returns a function that gives, for a unit of k, the addresses of the elements that each row broadcasts."""
+        operand, size = self.scalar, self.vector.unit_bytes
+        if isinstance(operand, OperandBuffer):
+            with self.em.into(self.ev.frames[-1]):
+                start = self.operand_start(operand, bases, bases[self.other])
+            k_step, row_step = (1, operand.row_units) if operand.k_inner else (operand.row_units, 1)
+
+            def packed(unit: Place) -> list[Val]:
+                first = self.along_k(start, unit, k_step * size)
+                return [self.em.offset(first, row * row_step * size) for row in range(rows)]
+
+            return packed
+        places = [bases[self.other].plus(row) for row in range(rows)]
+        if operand.k_inner:
+            starts = [self.in_place(operand, bases, place, Place()) for place in places]
+            return lambda unit: [self.along_k(start, unit, size) for start in starts]
+
+        def along_rows(unit: Place) -> list[Val]:
+            first = self.in_place(operand, bases, places[0], unit)
+            return [self.em.offset(first, row * size) for row in range(rows)]
+
+        return along_rows
+
+    def _step(self, accumulators: list[Val], unit: Place, vectors_at: Val, ones: Callable[[Place], list[Val]]) -> list[Val]:
+        """Adds one unit of k (an element, or a bf16 pair) to every accumulator."""
+        em = self.em
+        size = self.vector.unit_bytes
+        lanes_at = self.along_k(vectors_at, unit, self.vector.row_units * size)
+        vectors = [
+            em.load(self.unit_vector(), em.offset(lanes_at, vector * self.width * size), size) for vector in range(self.vectors)
+        ]
+        result: list[Val] = []
+        for row, address in enumerate(ones(unit)):
+            spread = em.splat(em.load(self.unit(), address, size), self.width)
+            for vector in range(self.vectors):
+                accumulator = accumulators[row * self.vectors + vector]
+                result.append(self.multiply_add(spread, vectors[vector], accumulator))
+        return result

@@ -1,0 +1,193 @@
+"""How integer and pointer tiles run along each axis, and when a comparison of such tiles holds for every element.
+
+Index arithmetic is taken not to wrap, as address computation in real kernels does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.types import TensorType, bit_width, element_of, is_int, is_pointer, shape_of
+
+Stride = int | Literal["scalar"] | None
+"""The step from one element to the next: a constant, a run-time scalar, or None where there is no fixed step."""
+
+
+def strides(value: Value, cache: dict[Value, tuple[Stride, ...]] | None = None) -> tuple[Stride, ...]:
+    """Returns the step along every axis of an integer or pointer tile, for pointers in elements."""
+    cache = {} if cache is None else cache
+    if value not in cache:
+        cache[value] = _strides(value, cache)
+    return cache[value]
+
+
+def _strides(value: Value, cache: dict[Value, tuple[Stride, ...]]) -> tuple[Stride, ...]:
+    rank = len(shape_of(value.type))
+    unknown: tuple[Stride, ...] = (None,) * rank
+    op = value.defining_op
+    if op is None or not (is_int(value.type) or is_pointer(value.type)):
+        return unknown
+    match op.name:
+        case "arith.constant" | "tt.splat":
+            return (0,) * rank
+        case "tt.make_range":
+            return (1,)
+        case "tt.expand_dims":
+            before, axis = strides(op.operand, cache), op.attributes["axis"]
+            return (*before[:axis], 0, *before[axis:])
+        case "tt.broadcast":
+            before, extents = strides(op.operand, cache), shape_of(op.operand.type)
+            return tuple(0 if extent == 1 else stride for stride, extent in zip(before, extents, strict=True))
+        case "tt.trans":
+            before = strides(op.operand, cache)
+            return tuple(before[axis] for axis in op.attributes["order"])
+        case "arith.addi" | "tt.addptr":
+            left, right = (strides(side, cache) for side in op.operands)
+            return tuple(_add(a, b) for a, b in zip(left, right, strict=True))
+        case "arith.subi":
+            left, right = (strides(side, cache) for side in op.operands)
+            return tuple(_add(a, _scale(b, -1)) for a, b in zip(left, right, strict=True))
+        case "arith.muli":
+            lhs, rhs = op.operands
+            for one, other in ((lhs, rhs), (rhs, lhs)):
+                factor = constant_of(other)
+                uniform = all(stride == 0 for stride in strides(other, cache))
+                if uniform:
+                    return tuple(_scale(stride, factor) for stride in strides(one, cache))
+            return unknown
+        case "arith.extsi" | "arith.trunci" | "tt.int_to_ptr" | "tt.ptr_to_int" | "tt.bitcast":
+            before = strides(op.operand, cache)
+            same = op.name.startswith("arith") or bit_width(op.operand.type) == bit_width(value.type)
+            return before if same and op.name.startswith("arith") else tuple(0 if s == 0 else None for s in before)
+        case _:
+            uniform = all(
+                stride == 0
+                for operand in op.operands
+                if isinstance(operand.type, TensorType)
+                for stride in strides(operand, cache)
+            )
+            pure = op.name.startswith(("arith.", "math."))
+            return (0,) * rank if pure and uniform and op.operands else unknown
+
+
+def _add(a: Stride, b: Stride) -> Stride:
+    if a is None or b is None:
+        return None
+    if a == 0 or b == 0:
+        return b if a == 0 else a
+    return a + b if isinstance(a, int) and isinstance(b, int) else "scalar"
+
+
+def _scale(stride: Stride, factor: int | None) -> Stride:
+    if stride is None or stride == 0:
+        return stride
+    return stride * factor if isinstance(stride, int) and factor is not None else "scalar"
+
+
+def constant_of(value: Value) -> int | None:
+    """Returns the integer that a scalar or every element of a tile equals, where it is a constant."""
+    op = value.defining_op
+    while op is not None and op.name in ("tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi"):
+        op = op.operand.defining_op
+    if op is not None and op.name == "arith.constant" and is_int(op.result.type):
+        return int(op.attributes["value"])
+    return None
+
+
+@dataclass(frozen=True)
+class Span:
+    """The values of an integer tile: a sum of scalars (with factors) plus something between `low` and `high`."""
+
+    terms: dict[Value, int] = field(default_factory=dict)
+    low: int = 0
+    high: int = 0
+
+    def plus(self, other: Span, sign: int = 1) -> Span:
+        terms = dict(self.terms)
+        for value, factor in other.terms.items():
+            terms[value] = terms.get(value, 0) + sign * factor
+        low, high = (other.low, other.high) if sign > 0 else (-other.high, -other.low)
+        return Span({value: factor for value, factor in terms.items() if factor}, self.low + low, self.high + high)
+
+    def times(self, factor: int) -> Span:
+        ends = sorted((self.low * factor, self.high * factor))
+        return Span({value: own * factor for value, own in self.terms.items()} if factor else {}, ends[0], ends[1])
+
+
+def span_of(value: Value) -> Span | None:
+    """Returns the span of an integer scalar or tile, or None where it has no such form."""
+    if not is_int(value.type):
+        return None
+    op = value.defining_op
+    if op is None:
+        return Span({value: 1}) if not shape_of(value.type) else None
+    match op.name:
+        case "arith.constant":
+            constant = int(op.attributes["value"])
+            return Span(low=constant, high=constant)
+        case "tt.make_range":
+            return Span(low=op.attributes["start"], high=op.attributes["end"] - 1)
+        case "tt.splat" | "tt.expand_dims" | "tt.broadcast" | "tt.trans" | "tt.reshape" | "arith.extsi":
+            return span_of(op.operand)
+        case "arith.addi" | "arith.subi":
+            a, b = (span_of(side) for side in op.operands)
+            if a is not None and b is not None:
+                return a.plus(b, 1 if op.name == "arith.addi" else -1)
+        case "arith.muli":
+            lhs, rhs = op.operands
+            for one, other in ((lhs, rhs), (rhs, lhs)):
+                factor, span = constant_of(other), span_of(one)
+                if factor is not None and span is not None:
+                    return span.times(factor)
+    return Span({value: 1}) if not shape_of(value.type) else None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A scalar condition: the sum of `terms` is at most `limit`."""
+
+    terms: tuple[tuple[Value, int], ...]
+    limit: int
+
+
+def bounds_for_all_true(mask: Value) -> list[Bound | Value] | None:
+    """Returns scalar conditions (bounds, or i1 scalars) under which every element of a mask is true, or None."""
+    op = mask.defining_op
+    if not shape_of(mask.type):
+        return [mask]
+    if op is None:
+        return None
+    match op.name:
+        case "arith.constant":
+            return [] if op.attributes["value"] else None
+        case "tt.splat" | "tt.expand_dims" | "tt.broadcast" | "tt.trans" | "tt.reshape":
+            return bounds_for_all_true(op.operand)
+        case "arith.andi":
+            parts = [bounds_for_all_true(operand) for operand in op.operands]
+            return None if any(part is None for part in parts) else [bound for part in parts for bound in part or []]
+        case "arith.cmpi":
+            return _comparison(op)
+        case _:
+            return None
+
+
+def _comparison(op: Operation) -> list[Bound | Value] | None:
+    lhs, rhs = op.operands
+    a, b = span_of(lhs), span_of(rhs)
+    if a is None or b is None or element_of(lhs.type) == element_of(op.result.type):
+        return None
+    match op.attributes["predicate"]:
+        case "slt":
+            difference, slack = a.plus(b, -1), 1
+        case "sle":
+            difference, slack = a.plus(b, -1), 0
+        case "sgt":
+            difference, slack = b.plus(a, -1), 1
+        case "sge":
+            difference, slack = b.plus(a, -1), 0
+        case _:
+            return None
+    # every element of the difference is <= -slack exactly if its largest one is
+    return [Bound(tuple(difference.terms.items()), -slack - difference.high)]

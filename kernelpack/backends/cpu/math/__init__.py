@@ -1,0 +1,1 @@
+"""Functions of math for vectors of any length: exponentials, float8, directed rounding, libdevice."""

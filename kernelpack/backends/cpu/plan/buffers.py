@@ -1,0 +1,161 @@
+"""Where tiles are: in buffers of scratch memory, packed as operands of matrix products, or read in place from global memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.types import Type, bit_width, shape_of
+
+BUFFERED = {
+    "tt.dot", "tt.reduce", "tt.scan", "tt.atomic_rmw", "tt.atomic_cas", "tt.map_elementwise", "tt.histogram", "scf.for",
+    "scf.if", "scf.while",
+}  # fmt: skip
+"""Operations whose tile results always live in buffers."""
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Scratch memory that holds a tile. Neighbours along `inner_axis` lie side by side; the other axes keep their order outside it."""
+
+    name: str
+    shape: tuple[int, ...]
+    inner_axis: int
+    element: Type
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The distance in elements between neighbours along each axis."""
+        order = [axis for axis in range(len(self.shape)) if axis != self.inner_axis] + [self.inner_axis]
+        steps, step = [0] * len(self.shape), 1
+        for axis in reversed(order):
+            steps[axis], step = step, step * self.shape[axis]
+        return tuple(steps)
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * max(1, bit_width(self.element) // 8)
+
+    def __str__(self) -> str:
+        return f"{self.name}[{'x'.join(map(str, self.shape))}x{self.element}, lanes {self.inner_axis}]"
+
+
+@dataclass(eq=False)
+class OperandBuffer:
+    """Scratch memory that holds an operand of a matrix product in the order its inner loop reads it.
+
+    The operand has axes (..., `other_axis`/`k_axis`). `pack` neighbours along k share one 32-bit unit (2 for bf16 pairs).
+    `k_inner` says that k runs fastest; otherwise the other axis does, and `panel` > 0 cuts it into panels that wide.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    k_axis: int
+    element: Type
+    pack: int
+    k_inner: bool = False
+    panel: int = 0
+
+    @property
+    def other_axis(self) -> int:
+        return _other_axis(self.shape, self.k_axis)
+
+    @property
+    def inner_axis(self) -> int:
+        return self.k_axis if self.k_inner else self.other_axis
+
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """What products that share the buffer agree on."""
+        return self.k_axis, self.element, self.pack, self.k_inner, self.panel
+
+    @property
+    def unit_bytes(self) -> int:
+        return bit_width(self.element) // 8 * self.pack
+
+    @property
+    def k_units(self) -> int:
+        return self.shape[self.k_axis] // self.pack
+
+    @property
+    def row_units(self) -> int:
+        """The distance in units between neighbouring rows of the slower axis.
+
+        Rows of k whose length is a multiple of 1 KB would share cache sets: they are padded by a cache line.
+        """
+        if not self.k_inner:
+            return self.panel or self.shape[self.other_axis]
+        length = self.k_units
+        return length + 64 // self.unit_bytes if length * self.unit_bytes % 1024 == 0 else length
+
+    @property
+    def plane_units(self) -> int:
+        """The units of one matrix."""
+        if self.k_inner:
+            return self.shape[self.other_axis] * self.row_units
+        return self.k_units * self.shape[self.other_axis]
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape[:-2]) * self.plane_units * self.unit_bytes
+
+    def __str__(self) -> str:
+        order = "k inner" if self.k_inner else f"panels of {self.panel}" if self.panel else "k outer"
+        pairs = ", pairs" if self.pack == 2 else ""
+        return f"{self.name}[{'x'.join(map(str, self.shape))}x{self.element}, {order}{pairs}]"
+
+
+Storage = Buffer | OperandBuffer
+
+
+@dataclass(frozen=True, eq=False)
+class InPlace:
+    """An operand of a matrix product that its inner loop reads where a load without a mask finds it.
+
+    `value` is the result of `load`, or a transpose of it: `axes` says which axis of the load each of its axes is. `k_inner` says
+    that neighbours along k are neighbours in memory; otherwise those along the other axis are.
+    """
+
+    value: Value
+    load: Operation
+    axes: tuple[int, ...]
+    k_axis: int
+    k_inner: bool
+
+    @property
+    def name(self) -> str:
+        return name_of(self.value)
+
+    @property
+    def other_axis(self) -> int:
+        return _other_axis(self.axes, self.k_axis)
+
+
+Operand = OperandBuffer | InPlace
+
+
+def _other_axis(axes: Sequence[int], k_axis: int) -> int:
+    """Returns the one of the last two axes that is not k's."""
+    return 2 * len(axes) - 3 - k_axis
+
+
+def tile_name(value: Value) -> str:
+    """Returns what a buffer for a tile is called."""
+    op = value.defining_op
+    return value.name or (op.name.split(".")[1] if op is not None else "tile")
+
+
+def name_of(value: Value) -> str:
+    """Returns what a value is called where people read a tile program."""
+    if value.name:
+        return f"%{value.name}"
+    op = value.defining_op
+    return f"<{op.name.split('.')[1]}>" if op is not None else "<argument>"
+
+
+def moves_unit_axes(reshape: Operation) -> bool:
+    """Whether a reshape only adds or removes axes of extent 1. Any other reads a row-major buffer."""
+    before, after = shape_of(reshape.operand.type), shape_of(reshape.result.type)
+    return [extent for extent in before if extent > 1] == [extent for extent in after if extent > 1]

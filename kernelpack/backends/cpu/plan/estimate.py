@@ -1,0 +1,77 @@
+"""Estimates how long one program instance runs, so that the launcher knows when threads pay."""
+
+from __future__ import annotations
+
+import math
+
+from kernelpack.backends.cpu.facts.affine import constant_of
+from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.tile_program import Dot, For, If, Nest, Statement, TileProgram, While
+from kernelpack.ir import views
+from kernelpack.ir.core import Value
+from kernelpack.ir.dialect import operand
+from kernelpack.ir.types import shape_of
+
+_VECTOR_NS = 2.0  # one vector of a nest: a load, a dozen operations, a store
+_FMA_NS = 0.15  # one vector multiply-add
+_UNKNOWN_TRIPS = 4
+_UNKNOWN_ELEMENTS = 1024  # what a loop over blocks of unknown number is taken to walk, if its blocks are small
+
+
+def program_nanoseconds(program: TileProgram, level: Level) -> int:
+    """Returns an estimate in nanoseconds; loops of unknown length count a few iterations, or a thousand elements."""
+    return max(1, math.ceil(_statements(program.statements, level)))
+
+
+def _statements(statements: list[Statement], level: Level) -> float:
+    return sum((_statement(statement, level) for statement in statements), 0.0)
+
+
+def _statement(statement: Statement, level: Level) -> float:
+    lanes = level.lanes(32)
+    match statement:
+        case Nest():
+            return math.ceil(math.prod(statement.shape) / lanes) * _VECTOR_NS * len(statement.roots)
+        case Dot():
+            depth = shape_of(operand(statement.op, "a").type)[-1]
+            return math.prod(statement.out.shape) * depth / lanes * _FMA_NS
+        case For():
+            return _trips(statement) * _statements(statement.body, level)
+        case While():
+            return _UNKNOWN_TRIPS * (_statements(statement.before, level) + _statements(statement.body, level))
+        case If():
+            return max(_statements(statement.then, level), _statements(statement.otherwise, level))
+        case _:
+            return 0.5
+
+
+def _trips(statement: For) -> int:
+    lower, upper, step = views.For.of(statement.op).bounds
+    length, by = _length(lower, upper), constant_of(step)
+    if length is None or not by:
+        return max(_UNKNOWN_TRIPS, _UNKNOWN_ELEMENTS // (_largest_nest(statement.body) or _UNKNOWN_ELEMENTS))
+    return max(0, math.ceil(length / by))
+
+
+def _largest_nest(statements: list[Statement]) -> int:
+    """Returns the elements of the largest nest that statements run themselves, outside inner loops; 0 without any."""
+    sizes = [0]
+    for statement in statements:
+        if isinstance(statement, Nest):
+            sizes.append(math.prod(statement.shape))
+        elif isinstance(statement, If):
+            sizes += [_largest_nest(statement.then), _largest_nest(statement.otherwise)]
+    return max(sizes)
+
+
+def _length(lower: Value, upper: Value) -> int | None:
+    """Returns how far apart two bounds are, also for `first` and `min(first + constant, n)`, where it is the most."""
+    bounds = constant_of(lower), constant_of(upper)
+    if bounds[0] is not None and bounds[1] is not None:
+        return bounds[1] - bounds[0]
+    op = upper.defining_op
+    if op is not None and op.name == "arith.minsi":
+        return next((length for operand in op.operands if (length := _length(lower, operand)) is not None), None)
+    if op is not None and op.name == "arith.addi" and lower in op.operands:
+        return next((constant_of(operand) for operand in op.operands if operand is not lower), None)
+    return None

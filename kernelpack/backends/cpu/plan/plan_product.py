@@ -1,0 +1,101 @@
+"""Plans how a matrix product reads its operands: packed, in which order and type, or in place; with k or the result in the lanes."""
+
+from __future__ import annotations
+
+from kernelpack.backends.cpu.facts.affine import strides
+from kernelpack.backends.cpu.facts.axes import Axes
+from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.buffers import InPlace, Operand, OperandBuffer, tile_name
+from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import Effect, effects_of, operand, optional_operand
+from kernelpack.ir.types import BF16, F16, F32, I32, Type, bit_width, element_of, is_float, is_int, shape_of
+from kernelpack.ir.views import factors
+
+
+def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand:
+    """Returns how a product reads operand "a" or "b"."""
+    value = operand(dot, name)
+    kind, shape = element_of(value.type), shape_of(value.type)
+    rank = len(shape)
+    lane_axis = axes.dot_axis(dot)
+    rows_in_lanes = lane_axis == rank - 2
+    k_axis, other_axis = (rank - 1, rank - 2) if name == "a" else (rank - 2, rank - 1)
+    element, pack = _product_element(kind, shape[k_axis], shape_of(dot.result.type)[lane_axis], level)
+    along_k = has_k_in_lanes(dot, axes, level)
+    panel = 0
+    if along_k:
+        k_inner, direct = True, name == "b" and bit_width(kind) >= 16
+    elif rows_in_lanes == (name == "a"):
+        lanes = min(level.lanes(bit_width(element) * pack), shape[other_axis])
+        panel = min(lanes * level.vectors, shape[other_axis])
+        k_inner, direct = False, False
+    else:
+        k_inner, direct = axes.lane_axis(value) == k_axis, (element, pack) == (kind, 1)
+    in_place = _read_in_place(dot, name, k_axis) if direct else None
+    if in_place is not None and (in_place.k_inner or not along_k):
+        return in_place
+    return OperandBuffer(tile_name(value), shape, k_axis, element, pack, k_inner, panel)
+
+
+def block_along_k(rows: int, level: Level) -> tuple[int, int]:
+    """Returns how many of `rows` rows, and how many columns, of a product with k in the lanes have accumulators at a time."""
+    accumulators = 1 << (level.rows * level.vectors).bit_length() - 1
+    height = min(rows, accumulators // 4)
+    return height, accumulators // height
+
+
+def _product_element(kind: Type, depth: int, lanes: int, level: Level) -> tuple[Type, int]:
+    """Returns what an operand element becomes for the product's inner loop, and how many share a 32-bit unit.
+
+    `depth` is the extent of k and `lanes` of the result's lane axis; the bf16 instruction takes pairs and 4, 8 or 16 lanes.
+    """
+    if kind == BF16 and level.bf16_dot and depth % 2 == 0 and lanes >= 4:
+        return BF16, 2
+    if kind in (BF16, F16):
+        return F32, 1
+    return (I32, 1) if is_int(kind) else (kind, 1)
+
+
+def has_k_in_lanes(dot: Operation, axes: Axes, level: Level) -> bool:
+    """Whether a product has k in the lanes: both operands lie so, and the rows are too few to be worth turning b for.
+
+    An element of b costs as much to turn as the lanes of 8 elements of the result cost to add up (counted on AVX-512).
+    """
+    a, b = factors(dot)
+    *batch, rows, depth = shape_of(a.type)
+    columns = shape_of(dot.result.type)[-1]
+    element, _ = _product_element(element_of(a.type), depth, columns, level)
+    preferred = [axes.preference(tile)[0] for tile in (a, b)]
+    return (
+        is_float(element)
+        and axes.dot_axis(dot) == len(batch) + 1
+        and preferred == [len(batch) + 1, len(batch)]
+        and depth % level.lanes(bit_width(element)) == 0
+        and columns % block_along_k(rows, level)[1] == 0
+        and rows * 8 <= depth
+    )
+
+
+def _read_in_place(dot: Operation, name: str, k_axis: int) -> InPlace | None:
+    """Returns an operand as the inner loop can read it from global memory, element by element; None where it has to be packed:
+    it is computed, masked, not contiguous along either axis, or memory is written between its load and the product."""
+    value, block = operand(dot, name), dot.parent
+    load, axes = value.defining_op, tuple(range(len(shape_of(value.type))))
+    while load is not None and load.name == "tt.trans":
+        axes = tuple(load.attributes["order"][axis] for axis in axes)
+        load = load.operand.defining_op
+    if load is None or load.name != "tt.load" or load.parent is not block or block is None or not _is_unmasked(load):
+        return None
+    between = block.operations[block.index(load) : block.index(dot)]
+    if any(Effect.WRITE_GLOBAL in effects_of(op) for op in between):
+        return None
+    steps = strides(operand(load, "ptr"))
+    in_place = InPlace(value, load, axes, k_axis, k_inner=steps[axes[k_axis]] == 1)
+    contiguous = in_place.k_inner or steps[axes[in_place.other_axis]] == 1
+    return in_place if contiguous and None not in steps else None
+
+
+def _is_unmasked(load: Operation) -> bool:
+    """Whether a load reads every element."""
+    mask = optional_operand(load, "mask")
+    return mask is None or (mask.defining_op is not None and mask.defining_op.attributes.get("value") is True)

@@ -1,0 +1,1 @@
+"""Rewrites of ttir that the CPU backend alone wants."""

@@ -1,0 +1,147 @@
+"""Splits loop bodies (and straight-line kernels) in two: one where every mask that index bounds decide is all true, and the rest.
+
+Full tiles then run without masks, and only tiles at an edge pay for them: a causal loop's blocks below the diagonal become plain.
+"""
+
+from __future__ import annotations
+
+from kernelpack.backends.cpu.facts.affine import Bound, bounds_for_all_true
+from kernelpack.backends.cpu.facts.axes import Axes
+from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.plan_product import has_k_in_lanes
+from kernelpack.ir.core import Block, Builder, Operation, Region, Value, entry_function
+from kernelpack.ir.dialect import operand
+from kernelpack.ir.types import I1, I64, TensorType, element_of
+
+
+def version_masks(module: Operation, level: Level) -> Operation:
+    """Rewrites a module in place and returns it."""
+    function = entry_function(module)
+    packed = _packed(function, level)
+    loops = [op for op in function.walk() if op.name == "scf.for"]
+    for loop in loops:
+        if not any(op.name in ("scf.for", "scf.while") for op in loop.walk() if op is not loop):
+            _version(loop.body, packed)
+    if not any(op.name in ("scf.for", "scf.while") for op in function.walk()):
+        _version(function.body, packed)
+    return module
+
+
+def _packed(function: Operation, level: Level) -> set[Operation]:
+    """Returns the loads of what products of few rows pack: a mask costs next to nothing there."""
+    axes = Axes()
+    sources = [
+        operand(op, "a").defining_op for op in function.walk() if op.name == "tt.dot" and has_k_in_lanes(op, axes, level)
+    ]
+    return {source for source in sources if source is not None and source.name == "tt.load"}
+
+
+def _version(block: Block, packed: set[Operation]) -> None:
+    conditions = _decidable(block, packed)
+    if not conditions:
+        return
+    terminator = block.terminator
+    builder = Builder(block, _leading(block), terminator.location)
+    condition = _conjunction(builder, [bound for bounds in conditions.values() for bound in bounds])
+    tail = block.operations[builder.index or 0 : -1]
+
+    def branch(all_true: bool) -> Region:
+        copy = Block()
+        mapping: dict[Value, Value] = {}
+        inner = Builder(copy)
+        for mask in conditions if all_true else ():
+            mapping[mask] = inner.constant(True, mask.type)
+        for op in tail:
+            if not any(result in mapping for result in op.results):
+                copy.append(op.clone(mapping))
+        inner.create("scf.yield", [mapping.get(value, value) for value in terminator.operands])
+        return Region([copy])
+
+    types = [value.type for value in terminator.operands]
+    both = Builder(block, len(block.operations) - 1, terminator.location).create(
+        "scf.if", [condition], None, types, [branch(True), branch(False)]
+    )
+    terminator.set_operands(both.results)
+    for op in reversed(tail):
+        op.erase()
+
+
+def _decidable(block: Block, packed: set[Operation]) -> dict[Value, list[Bound | Value]]:
+    """Returns the masks that a block uses, computed in it or before it, with the conditions under which they are all true.
+
+    What only `packed` loads are masked with is left out.
+    """
+    found: dict[Value, list[Bound | Value]] = {}
+    for op in block.operations:
+        candidates = [value for value in op.operands if value.defining_op is not None and value.defining_op.parent is not block]
+        candidates += op.results if op.name == "arith.cmpi" else []
+        for mask in candidates:
+            if isinstance(mask.type, TensorType) and element_of(mask.type) == I1 and mask not in found:
+                bounds = bounds_for_all_true(mask)
+                guarded = _guarded(mask, block)
+                wanted = not guarded or not guarded <= packed
+                if wanted and bounds and all(_available(bound, block) for bound in bounds):
+                    found[mask] = bounds
+    return found
+
+
+def _guarded(mask: Value, block: Block) -> set[Operation]:
+    """Returns the operations in a block, other than those that make masks of masks, that use a mask or what is made of it."""
+    found: set[Operation] = set()
+    pending = [mask]
+    while pending:
+        for user, _ in pending.pop().uses:
+            nested = user.parent is not block
+            if nested and not any(ancestor.parent is block for ancestor in user.ancestors()):
+                continue
+            if nested or user.name == "tt.load" or not user.results or element_of(user.results[0].type) != I1:
+                found.add(user)
+            else:
+                pending += user.results
+    return found
+
+
+def _leading(block: Block) -> int:
+    """Returns how many scalar operations stand at the beginning of a block."""
+    return next(index for index, op in enumerate(block.operations) if not _is_scalar(op))
+
+
+def _is_scalar(op: Operation) -> bool:
+    """Whether the operation stays in front of the branches: scalar arithmetic, computed once for both."""
+    tensors = any(isinstance(value.type, TensorType) for value in (*op.operands, *op.results))
+    return not tensors and (op.name.startswith("arith.") or op.name.startswith("tt.get_"))
+
+
+def _available(bound: Bound | Value, block: Block) -> bool:
+    """Whether the condition's scalars exist in front of the block's first tile operation."""
+    values = [bound] if isinstance(bound, Value) else [value for value, _ in bound.terms]
+    if isinstance(bound, Value) and bound.type != I1:
+        return False
+    leading = set(block.operations[: _leading(block)])
+    for value in values:
+        source = value.defining_op
+        inside = source is not None and (source.parent is block or any(a.parent is block for a in source.ancestors()))
+        if inside and source not in leading:
+            return False
+    return True
+
+
+def _conjunction(builder: Builder, bounds: list[Bound | Value]) -> Value:
+    result: Value | None = None
+    seen: set[object] = set()
+    for bound in bounds:
+        if bound in seen:
+            continue
+        seen.add(bound)
+        if isinstance(bound, Value):
+            holds: Value = bound
+        else:
+            total: Value = builder.constant(0, I64)
+            for value, factor in bound.terms:
+                wide = value if element_of(value.type) == I64 else builder.value("arith.extsi", [value], None, I64)
+                scaled = builder.value("arith.muli", [wide, builder.constant(factor, I64)])
+                total = builder.value("arith.addi", [total, scaled])
+            limit = builder.constant(bound.limit, I64)
+            holds = builder.value("arith.cmpi", [total, limit], {"predicate": "sle"})
+        result = holds if result is None else builder.value("arith.andi", [result, holds])
+    return result if result is not None else builder.constant(True, I1)

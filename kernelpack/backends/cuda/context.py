@@ -1,0 +1,51 @@
+"""What travels through the stages of the CUDA backend, and the ways in which it tries to compile a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelpack.backends.cuda.machine.features import Features, features_of
+from kernelpack.context import Context
+from kernelpack.ir.core import Value
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to compile a kernel."""
+
+    num_stages: int
+    """How many iterations of a loop are under way at once."""
+    waits_at_once: bool = False
+    """Products of warpgroups end where they are issued: an assembler did not follow what ran on."""
+
+
+@dataclass
+class CudaContext(Context):
+    """A Context with what the stages of this backend hand on to each other."""
+
+    attempt: Attempt | None = None
+    features: Features = field(init=False)
+    tensors: Mapping[Value, str] = field(default_factory=dict)
+    """The names of the tensors whose descriptors are arguments, by those arguments."""
+    authors_products: bool = False
+    """Whether the kernel's author wrote asynchronous products: their waits are left as they are."""
+    runs_ahead: bool = False
+    """Whether a pass lets products run on that might be waited for at once."""
+    schedules: list[str] = field(default_factory=list)
+    """What was decided of loops whose iterations overlap, as text."""
+    assembler: AbstractContextManager[Any] | None = None
+    """What a stage has started for the one after it, which ends it."""
+
+    def __post_init__(self) -> None:
+        self.features = features_of(self.target)
+
+    @property
+    def num_stages(self) -> int:
+        return self.options.num_stages if self.attempt is None else self.attempt.num_stages
+
+    @property
+    def waits_at_once(self) -> bool:
+        return self.attempt is not None and self.attempt.waits_at_once

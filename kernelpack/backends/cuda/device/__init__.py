@@ -1,0 +1,1 @@
+"""NVIDIA's driver: which GPUs there are, and how an image is loaded."""

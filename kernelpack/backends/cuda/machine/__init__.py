@@ -1,0 +1,1 @@
+"""What NVIDIA's architectures have: features, matrix instructions, asynchronous copies, tensor maps, the ttng dialect."""

@@ -1,0 +1,207 @@
+"""Which instruction computes a tt.dot, and how its operands and result are spread over the threads."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from kernelpack.backends.cuda.machine.warpgroup import ROWS, WARPS
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import attribute, operand, operand_name
+from kernelpack.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, TensorType, Type, bit_width, element_of, shape_of
+from kernelpack.ir.views import Carried, For, factors, slot_fed_by
+from kernelpack.layout.families import LANES, blocked, mma_accumulator, mma_operand, warpgroup_accumulator, warpgroup_operand
+from kernelpack.layout.linear import LinearLayout
+
+
+@dataclass(frozen=True)
+class MmaInstruction:
+    """A row of the table of mma.sync shapes (PTX ISA 9.7.15.5): D[16, 8] = A[16, k] B[k, 8] + C.
+
+    `intrinsic` is LLVM's name; `word` the LLVM type of a register of A and B.
+    """
+
+    intrinsic: str
+    k: int
+    bits: int
+    word: str
+
+
+_MMA: dict[tuple[Type, Type], MmaInstruction] = {
+    (F16, F32): MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", 16, 16, "<2 x half>"),
+    (F16, F16): MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.f16.f16", 16, 16, "<2 x half>"),
+    (BF16, F32): MmaInstruction("llvm.nvvm.mma.m16n8k16.row.col.bf16", 16, 16, "i32"),
+    (F32, F32): MmaInstruction("llvm.nvvm.mma.m16n8k8.row.col.tf32", 8, 32, "i32"),
+    (I8, I32): MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.satfinite.s8", 32, 8, "i32"),
+    (F8E4M3FN, F32): MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e4m3.f32", 32, 8, "i32"),
+    (F8E5M2, F32): MmaInstruction("llvm.nvvm.mma.m16n8k32.row.col.f32.e5m2.e5m2.f32", 32, 8, "i32"),
+}
+"""By the types of operands and of sums."""
+
+
+def mma_instruction(dot: Operation) -> MmaInstruction | None:
+    """Returns the tensor-core instruction for a dot; None where ordinary arithmetic must do it.
+
+    float32 operands go to the tensor cores only when the kernel allows tf32. A summed dimension shorter than one instruction
+    has no fragment layout (the unused part would have to be zero), so it is left to ordinary arithmetic too.
+    """
+    a, _, c = (value.type for value in dot.operands)
+    instruction = _MMA.get((element_of(a), element_of(c)))
+    if instruction is None:
+        return None
+    if element_of(a) == F32 and attribute(dot, "input_precision") == "ieee":
+        return None
+    return instruction if shape_of(a)[-1] >= instruction.k else None
+
+
+def splits_operands(dot: Operation) -> bool:
+    """Whether tensor cores multiply float32 operands as sums of two tf32 numbers."""
+    return element_of(operand(dot, "a").type) == F32 and attribute(dot, "input_precision") == "tf32x3"
+
+
+def feeds_dot(value: Value) -> bool:
+    """Whether a value reaches an operand a or b of a dot."""
+    seen: set[Value] = set()
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for user, index in current.uses:
+            if user.name == "tt.dot" and operand_name(user, index) != "c":
+                return True
+            if user.name == "scf.yield" and user.parent_op is not None:
+                pending += user.parent_op.results[index : index + 1]
+                if user.parent_op.name == "scf.for":
+                    pending.append(For.of(user.parent_op).carries(index).argument)
+            elif user.name == "scf.for":
+                carried = slot_fed_by(user, index)
+                pending += [carried.argument] if isinstance(carried, Carried) else []
+            else:
+                pending += user.results
+    return False
+
+
+def is_chained(dot: Operation) -> bool:
+    """Whether a dot's result feeds another dot, or another dot's result feeds it: both then share their rows over the warps."""
+    function = next(op for op in dot.ancestors() if op.name == "tt.func")
+    if feeds_dot(dot.result):
+        return True
+    others = [op for op in function.walk() if op.name == "tt.dot" and op is not dot]
+    return any(_reaches(other.result, dot) for other in others)
+
+
+def _reaches(value: Value, dot: Operation) -> bool:
+    """Whether operand a or b of `dot` is computed from `value` in the same iteration."""
+    seen: set[Value] = set()
+    pending = list(factors(dot))
+    while pending:
+        current = pending.pop()
+        if current is value:
+            return True
+        if current in seen:
+            continue
+        seen.add(current)
+        if current.defining_op is not None:
+            pending += current.defining_op.operands
+    return False
+
+
+def warps_over_dot(shape: tuple[int, ...], num_warps: int, chained: bool) -> tuple[int, ...]:
+    """Returns how many warps lie along each dimension of an accumulator.
+
+    Batches first. Then a chained dot puts all warps along M, so that its rows stay within a warp; any other keeps the part of
+    a warp as square as it can, which loads the least of A and B.
+    """
+    *batch, m, n = shape
+    warps = [1] * len(shape)
+    left = num_warps
+    for axis, size in enumerate(batch):
+        warps[axis] = min(left, size)
+        left //= warps[axis]
+    rows, columns = 1, 1
+    while rows * columns < left:
+        room_m, room_n = m // (16 * rows), n // (8 * columns)
+        if room_m > 1 and (chained or room_n <= 1 or m // rows >= n // columns):
+            rows *= 2
+        elif room_n > 1:
+            columns *= 2
+        else:
+            rows *= 2  # more warps than tiles: copies
+    return (*warps[:-2], rows, columns)
+
+
+@functools.lru_cache(maxsize=1024)
+def fma_accumulator(shape: tuple[int, ...], num_warps: int, chained: bool) -> LinearLayout:
+    """Returns the layout of a dot's result on the ordinary cores: 8 x 4 lanes, a block of up to 4 x 4 elements in a thread."""
+    m, n = shape[-2:]
+    rank = len(shape)
+    warps = warps_over_dot(shape, num_warps, chained)
+    lanes = [1] * rank
+    lanes[-2] = min(8, max(1, m // warps[-2]))
+    lanes[-1] = LANES // lanes[-2]
+    per = [1] * rank
+    per[-2] = min(4, max(1, m // (warps[-2] * lanes[-2])))
+    per[-1] = min(4, max(1, n // (warps[-1] * lanes[-1])))
+    order = tuple(reversed(range(rank)))
+    layout = blocked(shape, tuple(per), tuple(lanes), warps, order)
+    if lanes[-2:] == [8, 4]:
+        # 16 lanes read 16 bytes each in one pass where neighbours, or every second, read the same: so for both operands
+        column, next_column, row, *rows = layout.bases("lane")
+        layout = layout.with_bases("lane", (column, row, next_column, *rows))
+    return layout
+
+
+def warpgroups_over_dot(shape: tuple[int, ...], num_warps: int) -> tuple[int, int]:
+    """Returns how many warps of a warp_group_dot lie along M and N: along M as long as each warpgroup has rows of its own."""
+    along_m = min(num_warps, max(1, shape[0] // ROWS) * WARPS)
+    return along_m, num_warps // along_m
+
+
+def accumulator_layout(dot: Operation, num_warps: int) -> LinearLayout:
+    """Returns the layout of a dot's result."""
+    shape = shape_of(dot.result.type)
+    if dot.name == "ttng.warp_group_dot":
+        m, n = shape
+        return warpgroup_accumulator((m, n), warpgroups_over_dot(shape, num_warps))
+    chained = is_chained(dot)
+    if mma_instruction(dot) is None:
+        return fma_accumulator(shape, num_warps, chained)
+    return mma_accumulator(shape, warps_over_dot(shape, num_warps, chained))
+
+
+def operand_layouts(dot: Operation, num_warps: int) -> tuple[LinearLayout | None, LinearLayout | None]:
+    """Returns the layouts of operands a and b in registers; None where they are read from shared memory."""
+    if dot.name == "ttng.warp_group_dot":
+        a = operand(dot, "a").type
+        if not isinstance(a, TensorType):
+            return None, None
+        over = warpgroups_over_dot(shape_of(dot.result.type), num_warps)
+        return warpgroup_operand((a.shape[0], a.shape[1]), bit_width(a), over), None
+    instruction = mma_instruction(dot)
+    if instruction is None:
+        return None, None
+    warps = warps_over_dot(shape_of(dot.result.type), num_warps, is_chained(dot))
+    left, right = (shape_of(value.type) for value in factors(dot))
+    paired = splits_operands(dot)
+    return mma_operand(left, 0, instruction.bits, warps, paired), mma_operand(right, 1, instruction.bits, warps, paired)
+
+
+class TensorCores:
+    """The Machine of NVIDIA's GPUs."""
+
+    def multiplies(self, dot: Operation) -> bool:
+        return mma_instruction(dot) is not None
+
+    def splits_operands(self, dot: Operation) -> bool:
+        return splits_operands(dot)
+
+    def accumulator_layout(self, dot: Operation, num_warps: int) -> LinearLayout:
+        return accumulator_layout(dot, num_warps)
+
+    def operand_layouts(self, dot: Operation, num_warps: int) -> tuple[LinearLayout | None, LinearLayout | None]:
+        return operand_layouts(dot, num_warps)
+
+
+TENSOR_CORES = TensorCores()

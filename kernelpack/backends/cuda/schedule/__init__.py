@@ -1,0 +1,1 @@
+"""Loops whose iterations overlap: copies that run ahead, products in flight, roles of warps."""

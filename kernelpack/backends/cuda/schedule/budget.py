@@ -1,0 +1,95 @@
+"""The one account of a block's shared memory and registers, from which loops get their buffers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from kernelpack.backends.cuda.machine.block_copies import block_accessed, block_bytes
+from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
+from kernelpack.backends.gpu.facts.products import PRODUCT
+from kernelpack.backends.gpu.facts.registers import registers_of
+from kernelpack.backends.gpu.facts.roles import REGISTERS
+from kernelpack.backends.gpu.facts.scratch import scratch_bytes
+from kernelpack.ir.core import Operation
+from kernelpack.ir.dialects.descriptors import LOAD, STORE
+from kernelpack.ir.types import Type, shape_of
+from kernelpack.layout.encoding import layout_of
+from kernelpack.layout.families import LANES
+
+OTHER_REGISTERS = 64
+"""Registers of a thread for all but the sums of products: addresses, masks, what is on its way."""
+BLOCK_BYTES = 1024
+"""What each block takes beside its own shared memory (CUDA C++ Programming Guide, compute capabilities 8.0 to 9.0)."""
+BARRIER_BYTES = 8
+
+
+class Budget:
+    """The shared memory of a function's block, `limit` bytes; a multiprocessor has as much."""
+
+    def __init__(self, function: Operation, limit: int) -> None:
+        self.function = function
+        self.limit = limit
+
+    def fit(self, loop: Operation, loads: Collection[Operation], ahead: int, lasting: bool, deferred: bool) -> tuple[int, int]:
+        """Returns how many iterations tiles are loaded ahead, and for how many iterations more they last; `ahead` is what is asked
+        for, `lasting` whether products would use the latter.
+
+        Buffers for the latter must fit, and leave room for as many blocks on a multiprocessor as there would be without them. Where
+        they do not, tiles are loaded one iteration less ahead; but two iterations hide the way to memory better than one does, and a
+        second barrier lets `deferred` products do without.
+        """
+        if not lasting:
+            return ahead, 0
+        tiles = sum(_bytes(load.result.type) for load in loads)
+        needed = self._beside(loads, loop) + tiles * (ahead + 1)
+        if needed + tiles <= self.limit and self._blocks(loop, needed + tiles) >= self._blocks(loop, needed):
+            return ahead, 1
+        return (ahead, 0) if ahead == 1 or (deferred and ahead == 2) else (ahead - 1, 1)
+
+    def slots(self, loop: Operation, loads: Sequence[Operation], start: Operation) -> int:
+        """Returns how many iterations' blocks, each load's with a barrier, fit beside the other buffers that are in use from `start`
+        to the end of a loop."""
+        assert loop.parent is not None
+        before = loop.parent.operations[loop.parent.index(start) : loop.parent.index(loop)]
+        stage = sum(_block_bytes(load) + BARRIER_BYTES for load in loads)
+        return (self.limit - self._beside(loads, loop, before)) // stage
+
+    def slots_of_kernel(self, loads: Collection[Operation], rings: Iterable[Sequence[Operation]]) -> int:
+        """Returns how many slots rings can have, each for the loads in it, beside all else that the function keeps in shared memory.
+        `loads` are all that are read from rings."""
+        passing = [
+            _block_bytes(op) if op.name in (LOAD, STORE) else scratch_bytes(op)
+            for op in self.function.walk()
+            if op not in loads
+        ]
+        stage = sum(_block_bytes(load) for ring in rings for load in ring)
+        return (self.limit - self._beside(loads) - max(passing) - BLOCK_BYTES) // stage
+
+    def _beside(self, loads: Collection[Operation], loop: Operation | None = None, more: Collection[Operation] = ()) -> int:
+        """Returns the bytes of buffers that are not those of loads: all of the function, or those that a loop uses and `more`."""
+        replaced = {user for load in loads for user in load.result.users()}
+        return sum(
+            _bytes(op.result.type)
+            for op in self.function.walk()
+            if op.name == "ttg.local_alloc" and op not in replaced and (loop is None or op in more or _uses(loop, op))
+        )
+
+    def _blocks(self, loop: Operation, shared: int) -> int:
+        """Returns how many blocks fit on a multiprocessor. The registers of a thread are those of its sums, and again 64 for all else."""
+        products = [op for op in loop.body.operations if op.name == PRODUCT]
+        threads = layout_of(products[0].result).in_size("warp") * LANES
+        registers = sum(registers_of(op.result) for op in products) + OTHER_REGISTERS
+        return min(self.limit // (shared + BLOCK_BYTES), REGISTERS // (threads * registers))
+
+
+def _uses(loop: Operation, buffer: Operation) -> bool:
+    return loop in buffer.ancestors() or any(loop in user.ancestors() for user in buffer.result.users())
+
+
+def _bytes(kind: Type) -> int:
+    return math.prod(shape_of(kind)) * memory_bits(kind) // 8
+
+
+def _block_bytes(access: Operation) -> int:
+    return block_bytes(block_accessed(access))

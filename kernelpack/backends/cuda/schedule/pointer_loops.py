@@ -1,0 +1,107 @@
+"""Decides which loads through pointers run ahead: cp.async fills buffers for later iterations while the current one computes.
+
+    for i:                              for s in 0 .. S-2:  copy tile s to buffer s; commit
+        a = load pa            =>       for i:  wait until at most S-2 groups are in flight
+        c = dot a, ...                          copy tile i+S-1 to its buffer; commit
+        pa = pa + step                          c = dot (buffer i), ...
+
+What the addresses of a load depend on runs ahead of the loop: it is computed S-1 iterations early, from copies of the loop's
+carried values. Copies beyond the last iteration are masked off.
+
+A product of warpgroups that the loop only sums up stays in flight while the next iteration starts, and so do some that
+overlap_products finds. Their tiles are read for an iteration longer, so they have one buffer more; copies are then issued after the
+first product, which they need not hold up. Where that buffer does not fit, they are issued after the wait and another barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.cuda.machine.async_copy import can_copy_async
+from kernelpack.backends.cuda.schedule.budget import Budget
+from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Ring, Sync
+from kernelpack.backends.cuda.schedule.overlap_products import deferrable, has_lasting, overlap_products, take_turns
+from kernelpack.backends.cuda.schedule.run_ahead import addresses_of, innermost_loops, slice_of, unwritten
+from kernelpack.backends.gpu.facts.memory_layouts import element_bits, memory_bits
+from kernelpack.backends.gpu.facts.products import DOTS, PRODUCT, loads_for_dots
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import attribute, operand, optional_operand
+from kernelpack.ir.types import I1, MemDescType, TensorType
+from kernelpack.layout.convert import best_copied
+from kernelpack.layout.encoding import SharedEncoding, layout_of
+
+
+def schedule_pointer_loops(
+    function: Operation, num_stages: int, bases: Mapping[Value, str], shared_bytes: int = 1 << 30
+) -> list[LoopSchedule]:
+    """Returns the schedules of the loops of a ttgir function that load tiles for products through pointers, inner loops first.
+
+    Buffers that only keep products in flight are left out where they do not fit into `shared_bytes`. `bases` names the tensors of
+    arguments that are descriptors.
+    """
+    facts, budget = AxisInfoAnalysis(function), Budget(function, shared_bytes)
+    found: list[LoopSchedule] = []
+    for loop, stages in innermost_loops(function, num_stages, found):
+        rings = _candidates(loop, facts, bases)
+        if rings:
+            found.append(_schedule(loop, rings, stages, budget))
+    return found
+
+
+def _schedule(loop: Operation, rings: list[Ring], stages: int, budget: Budget) -> LoopSchedule:
+    loads = [ring.load for ring in rings]
+    summed = deferrable(loop, loads)
+    ahead, lag = budget.fit(loop, loads, stages - 1, has_lasting(loop, loads), bool(summed))
+    schedule = LoopSchedule(loop, rings, ahead, lag, Sync.GROUPS, loop, None, summed)
+    if lag or summed:
+        first = next((op for op in loop.body.operations if op.name == PRODUCT), None)
+        schedule.copies_after = first if lag and first is not None else loop.body.terminator
+    overlap_products(schedule)
+    take_turns(schedule)
+    return schedule
+
+
+def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, str]) -> list[Ring]:
+    """Returns the loads of a loop that feed its dots and can run ahead; where there are any, also those of vectors, such as the
+    scales of what the dots sum up."""
+    steady, feeding = unwritten(loop, bases, DOTS), loads_for_dots(loop)
+    found, addresses = [], set()
+    for op in loop.body.operations:
+        if op.name != "tt.load" or op not in steady or not op.result.uses or not isinstance(op.result.type, TensorType):
+            continue
+        if len(op.result.type.shape) > 1 and op not in feeding:
+            continue
+        ring, slice_ = _as_async(op, facts), slice_of(loop, addresses_of(op))
+        if ring is not None and slice_ is not None and all(other in steady for other in slice_.loads):
+            found.append(ring)
+            addresses.update(slice_.loads)
+    # a load that another one's address depends on runs ahead with that address, without a buffer
+    found = [ring for ring in found if ring.load not in addresses]
+    return found if any(ring.load in feeding for ring in found) else []
+
+
+def _as_async(op: Operation, facts: AxisInfoAnalysis) -> Ring | None:
+    """Returns how a load can be an asynchronous copy, which fills with zeros and moves at least four bytes; None if it cannot."""
+    other = optional_operand(op, "other")
+    if attribute(op, "is_volatile") or (other is not None and not _is_zero(other)):
+        return None
+    kind = op.result.type
+    assert isinstance(kind, TensorType)
+    if kind.element == I1:
+        return None
+    buffers = [user for user in op.result.users() if user.name == "ttg.local_alloc"]
+    encoding = buffers[0].result.type.encoding if buffers and isinstance(buffers[0].result.type, MemDescType) else None
+    if isinstance(encoding, SharedEncoding):
+        memory = encoding
+    else:
+        memory = SharedEncoding(best_copied(layout_of(op.result), memory_bits(kind)))
+    pointer, mask = operand(op, "ptr"), optional_operand(op, "mask")
+    if not can_copy_async(pointer, mask, memory.layout, element_bits(op), facts):
+        return None
+    return Ring(op, MemDescType(kind.shape, kind.element, memory, True))
+
+
+def _is_zero(value: Value) -> bool:
+    op = value.defining_op
+    return op is not None and op.name == "arith.constant" and not op.attributes["value"]

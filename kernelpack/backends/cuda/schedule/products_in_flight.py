@@ -1,0 +1,58 @@
+"""Waits for products of warpgroups that are in flight: at the end of an iteration, and after a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kernelpack.backends.gpu.facts.products import WAIT
+from kernelpack.ir.core import Block, Builder, Location, Operation, Region, Value
+from kernelpack.ir.types import I1
+
+
+def keep_in_flight(build: Builder, mapping: Mapping[Value, Value], deferred: Sequence[Operation]) -> None:
+    """At the end of a new loop's body, lets its copies of deferred products run on; those of the iteration before are done."""
+    for dot in deferred:
+        product = mapping[dot.result].defining_op
+        assert product is not None
+        product.attributes["isAsync"] = True
+    if deferred:
+        build.create(WAIT, (), {"pendings": len(deferred)})
+
+
+def await_products(build: Builder, results: Iterable[Value], products: Iterable[Operation]) -> list[Value]:
+    """Waits for all products. Returns the results of a loop, of which those of `products`, that its old body yields, are done."""
+    done = list(results)
+    places = [product.result.uses[0][1] for product in products]
+    waited = build.create(WAIT, [done[place] for place in places], {"pendings": 0})
+    for place, value in zip(places, waited.results, strict=True):
+        done[place] = value
+    return done
+
+
+def branch_if_iterates(build: Builder, operands: Sequence[Value], location: Location) -> tuple[Operation, Block]:
+    """Creates a branch that is taken if a loop of these operands has an iteration. Returns it and its block, which lacks its
+    `scf.yield`; where there is no iteration, its results are the loop's initial values.
+
+    Products that are in flight after a loop are waited for in such a branch, on the way out of an iteration: where accumulators meet
+    those of no iteration, the assembler finds that they are written before the wait by something other than products, and waits for
+    every product (messages C7514 and C7515).
+    """
+    lower, upper, _, *initial = operands
+    iterates = build.value("arith.cmpi", [lower, upper], {"predicate": "slt"}, I1)
+    then, otherwise = Block(), Block()
+    types = [value.type for value in initial]
+    whole = build.create("scf.if", [iterates], {}, types, [Region([then]), Region([otherwise])])
+    Builder(otherwise, location=location).create("scf.yield", initial)
+    return whole, then
+
+
+def where_it_iterates(loop: Operation) -> Block:
+    """Puts a loop into a branch that is taken if there is an iteration, whose results take the place of the loop's. Returns the
+    branch's block, which lacks its `scf.yield`."""
+    whole, then = branch_if_iterates(Builder.before(loop), loop.operands, loop.location)
+    for old, new in zip(loop.results, whole.results, strict=True):
+        new.name = old.name
+        old.replace_all_uses_with(new)
+    loop.detach()
+    then.append(loop)
+    return then

@@ -1,0 +1,1 @@
+"""Passes over ttgir that every GPU wants, one a file."""

@@ -1,0 +1,153 @@
+"""Removes layout conversions that cost more than doing without: loads and stores in the layout at hand, work done again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.gpu.facts.conversion_cost import conversion_cost
+from kernelpack.backends.gpu.facts.memory_layouts import global_cost
+from kernelpack.backends.gpu.facts.products import loads_for_dots
+from kernelpack.backends.gpu.passes.materialize import Materializer, behind, free_values, operand_requirement
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import Trait, attribute, definition, operand, optional_operand, replace_operand
+from kernelpack.ir.types import TensorType
+from kernelpack.layout.encoding import layout_of, with_layout
+from kernelpack.layout.linear import LinearLayout
+from kernelpack.layout.transfer import REARRANGING
+
+
+def remove_conversions(function: Operation) -> None:
+    """Rewrites a ttgir function in place."""
+    _Remover(function).run()
+
+
+class _Remover:
+    def __init__(self, function: Operation) -> None:
+        self.function = function
+        self.facts = AxisInfoAnalysis(function)
+        self.free = free_values(function)
+        self.materialize = Materializer(self.free)
+
+    def run(self) -> None:
+        for op in list(self.function.walk()):
+            if op.name == "ttg.convert_layout" and op.parent is not None and op.result.uses:
+                self._convert(op)
+            elif op.name == "tt.store":
+                self._store(op)
+        for op in list(self.function.walk()):
+            if op.name == "ttg.convert_layout":
+                self._shorten(op)
+
+    # ---- conversions of what can be computed or loaded in the wanted layout ----
+
+    def _convert(self, op: Operation) -> None:
+        if any(user.name == "tt.dot" for user in op.result.users()):
+            return  # operands of dots come through shared memory, which the pipeliner fills ahead of time
+        value, wanted = op.operand, layout_of(op.result)
+        assert isinstance(value.type, TensorType)
+        cost = self._cost(value, wanted, op)
+        if cost is not None and cost <= conversion_cost(value.type, wanted):
+            op.replace_with(self._make(value, wanted))
+
+    def _cost(self, value: Value, wanted: LinearLayout, user: Operation) -> int | None:
+        """Returns what having `value` in another layout costs more when its operation is moved to that layout; None if it cannot
+        be moved: only values that nobody else uses move."""
+        if value in self.free or layout_of(value) == wanted:
+            return 0
+        op = value.defining_op
+        if op is None or value.users() != [user]:
+            return None
+        if op.name == "tt.load" and not attribute(op, "is_volatile"):
+            if not all(value in self.free for value in op.operands):
+                return None
+            more = global_cost(wanted, op, self.facts) - global_cost(layout_of(value), op, self.facts)
+            return None if more > 0 and _runs_ahead(op) else max(0, more)
+        if not self._is_movable(op):
+            return None
+        needed = operand_requirement(op, wanted)
+        if needed is None:
+            return None
+        return self._total([operand for operand in op.operands if isinstance(operand.type, TensorType)], needed, op)
+
+    def _total(self, values: Sequence[Value], needed: LinearLayout, user: Operation) -> int | None:
+        total = 0
+        for value in values:
+            assert isinstance(value.type, TensorType)
+            moved = self._cost(value, needed, user)
+            converted = conversion_cost(value.type, needed)
+            total += converted if moved is None else min(moved, converted)
+        return total
+
+    @staticmethod
+    def _is_movable(op: Operation) -> bool:
+        if len(op.results) != 1:  # one of them may be wanted elsewhere as it is
+            return False
+        traits = definition(op.name).traits
+        return {Trait.ELEMENTWISE, Trait.PURE} <= traits or (op.name in REARRANGING and len(op.operands) == 1)
+
+    def _make(self, value: Value, wanted: LinearLayout) -> Value:
+        """Builds what `_cost` decided."""
+        if value in self.free or layout_of(value) == wanted:
+            return self.materialize(value, wanted)
+        op = value.defining_op
+        assert op is not None
+        if op.name == "tt.load":
+            operands = [self.materialize(operand, wanted) for operand in op.operands]
+        else:
+            needed = operand_requirement(op, wanted)
+            assert needed is not None
+            operands = [self._operand(operand, needed, op) for operand in op.operands]
+        types = [with_layout(result.type, wanted) for result in op.results]
+        copy = Operation(op.name, operands, types, op.attributes, (), op.location)
+        copy.result.name = value.name
+        return behind(value).insert(copy).result
+
+    def _operand(self, value: Value, needed: LinearLayout, user: Operation) -> Value:
+        if not isinstance(value.type, TensorType):
+            return value
+        moved = self._cost(value, needed, user)
+        if moved is not None and moved <= conversion_cost(value.type, needed):
+            return self._make(value, needed)
+        return self.materialize(value, needed)
+
+    @staticmethod
+    def _shorten(op: Operation) -> None:
+        """Converts straight from what a conversion in front converts, where that costs no more."""
+        wanted = layout_of(op.result)
+        while (first := op.operand.defining_op) is not None and first.name == "ttg.convert_layout":
+            between, before = first.result.type, first.operand.type
+            assert isinstance(between, TensorType)
+            assert isinstance(before, TensorType)
+            if conversion_cost(before, wanted) > conversion_cost(between, wanted):
+                break
+            replace_operand(op, "src", first.operand)
+        if layout_of(op.operand) == wanted:
+            op.replace_with(op.operand)
+
+    # ---- stores ----
+
+    def _store(self, op: Operation) -> None:
+        """Stores straight from the layout a value has where that is cheaper than converting first."""
+        convert = operand(op, "value").defining_op
+        if convert is None or convert.name != "ttg.convert_layout" or len(convert.result.uses) != 1:
+            return
+        pointer, mask = operand(op, "ptr"), optional_operand(op, "mask")
+        if pointer not in self.free or (mask is not None and mask not in self.free):
+            return
+        value = convert.operand
+        assert isinstance(value.type, TensorType)
+        here = layout_of(value)
+        direct = global_cost(here, op, self.facts)
+        converted = global_cost(layout_of(pointer), op, self.facts) + conversion_cost(value.type, layout_of(pointer))
+        if direct <= converted:
+            replace_operand(op, "ptr", self.materialize(pointer, here))
+            replace_operand(op, "value", value)
+            if mask is not None:
+                replace_operand(op, "mask", self.materialize(mask, here))
+
+
+def _runs_ahead(load: Operation) -> bool:
+    """Whether a loop loads tiles for dots: what it loads is copied into shared memory ahead of time, and read in any layout."""
+    loop = load.parent_op
+    return loop is not None and loop.name == "scf.for" and bool(loads_for_dots(loop))

@@ -1,0 +1,66 @@
+"""Makes the use of shared memory explicit: conversions between warps and operands of ordinary dots become buffers."""
+
+from __future__ import annotations
+
+from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
+from kernelpack.backends.gpu.machine import Machine
+from kernelpack.ir.core import Builder, Operation, Value
+from kernelpack.ir.dialect import operand
+from kernelpack.ir.types import MemDescType, TensorType
+from kernelpack.ir.views import factors
+from kernelpack.layout.convert import Move, best_shared, plan_conversion
+from kernelpack.layout.encoding import SharedEncoding, layout_of
+from kernelpack.layout.families import swizzled
+from kernelpack.layout.linear import LinearLayout
+
+
+def stage_shared(function: Operation, machine: Machine) -> None:
+    """Rewrites a ttgir function in place: afterwards conversions stay within warps."""
+    for op in list(function.walk()):
+        if op.name == "ttg.convert_layout":
+            _stage_conversion(op)
+        elif op.name == "tt.dot" and not machine.multiplies(op):
+            _stage_dot(op)
+
+
+def _stage_conversion(op: Operation) -> None:
+    before, after = layout_of(op.operand), layout_of(op.result)
+    if plan_conversion(before, after).move is not Move.SHARED:
+        return
+    kind = op.result.type
+    assert isinstance(kind, TensorType)
+    build = Builder.before(op)
+    buffer = allocate(build, op.operand, best_shared((before,), (after,), memory_bits(kind)))
+    op.replace_with(build.value("ttg.local_load", [buffer], None, kind))
+
+
+def allocate(build: Builder, value: Value, memory: LinearLayout) -> Value:
+    """Writes a tile to a new buffer in shared memory and returns the buffer."""
+    kind = value.type
+    assert isinstance(kind, TensorType)
+    return build.value("ttg.local_alloc", [value], None, MemDescType(kind.shape, kind.element, SharedEncoding(memory)))
+
+
+def _stage_dot(op: Operation) -> None:
+    """Puts the operands of a dot on the ordinary cores into shared memory, where every thread reads rows of A, columns of B."""
+    build = Builder.before(op)
+    buffers = []
+    for value in factors(op):
+        kind = value.type
+        assert isinstance(kind, TensorType)
+        order = tuple(reversed(range(kind.rank)))
+        source = value.defining_op
+        if source is not None and source.name == "tt.trans":  # keep the order of the tile that was loaded
+            axes = source.attributes["order"]
+            order = tuple(axes.index(axis) for axis in reversed(range(kind.rank)))
+        buffers.append(allocate(build, value, _rows(kind, order)))
+    op.replace_with(build.value("ttg.fma_dot", [*buffers, operand(op, "c")]))
+
+
+def _rows(kind: TensorType, order: tuple[int, ...]) -> LinearLayout:
+    """Returns the buffer of an operand: 16-byte chunks spread over the banks by their row. Neighbouring lanes read every fourth row."""
+    bits = memory_bits(kind)
+    vec = min(128 // bits, kind.shape[order[0]])
+    row_bytes = kind.shape[order[0]] * bits // 8
+    phases = max(1, min(8, kind.shape[order[0]] // vec))
+    return swizzled(kind.shape, order, vec, max(4, 128 // row_bytes), phases)

@@ -1,0 +1,50 @@
+"""What compiling gives, and what is said of the parameters of a kernel."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelpack.facts import Fact
+from kernelpack.options import Options
+from kernelpack.target import Target
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A run-time parameter of a compiled kernel, in order: the Python name and the ttir type as text (`!tt.ptr<f32>`, `i32`)."""
+
+    name: str
+    type: str
+
+
+class DescriptorForm(enum.Enum):
+    """What becomes of an access through a descriptor."""
+
+    POINTERS = enum.auto()
+    DESCRIPTOR = enum.auto()
+    """It stays: the backend lowers it."""
+    BY_ROWS = enum.auto()
+    """It stays where rows end at multiples of 16 bytes, which the kernel asks."""
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """An image with everything a pack header and a launcher need.
+
+    `stages` holds every stage's value by name (`ttir`, then the backend's); `metadata` holds the backend's resource
+    figures (`shared`, `num_warps`, `registers`, `spills`, ...). `code_sha256` is that of the last stage that is text, whatever
+    the entry is called: kernels with equal code do the same.
+    """
+
+    entry: str
+    target: Target
+    options: Options
+    parameters: tuple[Parameter, ...]
+    facts: tuple[Fact, ...]
+    image_kind: str
+    image: bytes
+    metadata: dict[str, Any] = field(default_factory=dict)
+    stages: dict[str, Any] = field(default_factory=dict)
+    code_sha256: str = ""

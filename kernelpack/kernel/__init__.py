@@ -1,0 +1,1 @@
+"""What a kernel is: its source, parameters, types, and the values that it computes with."""

@@ -1,0 +1,1 @@
+"""A planned library becomes C++ and Python: dispatch tables, host functions, fakes."""

@@ -1,0 +1,47 @@
+"""What a library is printed from: its ops with their variants, and the packs of their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernelpack.backends.base import Backend
+from kernelpack.errors import BuildError
+from kernelpack.facts import Test
+from kernelpack.opgen.variants.plan import OpPlan
+from kernelpack.pack.format import KernelPack
+from kernelpack.target import Target
+
+
+@dataclass(frozen=True)
+class LibraryPlan:
+    """Everything a library is printed from. `backends` are in the order of their first target."""
+
+    namespace: str
+    version: str
+    build_command: str
+    ops: tuple[OpPlan, ...]
+    backends: tuple[Backend, ...]
+    targets: Mapping[str, tuple[Target, ...]]
+    """By backend."""
+    packs: Mapping[str, KernelPack]
+    """By entry."""
+
+    def packs_of(self, backend: Backend) -> list[KernelPack]:
+        """Returns a backend's kernels in the order of its array."""
+        found = [pack for pack in self.packs.values() if pack.target.backend == backend.name]
+        return sorted(found, key=lambda pack: (self.targets[backend.name].index(pack.target), pack.variant))
+
+    @property
+    def tests(self) -> Mapping[str, Test]:
+        """How each property that variants assume is decided. Raises BuildError where two backends mean different things by one."""
+        found: dict[str, tuple[Backend, Test]] = {}
+        for backend in self.backends:
+            for prop in backend.properties():
+                other, test = found.setdefault(prop.name, (backend, prop.test))
+                if test.guard != prop.test.guard:
+                    raise BuildError(
+                        f"backends {other.name} and {backend.name} test for {prop.name} differently",
+                        cure="build a library for each of them",
+                    )
+        return {name: test for name, (_, test) in found.items()}

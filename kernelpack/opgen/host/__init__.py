@@ -1,0 +1,1 @@
+"""Host functions of ops: from Python's syntax to statements that C++ and fakes are printed from."""

@@ -1,0 +1,1 @@
+"""What an op's author states: schema, configs, the space of variants, the kernels."""

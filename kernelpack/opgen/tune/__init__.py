@@ -1,0 +1,1 @@
+"""Races between configs on real devices."""

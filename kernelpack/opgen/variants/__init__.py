@@ -1,0 +1,1 @@
+"""Which kernels an op needs, and how its calls find theirs."""

@@ -1,0 +1,1 @@
+"""Kernels of a library compiled in processes of their own."""

@@ -1,0 +1,1 @@
+"""What the language's operators and functions mean, as operations of ttir."""

@@ -1,0 +1,37 @@
+"""Tensor maps as launchers read them: text in which the kernel's parameters are numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kernelpack.compiled import Parameter
+from kernelpack.errors import PackError
+
+READABLE = {"i8": "b", "i16": "h", "i32": "i", "i64": "l"}
+"""The integers that sizes and strides may be computed from, and the letter of each; a pointer's is p."""
+
+
+_FIELDS = re.compile(r"((?:base|sizes|strides):)([^;]*)")
+_NAMES = re.compile(r"[A-Za-z_]\w*")
+
+
+def launcher_text(maps: Sequence[str], parameters: Sequence[Parameter]) -> str:
+    """Returns a kernel's tensor maps as csrc/kernels/tensor_map.h reads them; empty where there are none.
+
+    A letter for how each parameter lies in memory, then the maps, a line each, with `$i` for parameter i. Raises PackError for a map of what is no parameter.
+    """
+    if not maps:
+        return ""
+    numbers = {parameter.name: f"${index}" for index, parameter in enumerate(parameters)}
+    for text in maps:
+        for name in (name for field in _FIELDS.finditer(text) for name in _NAMES.findall(field[2]) if name not in numbers):
+            raise PackError(
+                f"a tensor map is computed from {name!r}, which is no parameter of the kernel: {text}", cure="build it again"
+            )
+    letters = ["p" if parameter.type.startswith("!tt.ptr") else READABLE.get(parameter.type, "x") for parameter in parameters]
+
+    def numbered(field: re.Match[str]) -> str:
+        return field[1] + _NAMES.sub(lambda word: numbers[word[0]], field[2])
+
+    return "\n".join(["".join(letters), *(_FIELDS.sub(numbered, text) for text in maps)])

@@ -1,0 +1,53 @@
+"""A call whose result has no element launches nothing, however many rows it has: 2**40 of them return at once, in every mode."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.ops.grid import OPS, module_of
+
+MANY = 2**40  # a loop over as many programs would not end
+e4m3 = torch.float8_e4m3fn
+
+
+def x(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+CALLS: list[tuple[str, tuple[torch.Tensor, ...]]] = [
+    ("softmax", (x(MANY, 0),)),
+    ("softmax", (x(0, MANY),)),
+    ("softmax", (x(2**20, 2**20, 0, dtype=torch.bfloat16),)),
+    ("gelu", (x(MANY, 0),)),
+    ("rms_norm", (x(MANY, 0), x(0))),
+    ("layer_norm", (x(MANY, 0), x(0), x(0))),
+    ("silu_mul", (x(MANY, 0), x(MANY, 0))),
+    ("rope", (x(1, MANY, 5, 0), x(5, 0), x(5, 0))),
+    ("rope", (x(1, 5, MANY, 0), x(MANY, 0), x(MANY, 0))),
+    ("matmul", (x(MANY, 0), x(0, 0))),
+    ("matmul", (x(MANY, 4, 0), x(MANY, 0, 0))),
+    ("scaled_matmul", (x(MANY, 0, dtype=e4m3), x(0, 0, dtype=e4m3).t(), x(1), x(1))),
+    ("mha", (x(1, MANY, 3, 0), x(1, MANY, 5, 0), x(1, MANY, 5, 0))),
+    ("mha", (x(1, 1, MANY, 0), x(1, 1, 5, 0), x(1, 1, 5, 0))),
+]
+
+
+def test_every_op_is_called() -> None:
+    assert {op for op, _ in CALLS} == set(OPS)
+
+
+@pytest.mark.parametrize(("op", "args"), CALLS, ids=lambda value: value if isinstance(value, str) else "")
+def test_calls_of_many_rows_without_columns_return_at_once(op: str, args: tuple[torch.Tensor, ...]) -> None:
+    packet = getattr(torch.ops.kernelpack, op)
+    result = packet(*args)
+    assert result.numel() == 0
+    out = torch.empty_like(result)
+    packet.out(*args, out=out)
+    assert out.shape == result.shape
+
+
+@pytest.mark.parametrize(("op", "args"), CALLS, ids=lambda value: value if isinstance(value, str) else "")
+def test_so_do_ops_in_development(op: str, args: tuple[torch.Tensor, ...]) -> None:
+    result = getattr(module_of(op), op)(*args)
+    assert result.numel() == 0
