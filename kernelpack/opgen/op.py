@@ -17,6 +17,7 @@ from kernelpack.dtypes import DType, dtype_of
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
 from kernelpack.kernel.jit import JITFunction, jit_function
 from kernelpack.kernel.source import innermost, source_of
+from kernelpack.opgen.gradients import refusing_gradients
 from kernelpack.opgen.host import runtime as host_runtime
 from kernelpack.opgen.host.ir import HostFunction
 from kernelpack.opgen.host.translate import translate
@@ -129,13 +130,17 @@ class Op:
             for argument in self.schema.tensors:
                 values[argument.name] = host_runtime.with_signs(argument.name, values[argument.name], self.schema.writes)
             self._check(values)
-            outer = _DTYPES.set({argument.name: self._listed(argument.name, values) for argument in self.schema.tensors})
-            kept = _READ_ONLY.set([values[argument.name] for argument in self.schema.tensors if not argument.mutated])
-            try:
-                return self._runnable(**values)
-            finally:
-                _READ_ONLY.reset(kept)
-                _DTYPES.reset(outer)
+            return refusing_gradients(self.name, self._run, values, writes=self.schema.writes)
+
+    def _run(self, values: Mapping[str, Any]) -> Any:
+        """Runs the host function on arguments that are checked."""
+        outer = _DTYPES.set({argument.name: self._listed(argument.name, values) for argument in self.schema.tensors})
+        kept = _READ_ONLY.set([values[argument.name] for argument in self.schema.tensors if not argument.mutated])
+        try:
+            return self._runnable(**values)
+        finally:
+            _READ_ONLY.reset(kept)
+            _DTYPES.reset(outer)
 
     def out(self, *args: Any, **kwargs: Any) -> None:
         """Runs the op and writes its results into the tensors given by keyword (`out=`)."""
