@@ -17,8 +17,8 @@ from kernelpack.dtypes import DType, dtype_of
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
 from kernelpack.kernel.jit import JITFunction, jit_function
 from kernelpack.kernel.source import innermost, source_of
-from kernelpack.opgen.gradients import refusing_gradients
 from kernelpack.opgen.host import runtime as host_runtime
+from kernelpack.opgen.host.gradients import refusing_gradients
 from kernelpack.opgen.host.ir import HostFunction
 from kernelpack.opgen.host.translate import translate
 from kernelpack.opgen.stated.config import (

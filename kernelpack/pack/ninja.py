@@ -139,11 +139,11 @@ def run_ninja(file: NinjaFile, directory: Path, jobs: int) -> None:
 def compiler_machine() -> str:
     """Returns the machine for which the C++ compiler compiles and links: `x86_64`, ... Raises BuildError where there is none."""
     result = subprocess.run([*compiler(), "-dumpmachine"], capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise BuildError(
-            f"{knobs.CXX.get()} -dumpmachine failed: {result.stderr.strip()}", cure="set KERNELPACK_CXX to a C++ compiler"
-        )
-    return result.stdout.partition("-")[0]
+    machine = result.stdout.strip().partition("-")[0]
+    if result.returncode != 0 or not machine:
+        said = result.stderr.strip() or "it names no machine"
+        raise BuildError(f"{knobs.CXX.get()} -dumpmachine failed: {said}", cure="set KERNELPACK_CXX to a C++ compiler")
+    return machine
 
 
 def compiler() -> list[str]:

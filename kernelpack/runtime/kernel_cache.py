@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -45,7 +44,7 @@ class KernelCache:
             return
         parts = [
             source_hash(),
-            json.dumps(dict(backend.tool_versions()), sort_keys=True),
+            backend.cache_key(),
             fn.cache_key,
             fn.symbol(dict(special.signature), dict(special.constexprs)),
             lines_of(fn) if backend.line_information else "",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -215,7 +214,7 @@ class _Store:
         source, lines = self.sources[variant.kernel]
         parts = [
             self.compiler,
-            json.dumps(dict(backend.tool_versions()), sort_keys=True),
+            backend.cache_key(),
             source,
             lines if backend.line_information else "",
             repr((variant.ops, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),

@@ -14,9 +14,10 @@ def refusing_gradients(name: str, run: Callable[[Mapping[str, Any]], Any], value
     import torch
     from torch.autograd import forward_ad
 
+    parts_of: Any = forward_ad.unpack_dual
     tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
     for value in tensors.values():
-        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(value).tangent is not None:
+        if forward_ad._current_level >= 0 and parts_of(value).tangent is not None:
             raise NotImplementedError(
                 f"{name} has no forward-mode gradient\n  to fix: call it with tensors that have no tangent"
             )
