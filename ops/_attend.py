@@ -40,13 +40,16 @@ def mask_bias(mask, rows, columns, in_rows, in_columns, stride_mm, stride_mn, BY
 
 
 @kp.jit
-def weigh(scores, row_sum, row_max, unit):
+def weigh(scores, row_sum, row_max, unit, BOUNDED: tl.constexpr):
     """One step of the online softmax (Milakov and Gimelshein, 2018): weights, what sums so far are multiplied by, and the new sum and
-    maximum of each row. Weights are powers of 2 to a score times `unit`."""
+    maximum of each row. Weights are powers of 2 to a score times `unit`. BOUNDED: none is above 1, as the largest value of float32
+    asks; otherwise rounding the shift may add to them."""
     new_max = tl.maximum(row_max, tl.max(scores, axis=1))
     # the maximum of keys that do not count, or whose products are -inf, is -inf; their exponentials must be 0, not NaN
     finite_max = tl.where(new_max == -float("inf"), 0.0, new_max)
     factor, shift = line_of(finite_max, unit, power_below(unit))
+    if BOUNDED:
+        shift = tl.fma(tl.abs(shift), -(2.0**-23), shift)
     weights = tl.exp2(tl.fma(scores, factor[:, None], shift[:, None]))
     rescale = tl.exp2((row_max - finite_max) * unit)  # 1 where the maximum stays
     return weights, rescale, row_sum * rescale + tl.sum(weights, axis=1), new_max
@@ -85,7 +88,7 @@ def attend(
                 counts = counts & (offs_m[:, None] >= columns[None, :] - diagonal)
             scores = tl.where(counts, scores, -float("inf"))
         unit = LOG2_E if mask is not None or ANY_SCALE else scale * LOG2_E
-        p, rescale, row_sum, row_max = weigh(scores, row_sum, row_max, unit)
+        p, rescale, row_sum, row_max = weigh(scores, row_sum, row_max, unit, q.dtype == tl.float32)
         if EDGE:
             v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=inside[:, None] & (offs_d[None, :] < value_dim), other=0.0)
         else:

@@ -31,7 +31,7 @@ def attend_few(
     is one key at least. Returns maxima in units of log2(e)."""
     sign = tl.where(scale < 0.0, -1.0, tl.where(scale == 0.0, 0.0, 1.0))
     q = q.to(tl.float32) * sign  # the largest product is then the largest score
-    unit = tl.maximum(tl.abs(scale), 2.0**-126) * LOG2_E
+    unit = tl.where(tl.abs(scale) < 2.0**-126, 2.0**-126, tl.abs(scale)) * LOG2_E  # a scale of NaN stays one
     k_tile = key + offs_n[:, None] * stride_kn + offs_d[None, :]
     v_tile = value + offs_n[:, None] * stride_vn + offs_d[None, :]
     for n in range(start, stop, BLOCK_N):

@@ -22,7 +22,7 @@ def check_right_side(symbol: str, kind: dtype, right: tensor | float) -> None:
     else:
         has_result, cure = (
             known != 0,
-            "leave the code out where the right side is 0 (`if` with a compile-time condition), or divide floats: x.to(tl.float32) / y",
+            "leave the code out by an `if` where the right side is 0, or divide floats: x.to(tl.float32) / y",
         )
     if not has_result:
         raise CompilationError(f"{kind} {symbol} {known} has no result", cure=cure)

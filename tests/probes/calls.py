@@ -312,9 +312,7 @@ def mha(draw: Draw) -> Call:
     else:
         arguments["is_causal"] = draw.chance(0.5)
     if make.edge in MHA_EDGES:
-        # weights may be a unit in the last place above 1: values that nothing is above overflow then
-        names = ["query", "key"] if "largest" in make.edge or "lowest" in make.edge else ["query", "key", "value"]
-        name = draw.any(names)
+        name = draw.any(["query", "key", "value"])
         make.set_row(arguments[name], extremes.ROWS[make.edge])
         call.edge = f"{make.edge} in {name}, {queries}x{keys}"
     elif extreme and not call.edge:
