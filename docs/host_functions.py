@@ -229,6 +229,8 @@ integers, `kernel` a kernel.
 - A Python function that is called is translated in place. It returns once, at its end, and does not call itself.
 - A value that may be None is asked for first: `if bias is None`.
 - A compile-time argument of a kernel is a number, a bool, a dtype or a string.
+- A run-time argument is a tensor, a number, None, or a tuple of these. A class that derives from `NamedTuple` gives the parts names, and
+  numbers types: `row: tl.int64`. The kernel sees such a tuple as it was passed. Parts are parameters of their own: `strides_row`.
 - Sizes may be symbols in torch.compile and torch.export. A shape that is computed from them stays symbolic."""
 
 
