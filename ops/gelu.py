@@ -5,7 +5,7 @@ import enum
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, ROW_RANGES, check_rows, row_offset, rows_per_program
+from ._rows import DTYPES, ROW_RANGES, RowStrides, check_rows, grid_of, own_rows, row_offset, rows_of
 
 RANGES = ROW_RANGES
 
@@ -92,28 +92,15 @@ def gelu_flat(x, out, n: tl.int64, TANH: tl.constexpr, CHUNK: tl.constexpr, BLOC
 
 
 @kp.jit
-def gelu_rows(
-    x,
-    out,
-    stride0: tl.int64,
-    stride1: tl.int64,
-    stride2: tl.int64,
-    size1: tl.int64,
-    size2: tl.int64,
-    rows: tl.int64,
-    columns,
-    row_count,
-    TANH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    first = tl.program_id(0).to(tl.int64) * row_count
-    for row in range(first, tl.minimum(first + row_count, rows)):
-        source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
-        for begin in range(0, columns, BLOCK):
+def gelu_rows(x, out, strides, rows, TANH: tl.constexpr, BLOCK: tl.constexpr):
+    first, stop = own_rows(rows)
+    for row in range(first, stop):
+        source = x + row_offset(row, rows, strides)
+        for begin in range(0, rows.columns, BLOCK):
             offsets = begin + tl.arange(0, BLOCK)
-            inside = offsets < columns
+            inside = offsets < rows.columns
             value = tl.load(source + offsets, mask=inside).to(tl.float32)
-            tl.store(out + row * columns + offsets, gelu_of(value, TANH, x.dtype.element_ty != tl.float32), mask=inside)
+            tl.store(out + row * rows.columns + offsets, gelu_of(value, TANH, x.dtype.element_ty != tl.float32), mask=inside)
 
 
 def config(point):
@@ -136,11 +123,9 @@ def gelu(x, approximate):
         gelu_flat[lambda meta: (kp.cdiv(x.numel(), meta["CHUNK"]),)](x, out, x.numel(), TANH=tanh)
     else:
         check_rows(x, "x")
-        (size0, size1, size2), (stride0, stride1, stride2) = kp.collapse_rows(x, ndims=3)
-        rows = size0 * size1 * size2
-        row_count = rows_per_program(x)
-        grid = (kp.cdiv(rows, row_count),)
-        gelu_rows[grid](x, out, stride0, stride1, stride2, size1, size2, rows, x.shape[-1], row_count, TANH=tanh)
+        sizes, strides = kp.collapse_rows(x, ndims=3)
+        rows = rows_of(x, sizes)
+        gelu_rows[grid_of(rows)](x, out, RowStrides(*strides), rows, TANH=tanh)
     return out
 
 

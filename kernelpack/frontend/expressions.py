@@ -226,6 +226,8 @@ class Expressions(LocalFunctions):
             return self.module_attribute(node, value, name)
         if operators.is_number(value):
             return self.number_attribute(value, name)
+        if isinstance(value, tuple) and name in getattr(value, "_fields", ()):  # one may be called `value` or `type`
+            return unwrap(getattr(value, name))
         if name == "value" and (value is None or isinstance(value, (str, dtype, tuple, JITFunction))):
             return value  # what is a constexpr elsewhere is its value here
         if name == "type" and (value is None or isinstance(value, (str, tuple))):

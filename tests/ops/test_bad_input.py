@@ -108,7 +108,7 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("matmul", (columns(2, 3), x(3, 4)), {}, r"last dimension of a must be contiguous, its stride is 2\n  to fix: .*\.contiguous"),
     ("matmul", (x(2, 3), x(3, 4), columns(4)), {}, r"bias must be contiguous, its stride is 2\n  to fix: .*\.contiguous"),
     ("matmul", (x(2, 3), x(3)), {}, r"b must have at least 2 dimensions, its shape is \(3,\)"),
-    ("matmul", (x(2, 3, 4, 5), x(3, 5, 4)), {}, r"the batches of a of shape .* need more than one stride.*\n  to fix: call \.expand"),
+    ("matmul", (x(2, 3, 2, 4, 5), x(3, 1, 5, 4)), {}, r"the batches of a of shape .* need more than 2 strides.*\n  to fix: call \.expand"),
     ("matmul", (x(2, 3), x(3, 4, 2)[..., 0]), {}, r"dimensions of b must be contiguous.*to fix"),
     ("matmul", (x(2, 3, 4), x(3, 4, 5)), {}, r"dimensions \(2,\) and \(3,\) do not broadcast: 2 is not 3\n  to fix"),
     ("matmul", (x(2, 3), x(3, 4, device="meta")), {}, r"b is on meta, a is on cpu"),

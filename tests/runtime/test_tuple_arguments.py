@@ -104,6 +104,21 @@ def test_numbers_have_the_types_that_fields_state() -> None:
         kernel[(1,)](out, Extent(2**63, 1, 0.5))
 
 
+class Named(NamedTuple):
+    value: tl.tensor
+    type: tl.tensor
+
+
+def test_fields_may_be_called_as_what_constexprs_have() -> None:
+    @kp.jit
+    def kernel(out, named):
+        tl.store(out, tl.load(named.value) * named.type)
+
+    out = torch.zeros(1)
+    kernel[(1,)](out, Named(torch.full((1,), 3.0), 5))
+    assert out.item() == 15
+
+
 def test_functions_and_types_need_no_annotation() -> None:
     @kp.jit
     def kernel(out, fn, kind):
