@@ -60,11 +60,11 @@ class Form(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What is summed up of a block of queries: values times weights, and weights, both relative to the largest score so far."""
+    """What is summed up of a block of queries: weights, and values times weights, both relative to the largest score so far."""
 
-    values: tl.tensor
     weights: tl.tensor
     largest: tl.tensor
+    values: tl.tensor
 
 
 def strides_of(x):
@@ -78,7 +78,7 @@ def no_sums(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     values = tl.zeros([ROWS, COLUMNS], tl.float32)
     weights = tl.zeros([ROWS], tl.float32)
     largest = tl.full([ROWS], -float("inf"), tl.float32)
-    return Sums(values, weights, largest)
+    return Sums(weights, largest, values)
 
 
 @kp.jit
@@ -127,6 +127,12 @@ def weigh(scores, sums, unit, BOUNDED: tl.constexpr):
 
 
 @kp.jit
+def both(counts, inside, EDGE: tl.constexpr):
+    """Returns the mask of a tile: where it is inside and, with EDGE, counts."""
+    return counts & inside if EDGE else inside
+
+
+@kp.jit
 def attend(sums, q, source, rows, start, stop, sizes, scale, diagonal, EDGE: tl.constexpr, form):
     """Adds the keys from `start` to `stop` to the sums of a block of queries: `q`, of the numbers `rows`. EDGE: some keys do not count for
     some queries; with TRIANGLE also those more than `diagonal` after a query's own number."""
@@ -139,10 +145,8 @@ def attend(sums, q, source, rows, start, stop, sizes, scale, diagonal, EDGE: tl.
     for n in range(start, stop, form.BLOCK_N):
         columns = n + offs_n
         inside = columns < sizes.keys
-        in_key, in_value = offs_d[:, None] < sizes.head_dim, offs_d[None, :] < sizes.value_dim
-        if EDGE:
-            in_key, in_value = inside[None, :] & in_key, inside[:, None] & in_value
-        k = tl.load(k_tile + n.to(tl.int64) * source.key_step, mask=in_key, other=0.0)
+        k_offset = n.to(tl.int64) * source.key_step
+        k = tl.load(k_tile + k_offset, mask=both(inside[None, :], offs_d[:, None] < sizes.head_dim, EDGE), other=0.0)
         scores = tl.dot(q, k, input_precision=PRECISION)
         if source.mask is not None:
             scores = scores * scale + mask_bias(source, rows, columns, rows < sizes.queries, inside, form.BY_STRIDE)
@@ -155,9 +159,10 @@ def attend(sums, q, source, rows, start, stop, sizes, scale, diagonal, EDGE: tl.
             scores = tl.where(counts, scores, -float("inf"))
         unit = LOG2_E if source.mask is not None or form.ANY_SCALE else scale * LOG2_E
         p, rescale, weights, largest = weigh(scores, sums, unit, q.dtype == tl.float32)
-        v = tl.load(v_tile + n.to(tl.int64) * source.value_step, mask=in_value, other=0.0)
+        v_offset = n.to(tl.int64) * source.value_step
+        v = tl.load(v_tile + v_offset, mask=both(inside[:, None], offs_d[None, :] < sizes.value_dim, EDGE), other=0.0)
         values = tl.dot(p.to(v.dtype), v, sums.values * rescale[:, None], input_precision=PRECISION)
-        sums = Sums(values, weights, largest)
+        sums = Sums(weights, largest, values)
     return sums
 
 

@@ -7,7 +7,7 @@ import kernelpack.language as tl
 
 
 class Shape(NamedTuple):
-    """The sizes of a product: `outer` times `batches` of [rows, depth] times [depth, columns]."""
+    """The sizes of a product: `outer` times `batches` of [rows, depth] times [depth, columns]; None, for one alone."""
 
     outer: int
     batches: int
@@ -18,7 +18,7 @@ class Shape(NamedTuple):
 
 class Strides(NamedTuple):
     """Strides in elements: of a's and b's batches, of a's rows, and of that dimension of b's matrices which is not contiguous. Batches are
-    two dimensions, the outer one first. Of a product with one row, `a_row` is that of bias."""
+    two dimensions, the outer one first; None, where there are none. Of a product with one row, `a_row` is that of bias."""
 
     a_outer: tl.int64
     a_batch: tl.int64

@@ -69,8 +69,8 @@ def attend_few(sums, q, source, start, stop, sizes, scale, BLOCK_N: tl.constexpr
         v_inside = inside[:, None] & (offs_d[None, :] < sizes.value_dim)
         v = tl.load(v_tile + n.to(tl.int64) * source.value_step, mask=v_inside, other=0.0).to(tl.float32)
         values = tl.dot(p, v, sums.values * rescale[:, None], input_precision="ieee")
-        sums = Sums(values, weights, largest)
-    return Sums(sums.values, sums.weights, sums.largest * unit)
+        sums = Sums(weights, largest, values)
+    return Sums(sums.weights, sums.largest * unit, sums.values)
 
 
 @kp.jit
@@ -91,12 +91,11 @@ def decode_part(
     rows = tl.arange(0, BLOCK_M)
     columns = tl.arange(0, HEAD_DIM)
     inside = rows < sizes.group * sizes.queries
-    member, number = rows // sizes.queries, rows % sizes.queries
     query += batch * strides.query.batch + head * sizes.group * strides.query.head
     key += batch * strides.key.batch + head * strides.key.head
     value += batch * strides.value.batch + head * strides.value.head
     source = Source(key, value, None, strides.key.row, strides.value.row, 0, 0)
-    q_rows = query + member * strides.query.head + number * strides.query.row
+    q_rows = query + rows // sizes.queries * strides.query.head + rows % sizes.queries * strides.query.row
     q = tl.load(q_rows[:, None] + columns[None, :], mask=inside[:, None] & (columns[None, :] < sizes.head_dim), other=0.0)
     sums = no_sums(BLOCK_M, HEAD_DIM)
     first = tl.program_id(1) * chunk
@@ -109,12 +108,14 @@ def decode_part(
             whole += (stop - first) // BLOCK_N * BLOCK_N
             sums = attend(sums, q, source, rows, first, whole, sizes, scale, 0, False, form)
         sums = attend(sums, q, source, rows, whole, stop, sizes, scale, 0, True, form)
-        sums = Sums(sums.values, sums.weights, sums.largest * LOG2_E)
+        sums = Sums(sums.weights, sums.largest * LOG2_E, sums.values)
     in_tile = inside[:, None] & (columns[None, :] < sizes.value_dim)
     if tl.num_programs(1) == 1:
-        result = mean_of(sums).to(out.dtype.element_ty)
-        out_rows = out + batch * strides.out.batch + (head * sizes.group + member) * strides.out.head + number * strides.out.row
-        tl.store(out_rows[:, None] + columns[None, :], result, mask=in_tile)
+        result = mean_of(sums)
+        out += batch * strides.out.batch
+        q_head = head * sizes.group + rows // sizes.queries
+        out_rows = out + q_head * strides.out.head + rows % sizes.queries * strides.out.row
+        tl.store(out_rows[:, None] + columns[None, :], result.to(out.dtype.element_ty), mask=in_tile)
     else:
         part = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
         at = part * (sizes.group * sizes.queries) + rows

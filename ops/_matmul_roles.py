@@ -127,7 +127,9 @@ def multiply_blocks(copy, out, out_tiles, batch, rings, shape, epilogue, blocks)
 @kp.jit
 def batch_dimension(index, size, stride):
     """Returns extent, stride and place along a dimension of a tensor map. A tensor that repeats along it has one entry there: TMA knows no
-    stride of 0."""
+    stride of 0. So has one without such a dimension."""
+    if stride is None:
+        return 1, 16, 0
     extent = 1 + (size - 1) * tl.minimum(stride, 1).to(tl.int32)
     return extent, tl.maximum(stride, 16), tl.minimum(index, extent - 1)
 
@@ -153,10 +155,11 @@ def matmul_by_roles(a, b, out, strides, shape, epilogue, blocks):
         b_desc = tl.make_tensor_descriptor(b, [b_outers, b_batches, depth, columns], b_steps, [1, 1, blocks.K, blocks.N])
         b_tiles = hopper.local_alloc([blocks.K, blocks.N], b.dtype.element_ty, blocks.SLOTS)
     matrix = rows.to(tl.int64) * columns
+    outers, batches = (1, 1) if shape.outer is None else (shape.outer, shape.batches)
     out_desc = tl.make_tensor_descriptor(
         out,
-        [shape.outer, shape.batches, rows, columns],
-        [matrix * shape.batches, matrix, columns, 1],
+        [outers, batches, rows, columns],
+        [matrix * batches, matrix, columns, 1],
         [1, 1, height, width],
     )
     a_tiles = hopper.local_alloc([height, blocks.K], a.dtype.element_ty, blocks.SLOTS * copies)

@@ -43,13 +43,13 @@ class Rings(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What is summed up of 64 queries: values times weights, weights in four parts, both relative to 2 to the power of `shift`; and the
-    largest score so far."""
+    """What is summed up of 64 queries: values times weights, and weights in four parts, both relative to 2 to the power of `shift`; and
+    the largest score so far."""
 
     values: tl.tensor
-    weights: tl.tensor
     shift: tl.tensor
     largest: tl.tensor
+    weights: tl.tensor
 
 
 @kp.jit
@@ -87,10 +87,10 @@ def reach_of(first, sizes, CAUSAL: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl
 
 
 @kp.jit
-def load_heads(copy, query, key, value, rings, sizes, form):
+def load_heads(copy, query, key, value, rings, sizes, total, form):
     """Loads the queries, then keys and values from the last block to the first."""
     place, q_place = Place(0, 1), Place(0, 1)
-    blocks, total = tl.cdiv(sizes.queries, 64 * form.COPIES), sizes.batches * sizes.heads
+    blocks = tl.cdiv(sizes.queries, 64 * form.COPIES)
     for step in range(steps_of(blocks, total, form.CAUSAL)):
         block, number = place_of(step, blocks, form.CAUSAL)
         first = block * (64 * form.COPIES)
@@ -98,8 +98,9 @@ def load_heads(copy, query, key, value, rings, sizes, form):
         hopper.mbarrier_wait(rings.query.empty[q_place.slot], q_place.phase)
         hopper.mbarrier_expect(rings.query.full[q_place.slot], form.COPIES * rings.query.tiles.nbytes)
         for i in tl.static_range(form.COPIES):
-            tile = rings.query.tiles[q_place.slot * form.COPIES + i]
-            hopper.async_load(query, [batch, head, first + i * 64, 0], tile, rings.query.full[q_place.slot])
+            corner = [batch, head, first + i * 64, 0]
+            slot = q_place.slot
+            hopper.async_load(query, corner, rings.query.tiles[slot * form.COPIES + i], rings.query.full[slot])
         q_place = next_place(q_place, form.QUERY_SLOTS)
         reach = reach_of(first, sizes, form.CAUSAL, 64 * form.COPIES, form.BLOCK_N)
         for i in range(reach):
@@ -166,7 +167,7 @@ def attend_keys(sums, weights, q_tile, rings, place, copy, scale, blocks, form, 
         weight_sums = sums.weights * rescale[:, None] + sum_parts(new_weights)
         values = hopper.wait_dots(0, values)
         hopper.mbarrier_arrive(rings.value.empty[previous.slot])
-        sums = Sums(values * rescale[:, None], weight_sums, shift, largest)
+        sums = Sums(values * rescale[:, None], shift, largest, weight_sums)
         weights = new_weights.to(weights.dtype)
     return sums, weights, place
 
@@ -182,7 +183,8 @@ def weigh_last(scores, row, column, sizes, scale, form):
             weights, shift, largest = weigh(hide(scores, row, column, sizes.keys, False), nothing, scale)
         else:
             weights, shift, largest = weigh(scores, nothing, scale)
-    return weights, Sums(tl.zeros([64, form.HEAD_DIM], tl.float32), sum_parts(weights), shift, largest)
+    weight_sums = sum_parts(weights)
+    return weights, Sums(tl.zeros([64, form.HEAD_DIM], tl.float32), shift, largest, weight_sums)
 
 
 @kp.jit
@@ -267,14 +269,14 @@ def store_columns(x, out, tiles, copy, batch, head, row, column):
 
 
 @kp.jit
-def attend_heads(copy, out, out_tiles, rings, sizes, scale, form):
+def attend_heads(copy, out, out_tiles, rings, sizes, total, scale, form):
     """64 queries of each block, one block after the other. Where queries have two tiles, the result leaves through theirs."""
     # waiting until it has left costs less under the next block's first product; blocks of head size 64 are too short for that
     LATE: tl.constexpr = form.QUERY_SLOTS == 2 and form.HEAD_DIM != 64
     if form.TURNS and copy == 1:
         hopper.named_barrier_arrive(0, 256)  # the first turn is copy 0's
     place, q_place = Place(0, 0), Place(0, 0)
-    blocks, total = tl.cdiv(sizes.queries, 64 * form.COPIES), sizes.batches * sizes.heads
+    blocks = tl.cdiv(sizes.queries, 64 * form.COPIES)
     for step in range(steps_of(blocks, total, form.CAUSAL)):
         block, number = place_of(step, blocks, form.CAUSAL)
         first = block * (64 * form.COPIES)
@@ -289,12 +291,11 @@ def attend_heads(copy, out, out_tiles, rings, sizes, scale, form):
                 own = reach_of(row, sizes, form.CAUSAL, 64, form.BLOCK_N)
                 place = pass_block(rings, place, reach - own, form.SLOTS)
             result, place = attend_block(q_tile, rings, place, q_slot, step, copy, row, own, sizes, scale, form, LATE)
-            batch, head = number // sizes.heads, number % sizes.heads
             if form.QUERY_SLOTS == 1:
-                store_columns(result, out, out_tiles, copy, batch, head, row, 0)
+                store_columns(result, out, out_tiles, copy, number // sizes.heads, number % sizes.heads, row, 0)
             else:
                 hopper.local_store(q_tile, result)
-                hopper.async_store(out, [batch, head, row, 0], q_tile)
+                hopper.async_store(out, [number // sizes.heads, number % sizes.heads, row, 0], q_tile)
             if form.QUERY_SLOTS == 2 and not LATE:
                 hopper.async_store_wait(0)
         else:
@@ -317,7 +318,7 @@ def store_block(out, tile, result, batch, head, row):
 
 
 @kp.jit
-def attend_causal_heads(copy, out, out_tiles, rings, sizes, scale, form):
+def attend_causal_heads(copy, out, out_tiles, rings, sizes, total, scale, form):
     """64 queries of each block, with turns; one block runs into the next, whose first scores are begun before the product with the
     last values, and whose result leaves through a tile of its own."""
     ROWS: tl.constexpr = 64 * form.COPIES
@@ -325,7 +326,7 @@ def attend_causal_heads(copy, out, out_tiles, rings, sizes, scale, form):
     if copy == 1:
         hopper.named_barrier_arrive(0, 256)  # the first turn is copy 0's
     blocks = tl.cdiv(sizes.queries, ROWS)
-    steps = steps_of(blocks, sizes.batches * sizes.heads, True)
+    steps = steps_of(blocks, total, True)
     if steps > 0:
         place, q_place = Place(0, 0), Place(0, 0)
         block, number = place_of(0, blocks, True)
@@ -360,8 +361,8 @@ def attend_causal_heads(copy, out, out_tiles, rings, sizes, scale, form):
             new_weights, sums = weigh_last(scores, row, (reach - 1) * form.BLOCK_N, sizes, scale, form)
             result = hopper.wait_dots(0, result)
             hopper.mbarrier_arrive(values.empty[previous.slot])
-            batch, head = done_number // sizes.heads, done_number % sizes.heads
-            store_block(out, out_tiles[copy], result * factor[:, None], batch, head, done_row)
+            done = result * factor[:, None]
+            store_block(out, out_tiles[copy], done, done_number // sizes.heads, done_number % sizes.heads, done_row)
             weights = new_weights.to(weights.dtype)
         # one loop with a branch for the last block would be shorter, and 5% slower for head size 64
         q_tile = queries.tiles[q_place.slot * form.COPIES + copy]
@@ -411,16 +412,17 @@ def mha_by_roles(
         Ring(k_tiles, hopper.mbarrier_alloc(1, SLOTS), hopper.mbarrier_alloc(COPIES, SLOTS)),
         Ring(v_tiles, hopper.mbarrier_alloc(1, SLOTS), hopper.mbarrier_alloc(COPIES, SLOTS)),
     )
+    total = batches * heads
     hopper.warp_specialize(
         hopper.role(
             load_heads,
-            (queries, keys, values, rings, sizes, form),
+            (queries, keys, values, rings, sizes, total, form),
             num_warps=1,
             registers=24 if COPIES == 2 else 32,
         ),
         hopper.role(
             attend_causal_heads if TURNS and CAUSAL else attend_heads,
-            (results, out_tiles, rings, sizes, scale, form),
+            (results, out_tiles, rings, sizes, total, scale, form),
             num_warps=4,
             registers=240 if COPIES == 2 else 160,
             copies=COPIES,

@@ -91,8 +91,9 @@ def normalize_carefully(source, affine, target, eps, columns, mean, variance, BL
 
 
 @kp.jit
-def normalize_row(source, later, affine, target, eps, columns, is_wanted, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
-    """Normalizes a row in one tile of WHOLE elements. With AHEAD, the one at `later` is asked for if it is wanted."""
+def normalize_row(source, later, affine, target, eps, row, rows, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
+    """Normalizes a row in one tile of WHOLE elements. With AHEAD, the one that comes so many rows later, at `later`, is asked for."""
+    columns = rows.columns
     offsets = tl.arange(0, WHOLE)
     inside = offsets < columns
     # what is used once makes way in the caches for weight and bias, and for rows that were asked for (docs/h100.md)
@@ -102,7 +103,7 @@ def normalize_row(source, later, affine, target, eps, columns, is_wanted, WHOLE:
     mean = tl.sum(value, axis=0) / columns
     if AHEAD:
         # the sum is known when this row is there: it comes first
-        ask_for_row(later, columns, is_wanted & (mean < float("inf")), WHOLE)
+        ask_for_row(later, columns, (row + AHEAD < rows.count) & (mean < float("inf")), WHOLE)
     value = tl.where(inside, value - mean, 0.0)
     variance = tl.sum(value * value, axis=0) / columns
     value *= tl.rsqrt(variance + eps)
@@ -146,7 +147,7 @@ def layer_norm_kernel(
         source = x + row_offset(row, rows, strides)
         target = out + row.to(tl.int64) * rows.columns
         later = x + row_offset(row + AHEAD, rows, strides)
-        normalize_row(source, later, affine, target, eps, rows.columns, row + AHEAD < rows.count, WHOLE, AHEAD)
+        normalize_row(source, later, affine, target, eps, row, rows, WHOLE, AHEAD)
     else:
         first, stop = own_rows(rows)
         for row in range(first, stop):

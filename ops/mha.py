@@ -78,9 +78,9 @@ def mha_block(
         whole = seen // form.BLOCK_N * form.BLOCK_N
         sums = attend(sums, q, source, rows, 0, whole, sizes, scale, diagonal, False, form)
     sums = attend(sums, q, source, rows, whole, stop, sizes, scale, diagonal, True, form)
+    result = mean_of(sums)
     in_out = (rows[:, None] < sizes.queries) & (columns[None, :] < sizes.value_dim)
-    result = mean_of(sums).to(out.dtype.element_ty)
-    tl.store(out + rows[:, None] * strides.out.row + columns[None, :], result, mask=in_out)
+    tl.store(out + rows[:, None] * strides.out.row + columns[None, :], result.to(out.dtype.element_ty), mask=in_out)
 
 
 ONE_BLOCK = {"COPIES": 0, "PROGRAMS": 0}

@@ -24,8 +24,9 @@ RANGES = ROW_RANGES
 
 
 @kp.jit
-def normalize_row(source, later, weight, target, eps, columns, is_wanted, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
-    """Normalizes a row in one tile of WHOLE elements. With AHEAD, the one at `later` is asked for if it is wanted."""
+def normalize_row(source, later, weight, target, eps, row, rows, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
+    """Normalizes a row in one tile of WHOLE elements. With AHEAD, the one that comes so many rows later, at `later`, is asked for."""
+    columns = rows.columns
     offsets = tl.arange(0, WHOLE)
     inside = offsets < columns
     policy: tl.constexpr = "evict_first" if AHEAD else ""  # rows that were asked for stay in the caches
@@ -35,7 +36,7 @@ def normalize_row(source, later, weight, target, eps, columns, is_wanted, WHOLE:
     squares = tl.sum(value * value, axis=0)
     if AHEAD:
         # the sum is known when this row is there: it comes first
-        ask_for_row(later, columns, is_wanted & (squares < float("inf")), WHOLE)
+        ask_for_row(later, columns, (row + AHEAD < rows.count) & (squares < float("inf")), WHOLE)
         if weight is not None:
             factor = tl.load(weight + offsets, mask=inside, other=0.0)  # earlier it would take registers that rows need
     value *= tl.rsqrt(squares / columns + eps)
@@ -71,7 +72,7 @@ def rms_norm_kernel(x, weight, out, eps, strides, rows, WHOLE: tl.constexpr, BLO
         source = x + row_offset(row, rows, strides)
         target = out + row * rows.columns
         later = x + row_offset(row + AHEAD, rows, strides)
-        normalize_row(source, later, weight, target, eps, rows.columns, row + AHEAD < rows.count, WHOLE, AHEAD)
+        normalize_row(source, later, weight, target, eps, row, rows, WHOLE, AHEAD)
     else:
         first, stop = own_rows(rows)
         for row in range(first, stop):

@@ -79,7 +79,7 @@ def hopper_config(point):
         "bias": [None, tl.bfloat16],
     },
     configs={"": config, "cuda:sm_90a": hopper_config},
-    specialize=[kp.aligned(divisible=[f"strides.{name}" for name in Strides._fields])],
+    specialize=[kp.aligned(divisible=["strides.a_row", "strides.b_step"])],
 )
 def scaled_matmul(a, b, scale_a, scale_b, bias):
     """a b * scale_a * scale_b + bias in bfloat16, for a [M, K] and b [K, N] in 8-bit floats.
@@ -118,10 +118,10 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
         )
     out = kp.empty((rows, columns), tl.bfloat16, a.device)
     scales = Scales(scale_a, scale_b, 0 if scale_a.numel() == 1 else 1, 0 if scale_b.numel() == 1 else 1)
-    strides = Strides(0, 0, a.stride(0), 0, 0, b.stride(1))
+    strides = Strides(None, None, a.stride(0), None, None, b.stride(1))
     scaled_matmul_kernel[
         lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]),)
-    ](a, b, scales, bias, out, strides, Shape(1, 1, rows, columns, depth))
+    ](a, b, scales, bias, out, strides, Shape(None, None, rows, columns, depth))
     return out
 
 
