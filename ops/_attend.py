@@ -38,8 +38,10 @@ class Sizes(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The keys and values of one head, and the mask of its queries: where they begin, and how far apart their rows lie."""
+    """The keys and values of one head, and the mask of its queries: the numbers of a block's keys, where keys begin, and how far apart
+    their rows lie."""
 
+    numbers: tl.tensor
     key: tl.tensor
     value: tl.tensor
     mask: tl.tensor
@@ -138,8 +140,7 @@ def attend(sums, q, source, rows, start, stop, sizes, scale, diagonal, EDGE: tl.
     some queries; with TRIANGLE also those more than `diagonal` after a query's own number."""
     # float32 on tensor cores computes more in the same time, and takes longer for one block: few queries are bound by latency
     PRECISION: tl.constexpr = "tf32x3" if q.shape[0] >= 64 else "ieee"
-    offs_n = tl.arange(0, form.BLOCK_N)
-    offs_d = tl.arange(0, q.shape[1])
+    offs_n, offs_d = source.numbers, tl.arange(0, q.shape[1])
     k_tile = source.key + offs_n[None, :] * source.key_step + offs_d[:, None]
     v_tile = source.value + offs_n[:, None] * source.value_step + offs_d[None, :]
     for n in range(start, stop, form.BLOCK_N):

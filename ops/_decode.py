@@ -51,8 +51,7 @@ def attend_few(sums, q, source, start, stop, sizes, scale, BLOCK_N: tl.constexpr
     sign = tl.where(scale < 0.0, -1.0, tl.where(scale == 0.0, 0.0, 1.0))
     q = q.to(tl.float32) * sign  # the largest product is then the largest score
     unit = tl.where(tl.abs(scale) < 2.0**-126, 2.0**-126, tl.abs(scale)) * LOG2_E  # a scale of NaN stays one
-    offs_n = tl.arange(0, BLOCK_N)
-    offs_d = tl.arange(0, q.shape[1])
+    offs_n, offs_d = source.numbers, tl.arange(0, q.shape[1])
     k_tile = source.key + offs_n[:, None] * source.key_step + offs_d[None, :]
     v_tile = source.value + offs_n[:, None] * source.value_step + offs_d[None, :]
     for n in range(start, stop, BLOCK_N):
@@ -89,12 +88,13 @@ def decode_part(
     batch = (tl.program_id(0) // sizes.kv_heads).to(tl.int64)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
     rows = tl.arange(0, BLOCK_M)
+    numbers = tl.arange(0, BLOCK_N)
     columns = tl.arange(0, HEAD_DIM)
     inside = rows < sizes.group * sizes.queries
     query += batch * strides.query.batch + head * sizes.group * strides.query.head
     key += batch * strides.key.batch + head * strides.key.head
     value += batch * strides.value.batch + head * strides.value.head
-    source = Source(key, value, None, strides.key.row, strides.value.row, 0, 0)
+    source = Source(numbers, key, value, None, strides.key.row, strides.value.row, 0, 0)
     q_rows = query + rows // sizes.queries * strides.query.head + rows % sizes.queries * strides.query.row
     q = tl.load(q_rows[:, None] + columns[None, :], mask=inside[:, None] & (columns[None, :] < sizes.head_dim), other=0.0)
     sums = no_sums(BLOCK_M, HEAD_DIM)

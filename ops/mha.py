@@ -60,6 +60,7 @@ def mha_block(
     keys = sizes.keys
     first = tl.program_id(0) * BLOCK_M
     rows = first + tl.arange(0, BLOCK_M)
+    numbers = tl.arange(0, form.BLOCK_N)
     columns = tl.arange(0, HEAD_DIM)
     query += batch * strides.query.batch + head * strides.query.head
     key += batch * strides.key.batch + head // sizes.group * strides.key.head
@@ -67,7 +68,7 @@ def mha_block(
     out += batch * strides.out.batch + head * strides.out.head
     if mask is not None:
         mask += batch * strides.mask.batch + head * strides.mask.head
-    source = Source(key, value, mask, strides.key.row, strides.value.row, strides.mask.row, strides.mask.column)
+    source = Source(numbers, key, value, mask, strides.key.row, strides.value.row, strides.mask.row, strides.mask.column)
     in_query = (rows[:, None] < sizes.queries) & (columns[None, :] < sizes.head_dim)
     q = tl.load(query + rows[:, None] * strides.query.row + columns[None, :], mask=in_query, other=0.0)
     sums = no_sums(BLOCK_M, HEAD_DIM)
