@@ -5,7 +5,7 @@ from typing import NamedTuple
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._exponents import LOG2_E, line_of, power_below
+from ._exponents import LOG2_E, line_below, line_of, power_below
 
 
 class Strides(NamedTuple):
@@ -115,16 +115,21 @@ def mask_bias(source, rows, columns, in_rows, in_columns, BY_STRIDE: tl.constexp
 @kp.jit
 def weigh(scores, sums, unit, BOUNDED: tl.constexpr):
     """One step of the online softmax (Milakov and Gimelshein, 2018): the weights of new scores, what sums so far are multiplied by, and the
-    sums of weights and the maxima with them. Weights are powers of 2 to a score times `unit`. BOUNDED: none is above 1, as the largest
-    value of float32 asks; otherwise rounding the shift may add to them."""
+    sums of weights and the maxima with them. Weights are powers of 2 to a score times `unit`. BOUNDED: none is above 1, or a sum of them
+    and the largest value of float32 would be infinite; otherwise rounding the shift may add to them."""
     largest = tl.maximum(sums.largest, tl.max(scores, axis=1))
     # the maximum of keys that do not count, or whose products are -inf, is -inf; their exponentials must be 0, not NaN
     finite = tl.where(largest == -float("inf"), 0.0, largest)
-    factor, shift = line_of(finite, unit, power_below(unit))
     if BOUNDED:
-        shift = tl.fma(tl.abs(shift), -(2.0**-23), shift)
+        factor, shift, near = line_below(finite, unit)
+    else:
+        factor, shift = line_of(finite, unit, power_below(unit))
     weights = tl.exp2(tl.fma(scores, factor[:, None], shift[:, None]))
-    rescale = tl.exp2((sums.largest - finite) * unit)  # 1 where the maximum stays
+    growth = (sums.largest - finite) * unit
+    if BOUNDED:
+        _, old_shift, was_near = line_below(sums.largest, unit)
+        growth = tl.where(near & was_near, shift - old_shift, growth)
+    rescale = tl.exp2(growth)  # 1 where the maximum stays
     return weights, rescale, sums.weights * rescale + tl.sum(weights, axis=1), largest
 
 
@@ -165,6 +170,16 @@ def attend(sums, q, source, rows, start, stop, sizes, scale, diagonal, EDGE: tl.
         values = tl.dot(p.to(v.dtype), v, sums.values * rescale[:, None], input_precision=PRECISION)
         sums = Sums(weights, largest, values)
     return sums
+
+
+@kp.jit
+def exponent_of(largest, dtype: tl.constexpr):
+    """Returns to which power of 2 the weights are relative, of scores that are scaled."""
+    exponent = largest * LOG2_E
+    if dtype == tl.float32:
+        _, shift, near = line_below(largest, LOG2_E)
+        exponent = tl.where(near, -shift, exponent)
+    return exponent
 
 
 @kp.jit

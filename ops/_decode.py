@@ -9,7 +9,7 @@ from typing import NamedTuple
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._attend import Form, Source, Strides, Sums, attend, mean_of, no_sums, strides_of
+from ._attend import Form, Source, Strides, Sums, attend, exponent_of, mean_of, no_sums, strides_of
 from ._exponents import LOG2_E
 from ._roles import begin_early
 
@@ -108,7 +108,7 @@ def decode_part(
             whole += (stop - first) // BLOCK_N * BLOCK_N
             sums = attend(sums, q, source, rows, first, whole, sizes, scale, 0, False, form)
         sums = attend(sums, q, source, rows, whole, stop, sizes, scale, 0, True, form)
-        sums = Sums(sums.weights, sums.largest * LOG2_E, sums.values)
+        sums = Sums(sums.weights, exponent_of(sums.largest, q.dtype), sums.values)
     in_tile = inside[:, None] & (columns[None, :] < sizes.value_dim)
     if tl.num_programs(1) == 1:
         result = mean_of(sums)
@@ -150,10 +150,9 @@ def decode_sum(partial, weights, out, strides, sizes, parts, HEAD_DIM: tl.conste
         weight = weight * shrink + tl.sum(own * grow, 0)
         highest = above
     total = total / tl.where(weight == 0.0, 1.0, weight)
-    batch, kv_head = head // sizes.kv_heads, head % sizes.kv_heads
     out += (
-        batch * strides.batch
-        + (kv_head * sizes.group + row // sizes.queries) * strides.head
+        head // sizes.kv_heads * strides.batch
+        + (head % sizes.kv_heads * sizes.group + row // sizes.queries) * strides.head
         + row % sizes.queries * strides.row
     )
     tl.store(out + columns, total.to(out.dtype.element_ty), mask=columns < sizes.value_dim)

@@ -25,3 +25,12 @@ def line_of(peak, unit, power):
     """
     factor = tl.where(tl.abs(peak) < LIMIT / unit, unit, power)
     return factor, -(peak * factor)
+
+
+@kp.jit
+def line_below(peak, unit):
+    """Returns what line_of does, such that no x up to the peak gives more than 1: the shift is lower than what rounding may add to it. And
+    whether the factor is `unit`."""
+    near = tl.abs(peak) < LIMIT / unit
+    factor, shift = line_of(peak, unit, power_below(unit))
+    return factor, tl.where(near, tl.fma(tl.abs(shift), -(2.0**-23), shift), shift), near

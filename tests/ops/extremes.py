@@ -240,7 +240,7 @@ OVERFLOWS: dict[str, list[tuple[str, set[torch.dtype]]]] = {
     ],
     "mha": [
         ("(one|all) (largest|lowest) in (query|key).*", _WIDE),
-        (r"one NaN in (query.*|key, \d+x1)", _ALL),  # gives 0, where all scores are NaN
+        (r"one (NaN|infinity) in (query.*|key, \d+x1)", _ALL),  # gives 0, where scores are NaN
     ],
 }
 
@@ -257,8 +257,10 @@ def magnitudes(op: str, args: tuple[Any, ...], exact: Tensor) -> Tensor:
         query, key, value = (_finite(x) for x in args[:3])
         scores = (query @ key.mT).amax(-1, keepdim=True)
         return torch.where(scores < torch.finfo(torch.float32).max, value.amax((-1, -2), keepdim=True), inf).expand_as(exact)
-    if op in ("gelu", "silu_mul"):
-        return _finite(exact).clamp(min=1.0)
+    if op == "gelu":  # below 0 it is a difference from x
+        return torch.where(args[0] < 0, _finite(args[0]), _finite(exact))
+    if op == "silu_mul":
+        return _finite(exact)
     return _finite(exact).amax(-1, keepdim=True).expand_as(exact)
 
 

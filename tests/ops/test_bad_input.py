@@ -258,7 +258,7 @@ def test_the_largest_value_is_no_infinity(m: int, n: int, size: int, dtype: torc
         v[0, 0, seed % n, 0] = torch.finfo(dtype).max * (-1) ** seed
         for causal in (False, True):
             got = torch.ops.kernelpack.mha(q * 3, k, v, is_causal=causal)
-            exact = torch.nn.functional.scaled_dot_product_attention(q.double() * 3, k.double(), v.double(), is_causal=causal)
+            exact = torch.nn.functional.scaled_dot_product_attention((q * 3).double(), k.double(), v.double(), is_causal=causal)
             assert got.isfinite().all()
             torch.testing.assert_close(got[0, 0, :, 0].double(), exact[0, 0, :, 0], rtol=2e-2, atol=1.0)
 

@@ -63,9 +63,7 @@ def wrong(call: Call, got: Any) -> str:
 def wrong_values(call: Call, got: torch.Tensor) -> str:
     """Compares with torch in float64, as the accuracy grid does."""
     overflows = extremes.may_overflow(call.op, call.dtype, call.edge)
-    case = Case(
-        call.op, call.edge, call.dtype, 0, lambda: ((), {}), edge=bool(call.edge) and got.numel() > 0, overflows=overflows
-    )
+    case = Case(call.op, call.edge, call.dtype, lambda: ((), {}), edge=bool(call.edge) and got.numel() > 0, overflows=overflows)
     args, kwargs = call.for_reference(plain_copy)
     return problem(case, args, kwargs, got.as_subclass(torch.Tensor), strict=False)
 
