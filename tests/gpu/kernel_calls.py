@@ -36,7 +36,7 @@ def kernel_calls() -> list[Case]:
             dtype = getattr(torch, name)
             for aligned in (True, False):
                 for label, make in maker(dtype, aligned):
-                    made.append(Case(op, f"{label} {'aligned' if aligned else 'any'}", dtype, len(made), make))
+                    made.append(Case(op, f"{label} {'aligned' if aligned else 'any'}", dtype, make))
     return made
 
 
