@@ -1,4 +1,4 @@
-"""The errors of compiling, where code written for Triton imports them from."""
+"""triton.compiler.errors: the errors of compiling."""
 
 from kernelpack.errors import CompilationError as CompilationError
 from kernelpack.errors import CompileTimeAssertionFailure as CompileTimeAssertionFailure

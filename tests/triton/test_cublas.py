@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 import torch
 
@@ -13,9 +11,8 @@ from kernelpack.runtime.cublas import CublasLt
 BLAS = CublasLt(torch.empty(1024, dtype=torch.uint8))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("kernelpack._C") is None, reason="kernelpack._C is not built")
 def test_it_is_found_where_triton_has_it() -> None:
-    from kernelpack._C.libtriton import nvidia
+    from kernelpack.triton._C.libtriton import nvidia
 
     assert nvidia.cublas.CublasLt is CublasLt
 

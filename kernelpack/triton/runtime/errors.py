@@ -1,4 +1,4 @@
-"""The errors of launching, where code written for Triton imports them from."""
+"""triton.runtime.errors: the errors of launching."""
 
 from kernelpack.errors import AutotunerError as AutotunerError
 from kernelpack.errors import BuildError as PTXASError
@@ -8,4 +8,10 @@ from kernelpack.errors import (
 from kernelpack.errors import OutOfResources as OutOfResources
 from kernelpack.errors import TritonError as TritonError
 
-__all__ = ["AutotunerError", "InterpreterError", "OutOfResources", "PTXASError", "TritonError"]
+__all__ = [
+    "AutotunerError",
+    "InterpreterError",
+    "OutOfResources",
+    "PTXASError",
+    "TritonError",
+]

@@ -1,4 +1,4 @@
-"""kernelpack.backends.backends: what host code written for Triton asks which devices kernels can run on."""
+"""Which kinds of devices kernels can be compiled for and run on, by Triton's names."""
 
 from __future__ import annotations
 

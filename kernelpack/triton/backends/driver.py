@@ -1,4 +1,4 @@
-"""The drivers of devices, where code written for Triton imports them from."""
+"""triton.backends.driver: the drivers of devices."""
 
 from kernelpack.runtime.driver import CUDADriver as GPUDriver
 from kernelpack.runtime.driver import DriverBase as DriverBase

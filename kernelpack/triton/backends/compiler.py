@@ -1,0 +1,3 @@
+"""triton.backends.compiler: targets."""
+
+from kernelpack.target import GPUTarget as GPUTarget

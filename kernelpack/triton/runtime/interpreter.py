@@ -1,0 +1,3 @@
+"""triton.runtime.interpreter: kernels run by the interpreter of ttir."""
+
+from kernelpack.runtime.interpreter import Interpreter as Interpreter
