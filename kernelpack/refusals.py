@@ -70,7 +70,8 @@ def refusal(name: str) -> RefusedNameError:
     """Returns the error that says why a name of Triton's has no meaning here."""
     reason, cure = REFUSED[name]
     error = RefusedNameError(f"{name} {reason}", cure=cure)
-    error.name = f"kernelpack.{name}"
+    # where it would be: Python passes over an error that names what `from home import name` asks for, and loses its text
+    error.name = f"kernelpack.{name.rpartition('.')[0]}"
     return error
 
 

@@ -12,7 +12,6 @@ from kernelpack.kernel.jit import constexpr_function as constexpr_function
 from kernelpack.kernel.jit import jit as jit
 from kernelpack.language.integers import cdiv as cdiv
 from kernelpack.language.integers import next_power_of_2 as next_power_of_2
-from kernelpack.refusals import refused_names
 from kernelpack.runtime._async_compile import AsyncCompileMode as AsyncCompileMode
 from kernelpack.runtime.ahead_of_time import compile as compile
 from kernelpack.runtime.allocator import set_allocator as set_allocator
@@ -58,5 +57,3 @@ __all__ = [
     "testing",
     "tools",
 ]
-
-__getattr__ = refused_names(__name__)

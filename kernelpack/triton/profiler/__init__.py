@@ -10,6 +10,3 @@ from kernelpack.profiler import finalize as finalize
 from kernelpack.profiler import profile as profile
 from kernelpack.profiler import scope as scope
 from kernelpack.profiler import start as start
-from kernelpack.refusals import refused_names
-
-__getattr__ = refused_names(__name__)

@@ -10,3 +10,4 @@ from kernelpack.runtime.cache import get_cache_manager as get_cache_manager
 from kernelpack.runtime.cache import get_dump_manager as get_dump_manager
 from kernelpack.runtime.cache import get_override_manager as get_override_manager
 from kernelpack.runtime.cache import triton_key as triton_key
+from kernelpack.runtime.keys import get_cache_key as get_cache_key
