@@ -54,8 +54,8 @@ test-full: build ## the same with the tests marked slow
 	$(PY) -m pytest -n $(JOBS)
 
 $(FUZZ): $(READY) requirements-fuzz.txt
-	-$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ -r requirements-fuzz.txt
-	@mkdir -p $@ && touch $@
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ -r requirements-fuzz.txt \
+		&& touch $@ || echo "Atheris was not installed: inputs are made by mutation alone"
 
 fuzz: $(NATIVE) $(FUZZ) ## SECONDS=600 of fuzzing each reader of files, texts and command lines; failing inputs lie in build/fuzz
 	$(PY) -m tests.fuzz --seconds $(SECONDS) --jobs $(JOBS)

@@ -115,7 +115,7 @@ def value_of(expression: str) -> Expr:
     try:
         host = translated(f"kernel[(1,)](x, {expression})")
         found = next(iter(host.launches)).arguments["n"]
-    except HostFunctionError:
+    except (HostFunctionError, KeyError):  # a tuple is passed on part by part
         host = translated(f"kernel[(1,)](kp.empty({expression}, x.dtype, x.device), 0)")
         found = next(statement.shape for statement in walk_statements(host.body) if isinstance(statement, Allocate))
     lets = {one.variable: one.value for one in walk_statements(host.body) if isinstance(one, Let)}
@@ -229,6 +229,8 @@ integers, `kernel` a kernel.
 - A Python function that is called is translated in place. It returns once, at its end, and does not call itself.
 - A value that may be None is asked for first: `if bias is None`.
 - A compile-time argument of a kernel is a number, a bool, a dtype or a string.
+- A run-time argument is a tensor, a number, None, or a tuple of these. A class that derives from `NamedTuple` gives the parts names, and
+  numbers types: `row: tl.int64`. The kernel sees such a tuple as it was passed. Parts are parameters of their own: `strides_row`.
 - Sizes may be symbols in torch.compile and torch.export. A shape that is computed from them stays symbolic."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kernelpack.errors import CompilationError, SourceLocation
@@ -48,6 +49,13 @@ def check_operations(operations: int, location: SourceLocation | None, what: str
             location=location,
             cure="repeat code by range or tl.range instead of calls, and unroll loops less",
         )
+
+
+def check_format(specification: str) -> None:
+    """Raises CompilationError for a format of an f-string that would fill the memory: `f"{x:1000000000}"`."""
+    widest = max((len(digits) for digits in re.findall(r"[0-9]+", specification)), default=0)
+    if widest >= len(str(MOST_ENTRIES)):
+        raise CompilationError(f"the format {specification[:40]!r} asks for {MOST_ENTRIES} characters or more")
 
 
 def check_compile_time_value(symbol: str, left: Any, right: Any) -> None:

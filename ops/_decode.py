@@ -4,10 +4,12 @@ The algorithm is Flash-Decoding (Dao, Haziza, Massa and Sizov, 2023). All querie
 and value is read once.
 """
 
+from typing import NamedTuple
+
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._attend import attend, strides_of
+from ._attend import Form, Source, Strides, Sums, attend, mean_of, no_sums, strides_of
 from ._exponents import LOG2_E
 from ._roles import begin_early
 
@@ -22,130 +24,139 @@ DECODE_ROWS = (1, 4, 16)
 """For how many queries that share a key head there are kernels. GPUs have one, for 16: their products have as many rows at least."""
 
 
+class SharedSizes(NamedTuple):
+    """`group` times `queries` rows share a key head."""
+
+    kv_heads: int
+    group: int
+    queries: int
+    keys: int
+    head_dim: int
+    value_dim: int
+
+
+class PartStrides(NamedTuple):
+    """The strides of all tensors but those that parts leave their sums in."""
+
+    query: Strides
+    key: Strides
+    value: Strides
+    out: Strides
+
+
 @kp.jit
-def attend_few(
-    acc, row_sum, row_max, q, key, value, offs_n, offs_d, stride_kn, stride_vn, start, stop, head_dim, value_dim, scale,
-    BLOCK_N: tl.constexpr,
-):  # fmt: skip
+def attend_few(sums, q, source, start, stop, sizes, scale, BLOCK_N: tl.constexpr):
     """As `attend`, for so few queries that transposing keys for a product would take longer than the products of their elements. There
     is one key at least. Returns maxima in units of log2(e)."""
     sign = tl.where(scale < 0.0, -1.0, tl.where(scale == 0.0, 0.0, 1.0))
     q = q.to(tl.float32) * sign  # the largest product is then the largest score
-    unit = tl.maximum(tl.abs(scale), 2.0**-126) * LOG2_E
-    k_tile = key + offs_n[:, None] * stride_kn + offs_d[None, :]
-    v_tile = value + offs_n[:, None] * stride_vn + offs_d[None, :]
+    unit = tl.where(tl.abs(scale) < 2.0**-126, 2.0**-126, tl.abs(scale)) * LOG2_E  # a scale of NaN stays one
+    offs_n, offs_d = source.numbers, tl.arange(0, q.shape[1])
+    k_tile = source.key + offs_n[:, None] * source.key_step + offs_d[None, :]
+    v_tile = source.value + offs_n[:, None] * source.value_step + offs_d[None, :]
     for n in range(start, stop, BLOCK_N):
         inside = n + offs_n < stop
-        k_inside = inside[:, None] & (offs_d[None, :] < head_dim)
-        k = tl.load(k_tile + n.to(tl.int64) * stride_kn, mask=k_inside, other=0.0).to(tl.float32)
+        k_inside = inside[:, None] & (offs_d[None, :] < sizes.head_dim)
+        k = tl.load(k_tile + n.to(tl.int64) * source.key_step, mask=k_inside, other=0.0).to(tl.float32)
         scores = tl.sum(q[:, None, :] * k[None, :, :], axis=2)
         scores = tl.where(inside[None, :], scores, -float("inf"))
-        old_max, row_max = row_max, tl.maximum(row_max, tl.max(scores, axis=1))
-        finite_max = tl.where(row_max == -float("inf"), 0.0, row_max)  # products of -inf alone: no weight, not NaN
-        p = tl.exp2((scores - finite_max[:, None]) * unit)
-        rescale = tl.exp2((old_max - finite_max) * unit)
-        row_sum = row_sum * rescale + tl.sum(p, axis=1)
-        v_inside = inside[:, None] & (offs_d[None, :] < value_dim)
-        v = tl.load(v_tile + n.to(tl.int64) * stride_vn, mask=v_inside, other=0.0).to(tl.float32)
-        acc = tl.dot(p, v, acc * rescale[:, None], input_precision="ieee")
-    return acc, row_sum, row_max * unit
+        largest = tl.maximum(sums.largest, tl.max(scores, axis=1))
+        finite = tl.where(largest == -float("inf"), 0.0, largest)  # products of -inf alone: no weight, not NaN
+        p = tl.exp2((scores - finite[:, None]) * unit)
+        rescale = tl.exp2((sums.largest - finite) * unit)
+        weights = sums.weights * rescale + tl.sum(p, axis=1)
+        v_inside = inside[:, None] & (offs_d[None, :] < sizes.value_dim)
+        v = tl.load(v_tile + n.to(tl.int64) * source.value_step, mask=v_inside, other=0.0).to(tl.float32)
+        values = tl.dot(p, v, sums.values * rescale[:, None], input_precision="ieee")
+        sums = Sums(weights, largest, values)
+    return Sums(sums.weights, sums.largest * unit, sums.values)
 
 
 @kp.jit
 def decode_part(
-    query, key, value, partial, weights, out,
-    stride_qb: tl.int64, stride_qh: tl.int64, stride_qm: tl.int64,
-    stride_kb: tl.int64, stride_kh: tl.int64, stride_kn: tl.int64,
-    stride_vb: tl.int64, stride_vh: tl.int64, stride_vn: tl.int64,
-    stride_ob: tl.int64, stride_oh: tl.int64, stride_om: tl.int64,
-    kv_heads, group, queries, keys, head_dim, value_dim, scale, chunk,
+    query, key, value, partial, weights, out, strides, sizes, scale, chunk,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """`chunk` keys of one key head, a multiple of BLOCK_N, for all `group` * `queries` queries that share it, at most BLOCK_M.
+    """`chunk` keys of one key head, a multiple of BLOCK_N, for all rows that share it, at most BLOCK_M.
 
     One part gives out, [batches, kv_heads * group, queries, value_dim]. Of several, partial [heads, parts, rows, value_dim] gets
     sums that are not yet divided, weights [heads, parts, rows, 2] the maximum of the scores in units of log2(e) and the sum of
     exponentials relative to it. SPLIT is that of mha_block.
     """
     begin_early()
-    batch = (tl.program_id(0) // kv_heads).to(tl.int64)
-    head = (tl.program_id(0) % kv_heads).to(tl.int64)
+    form: tl.constexpr = Form(False, BLOCK_N, False, True)
+    batch = (tl.program_id(0) // sizes.kv_heads).to(tl.int64)
+    head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
     rows = tl.arange(0, BLOCK_M)
-    offs_n = tl.arange(0, BLOCK_N)
-    offs_d = tl.arange(0, HEAD_DIM)
-    inside = rows < group * queries
-    query += batch * stride_qb + head * group * stride_qh
-    key += batch * stride_kb + head * stride_kh
-    value += batch * stride_vb + head * stride_vh
-    q_rows = query + rows // queries * stride_qh + rows % queries * stride_qm
-    q = tl.load(q_rows[:, None] + offs_d[None, :], mask=inside[:, None] & (offs_d[None, :] < head_dim), other=0.0)
-    acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
-    row_sum = tl.zeros([BLOCK_M], tl.float32)
-    row_max = tl.full([BLOCK_M], -float("inf"), tl.float32)
+    numbers = tl.arange(0, BLOCK_N)
+    columns = tl.arange(0, HEAD_DIM)
+    inside = rows < sizes.group * sizes.queries
+    query += batch * strides.query.batch + head * sizes.group * strides.query.head
+    key += batch * strides.key.batch + head * strides.key.head
+    value += batch * strides.value.batch + head * strides.value.head
+    source = Source(numbers, key, value, None, strides.key.row, strides.value.row, 0, 0)
+    q_rows = query + rows // sizes.queries * strides.query.head + rows % sizes.queries * strides.query.row
+    q = tl.load(q_rows[:, None] + columns[None, :], mask=inside[:, None] & (columns[None, :] < sizes.head_dim), other=0.0)
+    sums = no_sums(BLOCK_M, HEAD_DIM)
     first = tl.program_id(1) * chunk
-    stop = tl.minimum(keys, first + chunk)
+    stop = tl.minimum(sizes.keys, first + chunk)
     if BLOCK_M < 16:
-        acc, row_sum, row_max = attend_few(
-            acc, row_sum, row_max, q, key, value, offs_n, offs_d, stride_kn, stride_vn, first, stop, head_dim, value_dim, scale,
-            BLOCK_N,
-        )  # fmt: skip
+        sums = attend_few(sums, q, source, first, stop, sizes, scale, BLOCK_N)
     else:
         whole = first
         if SPLIT:
             whole += (stop - first) // BLOCK_N * BLOCK_N
-            acc, row_sum, row_max = attend(
-                acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
-                first, whole, queries, keys, head_dim, value_dim, scale, 0, False, False, BLOCK_N, False, True,
-            )  # fmt: skip
-        acc, row_sum, row_max = attend(
-            acc, row_sum, row_max, q, key, value, None, rows, offs_n, offs_d, stride_kn, stride_vn, 0, 0,
-            whole, stop, queries, keys, head_dim, value_dim, scale, 0, False, True, BLOCK_N, False, True,
-        )  # fmt: skip
-        row_max *= LOG2_E
-    in_tile = inside[:, None] & (offs_d[None, :] < value_dim)
+            sums = attend(sums, q, source, rows, first, whole, sizes, scale, 0, False, form)
+        sums = attend(sums, q, source, rows, whole, stop, sizes, scale, 0, True, form)
+        sums = Sums(sums.weights, sums.largest * LOG2_E, sums.values)
+    in_tile = inside[:, None] & (columns[None, :] < sizes.value_dim)
     if tl.num_programs(1) == 1:
-        acc = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
-        out_rows = out + batch * stride_ob + (head * group + rows // queries) * stride_oh + rows % queries * stride_om
-        tl.store(out_rows[:, None] + offs_d[None, :], acc.to(out.dtype.element_ty), mask=in_tile)
+        result = mean_of(sums)
+        out += batch * strides.out.batch
+        q_head = head * sizes.group + rows // sizes.queries
+        out_rows = out + q_head * strides.out.head + rows % sizes.queries * strides.out.row
+        tl.store(out_rows[:, None] + columns[None, :], result.to(out.dtype.element_ty), mask=in_tile)
     else:
         part = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
-        at = part * (group * queries) + rows
-        tl.store(partial + at[:, None] * value_dim + offs_d[None, :], acc, mask=in_tile)
-        tl.store(weights + at * 2, row_max, mask=inside)
-        tl.store(weights + at * 2 + 1, row_sum, mask=inside)
+        at = part * (sizes.group * sizes.queries) + rows
+        tl.store(partial + at[:, None] * sizes.value_dim + columns[None, :], sums.values, mask=in_tile)
+        tl.store(weights + at * 2, sums.largest, mask=inside)
+        tl.store(weights + at * 2 + 1, sums.weights, mask=inside)
 
 
 @kp.jit
-def decode_sum(
-    partial, weights, out, stride_ob: tl.int64, stride_oh: tl.int64, stride_om: tl.int64,
-    kv_heads, group, queries, parts, value_dim, HEAD_DIM: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
+def decode_sum(partial, weights, out, strides, sizes, parts, HEAD_DIM: tl.constexpr, PARTS: tl.constexpr):
     """One row of one head: the parts, each weighed by what its maximum is below the highest. Layouts are those of decode_part."""
     begin_early()
     head, row = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    rows = group * queries
-    offs_p = tl.arange(0, PARTS)
-    offs_d = tl.arange(0, HEAD_DIM)
+    rows = sizes.group * sizes.queries
+    places = tl.arange(0, PARTS)
+    columns = tl.arange(0, HEAD_DIM)
     total = tl.zeros([HEAD_DIM], tl.float32)
     highest = -float("inf")
     weight = 0.0
     for first in range(0, parts, PARTS):
-        inside = first + offs_p < parts
-        at = (head * parts + first + offs_p) * rows + row
+        inside = first + places < parts
+        at = (head * parts + first + places) * rows + row
         tops = tl.load(weights + at * 2, mask=inside, other=-float("inf"))
-        sums = tl.load(weights + at * 2 + 1, mask=inside, other=0.0)
-        in_tile = inside[:, None] & (offs_d[None, :] < value_dim)
-        tile = tl.load(partial + at[:, None] * value_dim + offs_d[None, :], mask=in_tile, other=0.0)
+        own = tl.load(weights + at * 2 + 1, mask=inside, other=0.0)
+        in_tile = inside[:, None] & (columns[None, :] < sizes.value_dim)
+        tile = tl.load(partial + at[:, None] * sizes.value_dim + columns[None, :], mask=in_tile, other=0.0)
         above = tl.maximum(highest, tl.max(tops, 0))
         finite = tl.where(above == -float("inf"), 0.0, above)  # scores of -inf alone: no weight, not NaN
         grow = tl.exp2(tops - finite)
         shrink = tl.exp2(highest - finite)
         total = total * shrink + tl.sum(tile * grow[:, None], 0)
-        weight = weight * shrink + tl.sum(sums * grow, 0)
+        weight = weight * shrink + tl.sum(own * grow, 0)
         highest = above
     total = total / tl.where(weight == 0.0, 1.0, weight)
-    out += head // kv_heads * stride_ob + (head % kv_heads * group + row // queries) * stride_oh + row % queries * stride_om
-    tl.store(out + offs_d, total.to(out.dtype.element_ty), mask=offs_d < value_dim)
+    batch, kv_head = head // sizes.kv_heads, head % sizes.kv_heads
+    out += (
+        batch * strides.batch
+        + (kv_head * sizes.group + row // sizes.queries) * strides.head
+        + row % sizes.queries * strides.row
+    )
+    tl.store(out + columns, total.to(out.dtype.element_ty), mask=columns < sizes.value_dim)
 
 
 def decode_config(point):
@@ -181,17 +192,12 @@ def decode(query, key, value, out, group, scale):
     shared = parts if parts > 1 else 0
     partial = kp.empty((heads, shared, rows, value_dim), tl.float32, query.device)
     weights = kp.empty((heads, shared, rows, 2), tl.float32, query.device)
+    sizes = SharedSizes(key.shape[-3], group, queries, keys, query.shape[-1], value_dim)
+    strides = PartStrides(strides_of(query), strides_of(key), strides_of(value), strides_of(out))
+    head_dim = max(kp.next_power_of_2(max(query.shape[-1], value_dim)), 64)
     decode_part[(heads, parts)](
-        query, key, value, partial, weights, out,
-        *strides_of(query),
-        *strides_of(key),
-        *strides_of(value),
-        *strides_of(out),
-        key.shape[-3], group, queries, keys, query.shape[-1], value_dim, scale, chunk,
-        HEAD_DIM=max(kp.next_power_of_2(max(query.shape[-1], value_dim)), 64), ROWS=block,
-    )  # fmt: skip
+        query, key, value, partial, weights, out, strides, sizes, scale, chunk, HEAD_DIM=head_dim, ROWS=block
+    )
     if parts > 1:
-        decode_sum[(heads, rows)](
-            partial, weights, out, *strides_of(out),
-            key.shape[-3], group, queries, parts, value_dim, HEAD_DIM=max(kp.next_power_of_2(value_dim), 64),
-        )  # fmt: skip
+        width = max(kp.next_power_of_2(value_dim), 64)
+        decode_sum[(heads, rows)](partial, weights, out, strides_of(out), sizes, parts, HEAD_DIM=width)

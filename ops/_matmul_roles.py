@@ -4,51 +4,63 @@ Of few rows the transpose is computed, b^T a^T: an instruction takes 64 rows, bu
 rows that TMA only fills with zeros would take as long as those with numbers in them.
 """
 
+from typing import NamedTuple
+
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.language import hopper
 
 from ._blocks import activate, place_of
-from ._roles import begin_early, halves, next_stage
+from ._roles import Place, begin_early, halves, next_place
+
+
+class Rings(NamedTuple):
+    """Tiles of a and b in shared memory, and the barriers that say when a slot is full, and when it is empty again."""
+
+    a: tuple
+    b: tuple
+    full: tuple
+    empty: tuple
 
 
 @kp.jit
-def load_blocks(
-    copy, a, b, a_tiles, b_tiles, full, empty, batch, b_batch, rows, columns, depth,
-    B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Fills the rings of tiles of a and b."""
-    copies: tl.constexpr = max(BLOCK_M // 64, 1)
-    stage, phase = 0, 1
-    blocks_m, blocks_n = tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N)
+def order_of(shape, blocks):
+    """Returns how many blocks there are along rows and columns, and how many rows of them are walked at a time."""
+    blocks_m, blocks_n = tl.cdiv(shape.rows, blocks.M), tl.cdiv(shape.columns, blocks.N)
+    return blocks_m, blocks_n, tl.where(blocks_m > 2 * blocks.GROUP, 2 * blocks.GROUP, blocks.GROUP)
+
+
+@kp.jit
+def load_blocks(copy, a, b, a_batch, b_batch, rings, shape, blocks):
+    """Fills the rings of tiles of a and b. `a_batch` and `b_batch` are the places of their matrices in a and b."""
+    copies: tl.constexpr = max(blocks.M // 64, 1)
+    place = Place(0, 1)
+    blocks_m, blocks_n, group = order_of(shape, blocks)
     for block in range(tl.program_id(0), blocks_m * blocks_n, tl.num_programs(0)):
-        m, n = place_of(block, blocks_m, blocks_n, tl.where(blocks_m > 2 * GROUP, 2 * GROUP, GROUP))
-        for k in range(0, tl.maximum(depth, 1), BLOCK_K):  # beyond a tensor, tiles are zero
-            hopper.mbarrier_wait(empty[stage], phase)
-            hopper.mbarrier_expect(full[stage], copies * a_tiles.nbytes + b_tiles.nbytes)
+        m, n = place_of(block, blocks_m, blocks_n, group)
+        for k in range(0, tl.maximum(shape.depth, 1), blocks.K):  # beyond a tensor, tiles are zero
+            slot = place.slot
+            hopper.mbarrier_wait(rings.empty[slot], place.phase)
+            hopper.mbarrier_expect(rings.full[slot], copies * rings.a.nbytes + rings.b.nbytes)
             for i in tl.static_range(copies):
-                hopper.async_load(a, [batch, m * BLOCK_M + i * 64, k], a_tiles[stage * copies + i], full[stage])
-            if B_TRANSPOSED:
-                hopper.async_load(b, [b_batch, n * BLOCK_N, k], b_tiles[stage], full[stage])
+                hopper.async_load(a, [*a_batch, m * blocks.M + i * 64, k], rings.a[slot * copies + i], rings.full[slot])
+            if blocks.B_TRANSPOSED:
+                hopper.async_load(b, [*b_batch, n * blocks.N, k], rings.b[slot], rings.full[slot])
             else:
-                hopper.async_load(b, [b_batch, k, n * BLOCK_N], b_tiles[stage], full[stage])
-            stage, phase = next_stage(stage, phase, STAGES)
+                hopper.async_load(b, [*b_batch, k, n * blocks.N], rings.b[slot], rings.full[slot])
+            place = next_place(place, blocks.SLOTS)
 
 
 @kp.jit
-def scale_sums(x, scale_a, scale_b, stride_sa, stride_sb, row, column, rows, columns):
+def scale_sums(x, scales, row, column, shape):
     """Returns sums times the scales of their rows and columns."""
     offs_m, offs_n = row + tl.arange(0, x.shape[0]), column + tl.arange(0, x.shape[1])
-    x *= tl.load(scale_a + offs_m * stride_sa, mask=offs_m < rows, other=0.0)[:, None]
-    return x * tl.load(scale_b + offs_n * stride_sb, mask=offs_n < columns, other=0.0)[None, :]
+    x *= tl.load(scales.a + offs_m * scales.a_step, mask=offs_m < shape.rows, other=0.0)[:, None]
+    return x * tl.load(scales.b + offs_n * scales.b_step, mask=offs_n < shape.columns, other=0.0)[None, :]
 
 
 @kp.jit
-def store_columns(
-    x, out, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, column, rows, columns, activation,
-    PENDING: tl.constexpr,
-):  # fmt: skip
+def store_columns(x, out, batch, row, column, shape, epilogue, out_tiles, copy, PENDING: tl.constexpr):
     """Finishes columns of sums and stores them through shared memory, at most 64 at a time, through two tiles in turn.
 
     PENDING stores may still be under way when the next begins: 1 where a block has several, otherwise 0, because then the next
@@ -56,120 +68,117 @@ def store_columns(
     """
     if x.shape[1] > 64:
         left, right = halves(x)
-        middle = column + x.shape[1] // 2
-        store_columns(
-            left, out, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, column, rows, columns,
-            activation, PENDING,
-        )  # fmt: skip
-        store_columns(
-            right, out, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, middle, rows, columns,
-            activation, PENDING,
-        )  # fmt: skip
+        store_columns(left, out, batch, row, column, shape, epilogue, out_tiles, copy, PENDING)
+        store_columns(right, out, batch, row, column + x.shape[1] // 2, shape, epilogue, out_tiles, copy, PENDING)
     else:
-        if scale_a is not None:
-            x = scale_sums(x, scale_a, scale_b, stride_sa, stride_sb, row, column, rows, columns)
-        if has_bias:
+        if epilogue.scales is not None:
+            x = scale_sums(x, epilogue.scales, row, column, shape)
+        if epilogue.has_bias:
             offs_n = column + tl.arange(0, x.shape[1])
-            x += tl.load(bias + offs_n, mask=offs_n < columns, other=0.0).to(tl.float32)[None, :]
-        if activation != 0:
-            x = activate(x, activation)
+            x += tl.load(epilogue.bias + offs_n, mask=offs_n < shape.columns, other=0.0).to(tl.float32)[None, :]
+        if epilogue.activation != 0:
+            x = activate(x, epilogue.activation)
         tile = out_tiles[copy * 2 + column // 64 % 2]
         hopper.async_store_wait(PENDING)
         hopper.local_store(tile, x)
-        hopper.async_store(out, [batch, row, column], tile)
+        hopper.async_store(out, [*batch, row, column], tile)
 
 
 @kp.jit
-def multiply_stage(a_tiles, b_tiles, full, stage, phase, a_tile, acc, B_TRANSPOSED: tl.constexpr, FEW: tl.constexpr):
-    """Begins the product of the tiles in a stage of the rings, once they are there; with FEW its transpose."""
-    hopper.mbarrier_wait(full[stage], phase)
-    if FEW:
-        acc = hopper.async_dot(b_tiles[stage] if B_TRANSPOSED else b_tiles[stage].T, a_tiles[a_tile].T, acc)
+def multiply_tiles(rings, place, copy, acc, blocks):
+    """Begins the product of the tiles at a place of the rings, once they are there; of few rows its transpose."""
+    a_tile, b_tile = rings.a[place.slot * max(blocks.M // 64, 1) + copy], rings.b[place.slot]
+    hopper.mbarrier_wait(rings.full[place.slot], place.phase)
+    if blocks.M < 64:
+        acc = hopper.async_dot(b_tile if blocks.B_TRANSPOSED else b_tile.T, a_tile.T, acc)
     else:
-        acc = hopper.async_dot(a_tiles[a_tile], b_tiles[stage].T if B_TRANSPOSED else b_tiles[stage], acc)
+        acc = hopper.async_dot(a_tile, b_tile.T if blocks.B_TRANSPOSED else b_tile, acc)
     return acc
 
 
 @kp.jit
-def multiply_blocks(
-    copy, out, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, a_tiles, b_tiles, out_tiles, full, empty,
-    batch, rows, columns, depth, activation,
-    B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
+def multiply_blocks(copy, out, out_tiles, batch, rings, shape, epilogue, blocks):
     """Multiplies 64 rows of each block, or all of fewer. One product is under way while the next one's tiles are waited for."""
-    copies: tl.constexpr = max(BLOCK_M // 64, 1)
-    FEW: tl.constexpr = BLOCK_M < 64
-    stage, phase = 0, 0
-    blocks_m, blocks_n = tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N)
+    FEW: tl.constexpr = blocks.M < 64
+    place = Place(0, 0)
+    blocks_m, blocks_n, group = order_of(shape, blocks)
     for block in range(tl.program_id(0), blocks_m * blocks_n, tl.num_programs(0)):
-        m, n = place_of(block, blocks_m, blocks_n, tl.where(blocks_m > 2 * GROUP, 2 * GROUP, GROUP))
+        m, n = place_of(block, blocks_m, blocks_n, group)
         # the first product overwrites the sums: there is at least one
-        acc = tl.zeros([BLOCK_N, BLOCK_M] if FEW else [64, BLOCK_N], tl.float32)
-        acc = multiply_stage(a_tiles, b_tiles, full, stage, phase, stage * copies + copy, acc, B_TRANSPOSED, FEW)
-        previous = stage
-        stage, phase = next_stage(stage, phase, STAGES)
-        for _ in range(BLOCK_K, depth, BLOCK_K):
-            acc = multiply_stage(a_tiles, b_tiles, full, stage, phase, stage * copies + copy, acc, B_TRANSPOSED, FEW)
+        acc = tl.zeros([blocks.N, blocks.M] if FEW else [64, blocks.N], tl.float32)
+        acc = multiply_tiles(rings, place, copy, acc, blocks)
+        previous = place.slot
+        place = next_place(place, blocks.SLOTS)
+        for _ in range(blocks.K, shape.depth, blocks.K):
+            acc = multiply_tiles(rings, place, copy, acc, blocks)
             acc = hopper.wait_dots(1, acc)
-            hopper.mbarrier_arrive(empty[previous])
-            previous = stage
-            stage, phase = next_stage(stage, phase, STAGES)
+            hopper.mbarrier_arrive(rings.empty[previous])
+            previous = place.slot
+            place = next_place(place, blocks.SLOTS)
         acc = hopper.wait_dots(0, acc)
-        hopper.mbarrier_arrive(empty[previous])
-        row, column = m * BLOCK_M + copy * 64, n * BLOCK_N
+        hopper.mbarrier_arrive(rings.empty[previous])
+        row, column = m * blocks.M + copy * 64, n * blocks.N
         if FEW:
             acc = tl.trans(acc)
-        store_columns(
-            acc, out, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, out_tiles, copy, batch, row, column, rows, columns,
-            activation, 1 if BLOCK_N > 64 else 0,
-        )  # fmt: skip
+        store_columns(acc, out, batch, row, column, shape, epilogue, out_tiles, copy, 1 if blocks.N > 64 else 0)
     hopper.async_store_wait(0)
 
 
 @kp.jit
-def matmul_by_roles(
-    a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
-    B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr, STAGES: tl.constexpr, scale_a=None, scale_b=None, stride_sa=0, stride_sb=0,
-):  # fmt: skip
-    """Every num_programs(0)-th block; 64 rows of a block, or all of fewer, are a role's: there are BLOCK_M / 64 of them, or one."""
-    copies: tl.constexpr = max(BLOCK_M // 64, 1)
-    height: tl.constexpr = min(BLOCK_M, 64)
-    width: tl.constexpr = min(BLOCK_N, 64)
-    batch = tl.program_id(1)
-    # a b of two dimensions is one of a single batch: a distance of 0 between batches
-    b_batches = 1 + (batches - 1) * tl.minimum(stride_bb, 1).to(tl.int32)
-    b_batch = tl.minimum(batch, b_batches - 1)
-    b_stride = tl.maximum(stride_bb, 16)
-    a_desc = tl.make_tensor_descriptor(a, [batches, rows, depth], [stride_ab, stride_am, 1], [1, height, BLOCK_K])
-    if B_TRANSPOSED:
-        b_desc = tl.make_tensor_descriptor(b, [b_batches, columns, depth], [b_stride, stride_b, 1], [1, BLOCK_N, BLOCK_K])
-        b_tiles = hopper.local_alloc([BLOCK_N, BLOCK_K], b.dtype.element_ty, STAGES)
+def batch_dimension(index, size, stride):
+    """Returns extent, stride and place along a dimension of a tensor map. A tensor that repeats along it has one entry there: TMA knows no
+    stride of 0. So has one without such a dimension."""
+    if stride is None:
+        return 1, 16, 0
+    extent = 1 + (size - 1) * tl.minimum(stride, 1).to(tl.int32)
+    return extent, tl.maximum(stride, 16), tl.minimum(index, extent - 1)
+
+
+@kp.jit
+def matmul_by_roles(a, b, out, strides, shape, epilogue, blocks):
+    """Every num_programs(0)-th block; 64 rows of a block, or all of fewer, are a role's: there are blocks.M / 64 of them, or one."""
+    copies: tl.constexpr = max(blocks.M // 64, 1)
+    height: tl.constexpr = min(blocks.M, 64)
+    width: tl.constexpr = min(blocks.N, 64)
+    outer, batch = tl.program_id(2), tl.program_id(1)
+    rows, columns, depth = shape.rows, shape.columns, shape.depth
+    a_outers, a_outer_step, a_outer = batch_dimension(outer, shape.outer, strides.a_outer)
+    a_batches, a_batch_step, a_batch = batch_dimension(batch, shape.batches, strides.a_batch)
+    b_outers, b_outer_step, b_outer = batch_dimension(outer, shape.outer, strides.b_outer)
+    b_batches, b_batch_step, b_batch = batch_dimension(batch, shape.batches, strides.b_batch)
+    a_steps, b_steps = [a_outer_step, a_batch_step, strides.a_row, 1], [b_outer_step, b_batch_step, strides.b_step, 1]
+    a_desc = tl.make_tensor_descriptor(a, [a_outers, a_batches, rows, depth], a_steps, [1, 1, height, blocks.K])
+    if blocks.B_TRANSPOSED:
+        b_desc = tl.make_tensor_descriptor(b, [b_outers, b_batches, columns, depth], b_steps, [1, 1, blocks.N, blocks.K])
+        b_tiles = hopper.local_alloc([blocks.N, blocks.K], b.dtype.element_ty, blocks.SLOTS)
     else:
-        b_desc = tl.make_tensor_descriptor(b, [b_batches, depth, columns], [b_stride, stride_b, 1], [1, BLOCK_K, BLOCK_N])
-        b_tiles = hopper.local_alloc([BLOCK_K, BLOCK_N], b.dtype.element_ty, STAGES)
-    out_strides = [rows.to(tl.int64) * columns, columns, 1]
-    out_desc = tl.make_tensor_descriptor(out, [batches, rows, columns], out_strides, [1, height, width])
-    a_tiles = hopper.local_alloc([height, BLOCK_K], a.dtype.element_ty, STAGES * copies)
+        b_desc = tl.make_tensor_descriptor(b, [b_outers, b_batches, depth, columns], b_steps, [1, 1, blocks.K, blocks.N])
+        b_tiles = hopper.local_alloc([blocks.K, blocks.N], b.dtype.element_ty, blocks.SLOTS)
+    matrix = rows.to(tl.int64) * columns
+    outers, batches = (1, 1) if shape.outer is None else (shape.outer, shape.batches)
+    out_desc = tl.make_tensor_descriptor(
+        out,
+        [outers, batches, rows, columns],
+        [matrix * batches, matrix, columns, 1],
+        [1, 1, height, width],
+    )
+    a_tiles = hopper.local_alloc([height, blocks.K], a.dtype.element_ty, blocks.SLOTS * copies)
     out_tiles = hopper.local_alloc([height, width], out.dtype.element_ty, 2 * copies)
-    full, empty = hopper.mbarrier_alloc(1, STAGES), hopper.mbarrier_alloc(copies, STAGES)
-    shape = (batch, b_batch, rows, columns, depth)
-    blocks: tl.constexpr = (B_TRANSPOSED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, STAGES)
-    tiles = (a_tiles, b_tiles, out_tiles, full, empty, batch, rows, columns, depth, activation)
+    full, empty = hopper.mbarrier_alloc(1, blocks.SLOTS), hopper.mbarrier_alloc(copies, blocks.SLOTS)
+    rings = Rings(a_tiles, b_tiles, full, empty)
     # one role that multiplies has registers enough, and leaves some to another program; several need those of the one that loads
     few: tl.constexpr = copies == 1
     begin_early()
     hopper.warp_specialize(
         hopper.role(
             load_blocks,
-            (a_desc, b_desc, a_tiles, b_tiles, full, empty, *shape, *blocks),
+            (a_desc, b_desc, (a_outer, a_batch), (b_outer, b_batch), rings, shape, blocks),
             num_warps=1,
             registers=None if few else 40,
         ),
         hopper.role(
             multiply_blocks,
-            (out_desc, bias, has_bias, scale_a, scale_b, stride_sa, stride_sb, *tiles, *blocks),
+            (out_desc, out_tiles, (outer, batch), rings, shape, epilogue, blocks),
             num_warps=4,
             registers=None if few else 232,
             copies=copies,

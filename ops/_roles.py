@@ -1,17 +1,27 @@
 """What kernels for sm_90a that give their warps roles have in common: an early beginning, places in rings of tiles, tiles cut in two."""
 
+from typing import NamedTuple
+
 import kernelpack as kp
 import kernelpack.language as tl
 
 
+class Place(NamedTuple):
+    """A slot of a ring of tiles, and the parity by which its barrier tells this round from the one before."""
+
+    slot: tl.tensor
+    phase: tl.tensor
+
+
 @kp.jit
-def next_stage(stage, phase, STAGES: tl.constexpr):
-    """Returns the place behind `stage` in a ring, and the parity of its phase there."""
-    stage += 1
-    if stage == STAGES:
-        stage = 0
+def next_place(place, SLOTS: tl.constexpr):
+    """Returns the place after one, in a ring of SLOTS."""
+    slot, phase = place.slot, place.phase
+    slot += 1
+    if slot == SLOTS:
+        slot = 0
         phase ^= 1
-    return stage, phase
+    return Place(slot, phase)
 
 
 @kp.jit
@@ -23,6 +33,6 @@ def halves(x):
 @kp.jit
 def begin_early():
     """Stands where a kernel is set up and has not touched memory: it may get there before the launch ahead of it has ended, and the
-    launch behind it may before this one has (launch_pdl in its config)."""
+    launch after it may before this one has (launch_pdl in its config)."""
     tl.extra.cuda.gdc_wait()
     tl.extra.cuda.gdc_launch_dependents()

@@ -1,5 +1,7 @@
 """What ops along the last dimension share: their dtypes, the checks of a tensor's rows, and where a row begins."""
 
+from typing import NamedTuple
+
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.language import hopper
@@ -40,9 +42,52 @@ def check_columns(parameter, name, x):
     )
 
 
-def rows_per_program(x):
-    """Returns how many rows of x one program takes: one on a GPU, where programs run side by side."""
-    return 1 if x.is_cuda else max(1, ELEMENTS_PER_PROGRAM // max(x.shape[-1], 1))
+class Rows(NamedTuple):
+    """The rows of a tensor, whose dimensions before the last collapse to three: outer, middle, inner. There are `count` rows of `columns`
+    elements; a program takes `per_program`."""
+
+    middle: tl.int64
+    inner: tl.int64
+    count: tl.int64
+    columns: int
+    per_program: int
+
+
+class RowStrides(NamedTuple):
+    """How many elements lie from one row to the next, along each of the three dimensions."""
+
+    outer: tl.int64
+    middle: tl.int64
+    inner: tl.int64
+
+
+def rows_of(x, sizes):
+    """Returns the Rows of x, in a host function, whose dimensions before the last collapse to `sizes`. On a GPU a program takes one:
+    programs run side by side."""
+    outer, middle, inner = sizes
+    per_program = 1 if x.is_cuda else max(1, ELEMENTS_PER_PROGRAM // max(x.shape[-1], 1))
+    return Rows(middle, inner, outer * middle * inner, x.shape[-1], per_program)
+
+
+def grid_of(rows):
+    """Returns the grid of a kernel that walks over Rows, in a host function."""
+    return (kp.cdiv(rows.count, rows.per_program),)
+
+
+@kp.jit
+def own_rows(rows):
+    """Returns the first of this program's rows, and the first that is not."""
+    first = tl.program_id(0).to(tl.int64) * rows.per_program
+    return first, tl.minimum(first + rows.per_program, rows.count)
+
+
+@kp.jit
+def row_offset(row, rows, strides):
+    """Returns where a row begins, in elements."""
+    if row < rows.inner:  # of contiguous tensors every row: two divisions of 64 bits would take longer than a short row
+        return row * strides.inner
+    outer = row // rows.inner
+    return (outer // rows.middle) * strides.outer + (outer % rows.middle) * strides.middle + (row % rows.inner) * strides.inner
 
 
 WHOLE_ROWS = {1024: 4, 4096: 4, 8192: 4, 16384: 8, 32768: 16}
@@ -67,7 +112,7 @@ ROWS_AHEAD = 132
 
 
 def rows_ahead(point):
-    """Returns AHEAD for a kernel with a WHOLE axis: how far behind a row is the one that is asked for while it is worked on, 0 for none.
+    """Returns AHEAD for a kernel with a WHOLE axis: how many rows after a row comes the one that is asked for meanwhile, 0 for none.
 
     A row of the longest tile fills a multiprocessor's registers: nothing is loaded while it is summed up (docs/h100.md).
     """
@@ -86,12 +131,3 @@ def row_config(point, more=None, warps=WHOLE_ROWS):
     """Returns a GPU's config for a kernel with a WHOLE axis. Rows that are too long for a tile are read from the cache again, in
     blocks. `more` are other constexprs, `warps` those of each tile."""
     return kp.Config({"BLOCK": 8192, **(more or {})}, num_warps=warps.get(point["WHOLE"], 16))
-
-
-@kp.jit
-def row_offset(row, size1, size2, stride0, stride1, stride2):
-    """Returns where a row of three collapsed dimensions begins, in elements."""
-    if row < size2:  # of contiguous tensors every row: two divisions of 64 bits would take longer than a short row
-        return row * stride2
-    outer = row // size2
-    return (outer // size1) * stride0 + (outer % size1) * stride1 + (row % size2) * stride2

@@ -5,7 +5,7 @@ import enum
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, ROW_RANGES, check_rows, row_offset, rows_per_program
+from ._rows import DTYPES, ROW_RANGES, RowStrides, check_rows, grid_of, own_rows, row_offset, rows_of
 
 RANGES = ROW_RANGES
 
@@ -18,10 +18,10 @@ class Approximate(enum.IntEnum):
 
 
 @kp.jit
-def tail(a):
-    """a (1 - Phi(a)) for a >= 0, Phi being the normal distribution's cumulative function; nothing of it is left beyond 5.3.
+def upper_tail(a):
+    """1 - Phi(a) for a >= 0, Phi being the normal distribution's cumulative function; nothing of a times it is left beyond 5.3.
 
-    1 - Phi is a polynomial of least maximum error in t = a / 2.65 - 1: 4e-8, a few units in the last place near zero. It takes
+    It is a polynomial of least maximum error in t = a / 2.65 - 1: 4e-8, a few units in the last place near zero. It takes
     two thirds of the instructions of an erf, whose error is relative to itself. Even and odd powers are summed apart: one chain of
     16 would leave a CPU waiting for itself.
     """
@@ -41,14 +41,13 @@ def tail(a):
     odd = tl.fma(odd, u, -0.22249242663383484)
     even = tl.fma(even, u, 0.004024597816169262)
     odd = tl.fma(odd, u, -0.031567856669425964)
-    return tl.where(a > 5.3, 0.0, a * tl.fma(odd, t, even))
+    return tl.where(a > 5.3, 0.0, tl.fma(odd, t, even))
 
 
 @kp.jit
-def short_tail(a):
-    """The same for results of 16 bits, in two thirds of the instructions: 1 - Phi is the 16th power of a polynomial, up to 6 within 5e-5 of
-    itself (rounding to float16 is 5e-4). What is left beyond 8 is 6e-15."""
-    a = tl.where(a > 8.0, 8.0, a)
+def short_upper_tail(a):
+    """The same for results of 16 bits, in two thirds of the instructions: the 16th power of a polynomial, up to 6 within 5e-5 of itself
+    (rounding to float16 is 5e-4). What is left beyond 8 is 1e-15."""
     root = tl.fma(a, 1.6378857026211335e-07, -1.5616244581906358e-06)
     root = tl.fma(root, a, -4.3442218156997114e-05)
     root = tl.fma(root, a, 0.0007100589573383331)
@@ -57,17 +56,17 @@ def short_tail(a):
     root = tl.fma(root, a, -0.04780440777540207)
     root = tl.fma(root, a, 0.9576058983802795)
     fourth = (root * root) * (root * root)
-    return a * ((fourth * fourth) * (fourth * fourth))
+    return tl.where(a > 8.0, 0.0, (fourth * fourth) * (fourth * fourth))
 
 
 @kp.jit
 def gelu_of(x, TANH: tl.constexpr, SHORT: tl.constexpr):
     """x Phi(x), or with tanh x / (1 + exp(-2u)), which is 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3). SHORT: the result is
-    rounded to 16 bits."""
+    rounded to 16 bits. -inf gives NaN, as in torch."""
     if TANH:
-        bounded = tl.where(x < -20.0, -20.0, x)  # -inf over infinity would be NaN
-        return bounded / (1.0 + tl.exp(bounded * tl.fma(x * x, -0.07135481282553, -1.5957691216057308)))
-    return tl.where(x < -0.0, -0.0, x) - (short_tail(tl.abs(x)) if SHORT else tail(tl.abs(x)))
+        return x / (1.0 + tl.exp(x * tl.fma(x * x, -0.07135481282553, -1.5957691216057308)))
+    beyond = short_upper_tail(tl.abs(x)) if SHORT else upper_tail(tl.abs(x))
+    return x * tl.where(x < 0.0, beyond, 1.0 - beyond)
 
 
 @kp.jit
@@ -93,28 +92,15 @@ def gelu_flat(x, out, n: tl.int64, TANH: tl.constexpr, CHUNK: tl.constexpr, BLOC
 
 
 @kp.jit
-def gelu_rows(
-    x,
-    out,
-    stride0: tl.int64,
-    stride1: tl.int64,
-    stride2: tl.int64,
-    size1: tl.int64,
-    size2: tl.int64,
-    rows: tl.int64,
-    columns,
-    row_count,
-    TANH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    first = tl.program_id(0).to(tl.int64) * row_count
-    for row in range(first, tl.minimum(first + row_count, rows)):
-        source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
-        for begin in range(0, columns, BLOCK):
+def gelu_rows(x, out, strides, rows, TANH: tl.constexpr, BLOCK: tl.constexpr):
+    first, stop = own_rows(rows)
+    for row in range(first, stop):
+        source = x + row_offset(row, rows, strides)
+        for begin in range(0, rows.columns, BLOCK):
             offsets = begin + tl.arange(0, BLOCK)
-            inside = offsets < columns
+            inside = offsets < rows.columns
             value = tl.load(source + offsets, mask=inside).to(tl.float32)
-            tl.store(out + row * columns + offsets, gelu_of(value, TANH, x.dtype.element_ty != tl.float32), mask=inside)
+            tl.store(out + row * rows.columns + offsets, gelu_of(value, TANH, x.dtype.element_ty != tl.float32), mask=inside)
 
 
 def config(point):
@@ -137,11 +123,9 @@ def gelu(x, approximate):
         gelu_flat[lambda meta: (kp.cdiv(x.numel(), meta["CHUNK"]),)](x, out, x.numel(), TANH=tanh)
     else:
         check_rows(x, "x")
-        (size0, size1, size2), (stride0, stride1, stride2) = kp.collapse_rows(x, ndims=3)
-        rows = size0 * size1 * size2
-        row_count = rows_per_program(x)
-        grid = (kp.cdiv(rows, row_count),)
-        gelu_rows[grid](x, out, stride0, stride1, stride2, size1, size2, rows, x.shape[-1], row_count, TANH=tanh)
+        sizes, strides = kp.collapse_rows(x, ndims=3)
+        rows = rows_of(x, sizes)
+        gelu_rows[grid_of(rows)](x, out, RowStrides(*strides), rows, TANH=tanh)
     return out
 
 

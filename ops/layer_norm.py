@@ -1,5 +1,7 @@
 """layer_norm over the last dimension, with the meaning of torch.nn.functional.layer_norm."""
 
+from typing import NamedTuple
+
 import kernelpack as kp
 import kernelpack.language as tl
 
@@ -7,15 +9,18 @@ from ._rows import (
     DTYPES,
     ROW_RANGES,
     WHOLE_ROWS,
+    RowStrides,
     ask_for_row,
     check_columns,
     check_rows,
+    grid_of,
+    own_rows,
     row_config,
     row_offset,
     rows_ahead,
-    rows_per_program,
+    rows_of,
     whole_row,
-)
+)  # fmt: skip
 
 RANGES = ROW_RANGES
 
@@ -51,22 +56,29 @@ def mean_of(source, columns, factor, mean, SQUARED: tl.constexpr, BLOCK: tl.cons
     return tl.div_rn(tl.sum(total, axis=0), columns * 1.0)  # of equal elements nothing may be left
 
 
+class Affine(NamedTuple):
+    """What results are multiplied with, and what is added to them, one value for each column; or None."""
+
+    weight: tl.tensor
+    bias: tl.tensor
+
+
 @kp.jit
-def write_row(source, weight, bias, target, columns, factor, mean, scale, BLOCK: tl.constexpr):
+def write_row(source, affine, target, columns, factor, mean, scale, BLOCK: tl.constexpr):
     """Writes (x * factor - mean) * scale * weight + bias."""
     for begin in range(0, columns, BLOCK):
         offsets = begin + tl.arange(0, BLOCK)
         inside = offsets < columns
         value = tl.fma(tl.load(source + offsets, mask=inside).to(tl.float32), factor, -mean) * scale
-        if weight is not None:
-            value *= tl.load(weight + offsets, mask=inside).to(tl.float32)
-        if bias is not None:
-            value += tl.load(bias + offsets, mask=inside).to(tl.float32)
+        if affine.weight is not None:
+            value *= tl.load(affine.weight + offsets, mask=inside).to(tl.float32)
+        if affine.bias is not None:
+            value += tl.load(affine.bias + offsets, mask=inside).to(tl.float32)
         tl.store(target + offsets, value, mask=inside)
 
 
 @kp.jit
-def normalize_carefully(source, weight, bias, target, eps, columns, mean, variance, BLOCK: tl.constexpr):
+def normalize_carefully(source, affine, target, eps, columns, mean, variance, BLOCK: tl.constexpr):
     """Normalizes a row whose sums overflowed, or whose mean needs what rounding has left in it taken out."""
     factor = 1.0
     if not variance < float("inf"):
@@ -75,15 +87,13 @@ def normalize_carefully(source, weight, bias, target, eps, columns, mean, varian
         eps = shrunken_eps(eps)
     mean += mean_of(source, columns, factor, mean, False, BLOCK)
     variance = mean_of(source, columns, factor, mean, True, BLOCK)
-    write_row(source, weight, bias, target, columns, factor, mean, tl.rsqrt(variance + eps), BLOCK)
+    write_row(source, affine, target, columns, factor, mean, tl.rsqrt(variance + eps), BLOCK)
 
 
 @kp.jit
-def normalize_row(
-    source, later, weight, bias, target, eps, columns, row, rows,
-    WHOLE: tl.constexpr, AHEAD: tl.constexpr,
-):  # fmt: skip
-    """Normalizes row number `row` of `rows` in one tile of WHOLE elements. The row AHEAD rows behind it begins at `later`."""
+def normalize_row(source, later, affine, target, eps, row, rows, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
+    """Normalizes a row in one tile of WHOLE elements. With AHEAD, the one that comes so many rows later, at `later`, is asked for."""
+    columns = rows.columns
     offsets = tl.arange(0, WHOLE)
     inside = offsets < columns
     # what is used once makes way in the caches for weight and bias, and for rows that were asked for (docs/h100.md)
@@ -93,22 +103,22 @@ def normalize_row(
     mean = tl.sum(value, axis=0) / columns
     if AHEAD:
         # the sum is known when this row is there: it comes first
-        ask_for_row(later, columns, (row + AHEAD < rows) & (mean < float("inf")), WHOLE)
+        ask_for_row(later, columns, (row + AHEAD < rows.count) & (mean < float("inf")), WHOLE)
     value = tl.where(inside, value - mean, 0.0)
     variance = tl.sum(value * value, axis=0) / columns
     value *= tl.rsqrt(variance + eps)
-    if weight is not None:  # loaded ahead they would take the registers that more rows in flight need
-        value *= tl.load(weight + offsets, mask=inside, other=0.0).to(tl.float32)
-    if bias is not None:
-        value += tl.load(bias + offsets, mask=inside, other=0.0).to(tl.float32)
+    if affine.weight is not None:  # loaded ahead they would take the registers that more rows in flight need
+        value *= tl.load(affine.weight + offsets, mask=inside, other=0.0).to(tl.float32)
+    if affine.bias is not None:
+        value += tl.load(affine.bias + offsets, mask=inside, other=0.0).to(tl.float32)
     tl.store(target + offsets, value, mask=inside, cache_modifier=".cs" if once else "")
     if not is_known(mean, variance, source.dtype.element_ty, 2.0**-12):
         tl.debug_barrier()  # other threads may write what this one wrote
-        normalize_carefully(source, weight, bias, target, eps, columns, mean, variance, WHOLE // 4)
+        normalize_carefully(source, affine, target, eps, columns, mean, variance, WHOLE // 4)
 
 
 @kp.jit
-def normalize_in_blocks(source, weight, bias, target, eps, columns, BLOCK: tl.constexpr, READ: tl.constexpr):
+def normalize_in_blocks(source, affine, target, eps, columns, BLOCK: tl.constexpr, READ: tl.constexpr):
     """Normalizes a row that is read three times in blocks: for the mean, for the squares of what is left, for the result."""
     total = tl.zeros([BLOCK], tl.float32)
     for begin in range(0, columns, BLOCK):
@@ -118,47 +128,31 @@ def normalize_in_blocks(source, weight, bias, target, eps, columns, BLOCK: tl.co
     mean = tl.sum(total, axis=0) / columns
     variance = mean_of(source, columns, 1.0, mean, True, BLOCK)
     if is_known(mean, variance, source.dtype.element_ty, 2.0**-8):
-        write_row(source, weight, bias, target, columns, 1.0, mean, tl.rsqrt(variance + eps), BLOCK)
+        write_row(source, affine, target, columns, 1.0, mean, tl.rsqrt(variance + eps), BLOCK)
     else:
-        normalize_carefully(source, weight, bias, target, eps, columns, mean, variance, BLOCK)
+        normalize_carefully(source, affine, target, eps, columns, mean, variance, BLOCK)
 
 
 @kp.jit
 def layer_norm_kernel(
-    x,
-    weight,
-    bias,
-    out,
-    eps,
-    stride0: tl.int64,
-    stride1: tl.int64,
-    stride2: tl.int64,
-    size1: tl.int64,
-    size2: tl.int64,
-    rows: tl.int64,
-    columns,
-    row_count,
-    WHOLE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    AHEAD: tl.constexpr,
-    READ: tl.constexpr,
+    x, affine, out, eps, strides, rows, WHOLE: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr, READ: tl.constexpr
 ):
-    """Normalizes one row in a tile of WHOLE elements or, where WHOLE is 0, `row_count` rows in blocks of BLOCK.
+    """Normalizes one row in a tile of WHOLE elements or, where WHOLE is 0, a program's rows in blocks of BLOCK.
 
     AHEAD: how many rows ahead memory is asked for, 0 for none. READ: the eviction policy of a block's first read, by which a CPU
     asks for memory ahead.
     """
     if WHOLE:
-        row = tl.program_id(0)  # row_count is 1: a loop would take registers, and 64 bits for it more
-        source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
-        target = out + row.to(tl.int64) * columns
-        later = x + row_offset(row + AHEAD, size1, size2, stride0, stride1, stride2)
-        normalize_row(source, later, weight, bias, target, eps, columns, row, rows, WHOLE, AHEAD)
+        row = tl.program_id(0)  # a program's only one: a loop would take registers, and 64 bits for it more
+        source = x + row_offset(row, rows, strides)
+        target = out + row.to(tl.int64) * rows.columns
+        later = x + row_offset(row + AHEAD, rows, strides)
+        normalize_row(source, later, affine, target, eps, row, rows, WHOLE, AHEAD)
     else:
-        first = tl.program_id(0).to(tl.int64) * row_count
-        for row in range(first, tl.minimum(first + row_count, rows)):
-            source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
-            normalize_in_blocks(source, weight, bias, out + row * columns, eps, columns, BLOCK, READ)
+        first, stop = own_rows(rows)
+        for row in range(first, stop):
+            source = x + row_offset(row, rows, strides)
+            normalize_in_blocks(source, affine, out + row * rows.columns, eps, rows.columns, BLOCK, READ)
 
 
 def config(point):
@@ -185,15 +179,10 @@ def layer_norm(x, weight, bias, eps):
     if bias is not None:
         check_columns(bias, "bias", x)
     out = kp.empty_like(x)
-    (size0, size1, size2), (stride0, stride1, stride2) = kp.collapse_rows(x, ndims=3)
-    rows = size0 * size1 * size2
-    row_count = rows_per_program(x)
-    grid = (kp.cdiv(rows, row_count),)
-    columns = x.shape[-1]
+    sizes, strides = kp.collapse_rows(x, ndims=3)
+    rows = rows_of(x, sizes)
     whole = whole_row(x) if (weight is None) == (bias is None) else 0
-    layer_norm_kernel[grid](
-        x, weight, bias, out, eps, stride0, stride1, stride2, size1, size2, rows, columns, row_count, WHOLE=whole
-    )
+    layer_norm_kernel[grid_of(rows)](x, Affine(weight, bias), out, eps, RowStrides(*strides), rows, WHOLE=whole)
     return out
 
 

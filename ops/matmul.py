@@ -5,7 +5,7 @@ import enum
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._blocks import activate, place_of
+from ._blocks import Blocks, Epilogue, Shape, Strides, activate, place_of
 from ._matmul_roles import matmul_by_roles
 
 RANGES = {
@@ -25,98 +25,88 @@ class Activation(enum.IntEnum):
 
 
 @kp.jit
-def matmul_block(
-    a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, rows, columns, depth, activation,
-    B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-):  # fmt: skip
-    m, n = place_of(tl.program_id(0), tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N), GROUP)
-    offs_m = m * BLOCK_M + tl.arange(0, BLOCK_M)
-    offs_n = n * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_k = tl.arange(0, BLOCK_K)
-    batch = tl.program_id(1).to(tl.int64)
-    a_tile = a + batch * stride_ab + offs_m[:, None] * stride_am + offs_k[None, :]
-    if B_TRANSPOSED:
-        b_tile = b + batch * stride_bb + offs_k[:, None] + offs_n[None, :] * stride_b
+def matmul_block(a, b, out, strides, shape, epilogue, blocks):
+    """One block of a product: walks along k, and sums in registers."""
+    m, n = place_of(tl.program_id(0), tl.cdiv(shape.rows, blocks.M), tl.cdiv(shape.columns, blocks.N), blocks.GROUP)
+    offs_m = m * blocks.M + tl.arange(0, blocks.M)
+    offs_n = n * blocks.N + tl.arange(0, blocks.N)
+    offs_k = tl.arange(0, blocks.K)
+    a_tile = a + offs_m[:, None] * strides.a_row + offs_k[None, :]
+    if blocks.B_TRANSPOSED:
+        b_tile = b + offs_k[:, None] + offs_n[None, :] * strides.b_step
     else:
-        b_tile = b + batch * stride_bb + offs_k[:, None] * stride_b + offs_n[None, :]
-    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for k in range(0, depth, BLOCK_K):
-        inside = k + offs_k < depth
-        x = tl.load(a_tile, mask=(offs_m[:, None] < rows) & inside[None, :], other=0.0)
-        y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < columns), other=0.0)
+        b_tile = b + offs_k[:, None] * strides.b_step + offs_n[None, :]
+    acc = tl.zeros([blocks.M, blocks.N], tl.float32)
+    for k in range(0, shape.depth, blocks.K):
+        inside = k + offs_k < shape.depth
+        x = tl.load(a_tile, mask=(offs_m[:, None] < shape.rows) & inside[None, :], other=0.0)
+        y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < shape.columns), other=0.0)
         acc = tl.dot(x, y, acc, input_precision="ieee")
-        a_tile += BLOCK_K
-        b_tile += BLOCK_K if B_TRANSPOSED else BLOCK_K * stride_b
-    acc += tl.load(bias + offs_n, mask=(offs_n < columns) & has_bias, other=0.0).to(tl.float32)[None, :]
-    base = out + (batch * rows + offs_m[:, None]) * columns + offs_n[None, :]
-    inside = (offs_m[:, None] < rows) & (offs_n[None, :] < columns)
-    if activation == 0:  # stored from where it was summed
-        tl.store(base, acc.to(out.dtype.element_ty), mask=inside)
+        a_tile += blocks.K
+        b_tile += blocks.K if blocks.B_TRANSPOSED else blocks.K * strides.b_step
+    has_bias = (offs_n < shape.columns) & epilogue.has_bias
+    acc += tl.load(epilogue.bias + offs_n, mask=has_bias, other=0.0).to(tl.float32)[None, :]
+    target = out + offs_m[:, None].to(tl.int64) * shape.columns + offs_n[None, :]
+    inside = (offs_m[:, None] < shape.rows) & (offs_n[None, :] < shape.columns)
+    if epilogue.activation == 0:  # stored from where it was summed
+        tl.store(target, acc.to(out.dtype.element_ty), mask=inside)
     else:
-        tl.store(base, activate(acc, activation).to(out.dtype.element_ty), mask=inside)
+        tl.store(target, activate(acc, epilogue.activation).to(out.dtype.element_ty), mask=inside)
 
 
 @kp.jit
-def matmul_row(
-    a, b, bias, has_bias, out, stride_ab, stride_bias, stride_bb, stride_b, columns, depth, activation,
-    B_TRANSPOSED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """A block of columns of a product with one row: every element of b counts once, so b is read in the order in which it lies.
-    stride_bias is 1, or 0 where all columns share the first element of bias."""
-    offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_k = tl.arange(0, BLOCK_K)
-    batch = tl.program_id(1).to(tl.int64)
-    row = a + batch * stride_ab + offs_k
-    if B_TRANSPOSED:
-        b_tile = b + batch * stride_bb + offs_n[:, None] * stride_b + offs_k[None, :]
+def matmul_row(a, b, out, strides, shape, epilogue, blocks):
+    """A block of columns of a product with one row: every element of b counts once, so b is read in the order in which it lies. The
+    stride of bias is 1, or 0 where all columns share its first element."""
+    offs_n = tl.program_id(0) * blocks.N + tl.arange(0, blocks.N)
+    offs_k = tl.arange(0, blocks.K)
+    row = a + offs_k
+    if blocks.B_TRANSPOSED:
+        b_tile = b + offs_n[:, None] * strides.b_step + offs_k[None, :]
     else:
-        b_tile = b + batch * stride_bb + offs_k[:, None] * stride_b + offs_n[None, :]
-    acc = tl.zeros([BLOCK_N], tl.float32)
-    for k in range(0, depth, BLOCK_K):
-        inside = k + offs_k < depth
+        b_tile = b + offs_k[:, None] * strides.b_step + offs_n[None, :]
+    acc = tl.zeros([blocks.N], tl.float32)
+    for k in range(0, shape.depth, blocks.K):
+        inside = k + offs_k < shape.depth
         x = tl.load(row, mask=inside, other=0.0).to(tl.float32)
-        if B_TRANSPOSED:
-            y = tl.load(b_tile, mask=(offs_n[:, None] < columns) & inside[None, :], other=0.0).to(tl.float32)
+        if blocks.B_TRANSPOSED:
+            y = tl.load(b_tile, mask=(offs_n[:, None] < shape.columns) & inside[None, :], other=0.0).to(tl.float32)
             acc += tl.sum(x[None, :] * y, axis=1)
         else:
-            y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < columns), other=0.0).to(tl.float32)
+            y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < shape.columns), other=0.0).to(tl.float32)
             acc += tl.sum(x[:, None] * y, axis=0)
-        row += BLOCK_K
-        b_tile += BLOCK_K if B_TRANSPOSED else BLOCK_K * stride_b
-    acc += tl.load(bias + offs_n, mask=(offs_n < columns) & has_bias & (stride_bias == 1), other=0.0).to(tl.float32)
-    acc += tl.load(bias, mask=has_bias & (stride_bias == 0), other=0.0).to(tl.float32)
-    tl.store(out + batch * columns + offs_n, activate(acc, activation).to(out.dtype.element_ty), mask=offs_n < columns)
+        row += blocks.K
+        b_tile += blocks.K if blocks.B_TRANSPOSED else blocks.K * strides.b_step
+    inside, has_bias, bias_step = offs_n < shape.columns, epilogue.has_bias, strides.a_row
+    acc += tl.load(epilogue.bias + offs_n, mask=inside & has_bias & (bias_step == 1), other=0.0).to(tl.float32)
+    acc += tl.load(epilogue.bias, mask=has_bias & (bias_step == 0), other=0.0).to(tl.float32)
+    tl.store(out + offs_n, activate(acc, epilogue.activation).to(out.dtype.element_ty), mask=inside)
 
 
 @kp.jit
 def matmul_kernel(
-    a, b, bias, has_bias, out,
-    stride_ab: tl.int64, stride_am: tl.int64, stride_bb: tl.int64, stride_b: tl.int64,
-    batches, rows, columns, depth, activation,
+    a, b, bias, has_bias, out, strides, shape, activation,
     B_TRANSPOSED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    STAGES: tl.constexpr, PROGRAMS: tl.constexpr,
+    SLOTS: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """One block of one product of a batch, or with STAGES every PROGRAMS-th. B_TRANSPOSED: b is contiguous along k, otherwise along
-    n; stride_b belongs to the other dimension. Without has_bias, bias is any tensor of the dtype, and not read. With BLOCK_M 1 there
-    is one row, and stride_am is the stride of bias."""
-    if STAGES:
-        matmul_by_roles(
-            a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, batches, rows, columns, depth, activation,
-            B_TRANSPOSED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, STAGES,
-        )  # fmt: skip
-    elif BLOCK_M == 1:
-        matmul_row(
-            a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, columns, depth, activation,
-            B_TRANSPOSED, BLOCK_N, BLOCK_K,
-        )  # fmt: skip
+    """One block of one product of a batch, or with SLOTS every PROGRAMS-th. B_TRANSPOSED: b is contiguous along k, otherwise along n.
+    Without has_bias, bias is any tensor of the dtype, and not read. With BLOCK_M 1 there is one row."""
+    blocks: tl.constexpr = Blocks(BLOCK_M, BLOCK_N, BLOCK_K, GROUP, B_TRANSPOSED, SLOTS)
+    epilogue = Epilogue(bias, has_bias, activation)
+    if SLOTS:
+        matmul_by_roles(a, b, out, strides, shape, epilogue, blocks)
     else:
-        matmul_block(
-            a, b, bias, has_bias, out, stride_ab, stride_am, stride_bb, stride_b, rows, columns, depth, activation,
-            B_TRANSPOSED, BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
-        )  # fmt: skip
+        batch, outer = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+        a += outer * strides.a_outer + batch * strides.a_batch
+        b += outer * strides.b_outer + batch * strides.b_batch
+        out += (outer * shape.batches + batch) * shape.rows * shape.columns
+        if BLOCK_M == 1:
+            matmul_row(a, b, out, strides, shape, epilogue, blocks)
+        else:
+            matmul_block(a, b, out, strides, shape, epilogue, blocks)
 
 
-ONE_BLOCK = {"STAGES": 0, "PROGRAMS": 2**31 - 1}
+ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 """Constexprs of kernels whose programs compute one block each."""
 
 
@@ -147,7 +137,7 @@ def cpu_config(point):
     wide = point["a"] == tl.float32  # such rows are read where they lie; others are packed too, and the second cache holds all
     sizes = {"BLOCK_M": 512 if wide else 256, "BLOCK_N": 256, "BLOCK_K": 256 if wide else 128}
     configs = [kp.Config({**ONE_BLOCK, **sizes, "GROUP": 8}), small]
-    return kp.fastest(configs, key=["rows", "columns"])
+    return kp.fastest(configs, key=["shape.rows", "shape.columns"])
 
 
 def cuda_config(point):
@@ -172,9 +162,9 @@ def hopper_config(point):
         return plain
     if point["FEW_ROWS"]:  # bound by reading b: many narrow blocks, much on its way at a time
         stages = 6 if point["FEW_ROWS"] == 64 else 8
-        blocks = {"BLOCK_M": point["FEW_ROWS"], "BLOCK_N": 64, "BLOCK_K": 128, "GROUP": 1, "STAGES": stages}
+        blocks = {"BLOCK_M": point["FEW_ROWS"], "BLOCK_N": 64, "BLOCK_K": 128, "GROUP": 1, "SLOTS": stages}
     else:
-        blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "STAGES": 4}
+        blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "SLOTS": 4}
     # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
     return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
 
@@ -197,15 +187,15 @@ def tuning_calls(tensor):
     },
     configs={"cpu": cpu_config, "cuda": cuda_config, "cuda:sm_90a": hopper_config},
     tune=tuning_calls,
-    specialize=[kp.aligned(divisible=("stride_ab", "stride_am", "stride_bb", "stride_b"))],
+    specialize=[kp.aligned(divisible=[f"strides.{name}" for name in Strides._fields])],
 )
 def matmul(a, b, bias, activation):
     """activation(a b + bias), summed in float32 (float32 products are exact, never tf32).
 
     a [..., M, K] with a contiguous last dimension, b [..., K, N], contiguous along one of its last two dimensions (b may be a
-    transposed weight); bias [N]; all of one dtype. The dimensions in front broadcast as in torch.matmul, where nothing has to be
-    copied for it. activation is one of Activation: 0 none, 1 relu, 2 gelu (erf), 3 gelu (tanh), 4 silu. Returns [..., M, N],
-    contiguous.
+    transposed weight); bias [N]; all of one dtype. The dimensions before the last two broadcast as in torch.matmul, and must collapse to
+    two: up to rank 4 they always do. activation is one of Activation: 0 none, 1 relu, 2 gelu (erf), 3 gelu (tanh), 4 silu. Returns
+    [..., M, N], contiguous.
     """
     kp.check(a.dim() >= 2, f"a must have at least 2 dimensions, its shape is {a.shape}")
     kp.check(b.dim() >= 2, f"b must have at least 2 dimensions, its shape is {b.shape}")
@@ -230,29 +220,20 @@ def matmul(a, b, bias, activation):
         f"activation is {activation}, expected 0 (none), 1 (relu), 2 (gelu), 3 (gelu_tanh) or 4 (silu)",
     )
     out = kp.empty((*kp.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], columns), a.dtype, a.device)
-    if b.dim() == 2:
-        (batches, rows), (stride_ab, stride_am) = kp.collapse_rows(a, ndims=2)
-        stride_bb = 0
-    else:
-        (outer, batches), (outer_a, stride_ab), (outer_b, stride_bb) = kp.collapse_batches(a, b, ndims=2)
-        rows, stride_am = a.shape[-2], a.stride(-2)
-        if stride_bb == 0 and (rows == 1 or stride_ab == rows * stride_am):
-            # matrices of a that share one of b, and lie one below the other, are a taller one
-            stride_am = stride_ab if rows == 1 else stride_am
-            batches, rows, stride_ab, stride_bb = outer, batches * rows, outer_a, outer_b
-        else:
-            kp.check(
-                outer == 1,
-                f"the batches of a of shape {a.shape} with strides {a.stride()} and of b of shape {b.shape} with strides {b.stride()} "
-                "need more than one stride, which is what the kernel takes\n  to fix: call .expand(...) on the tensor that repeats, "
-                "and .contiguous() on both",
-            )
+    (outer, batches), (a_outer, a_batch), (b_outer, b_batch) = kp.collapse_batches(a, b, ndims=2)
+    rows, a_row = a.shape[-2], a.stride(-2)
+    if b_batch == 0 and (rows == 1 or a_batch == rows * a_row):
+        # matrices of a that share one of b, and lie one below the other, are a taller one
+        a_row = a_batch if rows == 1 else a_row
+        rows, batches, a_batch, b_batch = batches * rows, outer, a_outer, b_outer
+        outer, a_outer, b_outer = 1, 0, 0
     transposed = b.stride(-1) != 1 and columns > 1
     if columns == 1 and (a.element_size() == 4 or not a.is_cuda) and (b.stride(-2) == 1 or depth <= 1):
         # its transpose has one row: then the rows of a, which are b's columns, are read as they lie and summed in many chains
-        matmul_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_N"]), batches)](
+        matmul_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_N"]), batches, outer)](
             b, a, out if bias is None else bias, bias is not None, out,
-            stride_bb, 0, stride_ab, stride_am, batches, 1, rows, depth, activation, B_TRANSPOSED=True, FEW_ROWS=1,
+            Strides(b_outer, b_batch, 0, a_outer, a_batch, a_row), Shape(outer, batches, 1, rows, depth), activation,
+            B_TRANSPOSED=True, FEW_ROWS=1,
         )  # fmt: skip
     else:
         if a.is_cuda:
@@ -263,16 +244,23 @@ def matmul(a, b, bias, activation):
             few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
         else:
             large = 512 if a.element_size() == 4 else 256
-            blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches
+            blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches * outer
             # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
             computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (large * 256)
-            few = 128 if computed // 9 > rows * columns * batches // 8 else 0
+            few = 128 if computed // 9 > rows * columns * batches * outer // 8 else 0
         matmul_kernel[
-            lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]), batches)
+            lambda meta: (
+                min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]),
+                batches,
+                outer,
+            )
         ](
             a, b, out if bias is None else bias, bias is not None, out,
-            stride_ab, 1 if rows == 1 and not a.is_cuda else stride_am, stride_bb, b.stride(-1) if transposed else b.stride(-2),
-            batches, rows, columns, depth, activation, B_TRANSPOSED=transposed, FEW_ROWS=few,
+            Strides(
+                a_outer, a_batch, 1 if rows == 1 and not a.is_cuda else a_row,
+                b_outer, b_batch, b.stride(-1) if transposed else b.stride(-2),
+            ),
+            Shape(outer, batches, rows, columns, depth), activation, B_TRANSPOSED=transposed, FEW_ROWS=few,
         )  # fmt: skip
     return out
 

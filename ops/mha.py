@@ -5,11 +5,12 @@ rescaling what it has summed whenever a row's maximum grows (Milakov & Gimelshei
 """
 
 import math
+from typing import NamedTuple
 
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._attend import attend, strides_of
+from ._attend import Form, MaskStrides, Sizes, Source, Strides, attend, mean_of, no_sums, strides_of
 from ._decode import DECODE_ROWS, decode, decode_config
 from ._mha_roles import mha_by_roles
 from ._rows import check_contiguous
@@ -22,81 +23,65 @@ RANGES = {
 }
 
 
+class AllStrides(NamedTuple):
+    """The strides of all tensors."""
+
+    query: Strides
+    key: Strides
+    value: Strides
+    mask: MaskStrides
+    out: Strides
+
+
 @kp.jit
 def mha_fwd(
-    query, key, value, mask, out,
-    stride_qb: tl.int64, stride_qh: tl.int64, stride_qm: tl.int64,
-    stride_kb: tl.int64, stride_kh: tl.int64, stride_kn: tl.int64,
-    stride_vb: tl.int64, stride_vh: tl.int64, stride_vn: tl.int64,
-    stride_mb: tl.int64, stride_mh: tl.int64, stride_mm: tl.int64, stride_mn: tl.int64,
-    stride_ob: tl.int64, stride_oh: tl.int64, stride_om: tl.int64,
-    batches, heads, group, queries, keys, head_dim, value_dim, scale, diagonal,
-    HEAD_DIM: tl.constexpr, TRIANGLE: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, BY_STRIDE: tl.constexpr,
-    ANY_SCALE: tl.constexpr, COPIES: tl.constexpr, PROGRAMS: tl.constexpr,
+    query, key, value, mask, out, strides, sizes, scale, diagonal,
+    HEAD_DIM: tl.constexpr, TRIANGLE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
+    BY_STRIDE: tl.constexpr, ANY_SCALE: tl.constexpr, COPIES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """One block of queries of one head, or with COPIES every PROGRAMS-th of all. `group` query heads share a key head.
-    With TRIANGLE query i sees keys up to i + diagonal: 0 is causal (COPIES know no other), `keys` hides none."""
+    """One block of queries of one head, or with COPIES every PROGRAMS-th of all. With TRIANGLE query i sees keys up to i + diagonal: 0 is
+    causal (COPIES know no other), `keys` hides none. SPLIT: see mha_block."""
+    form: tl.constexpr = Form(TRIANGLE, BLOCK_N, BY_STRIDE, ANY_SCALE)
     if COPIES:
-        mha_by_roles(
-            query, key, value, out,
-            stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
-            stride_ob, stride_oh, stride_om, batches, heads, group, queries, keys, head_dim, value_dim, scale,
-            HEAD_DIM, TRIANGLE, BLOCK_N, COPIES,
-        )  # fmt: skip
+        mha_by_roles(query, key, value, out, strides, sizes, scale, HEAD_DIM, TRIANGLE, BLOCK_N, COPIES)
     else:
-        mha_block(
-            query, key, value, mask, out,
-            stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
-            stride_mb, stride_mh, stride_mm, stride_mn, stride_ob, stride_oh, stride_om,
-            heads, group, queries, keys, head_dim, value_dim, scale, diagonal,
-            HEAD_DIM, TRIANGLE, BLOCK_M, BLOCK_N, SPLIT, BY_STRIDE, ANY_SCALE,
-        )  # fmt: skip
+        mha_block(query, key, value, mask, out, strides, sizes, scale, diagonal, HEAD_DIM, BLOCK_M, SPLIT, form)
 
 
 @kp.jit
 def mha_block(
-    query, key, value, mask, out,
-    stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
-    stride_mb, stride_mh, stride_mm, stride_mn, stride_ob, stride_oh, stride_om,
-    heads, group, queries, keys, head_dim, value_dim, scale, diagonal,
-    HEAD_DIM: tl.constexpr, TRIANGLE: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, BY_STRIDE: tl.constexpr, ANY_SCALE: tl.constexpr,
+    query, key, value, mask, out, strides, sizes, scale, diagonal,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, SPLIT: tl.constexpr, form,
 ):  # fmt: skip
     """One block of queries of one head. Without a mask `scale` is positive, unless ANY_SCALE. SPLIT walks the key blocks in which every
     key counts in a loop of their own, without masks (the CPU backend splits loops by itself)."""
-    batch = (tl.program_id(1) // heads).to(tl.int64)
-    head = (tl.program_id(1) % heads).to(tl.int64)
+    batch = (tl.program_id(1) // sizes.heads).to(tl.int64)
+    head = (tl.program_id(1) % sizes.heads).to(tl.int64)
+    keys = sizes.keys
     first = tl.program_id(0) * BLOCK_M
-    offs_m = first + tl.arange(0, BLOCK_M)
-    offs_n = tl.arange(0, BLOCK_N)
-    offs_d = tl.arange(0, HEAD_DIM)
-    query += batch * stride_qb + head * stride_qh
-    key += batch * stride_kb + head // group * stride_kh
-    value += batch * stride_vb + head // group * stride_vh
-    out += batch * stride_ob + head * stride_oh
+    rows = first + tl.arange(0, BLOCK_M)
+    numbers = tl.arange(0, form.BLOCK_N)
+    columns = tl.arange(0, HEAD_DIM)
+    query += batch * strides.query.batch + head * strides.query.head
+    key += batch * strides.key.batch + head // sizes.group * strides.key.head
+    value += batch * strides.value.batch + head // sizes.group * strides.value.head
+    out += batch * strides.out.batch + head * strides.out.head
     if mask is not None:
-        mask += batch * stride_mb + head * stride_mh
-    in_query = (offs_m[:, None] < queries) & (offs_d[None, :] < head_dim)
-    q = tl.load(query + offs_m[:, None] * stride_qm + offs_d[None, :], mask=in_query, other=0.0)
-    acc = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
-    row_sum = tl.zeros([BLOCK_M], tl.float32)
-    row_max = tl.full([BLOCK_M], -float("inf"), tl.float32)
-    stop = tl.minimum(keys - diagonal, first + BLOCK_M) + diagonal if TRIANGLE else keys
+        mask += batch * strides.mask.batch + head * strides.mask.head
+    source = Source(numbers, key, value, mask, strides.key.row, strides.value.row, strides.mask.row, strides.mask.column)
+    in_query = (rows[:, None] < sizes.queries) & (columns[None, :] < sizes.head_dim)
+    q = tl.load(query + rows[:, None] * strides.query.row + columns[None, :], mask=in_query, other=0.0)
+    sums = no_sums(BLOCK_M, HEAD_DIM)
+    stop = tl.minimum(keys - diagonal, first + BLOCK_M) + diagonal if form.TRIANGLE else keys
     whole = 0
     if SPLIT:
-        whole = (tl.minimum(keys - diagonal, first + 1) + diagonal if TRIANGLE else keys) // BLOCK_N * BLOCK_N
-        acc, row_sum, row_max = attend(
-            acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d, stride_kn, stride_vn, stride_mm, stride_mn,
-            0, whole, queries, keys, head_dim, value_dim, scale, diagonal, TRIANGLE, False, BLOCK_N, BY_STRIDE, ANY_SCALE,
-        )  # fmt: skip
-    acc, row_sum, row_max = attend(
-        acc, row_sum, row_max, q, key, value, mask, offs_m, offs_n, offs_d, stride_kn, stride_vn, stride_mm, stride_mn,
-        whole, stop, queries, keys, head_dim, value_dim, scale, diagonal, TRIANGLE, True, BLOCK_N, BY_STRIDE, ANY_SCALE,
-    )  # fmt: skip
-    acc = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
-    in_out = (offs_m[:, None] < queries) & (offs_d[None, :] < value_dim)
-    tl.store(out + offs_m[:, None] * stride_om + offs_d[None, :], acc.to(out.dtype.element_ty), mask=in_out)
+        seen = tl.minimum(keys - diagonal, first + 1) + diagonal if form.TRIANGLE else keys
+        whole = seen // form.BLOCK_N * form.BLOCK_N
+        sums = attend(sums, q, source, rows, 0, whole, sizes, scale, diagonal, False, form)
+    sums = attend(sums, q, source, rows, whole, stop, sizes, scale, diagonal, True, form)
+    result = mean_of(sums)
+    in_out = (rows[:, None] < sizes.queries) & (columns[None, :] < sizes.value_dim)
+    tl.store(out + rows[:, None] * strides.out.row + columns[None, :], result.to(out.dtype.element_ty), mask=in_out)
 
 
 ONE_BLOCK = {"COPIES": 0, "PROGRAMS": 0}
@@ -273,7 +258,7 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
     )
     shape = (*query.shape[:-1], value_dim)
     out = kp.empty_strided(shape, kp.strides_like(query, shape), query.dtype, query.device)
-    stride_mb, stride_mh, stride_mm, stride_mn = kp.broadcast_strides(attn_mask, (batches, heads, queries, keys))
+    mask_strides = kp.broadcast_strides(attn_mask, (batches, heads, queries, keys))
     if scale is None:
         scale = 1.0 / math.sqrt(max(head_dim, 1))
     group = heads // max(kv_heads, 1)
@@ -297,12 +282,8 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
             )
         ](
             query, key, value, attn_mask, out,
-            *strides_of(query),
-            *strides_of(key),
-            *strides_of(value),
-            stride_mb, stride_mh, stride_mm, stride_mn,
-            *strides_of(out),
-            batches, heads, group, queries, keys, head_dim, value_dim, scale, 0 if is_causal else keys,
+            AllStrides(strides_of(query), strides_of(key), strides_of(value), MaskStrides(*mask_strides), strides_of(out)),
+            Sizes(batches, heads, group, queries, keys, head_dim, value_dim), scale, 0 if is_causal else keys,
             HEAD_DIM=size, CAUSAL=is_causal, SHORT=short, LONG=is_causal and not short and not wide and queries >= LONG_QUERIES,
         )  # fmt: skip
     return out

@@ -1,5 +1,7 @@
 """rope: rotary position embedding, each pair of elements turned by its position's angle."""
 
+from typing import NamedTuple
+
 import kernelpack as kp
 import kernelpack.language as tl
 
@@ -8,20 +10,39 @@ from ._rows import DTYPES, check_rows
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "head_size": (1, 2**31 - 1), "ranks": (4,)}
 
 
+class Strides(NamedTuple):
+    """Strides in elements along batches, heads and positions."""
+
+    batch: tl.int64
+    head: tl.int64
+    position: tl.int64
+
+
+class Sizes(NamedTuple):
+    """Sizes of x, how many pairs are turned, and how many positions a program takes, one after the other."""
+
+    heads: int
+    positions: int
+    head_size: int
+    pairs: int
+    per_program: int
+
+
 @kp.jit
 def turn(
-    x, cos, sin, out, head, position, head_stride, position_stride, heads, positions, head_size, pairs,
+    x, cos, sin, out, head, position, strides, sizes,
     INTERLEAVED: tl.constexpr, HEADS: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Turns HEADS heads from `head` on, at the positions [TILE], by angles that they share. Angles are tiles of another shape than
     pairs: each is loaded in vectors of its own width."""
     head = head + tl.arange(0, HEADS)[:, None, None]
-    here = (position[None, :, None] < positions) & (head < heads)
-    source = x + head * head_stride + position[None, :, None] * position_stride
-    target = out + (head * positions + position[None, :, None]) * head_size
+    pairs, head_size = sizes.pairs, sizes.head_size
+    here = (position[None, :, None] < sizes.positions) & (head < sizes.heads)
+    source = x + head * strides.head + position[None, :, None] * strides.position
+    target = out + (head * sizes.positions + position[None, :, None]) * head_size
     for begin in range(0, pairs, BLOCK):
         column = begin + tl.arange(0, BLOCK)[None, :]
-        known = (column < pairs) & (position[:, None] < positions)
+        known = (column < pairs) & (position[:, None] < sizes.positions)
         c = tl.load(cos + column, mask=known).to(tl.float32)[None]
         s = tl.load(sin + column, mask=known).to(tl.float32)[None]
         index = column[None]
@@ -44,8 +65,9 @@ def turn(
 
 
 @kp.jit
-def turn_position(source, cos, sin, target, head_size, pairs, INTERLEAVED: tl.constexpr, BLOCK: tl.constexpr):
-    """Turns one head at one position: [head_size] elements from `source` on, by the angles [pairs] of `cos` and `sin`."""
+def turn_position(source, cos, sin, target, sizes, INTERLEAVED: tl.constexpr, BLOCK: tl.constexpr):
+    """Turns one head at one position: the elements from `source` on, by the angles of `cos` and `sin`, one for each pair."""
+    pairs, head_size = sizes.pairs, sizes.head_size
     for begin in range(0, pairs, BLOCK):
         index = begin + tl.arange(0, BLOCK)
         inside = index < pairs
@@ -67,19 +89,16 @@ def turn_position(source, cos, sin, target, head_size, pairs, INTERLEAVED: tl.co
 
 @kp.jit
 def rope_kernel(
-    x, cos, sin, out,
-    batch_stride: tl.int64, head_stride: tl.int64, position_stride: tl.int64,
-    cos_batch_stride: tl.int64, cos_head_stride: tl.int64, cos_position_stride: tl.int64,
-    sin_batch_stride: tl.int64, sin_head_stride: tl.int64, sin_position_stride: tl.int64,
-    heads, positions, head_size, pairs, position_count, ahead,
+    x, cos, sin, out, x_strides, cos_strides, sin_strides, sizes, ahead,
     INTERLEAVED: tl.constexpr, HEADS: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Turns HEADS heads at TILE positions at once or, where TILE is 0, one head at `position_count` positions one after the other.
-    Half of the heads are turned `ahead` positions further on, which makes no difference but to memory.
+    """Turns HEADS heads at TILE positions at once or, where TILE is 0, one head at a program's positions one after the other. Half of the
+    heads are turned `ahead` positions further on, which makes no difference but to memory.
 
     A pair is (x[i], x[i + pairs]), or (x[2i], x[2i + 1]) where INTERLEAVED.
     """
-    blocks = tl.cdiv(positions, TILE if TILE else position_count)
+    heads, positions = sizes.heads, sizes.positions
+    blocks = tl.cdiv(positions, TILE if TILE else sizes.per_program)
     if TILE:  # all heads of some positions at the same time: they lie beside each other, and share angles
         groups = tl.cdiv(heads, HEADS)
         group, tile = tl.program_id(0) % groups, tl.program_id(0) // groups % blocks
@@ -88,31 +107,28 @@ def rope_kernel(
         head = group.to(tl.int64) * HEADS
         batch = (tl.program_id(0) // groups // blocks).to(tl.int64)
         position = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
-        x += batch * batch_stride
-        out += batch * heads * positions * head_size
-        cos += batch * cos_batch_stride + position[:, None] * cos_position_stride
-        sin += batch * sin_batch_stride + position[:, None] * sin_position_stride
-        if HEADS == 1 or (cos_head_stride == 0 and sin_head_stride == 0):
-            turn(
-                x, cos + head * cos_head_stride, sin + head * sin_head_stride, out,
-                head, position, head_stride, position_stride, heads, positions, head_size, pairs, INTERLEAVED, HEADS, TILE, BLOCK,
-            )  # fmt: skip
+        x += batch * x_strides.batch
+        out += batch * heads * positions * sizes.head_size
+        cos += batch * cos_strides.batch + position[:, None] * cos_strides.position
+        sin += batch * sin_strides.batch + position[:, None] * sin_strides.position
+        if HEADS == 1 or (cos_strides.head == 0 and sin_strides.head == 0):
+            cos += head * cos_strides.head
+            sin += head * sin_strides.head
+            turn(x, cos, sin, out, head, position, x_strides, sizes, INTERLEAVED, HEADS, TILE, BLOCK)
         else:
             for own in range(head, tl.minimum(head + HEADS, heads)):
-                turn(
-                    x, cos + own * cos_head_stride, sin + own * sin_head_stride, out,
-                    own, position, head_stride, position_stride, heads, positions, head_size, pairs, INTERLEAVED, 1, TILE, BLOCK,
-                )  # fmt: skip
+                own_cos, own_sin = cos + own * cos_strides.head, sin + own * sin_strides.head
+                turn(x, own_cos, own_sin, out, own, position, x_strides, sizes, INTERLEAVED, 1, TILE, BLOCK)
     else:
         row = (tl.program_id(0) // blocks).to(tl.int64)
-        first = (tl.program_id(0) % blocks).to(tl.int64) * position_count
+        first = (tl.program_id(0) % blocks).to(tl.int64) * sizes.per_program
         batch, head = row // heads, row % heads
-        for position in range(first, tl.minimum(first + position_count, positions)):
-            source = x + batch * batch_stride + head * head_stride + position * position_stride
-            target = out + (row * positions + position) * head_size
-            cos_row = cos + batch * cos_batch_stride + head * cos_head_stride + position * cos_position_stride
-            sin_row = sin + batch * sin_batch_stride + head * sin_head_stride + position * sin_position_stride
-            turn_position(source, cos_row, sin_row, target, head_size, pairs, INTERLEAVED, BLOCK)
+        for position in range(first, tl.minimum(first + sizes.per_program, positions)):
+            source = x + batch * x_strides.batch + head * x_strides.head + position * x_strides.position
+            target = out + (row * positions + position) * sizes.head_size
+            cos_row = cos + batch * cos_strides.batch + head * cos_strides.head + position * cos_strides.position
+            sin_row = sin + batch * sin_strides.batch + head * sin_strides.head + position * sin_strides.position
+            turn_position(source, cos_row, sin_row, target, sizes, INTERLEAVED, BLOCK)
 
 
 def config(point):
@@ -155,13 +171,13 @@ def rope(x, cos, sin, interleaved):
     angles = (batches, heads, positions, pairs)
     cos0, cos1, cos2, _ = kp.broadcast_strides(cos, angles)
     sin0, sin1, sin2, _ = kp.broadcast_strides(sin, angles)
-    position_count = 1 if x.is_cuda else max(1, 4096 // max(head_size, 1))
+    per_program = 1 if x.is_cuda else max(1, 4096 // max(head_size, 1))
     # results of many heads that begin at the same place of pages of 2 MB are slow to write side by side (an H100)
     side_by_side = heads >= 256 and positions * head_size * x.element_size() % (2 << 20) == 0
-    rope_kernel[lambda meta: (kp.cdiv(positions, max(meta["TILE"], position_count)) * batches * kp.cdiv(heads, meta["HEADS"]),)](
+    rope_kernel[lambda meta: (kp.cdiv(positions, max(meta["TILE"], per_program)) * batches * kp.cdiv(heads, meta["HEADS"]),)](
         x, cos, sin, out,
-        x.stride(0), x.stride(1), x.stride(2), cos0, cos1, cos2, sin0, sin1, sin2,
-        heads, positions, head_size, pairs, position_count, positions // 2 if side_by_side else 0, INTERLEAVED=interleaved,
+        Strides(x.stride(0), x.stride(1), x.stride(2)), Strides(cos0, cos1, cos2), Strides(sin0, sin1, sin2),
+        Sizes(heads, positions, head_size, pairs, per_program), positions // 2 if side_by_side else 0, INTERLEAVED=interleaved,
     )  # fmt: skip
     return out
 

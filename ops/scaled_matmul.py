@@ -3,7 +3,7 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._blocks import place_of
+from ._blocks import Blocks, Epilogue, Scales, Shape, Strides, place_of
 from ._matmul_roles import matmul_by_roles, scale_sums
 
 RANGES = {
@@ -16,51 +16,44 @@ RANGES = {
 
 
 @kp.jit
-def scaled_block(
-    a, b, scale_a, scale_b, bias, out, stride_am, stride_bn, stride_sa, stride_sb, rows, columns, depth,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-):  # fmt: skip
-    m, n = place_of(tl.program_id(0), tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N), GROUP)
-    offs_m = m * BLOCK_M + tl.arange(0, BLOCK_M)
-    offs_n = n * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_k = tl.arange(0, BLOCK_K)
-    a_tile = a + offs_m[:, None] * stride_am + offs_k[None, :]
-    b_tile = b + offs_k[:, None] + offs_n[None, :] * stride_bn
-    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for k in range(0, depth, BLOCK_K):
-        inside = k + offs_k < depth
-        x = tl.load(a_tile, mask=(offs_m[:, None] < rows) & inside[None, :], other=0.0)
-        y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < columns), other=0.0)
+def scaled_block(a, b, out, strides, shape, epilogue, blocks):
+    """One block of the product: walks along k, and sums in registers."""
+    m, n = place_of(tl.program_id(0), tl.cdiv(shape.rows, blocks.M), tl.cdiv(shape.columns, blocks.N), blocks.GROUP)
+    offs_m = m * blocks.M + tl.arange(0, blocks.M)
+    offs_n = n * blocks.N + tl.arange(0, blocks.N)
+    offs_k = tl.arange(0, blocks.K)
+    a_tile = a + offs_m[:, None] * strides.a_row + offs_k[None, :]
+    b_tile = b + offs_k[:, None] + offs_n[None, :] * strides.b_step
+    acc = tl.zeros([blocks.M, blocks.N], tl.float32)
+    for k in range(0, shape.depth, blocks.K):
+        inside = k + offs_k < shape.depth
+        x = tl.load(a_tile, mask=(offs_m[:, None] < shape.rows) & inside[None, :], other=0.0)
+        y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < shape.columns), other=0.0)
         acc = tl.dot(x, y, acc)
-        a_tile += BLOCK_K
-        b_tile += BLOCK_K
-    acc = scale_sums(acc, scale_a, scale_b, stride_sa, stride_sb, m * BLOCK_M, n * BLOCK_N, rows, columns)
-    if bias is not None:
-        acc += tl.load(bias + offs_n, mask=offs_n < columns, other=0.0).to(tl.float32)[None, :]
-    inside = (offs_m[:, None] < rows) & (offs_n[None, :] < columns)
-    tl.store(out + offs_m[:, None].to(tl.int64) * columns + offs_n[None, :], acc.to(out.dtype.element_ty), mask=inside)
+        a_tile += blocks.K
+        b_tile += blocks.K
+    acc = scale_sums(acc, epilogue.scales, m * blocks.M, n * blocks.N, shape)
+    if epilogue.bias is not None:
+        acc += tl.load(epilogue.bias + offs_n, mask=offs_n < shape.columns, other=0.0).to(tl.float32)[None, :]
+    inside = (offs_m[:, None] < shape.rows) & (offs_n[None, :] < shape.columns)
+    tl.store(out + offs_m[:, None].to(tl.int64) * shape.columns + offs_n[None, :], acc.to(out.dtype.element_ty), mask=inside)
 
 
 @kp.jit
 def scaled_matmul_kernel(
-    a, b, scale_a, scale_b, bias, out, stride_am: tl.int64, stride_bn: tl.int64, stride_sa, stride_sb, rows, columns, depth,
+    a, b, scales, bias, out, strides, shape,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    STAGES: tl.constexpr, PROGRAMS: tl.constexpr,
+    SLOTS: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """One block, or with STAGES every PROGRAMS-th; a and b are contiguous along k."""
-    if STAGES:
-        matmul_by_roles(
-            a, b, bias, bias is not None, out, stride_am * rows, stride_am, stride_bn * 0, stride_bn, 1, rows, columns, depth, 0,
-            True, BLOCK_M, BLOCK_N, BLOCK_K, GROUP, STAGES, scale_a, scale_b, stride_sa, stride_sb,
-        )  # fmt: skip
+    """One block, or with SLOTS every PROGRAMS-th; a and b are contiguous along k."""
+    blocks: tl.constexpr = Blocks(BLOCK_M, BLOCK_N, BLOCK_K, GROUP, True, SLOTS)
+    if SLOTS:
+        matmul_by_roles(a, b, out, strides, shape, Epilogue(bias, bias is not None, 0, scales), blocks)
     else:
-        scaled_block(
-            a, b, scale_a, scale_b, bias, out, stride_am, stride_bn, stride_sa, stride_sb, rows, columns, depth,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
-        )  # fmt: skip
+        scaled_block(a, b, out, strides, shape, Epilogue(bias, bias is not None, 0, scales), blocks)
 
 
-ONE_BLOCK = {"STAGES": 0, "PROGRAMS": 2**31 - 1}
+ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 
 
 def config(point):
@@ -72,7 +65,7 @@ def config(point):
 def hopper_config(point):
     if not point.specialized:
         return config(point)
-    blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8, "STAGES": 4}
+    blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8, "SLOTS": 4}
     return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
 
 
@@ -86,7 +79,7 @@ def hopper_config(point):
         "bias": [None, tl.bfloat16],
     },
     configs={"": config, "cuda:sm_90a": hopper_config},
-    specialize=[kp.aligned(divisible=("stride_am", "stride_bn"))],
+    specialize=[kp.aligned(divisible=["strides.a_row", "strides.b_step"])],
 )
 def scaled_matmul(a, b, scale_a, scale_b, bias):
     """a b * scale_a * scale_b + bias in bfloat16, for a [M, K] and b [K, N] in 8-bit floats.
@@ -124,11 +117,11 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
             "\n  to fix: call .contiguous() on it before the op",
         )
     out = kp.empty((rows, columns), tl.bfloat16, a.device)
-    stride_sa = 0 if scale_a.numel() == 1 else 1
-    stride_sb = 0 if scale_b.numel() == 1 else 1
+    scales = Scales(scale_a, scale_b, 0 if scale_a.numel() == 1 else 1, 0 if scale_b.numel() == 1 else 1)
+    strides = Strides(None, None, a.stride(0), None, None, b.stride(1))
     scaled_matmul_kernel[
         lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]),)
-    ](a, b, scale_a, scale_b, bias, out, a.stride(0), b.stride(1), stride_sa, stride_sb, rows, columns, depth)
+    ](a, b, scales, bias, out, strides, Shape(None, None, rows, columns, depth))
     return out
 
 

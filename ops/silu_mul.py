@@ -3,7 +3,7 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, ROW_RANGES, check_rows, row_offset, rows_per_program
+from ._rows import DTYPES, ROW_RANGES, RowStrides, check_rows, grid_of, own_rows, row_offset, rows_of
 
 RANGES = ROW_RANGES
 
@@ -24,33 +24,17 @@ def silu_mul_flat(gate, up, out, n: tl.int64, CHUNK: tl.constexpr, BLOCK: tl.con
 
 
 @kp.jit
-def silu_mul_rows(
-    gate,
-    up,
-    out,
-    gate_stride0: tl.int64,
-    gate_stride1: tl.int64,
-    gate_stride2: tl.int64,
-    up_stride0: tl.int64,
-    up_stride1: tl.int64,
-    up_stride2: tl.int64,
-    size1: tl.int64,
-    size2: tl.int64,
-    rows: tl.int64,
-    columns,
-    row_count,
-    BLOCK: tl.constexpr,
-):
-    first = tl.program_id(0).to(tl.int64) * row_count
-    for row in range(first, tl.minimum(first + row_count, rows)):
-        gate_row = gate + row_offset(row, size1, size2, gate_stride0, gate_stride1, gate_stride2)
-        up_row = up + row_offset(row, size1, size2, up_stride0, up_stride1, up_stride2)
-        for begin in range(0, columns, BLOCK):
+def silu_mul_rows(gate, up, out, gate_strides, up_strides, rows, BLOCK: tl.constexpr):
+    first, stop = own_rows(rows)
+    for row in range(first, stop):
+        gate_row = gate + row_offset(row, rows, gate_strides)
+        up_row = up + row_offset(row, rows, up_strides)
+        for begin in range(0, rows.columns, BLOCK):
             offsets = begin + tl.arange(0, BLOCK)
-            inside = offsets < columns
+            inside = offsets < rows.columns
             activated = silu(tl.load(gate_row + offsets, mask=inside).to(tl.float32))
             value = activated * tl.load(up_row + offsets, mask=inside).to(tl.float32)
-            tl.store(out + row * columns + offsets, value, mask=inside)
+            tl.store(out + row * rows.columns + offsets, value, mask=inside)
 
 
 def config(point):
@@ -70,11 +54,9 @@ def silu_mul(gate, up):
     else:
         check_rows(gate, "gate")
         check_rows(up, "up")
-        (size0, size1, size2), gate_strides, up_strides = kp.collapse_rows(gate, up, ndims=3)
-        rows = size0 * size1 * size2
-        row_count = rows_per_program(gate)
-        grid = (kp.cdiv(rows, row_count),)
-        silu_mul_rows[grid](gate, up, out, *gate_strides, *up_strides, size1, size2, rows, gate.shape[-1], row_count)
+        sizes, gate_strides, up_strides = kp.collapse_rows(gate, up, ndims=3)
+        rows = rows_of(gate, sizes)
+        silu_mul_rows[grid_of(rows)](gate, up, out, RowStrides(*gate_strides), RowStrides(*up_strides), rows)
     return out
 
 

@@ -3,7 +3,19 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._rows import DTYPES, ROW_RANGES, WHOLE_ROWS, check_rows, row_config, row_offset, rows_per_program, whole_row
+from ._rows import (
+    DTYPES,
+    ROW_RANGES,
+    WHOLE_ROWS,
+    RowStrides,
+    check_rows,
+    grid_of,
+    own_rows,
+    row_config,
+    row_offset,
+    rows_of,
+    whole_row,
+)  # fmt: skip
 
 RANGES = ROW_RANGES
 
@@ -96,30 +108,17 @@ def weigh_blocks(
 
 @kp.jit
 def softmax_kernel(
-    x,
-    out,
-    stride0: tl.int64,
-    stride1: tl.int64,
-    stride2: tl.int64,
-    size1: tl.int64,
-    size2: tl.int64,
-    rows: tl.int64,
-    columns,
-    row_count,
-    WHOLE: tl.constexpr,
-    HEAD: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EXP_BOUND: tl.constexpr,
+    x, out, strides, rows, WHOLE: tl.constexpr, HEAD: tl.constexpr, BLOCK: tl.constexpr, EXP_BOUND: tl.constexpr
 ):
-    """Softmax of one row in a tile of WHOLE elements or, where WHOLE is 0, of `row_count` rows in blocks of BLOCK."""
+    """Softmax of one row in a tile of WHOLE elements or, where WHOLE is 0, of a program's rows in blocks of BLOCK."""
     if WHOLE:
-        row = tl.program_id(0).to(tl.int64)  # row_count is 1: a loop would take registers
-        softmax_row(x + row_offset(row, size1, size2, stride0, stride1, stride2), out + row * columns, columns, WHOLE)
+        row = tl.program_id(0).to(tl.int64)  # a program's only one: a loop would take registers
+        softmax_row(x + row_offset(row, rows, strides), out + row * rows.columns, rows.columns, WHOLE)
     else:
-        first = tl.program_id(0).to(tl.int64) * row_count
-        for row in range(first, tl.minimum(first + row_count, rows)):
-            source = x + row_offset(row, size1, size2, stride0, stride1, stride2)
-            softmax_in_blocks(source, out + row * columns, columns, HEAD, BLOCK, EXP_BOUND)
+        first, stop = own_rows(rows)
+        for row in range(first, stop):
+            source = x + row_offset(row, rows, strides)
+            softmax_in_blocks(source, out + row * rows.columns, rows.columns, HEAD, BLOCK, EXP_BOUND)
 
 
 def config(point):
@@ -147,13 +146,9 @@ def softmax(x, dim):
     check_rows(x, "x")
     kp.check(dim == -1 or dim == x.dim() - 1, f"dim is {dim}, expected the last dimension of x: -1")
     out = kp.empty_like(x)
-    (size0, size1, size2), (stride0, stride1, stride2) = kp.collapse_rows(x, ndims=3)
-    rows = size0 * size1 * size2
-    row_count = rows_per_program(x)
-    grid = (kp.cdiv(rows, row_count),)
-    softmax_kernel[grid](
-        x, out, stride0, stride1, stride2, size1, size2, rows, x.shape[-1], row_count, WHOLE=whole_row(x), HEAD=head_of(x)
-    )
+    sizes, strides = kp.collapse_rows(x, ndims=3)
+    rows = rows_of(x, sizes)
+    softmax_kernel[grid_of(rows)](x, out, RowStrides(*strides), rows, WHOLE=whole_row(x), HEAD=head_of(x))
     return out
 
 

@@ -301,7 +301,9 @@ bool collapse(int64_t lead, int count, int ndims, const Extent& extent_of, const
   }
   throw Error(std::string("the ") + what + " of " + layouts + " need more than " + std::to_string(ndims) +
               (ndims == 1 ? " stride" : " strides") +
-              ", which is what the kernel takes\n  to fix: call .contiguous() on the tensor before the op");
+              ", which is what the kernel takes\n  to fix: call " +
+              (count == 1 ? ".contiguous() on the tensor" : ".expand(...) on the one that repeats, and .contiguous() on all") +
+              " before the op");
 }
 
 }  // namespace

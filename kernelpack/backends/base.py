@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,3 +177,7 @@ class Backend(abc.ABC):
     def tool_versions(self) -> Mapping[str, str]:
         """Returns the tools whose version decides the image's bytes, for pack headers and caches."""
         return {}
+
+    def cache_key(self) -> str:
+        """Returns what cache keys say of this backend's tools: their versions, and what else of theirs becomes part of code."""
+        return json.dumps(dict(self.tool_versions()), sort_keys=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count, size
 from kernelpack.errors import BuildError
+from kernelpack.knobs.environment import is_count
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def add_op_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; write -j 2")
+    if not is_count(text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of processes from 1 to 9999; write -j 2")
     return int(text)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import json
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass
@@ -68,7 +67,7 @@ class TargetBackend:
 
     def hash(self) -> str:
         """Returns what of the target and of tools decides code."""
-        return f"{self.resolved} {json.dumps(dict(self.backend.tool_versions()), sort_keys=True)}"
+        return f"{self.resolved} {self.backend.cache_key()}"
 
     def parse_options(self, opts: Mapping[str, Any]) -> TargetOptions:
         """Returns the options that are given, and for the others what environment variables say, or else the defaults. Names that are no

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,18 +22,19 @@ _MARKS = {
     "host_runtime.py": "This file is also copied into every built op package",
 }
 """The marks of files that carry no comment, or are copies: by name or suffix."""
+_HEAD = 4096
+"""Text says in so many bytes of its beginning what it is. Further on, a mark may be what the text is about."""
+_MARKED_LINE = re.compile(rb"^(?:(?:#|//|;) )?" + MARK.encode(), re.MULTILINE)
 
 
 def is_own(path: Path) -> bool:
     """Whether kernelpack wrote a file: a plain file with the mark of its kind, no link to one."""
     if not stat.S_ISREG(path.lstat().st_mode):
         return False
-    marks = [mark.encode() for mark in (MARK, _MARKS.get(path.name, ""), _MARKS.get(path.suffix, "")) if mark]
     with path.open("rb") as file:
-        data = file.read(4096)  # where text says what it is
-        if not any(mark in data for mark in marks):
-            data += file.read()
-    return any(mark in data for mark in marks)
+        data = file.read(-1 if path.suffix == ".so" else _HEAD)
+    marks = (_MARKS[key].encode() for key in (path.name, path.suffix) if key in _MARKS)
+    return _MARKED_LINE.search(data) is not None or any(mark in data for mark in marks)
 
 
 def check(path: Path) -> None:
@@ -66,10 +68,11 @@ def remove(paths: Iterable[Path]) -> None:
             path.unlink()
 
 
-def write_if_changed(path: Path, content: str | bytes) -> bool:
-    """Writes a file of a folder that is kernelpack's own, whole, unless it holds the content already; returns whether it wrote."""
+def write_if_changed(path: Path, content: str | bytes, *, shared: bool = True) -> bool:
+    """Writes a file of a folder that is kernelpack's own, whole, unless it holds the content already; returns whether it wrote.
+    For `shared` see write_whole."""
     data = content.encode() if isinstance(content, str) else content
     if path.is_file() and not path.is_symlink() and path.stat().st_size == len(data) and path.read_bytes() == data:
         return False
-    write_whole(path, data)
+    write_whole(path, data, shared=shared)
     return True

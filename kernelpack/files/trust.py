@@ -44,6 +44,17 @@ def own_file(folder: str | Path, name: str) -> Path:
     return Path(real)
 
 
+def own_tree(folder: Path) -> None:
+    """Raises UntrustedFileError, by name, for a file or folder in a folder, or for the folder itself, that somebody but this user and
+    root owns or can write to. Raises OSError."""
+    for path in (folder, *folder.rglob("*")):
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            _check_owner(str(path), found, os.geteuid())
+        else:
+            _check(str(path), found, os.geteuid())
+
+
 def admitted(folder: str | Path, name: str, listed_as: str | None = None) -> Path:
     """Returns where a file of a cache is read: its real path if only this user and root can have written it, else a copy that is this
     process's own if knobs.cache.lock lists it, by its name in the cache (default: in the folder). Raises OSError, UntrustedFileError,

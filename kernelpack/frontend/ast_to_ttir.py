@@ -20,6 +20,7 @@ from kernelpack.ir.dialect import is_pure
 from kernelpack.ir.types import FunctionType
 from kernelpack.ir.verify import verify
 from kernelpack.kernel.aggregates import plain, user_aggregate
+from kernelpack.kernel.arguments import class_of, part_names
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.kernel.signatures import parse_type
 from kernelpack.kernel.source import location_of
@@ -264,7 +265,9 @@ def _as_parameter(block: Block, name: str, value: Any) -> Any:
     if isinstance(value, aggregate):
         return value.with_parts([_as_parameter(block, f"{name}_{part}", entry) for part, entry in value.parts().items()])
     if isinstance(value, tuple):
-        return with_parts(value, [_as_parameter(block, f"{name}_{place}", entry) for place, entry in enumerate(value)])
+        parts = part_names(class_of(value), len(value))
+        entries = [_as_parameter(block, f"{name}_{part}", entry) for part, entry in zip(parts, value, strict=True)]
+        return with_parts(value, entries)
     return replace_tensors(value, lambda entry: tensor(block.add_argument(entry.handle.type, name), entry.type))
 
 

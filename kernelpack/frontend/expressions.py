@@ -24,7 +24,7 @@ from kernelpack.kernel.structured_types import constexpr_type, indexed_type, tup
 from kernelpack.kernel.types import dtype
 from kernelpack.kernel.values import aggregate, constexpr, tensor, unwrap
 from kernelpack.language.unsupported import UNSUPPORTED
-from kernelpack.limits import check_compile_time_value
+from kernelpack.limits import check_compile_time_value, check_format
 from kernelpack.semantics import operators, tiles
 from kernelpack.semantics.overflow import checked_arithmetic
 
@@ -141,6 +141,7 @@ class Expressions(LocalFunctions):
             )
         convert = _CONVERSIONS[node.conversion]
         specification = self.visit(node.format_spec) if node.format_spec is not None else ""
+        check_format(specification)
         return str(self.fold(node.value, lambda entry: format(convert(entry), specification), value))
 
     # ---- operators ----
@@ -225,6 +226,8 @@ class Expressions(LocalFunctions):
             return self.module_attribute(node, value, name)
         if operators.is_number(value):
             return self.number_attribute(value, name)
+        if isinstance(value, tuple) and name in getattr(value, "_fields", ()):  # one may be called `value` or `type`
+            return unwrap(getattr(value, name))
         if name == "value" and (value is None or isinstance(value, (str, dtype, tuple, JITFunction))):
             return value  # what is a constexpr elsewhere is its value here
         if name == "type" and (value is None or isinstance(value, (str, tuple))):

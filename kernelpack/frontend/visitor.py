@@ -180,7 +180,7 @@ def called_from(caller: Visitor, name: str, module: str = "") -> Iterator[None]:
             problem.call_sites = (*problem.call_sites, site)
         raise
     except RecursionError:  # here, where some of the stack is free again
-        raise CompilationError(f"{name} is called behind too many others", location=site, cure=ENDLESS) from None
+        raise CompilationError(f"{name} is called inside too many other calls", location=site, cure=ENDLESS) from None
 
 
 def as_value(value: Any) -> Any:

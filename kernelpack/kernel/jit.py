@@ -22,11 +22,11 @@ from kernelpack.kernel.values import is_constexpr_function as is_constexpr_funct
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NUMBER_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
-_NUMBER_TYPES |= {f"int{width}": f"i{width}" for width in (1, 8, 16, 32, 64)}
-_NUMBER_TYPES |= {f"uint{width}": f"u{width}" for width in (8, 16, 32, 64)}
-_NUMBER_TYPES |= {name: name for name in _NUMBER_TYPES.values()}
-_NUMBER_TYPES |= {"half": "fp16", "float": "fp32", "double": "fp64", "int": "i32", "bool": "i1", "uint1": "i1", "u1": "i1"}
+NUMBER_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+NUMBER_TYPES |= {f"int{width}": f"i{width}" for width in (1, 8, 16, 32, 64)}
+NUMBER_TYPES |= {f"uint{width}": f"u{width}" for width in (8, 16, 32, 64)}
+NUMBER_TYPES |= {name: name for name in NUMBER_TYPES.values()}
+NUMBER_TYPES |= {"half": "fp16", "float": "fp32", "double": "fp64", "int": "i32", "bool": "i1", "uint1": "i1", "u1": "i1"}
 """The number types that annotations name, as signatures name them."""
 
 
@@ -54,7 +54,7 @@ class KernelParam:
     @functools.cached_property
     def number_type(self) -> str | None:
         """The type in a signature that the annotation asks of a number (`n: tl.int64`), None if it asks for none."""
-        return _NUMBER_TYPES.get(self.type_name)
+        return NUMBER_TYPES.get(self.type_name)
 
 
 class Launchable:

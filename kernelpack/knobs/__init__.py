@@ -13,7 +13,7 @@ from typing import Any
 
 from kernelpack.errors import BuildError
 from kernelpack.knobs.environment import base_knobs as base_knobs
-from kernelpack.knobs.environment import command_of, truth
+from kernelpack.knobs.environment import command_of, is_count, truth
 from kernelpack.knobs.environment import env as env
 from kernelpack.knobs.environment import env_base as env_base
 from kernelpack.knobs.environment import env_bool as env_bool
@@ -168,6 +168,6 @@ def jobs() -> int:
     text = JOBS.get()
     if not text:
         return len(os.sched_getaffinity(0))
-    if not text.isdigit() or int(text) < 1:
-        raise BuildError(f"{JOBS.name}={text} is no number of processes", cure=f"{JOBS.name}=2")
+    if not is_count(text):
+        raise BuildError(f"{JOBS.name}={text[:40]} is no number of processes from 1 to 9999", cure=f"{JOBS.name}=2")
     return int(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -45,6 +46,11 @@ def command_of(key: str, text: str, what: str) -> list[str]:
             cure=f"apt-get install g++, or set {key} to another; options may follow its name: {key}='ccache g++ -O1'",
         )
     return words
+
+
+def is_count(text: str) -> bool:
+    """Whether a text is a number from 1 to 9999."""
+    return re.fullmatch(r"0*[1-9][0-9]{0,3}", text) is not None
 
 
 def expanded(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import keyword
 import time
 from collections.abc import Iterable, Sequence
@@ -249,13 +250,33 @@ def _write(built: Built, library: LibraryPlan, jobs: int) -> None:
     package |= {folder / "ops.lock": lock_text(built.packs)}
     for path in (*cpp, *package):
         generated.check(path)
+    earlier = _earlier_packs(folder)
     for path, text in cpp.items():
         generated.write_if_changed(path, text)
     _link(built, library, jobs)
     for path, text in package.items():
         generated.write_if_changed(path, text)
-    found = (path for pattern in ("packs/*.kpack", "cpp/*.cpp", "cpp/*.h") for path in folder.glob(pattern))
-    generated.remove(path for path in found if path not in cpp and path not in package)
+    found = (path for pattern in ("*.cpp", "*.h") for path in (folder / "cpp").glob(pattern))
+    generated.remove(path for path in found if path not in cpp)
+    for path, pack in earlier.items():
+        if path not in package:
+            path.unlink()
+            (folder / "build" / "objects" / f"{pack.entry}.o").unlink(missing_ok=True)
+
+
+def _earlier_packs(folder: Path) -> dict[Path, KernelPack]:
+    """Returns the packs of the library that an earlier build left in a folder: those that its lock file lists, under their own names."""
+    try:
+        locked = read_lock(folder / "ops.lock")
+    except (OSError, PackError):
+        return {}
+    found = {}
+    for path in (folder / "packs").glob("*.kpack"):
+        with contextlib.suppress(OSError, PackError):
+            pack = read_pack(path)
+            if path.name == pack.file_name and locked.get((str(pack.target), pack.variant)) == lock_line(pack).sha256:
+                found[path] = pack
+    return found
 
 
 def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
@@ -267,11 +288,8 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     objects: list[str] = []
     for pack in built.packs:
         if pack.image_kind == "object":
-            generated.write_if_changed(folder / "objects" / f"{pack.entry}.o", pack.image)
+            generated.write_if_changed(folder / "objects" / f"{pack.entry}.o", pack.image, shared=False)
             objects.append(f"objects/{pack.entry}.o")
-    for stale in (folder / "objects").glob("*.o"):
-        if f"objects/{stale.name}" not in objects:
-            stale.unlink()
     launchers = [source for backend in library.backends for source in backend.launcher_sources]
     headers = [backend.launcher_header.parent for backend in library.backends]
     file = NinjaFile(
@@ -294,7 +312,7 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     }
     scripts = {key: folder / f"{key}.exports" for key in exports}
     for key, script in scripts.items():
-        generated.write_if_changed(script, version_script(exports[key]))
+        generated.write_if_changed(script, version_script(exports[key]), shared=False)
     file.link(built.library, [*ops, *kernels, *objects], scripts["ops"], f"-L{torch / 'lib'} -ltorch_cpu -ldl")
     file.link(built.kernels_library, [c_entries, *kernels, *objects], scripts["kernels"], "-ldl")
     run_ninja(file, folder, jobs)

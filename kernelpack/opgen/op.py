@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 from kernelpack.backends.installed import backends, native_target
 from kernelpack.dtypes import DType, dtype_of
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
+from kernelpack.kernel.arguments import class_of, entries_of, part_names
 from kernelpack.kernel.jit import JITFunction, jit_function
 from kernelpack.kernel.source import innermost, source_of
 from kernelpack.opgen.host import runtime as host_runtime
+from kernelpack.opgen.host.gradients import refusing_gradients
 from kernelpack.opgen.host.ir import HostFunction
 from kernelpack.opgen.host.translate import translate
 from kernelpack.opgen.stated.config import (
@@ -129,13 +131,17 @@ class Op:
             for argument in self.schema.tensors:
                 values[argument.name] = host_runtime.with_signs(argument.name, values[argument.name], self.schema.writes)
             self._check(values)
-            outer = _DTYPES.set({argument.name: self._listed(argument.name, values) for argument in self.schema.tensors})
-            kept = _READ_ONLY.set([values[argument.name] for argument in self.schema.tensors if not argument.mutated])
-            try:
-                return self._runnable(**values)
-            finally:
-                _READ_ONLY.reset(kept)
-                _DTYPES.reset(outer)
+            return refusing_gradients(self.name, self._run, values, writes=self.schema.writes)
+
+    def _run(self, values: Mapping[str, Any]) -> Any:
+        """Runs the host function on arguments that are checked."""
+        outer = _DTYPES.set({argument.name: self._listed(argument.name, values) for argument in self.schema.tensors})
+        kept = _READ_ONLY.set([values[argument.name] for argument in self.schema.tensors if not argument.mutated])
+        try:
+            return self._runnable(**values)
+        finally:
+            _READ_ONLY.reset(kept)
+            _DTYPES.reset(outer)
 
     def out(self, *args: Any, **kwargs: Any) -> None:
         """Runs the op and writes its results into the tensors given by keyword (`out=`)."""
@@ -235,10 +241,10 @@ class BoundKernel:
             if captured is not None:
                 names = (parameter.name for parameter in kernel_parameters(self.kernel))
                 assert self.fn is not None
-                arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+                arguments = _flat({**dict(zip(names, args, strict=False)), **kwargs})
                 captured.append(CapturedLaunch(self.fn, grid, arguments, sys._getframe(1).f_lineno))
                 return None
-            if _writes_nothing([*args, *kwargs.values()]):
+            if _writes_nothing(_flat({"": args, **kwargs}).values()):
                 return None
             bound = self._bound(args, kwargs)
             parameters = {parameter.name for parameter in kernel_parameters(self.kernel)}
@@ -255,7 +261,7 @@ class BoundKernel:
             return {}
         parameters = kernel_parameters(self.kernel)
         given = {**dict(zip((parameter.name for parameter in parameters), args, strict=False)), **kwargs}
-        tensors = [value for value in given.values() if hasattr(value, "device") and hasattr(value, "dtype")]
+        tensors = [value for value in _flat(given).values() if hasattr(value, "device") and hasattr(value, "dtype")]
         if not tensors:
             return {}
         target = device_target(tensors[0].device)
@@ -276,6 +282,19 @@ class BoundKernel:
         names = {parameter.name for parameter in parameters if parameter.is_constexpr}
         bound = {name: value for name, value in config.kwargs.items() if name in names and name not in given}
         return bound | {name: value for name, value in config.options().items() if name not in given}
+
+
+def _flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments by the names of the kernel's parameters, of tuples those of their parts: `strides_row`."""
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        entries = entries_of(value)
+        if entries is None:
+            found[name] = value
+        else:
+            names = part_names(class_of(value), len(entries))
+            found |= _flat({f"{name}_{part}": entry for part, entry in zip(names, entries, strict=True)})
+    return found
 
 
 def _writes_nothing(arguments: Iterable[Any]) -> bool:

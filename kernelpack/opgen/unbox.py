@@ -60,8 +60,8 @@ def unbox(library: Path | str) -> UnboxedLibrary:
     folder = file.parent / "build" / "unboxed"
     source, exports = folder / "unboxed.cpp", folder / "unboxed.exports"
     with one_at_a_time(folder.parent):
-        generated.write_if_changed(source, source_of(schemas, namespace, torch))
-        generated.write_if_changed(exports, version_script([_SYMBOL]))
+        generated.write_if_changed(source, source_of(schemas, namespace, torch), shared=False)
+        generated.write_if_changed(exports, version_script([_SYMBOL]), shared=False)
         build = NinjaFile([CSRC, torch_dir() / "include"])
         here = f"-ffile-prefix-map={shlex.quote(str(torch_dir()))}=torch"  # in the texts of torch's errors
         unit = build.compile(source, "unboxed", f"-std=c++20 -DNDEBUG {here}")  # as torch's releases are

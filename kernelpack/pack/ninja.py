@@ -15,12 +15,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kernelpack import knobs
-from kernelpack.errors import BuildError
+from kernelpack.errors import BuildError, UntrustedFileError
 from kernelpack.files import generated
+from kernelpack.files.trust import own_tree
+from kernelpack.files.whole import make_folder
 
 TORCH_TARGET_VERSION = "0x020a000000000000"
 """torch 2.10: the oldest whose stable C ABI has all that is used."""
 _LOCK, _NINJA = ".lock", "build.ninja"
+_UMASK = 0o022
+"""Nobody but its owner writes to what is in a build folder, and will be linked, whatever the user's umask says."""
 
 
 def torch_dir() -> Path:
@@ -92,8 +96,9 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
     """While it is entered, a folder is kernelpack's own, and other processes that enter it for the folder wait: two builds would
     read what the other half wrote. Raises BuildError for a folder that holds files of others."""
     check_build_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+") as lock:
+    make_folder(folder.parent)
+    make_folder(folder, mode=0o777 & ~_UMASK)
+    with open(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666 & ~_UMASK), "r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not lock.read():
             lock.write(f"# {generated.MARK}: builds in this folder wait for each other\n")
@@ -102,7 +107,8 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 def check_build_folder(folder: Path) -> None:
-    """Raises BuildError unless a folder is new, empty or marked as kernelpack's own: files inside carry no marks."""
+    """Raises BuildError unless a folder is new, empty or marked as kernelpack's own: files inside carry no marks. What is in it is
+    linked: nobody but this user and root may own it or write to it."""
     for place in (folder, *(folder.iterdir() if folder.is_dir() else ())):
         generated.check_link(place)
     marked = any((folder / name).is_file() and generated.is_own(folder / name) for name in (_LOCK, _NINJA))
@@ -110,13 +116,21 @@ def check_build_folder(folder: Path) -> None:
         raise BuildError(
             f"{folder} holds files that kernelpack did not write", cure="move them away, or build into another folder"
         )
+    if folder.is_dir():
+        try:
+            own_tree(folder)
+        except UntrustedFileError as problem:
+            raise BuildError(
+                f"{problem.message}, and what is in {folder} becomes part of the library",
+                cure=f"remove {folder}, or build into another folder",
+            ) from None
 
 
 def run_ninja(file: NinjaFile, directory: Path, jobs: int) -> None:
     """Writes build.ninja into a folder and builds everything. Raises BuildError with what the compiler said."""
-    generated.write_if_changed(directory / _NINJA, file.text(shlex.join(compiler()).replace("$", "$$")))
+    generated.write_if_changed(directory / _NINJA, file.text(shlex.join(compiler()).replace("$", "$$")), shared=False)
     command = [*_ninja(), "-C", str(directory), "-j", str(jobs)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, umask=_UMASK)
     if result.returncode != 0:
         said = (result.stdout + result.stderr).strip()
         raise BuildError(f"the C++ build in {directory} failed:\n{said[-4000:]}")
@@ -125,11 +139,11 @@ def run_ninja(file: NinjaFile, directory: Path, jobs: int) -> None:
 def compiler_machine() -> str:
     """Returns the machine for which the C++ compiler compiles and links: `x86_64`, ... Raises BuildError where there is none."""
     result = subprocess.run([*compiler(), "-dumpmachine"], capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise BuildError(
-            f"{knobs.CXX.get()} -dumpmachine failed: {result.stderr.strip()}", cure="set KERNELPACK_CXX to a C++ compiler"
-        )
-    return result.stdout.partition("-")[0]
+    machine = result.stdout.strip().partition("-")[0]
+    if result.returncode != 0 or not machine:
+        said = result.stderr.strip() or "it names no machine"
+        raise BuildError(f"{knobs.CXX.get()} -dumpmachine failed: {said}", cure="set KERNELPACK_CXX to a C++ compiler")
+    return machine
 
 
 def compiler() -> list[str]:

@@ -15,6 +15,7 @@ from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Fact
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import Operation
 from kernelpack.kernel.aggregates import plain, user_aggregate
+from kernelpack.kernel.arguments import class_of, entries_of, number_types, part_names
 from kernelpack.kernel.jit import JITFunction, KernelParam
 from kernelpack.kernel.signatures import signature_name, ttir_type
 from kernelpack.kernel.types import dtype as language_type
@@ -123,11 +124,12 @@ class Specializer:
         if isinstance(value, TensorDescriptor):
             values += value.parts().values()
             return self._descriptor(param, value)
-        if isinstance(value, (tuple, user_aggregate)):
-            is_named = not isinstance(value, tuple) or hasattr(value, "_fields")
-            entries = value if isinstance(value, tuple) else [getattr(value, name) for name in value.fields]
-            traits = [self._trait(param, entry, values) for entry in entries]
-            return tuple(kind for kind, _ in traits), (type(value) if is_named else None, *(more for _, more in traits))
+        entries = entries_of(value)
+        if entries is not None:
+            of = class_of(value)
+            stated = [None] * len(entries) if of is None else number_types(of)
+            traits = [self._trait(param, entry, values, kind) for entry, kind in zip(entries, stated, strict=True)]
+            return tuple(kind for kind, _ in traits), (of, *(more for _, more in traits))
         if value is None or isinstance(value, _NOT_PLAIN):
             return CONSTEXPR, Constant(value)
         kind = annotated or _type_of(self.fn, param, value)
@@ -137,7 +139,7 @@ class Specializer:
                 location=self.fn.location,
                 cure="annotate a wider type, or none",
             )
-        constants, properties = self._known[param.num, kind]
+        constants, properties = self._known[param.num, kind, annotated is not None]
         number = value.data_ptr() if kind[0] == "*" else int(value) if constants or properties else 0
         if any(prop.holds(number) for prop in constants):
             return CONSTEXPR, Constant(number)
@@ -153,7 +155,7 @@ class Specializer:
         for part, number in value.parts().items():
             is_base = part == "base"
             for prop in self._known[
-                param.num, f"*{element}" if is_base else "i64" if part.startswith("stride") else "i32"
+                param.num, f"*{element}" if is_base else "i64" if part.startswith("stride") else "i32", True
             ].facts:
                 if prop.holds(number.data_ptr() if is_base else number):
                     facts.append((part, prop.name, prop.value))
@@ -176,8 +178,7 @@ def specialization_of(fn: JITFunction, traits: Sequence[Trait]) -> Specializatio
             of, *entries = more
             if of is not None:
                 constexprs.append((path, of))
-            parts = of.fields if isinstance(of, type) and issubclass(of, user_aggregate) else range(len(entries))
-            for place, (part, *entry) in enumerate(zip(parts, kind, entries, strict=True)):
+            for place, (part, *entry) in enumerate(zip(part_names(of, len(entries)), kind, entries, strict=True)):
                 note(f"{path}.{place}", f"{name}_{part}", *entry)
         elif kind.startswith(DESCRIPTOR):
             facts.extend(Fact(f"{name}_{part}", prop, number) for part, prop, number in more)
@@ -198,16 +199,17 @@ class _Known(NamedTuple):
     facts: tuple[ArgumentProperty, ...]
 
 
-class _KnownProperties(dict[tuple[int, str], _Known]):
-    """What a backend asks of each parameter, by its number and type, found when it is first looked up."""
+class _KnownProperties(dict[tuple[int, str, bool], _Known]):
+    """What a backend asks of each parameter, by its number, its type, and whether an annotation states that type; found when it is first
+    looked up."""
 
     def __init__(self, fn: JITFunction, backend: Backend) -> None:
         super().__init__()
         self.fn = fn
         self.properties = backend.properties()
 
-    def __missing__(self, key: tuple[int, str]) -> _Known:
-        number, kind = key
+    def __missing__(self, key: tuple[int, str, bool]) -> _Known:
+        number, kind, is_typed = key
         param = self.fn.params[number]
         ir_type = ttir_type(kind)
         # how far a pointer reaches is asked by op libraries alone: a kernel that Python launches may leave the view it is given
@@ -216,7 +218,6 @@ class _KnownProperties(dict[tuple[int, str], _Known]):
             known = []
         elif param.do_not_specialize_on_alignment:
             known = [prop for prop in known if prop.test is not DIVISIBLE_BY]
-        is_typed = param.number_type is not None
         constants = tuple(prop for prop in known if prop.test is EQUAL_TO and not is_typed)
         self[key] = _Known(constants, tuple(prop for prop in known if prop.test is not EQUAL_TO))
         return self[key]

@@ -20,7 +20,10 @@ def check_right_side(symbol: str, kind: dtype, right: tensor | float) -> None:
         wider = ", or shift a wider type: x.to(tl.int64)" if known > most and most < 63 else ""
         has_result, cure = 0 <= known <= most, f"shift by 0 to {most}{wider}"
     else:
-        has_result, cure = known != 0, "leave the code out where D is 0, `if D != 0:`, or divide floats: x.to(tl.float32) / y"
+        has_result, cure = (
+            known != 0,
+            "leave the code out by an `if` where the right side is 0, or divide floats: x.to(tl.float32) / y",
+        )
     if not has_result:
         raise CompilationError(f"{kind} {symbol} {known} has no result", cure=cure)
 

@@ -31,6 +31,7 @@ def made(body: str) -> Operation:
 
 # statements, the line of them that is named, what the message says, what the cure says
 ENDLESS = [
+    ('tl.static_assert(f"{1:1000000000}" != "")', 1, "asks for 100000 characters or more", None),
     (
         "for i in tl.static_range(100000):\n    n += i",
         1,
@@ -64,14 +65,14 @@ ENDLESS = [
     (
         "f = lambda x: f(x) + 1\ntl.store(p, f(n))",
         2,
-        "lambda is called behind too many others",
+        "lambda is called inside too many other calls",
         "must shrink a compile-time value",
     ),
-    ("def f(x):\n    return f(x) + 1\ntl.store(p, f(n))", 3, "f is called behind too many others", "must shrink"),
+    ("def f(x):\n    return f(x) + 1\ntl.store(p, f(n))", 3, "f is called inside too many other calls", "must shrink"),
     (
         "def f(x):\n    return g(x)\ndef g(x):\n    return f(x) + 1\ntl.store(p, f(n))",
         5,
-        "is called behind too many",
+        "is called inside too many",
         "must shrink",
     ),
 ]

@@ -40,7 +40,7 @@ ROOMS = ("ir", "layout", "llvm", "analysis", "kernel", "passes", "semantics", "l
 PROGRAMS = {
     "backends/cuda/device/driver.py": {"LIBCUDA"},
     "backends/cuda/assemble/ptx_to_cubin.py": {"CHECK_PTXAS"},
-    "backends/cuda/assemble/toolchain.py": {"nvidia"},
+    "backends/cuda/assemble/toolchain.py": {"CHECK_PTXAS", "nvidia"},
     "backends/installed.py": {"CPU_TARGET"},
 }
 """Knobs that these rooms may read: which programs and libraries there are, and what the target `cpu` stands for. Their

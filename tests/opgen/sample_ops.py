@@ -2,6 +2,7 @@
 
 import enum
 import math
+from typing import NamedTuple
 
 import torch
 
@@ -109,6 +110,65 @@ def broadcast_add(x, y):
     sx0, sx1 = x.stride()
     sy0, sy1 = kp.broadcast_strides(y, (n, m))
     add_kernel[(kp.cdiv(n * m, 128),)](x, y if n * m > 0 else x, out, n, m, sx0, sx1, sy0, sy1)
+    return out
+
+
+class Steps(NamedTuple):
+    """Strides of a matrix, and a tensor that counts for it."""
+
+    row: tl.int64
+    column: tl.int64
+    factors: tl.tensor = None
+
+
+class Extent(NamedTuple):
+    rows: int
+    columns: int
+
+
+@kp.jit
+def weighed_row(x, steps, row, extent, BLOCK: tl.constexpr):
+    """A row of x times its factors, where there are any."""
+    at = tl.arange(0, BLOCK)
+    inside = at < extent.columns
+    value = tl.load(x + row * steps.row + at * steps.column, mask=inside, other=0.0).to(tl.float32)
+    if steps.factors is not None:
+        value *= tl.load(steps.factors + at, mask=inside, other=0.0).to(tl.float32)
+    return value
+
+
+@kp.jit
+def weighed_sum_kernel(tensors, out, steps, extent, BLOCK: tl.constexpr):
+    """The sum of two rows, each of a matrix with factors of its own: tuples in tuples, of tensors and of numbers."""
+    row = tl.program_id(0)
+    left = weighed_row(tensors[0], steps[0], row, extent, BLOCK)
+    right = weighed_row(tensors[1], steps[1], row, extent, BLOCK)
+    at = tl.arange(0, BLOCK)
+    tl.store(out + row.to(tl.int64) * extent.columns + at, (left + right).to(out.dtype.element_ty), mask=at < extent.columns)
+
+
+def steps_of(x, factors):
+    return Steps(x.stride(0), x.stride(1), factors)
+
+
+@kp.op(
+    "weighed_sum(Tensor x, Tensor y, Tensor? factors=None) -> Tensor",
+    variants={"x": [tl.float32, tl.float16], "factors": [None, tl.float32]},
+    configs={"": kp.fastest([kp.Config({"BLOCK": 64}), kp.Config({"BLOCK": 128})], key=["extent.rows"])},
+    specialize=[kp.aligned(ones=["steps.0.column", "steps.1.column"])],
+)
+def weighed_sum(x, y, factors):
+    """Arguments that travel together are one."""
+    rows, columns = x.shape
+    kp.check(y.shape == x.shape, f"y has shape {y.shape}, x has {x.shape}")
+    extent = Extent(columns=columns, rows=rows)
+    kp.check(extent.columns <= 64, f"x has {extent.columns} columns, at most 64")
+    out = kp.empty((rows, columns), x.dtype, x.device)
+    if x.is_cuda:
+        steps = (Steps(x.stride(0), x.stride(1)), steps_of(y, factors))
+    else:
+        steps = (steps_of(x, None), steps_of(y, factors))
+    weighed_sum_kernel[(extent.rows,)]((x, y), out, steps, extent)
     return out
 
 

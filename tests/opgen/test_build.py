@@ -443,11 +443,17 @@ def test_an_error_of_the_front_end_ends_the_processes() -> None:
     assert done == ["one"]
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "two"])
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1" * 5000, "²", "10000"])
 def test_a_number_of_processes_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("KERNELPACK_JOBS", value)
-    with pytest.raises(BuildError, match=f"KERNELPACK_JOBS={value} is no number of processes"):
+    with pytest.raises(BuildError, match=f"KERNELPACK_JOBS={value[:40]} is no number of processes"):
         knobs.jobs()
+
+
+def test_a_compiler_that_is_none_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPACK_CXX", "/bin/true")
+    with pytest.raises(BuildError, match="/bin/true -dumpmachine failed: it names no machine"):
+        build([folder], namespace="mine", targets=["cpu:x86-64-v3"], out=folder / "mine")
 
 
 def test_a_launch_for_other_devices_needs_no_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from kernelpack.opgen.build import plan_library
 
 HEAD = """
 import math
+from typing import NamedTuple
 
 import torch
 
@@ -26,8 +27,18 @@ def kernel(x, out, n, BLOCK: tl.constexpr):
 
 
 @kp.jit
+def clash(x, x_0):
+    tl.store(x[1], tl.load(x[0]) + x_0)
+
+
+@kp.jit
 def scaled(out, factor: tl.float16):
     tl.store(out, factor)
+
+
+class Pair(NamedTuple):
+    left: tl.int64
+    right: tl.int64 = 1
 
 
 def recursive(n):
@@ -113,6 +124,12 @@ REFUSED = [
     ("kernel[(1,)](x, out, n, WIDTH=16)", "no parameter 'WIDTH'"),
     ("kernel[(1,)](x, out, n, BLOCK=16, num_warps=n)", "num_warps must be known when building"),
     ("kernel[(1,)](x, out, x.shape, BLOCK=16)", "kernel argument n gets ints"),
+    ("n = Pair(n).middle", "Pair has no field 'middle'"),
+    ("n = Pair(1, 2, 3)", "Pair: too many positional arguments"),
+    ("n = Pair(right=2)", "Pair: missing a required argument: 'left'"),
+    ("kernel[(1,)](x, out, Pair(out, math), BLOCK=16)", "n_right is a Python module"),
+    ("kernel[(1,)](x, out, n, BLOCK=(16, 2))", "constexpr BLOCK gets ints"),
+    ("clash[(1,)]((x, out), n)", "a part of a tuple and a parameter are both called x_0(.|\n)*rename one of them"),
     ("kernel[(1,)](x, out, n, BLOCK=n)", 'constexpr \'BLOCK\' of kernel is known only when the op is called(.|\n)*variants={..., "BLOCK": \\[...\\]}'),
     ("kernel[(1,)](x, out, n)", "nothing binds constexpr 'BLOCK'"),
     ('kernel[lambda meta: (meta["WIDTH"],)](x, out, n, BLOCK=16)', 'meta\\["WIDTH"\\], which is no integer constexpr'),

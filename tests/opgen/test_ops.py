@@ -8,6 +8,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from kernelpack.opgen.build import Built
+
 CASES = {
     "scale": [
         ((torch.arange(1000.0),), {}),
@@ -29,6 +31,12 @@ CASES = {
         ((torch.randn(9, 5).t(), torch.randn(5, 1)), {}),
         ((torch.arange(12, dtype=torch.int32).reshape(3, 4), torch.ones((), dtype=torch.int32)), {}),
     ],
+    "weighed_sum": [
+        ((torch.randn(5, 64), torch.randn(5, 64)), {}),
+        ((torch.randn(33, 5).t(), torch.randn(5, 40)[:, ::2][:, :20].repeat(1, 2)[:, :33], torch.randn(33)), {}),
+        ((torch.randn(5, 32).half(), torch.randn(5, 1).half().expand(5, 32), torch.randn(32)), {}),
+        ((torch.randn(0, 5), torch.randn(0, 5)), {}),
+    ],
     "minmax": [((torch.randn(6, 40),), {}), ((torch.randn(3, 700),), {})],
 }
 REFERENCE = {
@@ -37,6 +45,7 @@ REFERENCE = {
     ).to(x.dtype),
     "row_sum": lambda x: x.float().sum(-1),
     "broadcast_add": lambda x, y: x + y,
+    "weighed_sum": lambda x, y, factors=None: (x.float() + y.float() * (1 if factors is None else factors)).to(x.dtype),
     "minmax": lambda x: (x.amin(-1), x.amax(-1)),
 }
 PAIRS = [(name, index) for name, cases in CASES.items() for index in range(len(cases))]
@@ -60,6 +69,19 @@ def test_development_run_agrees_with_torch(development: ModuleType, name: str, i
     got = as_tuple(getattr(development, name)(*args, **kwargs))
     for value, expected in zip(got, as_tuple(REFERENCE[name](*args, **kwargs)), strict=True):
         torch.testing.assert_close(value, expected)
+
+
+def test_parts_of_tuples_have_facts_and_names_of_their_own(sample_built: Built) -> None:
+    """Absent tensors in tuples are compile-time values; a part may be assumed to be 1, and choose a config."""
+    packs = [pack for pack in sample_built.packs if pack.variant.startswith("weighed_sum_kernel-f32-f32")]
+    aligned = next(pack for pack in packs if pack.variant.endswith(".aligned") and pack.target.backend == "cpu")
+    plain = next(pack for pack in packs if pack.variant.endswith(".any") and pack.target.backend == "cpu")
+    assert [str(parameter.name) for parameter in plain.parameters] == [
+        "tensors_0", "tensors_1", "out", "steps_0_row", "steps_0_column", "steps_1_row", "steps_1_column", "steps_1_factors",
+        "extent_rows", "extent_columns",
+    ]  # fmt: skip
+    assert plain.constexprs["steps_0_factors"] == "None"
+    assert {"steps_0_column": "1", "steps_1_column": "1"}.items() <= aligned.constexprs.items()
 
 
 @pytest.mark.parametrize("life", ["sample", "development"])

@@ -51,6 +51,17 @@ def test_a_store_through_an_unmarked_argument_is_refused(tmp_path: Path, out: st
     assert caught.value.cure == "write Tensor(a!) x in the schema, or store to a tensor that kp.empty_like(x) makes"
 
 
+def test_a_function_may_be_called_with_what_is_read_and_with_what_is_written(tmp_path: Path) -> None:
+    """It is compiled once for both."""
+    source = SOURCE.replace("@kp.jit", "@kp.jit\ndef place(pointer, at):\n    return pointer + at\n\n\n@kp.jit", 1)
+    source = source.replace("x + at", "place(x, at)").replace("out + at", "place(out, at)")
+    (tmp_path / "doubled.py").write_text(source.format(x="Tensor", out="out", in_place=False))
+    compile_variants(plan_library([tmp_path], namespace="stores", targets=["cpu:x86-64-v3"]).variants)
+    (tmp_path / "doubled.py").write_text(source.format(x="Tensor", out="out", in_place=True))
+    with pytest.raises(HostFunctionError, match=r"doubled\.py:16:\d+: doubled: its kernel stores through 'x'"):
+        compile_variants(plan_library([tmp_path], namespace="stores", targets=["cpu:x86-64-v3"]).variants)
+
+
 def test_what_is_only_read_needs_no_mark(tmp_path: Path) -> None:
     build(tmp_path, "Tensor", "out", in_place=False)
 

@@ -342,6 +342,14 @@ def matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     yield "repeated", call((4, 9, 48), 20, make=repeated)
     yield "no rows", call((0, 48), 20)
 
+    def batches(a: tuple[int, ...], b: tuple[int, ...], columns: int) -> Callable[[], Arguments]:
+        return lambda: ((torch.randn(*a, 40, 48), times(torch.randn(*b, 48, columns), 48**-0.5)), {})
+
+    for a, b in (((2, 1), (2, 3)), ((2, 3), (1, 3)), ((3,), (2, 3)), ((2, 1), (3,)), ((2, 1), (1, 3))):
+        for columns in (1, 32):
+            yield f"batches {a} times {b}, {columns} columns", batches(a, b, columns)
+    yield "heads of one projection", lambda: ((swapped(2, 3, 40, 48), times(swapped(2, 3, 40, 48), 48**-0.5).mT), {})
+
 
 def scaled_matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     def call(

@@ -108,7 +108,7 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("matmul", (columns(2, 3), x(3, 4)), {}, r"last dimension of a must be contiguous, its stride is 2\n  to fix: .*\.contiguous"),
     ("matmul", (x(2, 3), x(3, 4), columns(4)), {}, r"bias must be contiguous, its stride is 2\n  to fix: .*\.contiguous"),
     ("matmul", (x(2, 3), x(3)), {}, r"b must have at least 2 dimensions, its shape is \(3,\)"),
-    ("matmul", (x(2, 3, 4, 5), x(3, 5, 4)), {}, r"the batches of a of shape .* need more than one stride.*\n  to fix: call \.expand"),
+    ("matmul", (x(2, 3, 2, 4, 5), x(3, 1, 5, 4)), {}, r"the batches of a of shape .* need more than 2 strides.*\n  to fix: call \.expand"),
     ("matmul", (x(2, 3), x(3, 4, 2)[..., 0]), {}, r"dimensions of b must be contiguous.*to fix"),
     ("matmul", (x(2, 3, 4), x(3, 4, 5)), {}, r"dimensions \(2,\) and \(3,\) do not broadcast: 2 is not 3\n  to fix"),
     ("matmul", (x(2, 3), x(3, 4, device="meta")), {}, r"b is on meta, a is on cpu"),
@@ -235,10 +235,32 @@ def test_nan_and_infinity_go_where_torch_lets_them(op: str, special: float, dtyp
 
 @pytest.mark.parametrize("dtype", [f32, f16, bf16])
 @pytest.mark.parametrize("approximate", [0, 1])
-def test_gelu_of_nan_and_infinity_has_its_limits(dtype: torch.dtype, approximate: int) -> None:
-    """torch's own vectors give NaN for both infinities, its scalars do not: the limits are inf and 0."""
-    got = torch.ops.kernelpack.gelu(torch.tensor([nan, inf, -inf, 0.0] * 9, dtype=dtype), approximate=approximate)
-    torch.testing.assert_close(got, torch.tensor([nan, inf, 0.0, 0.0] * 9, dtype=dtype), equal_nan=True)
+def test_gelu_of_nan_and_infinity_is_that_of_torch(dtype: torch.dtype, approximate: int) -> None:
+    """Infinity stays, -inf gives NaN: -inf times 0. The sign of 0 stays."""
+    got = torch.ops.kernelpack.gelu(torch.tensor([nan, inf, -inf, -0.0, 0.0, -100.0] * 9, dtype=dtype), approximate=approximate)
+    torch.testing.assert_close(got, torch.tensor([nan, inf, nan, -0.0, 0.0, -0.0] * 9, dtype=dtype), equal_nan=True)
+    assert got.view(9, 6)[:, 3:].signbit().tolist() == [[True, False, True]] * 9
+
+
+def test_a_scale_that_is_no_number_gives_none() -> None:
+    for queries in (1, 40):
+        q, k = torch.randn(1, 2, queries, 64), torch.randn(1, 2, 300, 64)
+        assert torch.ops.kernelpack.mha(q, k, k, scale=nan).isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [f32, f16, bf16])
+@pytest.mark.parametrize(("m", "n", "size"), [(1, 300, 64), (5, 9, 32), (70, 131, 64), (130, 260, 128)])
+def test_the_largest_value_is_no_infinity(m: int, n: int, size: int, dtype: torch.dtype) -> None:
+    """Weights above 1, by a unit in the last place, would make it one."""
+    for seed in range(12):
+        torch.manual_seed(seed)
+        q, k, v = (torch.randn(1, 2, length, size).to(dtype) for length in (m, n, n))
+        v[0, 0, seed % n, 0] = torch.finfo(dtype).max * (-1) ** seed
+        for causal in (False, True):
+            got = torch.ops.kernelpack.mha(q * 3, k, v, is_causal=causal)
+            exact = torch.nn.functional.scaled_dot_product_attention(q.double() * 3, k.double(), v.double(), is_causal=causal)
+            assert got.isfinite().all()
+            torch.testing.assert_close(got[0, 0, :, 0].double(), exact[0, 0, :, 0], rtol=2e-2, atol=1.0)
 
 
 @pytest.mark.parametrize("dtype", [f32, f16, bf16])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.ops.grid import OPS, cases, module_of
+from tests.ops.test_gradients import FORWARD, REVERSE
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -34,3 +35,20 @@ def test_development_run_reads_negated_views_as_the_built_op_does() -> None:
     for write in (module_of("softmax").softmax.out, torch.ops.kernelpack.softmax.out):
         with pytest.raises(RuntimeError, match=r"negated when it is read.*\n  to fix: call \.resolve_neg\(\)"):
             write(torch.ones(3, 4), out=out)
+
+
+@pytest.mark.parametrize("mode", sorted(REVERSE.keys() - {"compiled", "scripted", "vmap of grad"}))
+def test_development_run_refuses_a_gradient(mode: str) -> None:
+    with pytest.raises(RuntimeError, match=r"softmax has no gradient(.|\n)*to fix: .*torch\.library\.register_autograd"):
+        REVERSE[mode](module_of("softmax").softmax, torch.randn(3, 8))
+
+
+@pytest.mark.parametrize("mode", sorted(FORWARD.keys() - {"func.hessian"}))  # of vmap, which only built ops have
+def test_development_run_refuses_a_forward_mode_gradient(mode: str) -> None:
+    with pytest.raises(NotImplementedError, match=r"softmax has no forward-mode gradient(.|\n)*to fix: "):
+        FORWARD[mode](module_of("softmax").softmax, torch.randn(3, 8))
+
+
+def test_development_run_of_out_refuses_a_leaf() -> None:
+    with pytest.raises(RuntimeError, match="requires grad"):
+        module_of("softmax").softmax.out(torch.randn(3, 8), out=torch.randn(3, 8, requires_grad=True))

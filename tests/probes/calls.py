@@ -247,7 +247,9 @@ def matmul(draw: Draw) -> Call:
     rows, columns, depth = _extent(draw, 130), _extent(draw, 130), _extent(draw, 100)
     if draw.chance(0.06):  # more than a large block
         rows, columns = draw.any([260, 513, 700]), draw.any([256, 300, 520])
-    batches = draw.deal("batches", ["none", "none", "of a", "of both", "of both, 1", "of b", "two of a", "two of both"])
+    batches = draw.deal(
+        "batches", ["none", "none", "of a", "of both", "of both, 1", "of b", "two of a", "two of both", "two, crossed", "three"]
+    )
     some = draw.any([0, 1, 2, 3, 4])
     lead_a, lead_b = {
         "none": ((), ()),
@@ -257,6 +259,8 @@ def matmul(draw: Draw) -> Call:
         "of b": ((), (some,)),
         "two of a": ((2, some), ()),
         "two of both": ((2, some), (2, some)),
+        "two, crossed": ((2, 1), (some,)),
+        "three": ((2, some, 2), (some, 1)),
     }[batches]
     a = make.tensor("a", (*lead_a, rows, depth), dtype)
     b = make.tensor("b", (*lead_b, depth, columns), dtype, transposed=not lead_b and draw.chance(0.5))
@@ -312,9 +316,7 @@ def mha(draw: Draw) -> Call:
     else:
         arguments["is_causal"] = draw.chance(0.5)
     if make.edge in MHA_EDGES:
-        # weights may be a unit in the last place above 1: values that nothing is above overflow then
-        names = ["query", "key"] if "largest" in make.edge or "lowest" in make.edge else ["query", "key", "value"]
-        name = draw.any(names)
+        name = draw.any(["query", "key", "value"])
         make.set_row(arguments[name], extremes.ROWS[make.edge])
         call.edge = f"{make.edge} in {name}, {queries}x{keys}"
     elif extreme and not call.edge:

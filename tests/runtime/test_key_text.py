@@ -13,9 +13,15 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack import knobs
+from kernelpack.backends.installed import backend_of
+from kernelpack.compiler.target_backend import TargetBackend
 from kernelpack.kernel.types import block_type
+from kernelpack.runtime.ahead_of_time import ASTSource
 from kernelpack.runtime.key_text import as_json, from_json
-from kernelpack.target import GPUTarget
+from kernelpack.runtime.specialization import specialize
+from kernelpack.runtime.specialization_data import read_specialization_data, serialize_specialization_data
+from kernelpack.target import GPUTarget, Target
+from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
 
 @kp.jit
@@ -133,3 +139,46 @@ def test_a_specialization_that_does_not_fit_the_kernel_is_refused(change: dict[s
 def test_text_that_is_no_specialization_is_refused(text: str) -> None:
     with pytest.raises(RuntimeError, match="Specialization data "):
         three.preload(text)
+
+
+class Strides(NamedTuple):
+    row_step: tl.int64
+    column_step: int
+
+
+@kp.aggregate
+class View:
+    data: tl.tensor
+    row_data: tl.tensor
+
+
+@kp.jit
+def many(a, a_0, pair, strides, view, block, KIND: tl.constexpr, FUNCTION: tl.constexpr, ONE: tl.constexpr = 1.0):
+    pass
+
+
+def test_a_source_says_all_that_a_call_is_compiled_for() -> None:
+    x = torch.zeros(64, 64, dtype=torch.float16)
+    arguments = {
+        "a": x, "a_0": 32, "pair": (x, (1, 16)), "strides": Strides(1, 1), "view": View(x, x), "block": TensorDescriptor.from_tensor(x, [16, 16]),
+        "KIND": "fp32", "FUNCTION": three, "ONE": -0.0,
+    }  # fmt: skip
+    special, _ = specialize(many, arguments, backend_of(Target("cuda", "sm_90a")))
+    assert {fact.parameter for fact in special.facts} >= {
+        "a",
+        "a_0",
+        "pair_0",
+        "pair_1_1",
+        "view_row_data",
+        "block_base",
+        "block_stride_0",
+    }
+    source = ASTSource.of(many, special)
+    options = TargetBackend(Target("cuda", "sm_90a")).parse_options({"num_warps": 8})
+    data = serialize_specialization_data(
+        many.full_name, source.signature, source.constants, source.attrs, options, "key", GPUTarget("cuda", 90)
+    )
+    key, read, again = read_specialization_data(many, data, GPUTarget("cuda", 90))
+    assert (key, again) == ("key", options)
+    assert source.specialization == read.specialization == special
+    assert source.hash() == read.hash()

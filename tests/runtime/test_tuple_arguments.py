@@ -10,7 +10,7 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.backends.installed import backend_of
-from kernelpack.errors import CompilationError
+from kernelpack.errors import ArgumentOverflowError, CompilationError
 from kernelpack.kernel.aggregates import aggregate
 from kernelpack.runtime.specialization import specialize
 from kernelpack.target import Target
@@ -75,8 +75,48 @@ def test_what_is_compiled() -> None:
         ("named", ("*fp32", ("i32", "constexpr"), "constexpr")),
     )
     assert special.constexprs == (("xs.1.1", 1), ("named", Matrix), ("named.1.1", None), ("named.2", negate))
-    assert {fact.parameter for fact in special.facts if fact.property == "tt.divisibility"} == {"xs_0", "xs_1_0", "named_0"}
+    assert {fact.parameter for fact in special.facts if fact.property == "tt.divisibility"} == {"xs_0", "xs_1_0", "named_ptr"}
     assert values == [x, 16, 3, x, 2]
+
+
+class Extent(NamedTuple):
+    rows: tl.int64
+    columns: int
+    scale: tl.float32
+
+
+def test_numbers_have_the_types_that_fields_state() -> None:
+    """As parameters do: one that is 1 is no constant then. Python's own types ask for nothing, as in Triton."""
+
+    @kp.jit
+    def kernel(out, extent):
+        tl.static_assert(extent.rows.dtype == tl.int64 and extent.scale.dtype == tl.float32)
+        tl.store(out, extent.rows * extent.columns * extent.scale)
+
+    out = torch.zeros(1)
+    special, values = specialize(kernel, {"out": out, "extent": Extent(1, 1, 3)}, backend_of(Target("cpu", "x86-64-v3")))
+    assert special.signature[1] == ("extent", ("i64", "constexpr", "fp32"))
+    assert values[1:] == [1, 3]
+    for rows, columns in ((1, 1), (2, 2**33)):
+        kernel[(1,)](out, Extent(rows, columns, 0.5))
+        assert out.item() == rows * columns * 0.5
+    with pytest.raises(ArgumentOverflowError, match="argument extent of kernel is 9223372036854775808"):
+        kernel[(1,)](out, Extent(2**63, 1, 0.5))
+
+
+class Named(NamedTuple):
+    value: tl.tensor
+    type: tl.tensor
+
+
+def test_fields_may_be_called_as_what_constexprs_have() -> None:
+    @kp.jit
+    def kernel(out, named):
+        tl.store(out, tl.load(named.value) * named.type)
+
+    out = torch.zeros(1)
+    kernel[(1,)](out, Named(torch.full((1,), 3.0), 5))
+    assert out.item() == 15
 
 
 def test_functions_and_types_need_no_annotation() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelpack.simt import Emulator
-from ops.rope import reference, rope_kernel
+from ops.rope import Sizes, Strides, reference, rope_kernel
 from tests.ops.grid import OPS, Case, cases, check, module_of
 from tests.simt.emulated_ops import call
 
@@ -63,7 +63,7 @@ def test_rope_may_turn_half_of_the_heads_further_on(ahead: int) -> None:
     out = torch.full_like(x, float("nan"))
     with Emulator("cuda:sm_90a"):
         rope_kernel[(3 * 3,)](
-            x, cos, sin, out, *x.stride()[:3], 0, 0, 4, 0, 0, 4, 5, 41, 8, 4, 1, ahead,
+            x, cos, sin, out, Strides(*x.stride()[:3]), Strides(0, 0, 4), Strides(0, 0, 4), Sizes(5, 41, 8, 4, 1), ahead,
             INTERLEAVED=False, HEADS=2, TILE=16, BLOCK=4,
         )  # fmt: skip
     torch.testing.assert_close(out, reference(x, cos, sin))

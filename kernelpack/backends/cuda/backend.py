@@ -16,6 +16,7 @@ from kernelpack.backends.cuda.assemble.toolchain import (
     find_libdevice,
     find_nvdisasm,
     find_ptxas,
+    libdevice_digest,
     nvjitlink_version,
     ptxas_name,
     ptxas_version,
@@ -116,6 +117,8 @@ class CUDABackend(Backend):
         return [Attempt(stages, wait) for wait in (False, True) for stages in ((most, most - 1) if most > 2 else (most,))]
 
     def may_help(self, attempt: Attempt, failed: Failed) -> bool:
+        if failed.context.is_checked:
+            return False
         if attempt.waits_at_once != failed.context.waits_at_once:
             return bool(failed.context.runs_ahead)  # the assembler may follow products that end where they are issued
         return failed.stage == TTGIR.name and isinstance(failed.problem, OutOfResources)  # smaller buffers may fit
@@ -207,6 +210,9 @@ class CUDABackend(Backend):
         else:
             assembler = f"nvJitLink {nvjitlink_version()}"
         return {"llvm": llvm_version(), "assembler": assembler}
+
+    def cache_key(self) -> str:
+        return f"{super().cache_key()} libdevice {libdevice_digest()}"
 
 
 @functools.cache

@@ -36,6 +36,8 @@ class CudaContext(Context):
     """Whether a pass lets products run on that might be waited for at once."""
     schedules: list[str] = field(default_factory=list)
     """What was decided of loops whose iterations overlap, as text."""
+    is_checked: bool = False
+    """Whether another assembler looks at what was assembled: it refuses kernels, and decides nothing about their code."""
     assembler: AbstractContextManager[Any] | None = None
     """What a stage has started for the one after it, which ends it."""
 

@@ -191,6 +191,8 @@ class Calls(BuiltinCalls):
             method = getattr(self, f"call_{getattr(function, '__name__', '')}", None)
             if method is not None:
                 return self.call_bound(method, positional, keywords, node)
+        if isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields"):
+            return self.named_tuple(function, positional, keywords, node)
         is_torchs = str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
         if inspect.isfunction(function) and not self.is_ours(Object(function)) and not is_torchs:
             return self.inline(function, positional, keywords, node)
@@ -233,6 +235,15 @@ class Calls(BuiltinCalls):
         self.depth -= 1
         self.source, self.names = outer, names
         return result
+
+    def named_tuple(self, of: Any, positional: Sequence[Value], keywords: Mapping[str, Value], node: ast.Call) -> Value:
+        """Makes a named tuple, as Python does."""
+        try:
+            bound = inspect.signature(of).bind(*positional, **keywords).arguments
+        except TypeError as error:
+            raise self.fail(node, f"{of.__name__}: {error}") from None
+        defaults = {name: self.constant(value, node) for name, value in of._field_defaults.items()}
+        return Tuple(tuple((defaults | bound)[name] for name in of._fields), of)
 
     def call_check(self, node: ast.Call) -> Value:
         if not 1 <= len(node.args) <= 2 or node.keywords:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelpack.errors import HostFunctionError
+from kernelpack.kernel.arguments import part_names
 from kernelpack.nearest import did_you_mean
 from kernelpack.opgen.host import suggestions
 from kernelpack.opgen.host.ir import (
@@ -130,6 +131,12 @@ class Expressions(Scope):
             except AttributeError:
                 meant = did_you_mean(node.attr, dir(owner.value))
                 raise self.fail(node, f"{ast.unparse(node.value)} has no attribute {node.attr!r}{meant}") from None
+        if isinstance(owner, Tuple) and owner.of is not None:
+            names = part_names(owner.of, len(owner.items))
+            if node.attr not in names:
+                meant = did_you_mean(node.attr, names)
+                raise self.fail(node, f"{owner.of.__name__} has no field {node.attr!r}{meant}")
+            return owner.items[names.index(node.attr)]
         if isinstance(owner, Const) and owner.type == DTYPE and node.attr == "itemsize":
             return Const(owner.value.bytes, INT)
         expr = self.as_expr(owner, node)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelpack.errors import SourceLocation
-from kernelpack.kernel.jit import JITFunction
+from kernelpack.kernel.jit import JITFunction, KernelParam
 from kernelpack.opgen.stated.config import Fastest
 from kernelpack.opgen.stated.schema import Schema
 
@@ -145,13 +145,25 @@ class For:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """What a launch passes for a parameter that is a tuple: the class of a named one, and for each entry the parameter that it becomes, or
+    the parts of that."""
+
+    of: type | None
+    entries: tuple[str | Parts, ...]
+
+
+@dataclass(frozen=True)
 class Launch:
-    """`kernel[grid](arguments)`. `arguments` are by the kernel's parameter names, run-time and constexpr alike, and by the names of
-    axes that only choose a config; a grid may hold `meta` operations. `options` are compile options given at the launch, such as
-    num_warps; `fastest` are the configs of an autotuned kernel."""
+    """`kernel[grid](arguments)`. `parameters` are those of the kernel; where a launch passes a tuple, one for each of its parts
+    (`strides_row`), which `parts` says by the kernel's own parameter. `arguments` are by their names, run-time and constexpr alike, and
+    by the names of axes that only choose a config; a grid may hold `meta` operations. `options` are compile options given at the launch,
+    such as num_warps; `fastest` are the configs of an autotuned kernel."""
 
     kernel: JITFunction
     grid: tuple[Expr, ...]
+    parameters: tuple[KernelParam, ...]
+    parts: Mapping[str, Parts]
     arguments: Mapping[str, Expr]
     options: Mapping[str, Any]
     location: SourceLocation

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelpack.kernel.jit import jit_function
+from kernelpack.kernel.arguments import number_types, part_names
+from kernelpack.kernel.jit import KernelParam, jit_function
 from kernelpack.opgen.host.calls import Calls
-from kernelpack.opgen.host.ir import BOOL, DTYPE, FLOAT, INT, NONE, NOTHING, TENSOR, TEXT, Const, Expr, Launch
+from kernelpack.opgen.host.ir import BOOL, DTYPE, FLOAT, INT, NONE, NOTHING, TENSOR, TEXT, Const, Expr, Launch, Parts
 from kernelpack.opgen.host.values import Grid, Meta, Method, Object, Tuple, Value
 from kernelpack.opgen.stated.kernels import autotuned_configs, is_kernel, kernel_parameters
 from kernelpack.options import OPTION_NAMES
+
+
+@dataclass
+class Passed:
+    """What a launch passes: see Launch."""
+
+    parameters: list[KernelParam] = field(default_factory=list)
+    parts: dict[str, Parts] = field(default_factory=dict)
+    arguments: dict[str, Expr] = field(default_factory=dict)
 
 
 class Launches(Calls):
@@ -35,7 +46,7 @@ class Launches(Calls):
     def launch(self, kernel: Any, grid_node: ast.expr, node: ast.Call) -> Value:
         if self.in_loop:
             raise self.fail(node, "a launch inside a loop has no translation", "make the loop a dimension of the grid")
-        arguments, options = self.bind(kernel, node)
+        passed, options = self.bind(kernel, node)
         grid = self.value(grid_node)
         if isinstance(grid, Grid):
             names = self.names
@@ -49,12 +60,24 @@ class Launches(Calls):
         function = jit_function(kernel)
         assert function is not None
         place = self.source.at(node)
-        self.block.append(Launch(function, sizes, arguments, options, place, self.launches, autotuned_configs(kernel)))
+        self.block.append(
+            Launch(
+                function,
+                sizes,
+                tuple(passed.parameters),
+                passed.parts,
+                passed.arguments,
+                options,
+                place,
+                self.launches,
+                autotuned_configs(kernel),
+            )
+        )
         self.launches += 1
         return NOTHING
 
-    def bind(self, kernel: Any, node: ast.Call) -> tuple[dict[str, Expr], dict[str, Any]]:
-        """Returns a launch's arguments by the kernel's parameter names, and its compile options."""
+    def bind(self, kernel: Any, node: ast.Call) -> tuple[Passed, dict[str, Any]]:
+        """Returns what a launch passes, and its compile options."""
         parameters = {parameter.name: parameter for parameter in kernel_parameters(kernel)}
         given: dict[str, tuple[Value, ast.AST]] = {}
         options: dict[str, Any] = {}
@@ -75,19 +98,40 @@ class Launches(Calls):
                 options[keyword.arg] = value.value
             else:
                 raise self.fail(keyword.value, f"{kernel.__name__} has no parameter {keyword.arg!r}")
-        arguments: dict[str, Expr] = {}
+        passed = Passed()
         for parameter in parameters.values():
             if parameter.name in given:
                 value, place = given[parameter.name]
-                arguments[parameter.name] = self.argument(parameter.name, parameter.is_constexpr, value, place)
-            elif not parameter.is_constexpr:
-                if not parameter.has_default:
-                    raise self.fail(node, f"{kernel.__name__} gets no {parameter.name!r}")
-                arguments[parameter.name] = self.argument(parameter.name, False, self.constant(parameter.default, node), node)
+                passes = self.pass_on(passed, parameter, value, place)
+            elif parameter.is_constexpr:
+                passed.parameters.append(parameter)
+                continue
+            elif parameter.has_default:
+                passes = self.pass_on(passed, parameter, self.constant(parameter.default, node), node)
+            else:
+                raise self.fail(node, f"{kernel.__name__} gets no {parameter.name!r}")
+            if isinstance(passes, Parts):
+                passed.parts[parameter.name] = passes
         for name, (value, place) in given.items():
             if name not in parameters:  # it chooses a config
-                arguments[name] = self.argument(name, True, value, place)
-        return arguments, options
+                passed.arguments[name] = self.argument(name, True, value, place)
+        return passed, options
+
+    def pass_on(self, passed: Passed, parameter: KernelParam, value: Value, node: ast.AST) -> str | Parts:
+        """Notes what a launch passes for a parameter, of a tuple for each of its parts. Returns the parameter's name, or its parts."""
+        if isinstance(value, Tuple) and not parameter.is_constexpr:
+            names = part_names(value.of, len(value.items))
+            kinds = [None] * len(names) if value.of is None else number_types(value.of)
+            entries = [
+                self.pass_on(passed, replace(parameter, name=f"{parameter.name}_{name}", annotation=kind or ""), item, node)
+                for name, kind, item in zip(names, kinds, value.items, strict=True)
+            ]
+            return Parts(value.of, tuple(entries))
+        if parameter.name in passed.arguments:
+            raise self.fail(node, f"a part of a tuple and a parameter are both called {parameter.name}", "rename one of them")
+        passed.parameters.append(parameter)
+        passed.arguments[parameter.name] = self.argument(parameter.name, parameter.is_constexpr, value, node)
+        return parameter.name
 
     def positional(self, node: ast.Call) -> Iterator[tuple[Value, ast.AST]]:
         """Yields a call's arguments that are not named, with where they stand."""

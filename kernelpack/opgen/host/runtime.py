@@ -245,10 +245,15 @@ def _collapsed(
     if 0 in sizes:
         sizes, strides = [0], [[0] for _ in tensors]
     if len(sizes) > ndims:
+        cure = (
+            ".contiguous() on the tensor"
+            if len(tensors) == 1
+            else ".expand(...) on the one that repeats, and .contiguous() on all"
+        )
         layouts = " and ".join(f"{tuple(x.shape)} with strides {tuple(x.stride())}" for x in tensors)
         raise error(
             f"the {what} of {layouts} need more than {ndims} stride{'' if ndims == 1 else 's'}, which is what the kernel takes"
-            "\n  to fix: call .contiguous() on the tensor before the op"
+            f"\n  to fix: call {cure} before the op"
         )
     fill = ndims - len(sizes)
     return ((1,) * fill + tuple(sizes), *((0,) * fill + tuple(own) for own in strides))

@@ -215,7 +215,8 @@ class _Translator(Launches):
             return self.poison(f"{name!r} is assigned in only one branch of the if at line {node.lineno}", "assign it in both")
         if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):
             pairs = enumerate(zip(a.items, b.items, strict=True))
-            return Tuple(tuple(self.merge(f"{name}_{index}", x, y, then, orelse, node) for index, (x, y) in pairs))
+            merged = tuple(self.merge(f"{name}_{index}", x, y, then, orelse, node) for index, (x, y) in pairs)
+            return Tuple(merged, a.of if a.of is b.of else None)
         if isinstance(a, Tuple) or isinstance(b, Tuple):
             a, b = self.as_list(a, node), self.as_list(b, node)
         if isinstance(a, (Const, Ref, Apply)) and isinstance(b, (Const, Ref, Apply)):

@@ -36,9 +36,10 @@ from kernelpack.opgen.host.source import HostSource
 
 @dataclass(frozen=True)
 class Tuple:
-    """A tuple whose length is known."""
+    """A tuple whose length is known; `of` is the class of a named one."""
 
     items: tuple[Value, ...]
+    of: type | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Scope:
         if dtype is not None:
             return Const(dtype, DTYPE)
         if isinstance(value, (tuple, list)):
-            return Tuple(tuple(self.constant(item, node) for item in value))
+            return Tuple(tuple(self.constant(item, node) for item in value), type(value) if hasattr(value, "_fields") else None)
         return Object(value)
 
     def as_expr(self, value: Value, node: ast.AST, what: str = "this") -> Expr:

@@ -25,10 +25,10 @@ def fastest(configs: Iterable[Config], key: Iterable[str]) -> Fastest:
     """A value of `configs` with several configs to choose among.
 
     `kernelpack tune` measures which is fastest for which sizes; builds hold the winners alone, and a table that chooses among them
-    at each call. `key` names the integer parameters of the kernel that are those sizes. Where nothing has been measured, the
+    at each call. `key` names the integer parameters of the kernel that are those sizes; parts of tuples as `sizes.rows`. Where nothing has been measured, the
     first config is used. Raises HostFunctionError if there is none.
     """
-    found = Fastest(tuple(configs), tuple(key))
+    found = Fastest(tuple(configs), tuple(map(_parameter, key)))
     if not found.configs:
         raise HostFunctionError("kp.fastest was given no configs", cure="write kp.fastest([kp.Config(...), ...], key=[...])")
     return found
@@ -58,11 +58,16 @@ def aligned(
 
     It assumes that the addresses of the named tensor arguments (of all, if none is named) are divisible by `pointer` bytes, and that
     their last sizes, and all strides but the last, are divisible by `inner` elements. `divisible` names kernel parameters that are
-    divisible by `inner` too, `ones` those that equal 1, which become constants. With `reach=32` the tensors also end within 2**31
+    divisible by `inner` too, `ones` those that equal 1, which become constants; parts of tuples are `strides.row`. With `reach=32` the tensors also end within 2**31
     bytes of their addresses, so that a backend may compute 64-bit offsets in 32 bits. Calls that do not fit get the variant that
     assumes nothing.
     """
-    return Assumptions(tensors or None, pointer, inner, tuple(ones), tuple(divisible), reach)
+    return Assumptions(tensors or None, pointer, inner, tuple(map(_parameter, ones)), tuple(map(_parameter, divisible)), reach)
+
+
+def _parameter(name: str) -> str:
+    """Returns what a kernel's parameter is called, given its name, or as a part of a tuple: `strides.row`."""
+    return name.replace(".", "_")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO, REACHES, ArgumentProperty, Fact
-from kernelpack.kernel.jit import KernelParam
 from kernelpack.kernel.signatures import ttir_type
 from kernelpack.opgen.host.ir import (
     TENSOR,
@@ -125,7 +124,6 @@ def assumptions(
     specialization: Assumptions,
     provenance: Provenance,
     properties: Sequence[ArgumentProperty],
-    parameters: Sequence[KernelParam],
 ) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
     """Returns the facts a variant asks its backend to assume, and those that make a parameter a constant.
 
@@ -135,7 +133,7 @@ def assumptions(
     """
     facts: list[Fact] = []
     constants: list[Fact] = []
-    for parameter in parameters:
+    for parameter in launch.parameters:
         name = parameter.name
         if name not in signature or parameter.do_not_specialize:
             continue

@@ -16,7 +16,6 @@ from kernelpack.opgen.host.follow import UNKNOWN, ReachedLaunch, TensorFact, is_
 from kernelpack.opgen.host.ir import BOOL, FLOAT, INT, Expr, Launch
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.stated.config import ConfigLike, Fastest, VariantPoint, config_for, variant_options
-from kernelpack.opgen.stated.kernels import kernel_parameters
 from kernelpack.opgen.stated.space import Combination
 from kernelpack.opgen.variants.plan import LaunchPlan, point_of
 from kernelpack.options import Options
@@ -87,7 +86,7 @@ class Binding:
         """Returns the point bound to a config. Raises HostFunctionError for a constexpr that nothing binds."""
         config, point, launch = self.config(number), self.point, self.point.launch
         constexprs: dict[str, Any] = {}
-        for parameter in kernel_parameters(launch.kernel):
+        for parameter in launch.parameters:
             name = parameter.name
             if name in point.signature:
                 continue
@@ -138,7 +137,7 @@ def number_kind(parameter: KernelParam, value: Expr, launch: Launch) -> str:
 def _signature(reached: ReachedLaunch) -> dict[str, str]:
     """Returns the types of the run-time parameters; tensors that are absent have none."""
     signature: dict[str, str] = {}
-    for parameter in kernel_parameters(reached.launch.kernel):
+    for parameter in reached.launch.parameters:
         if parameter.is_constexpr:
             continue
         known, value = reached.arguments[parameter.name], reached.launch.arguments[parameter.name]
@@ -171,7 +170,7 @@ def _constant(reached: ReachedLaunch, name: str) -> Any:
 
 def check_names(op: Op) -> None:
     """Raises HostFunctionError for names in variants, configs and specialize that no kernel or argument has."""
-    parameters = {p.name: p.is_constexpr for launch in op.host.launches for p in kernel_parameters(launch.kernel)}
+    parameters = {p.name: p.is_constexpr for launch in op.host.launches for p in launch.parameters}
     _check_axes(op, parameters)
     for key, config in op.configs.items():
         _check_config(op, parameters, key, config)

@@ -9,7 +9,7 @@ from typing import Any
 from kernelpack.errors import SourceLocation
 from kernelpack.facts import Fact
 from kernelpack.kernel.jit import JITFunction
-from kernelpack.opgen.host.ir import Expr, HostFunction, Launch
+from kernelpack.opgen.host.ir import Expr, HostFunction, Launch, Parts
 from kernelpack.opgen.stated.config import Fastest
 from kernelpack.opgen.stated.space import Space
 from kernelpack.opgen.variants.decisions import Decision
@@ -24,7 +24,8 @@ class KernelVariant:
 
     `facts` are those that the backend may use, `constants` those that made a parameter a constant, which the backend never
     sees. `plain` is the entry of the variant that assumes nothing; None: this is it. `ops` are the names of the ops that launch it;
-    `read_only` are the parameters that get arguments which these ops must not change.
+    `read_only` are the parameters that get arguments which these ops must not change; `parts` says which
+    parameters are parts of tuples.
     """
 
     name: str
@@ -39,6 +40,7 @@ class KernelVariant:
     entry: str = ""
     plain: str | None = None
     read_only: tuple[ReadOnly, ...] = ()
+    parts: Mapping[str, Parts] = field(default_factory=dict)
 
     @property
     def assumed(self) -> tuple[Fact, ...]:

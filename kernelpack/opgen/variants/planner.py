@@ -17,7 +17,6 @@ from kernelpack.opgen.host.follow import is_tensor_like, reached_launches
 from kernelpack.opgen.host.ir import INT, NONE, Launch
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.stated.config import Fastest
-from kernelpack.opgen.stated.kernels import kernel_parameters
 from kernelpack.opgen.stated.space import Space
 from kernelpack.opgen.variants.assumptions import Provenance, assumptions
 from kernelpack.opgen.variants.binding import Binding, Bound, Point, bind, check_names, number_kind, points_of
@@ -83,7 +82,8 @@ class OpPlanner:
         """Returns the library's variant that is compiled as `wanted`: a known one, or this one with a free name and an entry."""
         values = tuple((name, repr(value)) for name, value in sorted(wanted.constexprs.items()))
         signature = tuple(wanted.signature.items())
-        key = (id(wanted.kernel), wanted.target, signature, values, wanted.options, wanted.facts, wanted.constants)
+        parts = repr(wanted.parts)
+        key = (id(wanted.kernel), wanted.target, signature, values, parts, wanted.options, wanted.facts, wanted.constants)
         if key not in self.variants:
             name, count = wanted.name, 1
             while (name, wanted.target) in self.names:
@@ -134,10 +134,9 @@ class _TargetTables:
         if special is None or not plain.config(number).specialize:
             return rows
         bound = special.bound(number)
-        parameters = kernel_parameters(plan.launch.kernel)
         for count, specialization in enumerate(self.op.specialize, 1):
             facts, constants = assumptions(
-                plan.launch, bound.signature, specialization, self.provenance, self.backend.properties(), parameters
+                plan.launch, bound.signature, specialization, self.provenance, self.backend.properties()
             )
             if facts or constants:
                 suffix = "aligned" if count == 1 else f"aligned{count}"
@@ -168,6 +167,7 @@ class _TargetTables:
                 facts,
                 constants,
                 plain=plain,
+                parts=plan.launch.parts,
             )
         )
         self.planner.uses[variant.entry][self.op.name, plan.launch.index] = plan
@@ -180,7 +180,7 @@ def _axes(launch: Launch, space: Space) -> Iterator[Axis]:
     for name, entries in space.dtypes.items():
         if len(entries) > 1:
             yield Axis(name, len(entries))
-    parameters = [parameter.name for parameter in kernel_parameters(launch.kernel)]
+    parameters = [parameter.name for parameter in launch.parameters]
     for name in dict.fromkeys([*parameters, *space.constexprs]):
         if name in space.constexprs and name in launch.arguments:
             values = space.constexprs[name]
@@ -200,7 +200,7 @@ def _read_only(launch: Launch, op: Op, provenance: Provenance) -> tuple[ReadOnly
 
 def _slots(launch: Launch) -> Iterator[LaunchArgument]:
     """Yields the run-time parameters that some variant of a launch has."""
-    for parameter in kernel_parameters(launch.kernel):
+    for parameter in launch.parameters:
         if parameter.is_constexpr:
             continue
         value = launch.arguments[parameter.name]

@@ -9,6 +9,7 @@ from kernelpack.analysis.address_sources import AddressSources, is_address
 from kernelpack.errors import HostFunctionError, SourceLocation
 from kernelpack.ir.core import BlockArgument, Operation, entry_function
 from kernelpack.ir.dialect import Effect, definition
+from kernelpack.passes.inline import inline
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,12 @@ def check_stores(module: Operation, read_only: Sequence[ReadOnly]) -> None:
     """Raises HostFunctionError, at the line of the store, for one through a parameter that is only to be read."""
     if not read_only:
         return
-    written = written_parameters(module)
+    parameters = {one.parameter for one in read_only}
+    if not parameters & written_parameters(module).keys():
+        return
+    inlined = module.clone()  # one function may be called with what is read, and with what is written
+    inline(inlined)
+    written = written_parameters(inlined)
     for one in read_only:
         if one.parameter in written:
             raise HostFunctionError(

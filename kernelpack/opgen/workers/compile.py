@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from kernelpack.ir.core import Operation
 from kernelpack.kernel.dependencies import lines_of
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.kernel.signatures import parse_type
+from kernelpack.opgen.host.ir import Parts
+from kernelpack.opgen.stated.kernels import kernel_parameters
 from kernelpack.opgen.variants.plan import KernelVariant
 from kernelpack.opgen.variants.read_only import check_stores
 from kernelpack.opgen.workers.worker import CompileJob, compile_all
@@ -139,7 +140,8 @@ def _meaning(variant: KernelVariant) -> Hashable:
     """Returns what the front end makes ttir of: variants for several targets may share it."""
     constexprs = repr(list(variant.constexprs.items()))
     read = [getattr(variant.options, name) for name in FRONT_END_OPTIONS]
-    return id(variant.kernel), tuple(variant.signature.items()), constexprs, variant.facts, variant.read_only, *read
+    nested = repr(variant.parts)
+    return id(variant.kernel), tuple(variant.signature.items()), constexprs, nested, variant.facts, variant.read_only, *read
 
 
 def _jobs(group: Sequence[KernelVariant], keep_stages: bool) -> list[CompileJob]:
@@ -153,10 +155,10 @@ def _jobs(group: Sequence[KernelVariant], keep_stages: bool) -> list[CompileJob]
 
 def _module(variant: KernelVariant) -> Operation:
     """Runs the front end. What the kernel is called is left to each job."""
-    constexprs = {name: _language_value(value) for name, value in variant.constexprs.items()}
+    signature, constexprs = _nested(variant)
     module = ast_to_ttir(
         variant.kernel,
-        dict(variant.signature),
+        signature,
         constexprs,
         variant.facts,
         variant.options,
@@ -165,6 +167,27 @@ def _module(variant: KernelVariant) -> Operation:
     )
     check_stores(module, variant.read_only)
     return module
+
+
+def _nested(variant: KernelVariant) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the types and the compile-time values of a kernel's parameters as the front end takes them: tuples are tuples of types, and
+    values in them are named by their place (`strides.0`); classes of named ones are values, too."""
+    constexprs = {name: _language_value(value) for name, value in variant.constexprs.items()}
+    signature: dict[str, Any] = dict(variant.signature)
+
+    def nest(path: str, part: str | Parts) -> Any:
+        if isinstance(part, Parts):
+            if part.of is not None:
+                constexprs[path] = part.of
+            return tuple(nest(f"{path}.{number}", entry) for number, entry in enumerate(part.entries))
+        if part in signature:
+            return signature.pop(part)
+        constexprs[path] = constexprs.pop(part)
+        return "constexpr"
+
+    nested = {parameter.name: variant.parts.get(parameter.name) for parameter in kernel_parameters(variant.kernel)}
+    types = {name: nest(name, parts) for name, parts in nested.items() if parts is not None}
+    return {name: {**signature, **types}[name] for name in nested if name in signature or name in types}, constexprs
 
 
 def _language_value(value: Any) -> Any:
@@ -215,11 +238,11 @@ class _Store:
         source, lines = self.sources[variant.kernel]
         parts = [
             self.compiler,
-            json.dumps(dict(backend.tool_versions()), sort_keys=True),
+            backend.cache_key(),
             source,
             lines if backend.line_information else "",
             repr((variant.ops, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
-            repr((list(variant.constexprs.items()), variant.options, variant.assumed)),
+            repr((list(variant.constexprs.items()), variant.parts, variant.options, variant.assumed)),
             repr([(one.parameter, one.argument) for one in variant.read_only]),
         ]
         name = hashlib.sha256("\0".join(parts).encode()).hexdigest()

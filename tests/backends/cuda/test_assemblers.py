@@ -10,6 +10,7 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
+from kernelpack.backends.base import Failed
 from kernelpack.backends.cuda import CUDABackend
 from kernelpack.backends.cuda.assemble import ptx_to_cubin
 from kernelpack.backends.cuda.assemble.ptx_to_cubin import Assembled
@@ -156,6 +157,31 @@ def test_a_missing_fence_is_found_by_the_second_assembler(monkeypatch: pytest.Mo
     assert "a fence for wgmma was inserted. ptxas 13.0" in str(error)
     assert "C7519" in str(error)
     assert str(error).startswith("mine.py:9:5: ")
+
+
+@needs_old_ptxas
+def test_the_second_assembler_decides_nothing_about_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses. Another attempt might pass it with other code, which no cache key would tell apart."""
+    monkeypatch.setenv("KERNELPACK_CHECK_PTXAS", str(OLD_PTXAS))
+    context = lowered()
+    with pytest.raises(BuildError) as refused:
+        ptx_to_cubin.ptx_to_cubin(NO_FENCE, context)
+    context.runs_ahead = True
+    failed = Failed("cubin", refused.value, context)
+    assert not CUDABackend().may_help(Attempt(3, waits_at_once=True), failed)
+    context.is_checked = False
+    assert CUDABackend().may_help(Attempt(3, waits_at_once=True), failed)
+
+
+def test_a_program_that_is_no_assembler_is_blamed_on_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPACK_CHECK_PTXAS", "/bin/true")
+    assert "to fix: set KERNELPACK_CHECK_PTXAS to NVIDIA's ptxas" in str(refusal(GOOD))
+
+
+def test_libdevice_is_part_of_cache_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = CUDABackend().cache_key()
+    monkeypatch.setattr("kernelpack.backends.cuda.backend.libdevice_digest", lambda: "another")
+    assert CUDABackend().cache_key() != before
 
 
 def test_a_second_assembler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,7 @@ def ptx_to_cubin(ptx: str, context: CudaContext) -> bytes:
         other = Path(CHECK_PTXAS.get())
         if not other.is_file():
             raise BuildError(f"{CHECK_PTXAS.name}={other}: there is no such file", cure="name a ptxas, or unset it")
+        context.is_checked = True
         more = ("-c",) if len(modules) > 1 else ()
         for module in modules:
             refuse_losses(assemble_with_ptxas(module, arch, other, *more), module, context)

@@ -8,7 +8,7 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from kernelpack.backends.cuda.assemble.toolchain import NO_PTXAS, ptxas_name, ptxas_options
+from kernelpack.backends.cuda.assemble.toolchain import no_ptxas, ptxas_name, ptxas_options
 from kernelpack.errors import BuildError
 
 
@@ -39,7 +39,9 @@ class Ptxas:
         try:
             return Path(self._folder.name, "kernel.cubin").read_bytes(), log
         except FileNotFoundError:
-            raise BuildError(f"{self.program} was given PTX and made no cubin: {log.strip()}", cure=NO_PTXAS) from None
+            raise BuildError(
+                f"{self.program} was given PTX and made no cubin: {log.strip()}", cure=no_ptxas(self.program)
+            ) from None
 
     def let_go(self) -> None:
         """Closes the end of the pipe that a forked process has, too: ptxas reads until nobody can write."""

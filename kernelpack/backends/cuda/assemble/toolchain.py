@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import shlex
 import shutil
@@ -12,10 +13,15 @@ from pathlib import Path
 
 from kernelpack import knobs
 from kernelpack.errors import BuildError
+from kernelpack.knobs import CHECK_PTXAS
 from kernelpack.knobs.nvidia_programs import NvidiaTool, in_wheels
 
-NO_PTXAS = "set KERNELPACK_PTXAS_PATH to NVIDIA's ptxas (pip install nvidia-cuda-nvcc), or unset it"
-"""What to do about a program that is none."""
+
+def no_ptxas(program: Path) -> str:
+    """Returns what to do about a program that is no ptxas: which variable names it."""
+    checks = CHECK_PTXAS.get() and program == Path(CHECK_PTXAS.get())
+    name = CHECK_PTXAS.name if checks else "KERNELPACK_PTXAS_PATH"
+    return f"set {name} to NVIDIA's ptxas (pip install nvidia-cuda-nvcc), or unset it"
 
 
 def find_ptxas() -> Path | None:
@@ -28,7 +34,9 @@ def get_ptxas(arch: int = 80) -> NvidiaTool:
     there is none."""
     found: NvidiaTool | None = knobs.nvidia.ptxas
     if found is None:
-        raise BuildError("ptxas was not found", cure=NO_PTXAS)
+        raise BuildError(
+            "ptxas was not found", cure="pip install nvidia-cuda-nvcc, or set KERNELPACK_PTXAS_PATH to NVIDIA's ptxas"
+        )
     return found
 
 
@@ -63,16 +71,25 @@ def find_libdevice() -> Path | None:
 
 
 @functools.cache
+def libdevice_digest() -> str:
+    """Returns the SHA-256 of libdevice, whose functions become part of kernels; `none` where there is none."""
+    found = find_libdevice()
+    return "none" if found is None else hashlib.sha256(found.read_bytes()).hexdigest()
+
+
+@functools.cache
 def ptxas_version(ptxas: Path) -> str:
     """Returns the version that ptxas prints, e.g. 13.5.37. Raises BuildError for a program that prints none: it is no ptxas."""
     try:
         text = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError as problem:
-        raise BuildError(f"{ptxas} cannot be run: {problem.strerror}", cure=NO_PTXAS) from None
+        raise BuildError(f"{ptxas} cannot be run: {problem.strerror}", cure=no_ptxas(ptxas)) from None
     match = re.search(r"V(\d[\d.]*)", text)
     if match is None:
         said = text.partition("\n")[0]
-        raise BuildError(f"{ptxas} is no ptxas: asked for its --version it says {said!r}, expected 'V13.0.88'", cure=NO_PTXAS)
+        raise BuildError(
+            f"{ptxas} is no ptxas: asked for its --version it says {said!r}, expected 'V13.0.88'", cure=no_ptxas(ptxas)
+        )
     return match[1]
 
 
