@@ -308,12 +308,15 @@ GPUs only.
   `KERNELPACK_PTXAS_PATH`, as torch.compile sets `TRITON_PTXAS_PATH` to one of its own. Switches of what
   kernelpack does not have (`knobs.compilation.override` and `use_ir_loc`, `knobs.nvidia.mock_ptx_version`, `knobs.proton`, ...) do not exist;
   those of `knobs.amd` hold what they are set to, and change nothing.
-- `compile` takes kernels, no files of IR; `tools.compile`, `tools.link`, `tools.disasm` (ask a kernel for `asm["sass"]`) and the translator to
-  Gluon are not here. `tools.ragged_tma` says at each access which axis has the segments.
+- Code written for Triton finds its modules in `kernelpack.triton`: `import kernelpack.triton as triton`. What has no meaning here is refused when
+  it is imported, with the reason: Gluon (`experimental`), the C++ of MLIR (`_C.libtriton.ir`), `tools.compile`, `tools.link`, files of IR.
+- Stages that `knobs.runtime.add_stages_inspection_hook` sees are those of `kernelpack inspect`. Their `ttir` gives the module as the passes
+  over ttir left it.
+- `tools.ragged_tma` says at each access which axis has the segments.
 - `cache_key` covers what a function means, not where its file and lines are. `@constexpr_function` gives a Python function, without a
   key of its own.
 - A CPU kernel assumes less of integer arguments: it is not compiled anew for multiples of 16.
-- Gluon and vendors' language extensions are not here; below tiles there is `kernelpack.language.hopper`. Of Proton
+- Vendors' language extensions are not here; below tiles there is `kernelpack.language.hopper`. Of Proton
   `kernelpack.profiler` has sessions, scopes and the viewer; it looks at whole kernels, not into them.
 - Errors name the user's line and a cure; their texts are not Triton's."""
 

@@ -15,11 +15,12 @@ __version__ = LANGUAGE_VERSION
 """Of the language: what code written for Triton compares. kernelpack.version has the package's own."""
 
 if TYPE_CHECKING:
-    from kernelpack import backends, compiler, errors, knobs, language, runtime, testing, tools
+    from kernelpack import errors, knobs, language, testing, tools, triton
     from kernelpack.config import Config
     from kernelpack.errors import CompilationError, OutOfResources, TritonError
     from kernelpack.kernel.aggregates import aggregate, must_use_result
     from kernelpack.kernel.jit import JITFunction, constexpr_function, jit
+    from kernelpack.kernel.jit import Launchable as KernelInterface
     from kernelpack.kernel.values import constexpr
     from kernelpack.language.integers import cdiv, next_power_of_2
     from kernelpack.opgen.host.runtime import (
@@ -42,12 +43,10 @@ if TYPE_CHECKING:
     from kernelpack.runtime.ahead_of_time import ASTSource, compile
     from kernelpack.runtime.allocator import set_allocator
     from kernelpack.runtime.autotune import autotune, heuristics
-    from kernelpack.runtime.jit import KernelInterface
     from kernelpack.runtime.stand_ins import MockTensor, TensorWrapper, reinterpret
 
-_MODULES = ("backends", "compiler", "errors", "knobs", "language", "runtime", "testing", "tools")
+_MODULES = ("errors", "knobs", "language", "testing", "tools", "triton")
 _HOMES = {
-    "compiler.compiler": ("ASTSource", "compile"),
     "errors": ("CompilationError", "OutOfResources", "TritonError"),
     "kernel.aggregates": ("aggregate", "must_use_result"),
     "kernel.jit": ("JITFunction", "constexpr_function", "jit"),
@@ -70,10 +69,11 @@ _HOMES = {
     "opgen.op": ("Op", "op"),
     "opgen.stated.space": ("same_as",),
     "runtime._async_compile": ("AsyncCompileMode",),
+    "runtime.ahead_of_time": ("ASTSource", "compile"),
     "runtime.allocator": ("set_allocator",),
     "runtime.autotune": ("autotune", "heuristics"),
-    "runtime.jit": ("KernelInterface",),
     "runtime.stand_ins": ("MockTensor", "TensorWrapper", "reinterpret"),
+    "triton.runtime": ("KernelInterface",),
 }
 
 __all__ = [
@@ -92,7 +92,6 @@ __all__ = [
     "aggregate",
     "aligned",
     "autotune",
-    "backends",
     "broadcast_shapes",
     "broadcast_strides",
     "cdiv",
@@ -100,7 +99,6 @@ __all__ = [
     "collapse_batches",
     "collapse_rows",
     "compile",
-    "compiler",
     "constexpr",
     "constexpr_function",
     "empty",
@@ -118,12 +116,12 @@ __all__ = [
     "num_threads",
     "op",
     "reinterpret",
-    "runtime",
     "same_as",
     "set_allocator",
     "strides_like",
     "testing",
     "tools",
+    "triton",
 ]
 
 

@@ -145,6 +145,10 @@ class UntrustedFileError(BuildError):
     """A file or folder that somebody else can have written, where what is read is run."""
 
 
+class RefusedNameError(KernelpackError, ModuleNotFoundError):
+    """A module or name of Triton's that has no meaning here: what asks whether it can be imported takes it for absent."""
+
+
 class ProfilerError(KernelpackError):
     """A call of kernelpack.profiler that cannot be followed."""
 

@@ -53,7 +53,9 @@ class GPUTarget:
     @classmethod
     def of(cls, target: Target) -> GPUTarget:
         """Returns how host code names a target: sm_90a is 90."""
-        arch = target.arch.removeprefix("sm_").rstrip("a") if target.backend == "cuda" else target.arch
+        if target.backend != "cuda":
+            return cls(target.backend, str(target).partition(":")[2])
+        arch = target.arch.removeprefix("sm_").rstrip("a")
         return cls(target.backend, int(arch) if arch.isdigit() else arch)
 
     def as_target(self) -> Target:
@@ -64,4 +66,4 @@ class GPUTarget:
             return Target("cuda", f"sm_{numbered[2]}{'a' if int(numbered[2]) >= 90 else ''}")
         if not isinstance(self.arch, str):
             raise TargetError(f"{self} names no target", cure='write for example GPUTarget("cuda", 90, 32)')
-        return Target(self.backend, self.arch)
+        return Target.parse(f"{self.backend}:{self.arch}")

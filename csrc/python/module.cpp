@@ -69,6 +69,4 @@ PYBIND11_MODULE(_C, module) {
   module.def("launchers", &kernelpack::launchers);
   module.def("add_launcher", &kernelpack::add_launcher, py::arg("library"));
   kernelpack::add_jit_launcher(module);
-  // where programs that were written for Triton find it
-  module.def_submodule("libtriton").def_submodule("nvidia").attr("cublas") = py::module_::import("kernelpack.runtime.cublas");
 }

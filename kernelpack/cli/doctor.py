@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import kernelpack
 from kernelpack import knobs
 from kernelpack.backends.base import Backend, Device, Tool
 from kernelpack.backends.installed import backends
@@ -118,7 +117,7 @@ def _missing(backend: Backend) -> list[str]:
 
 def _general_tools() -> list[Tool]:
     return [
-        Tool("kernelpack", f"{VERSION}, {Path(kernelpack.__file__).parent}", True, "", ""),
+        Tool("kernelpack", f"{VERSION}, {Path(__file__).parents[1]}", True, "", ""),
         Tool("Python", f"{platform.python_version()}, {sys.executable}", True, "", ""),
         _torch(),
         *(

@@ -14,6 +14,7 @@ from kernelpack import knobs
 from kernelpack.backends.base import Backend, Failed, Stage
 from kernelpack.backends.installed import backend_of
 from kernelpack.compiled import CompiledKernel, Parameter
+from kernelpack.compiler.target_backend import StagesHook, inspected
 from kernelpack.context import Context, Hook
 from kernelpack.errors import BuildError, OutOfResources, SourceLocation, UnsupportedError
 from kernelpack.facts import Fact
@@ -70,15 +71,16 @@ def compile_ttir(
     *,
     keep_stages: bool = True,
     times: CompileTimes | None = None,
+    inspect: StagesHook | None = None,
 ) -> CompiledKernel:
     """Compiles an optimised ttir module for a target.
 
     The module's public function is the kernel; `facts` are those its `arg_attrs` state. With `keep_stages` False no stage is
-    printed that nobody needs to go on, and `stages` is empty. `times` gets what each stage took. Raises UnsupportedError with the
-    user's line where the backend refuses an operation.
+    printed that nobody needs to go on, and `stages` is empty. `times` gets what each stage took; `inspect` may change the stages.
+    Raises UnsupportedError with the user's line where the backend refuses an operation.
     """
     with deep_recursion_in(_place(module)):
-        return _compile_ttir(module, target, options, facts, keep_stages, times)
+        return _compile_ttir(module, target, options, facts, keep_stages, times, inspect)
 
 
 def _compile_ttir(
@@ -88,15 +90,17 @@ def _compile_ttir(
     facts: tuple[Fact, ...],
     keep_stages: bool,
     times: CompileTimes | None,
+    inspect: StagesHook | None,
 ) -> CompiledKernel:
     backend = backend_of(target)
     target = backend.resolve_target(target)
     legalise(module, backend, target)
     function = entry_function(module)
     parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in function.body.arguments)
-    made = run_stages(module, target, options, keep_stages=keep_stages, times=times)
+    made = run_stages(module, target, options, keep_stages=keep_stages, times=times, inspect=inspect)
     context = made.context
-    assert isinstance(made.value, bytes), f"the last stage of {backend.name} must give bytes"
+    if not isinstance(made.value, bytes):
+        raise BuildError(f"the last stage for {target}, {made.stage}, gave no image: it is a {type(made.value).__name__}")
     code = backend.code_of(made.text).replace(context.entry, "")
     return CompiledKernel(
         context.entry, target, options, parameters,
@@ -125,10 +129,11 @@ def run_stages(
     keep_stages: bool = False,
     times: CompileTimes | None = None,
     hooks: Sequence[Hook] = (),
+    inspect: StagesHook | None = None,
 ) -> Made:
     """Runs a backend's stages over a legal ttir module, up to the stage `until`: in the first of its attempts that compiles.
 
-    `target` is resolved. Raises the error of the first attempt where none does.
+    `target` is resolved; `inspect` may change the stages. Raises the error of the first attempt where none does.
     """
     backend = backend_of(target)
     entry = entry_function(module).attributes["sym_name"]
@@ -139,7 +144,10 @@ def run_stages(
         context = backend.context(target, options, entry, attempt, (*hooks, *checks()))
         made = Made(context, "ttir", module, "", {"ttir": str(module)} if keep_stages else {})
         try:
-            for made.stage, stage in backend.stages(target, options).items():
+            stages = backend.stages(target, options)
+            if inspect is not None:
+                stages = inspected(stages, context, inspect)
+            for made.stage, stage in stages.items():
                 _run_stage(made, stage, keep_stages, times)
                 if made.stage == until:
                     break

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernelpack.ir.core import Location, Operation
 
-HOMES_OF_THE_LANGUAGE = ("kernelpack.language", "kernelpack.kernel", "kernelpack.backends.cuda.hopper")
+HOMES_OF_THE_LANGUAGE = ("kernelpack.language", "kernelpack.kernel", "kernelpack.backends.cuda.hopper", "kernelpack.triton")
 """Modules that define what kernels call: their classes are readable in kernels, and never change."""
 _LANGUAGE = str(Path(__file__).parents[1] / "language") + os.sep
 

@@ -28,6 +28,11 @@ class JITCallable:
         raise NotImplementedError
 
     @property
+    def full_name(self) -> str:
+        """The function's module and name, by which other processes know it."""
+        return f"{self.fn.__module__}.{self.fn.__qualname__}"
+
+    @property
     def location(self) -> SourceLocation:
         code = self.fn.__code__
         return SourceLocation(code.co_filename, code.co_firstlineno)

@@ -150,7 +150,8 @@ class JITFunction(JITCallable, Launchable):
 
     @property
     def device_caches(self) -> Any:
-        """What was compiled so far: `kernel.device_caches[device][0]` maps keys to kernels, the same for every device."""
+        """What was compiled so far, by device: tuples of the kernels by key, the keys by call, the target, its backend, and a function that
+        binds a call's arguments. All devices share the kernels."""
         return self._launcher.device_caches
 
     cache = device_caches
@@ -159,6 +160,31 @@ class JITFunction(JITCallable, Launchable):
         """Compiles what another process compiled, as knobs.runtime.jit_cache_hook was told in its `specialization_data`; returns the
         kernel. Raises RuntimeError for data of another kernel or target."""
         return self._launcher.preload(specialization_data)
+
+    def _do_compile(
+        self,
+        key: str,
+        signature: Mapping[str, Any],
+        device: int,
+        constexprs: Mapping[Any, Any],
+        options: Any,
+        attrs: Mapping[Any, Any],
+        warmup: bool,
+    ) -> Any:
+        """Compiles what ASTSource(self, signature, constexprs, attrs) says, with options of a target, and keeps the kernel under a key of
+        `device_caches`. Returns the kernel; None where knobs.runtime.jit_cache_hook says that it need not be compiled. Every
+        compilation of a launch or warmup goes through here."""
+        return self._launcher.compile(key, signature, device, constexprs, options, attrs, warmup)
+
+    def _pack_args(
+        self, backend: Any, kwargs: Mapping[str, Any], bound_args: Mapping[str, Any], specialization: Any, options: Any
+    ) -> tuple[Any, dict[str, Any], dict[Any, Any], dict[Any, Any]]:
+        """Returns the options, signature, constexprs and attrs for `_do_compile`, given a backend, a call's keyword arguments, and what the
+        function that binds calls returned for it."""
+        packed: tuple[Any, dict[str, Any], dict[Any, Any], dict[Any, Any]] = self._launcher.pack(
+            specialization, options, backend
+        )
+        return packed
 
     def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
         """Lets `hook(*args, **kwargs)` be called with the arguments of every launch, before it."""

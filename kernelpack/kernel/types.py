@@ -90,6 +90,11 @@ class dtype:
     def __reduce__(self) -> tuple[object, ...]:
         return dtype, (self.name,)
 
+    @staticmethod
+    def is_dtype(text: str) -> bool:
+        """Whether a text is the name of a scalar type."""
+        return text in (*dtype.SINT_TYPES, *dtype.UINT_TYPES, *dtype.FP_TYPES, *dtype.OTHER_TYPES)
+
     # ---- queries ----
 
     def is_fp8(self) -> bool:

@@ -69,7 +69,9 @@ class _Hook:
 class RuntimeKnobs(base_knobs):
     """Hooks of launches. `launch_enter_hook` and `launch_exit_hook` get the launch's metadata, `metadata.get()`;
     `jit_cache_hook` is called before a kernel is compiled, and skips the launch if it returns true; `jit_post_compile_hook`
-    afterwards. Around loading a kernel, and when it is unloaded, the others are called with (module, function, name, stages, hash). `override_arch` is
+    afterwards. `add_stages_inspection_hook(backend, stages, options, language, capability)` may replace the stages that a kernel is compiled
+    by; called without arguments it returns a key and a hash of what it does. Around loading a kernel, and when it is unloaded, the others are
+    called with (module, function, name, stages, hash). `override_arch` is
     the `arch` of GPU launches that state none. `debug` compiles run-time assertions. While `interpret` is true, launches run on the interpreter of ttir."""
 
     launch_enter_hook = _Hook(sees_launches=True)
@@ -79,6 +81,7 @@ class RuntimeKnobs(base_knobs):
     kernel_unload_hook = _Hook()
     jit_cache_hook: Callable[..., Any] | None = None
     jit_post_compile_hook: Callable[..., Any] | None = None
+    add_stages_inspection_hook: Callable[..., Any] | None = None
     override_arch = env_opt_str("TRITON_OVERRIDE_ARCH", meaning="what GPU launches without `arch` are compiled for, e.g. sm80")
     debug = env_bool("TRITON_DEBUG", meaning="1: kernels check their run-time assertions")
     interpret = env_bool(
@@ -100,8 +103,9 @@ class RuntimeKnobs(base_knobs):
         self.refresh()
 
     def refresh(self) -> None:
-        """Lets launches go through Python while they are interpreted."""
-        WATCHERS[:] = [watcher for watcher in WATCHERS if watcher is not self] + [self] * self.interpret
+        """Lets launches go through Python while they are interpreted, or their stages inspected."""
+        watches = self.interpret or self.add_stages_inspection_hook is not None
+        WATCHERS[:] = [watcher for watcher in WATCHERS if watcher is not self] + [self] * watches
 
 
 class AutotuningKnobs(base_knobs):
@@ -135,9 +139,11 @@ class CompilationKnobs(base_knobs):
     changes they do not see; `disable_line_info` compiles without places in the source; `dump_ir` writes every stage of what is compiled
     to knobs.cache.dump_dir; `listener(src, metadata, metadata_group, times, cache_hit)` is told of each kernel that was compiled or read
     from the cache, with its ASTSource, files and CompileTimes. `use_ir_loc` has no effect, in Triton
-    too, but on IR that is read from files, which kernels here are not compiled from."""
+    too, but on IR that is read from files, which kernels here are not compiled from. `instrumentation_mode` is what code written for Triton
+    hands on to launches, which take no other than the empty one: kernels are not instrumented."""
 
     listener: Callable[..., Any] | None = None
+    instrumentation_mode: str = ""
     always_compile = env_bool("TRITON_ALWAYS_COMPILE", meaning="1: nothing is taken from the cache")
     disable_line_info = env_bool("TRITON_DISABLE_LINE_INFO", meaning="1: code without places in the source")
     allow_non_constexpr_globals = env_bool(

@@ -35,7 +35,7 @@ from kernelpack.kernel.types import (
     uint64,
     void,
 )
-from kernelpack.kernel.values import block_pointer, constexpr, tensor
+from kernelpack.kernel.values import block_pointer, constexpr, tensor, unwrap
 from kernelpack.language.loops import condition, range, static_range
 from kernelpack.language.shapes import broadcast, broadcast_to, dims_of, expand_dims, join, permute, reshape, split, trans, view
 from kernelpack.semantics import block_pointers, memory, operators, tiles
@@ -114,6 +114,8 @@ CONSTEXPR_0, CONSTEXPR_1 = constexpr(0), constexpr(1)
 """Defaults of compile-time parameters, by names that kernels import."""
 _aggregate = aggregate
 """What code written for Triton 3.4 to 3.6 calls it."""
+_unwrap_if_constexpr = constexpr_function(unwrap)
+"""What kernels of others call for the value of what may be a constexpr."""
 
 
 class PropagateNan(enum.Enum):

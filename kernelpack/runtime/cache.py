@@ -216,6 +216,9 @@ def triton_key() -> str:
     return f"{VERSION}-{source_hash()}"
 
 
+_DECISIVE = ("KERNELPACK_DEBUG", "PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_DEFAULT_FP_FUSION", "TRITON_F32_DEFAULT")
+
+
 def get_cache_invalidating_env_vars() -> dict[str, str]:
-    """Returns the variables that may change what is compiled: all that are kernelpack's or Triton's, and set."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(("KERNELPACK_", "TRITON_"))}
+    """Returns the variables that change what is compiled, as far as they are set."""
+    return {name: os.environ[name] for name in _DECISIVE if os.environ.get(name)}

@@ -1,4 +1,4 @@
-"""cuBLAS as Triton's programs reach it, `_C.libtriton.nvidia.cublas`: what they compare their kernels with. torch calls it."""
+"""cuBLAS as Triton's programs know it (`triton._C.libtriton.nvidia.cublas`): what they compare their kernels with. torch calls it."""
 
 from __future__ import annotations
 

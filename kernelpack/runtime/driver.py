@@ -98,7 +98,7 @@ class CPUDriver(DriverBase):
         return not CUDADriver.is_active()
 
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cpu", native_target(backends()["cpu"]).arch, WARP_SIZE)
+        return GPUTarget.of(native_target(backends()["cpu"]))
 
     def get_active_torch_device(self) -> Any:
         import torch

@@ -9,7 +9,7 @@ from typing import Any
 from kernelpack.backends.installed import backends, native_target
 from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
-from kernelpack.kernel.jit import JITFunction
+from kernelpack.kernel.jit import JITFunction, Launchable
 from kernelpack.options import Options
 from kernelpack.runtime.driver import CPUDriver
 from kernelpack.runtime.simulated import SimulatedDriver, SimulatedKernel
@@ -32,6 +32,11 @@ class Interpreter(SimulatedDriver, CPUDriver):
         module = _module(kernel.fn, kernel.fn.cache_key, kernel.special, kernel.options)
         launch(module, grid, [hosted.value(value) for value in values])
         hosted.copy_back()
+
+
+class InterpretedFunction(Launchable):
+    """What kernels are in Triton while they are interpreted. Here they stay JITFunctions: there is none of these, and code written for
+    Triton asks whether a kernel is one."""
 
 
 class _Hosted:

@@ -1,5 +1,5 @@
-"""What a call is compiled for as JSON, from which another process compiles the same. It names functions and classes that the process
-has; reading imports none, and runs nothing else."""
+"""Compile-time values as JSON, in Triton's form where it has one. It names functions and classes that the process has; reading imports none,
+and runs nothing else."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from kernelpack.frontend.expressions import is_constructor
 from kernelpack.kernel.aggregates import user_aggregate
 from kernelpack.kernel.jit import KNOWN, JITFunction
 from kernelpack.kernel.types import compound_type, dtype
-from kernelpack.runtime.specialization import Constant
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
 
 def as_json(value: Any) -> Any:
-    """Returns a value of a key as what JSON can say. Raises TypeError for one that it cannot: a class inside a function, a module, ..."""
-    if value is None or type(value) in (bool, int, str):
+    """Returns a value as what JSON can say. Raises TypeError for one that it cannot: a class inside a function, a module, ..."""
+    if type(value) is str and dtype.is_dtype(value):
+        return {"constexpr": value}
+    if value is None or type(value) in (bool, int, float, str):
         return value
-    if type(value) is float:
-        return {"float": repr(value)}
-    if type(value) in (tuple, list):
-        return {type(value).__name__: [as_json(entry) for entry in value]}
-    if isinstance(value, Constant):
-        return {"constant": as_json(value.value)}
+    if type(value) is tuple:
+        return [as_json(entry) for entry in value]
+    if type(value) is dtype:
+        return value.name
     if isinstance(value, JITFunction):
-        return {"function": f"{value.module}:{value.fn.__qualname__}"}
+        return {"jit_function": f"{value.module}:{value.fn.__qualname__}"}
     if isinstance(value, enum.Enum):
         return {"member": value.name, "class": _name_of(type(value))}
     if isinstance(value, type) or is_constructor(value):
@@ -38,18 +37,14 @@ def as_json(value: Any) -> Any:
 def from_json(written: Any) -> Any:
     """Returns the value that as_json wrote. Raises LookupError for a function or class that this process does not have, ValueError and
     TypeError for anything else."""
+    if isinstance(written, list):
+        return tuple(map(from_json, written))
     if not isinstance(written, Mapping):
-        return written
+        return dtype(written) if isinstance(written, str) and dtype.is_dtype(written) else written
     match dict(written):
-        case {"float": text}:
-            return float(text)
-        case {"tuple": entries}:
-            return tuple(map(from_json, entries))
-        case {"list": entries}:
-            return list(map(from_json, entries))
-        case {"constant": value}:
-            return Constant(from_json(value))
-        case {"function": name}:
+        case {"constexpr": str(text)}:
+            return text
+        case {"jit_function": name}:
             return _function(name)
         case {"member": member, "class": name}:
             return _enumeration(name)[member]
@@ -64,8 +59,6 @@ def _parts(value: Any) -> list[Any]:
     """Returns what `_made` makes a value of."""
     if isinstance(value, compound_type):
         return list(value._parts())
-    if type(value) is dtype:
-        return [value.name]
     if isinstance(value, user_aggregate):
         return list(value.parts().values())
     if isinstance(value, tuple) and is_constructor(type(value)):

@@ -7,45 +7,39 @@ import operator
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from kernelpack import knobs
-from kernelpack.backends.base import Backend
-from kernelpack.backends.installed import backend_of, backends, native_target
+from kernelpack.backends.installed import backend_of, backends
 from kernelpack.compiled import CompiledKernel
 from kernelpack.compiler.stages import compile_ttir, microseconds_since
-from kernelpack.errors import LaunchError, OptionError, TargetError, UnreachableMemoryError
+from kernelpack.compiler.target_backend import TargetBackend, TargetOptions, stages_hook
+from kernelpack.errors import LaunchError, OptionError, UnreachableMemoryError
 from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO
 from kernelpack.ir.core import Location
-from kernelpack.kernel.aggregates import user_aggregate
 from kernelpack.kernel.dependencies import Binding, functions_in, watched_by
 from kernelpack.kernel.jit import JITFunction
-from kernelpack.kernel.values import constexpr
+from kernelpack.kernel.values import unwrap
 from kernelpack.knobs.hooks import WATCHERS, CompileTimes
-from kernelpack.options import OPTION_NAMES, Options, options_of
+from kernelpack.options import Options
 from kernelpack.process_wide import collections_put_off
 from kernelpack.runtime import launch_hooks
 from kernelpack.runtime._async_compile import active_mode
+from kernelpack.runtime.ahead_of_time import ASTSource
+from kernelpack.runtime.binder import HINTS, NO_DEFAULT, OPTIONS, Binder, Call, tensors_in
+from kernelpack.runtime.device_caches import DeviceCaches
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_cache import KernelCache
 from kernelpack.runtime.kernel_view import LaunchableKernel
-from kernelpack.runtime.specialization import Specialization, Specializer, specialize, specialized_ttir
+from kernelpack.runtime.specialization import Specialization, specialization_of, specialized_ttir
+from kernelpack.runtime.specialization_data import read_specialization_data
 from kernelpack.runtime.stand_ins import TensorWrapper
-from kernelpack.target import GPUTarget, Target
+from kernelpack.target import Target
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
-_HINTS = frozenset(
-    (
-        "extern_libs", "grf_mode", "instruction_sched_variant", "kpack", "matrix_instr_nonkdim", "schedule_hint", "waves_per_eu",
-    )
-)  # fmt: skip
-"""What Triton's backends take without changing what is computed: here they have no meaning, and no effect."""
-_OPTIONS = frozenset((*OPTION_NAMES, "arch"))
-"""What a launch takes beside arguments: `arch` (`"sm80"`) chooses what it is compiled for, except on an emulator, the others how."""
 _MAX_GRID = (2**31 - 1, 65535, 65535)
-_NO_DEFAULT = object()
 _LAUNCHERS: weakref.WeakSet[Launcher] = weakref.WeakSet()
 
 
@@ -57,21 +51,12 @@ class Launcher:
     """
 
     def __init__(self, fn: JITFunction) -> None:
-        for parameter in fn.signature.parameters.values():
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise LaunchError(
-                    f"{fn.__name__}: a kernel cannot take {parameter}, its parameters have names",
-                    location=fn.location,
-                    cure="pass a tuple",
-                )
         self.fn = fn
-        self._names = {param.name: param.num for param in fn.params}
-        self._defaults = [param.default if param.has_default else _NO_DEFAULT for param in fn.params]
-        self._specializers: dict[str, Specializer] = {}
-        self.loaded: dict[tuple[Any, ...], LaunchableKernel] = {}
-        self.pending: dict[tuple[Any, ...], Future[LaunchableKernel | None]] = {}
+        self.binder = Binder(fn)
+        self.loaded: dict[str, LaunchableKernel] = {}
+        self.pending: dict[str, Future[LaunchableKernel | None]] = {}
         """What an AsyncCompileMode has threads compile."""
-        self._locks: dict[tuple[Any, ...], threading.Lock] = {}
+        self._locks: dict[str, threading.Lock] = {}
         self._called: set[Any] = {fn}
         """The kernel, and the functions that calls gave it."""
         self._bindings: list[Binding] = []
@@ -89,10 +74,10 @@ class Launcher:
         return _C.JitLauncher(
             python=self,
             names=self.fn.arg_names,
-            defaults=self._defaults,
-            no_default=_NO_DEFAULT,
+            defaults=self.binder.defaults,
+            no_default=NO_DEFAULT,
             constexprs=[param.is_constexpr for param in self.fn.params],
-            options=_HINTS | _OPTIONS,
+            options=HINTS | OPTIONS,
             tests=_tests(),
             hooks=WATCHERS,  # while it is not empty, every launch goes through Python
         )
@@ -108,9 +93,7 @@ class Launcher:
     def prepare(self, values: Sequence[Any], options: Mapping[str, Any]) -> tuple[LaunchableKernel | None, Any, list[int]]:
         """Returns the kernel for a value of each parameter, its C++ object (None: only Python launches it), and the positions
         of the arguments that are its run-time parameters."""
-        arguments = [value.value if type(value) is constexpr else value for value in values]
-        chosen = tuple(sorted((name, value) for name, value in options.items() if name not in _HINTS))
-        loaded, _ = self._find(arguments, chosen)
+        loaded = self._find(self.binder.call(list(map(unwrap, values)), options))
         return loaded, getattr(loaded, "native", None), list(loaded.places) if loaded is not None else []
 
     @staticmethod
@@ -122,6 +105,7 @@ class Launcher:
     def forget(self) -> None:
         """Drops what was compiled: a helper or a constant was replaced, and means something else."""
         self.loaded = {}  # threads that compile now keep theirs in the old one
+        self.binder.keys.clear()
         self._called = {self.fn}
         self._bindings = []
         if self.native is not None:
@@ -135,64 +119,63 @@ class Launcher:
         `grid` is a tuple of 1 to 3 integers, or a function from the arguments by name to one; of more the first three count. A grid
         with a 0 launches nothing. Raises LaunchError for arguments that do not fit.
         """
-        arguments, options = self._bind(args, kwargs)
+        arguments, options = self.binder.bind(args, kwargs)
         for look_up, name, value, _ in self._bindings:
             if look_up(name) is not value:
                 self.forget()
                 break
+        call = self.binder.call(arguments, options)
         if driver.active.emulated_target is not None:
-            simulated, values = self._simulated(driver.active.emulated_target, arguments, options)
+            special = specialization_of(self.fn, call.specialization)
+            options_of_target = TargetBackend(call.target).parse_options(call.options)
+            simulated = driver.active.simulated(self.fn, special, self._checked(options_of_target).plain)
             if not warmup and 0 not in (extents := self._grid(grid, arguments, options)):
-                simulated.launch(extents, values)
+                simulated.launch(extents, call.values)
             return simulated
         if warmup:
-            return self._prepared(arguments, options)
-        loaded, values = self._find(arguments, options)
+            return self._prepared(call)
+        loaded = self._find(call)
         if loaded is not None:
             extents = self._grid(grid, arguments, options)
             named = zip(self.fn.arg_names, arguments, strict=True)
             check_reachable(self.fn.__name__, named, backends()[loaded.kernel.target.backend].device_type)
             if 0 not in extents and WATCHERS:
-                launch_hooks.launch(self.fn, loaded, extents, arguments, values)
+                launch_hooks.launch(self.fn, loaded, extents, arguments, call.values)
             elif 0 not in extents:
-                loaded.launch(extents, values)
+                loaded.launch(extents, call.values)
         return loaded
 
     def preload(self, data: str) -> LaunchableKernel | None:
         """Compiles what another process compiled; see JITFunction.preload."""
-        key = launch_hooks.read_specialization(self.fn, data, driver.active.get_current_target())
-        _, target, _ = key
-        backend = backends()[target.backend]
-        return self.loaded.get(key) or self._load(key, Specializer(self.fn, backend), warmup=True)
+        key, source, options = read_specialization_data(self.fn, data, driver.active.get_current_target())
+        device = driver.active.get_current_device()
+        found: LaunchableKernel | None = self.loaded.get(key) or self.fn._do_compile(
+            key, source.signature, device, source.constants, options, source.attrs, warmup=True
+        )
+        return found
 
     @property
-    def device_caches(self) -> launch_hooks.DeviceCaches:
-        return launch_hooks.DeviceCaches(self)
+    def device_caches(self) -> DeviceCaches:
+        return DeviceCaches(self)
 
-    def _find(
-        self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
-    ) -> tuple[LaunchableKernel | None, list[Any]]:
-        """Returns the kernel for a call, and the run-time arguments. There is no kernel where
-        knobs.runtime.jit_cache_hook says that it need not be compiled."""
-        loaded, key, specializer, values = self._look_up(arguments, options)
-        return loaded or self._load(key, specializer, warmup=False), values
+    def pack(
+        self, specialization: Sequence[Any], options: Mapping[str, Any], backend: TargetBackend
+    ) -> tuple[TargetOptions, dict[str, Any], dict[Any, Any], dict[Any, Any]]:
+        """Returns what `compile` takes for a bound call; see JITFunction._pack_args."""
+        source = ASTSource.of(self.fn, specialization_of(self.fn, specialization))
+        return backend.parse_options(options), source.signature, source.constants, source.attrs
 
-    def _simulated(
-        self, target: Target, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
-    ) -> tuple[LaunchableKernel, list[Any]]:
-        """Returns the kernel that the active driver makes for a call, and the run-time arguments."""
-        special, values = specialize(self.fn, dict(zip(self.fn.arg_names, arguments, strict=True)), backends()[target.backend])
-        return driver.active.simulated(self.fn, special, self._options(options)), values
+    def _find(self, call: Call) -> LaunchableKernel | None:
+        """Returns the kernel for a call. There is none where knobs.runtime.jit_cache_hook says that it need not be compiled."""
+        return self.loaded.get(call.key) or self._load(call, warmup=False)
 
-    def _prepared(
-        self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
-    ) -> LaunchableKernel | Future[LaunchableKernel | None] | None:
+    def _prepared(self, call: Call) -> LaunchableKernel | Future[LaunchableKernel | None] | None:
         """Returns the kernel for a call, or a future of it inside of an AsyncCompileMode."""
-        loaded, key, specializer, _ = self._look_up(arguments, options)
-        known = loaded or self.pending.get(key)
+        key = call.key
+        known = self.loaded.get(key) or self.pending.get(key)
         if known is not None:
             return known
-        compile = functools.partial(self._load, key, specializer, warmup=True)
+        compile = functools.partial(self._load, call, warmup=True)
         mode = active_mode.get()
         if mode is None:
             return compile()
@@ -200,97 +183,50 @@ class Launcher:
         future.add_done_callback(lambda _: self.pending.pop(key, None))
         return future
 
-    def _look_up(
-        self, arguments: Sequence[Any], options: tuple[tuple[str, Any], ...]
-    ) -> tuple[LaunchableKernel | None, tuple[Any, ...], Specializer, list[Any]]:
-        """Returns the kernel for a call, if it is loaded, what tells it from others, and the run-time arguments."""
-        backend, target = self._device(arguments, dict(options).get("arch"))
-        specializer = self._specializers.get(backend.name)
-        if specializer is None:
-            specializer = self._specializers.setdefault(backend.name, Specializer(self.fn, backend))
-        traits, values = specializer.traits(arguments)
-        key = (traits, target, options)
-        try:
-            return self.loaded.get(key), key, specializer, values
-        except TypeError as problem:
-            raise LaunchError(
-                f"{self.fn.__name__}: a compile-time argument cannot be told from others: {problem}",
-                cure="pass numbers, strings, types, functions, or tuples of these",
-            ) from None
-
-    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], tuple[tuple[str, Any], ...]]:
-        """Returns a value for each parameter, and the options that the call gives."""
-        names, options = self._names, []
-        if len(args) > len(names):
-            raise self._mismatch(f"{len(args)} positional arguments were given")
-        arguments = [*args, *self._defaults[len(args) :]]
-        for name, value in kwargs.items():
-            place = names.get(name)
-            if place is not None and place >= len(args):
-                arguments[place] = value
-            elif place is not None:
-                raise self._mismatch(f"{name} was given twice")
-            elif name in _OPTIONS:
-                options.append((name, value))
-            elif name not in _HINTS:
-                raise self._mismatch(f"there is no parameter or option {name}")
-        if len(args) < len(names):
-            for place in range(len(args), len(names)):
-                if arguments[place] is _NO_DEFAULT:
-                    raise self._mismatch(f"{self.fn.arg_names[place]} is missing")
-        return [value.value if type(value) is constexpr else value for value in arguments], tuple(sorted(options))
-
-    def _mismatch(self, problem: str) -> LaunchError:
-        fn = self.fn
-        return LaunchError(
-            f"{fn.__name__}: {problem}",
-            location=fn.location,
-            cure=f"it takes {', '.join(fn.arg_names)}; options are {', '.join(sorted(_OPTIONS))}",
+    def _load(self, call: Call, *, warmup: bool) -> LaunchableKernel | None:
+        options, signature, constexprs, attrs = self.pack(call.specialization, call.options, TargetBackend(call.target))
+        device = driver.active.get_current_device()
+        loaded: LaunchableKernel | None = self.fn._do_compile(
+            call.key, signature, device, constexprs, options, attrs, warmup=warmup
         )
+        return loaded
 
-    def _device(self, arguments: Sequence[Any], arch: str | None) -> tuple[Backend, Target]:
-        """Returns the backend of the tensors' device, and its target `arch`, or the best there. A GPU also reads pinned memory of
-        the CPU."""
-        kinds = {tensor.device.type for tensor in _tensors_in(arguments)} or {driver.active.device_type}
-        kind = max(kinds, key=lambda kind: kind != "cpu")
-        forced = knobs.CPU_TARGET.get() if kind == "cpu" else ""
-        override = None if arch or kind == "cpu" else knobs.runtime.override_arch
-        try:
-            found = _target(kind, arch or override or "native", forced)
-        except TargetError as problem:
-            if override:
-                raise TargetError(f"TRITON_OVERRIDE_ARCH={override}: {problem.message}", cure=problem.cure) from None
-            raise
-        if found is None:
-            raise LaunchError(f"{self.fn.__name__}: no backend runs on {kind} tensors", location=self.fn.location)
-        return found
-
-    def _load(self, key: tuple[Any, ...], specializer: Specializer, *, warmup: bool) -> LaunchableKernel | None:
-        traits, target, given = key
+    def compile(
+        self,
+        key: str,
+        signature: Mapping[str, Any],
+        device: int,
+        constexprs: Mapping[Any, Any],
+        options: TargetOptions,
+        attrs: Mapping[Any, Any],
+        warmup: bool,
+    ) -> LaunchableKernel | None:
+        """Compiles and loads a kernel, once for each key; see JITFunction._do_compile."""
+        self._checked(options)
         with self._locks.setdefault(key, threading.Lock()):
             kernels = self.loaded
             if key not in kernels:
-                special, options, backend = specializer.specialization(traits), self._options(given), specializer.backend
-                hooks = knobs.runtime
-                if launch_hooks.told(hooks.jit_cache_hook, self.fn, key, special, target, options, warmup=warmup):
+                source, target = ASTSource(self.fn, signature, constexprs, attrs), Target.parse(options.arch)
+                told = functools.partial(launch_hooks.told, source, key, device, target, options, warmup=warmup)
+                if told(knobs.runtime.jit_cache_hook):
                     return None
-                self._called.update(functions_in(tuple(value for _, value in special.constexprs)))
+                self._called.update(functions_in(tuple(source.constants.values())))
                 self._bindings = bindings = watched_by(self._called)
                 if self.native is not None:
                     self.native.watch(bindings)
-                loaded = launch_hooks.load(self._compiled(special, target, options, bindings), backend)
-                loaded.places = [place for place, (kind, *_) in enumerate(traits) if kind is not None]
+                loaded = launch_hooks.load(self._compiled(source, target, options, bindings), backend_of(target))
+                loaded.places = [self.fn.arg_names.index(name) for name, _ in source.specialization.signature]
                 kernels[key] = loaded
-                launch_hooks.told(hooks.jit_post_compile_hook, self.fn, key, special, target, options, warmup=warmup)
+                told(knobs.runtime.jit_post_compile_hook)
             return kernels[key]
 
     def _compiled(
-        self, special: Specialization, target: Target, options: Options, bindings: Sequence[Binding]
+        self, source: ASTSource, target: Target, options: TargetOptions, bindings: Sequence[Binding]
     ) -> CompiledKernel:
         """Returns the kernel for a specialization, from the cache's folder if it is there. Kept is what was compiled while all names
         of `bindings` stood for the same: the key says what they stood for when it began."""
         started = time.perf_counter()
-        cache = KernelCache(self.fn, special, target, options)
+        cache = KernelCache(source, TargetBackend(target), options)
         unusual = knobs.compilation.unusual
         times = CompileTimes()
         known = None if unusual else cache.load()
@@ -298,22 +234,18 @@ class Launcher:
             kernel = known
             times.ir_initialization = microseconds_since(started)
         else:
-            kernel = compile_kernel(self.fn, special, target, options, times)
+            kernel = compile_kernel(self.fn, source.specialization, target, options.plain, times)
             launch_hooks.dump(kernel)
             if not unusual and all(look_up(name) is value for look_up, name, value, _ in bindings):
                 started = time.perf_counter()
                 cache.save(kernel)
                 times.store_results = microseconds_since(started)
-        launch_hooks.tell_of_compiling(self.fn, special, kernel, cache.path, times, cache_hit=known is not None)
+        launch_hooks.tell_of_compiling(source, kernel, cache.path, times, cache_hit=known is not None)
         return kernel
 
-    def _options(self, given: Iterable[tuple[str, Any]]) -> Options:
-        """Returns what a launch that gives these options is compiled with. Raises OptionError for what no GPU would take: CPUs, which
-        have no use for them, refuse the same."""
-        stated = dict(given)
-        stated.pop("arch", None)  # of the target
-        stated["debug"] = stated.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.is_on()
-        options = options_of(stated)
+    def _checked(self, options: TargetOptions) -> TargetOptions:
+        """Returns the options of a launch. Raises OptionError for what no GPU would take: CPUs, which have no use for them, refuse the
+        same."""
         for name, least in (("num_warps", 1), ("num_stages", 0), ("num_ctas", 1)):
             number = getattr(options, name)
             if not isinstance(number, int) or number < least:
@@ -324,9 +256,9 @@ class Launcher:
             )
         return options
 
-    def _grid(self, grid: Any, arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> tuple[int, int, int]:
+    def _grid(self, grid: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> tuple[int, int, int]:
         name = self.fn.__name__
-        chosen = grid({**dict(zip(self.fn.arg_names, arguments, strict=True)), **dict(options)}) if callable(grid) else grid
+        chosen = grid({**dict(zip(self.fn.arg_names, arguments, strict=True)), **options}) if callable(grid) else grid
         first = chosen[:3] if isinstance(chosen, (tuple, list)) else (chosen,)  # the rest counts for nothing, as in Triton
         try:  # what stands for an integer is one: NumPy's, tensors of one element
             extents = tuple(map(operator.index, first))
@@ -341,21 +273,10 @@ class Launcher:
         return padded[0], padded[1], padded[2]
 
 
-def _tensors_in(arguments: Iterable[Any]) -> Iterator[Any]:
-    """Yields what says where its memory is, among arguments and the entries of tuples: tensors, and most that stands for one."""
-    for value in arguments:
-        if (hasattr(value, "data_ptr") and hasattr(value, "device")) or isinstance(value, TensorDescriptor):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _tensors_in(value)
-        elif isinstance(value, user_aggregate):
-            yield from _tensors_in(value.parts().values())
-
-
 def check_reachable(name: str, arguments: Iterable[tuple[str, Any]], kind: str) -> None:
     """Raises UnreachableMemoryError for a tensor that a kernel on this kind of device cannot read: it is elsewhere, or nowhere."""
     for argument, values in arguments:
-        for value in _tensors_in([values]):
+        for value in tensors_in([values]):
             tensor = value.base if isinstance(value, (TensorDescriptor, TensorWrapper)) else value
             if tensor.device.type != kind and not (tensor.device.type == "cpu" and tensor.is_pinned()):
                 raise UnreachableMemoryError(
@@ -378,24 +299,6 @@ def _tests() -> list[tuple[str, int, Callable[[int], bool]]]:
     return [(kinds.get(prop.test, "other"), prop.value, prop.holds) for prop in rows.values()]
 
 
-@functools.cache
-def _target(kind: str, arch: str, forced: str) -> tuple[Backend, Target] | None:
-    """Returns the backend for a kind of device, and its target: `arch` of the first backend that there is, or a whole target, such as
-    `toy:one`, of another. `forced` is a knob that decides what is native here."""
-    if ":" in arch:
-        target = Target.parse(arch)
-        backend = backend_of(target)
-        if backend.device_type != kind:
-            raise TargetError(f"target {arch} runs on {backend.device_type} tensors, not on {kind} tensors")
-        return backend, backend.resolve_target(target)
-    for backend in backends().values():
-        if backend.device_type == kind:
-            return backend, native_target(backend) if arch == "native" else backend.resolve_target(
-                GPUTarget(backend.name, arch).as_target()
-            )
-    return None
-
-
 @collections_put_off
 def compile_kernel(
     fn: JITFunction, special: Specialization, target: Target, options: Options, times: CompileTimes | None = None
@@ -408,4 +311,4 @@ def compile_kernel(
             op.location = Location()
     if times is not None:
         times.ir_initialization = microseconds_since(started)
-    return compile_ttir(module, target, options, special.facts, times=times)
+    return compile_ttir(module, target, options, special.facts, times=times, inspect=stages_hook())

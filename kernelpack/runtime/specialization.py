@@ -72,14 +72,19 @@ def _identity_of(value: Any) -> Any:
     return type(value), repr(value) if isinstance(value, float) else value
 
 
-Trait = tuple[Any, ...]
-"""The part of one argument that code depends on, as a tuple of one of these forms:
+Trait = tuple[Any, Any]
+"""The part of one argument that code depends on: its type, and what else it is.
 
-    (type, whether each of the backend's properties holds)                   tensors and numbers
-    (None, Constant)                                                         compile-time values, numbers that become constants
-    (TensorDescriptor, type, facts of the parameters that it becomes)
-    (tuple, class or None, the traits of its entries)
+    ("*fp32", (("tt.divisibility", 16), ...))                      a tensor or number, the properties that hold
+    ("constexpr", Constant)                                        a compile-time value, a number that becomes a constant
+    ("tensordesc<...>", (("base", "tt.divisibility", 16), ...))    a tensor descriptor, facts of the parameters that it becomes
+    ((types...), (class or None, what else each entry is...))      a tuple or an aggregate
 """
+
+CONSTEXPR = "constexpr"
+"""The type of compile-time values in signatures."""
+DESCRIPTOR = "tensordesc"
+"""What the types of tensor descriptors begin with."""
 
 _NOT_PLAIN = (tuple, TensorDescriptor, user_aggregate, JITFunction, language_type, constexpr, str)
 """Types of arguments that are neither tensors nor numbers."""
@@ -108,7 +113,7 @@ class Specializer:
         values: list[Any] = []
         for param, value in zip(self.fn.params, arguments, strict=True):
             if param.is_constexpr or value is None:
-                traits.append((None, Constant(value)))
+                traits.append((CONSTEXPR, Constant(value)))
             else:
                 traits.append(self._trait(param, value, values, param.number_type))
         return tuple(traits), values
@@ -122,11 +127,11 @@ class Specializer:
         entries = entries_of(value)
         if entries is not None:
             of = class_of(value)
-            kinds = [None] * len(entries) if of is None else number_types(of)
-            traits = [self._trait(param, entry, values, kind) for entry, kind in zip(entries, kinds, strict=True)]
-            return tuple, of, *traits
+            stated = [None] * len(entries) if of is None else number_types(of)
+            traits = [self._trait(param, entry, values, kind) for entry, kind in zip(entries, stated, strict=True)]
+            return tuple(kind for kind, _ in traits), (of, *(more for _, more in traits))
         if value is None or isinstance(value, _NOT_PLAIN):
-            return None, Constant(value)
+            return CONSTEXPR, Constant(value)
         kind = annotated or _type_of(self.fn, param, value)
         if annotated in _RANGES and isinstance(value, int) and value not in _RANGES[annotated]:
             raise ArgumentOverflowError(
@@ -137,42 +142,9 @@ class Specializer:
         constants, properties = self._known[param.num, kind, annotated is not None]
         number = value.data_ptr() if kind[0] == "*" else int(value) if constants or properties else 0
         if any(prop.holds(number) for prop in constants):
-            return None, Constant(number)
+            return CONSTEXPR, Constant(number)
         values.append(value)
-        return kind, *[prop.holds(number) for prop in properties]
-
-    def specialization(self, traits: Sequence[Trait]) -> Specialization:
-        """Returns what to compile for a call's traits."""
-        signature: list[tuple[str, Any]] = []
-        constexprs: list[tuple[str, Any]] = []
-        facts: list[Fact] = []
-
-        def described(param: KernelParam, path: str, name: str, trait: Trait) -> Any:
-            """Returns the type of an argument or entry whose IR parameters are called `name`..., and notes the rest."""
-            kind, *rest = trait
-            if kind is None:
-                constexprs.append((path, rest[0].value))
-                return "constexpr"
-            if kind is tuple:
-                of, *entries = rest
-                if of is not None:
-                    constexprs.append((path, of))
-                parts = zip(part_names(of, len(entries)), entries, strict=True)
-                return tuple(
-                    described(param, f"{path}.{place}", f"{name}_{part}", entry) for place, (part, entry) in enumerate(parts)
-                )
-            if kind is TensorDescriptor:
-                facts.extend(Fact(f"{name}_{part}", prop, number) for part, prop, number in rest[1:])
-                return rest[0]
-            held = zip(self._known[param.num, kind, True].facts, rest, strict=True)
-            facts.extend(Fact(name, prop.name, prop.value) for prop, holds in held if holds)
-            return kind
-
-        for param, trait in zip(self.fn.params, traits, strict=True):
-            kind = described(param, param.name, param.name, trait)
-            if trait[0] is not None:
-                signature.append((param.name, kind))
-        return Specialization(tuple(signature), tuple(constexprs), tuple(facts))
+        return kind, tuple((prop.name, prop.value) for prop in properties if prop.holds(number))
 
     def _descriptor(self, param: KernelParam, value: TensorDescriptor) -> Trait:
         """Returns what code depends on of a tensor descriptor: its type, and facts of the parameters that it becomes."""
@@ -189,7 +161,35 @@ class Specializer:
                     facts.append((part, prop.name, prop.value))
                 elif not is_base and prop.test is DIVISIBLE_BY and number * value.base.element_size() % ALIGNMENT == 0:
                     facts.append((part, prop.name, max(1, ALIGNMENT // value.base.element_size())))
-        return TensorDescriptor, f"tensordesc<{element}{list(value.block_shape)}{more}>", *facts
+        return f"{DESCRIPTOR}<{element}{list(value.block_shape)}{more}>", tuple(facts)
+
+
+def specialization_of(fn: JITFunction, traits: Sequence[Trait]) -> Specialization:
+    """Returns what to compile for a call, given what code depends on of each parameter."""
+    signature: list[tuple[str, Any]] = []
+    constexprs: list[tuple[str, Any]] = []
+    facts: list[Fact] = []
+
+    def note(path: str, name: str, kind: Any, more: Any) -> None:
+        """Notes constants and facts of an argument or entry whose IR parameters are called `name`..."""
+        if kind == CONSTEXPR:
+            constexprs.append((path, more.value))
+        elif isinstance(kind, tuple):
+            of, *entries = more
+            if of is not None:
+                constexprs.append((path, of))
+            for place, (part, *entry) in enumerate(zip(part_names(of, len(entries)), kind, entries, strict=True)):
+                note(f"{path}.{place}", f"{name}_{part}", *entry)
+        elif kind.startswith(DESCRIPTOR):
+            facts.extend(Fact(f"{name}_{part}", prop, number) for part, prop, number in more)
+        else:
+            facts.extend(Fact(name, prop, number) for prop, number in more)
+
+    for param, (kind, more) in zip(fn.params, traits, strict=True):
+        note(param.name, param.name, kind, more)
+        if kind != CONSTEXPR:
+            signature.append((param.name, kind))
+    return Specialization(tuple(signature), tuple(constexprs), tuple(facts))
 
 
 class _Known(NamedTuple):
@@ -225,9 +225,8 @@ class _KnownProperties(dict[tuple[int, str, bool], _Known]):
 
 def specialize(fn: JITFunction, arguments: Mapping[str, Any], backend: Backend) -> tuple[Specialization, list[Any]]:
     """Returns a call's specialization and the values of its run-time arguments in order; see Specializer."""
-    specializer = Specializer(fn, backend)
-    traits, values = specializer.traits([arguments[param.name] for param in fn.params])
-    return specializer.specialization(traits), values
+    traits, values = Specializer(fn, backend).traits([arguments[param.name] for param in fn.params])
+    return specialization_of(fn, traits), values
 
 
 def _frozen(value: Any) -> Any:

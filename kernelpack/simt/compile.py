@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelpack.backends.installed import backend_of
 from kernelpack.compiler.stages import legalise, run_stages
+from kernelpack.compiler.target_backend import StagesHook, stages_hook
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.options import Options
@@ -14,15 +15,15 @@ from kernelpack.target import Target
 
 def compile_program(fn: JITFunction, special: Specialization, target: Target, options: Options) -> Program:
     """Returns a kernel as it is for a CUDA target, ready to be emulated."""
-    return program_of(specialized_ttir(fn, special, options), target, options)
+    return program_of(specialized_ttir(fn, special, options), target, options, stages_hook())
 
 
-def program_of(module: Operation, target: Target, options: Options) -> Program:
-    """Returns an optimised ttir module's kernel, ready to be emulated."""
+def program_of(module: Operation, target: Target, options: Options, inspect: StagesHook | None = None) -> Program:
+    """Returns an optimised ttir module's kernel, ready to be emulated. `inspect` may change the stages."""
     backend = backend_of(target)
     target = backend.resolve_target(target)
     legalise(module, backend, target)
     names = [argument.name for argument in entry_function(module).body.arguments]
-    made = run_stages(module, target, options, until="llir")
+    made = run_stages(module, target, options, until="llir", inspect=inspect)
     figures = made.context.figures
     return Program(str(made.value), figures["threads"], figures["shared"], names, figures.get("tensor_maps", ()))

@@ -10,6 +10,7 @@ import torch
 
 from kernelpack.backends.cuda.machine.features import features_of
 from kernelpack.backends.installed import backend_of
+from kernelpack.compiler.target_backend import inspection
 from kernelpack.errors import LaunchError
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.options import Options
@@ -59,7 +60,7 @@ class Emulator(SimulatedDriver):
                     location=fn.location,
                     cure="make the tensors with device='cpu'",
                 )
-        self.run(_program(fn, fn.cache_key, special, self.emulated_target, kernel.options), grid, values)
+        self.run(_program(fn, (fn.cache_key, *inspection()), special, self.emulated_target, kernel.options), grid, values)
 
     def run(self, program: Program, grid: Sequence[int], values: Sequence[Any]) -> None:
         """Runs a kernel in every schedule, each from the tensors as they are now."""
@@ -88,8 +89,8 @@ class Emulator(SimulatedDriver):
 
 
 @functools.cache
-def _program(fn: JITFunction, meaning: str, special: Specialization, target: Target, options: Options) -> Program:
-    """`meaning` changes with what the kernel's source says."""
+def _program(fn: JITFunction, meaning: tuple[str, ...], special: Specialization, target: Target, options: Options) -> Program:
+    """`meaning` changes with what the kernel's source says, and with what a hook makes of it."""
     return compile_program(fn, special, target, options)
 
 

@@ -20,9 +20,10 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.errors import CompilationError
+from kernelpack.kernel.callables import JITCallable
 from kernelpack.kernel.dependencies import lines_of
 from kernelpack.kernel.source import source_of
-from kernelpack.runtime.jit import ConstexprFunction, JITCallable
+from kernelpack.kernel.values import ConstexprFunction
 from tests.frontend.compiling import define, run
 
 

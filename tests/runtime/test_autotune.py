@@ -17,6 +17,7 @@ import kernelpack.language as tl
 from kernelpack import knobs
 from kernelpack.errors import CompilationError, LaunchError
 from kernelpack.files.cache import CacheFolder
+from kernelpack.runtime.autotune import Autotuner, Heuristics
 from tests.frontend.compiling import define
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("kernelpack._C") is None, reason="kernelpack._C is not built")
@@ -453,7 +454,7 @@ def test_what_is_no_tensor_cannot_be_reset() -> None:
 
 
 def test_tuners_are_made_and_derived_as_those_of_triton() -> None:
-    class Counting(kp.runtime.autotuner.Autotuner):
+    class Counting(Autotuner):
         calls = 0
 
         def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -463,7 +464,7 @@ def test_tuners_are_made_and_derived_as_those_of_triton() -> None:
     kernel, x = accumulate(), torch.ones(100)
     out, used = torch.zeros(100), torch.zeros(1, dtype=torch.int32)
     tuner = Counting(kernel, kernel.arg_names, [kp.Config({"BLOCK": 32})], ["n"], None, None)
-    heuristics = kp.runtime.autotuner.Heuristics(tuner, tuner.arg_names, {"n": lambda arguments: arguments["x"].numel()})
+    heuristics = Heuristics(tuner, tuner.arg_names, {"n": lambda arguments: arguments["x"].numel()})
     heuristics[grid](x, out, used)
     assert torch.equal(out, x)
     assert tuner.calls == 1
@@ -472,7 +473,7 @@ def test_tuners_are_made_and_derived_as_those_of_triton() -> None:
 def test_derived_tuners_may_replace_the_hooks_and_call_the_parts_of_a_search() -> None:
     told = []
 
-    class Own(kp.runtime.autotuner.Autotuner):
+    class Own(Autotuner):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             if not self.user_defined_pre_hook and not self.user_defined_post_hook:

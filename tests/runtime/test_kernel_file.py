@@ -24,7 +24,7 @@ def double(x, out, n, BLOCK: tl.constexpr):
 
 def compiled(target: str) -> CompiledKernel:
     types = {"x": "*fp32", "out": "*fp32", "n": "i32"}
-    source = kp.compiler.ASTSource(double, types, {"BLOCK": 64}, {(0,): [["tt.divisibility", 16]]})
+    source = kp.ASTSource(double, types, {"BLOCK": 64}, {(0,): [["tt.divisibility", 16]]})
     return kp.compile(source, target=target).kernel
 
 

@@ -21,6 +21,7 @@ from kernelpack.errors import BuildError, CompilationError, OptionError, TargetE
 from kernelpack.knobs.hooks import WATCHERS
 from kernelpack.pack.ninja import compiler
 from kernelpack.runtime.driver import _default_driver
+from kernelpack.target import GPUTarget
 
 GROUPS = (knobs.cache, knobs.runtime, knobs.autotuning, knobs.compilation, knobs.language, knobs.nvidia, knobs.amd, knobs.build)
 
@@ -148,9 +149,9 @@ def test_what_is_no_assembler_is_named(text: str, said: str, tmp_path: Path) -> 
     def kernel(out):
         tl.store(out, 1.0)
 
-    source = kp.compiler.ASTSource(kernel, {"out": "*fp32"}, {})
+    source = kp.ASTSource(kernel, {"out": "*fp32"}, {})
     with pytest.raises(BuildError) as raised:
-        kp.compile(source, target=kp.backends.compiler.GPUTarget("cuda", 80, 32))
+        kp.compile(source, target=GPUTarget("cuda", 80, 32))
     assert str(program) in str(raised.value)
     assert said in str(raised.value)
     assert "set KERNELPACK_PTXAS_PATH to NVIDIA's ptxas" in str(raised.value)
@@ -253,8 +254,8 @@ def test_the_assembler_is_chosen(tmp_path: Path) -> None:
     def kernel(out):
         tl.store(out, 1.0)
 
-    source = kp.compiler.ASTSource(kernel, {"out": "*fp32"}, {})
-    compiled = kp.compile(source, target=kp.backends.compiler.GPUTarget("cuda", 80, 32))
+    source = kp.ASTSource(kernel, {"out": "*fp32"}, {})
+    compiled = kp.compile(source, target=GPUTarget("cuda", 80, 32))
     assert "--warn-on-spills -O2 /dev/stdin" in log.read_text()
     if knobs.nvidia.nvdisasm is not None:
         assert "STG.E" in compiled.asm["sass"]

@@ -72,7 +72,7 @@ def test_launches_on_gpus_take_the_arch_that_they_or_the_environment_state(
     monkeypatch: pytest.MonkeyPatch, arch: str, target: str
 ) -> None:
     x, compiled = SimpleNamespace(device=torch.device("cuda", 0), dtype=torch.float32, data_ptr=lambda: 16), []
-    monkeypatch.setattr(launcher.Launcher, "_compiled", lambda _, special, target, options, bindings: compiled.append(target))
+    monkeypatch.setattr(launcher.Launcher, "_compiled", lambda _, source, target, options, bindings: compiled.append(target))
     monkeypatch.setattr(launch_hooks, "load", lambda kernel, backend: SimpleNamespace(kernel=kernel))
     scale().warmup(x, x, 64, arch=arch, grid=(1,))
     monkeypatch.setenv("TRITON_OVERRIDE_ARCH", arch)

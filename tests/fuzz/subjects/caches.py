@@ -40,7 +40,7 @@ CONFIGS = [kp.Config({"BLOCK": 32}), kp.Config({"BLOCK": 64}, num_warps=2)]
 
 
 def _compiled(target: str) -> CompiledKernel:
-    source = kp.compiler.ASTSource(double, {"x": "*fp32", "out": "*fp32", "n": "i32"}, {"BLOCK": 64}, {})
+    source = kp.ASTSource(double, {"x": "*fp32", "out": "*fp32", "n": "i32"}, {"BLOCK": 64}, {})
     kernel: CompiledKernel = kp.compile(source, target=target).kernel
     return kernel
 

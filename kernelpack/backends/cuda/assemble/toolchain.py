@@ -14,7 +14,7 @@ from pathlib import Path
 from kernelpack import knobs
 from kernelpack.errors import BuildError
 from kernelpack.knobs import CHECK_PTXAS
-from kernelpack.knobs.nvidia_programs import in_wheels
+from kernelpack.knobs.nvidia_programs import NvidiaTool, in_wheels
 
 
 def no_ptxas(program: Path) -> str:
@@ -27,6 +27,17 @@ def no_ptxas(program: Path) -> str:
 def find_ptxas() -> Path | None:
     """Returns the ptxas of knobs.nvidia.ptxas, by default the installed one; None where there is none."""
     return Path(knobs.nvidia.ptxas.path) if knobs.nvidia.ptxas is not None else None
+
+
+def get_ptxas(arch: int = 80) -> NvidiaTool:
+    """Returns the ptxas that assembles kernels, whatever the architecture: its path, and the release that it says. Raises BuildError where
+    there is none."""
+    found: NvidiaTool | None = knobs.nvidia.ptxas
+    if found is None:
+        raise BuildError(
+            "ptxas was not found", cure="pip install nvidia-cuda-nvcc, or set KERNELPACK_PTXAS_PATH to NVIDIA's ptxas"
+        )
+    return found
 
 
 def find_nvdisasm() -> Path | None:

@@ -1,0 +1,1 @@
+"""triton._C: Triton's compiled part."""

@@ -1,0 +1,1 @@
+"""triton.backends.nvidia: what compiles for NVIDIA's GPUs, and drives them."""

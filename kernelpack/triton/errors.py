@@ -1,0 +1,3 @@
+"""triton.errors: the base of all errors."""
+
+from kernelpack.errors import TritonError as TritonError

@@ -1,0 +1,3 @@
+"""triton.language.extra.libdevice: elementwise functions by their names in NVIDIA's libdevice."""
+
+from kernelpack.language.extra.libdevice import *

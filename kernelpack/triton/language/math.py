@@ -1,0 +1,3 @@
+"""triton.language.math: elementwise mathematics."""
+
+from kernelpack.language.math import *

@@ -1,0 +1,3 @@
+"""triton.language.random: random numbers."""
+
+from kernelpack.language.random import *

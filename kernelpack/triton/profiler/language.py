@@ -1,0 +1,5 @@
+"""triton.profiler.language is refused as a whole."""
+
+from kernelpack.refusals import refusal
+
+raise refusal("triton.profiler.language")
