@@ -26,10 +26,17 @@ from kernelpack.backends.cuda.device.open import open_image
 from kernelpack.backends.cuda.lowering import LOWERINGS
 from kernelpack.backends.cuda.lowering.calls import why_inlined
 from kernelpack.backends.cuda.lowering.ttgir_to_llir import ttgir_to_llir
-from kernelpack.backends.cuda.machine.features import ARCHITECTURES, Feature, Features, features_of, runnable
+from kernelpack.backends.cuda.machine.features import (
+    ARCHITECTURES,
+    LANES,
+    MAX_THREADS,
+    Feature,
+    Features,
+    features_of,
+    runnable,
+)
 from kernelpack.backends.cuda.machine.tensor_map import TensorMap, begins_known, ends_known, kernel_makes, tensor_map_of
 from kernelpack.backends.cuda.ttir_to_ttgir import SCHEDULE, TTGIR
-from kernelpack.backends.gpu.facts.limits import MAX_THREADS
 from kernelpack.backends.gpu.passes.narrow_offsets import RANGE
 from kernelpack.compiled import DescriptorForm
 from kernelpack.context import Hook
@@ -40,7 +47,6 @@ from kernelpack.ir.dialect import operand
 from kernelpack.ir.dialects.descriptors import ACCESSES
 from kernelpack.ir.libdevice import LIBDEVICE_PREFIX
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, element_of
-from kernelpack.layout.families import LANES
 from kernelpack.llvm.codegen import version as llvm_version
 from kernelpack.options import Options
 from kernelpack.target import Target

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from kernelpack.backends.cuda.assemble.toolchain import find_ptxas
 from kernelpack.backends.cuda.context import CudaContext
-from kernelpack.backends.cuda.machine.features import Feature
-from kernelpack.backends.cuda.machine.matrix import TENSOR_CORES
+from kernelpack.backends.cuda.machine.dialect import PRODUCT, WAIT
+from kernelpack.backends.cuda.machine.features import LANES, Feature
+from kernelpack.backends.cuda.machine.roles import check_roles, warps_of
 from kernelpack.backends.cuda.passes.decompose_products import decompose_dots, widen_small_floats
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
@@ -20,8 +21,6 @@ from kernelpack.backends.cuda.schedule.rewrite_loops import rewrite_loops
 from kernelpack.backends.cuda.schedule.rewrite_roles import rewrite_roles
 from kernelpack.backends.cuda.schedule.rotate_products import rotate_products
 from kernelpack.backends.cuda.schedule.schedule_roles import schedule_roles
-from kernelpack.backends.gpu.facts.products import PRODUCT, WAIT
-from kernelpack.backends.gpu.facts.roles import check_roles, warps_of
 from kernelpack.backends.gpu.passes.assign_layouts import assign_layouts
 from kernelpack.backends.gpu.passes.narrow_offsets import RANGE, arguments_within, narrow_offsets
 from kernelpack.backends.gpu.passes.place_shared import place_shared
@@ -32,7 +31,6 @@ from kernelpack.backends.gpu.passes.split_reductions import split_reductions
 from kernelpack.backends.gpu.passes.stage_shared import stage_shared
 from kernelpack.facts import Fact
 from kernelpack.ir.core import Operation, entry_function
-from kernelpack.layout.families import LANES
 from kernelpack.passes.cse import cse
 from kernelpack.passes.dce import dce
 from kernelpack.passes.pipeline import Nest, Pass, Pipeline
@@ -117,7 +115,7 @@ def _place_shared(module: Operation, context: CudaContext) -> None:
     """Places buffers and barriers, and writes down what the launcher and the next stages must know."""
     context.notes[SCHEDULE] = "\n".join(context.schedules or ["no loop has iterations that overlap"])
     context.runs_ahead = not context.authors_products and any(op.name == WAIT for op in module.walk())
-    shared = place_shared(module, context.features.shared_bytes, context.num_stages)
+    shared = place_shared(module, context.machine, context.num_stages)
     num_warps = warps_of(entry_function(module), context.options.num_warps)
     module.attributes.update(
         {
@@ -152,17 +150,15 @@ TTGIR = Pipeline(
                 ),
                 Pass(
                     "assign_layouts",
-                    lambda f, c: assign_layouts(f, c.options.num_warps, TENSOR_CORES, Feature.VECTOR_ATOMICS in c.features.has),
+                    lambda f, c: assign_layouts(f, c.options.num_warps, c.machine),
                     after=("select_warpgroup_dots", "widen_small_floats", "narrow_offsets"),
                 ),
                 Pass("clean", _clean, after=("assign_layouts",)),
                 Pass("remove_conversions", lambda f, c: remove_conversions(f), after=("assign_layouts", "clean")),
                 Pass("sink_conversions", lambda f, c: sink_conversions(f), after=("remove_conversions",)),
                 Pass("split_reductions", lambda f, c: split_reductions(f), after=("assign_layouts",)),
-                Pass(
-                    "stage_shared", lambda f, c: stage_shared(f, TENSOR_CORES), after=("sink_conversions", "split_reductions")
-                ),
-                Pass("reload_operands", lambda f, c: reload_operands(f, TENSOR_CORES), after=("stage_shared",)),
+                Pass("stage_shared", lambda f, c: stage_shared(f, c.machine), after=("sink_conversions", "split_reductions")),
+                Pass("reload_operands", lambda f, c: reload_operands(f, c.machine), after=("stage_shared",)),
                 Pass(
                     "overlap_pointer_loops",
                     _overlap_pointer_loops,

@@ -26,8 +26,8 @@ from kernelpack.backends.cuda.lowering.tma import TMA, prefetch_tensor_maps
 from kernelpack.backends.cuda.lowering.warp_specialize import WARP_SPECIALIZE
 from kernelpack.backends.cuda.lowering.wgmma import WGMMA
 from kernelpack.backends.cuda.machine.features import Features
-from kernelpack.backends.gpu.facts.roles import roles_of, warps_of
-from kernelpack.backends.gpu.facts.scratch import TENSOR_MAP_BYTES
+from kernelpack.backends.cuda.machine.roles import roles_of, warps_of
+from kernelpack.backends.cuda.machine.shared_uses import TENSOR_MAP_BYTES
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects.tt import argument_facts
 from kernelpack.ir.types import I1, PointerType, TensorDescType, Type

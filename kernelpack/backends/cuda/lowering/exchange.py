@@ -8,13 +8,13 @@ from kernelpack.backends.cuda.lowering.global_memory import from_memory
 from kernelpack.backends.cuda.lowering.linear_code import I32, i32
 from kernelpack.backends.cuda.lowering.shared_memory import buffer_address, only_if, read_tile, write_tile
 from kernelpack.backends.cuda.lowering.state import Lowering, memory_type
+from kernelpack.backends.cuda.machine.features import LANES
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
 from kernelpack.backends.gpu.facts.scratch import exchange_layout
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import operand, optional_operand
 from kernelpack.ir.types import I1, element_of, shape_of
 from kernelpack.layout.encoding import layout_of
-from kernelpack.layout.families import LANES
 from kernelpack.llvm.text import Val, literal
 
 

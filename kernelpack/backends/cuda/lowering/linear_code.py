@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelpack.layout.families import LANES
+from kernelpack.backends.cuda.machine.features import LANES
 from kernelpack.layout.linear import LinearLayout, log2
 from kernelpack.llvm.text import Emitter, Val
 

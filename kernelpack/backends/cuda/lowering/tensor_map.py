@@ -15,14 +15,14 @@ from kernelpack.backends.cuda.lowering.linear_code import I32, i32
 from kernelpack.backends.cuda.lowering.shared_memory import only_if
 from kernelpack.backends.cuda.lowering.state import GLOBAL, SHARED, Lowering
 from kernelpack.backends.cuda.machine.block_copies import transfer_of
+from kernelpack.backends.cuda.machine.features import LANES
+from kernelpack.backends.cuda.machine.shared_uses import MAKE_MAP, TENSOR_MAP_BYTES
 from kernelpack.backends.cuda.machine.tensor_map import ALIGNMENT
 from kernelpack.backends.gpu.dialect import OFFSET
-from kernelpack.backends.gpu.facts.scratch import MAKE_MAP, TENSOR_MAP_BYTES
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import block_of
 from kernelpack.ir.types import TensorDescType, bit_width
-from kernelpack.layout.families import LANES
 from kernelpack.llvm.text import Val
 
 _MULTIPROCESSORS = 144

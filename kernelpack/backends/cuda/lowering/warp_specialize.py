@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from kernelpack.backends.cuda.lowering.linear_code import i32
 from kernelpack.backends.cuda.lowering.state import Lowering
-from kernelpack.backends.gpu.facts.roles import REGISTERS, Place, roles_of
+from kernelpack.backends.cuda.machine.features import LANES
+from kernelpack.backends.cuda.machine.roles import REGISTERS, Place, roles_of
 from kernelpack.ir.core import Operation
-from kernelpack.layout.families import LANES
 from kernelpack.layout.linear import log2
 from kernelpack.llvm.text import Val
 

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from kernelpack.errors import TargetError
 from kernelpack.target import Target
 
+LANES = 32
+"""The threads of a warp, on every architecture (CUDA C Programming Guide, "Technical Specifications")."""
+MAX_THREADS = 1024
+"""The threads that a block may have, on every architecture."""
+
 
 class Feature(enum.Enum):
     """What an architecture can do that others cannot."""
