@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from kernelpack.backends import base
 from kernelpack.backends.cpu import CPUBackend
+from kernelpack.backends.cpu.device.driver import CPUDriver
 from kernelpack.backends.cuda import CUDABackend
-from kernelpack.runtime.driver import CPUDriver, CUDADriver, DriverBase
+from kernelpack.backends.cuda.device.host_driver import CUDADriver
+from kernelpack.backends.devices import DriverBase
 
 
 class Backend(NamedTuple):

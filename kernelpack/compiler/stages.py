@@ -101,7 +101,8 @@ def _compile_ttir(
     return CompiledKernel(
         context.entry, target, options, parameters,
         tuple(fact for fact in facts if fact not in context.unused), made.stage, made.value, context.figures, made.stages,
-        hashlib.sha256("\n".join([code, *context.figures.get("tensor_maps", ())]).encode()).hexdigest(),
+        hashlib.sha256("\n".join([code, *context.descriptors]).encode()).hexdigest(),
+        context.descriptors,
     )  # fmt: skip
 
 
@@ -172,8 +173,8 @@ _ROOMS = (
     "analysis", "backends", "compiler", "frontend", "ir", "kernel", "knobs", "language", "layout", "llvm", "passes", "semantics",
 )  # fmt: skip
 _FILES = (
-    "compiled.py", "context.py", "dtypes.py", "errors.py", "facts.py", "lazy.py", "limits.py", "options.py", "process_wide.py", "target.py",
-    "tensor_maps.py", "version.py",
+    "compiled.py", "context.py", "descriptors.py", "dtypes.py", "errors.py", "facts.py", "lazy.py", "limits.py", "options.py", "process_wide.py", "target.py",
+    "version.py",
 )  # fmt: skip
 
 

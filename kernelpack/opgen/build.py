@@ -103,6 +103,12 @@ def plan_library(
     if not resolved:
         raise BuildError("no target was given", cure="write --target cpu:native")
     pairs = tuple((target, backend_of(target)) for target in resolved)
+    for target, backend in pairs:
+        if backend.launcher is None:
+            raise BuildError(
+                f"kernels for {target} are compiled, and nothing launches them: they cannot be in an op library",
+                cure=f"leave --target {target} out; kernelpack inspect shows their code",
+            )
     keys = {backend.dispatch_key: backend.name for _, backend in pairs}
     for _, backend in pairs:
         if keys[backend.dispatch_key] != backend.name:
@@ -266,14 +272,14 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     torch = torch_dir()
     objects: list[str] = []
     for pack in built.packs:
-        if pack.image_kind == "object":
+        if backend_of(pack.target).linked_machine(pack.target) is not None:
             generated.write_if_changed(folder / "objects" / f"{pack.entry}.o", pack.image)
             objects.append(f"objects/{pack.entry}.o")
     for stale in (folder / "objects").glob("*.o"):
         if f"objects/{stale.name}" not in objects:
             stale.unlink()
-    launchers = [source for backend in library.backends for source in backend.launcher_sources]
-    headers = [backend.launcher_header.parent for backend in library.backends]
+    launchers = [file for source in library.launchers for file in source.sources]
+    headers = [source.header.parent for source in library.launchers]
     file = NinjaFile(
         list(dict.fromkeys([cpp, runtime, *headers, torch / "include"])), [f"TORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"]
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from kernelpack import knobs
 from kernelpack.backends.base import Backend
-from kernelpack.backends.installed import backend_of, backends, native_target
+from kernelpack.backends.installed import backend_for_device, backend_of, backends
 from kernelpack.compiled import CompiledKernel
 from kernelpack.compiler.stages import compile_ttir, microseconds_since
 from kernelpack.errors import LaunchError, OptionError, TargetError, UnreachableMemoryError
@@ -253,10 +253,9 @@ class Launcher:
         the CPU."""
         kinds = {tensor.device.type for tensor in _tensors_in(arguments)} or {driver.active.device_type}
         kind = max(kinds, key=lambda kind: kind != "cpu")
-        forced = knobs.CPU_TARGET.get() if kind == "cpu" else ""
         override = None if arch or kind == "cpu" else knobs.runtime.override_arch
         try:
-            found = _target(kind, arch or override or "native", forced)
+            found = _target(kind, arch or override or "native", knobs.CPU_TARGET.get())
         except TargetError as problem:
             if override:
                 raise TargetError(f"TRITON_OVERRIDE_ARCH={override}: {problem.message}", cure=problem.cure) from None
@@ -380,20 +379,20 @@ def _tests() -> list[tuple[str, int, Callable[[int], bool]]]:
 
 @functools.cache
 def _target(kind: str, arch: str, forced: str) -> tuple[Backend, Target] | None:
-    """Returns the backend for a kind of device, and its target: `arch` of the first backend that there is, or a whole target, such as
-    `toy:one`, of another. `forced` is a knob that decides what is native here."""
+    """Returns the backend for a kind of device, and its target: `arch` of the backend that serves such devices, or a whole target,
+    such as `toy:one`, of another. `forced` is a knob that decides what is native here."""
     if ":" in arch:
         target = Target.parse(arch)
         backend = backend_of(target)
         if backend.device_type != kind:
             raise TargetError(f"target {arch} runs on {backend.device_type} tensors, not on {kind} tensors")
         return backend, backend.resolve_target(target)
-    for backend in backends().values():
-        if backend.device_type == kind:
-            return backend, native_target(backend) if arch == "native" else backend.resolve_target(
-                GPUTarget(backend.name, arch).as_target()
-            )
-    return None
+    serving = backend_for_device(kind)
+    if serving is None:
+        return None
+    if arch == "native":
+        return serving, serving.native_target()
+    return serving, serving.resolve_target(GPUTarget(serving.name, arch).as_target())
 
 
 @collections_put_off

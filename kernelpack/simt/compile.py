@@ -25,4 +25,4 @@ def program_of(module: Operation, target: Target, options: Options) -> Program:
     names = [argument.name for argument in entry_function(module).body.arguments]
     made = run_stages(module, target, options, until="llir")
     figures = made.context.figures
-    return Program(str(made.value), figures["threads"], figures["shared"], names, figures.get("tensor_maps", ()))
+    return Program(str(made.value), figures["threads"], figures["shared"], names, made.context.descriptors)

@@ -50,8 +50,7 @@ def _hoist_descriptors(module: Operation, context: CudaContext) -> None:
     tensor_maps = hoist_descriptors(kernel)
     arguments = kernel.body.arguments[len(kernel.body.arguments) - len(tensor_maps) :]
     context.tensors = {value: found.tensor for value, found in zip(arguments, tensor_maps, strict=True)}
-    if tensor_maps:
-        context.figures["tensor_maps"] = tuple(map(str, tensor_maps))
+    context.descriptors = tuple(map(str, tensor_maps))
 
 
 def _narrow_offsets(module: Operation, context: CudaContext) -> None:

@@ -188,7 +188,7 @@ def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
         metadata={name: value for name, value in figures.items() if isinstance(value, (int, float))},
         tools={"kernelpack": VERSION, **backend_of(kernel.target).tool_versions()},
         code_sha256=kernel.code_sha256,
-        tensor_maps=kernel.metadata.get("tensor_maps", ()),
+        descriptors=kernel.descriptors,
         image=kernel.image,
     )
 

@@ -11,7 +11,7 @@ namespace {
 
 int stream;  // what ops are to launch on
 
-int choose(const char* const* /*targets*/, int /*count*/, int /*device*/, bool /*products*/) {
+int choose(const char* const* /*targets*/, int /*count*/, int /*device*/, const kernelpack::KernelTraits& /*kernel*/) {
   return 0;
 }
 std::string describe(int /*device*/) {
