@@ -16,9 +16,25 @@ from kernelpack.backends.gpu.facts.roles import copies_of
 from kernelpack.backends.gpu.facts.scratch import alignment_of, bytes_of
 from kernelpack.backends.gpu.facts.shared_accesses import SharedAccesses
 from kernelpack.backends.gpu.machine import Machine, SharedUses
+from kernelpack.context import Context
 from kernelpack.errors import OutOfResources, SourceLocation
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.locations import user_location
+
+
+def finish_module(module: Operation, machine: Machine, context: Context, num_warps: int, num_stages: int = 1) -> None:
+    """Places buffers and barriers, and writes down what the launcher and the next stages must know. `num_warps` is what the kernel is
+    launched with."""
+    shared = place_shared(module, machine, num_stages)
+    module.attributes.update(
+        {
+            "ttg.num-warps": num_warps,
+            "ttg.threads-per-warp": machine.lanes,
+            "ttg.shared": shared,
+            "ttg.target": str(context.target),
+        }
+    )
+    context.figures.update(shared=shared, num_warps=num_warps, threads=num_warps * machine.lanes, num_ctas=1)
 
 
 @dataclass(frozen=True)
