@@ -192,6 +192,10 @@ class Backend(abc.ABC):
         """Returns the machine whose linker takes the images, as compilers name it first (`x86_64-linux-gnu`); None: they are data."""
         return None
 
+    def caveat(self, target: Target) -> str | None:
+        """Returns what people must know before they rely on code for a target, such as that it was never run; None: nothing."""
+        return None
+
     def tool_versions(self) -> Mapping[str, str]:
         """Returns the tools whose version decides the image's bytes, for pack headers and caches."""
         return {}

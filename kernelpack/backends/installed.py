@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import functools
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from kernelpack.backends.base import Backend
 from kernelpack.backends.devices import DriverBase
 from kernelpack.errors import TargetError
 from kernelpack.target import Target
 
+GROUP = "kernelpack.backends"
+BUILT_IN = (
+    EntryPoint("cpu", "kernelpack.backends.cpu:CPUBackend", GROUP),
+    EntryPoint("cuda", "kernelpack.backends.cuda:CUDABackend", GROUP),
+)
+"""Imported when backends are asked for: they need LLVM, which stating an op does not."""
+
 
 @functools.cache
 def backends() -> dict[str, Backend]:
     """Returns every installed backend by name, the built-in ones first."""
-    from kernelpack.backends.cpu import CPUBackend  # late: they need LLVM, which stating an op does not
-    from kernelpack.backends.cuda import CUDABackend
-
-    found: dict[str, Backend] = {builtin.name: builtin for builtin in (CPUBackend(), CUDABackend())}
-    for entry in entry_points(group="kernelpack.backends"):
+    found: dict[str, Backend] = {}
+    for entry in (*BUILT_IN, *entry_points(group=GROUP)):
         try:
             backend = entry.load()()
-        except Exception as problem:  # of another's package
+        except Exception as problem:
+            if entry in BUILT_IN:
+                raise
             package = entry.dist.name if entry.dist is not None else entry.value
             raise TargetError(
                 f"backend {entry.name!r} of the package {package} cannot be used: {problem}",

@@ -69,16 +69,18 @@ def compile_ttir(
     facts: tuple[Fact, ...] = (),
     *,
     keep_stages: bool = True,
+    until: str | None = None,
     times: CompileTimes | None = None,
 ) -> CompiledKernel:
     """Compiles an optimised ttir module for a target.
 
     The module's public function is the kernel; `facts` are those its `arg_attrs` state. With `keep_stages` False no stage is
-    printed that nobody needs to go on, and `stages` is empty. `times` gets what each stage took. Raises UnsupportedError with the
+    printed that nobody needs to go on, and `stages` is empty; with `until`, nothing is
+    made behind that stage. `times` gets what each stage took. Raises UnsupportedError with the
     user's line where the backend refuses an operation.
     """
     with deep_recursion_in(_place(module)):
-        return _compile_ttir(module, target, options, facts, keep_stages, times)
+        return _compile_ttir(module, target, options, facts, keep_stages, times, until)
 
 
 def _compile_ttir(
@@ -88,19 +90,21 @@ def _compile_ttir(
     facts: tuple[Fact, ...],
     keep_stages: bool,
     times: CompileTimes | None,
+    until: str | None = None,
 ) -> CompiledKernel:
     backend = backend_of(target)
     target = backend.resolve_target(target)
     legalise(module, backend, target)
     function = entry_function(module)
     parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in function.body.arguments)
-    made = run_stages(module, target, options, keep_stages=keep_stages, times=times)
+    made = run_stages(module, target, options, until=until, keep_stages=keep_stages, times=times)
     context = made.context
-    assert isinstance(made.value, bytes), f"the last stage of {backend.name} must give bytes"
+    assert until is not None or isinstance(made.value, bytes), f"the last stage of {backend.name} must give bytes"
+    image = made.value if isinstance(made.value, bytes) else b""
     code = backend.code_of(made.text).replace(context.entry, "")
     return CompiledKernel(
         context.entry, target, options, parameters,
-        tuple(fact for fact in facts if fact not in context.unused), made.stage, made.value, context.figures, made.stages,
+        tuple(fact for fact in facts if fact not in context.unused), made.stage, image, context.figures, made.stages,
         hashlib.sha256("\n".join([code, *context.descriptors]).encode()).hexdigest(),
         context.descriptors,
     )  # fmt: skip

@@ -103,15 +103,9 @@ def plan_library(
     if not resolved:
         raise BuildError("no target was given", cure="write --target cpu:native")
     pairs = tuple((target, backend_of(target)) for target in resolved)
-    for target, backend in pairs:
-        if backend.launcher is None:
-            raise BuildError(
-                f"kernels for {target} are compiled, and nothing launches them: they cannot be in an op library",
-                cure=f"leave --target {target} out; kernelpack inspect shows their code",
-            )
-    keys = {backend.dispatch_key: backend.name for _, backend in pairs}
+    keys = {backend.dispatch_key: backend.name for _, backend in pairs if backend.launcher is not None}
     for _, backend in pairs:
-        if keys[backend.dispatch_key] != backend.name:
+        if backend.launcher is not None and keys[backend.dispatch_key] != backend.name:
             raise BuildError(
                 f"backends {keys[backend.dispatch_key]} and {backend.name} both serve {backend.dispatch_key} tensors"
             )
@@ -125,7 +119,14 @@ def plan_library(
 
 
 def machine_of(plan: BuildPlan) -> str | None:
-    """Returns the machine whose code is linked into the library, None for none. Raises BuildError for several."""
+    """Returns the machine whose code is linked into the library, None for none. Raises BuildError for several, and for code that nothing
+    launches."""
+    for target, backend in plan.targets:
+        if backend.launcher is None:
+            raise BuildError(
+                f"kernels for {target} are compiled, and nothing launches them: they cannot be in an op library",
+                cure=f"leave --target {target} out; kernelpack inspect shows their code",
+            )
     machines = {backend.linked_machine(target): target for target, backend in plan.targets}
     machines.pop(None, None)
     if len(machines) > 1:

@@ -10,9 +10,10 @@ from kernelpack.backends.cpu.device.driver import CPUDriver
 from kernelpack.backends.devices import DriverBase
 from kernelpack.backends.installed import backend_for_device, backends, drivers
 from kernelpack.errors import BuildError, LaunchError
-from kernelpack.opgen.build import plan_library
+from kernelpack.opgen.build import BuildPlan, machine_of
 from kernelpack.runtime.driver import _default_driver
 from kernelpack.runtime.launchers import with_launcher
+from kernelpack.target import Target
 
 
 class OtherDriver(DriverBase):
@@ -61,9 +62,9 @@ def test_the_driver_of_the_devices_that_there_are_is_the_default(others: None) -
     assert _default_driver().device_type in ("cuda", "privateuseone")
 
 
-def test_a_backend_without_a_launcher_only_compiles(others: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_without_a_launcher_only_compiles(others: None) -> None:
     with pytest.raises(LaunchError, match="kernels for other are compiled, and nothing launches them"):
         with_launcher(OtherBackend())
-    monkeypatch.setattr("kernelpack.opgen.build.backend_of", lambda target: OtherBackend())
-    with pytest.raises(BuildError, match="kernels for cpu:x86-64-v3 are compiled, and nothing launches them"):
-        plan_library([], namespace="nothing", targets=["cpu:x86-64-v3"])
+    plan = BuildPlan("nothing", (), (), ((Target("other", "one"), OtherBackend()),), (), (), "")
+    with pytest.raises(BuildError, match="kernels for other:one are compiled, and nothing launches them"):
+        machine_of(plan)

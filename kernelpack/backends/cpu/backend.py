@@ -96,6 +96,9 @@ class CPUBackend(Backend):
     def linked_machine(self, target: Target) -> str:
         return level_of(target).machine.triple.partition("-")[0]
 
+    def caveat(self, target: Target) -> str | None:
+        return "its code was never run" if target.arch == "aarch64" else None
+
     def tool_versions(self) -> Mapping[str, str]:
         return {"llvm": codegen.version()}
 
