@@ -14,6 +14,7 @@ GROUP = "kernelpack.backends"
 BUILT_IN = (
     EntryPoint("cpu", "kernelpack.backends.cpu:CPUBackend", GROUP),
     EntryPoint("cuda", "kernelpack.backends.cuda:CUDABackend", GROUP),
+    EntryPoint("amdgpu", "kernelpack.backends.amd:AMDBackend", GROUP),
 )
 """Imported when backends are asked for: they need LLVM, which stating an op does not."""
 

@@ -80,7 +80,7 @@ USE = """
     from kernelpack.opgen.build import build, verify
     import kernelpack as kp
 
-    assert list(backends()) == ["cpu", "cuda", "toy"]
+    assert list(backends()) == ["cpu", "cuda", "amdgpu", "toy"]
     built = build(["toy_ops.py"], namespace="toys", targets=["toy:one"], jobs=2, cache=False)
     packs = {pack.variant: pack for pack in built.packs if pack.ops == ("mix",)}
     for pack in built.packs:

@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "backends.cuda.schedule",
     ),
     ("backends.cuda.lowering",),
-    ("backends.cuda",),
+    ("backends.amd", "backends.cuda"),
     ("compiler",),
     ("runtime",),
     ("opgen.stated", "simt"),
@@ -54,6 +54,7 @@ FACES = (
 and nothing below the command line imports them."""
 
 UPWARD = {
+    ("backends.installed", "backends.amd"): "finds the backends of this installation when one is asked for",
     ("backends.installed", "backends.cpu"): "finds the backends of this installation when one is asked for",
     ("backends.installed", "backends.cuda"): "finds the backends of this installation when one is asked for",
     ("kernel", "runtime"): "kernel[grid](...) launches; compiling offline launches nothing",
