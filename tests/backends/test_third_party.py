@@ -195,6 +195,28 @@ def test_a_launcher_that_does_not_compile_is_told(tmp_path: Path, environment: d
     assert "BuildError: the launcher of the backend toy does not compile:" in done.stderr
 
 
+WITHOUT_STREAM = """
+    import torch
+    import kernelpack as kp
+    from kernelpack.opgen.build import build
+    kp.load(build(["toy_ops.py"], namespace="toys", targets=["toy:one"], jobs=1).directory)
+    try:
+        torch.ops.toys.parity(torch.randn(16))
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def test_a_launcher_that_says_nothing_of_streams_is_not_taken_for_another(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Tensors of the CPU do not make torch's threads of what a launcher takes, nor others a stream of CUDA."""
+    (tmp_path / "toy_ops.py").write_text(OPS)
+    done = run(WITHOUT_STREAM, tmp_path, {**environment, "KERNELPACK_CXX": "g++ -DTOY_WITHOUT_STREAM"})
+    assert done.stdout.startswith(
+        "toys::parity: torch's stable interface has no current stream for the devices of the backend toy\n"
+        "  to fix: give its launcher current_stream"
+    ), done.stderr[-3000:]
+
+
 def test_what_the_backend_refuses_is_an_error_at_the_users_line(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "toy_ops.py").write_text(
         OPS.replace(

@@ -29,6 +29,8 @@ class AMDGPU:
     name: str
     lanes: int
     shared_bytes: int
+    tile_registers: int = 192
+    """Of 256: nothing asks, as matrix products are refused."""
     adds_neighbours: bool = False
     """Packed atomics of two halves are left to LLVM."""
     shared_uses: Mapping[str, SharedUse] = field(default_factory=dict)

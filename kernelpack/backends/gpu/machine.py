@@ -47,6 +47,11 @@ class Machine(Protocol):
         ...
 
     @property
+    def tile_registers(self) -> int:
+        """The 32-bit registers of a thread that tiles may take, beside what else it holds, before operands of products leave them."""
+        ...
+
+    @property
     def adds_neighbours(self) -> bool:
         """Whether one atomic adds to several floats of 16 or 32 bits that lie beside each other, up to 16 bytes."""
         ...

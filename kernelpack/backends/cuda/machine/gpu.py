@@ -27,6 +27,11 @@ class NvidiaGPU:
         return self.features.shared_bytes
 
     @property
+    def tile_registers(self) -> int:
+        """A thread has 255. Addresses, masks, fragments on their way and the rounded second operand of a chained dot take the rest."""
+        return 192
+
+    @property
     def adds_neighbours(self) -> bool:
         return Feature.VECTOR_ATOMICS in self.features.has
 

@@ -12,7 +12,7 @@ from kernelpack.backends.cuda.schedule.pointer_loops import schedule_pointer_loo
 from kernelpack.backends.cuda.schedule.rewrite_loops import rewrite_loops
 from kernelpack.backends.gpu.passes.assign_layouts import assign_layouts
 from kernelpack.backends.gpu.passes.place_shared import place_shared
-from kernelpack.backends.gpu.passes.reload_operands import BUDGET, reload_operands
+from kernelpack.backends.gpu.passes.reload_operands import reload_operands
 from kernelpack.backends.gpu.passes.remove_conversions import remove_conversions
 from kernelpack.backends.gpu.passes.split_reductions import split_reductions
 from kernelpack.backends.gpu.passes.stage_shared import _rows, stage_shared
@@ -336,7 +336,7 @@ def test_an_operand_is_read_again_only_where_registers_are_short(rows: int, dept
     x = spread((rows, depth), 8, (1, 0), Threads(4, 32))
     a, b = mma_operand((rows, depth), 0, 16, (4, 1)), mma_operand((depth, 64), 1, 16, (4, 1))
     acc = mma_accumulator((rows, 64), (4, 1))
-    assert (a.in_size("register") // 2 + acc.in_size("register") + b.in_size("register") // 2 > BUDGET) == moves
+    assert (a.in_size("register") // 2 + acc.in_size("register") + b.in_size("register") // 2 > gpu().tile_registers) == moves
     layouts = {"x": x, "acc": acc, "memory": best_shared((x,), (a,), 16), "a": a, "b": b}
     arguments = (
         f"%x: tensor<{rows}x{depth}xbf16, $x>, %b: tensor<{depth}x64xbf16, $b>, %c: tensor<{rows}x64xf32, $acc>, %n: i32"

@@ -39,6 +39,10 @@ void launch(kernelpack::Kernel& kernel, int /*device*/, void* given, const kerne
 
 }  // namespace
 
+#ifdef TOY_WITHOUT_STREAM
+const kernelpack::Launcher launcher = {"toy", choose, describe, load, launch};
+#else
 const kernelpack::Launcher launcher = {"toy", choose, describe, load, launch, current_stream};
+#endif
 
 }  // namespace toy
