@@ -178,8 +178,8 @@ class Lowering(abc.ABC):
         return self.emit.binary("and", a, b)
 
     def shuffle(self, mode: str, value: Val, lane: Val) -> Val:
-        """Returns another lane's value. `mode` is bfly, up, down or idx; `lane` the mask, distance or index; beyond the warp a
-        lane gives its own."""
+        """Returns another lane's value. `mode` is bfly, up, down or idx; `lane` the mask, distance or index. What comes
+        from beyond the warp must not be used: vendors differ."""
         emit = self.emit
         bits = self.as_integer(value)
         width = int(bits.type[1:])
