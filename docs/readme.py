@@ -51,7 +51,7 @@ def ops() -> str:
         rows.append(
             (f"`{op.name}`", ", ".join(dtypes), "; ".join(_range(*item) for item in ranges.items()), *_built(op, dtypes))
         )
-    return table(("op", "dtypes", "supports", *(backend.dispatch_key for backend in backends().values())), rows)
+    return table(("op", "dtypes", "supports", *(f"`{name}`" for name in _launched())), rows)
 
 
 def _range(name: str, values: Any) -> str:
@@ -67,7 +67,12 @@ def _built(op: Op, dtypes: tuple[str, ...]) -> list[str]:
     compiled = {entry.name for entry in op.space.dtypes[first] if isinstance(entry, DType)}
     assert set(dtypes) <= compiled, f"{op.name}: RANGES promise dtypes that are not built: {set(dtypes) - compiled}"
     targets = ALL_OP_TARGETS
-    return ["yes" if any(target.startswith(f"{name}:") for target in targets) else "-" for name in backends()]
+    return ["yes" if any(target.startswith(f"{name}:") for target in targets) else "-" for name in _launched()]
+
+
+def _launched() -> list[str]:
+    """Returns the backends whose kernels can be in an op library."""
+    return [name for name, backend in backends().items() if backend.launcher is not None]
 
 
 # -- what the backends compile ----------------------------------------------------------------------------------------------
@@ -82,7 +87,7 @@ def operations() -> str:
         names = [name for one in tables if one.name == dialect for name in one.rows if name != INLINED]
         missing = {key: [name for name in names if not _lowers(backend, name)] for key, backend in backends().items()}
         rows.append((f"`{dialect}`", str(len(names)), *map(_all_but, missing.values())))
-    return table(("dialect", "operations", *(backend.dispatch_key for backend in backends().values())), rows)
+    return table(("dialect", "operations", *(f"`{name}`" for name in backends())), rows)
 
 
 def _lowers(backend: Backend, name: str) -> bool:

@@ -11,7 +11,7 @@ class LoadedKernel:
         self,
         *,
         backend: str,
-        on_cpu: bool,
+        device_type: str,
         name: str,
         entry: str,
         target: str,
@@ -22,7 +22,7 @@ class LoadedKernel:
         num_ctas: int,
         shared_memory: int,
         program_ns: float,
-        tensor_maps: str = "",
+        descriptors: str = "",
         launch_pdl: bool = False,
         launch_cooperative_grid: bool = False,
     ) -> None: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,14 +18,18 @@ class Parameter:
     type: str
 
 
-class DescriptorForm(enum.Enum):
-    """What becomes of an access through a descriptor."""
+@dataclass(frozen=True)
+class DescriptorForm:
+    """What becomes of an access through a descriptor: a masked access through pointers, or, if it is `kept`, the backend lowers it.
 
-    POINTERS = enum.auto()
-    DESCRIPTOR = enum.auto()
-    """It stays: the backend lowers it."""
-    BY_ROWS = enum.auto()
-    """It stays where rows end at multiples of 16 bytes, which the kernel asks."""
+    With `row_bytes`, it is kept where rows end at multiples of so many bytes, which the kernel asks.
+    """
+
+    kept: bool
+    row_bytes: int | None = None
+
+
+POINTERS, DESCRIPTOR = DescriptorForm(False), DescriptorForm(True)
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class CompiledKernel:
 
     `stages` holds every stage's value by name (`ttir`, then the backend's); `metadata` holds the backend's resource
     figures (`shared`, `num_warps`, `registers`, `spills`, ...). `code_sha256` is that of the last stage that is text, whatever
-    the entry is called: kernels with equal code do the same.
+    the entry is called: kernels with equal code do the same. `descriptors` are those of tensors that the launcher makes of the
+    parameters at each launch and passes behind them (kernelpack/descriptors.py).
     """
 
     entry: str
@@ -48,3 +52,4 @@ class CompiledKernel:
     metadata: dict[str, Any] = field(default_factory=dict)
     stages: dict[str, Any] = field(default_factory=dict)
     code_sha256: str = ""
+    descriptors: tuple[str, ...] = ()

@@ -36,6 +36,8 @@ class Context:
     """What CompiledKernel.metadata will be: resources, and what else the launcher must know."""
     sources: dict[str, str] = field(default_factory=dict)
     """The files that line information names, by these names, for errors of tools that see nothing else."""
+    descriptors: tuple[str, ...] = ()
+    """Those of tensors that the launcher makes at each launch and passes behind the parameters (kernelpack/descriptors.py)."""
     unused: set[Fact] = field(default_factory=set)
     """Facts that a stage looked at and made nothing of. The others travel with the kernel and guard it."""
     notes: dict[str, str] = field(default_factory=dict)

@@ -61,12 +61,12 @@ int score(const char* target, bool products) {
   return total;
 }
 
-int choose(const char* const* targets, int count, int /*device*/, bool products) {
+int choose(const char* const* targets, int count, int /*device*/, const KernelTraits& kernel) {
   const char* forced = std::getenv("KERNELPACK_CPU_TARGET");
   int best = -1;
   int best_score = -1;
   for (int i = 0; i < count; ++i) {
-    const int worth = score(targets[i], products);
+    const int worth = score(targets[i], kernel.products);
     if (forced != nullptr && *forced != '\0') {
       if (std::strcmp(forced, targets[i]) == 0) {
         if (worth < 0) {
@@ -143,7 +143,7 @@ void check_assertions(const CpuLaunch& launch) {
 
 }  // namespace
 
-const Launcher cpu_launcher = {"cpu", choose, describe, load, launch};
+const Launcher cpu_launcher = {"cpu", choose, describe, load, launch, nullptr, nullptr, true};
 
 void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, const Grid& grid, void* const* params) {
   const int64_t limit = INT32_MAX;

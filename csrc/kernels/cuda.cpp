@@ -116,7 +116,7 @@ int driver_version() {
   return version;
 }
 
-int choose(const char* const* targets, int count, int device, bool /*products*/) {
+int choose(const char* const* targets, int count, int device, const KernelTraits& /*kernel*/) {
   return cuda::choose_target(targets, count, {compute_capability(device), driver_version()});
 }
 
@@ -239,7 +239,7 @@ const Ready& ready_in(Kernel& kernel, int device, const ContextScope& scope, con
   check();
   Loaded* loaded = loaded_of(kernel);
   if (loaded == nullptr) {
-    loaded = new Loaded{{}, cuda::TensorMaps(kernel.tensor_maps), {}};
+    loaded = new Loaded{{}, cuda::TensorMaps(kernel.descriptors), {}};
     kernel.loaded.store(loaded, std::memory_order_release);
   }
   const Ready* made = load_here(kernel, *loaded, device, scope.context()).release();

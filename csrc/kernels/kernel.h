@@ -46,8 +46,10 @@ struct Kernel {
   int32_t num_ctas = 1;
   int64_t shared_memory = 0;  // bytes of dynamic shared memory
   double program_ns = 0;      // estimated time of one program; 0: unknown
-  // The tensor maps that the kernel takes behind its parameters, as text that the launcher reads; nullptr: none.
-  const char* tensor_maps = nullptr;
+  // The descriptors of tensors that the launcher makes of the parameters and passes behind them, as text that it reads: a line
+  // with a letter for each parameter, p for a pointer, then a line for each descriptor, in which `$i` is parameter i
+  // (kernelpack/descriptors.py); nullptr: none.
+  const char* descriptors = nullptr;
   // Whether it may start while the launch before it on the stream still runs: it waits by itself for what that leaves.
   bool launch_pdl = false;
   // Whether all its programs run at once, so that they may wait for each other.
@@ -56,22 +58,32 @@ struct Kernel {
   std::atomic<void*> loaded{nullptr};
 };
 
+// What is known of all variants of a launch's kernel: what a launcher may choose a target by.
+struct KernelTraits {
+  bool products = false;  // it multiplies matrices
+
+  // How many kinds of kernels there are, and which one this is: what was chosen for one of a kind holds for all.
+  static constexpr int kKinds = 2;
+  constexpr int kind() const { return products ? 1 : 0; }
+};
+
 // A backend's loader and launcher. `params[i]` points to the value of run-time parameter i in its natural C type.
 struct Launcher {
   const char* backend;  // the first part of its targets
-  // Returns which of the targets runs kernels best on a device, or -1 if none does. `products`: they multiply matrices.
-  int (*choose)(const char* const* targets, int count, int device, bool products);
+  // Returns which of the targets runs a kernel best on a device, or -1 if none does.
+  int (*choose)(const char* const* targets, int count, int device, const KernelTraits& kernel);
   // Returns what a device is, as the target that would fit it best, e.g. cuda:sm_75.
   std::string (*describe)(int device);
   // Makes a kernel ready for a device: once, from any thread. Throws Error.
   void (*load)(Kernel& kernel, int device);
   // Launches a kernel; loads it if it is not. `stream` is the backend's: a CUstream, a ParallelFor*. Throws Error.
   void (*launch)(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params);
-  // Writes the stream that ops launch on, and returns 0 if there is one. Null: torch's current CUDA stream, or its threads for
-  // CPU tensors.
+  // Writes the stream that ops launch on, and returns 0 if there is one. Null: torch's current stream of the device.
   int32_t (*current_stream)(int32_t device, void** stream) = nullptr;
   // Returns what people call a device and its driver. Null: what `describe` says.
   std::string (*name)(int device) = nullptr;
+  // Whether `stream` is a ParallelFor* (kernels/cpu.h): torch's threads share the programs.
+  bool takes_threads = false;
 };
 
 // Returns that none of the targets that a library holds runs on a device, with the command that builds one that does.

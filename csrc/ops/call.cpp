@@ -16,15 +16,16 @@ Backend::Backend(int index, const Launcher& launcher, const char* const* targets
       index_(static_cast<uint16_t>(index)),
       is_traced_(trace::is_on()) {}
 
-int Backend::choose_target(const OpInfo& op, int device, bool products) {
-  const int found = launcher_.choose(targets_, target_count_, device, products);
+int Backend::choose_target(const OpInfo& op, int device, const KernelTraits& kernel) {
+  const int found = launcher_.choose(targets_, target_count_, device, kernel);
   if (found < 0) throw Error(no_target_fits(launcher_, targets_, target_count_, device, op.build));
-  chosen_[place_of(device)][products].store(static_cast<uint16_t>(found + 1), std::memory_order_relaxed);
+  chosen_[place_of(device)][kernel.kind()].store(static_cast<uint16_t>(found + 1), std::memory_order_relaxed);
   return found;
 }
 
 void* Backend::find_current_stream(int device) {
-  const CurrentStream found = launcher_.current_stream != nullptr ? launcher_.current_stream : torch_stream(devices_.type);
+  const CurrentStream found =
+      launcher_.current_stream != nullptr ? launcher_.current_stream : torch_stream(launcher_, devices_.type);
   stream_.store(found, std::memory_order_relaxed);
   void* stream = nullptr;
   shim(found(device, &stream), "looking for the current stream");

@@ -39,11 +39,10 @@ class alignas(64) Backend {
   const char* target_name(int target) const { return targets_[target]; }
   // Whether calls are recorded.
   bool is_traced() const { return is_traced_; }
-  // Returns the index of the target whose kernels run best on a device; `products`: they multiply matrices. Throws Error if
-  // none runs.
-  int target(const OpInfo& op, int device, bool products) {
-    const int known = chosen_[place_of(device)][products].load(std::memory_order_relaxed);
-    return known > 0 ? known - 1 : choose_target(op, device, products);
+  // Returns the index of the target whose code runs a kernel best on a device. Throws Error if none runs.
+  int target(const OpInfo& op, int device, const KernelTraits& kernel) {
+    const int known = chosen_[place_of(device)][kernel.kind()].load(std::memory_order_relaxed);
+    return known > 0 ? known - 1 : choose_target(op, device, kernel);
   }
   // Launches on the current stream of a device. Throws Error.
   void launch(Kernel& kernel, int device, const Grid& grid, void* const* params) {
@@ -54,7 +53,7 @@ class alignas(64) Backend {
   }
 
  private:
-  [[gnu::cold]] int choose_target(const OpInfo& op, int device, bool products);
+  [[gnu::cold]] int choose_target(const OpInfo& op, int device, const KernelTraits& kernel);
   [[gnu::cold]] void* find_current_stream(int device);
   // Torch numbers devices in 8 bits; -1 is the only one of a type, the CPU.
   static uint8_t place_of(int device) { return static_cast<uint8_t>(device + 1); }
@@ -67,14 +66,14 @@ class alignas(64) Backend {
   int target_count_;
   uint16_t index_;
   bool is_traced_;
-  // The target chosen for each device, for kernels without and with products, plus 1; 0: not asked yet.
-  std::atomic<uint16_t> chosen_[256][2] = {};
+  // The target chosen for each device and kind of kernel, plus 1; 0: not asked yet.
+  std::atomic<uint16_t> chosen_[256][KernelTraits::kKinds] = {};
 };
 
 // A launch in a host function: where its variants are, for each target of each backend.
 struct LaunchSite {
   const char* kernel;
-  bool products;                          // it multiplies matrices
+  KernelTraits traits;
   const TargetVariants* const* variants;  // by backend, then target
   // What sets variants apart at each point, in words for traces; the order is that of the bits of `Point::assumptions`.
   const char* const* assumptions;
@@ -223,7 +222,7 @@ class Call {
   int config(const LaunchSite& site, int point, std::initializer_list<int64_t> sizes) const;
   // Returns the variant for a point of the launch's space and the assumptions that hold. Throws Error.
   const Variant& choose(const LaunchSite& site, int point, uint64_t held) const {
-    const int target = backend_.target(op_, device_.index, site.products);
+    const int target = backend_.target(op_, device_.index, site.traits);
     const Variant* found = site.variants[backend_.index()][target].find(point, held);
     if (backend_.is_traced()) [[unlikely]]
       trace::launch(site, backend_.target_name(target), held, found);

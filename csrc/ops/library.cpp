@@ -77,7 +77,7 @@ const Unboxing* find_unboxing(const std::string& self) {
 
 void OpConstructor::warmup(Backend& backend, int backend_index, int device) const {
   for (int i = 0; i < site_count_; ++i) {
-    const int target = backend.target(info_, device, sites_[i]->products);
+    const int target = backend.target(info_, device, sites_[i]->traits);
     const TargetVariants& variants = sites_[i]->variants[backend_index][target];
     for (int row = 0; row < variants.variant_count; ++row) {
       backend.launcher().load(*variants.variants[row].kernel, device);

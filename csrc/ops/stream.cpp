@@ -32,8 +32,12 @@ int64_t num_threads() {
   return torch_get_num_threads(&count) == 0 ? count : 1;
 }
 
-CurrentStream torch_stream(int32_t device_type) {
-  if (device_type != aoti_torch_device_type_cuda()) return threads_of_torch;
+CurrentStream torch_stream(const Launcher& launcher, int32_t device_type) {
+  if (launcher.takes_threads) return threads_of_torch;
+  if (device_type != aoti_torch_device_type_cuda()) {
+    throw Error(std::string("torch's stable interface has no current stream for the devices of the backend ") +
+                launcher.backend + "\n  to fix: give its launcher current_stream");
+  }
   // it lives in libtorch_cuda, which this library does not link to: a torch without CUDA loads it too
   void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
   void* symbol = library == nullptr ? nullptr : dlsym(library, "aoti_torch_get_current_cuda_stream");

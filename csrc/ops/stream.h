@@ -5,13 +5,15 @@
 
 #include <cstdint>
 
+#include "kernels/kernel.h"
+
 namespace kernelpack {
 
 // Writes what the launcher of a device's backend takes as stream. Returns 0, or another number where that failed.
 using CurrentStream = AOTITorchError (*)(int32_t device, void** stream);
 
-// Returns the function for devices of a type. Throws Error where this torch has none.
-CurrentStream torch_stream(int32_t device_type);
+// Returns the function for a launcher that has none of its own and devices of a type. Throws Error where torch has none.
+CurrentStream torch_stream(const Launcher& launcher, int32_t device_type);
 
 // How many threads torch gives to work on the CPU.
 int64_t num_threads();

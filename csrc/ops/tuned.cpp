@@ -61,7 +61,7 @@ void report_unknown_kernels(const char* name_space, const std::set<std::string>&
 }
 
 int Call::config(const LaunchSite& site, int point, std::initializer_list<int64_t> sizes) const {
-  const int target = backend_.target(op_, device_.index, site.products);
+  const int target = backend_.target(op_, device_.index, site.traits);
   const TunedPoint* tuned = site.tuning->points[backend_.index()][target][point];
   if (tuned == nullptr) return 0;
   const int forced = forced_config(site.kernel, *tuned);

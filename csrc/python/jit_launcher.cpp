@@ -294,7 +294,7 @@ class JitLauncher {
     for (uint16_t number : run_time) {
       if (number >= names_.size()) entry.kernel = nullptr;
     }
-    if (entry.kernel != nullptr && entry.kernel->on_cpu() != (call.device_type == kOnCpu)) entry.kernel = nullptr;
+    if (entry.kernel != nullptr && entry.kernel->device_type() != torch_name(call.device_type)) entry.kernel = nullptr;
     if (generation != generation_) return nullptr;
     return &entries_.emplace(hash, std::move(entry))->second;
   }

@@ -92,16 +92,16 @@ class WithoutGil {
 
 }  // namespace
 
-LoadedKernel::LoadedKernel(const std::string& backend, bool on_cpu, std::string name, std::string entry, std::string target,
-                           const std::variant<uintptr_t, std::string>& image, size_t image_size,
+LoadedKernel::LoadedKernel(const std::string& backend, std::string device_type, std::string name, std::string entry,
+                           std::string target, const std::variant<uintptr_t, std::string>& image, size_t image_size,
                            const std::vector<std::string>& types, int num_warps, int num_ctas, int64_t shared_memory,
-                           double program_ns, std::string tensor_maps, bool launch_pdl, bool launch_cooperative_grid)
+                           double program_ns, std::string descriptors, bool launch_pdl, bool launch_cooperative_grid)
     : launcher_(launcher_of(backend)),
-      on_cpu_(on_cpu),
+      device_type_(std::move(device_type)),
       name_(std::move(name)),
       entry_(std::move(entry)),
       target_(std::move(target)),
-      tensor_maps_(std::move(tensor_maps)) {
+      descriptors_(std::move(descriptors)) {
   for (const std::string& type : types) kinds_.push_back(kind_of(type));
   const void* start = nullptr;
   if (const auto* address = std::get_if<uintptr_t>(&image)) {
@@ -113,7 +113,7 @@ LoadedKernel::LoadedKernel(const std::string& backend, bool on_cpu, std::string 
     start = &base64_;
   }
   kernel_.reset(new Kernel{name_.c_str(), entry_.c_str(), target_.c_str(), start, num_warps, num_ctas, shared_memory,
-                           program_ns, tensor_maps_.c_str(), launch_pdl, launch_cooperative_grid});
+                           program_ns, descriptors_.c_str(), launch_pdl, launch_cooperative_grid});
 }
 
 LoadedKernel::Kind LoadedKernel::kind_of(const std::string& type) {
@@ -157,7 +157,7 @@ void LoadedKernel::launch(int device, void* stream, const Grid& grid, const Argu
     params.data()[i] = &slots.data()[i];
     write(i, arguments[i], &slots.data()[i]);
   }
-  void* where = on_cpu_ ? static_cast<void*>(torch_threads()) : stream;
+  void* where = launcher_.takes_threads ? static_cast<void*>(torch_threads()) : stream;
   if (launcher_.current_stream != nullptr && launcher_.current_stream(device, &where) != 0) {
     throw Error(name_ + ": the backend " + launcher_.backend + " has no stream to launch on");
   }

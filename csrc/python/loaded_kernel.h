@@ -26,20 +26,20 @@ struct Argument {
 
 class LoadedKernel {
  public:
-  // `image` is the address of code that is loaded, or the base64 of an image. `on_cpu`: the backend's tensors are the CPU's.
+  // `image` is the address of code that is loaded, or the base64 of an image; `device_type` what torch calls the devices.
   // Throws Error for a parameter type that Python cannot pass, and where the backend has no launcher.
-  LoadedKernel(const std::string& backend, bool on_cpu, std::string name, std::string entry, std::string target,
+  LoadedKernel(const std::string& backend, std::string device_type, std::string name, std::string entry, std::string target,
                const std::variant<uintptr_t, std::string>& image, size_t image_size, const std::vector<std::string>& types,
-               int num_warps, int num_ctas, int64_t shared_memory, double program_ns, std::string tensor_maps, bool launch_pdl,
+               int num_warps, int num_ctas, int64_t shared_memory, double program_ns, std::string descriptors, bool launch_pdl,
                bool launch_cooperative_grid);
 
-  bool on_cpu() const { return on_cpu_; }
+  const std::string& device_type() const { return device_type_; }
   const std::string& name() const { return name_; }
   size_t parameter_count() const { return kinds_.size(); }
   // Makes the kernel ready for a device, before its first launch. Throws Error.
   void load(int device) { launcher_.load(*kernel_, device); }
-  // Launches on a device; `stream` is a CUstream, and unused on the CPU, where torch's threads share the programs, and by
-  // launchers that have streams of their own. `arguments` has one for each parameter. Gives up the GIL meanwhile. Throws Error.
+  // Launches on a device; `stream` is the device's, and unused by launchers that torch's threads serve, or
+  // that have streams of their own. `arguments` has one for each parameter. Gives up the GIL meanwhile. Throws Error.
   void launch(int device, void* stream, const Grid& grid, const Argument* arguments);
 
  private:
@@ -49,8 +49,7 @@ class LoadedKernel {
   void write(size_t parameter, const Argument& argument, void* slot) const;
 
   const Launcher& launcher_;
-  bool on_cpu_;
-  std::string name_, entry_, target_, tensor_maps_, text_;
+  std::string device_type_, name_, entry_, target_, descriptors_, text_;
   const char* chunk_ = nullptr;
   Base64Image base64_{};
   std::vector<Kind> kinds_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace kernelpack {
 namespace {
@@ -37,6 +38,19 @@ bool is_named(PyTypeObject* type, const char* module, const char* name) {
 }
 
 }  // namespace
+
+const char* torch_name(int32_t device_type) {
+  static const std::pair<int32_t, const char*> kNames[] = {// DLDeviceType; torch for AMD's GPUs calls them cuda
+                                                           {kOnCpu, "cpu"},
+                                                           {2, "cuda"},
+                                                           {8, "mps"},
+                                                           {10, "cuda"},
+                                                           {14, "xpu"}};
+  for (const auto& [type, name] : kNames) {
+    if (type == device_type) return name;
+  }
+  return "";
+}
 
 class TensorExchange {  // DLPackExchangeAPI
  public:

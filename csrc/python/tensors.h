@@ -17,6 +17,9 @@ struct TensorView {
 
 constexpr int32_t kOnCpu = 1;  // kDLCPU
 
+// Returns what torch calls a type of devices; empty for one that this code does not know.
+const char* torch_name(int32_t device_type);
+
 class TensorExchange;
 
 // Returns how to read tensors of a type; nullptr where it offers nothing that this code knows. Only torch's own tensors count:

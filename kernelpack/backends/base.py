@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelpack.compiled import DescriptorForm
+from kernelpack.backends.devices import DriverBase
+from kernelpack.compiled import POINTERS, DescriptorForm
 from kernelpack.context import Context, Hook
 from kernelpack.errors import BuildError, OutOfResources, TargetError
 from kernelpack.facts import ArgumentProperty, Test
@@ -19,8 +20,8 @@ from kernelpack.target import Target
 
 if TYPE_CHECKING:
     from kernelpack.analysis.axis_info import AxisInfoAnalysis
-    from kernelpack.compiled import CompiledKernel
-
+    from kernelpack.backends.devices import DriverBase
+from kernelpack.compiled import CompiledKernel
 
 CSRC = next(
     (folder for folder in (Path(__file__).parents[1] / "csrc", Path(__file__).parents[2] / "csrc") if folder.is_dir()),
@@ -77,6 +78,19 @@ class Device:
     targets: tuple[Target, ...]
 
 
+@dataclass(frozen=True)
+class LauncherSource:
+    """The C++ that loads and launches images: a `kernelpack::Launcher` (csrc/kernels/kernel.h).
+
+    `variable` is its name; it is declared in `header`, which generated code includes, and defined in `sources`, which are compiled into
+    op libraries.
+    """
+
+    variable: str
+    header: Path
+    sources: tuple[Path, ...]
+
+
 class Backend(abc.ABC):
     """A backend. Subclasses are created once and hold no state of a compilation."""
 
@@ -86,11 +100,8 @@ class Backend(abc.ABC):
     """The name of the last stage, whose value is packed: `cubin`, `object`, ... Targets may have others."""
     dispatch_key: str
     """The torch dispatch key that ops register under: `CUDA`, `CPU`, ..."""
-    launcher: str
-    """The C++ variable of type `kernelpack::Launcher` (csrc/kernels/kernel.h) that loads and launches images. It is declared in
-    `launcher_header`, which generated code includes, and defined in `launcher_sources`, which are compiled into op libraries."""
-    launcher_header: Path
-    launcher_sources: Sequence[Path]
+    launcher: LauncherSource | None = None
+    """What launches its images; None: code is generated, and nothing here launches it."""
     machine_code: str
     """What `kernelpack inspect` calls the image as text: `sass`, `asm`, ..."""
     notes: tuple[str, ...] = ()
@@ -108,6 +119,10 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def resolve_target(self, target: Target) -> Target:
         """Returns the target with names such as `native` resolved. Raises TargetError for what this backend cannot build."""
+
+    def native_target(self) -> Target:
+        """Returns the target that this machine's device runs best."""
+        return self.resolve_target(Target(self.name, "native"))
 
     @abc.abstractmethod
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
@@ -161,6 +176,10 @@ class Backend(abc.ABC):
         """Returns a compiled kernel's code where this process can launch it."""
         raise TargetError(f"kernels for {kernel.target} cannot be launched from Python")
 
+    def driver(self) -> type[DriverBase] | None:
+        """Returns what host code asks of the devices; None: nothing runs on them unless a launch names the target."""
+        return None
+
     def supports(self, op: Operation, target: Target) -> str | None:
         """Returns why an operation cannot be lowered, or None. Asked for every ttir operation before lowering."""
         return None
@@ -168,10 +187,14 @@ class Backend(abc.ABC):
     def descriptor_form(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> DescriptorForm:
         """Returns what becomes of an access through a tensor descriptor (tt.descriptor_load, ...): the backend lowers it itself, or
         it becomes a masked access through pointers. `facts` are those of the function."""
-        return DescriptorForm.POINTERS
+        return POINTERS
 
     def linked_machine(self, target: Target) -> str | None:
         """Returns the machine whose linker takes the images, as compilers name it first (`x86_64-linux-gnu`); None: they are data."""
+        return None
+
+    def caveat(self, target: Target) -> str | None:
+        """Returns what people must know before they rely on code for a target, such as that it was never run; None: nothing."""
         return None
 
     def tool_versions(self) -> Mapping[str, str]:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import functools
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
-from kernelpack import knobs
 from kernelpack.backends.base import Backend
-from kernelpack.errors import OptionError, TargetError
+from kernelpack.backends.devices import DriverBase
+from kernelpack.errors import TargetError
 from kernelpack.target import Target
+
+GROUP = "kernelpack.backends"
+BUILT_IN = (
+    EntryPoint("cpu", "kernelpack.backends.cpu:CPUBackend", GROUP),
+    EntryPoint("cuda", "kernelpack.backends.cuda:CUDABackend", GROUP),
+    EntryPoint("amdgpu", "kernelpack.backends.amd:AMDBackend", GROUP),
+)
+"""Imported when backends are asked for: they need LLVM, which stating an op does not."""
 
 
 @functools.cache
 def backends() -> dict[str, Backend]:
     """Returns every installed backend by name, the built-in ones first."""
-    from kernelpack.backends.cpu import CPUBackend  # late: they need LLVM, which stating an op does not
-    from kernelpack.backends.cuda import CUDABackend
-
-    found: dict[str, Backend] = {builtin.name: builtin for builtin in (CPUBackend(), CUDABackend())}
-    for entry in entry_points(group="kernelpack.backends"):
+    found: dict[str, Backend] = {}
+    for entry in (*BUILT_IN, *entry_points(group=GROUP)):
         try:
             backend = entry.load()()
-        except Exception as problem:  # of another's package
+        except Exception as problem:
+            if entry in BUILT_IN:
+                raise
             package = entry.dist.name if entry.dist is not None else entry.value
             raise TargetError(
                 f"backend {entry.name!r} of the package {package} cannot be used: {problem}",
@@ -29,21 +36,6 @@ def backends() -> dict[str, Backend]:
             ) from problem
         found[backend.name] = backend
     return found
-
-
-def native_target(backend: Backend) -> Target:
-    """Returns the target that this machine's device of a backend runs best, for CPUs the one that KERNELPACK_CPU_TARGET asks for.
-    Raises OptionError where the CPU does not run that."""
-    forced = knobs.CPU_TARGET.get()
-    if backend.name != "cpu" or not forced:
-        return backend.resolve_target(Target(backend.name, "native"))
-    levels = {str(target): target for device in backend.devices() for target in device.targets}
-    if forced not in levels:
-        raise OptionError(
-            f"{knobs.CPU_TARGET.name}={forced} is no target that this CPU runs",
-            cure=f"set it to one of {', '.join(levels)}, or unset it",
-        )
-    return levels[forced]
 
 
 def backend_of(target: Target) -> Backend:
@@ -55,3 +47,15 @@ def backend_of(target: Target) -> Backend:
             cure=f"use one of {', '.join(sorted(known))}, or install the package that provides it",
         )
     return known[target.backend]
+
+
+def backend_for_device(kind: str) -> Backend | None:
+    """Returns the backend whose kernels run on a type of torch's devices unless a target says otherwise: the first that has a driver
+    for them. None where no backend has."""
+    serving = (backend for backend in backends().values() if (driver := backend.driver()) and driver.device_type == kind)
+    return next(serving, None)
+
+
+def drivers() -> list[type[DriverBase]]:
+    """Returns the drivers of all backends that have one."""
+    return [driver for backend in backends().values() if (driver := backend.driver()) is not None]

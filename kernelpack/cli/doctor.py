@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +60,8 @@ class Report:
     devices: tuple[Device, ...]
     without_device: tuple[str, ...]
     libraries: tuple[Library, ...]
+    caveats: dict[str, str] = field(default_factory=dict)
+    """By targets."""
 
     @property
     def serves(self) -> bool:
@@ -105,6 +107,7 @@ def examine(folders: Sequence[Path]) -> Report:
         tuple(device for found in devices.values() for device in found),
         tuple(name for name, found in devices.items() if not found),
         tuple(_library(folder) for folder in [*own, *folders]),
+        {str(target): said for backend in known.values() for target in backend.targets() if (said := backend.caveat(target))},
     )
 
 
@@ -200,6 +203,7 @@ def _record(report: Report) -> dict[str, Any]:
     return {
         "installed": [asdict(tool) for tool in report.installed],
         "buildable": report.buildable,
+        "caveats": report.caveats,
         "devices": [
             {
                 "name": device.name,
@@ -228,6 +232,7 @@ def _text(report: Report) -> str:
     lines += ["", style.bold("targets that can be built")]
     for name, targets in report.buildable.items():
         lines += _wrapped(f"  {name}: ", [target.partition(":")[2] for target in targets])
+    lines += [f"  {absent} {target}: {said}" for target, said in report.caveats.items()]
     if not report.buildable:
         lines.append("  none: see what is missing above")
     lines += ["", style.bold("devices of this machine")]

@@ -62,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    for target in parse_targets(arguments.target or []):
+        if (said := backend_of(target).caveat(target)) is not None:
+            print(f"note: {target}: {said}", file=sys.stderr)
     if arguments.stage is None:
         packs = _packs(arguments)
         from_packs = _pack_files(arguments.sources) is not None
@@ -107,7 +110,7 @@ def _kernels(arguments: argparse.Namespace) -> list[tuple[str, CompiledKernel]]:
         ]
     variants = _with_stage(_variants(arguments), arguments.stage, from_packs=False)
     with ProgressLine() as progress:
-        kernels = compile_stages(variants, jobs=arguments.jobs, progress=progress)
+        kernels = compile_stages(variants, until=arguments.stage, jobs=arguments.jobs, progress=progress)
     return [(variant.name, kernels[variant.entry]) for variant in variants]
 
 
@@ -252,6 +255,7 @@ def _record(pack: KernelPack) -> dict[str, Any]:
         "target": str(pack.target),
         "entry": pack.entry,
         "image_kind": pack.image_kind,
+        "caveat": backend_of(pack.target).caveat(pack.target),
         "bytes": len(pack.image),
         "parameters": [f"{parameter.name}: {parameter.type}" for parameter in pack.parameters],
         "constexprs": dict(pack.constexprs),

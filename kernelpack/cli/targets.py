@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 
 from kernelpack import knobs
-from kernelpack.backends.installed import backend_of, backends, native_target
+from kernelpack.backends.installed import backend_of, backends
 from kernelpack.errors import TargetError
 from kernelpack.nearest import did_you_mean
 from kernelpack.target import Target
@@ -34,7 +34,7 @@ def op_library_targets() -> list[Target]:
     if stated == "none":
         return []
     if stated == "native":
-        return [native_target(backend) for backend in backends().values() if backend.devices()]
+        return [backend.native_target() for backend in backends().values() if backend.devices()]
     try:
         return parse_targets(knobs.ALL_OP_TARGETS if stated == "all" else [stated])
     except TargetError as error:

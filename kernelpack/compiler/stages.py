@@ -70,17 +70,18 @@ def compile_ttir(
     facts: tuple[Fact, ...] = (),
     *,
     keep_stages: bool = True,
+    until: str | None = None,
     times: CompileTimes | None = None,
     inspect: StagesHook | None = None,
 ) -> CompiledKernel:
     """Compiles an optimised ttir module for a target.
 
     The module's public function is the kernel; `facts` are those its `arg_attrs` state. With `keep_stages` False no stage is
-    printed that nobody needs to go on, and `stages` is empty. `times` gets what each stage took; `inspect` may change the stages.
-    Raises UnsupportedError with the user's line where the backend refuses an operation.
+    printed that nobody needs to go on, and `stages` is empty; with `until`, nothing is made after that stage. `times` gets what each
+    stage took; `inspect` may change the stages. Raises UnsupportedError with the user's line where the backend refuses an operation.
     """
     with deep_recursion_in(_place(module)):
-        return _compile_ttir(module, target, options, facts, keep_stages, times, inspect)
+        return _compile_ttir(module, target, options, facts, keep_stages, until, times, inspect)
 
 
 def _compile_ttir(
@@ -89,6 +90,7 @@ def _compile_ttir(
     options: Options,
     facts: tuple[Fact, ...],
     keep_stages: bool,
+    until: str | None,
     times: CompileTimes | None,
     inspect: StagesHook | None,
 ) -> CompiledKernel:
@@ -97,15 +99,17 @@ def _compile_ttir(
     legalise(module, backend, target)
     function = entry_function(module)
     parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in function.body.arguments)
-    made = run_stages(module, target, options, keep_stages=keep_stages, times=times, inspect=inspect)
+    made = run_stages(module, target, options, until=until, keep_stages=keep_stages, times=times, inspect=inspect)
     context = made.context
-    if not isinstance(made.value, bytes):
+    if until is None and not isinstance(made.value, bytes):
         raise BuildError(f"the last stage for {target}, {made.stage}, gave no image: it is a {type(made.value).__name__}")
+    image = made.value if isinstance(made.value, bytes) else b""
     code = backend.code_of(made.text).replace(context.entry, "")
     return CompiledKernel(
         context.entry, target, options, parameters,
-        tuple(fact for fact in facts if fact not in context.unused), made.stage, made.value, context.figures, made.stages,
-        hashlib.sha256("\n".join([code, *context.figures.get("tensor_maps", ())]).encode()).hexdigest(),
+        tuple(fact for fact in facts if fact not in context.unused), made.stage, image, context.figures, made.stages,
+        hashlib.sha256("\n".join([code, *context.descriptors]).encode()).hexdigest(),
+        context.descriptors,
     )  # fmt: skip
 
 
@@ -180,8 +184,8 @@ _ROOMS = (
     "analysis", "backends", "compiler", "frontend", "ir", "kernel", "knobs", "language", "layout", "llvm", "passes", "semantics",
 )  # fmt: skip
 _FILES = (
-    "compiled.py", "context.py", "dtypes.py", "errors.py", "facts.py", "lazy.py", "limits.py", "options.py", "process_wide.py", "target.py",
-    "tensor_maps.py", "version.py",
+    "compiled.py", "context.py", "descriptors.py", "dtypes.py", "errors.py", "facts.py", "lazy.py", "limits.py", "options.py", "process_wide.py", "target.py",
+    "version.py",
 )  # fmt: skip
 
 

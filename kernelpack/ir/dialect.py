@@ -36,6 +36,8 @@ class Trait(enum.Enum):
     COMMUTATIVE = "the first two operands may be swapped"
     TERMINATOR = "ends its block"
     ISOLATED = "its regions use no value from outside"
+    PRODUCT = "multiplies matrices: a, b, and a sum that it adds to"
+    PASSES_ON = "each result is the operand at its place, once that is there"
 
 
 class Effect(enum.Enum):

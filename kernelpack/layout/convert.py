@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelpack.layout.families import HARDWARE, LANES, swizzled
+from kernelpack.layout.families import HARDWARE, swizzled
 from kernelpack.layout.linear import LinearLayout, log2
 
 BANKS = 32
@@ -119,9 +119,9 @@ def wavefronts(offsets: tuple[int, ...], width_bytes: int, element_bytes: int) -
     addresses = [0]
     for basis in offsets:
         addresses += [address ^ basis * element_bytes for address in addresses]
-    group = max(1, min(LANES, WAVEFRONT_BYTES // max(width_bytes, BANK_BYTES)))
+    group = max(1, min(len(addresses), WAVEFRONT_BYTES // max(width_bytes, BANK_BYTES)))
     total = 0
-    for first in range(0, LANES, group):
+    for first in range(0, len(addresses), group):
         rows: dict[int, set[int]] = {}
         for address in addresses[first : first + group]:
             for byte in range(address, address + max(width_bytes, 1), BANK_BYTES):
@@ -156,10 +156,10 @@ def match_ldmatrix(access: SharedAccess, bits: int) -> MatrixLoad | None:
 
     Lanes 4 i ... 4 i + 3 receive row i of a matrix, eight consecutive elements of memory; with `.trans`, they receive column i.
     """
-    if bits != 16:
-        return None
     registers = [basis[0] for basis in access.offsets.bases("register")]
     lanes = [basis[0] for basis in access.offsets.bases("lane")]
+    if bits != 16 or 1 << len(lanes) != 32:  # it is for warps of 32 lanes
+        return None
     elsewhere = [basis[0] for name in ("warp", "block") for basis in access.offsets.bases(name)]
 
     def is_row(offset: int) -> bool:

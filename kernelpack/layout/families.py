@@ -5,12 +5,24 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kernelpack.layout.linear import Basis, LinearLayout, log2
 
 HARDWARE = ("register", "lane", "warp", "block")
 """The input dimensions of every layout of a tile in registers."""
-LANES = 32
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The threads that a tile is spread over: so many warps of so many lanes."""
+
+    warps: int
+    lanes: int
+
+    @property
+    def count(self) -> int:
+        return self.warps * self.lanes
 
 
 def dim(axis: int) -> str:
@@ -70,7 +82,7 @@ def blocked(
 
 
 def spread(
-    shape: tuple[int, ...], per_thread: int, order: tuple[int, ...], num_warps: int, keep: frozenset[int] = frozenset()
+    shape: tuple[int, ...], per_thread: int, order: tuple[int, ...], threads: Threads, keep: frozenset[int] = frozenset()
 ) -> LinearLayout:
     """Returns a blocked layout with `per_thread` contiguous elements along `order[0]`, its lanes along `order` and its warps
     along the slowest dimension first, so that a warp holds whole rows where it can. Warps avoid the dimensions in `keep`
@@ -81,13 +93,13 @@ def spread(
     per[order[0]] = min(per_thread, shape[order[0]])
     room = [size // count for size, count in zip(shape, per, strict=True)]
     lanes, warps = [1] * rank, [1] * rank
-    left = LANES
+    left = threads.lanes
     for axis in order:
         lanes[axis] = min(left, room[axis])
         left //= lanes[axis]
         room[axis] //= lanes[axis]
     lanes[order[-1]] *= left  # more lanes than elements: copies
-    left = num_warps
+    left = threads.warps
     slow_first = order[::-1]
     for axis in sorted(slow_first, key=lambda axis: axis in keep):
         warps[axis] = min(left, room[axis])
@@ -97,21 +109,21 @@ def spread(
 
 
 @functools.lru_cache(maxsize=4096)
-def scan(shape: tuple[int, ...], axis: int, num_warps: int) -> LinearLayout:
+def scan(shape: tuple[int, ...], axis: int, threads: Threads) -> LinearLayout:
     """Returns the layout for a scan along `axis`: each thread holds consecutive elements, consecutive lanes continue them,
     then consecutive warps. Warps prefer other dimensions, where they need not wait for each other.
     """
     others = [other for other in reversed(range(len(shape))) if other != axis]
     lanes, warps, per = [1] * len(shape), [1] * len(shape), [1] * len(shape)
-    lanes[axis] = min(LANES, shape[axis])
+    lanes[axis] = min(threads.lanes, shape[axis])
     for other in others:
-        lanes[other] = min(LANES // math.prod(lanes), shape[other])
-        warps[other] = min(num_warps // math.prod(warps), shape[other] // lanes[other])
-    warps[axis] = min(num_warps // math.prod(warps), shape[axis] // lanes[axis])
+        lanes[other] = min(threads.lanes // math.prod(lanes), shape[other])
+        warps[other] = min(threads.warps // math.prod(warps), shape[other] // lanes[other])
+    warps[axis] = min(threads.warps // math.prod(warps), shape[axis] // lanes[axis])
     per[axis] = shape[axis] // (lanes[axis] * warps[axis])
     slowest = (axis, *others)[-1]
-    lanes[slowest] *= LANES // math.prod(lanes)  # more lanes or warps than elements: copies
-    warps[slowest] *= num_warps // math.prod(warps)
+    lanes[slowest] *= threads.lanes // math.prod(lanes)  # more lanes or warps than elements: copies
+    warps[slowest] *= threads.warps // math.prod(warps)
     return blocked(shape, tuple(per), tuple(lanes), tuple(warps), (axis, *others))
 
 

@@ -61,6 +61,13 @@ def optimise(text: str, machine: Machine, *, level: int = 3, vectorise: bool = F
     return module
 
 
+def emit_code(text: str, machine: Machine) -> tuple[str, bytes]:
+    """Returns the assembly and the relocatable ELF object of a module."""
+    target_machine, module = _target_machine(machine), optimise(text, machine)
+    copy = module.clone()  # code generation rewrites what it is given
+    return str(target_machine.emit_assembly(copy)), bytes(target_machine.emit_object(module))
+
+
 def emit_object(text: str, machine: Machine) -> bytes:
     """Returns the relocatable ELF object of a module."""
     return bytes(_target_machine(machine).emit_object(optimise(text, machine)))

@@ -35,14 +35,16 @@ class DebugInfo:
             return ""
         return f", !dbg !{self._location(function, location, False)}"
 
-    def lines(self) -> list[str]:
-        """Returns the module's metadata; none where no function has a source."""
-        if self._unit is None:
-            return []
-        flags = self._add('!{i32 2, !"Debug Info Version", i32 3}')
+    def lines(self, *flags: str) -> list[str]:
+        """Returns the module's metadata: the caller's `flags` of the module, and where code comes from if any function has a source."""
+        numbers = [self._add(flag) for flag in flags]
+        units = []
+        if self._unit is not None:
+            numbers.append(self._add('!{i32 2, !"Debug Info Version", i32 3}'))
+            units.append(f"!llvm.dbg.cu = !{{!{self._unit}}}")
         return [
-            f"!llvm.dbg.cu = !{{!{self._unit}}}",
-            f"!llvm.module.flags = !{{!{flags}}}",
+            *units,
+            *([f"!llvm.module.flags = !{{{', '.join(f'!{number}' for number in numbers)}}}"] if numbers else []),
             *(f"!{number} = {text}" for number, text in enumerate(self._texts, self._first)),
         ]
 

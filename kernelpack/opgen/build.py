@@ -104,9 +104,9 @@ def plan_library(
     if not resolved:
         raise BuildError("no target was given", cure="write --target cpu:native")
     pairs = tuple((target, backend_of(target)) for target in resolved)
-    keys = {backend.dispatch_key: backend.name for _, backend in pairs}
+    keys = {backend.dispatch_key: backend.name for _, backend in pairs if backend.launcher is not None}
     for _, backend in pairs:
-        if keys[backend.dispatch_key] != backend.name:
+        if backend.launcher is not None and keys[backend.dispatch_key] != backend.name:
             raise BuildError(
                 f"backends {keys[backend.dispatch_key]} and {backend.name} both serve {backend.dispatch_key} tensors"
             )
@@ -120,7 +120,14 @@ def plan_library(
 
 
 def machine_of(plan: BuildPlan) -> str | None:
-    """Returns the machine whose code is linked into the library, None for none. Raises BuildError for several."""
+    """Returns the machine whose code is linked into the library, None for none. Raises BuildError for several, and for code that nothing
+    launches."""
+    for target, backend in plan.targets:
+        if backend.launcher is None:
+            raise BuildError(
+                f"kernels for {target} are compiled, and nothing launches them: they cannot be in an op library",
+                cure=f"leave --target {target} out; kernelpack inspect shows their code",
+            )
     machines = {backend.linked_machine(target): target for target, backend in plan.targets}
     machines.pop(None, None)
     if len(machines) > 1:
@@ -287,11 +294,11 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
     torch = torch_dir()
     objects: list[str] = []
     for pack in built.packs:
-        if pack.image_kind == "object":
+        if backend_of(pack.target).linked_machine(pack.target) is not None:
             generated.write_if_changed(folder / "objects" / f"{pack.entry}.o", pack.image, shared=False)
             objects.append(f"objects/{pack.entry}.o")
-    launchers = [source for backend in library.backends for source in backend.launcher_sources]
-    headers = [backend.launcher_header.parent for backend in library.backends]
+    launchers = [file for source in library.launchers for file in source.sources]
+    headers = [source.header.parent for source in library.launchers]
     file = NinjaFile(
         list(dict.fromkeys([cpp, runtime, *headers, torch / "include"])), [f"TORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"]
     )

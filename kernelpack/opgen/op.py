@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kernelpack.backends.installed import backends, native_target
+from kernelpack.backends.installed import backend_for_device
 from kernelpack.dtypes import DType, dtype_of
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
 from kernelpack.kernel.arguments import class_of, entries_of, part_names
@@ -309,10 +309,10 @@ def device_target(device: Any) -> Target:
     emulated: Target | None = driver.active.emulated_target
     if emulated is not None:
         return emulated
-    for backend in backends().values():
-        if backend.device_type == device.type:
-            return native_target(backend)
-    raise HostFunctionError(f"no backend runs on device {device}")
+    backend = backend_for_device(device.type)
+    if backend is None:
+        raise HostFunctionError(f"no backend runs on device {device}")
+    return backend.native_target()
 
 
 def _torch_dtype(values: Mapping[str, Any], entry: DType | SameAs | None) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
+from kernelpack.descriptors import launcher_text
 from kernelpack.pack.format import KernelPack
-from kernelpack.tensor_maps import launcher_text
 
 _CHUNK = 4096
 """Characters of a string literal: C++ compilers are fastest with these, and some refuse more than 64 KB."""
@@ -18,14 +18,14 @@ def kernel_row(pack: KernelPack, image: str) -> str:
     numbers = [int(figures.get("num_warps", pack.options.num_warps)), int(figures.get("num_ctas", pack.options.num_ctas))]
     numbers += [int(figures.get("shared", 0))]
     program_ns = float(figures.get("program_ns", 0))
-    lines = launcher_text(pack.tensor_maps, pack.parameters).splitlines()
-    tensor_maps = ",\n     " + "\n     ".join(f'"{line}\\n"' for line in lines) if lines else ""
+    lines = launcher_text(pack.descriptors, pack.parameters).splitlines()
+    rest = ",\n     " + "\n     ".join(f'"{line}\\n"' for line in lines) if lines else ""
     if pack.options.launch_pdl or pack.options.launch_cooperative_grid:
         flags = [pack.options.launch_pdl, pack.options.launch_cooperative_grid]
-        tensor_maps = f"{tensor_maps or ', nullptr'}, {', '.join(str(flag).lower() for flag in flags)}"
+        rest = f"{rest or ', nullptr'}, {', '.join(str(flag).lower() for flag in flags)}"
     return (
         f'    {{"{pack.variant}", "{pack.entry}", "{pack.target}", {image},\n'
-        f"     {numbers[0]}, {numbers[1]}, {numbers[2]}, {program_ns!r}{tensor_maps}}},"
+        f"     {numbers[0]}, {numbers[1]}, {numbers[2]}, {program_ns!r}{rest}}},"
     )
 
 

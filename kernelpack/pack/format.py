@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from kernelpack.compiled import Parameter
+from kernelpack.descriptors import launcher_text
 from kernelpack.errors import PackError, TargetError
 from kernelpack.facts import Fact
 from kernelpack.files.document import checked
 from kernelpack.options import OPTION_TYPES, TEXT_OPTIONS, Options
 from kernelpack.target import Target
-from kernelpack.tensor_maps import launcher_text
 
 _FIRST_LINE = "kernelpack kernel pack, version 1"
 _IMAGE_LINE = "image:"
@@ -37,7 +37,8 @@ class KernelPack:
 
     `ops` are the names of the ops that launch it, `constexprs` what it was compiled for, as text, `metadata` the backend's figures
     (shared, num_warps, registers, spills, program_ns, ...), `tools` the versions of what made the image. `code_sha256` is the hash of
-    the image's assembly, whatever its entry is called ("" if there is none), `tensor_maps` says what its launcher encodes at each launch.
+    the image's assembly, whatever its entry is called ("" if there is none), `descriptors` are
+    those of tensors that its launcher makes at each launch.
     """
 
     ops: tuple[str, ...]
@@ -53,7 +54,7 @@ class KernelPack:
     tools: Mapping[str, str]
     image: bytes = field(repr=False)
     code_sha256: str = ""
-    tensor_maps: tuple[str, ...] = ()
+    descriptors: tuple[str, ...] = ()
 
     @property
     def file_name(self) -> str:
@@ -80,7 +81,7 @@ class KernelPack:
             f"option: {name} = {options[name]}" for name in options if name not in _LATER or options[name] != _LATER[name]
         ]
         lines += [f"fact: {fact}" for fact in self.facts]
-        lines += [f"tensor map: {text}" for text in self.tensor_maps]
+        lines += [f"tensor map: {text}" for text in self.descriptors]
         lines += [f"figure: {name} = {self.metadata[name]!r}" for name in sorted(self.metadata)]
         lines += [f"tool: {name} = {self.tools[name]}" for name in sorted(self.tools)]
         lines += [f"code sha256: {self.code_sha256}", f"image bytes: {len(self.image)}", f"image sha256: {self.sha256}"]
@@ -129,7 +130,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
     constexprs = dict(_pair(reader, value) for value in reader.fields("constexpr"))
     given = dict(_pair(reader, value) for value in reader.fields("option"))
     facts = tuple(_fact(reader, value) for value in reader.fields("fact"))
-    tensor_maps = tuple(reader.fields("tensor map"))
+    descriptors = tuple(reader.fields("tensor map"))
     figures = {key: _number(reader, value) for key, value in (_pair(reader, v) for v in reader.fields("figure"))}
     tools = dict(_pair(reader, value) for value in reader.fields("tool"))
     code_hash, size, image_hash = (reader.field(key) for key in ("code sha256", "image bytes", "image sha256"))
@@ -145,7 +146,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
     if str(len(image)) != size or hashlib.sha256(image).hexdigest() != image_hash:
         raise reader.fail("the image was altered: its size or SHA-256 does not fit")
     try:
-        launcher_text(tensor_maps, parameters)
+        launcher_text(descriptors, parameters)
     except PackError as problem:
         raise reader.fail(problem.message) from None
     pack = KernelPack(
@@ -162,7 +163,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
         tools=tools,
         image=image,
         code_sha256=code_hash,
-        tensor_maps=tensor_maps,
+        descriptors=descriptors,
     )
     if str(pack) != text:  # e.g. another order, other line breaks, base64 with other padding bits
         raise reader.fail("the text is not in the one form that a build writes")

@@ -6,7 +6,7 @@
 The differences of scalars in the masks do not overflow where coordinates do; a lower bound is tested where a coordinate may be
 negative.
 
-What a backend copies as a whole stays. If it can do so only where rows end at multiples of 16 bytes, the kernel asks:
+What a backend copies as a whole stays. If it can do so only where rows end at multiples of some bytes, such as 16, the kernel asks:
 
     tt.descriptor_store %d[%i, %j], %x   =>   scf.if (size1 % 16 bytes == 0) { tt.descriptor_store %e[%i, %j], %x }
                                               else { tt.store ... }
@@ -20,7 +20,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.compiled import DescriptorForm
+from kernelpack.compiled import DESCRIPTOR, POINTERS, DescriptorForm
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value, functions
 from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import atomic_of, block_of
@@ -40,7 +40,7 @@ _ALIGNED = 16
 
 def descriptors_to_pointers(
     module: Operation,
-    form: Callable[[Operation, AxisInfoAnalysis], DescriptorForm] = lambda access, facts: DescriptorForm.POINTERS,
+    form: Callable[[Operation, AxisInfoAnalysis], DescriptorForm] = lambda access, facts: POINTERS,
 ) -> bool:
     """Rewrites a module in place; returns whether anything changed. `form` says what becomes of an access."""
     changed = False
@@ -54,20 +54,20 @@ def descriptors_to_pointers(
         for make in makes:
             assert facts is not None
             for access in make.result.users():
-                wanted = form(access, facts) if access.name in ACCESSES else DescriptorForm.DESCRIPTOR
-                if wanted != DescriptorForm.DESCRIPTOR:
-                    _rewrite(_ask(access, make) if wanted == DescriptorForm.BY_ROWS else access, make, facts)
+                wanted = form(access, facts) if access.name in ACCESSES else DESCRIPTOR
+                if wanted != DESCRIPTOR:
+                    _rewrite(_ask(access, make, wanted.row_bytes) if wanted.row_bytes else access, make, facts)
                     changed = True
             if not make.result.uses:
                 make.erase()
     return changed
 
 
-def _ask(op: Operation, make: Operation) -> Operation:
-    """Puts an access under the question whether rows end at multiples of 16 bytes, and returns a copy for where they do not."""
+def _ask(op: Operation, make: Operation, row_bytes: int) -> Operation:
+    """Puts an access under the question whether rows end at multiples of so many bytes, and returns a copy for where they do not."""
     build = Builder.after(make)
     size = operands_called(make, "shape")[-1]
-    step = build.constant(_ALIGNED * 8 // bit_width(block_of(make.result.type)), I32)
+    step = build.constant(row_bytes * 8 // bit_width(block_of(make.result.type)), I32)
     whole = build.value("arith.muli", [build.value("arith.divsi", [size, step]), step])
     mapping = {size: whole}
     aligned = build.insert(make.clone(mapping)).result

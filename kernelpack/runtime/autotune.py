@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from kernelpack import knobs
-from kernelpack.backends.installed import backends
+from kernelpack.backends.installed import backend_for_device
 from kernelpack.compiler.stages import source_hash
 from kernelpack.config import Config
 from kernelpack.errors import AutotunerError, EmulationError, KernelpackError, LaunchError
@@ -222,9 +222,8 @@ class Autotuner(Launchable):
         """Returns for each config the first that is the same to the arguments' device, unless the author times them."""
         unused: frozenset[str] = frozenset()
         if self.do_bench is None and driver.active.emulated_target is None:
-            device = _device_of(arguments)
-            found = (backend.unused_options for backend in backends().values() if backend.device_type == device)
-            unused = next(found, unused).difference(self.arg_names)
+            backend = backend_for_device(_device_of(arguments))
+            unused = frozenset() if backend is None else backend.unused_options.difference(self.arg_names)
         first: dict[Any, Config] = {}
         timed_as = {}
         for config in configs:

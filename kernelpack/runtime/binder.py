@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelpack import knobs
-from kernelpack.backends.installed import backend_of, backends, native_target
+from kernelpack.backends.installed import backend_for_device, backend_of
 from kernelpack.compiler.target_backend import inspection, target_of
 from kernelpack.errors import LaunchError, OptionError, TargetError
 from kernelpack.kernel.aggregates import user_aggregate
@@ -135,10 +135,9 @@ class Binder:
             return driver.active.emulated_target
         kinds = {tensor.device.type for tensor in tensors_in(arguments)} or {driver.active.device_type}
         kind = max(kinds, key=lambda kind: kind != "cpu")
-        forced = knobs.CPU_TARGET.get() if kind == "cpu" else ""
         override = None if arch or kind == "cpu" else knobs.runtime.override_arch
         try:
-            found = _target(kind, arch or override or "native", forced)
+            found = _target(kind, arch or override or "native", knobs.CPU_TARGET.get())
         except TargetError as problem:
             if override:
                 raise TargetError(f"TRITON_OVERRIDE_ARCH={override}: {problem.message}", cure=problem.cure) from None
@@ -161,15 +160,15 @@ def tensors_in(arguments: Iterable[Any]) -> Iterator[Any]:
 
 @functools.cache
 def _target(kind: str, arch: str, forced: str) -> Target | None:
-    """Returns the target of a kind of device: `arch` of the first backend that there is, or a whole target, such as `toy:one`, of another.
-    `forced` is a knob that decides what is native here."""
+    """Returns the target of a kind of device: `arch` of the backend that serves such devices, or a whole target, such as `toy:one`, of
+    another. `forced` is a knob that decides what is native here."""
     if ":" in arch:
         target = Target.parse(arch)
         backend = backend_of(target)
         if backend.device_type != kind:
             raise TargetError(f"target {arch} runs on {backend.device_type} tensors, not on {kind} tensors")
         return backend.resolve_target(target)
-    for backend in backends().values():
-        if backend.device_type == kind:
-            return native_target(backend) if arch == "native" else backend.resolve_target(target_of(backend.name, arch))
-    return None
+    serving = backend_for_device(kind)
+    if serving is None:
+        return None
+    return serving.native_target() if arch == "native" else serving.resolve_target(target_of(serving.name, arch))

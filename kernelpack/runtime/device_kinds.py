@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kernelpack.backends.cpu.device.driver import CPUDriver
+from kernelpack.backends.cuda.device.host_driver import CUDADriver
+from kernelpack.backends.devices import DriverBase
 from kernelpack.compiler.target_backend import TargetBackend
-from kernelpack.runtime.driver import CPUDriver, CUDADriver, DriverBase
 from kernelpack.target import GPUTarget, Target
 
 

@@ -6,12 +6,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from kernelpack.backends.installed import backends, native_target
+from kernelpack.backends.cpu.device.driver import CPUDriver
+from kernelpack.backends.cpu.facts.features import native_target
 from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
 from kernelpack.kernel.jit import JITFunction, Launchable
 from kernelpack.options import Options
-from kernelpack.runtime.driver import CPUDriver
 from kernelpack.runtime.simulated import SimulatedDriver, SimulatedKernel
 from kernelpack.runtime.specialization import Specialization, specialized_ttir
 
@@ -25,7 +25,7 @@ class Interpreter(SimulatedDriver, CPUDriver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.emulated_target = native_target(backends()["cpu"])
+        self.emulated_target = native_target()
 
     def launch(self, kernel: SimulatedKernel, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         hosted = _Hosted()

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from kernelpack.compiled import CompiledKernel, Parameter
+from kernelpack.descriptors import launcher_text
 from kernelpack.errors import PackError, TargetError
 from kernelpack.facts import Fact
 from kernelpack.files.document import Shape, read_document
 from kernelpack.options import OPTION_TYPES, Options
 from kernelpack.target import Target
-from kernelpack.tensor_maps import launcher_text
 
 _FIRST_LINE = b"kernelpack compiled kernel, version 1"
 _CURE = "remove the file: the kernel is compiled again"
@@ -28,10 +28,11 @@ _HEADER: Shape = {
     "image bytes": int,
     "metadata": {
         **dict.fromkeys(("num_warps?", "num_ctas?"), range(2**31)), **dict.fromkeys(("shared?", "registers?", "spills?"), int),
-        "program_ns?": float, "tensor_maps?": [str], ...: object,
+        "program_ns?": float, ...: object,
     },
     "stages": [(str, str, int)],
     "code sha256": str,
+    "descriptors": [str],
 }  # fmt: skip
 
 
@@ -55,6 +56,7 @@ def kernel_bytes(kernel: CompiledKernel) -> bytes:
         "metadata": kernel.metadata,
         "stages": [[name, kind, len(stages[name])] for name, kind in kinds.items()],
         "code sha256": kernel.code_sha256,
+        "descriptors": kernel.descriptors,
     }
     try:
         parts = [kernel.image, *(stages[name] for name, kind in kinds.items() if kind != "image")]
@@ -107,7 +109,7 @@ def _kernel(header: dict[str, Any], data: bytes, taken: int) -> CompiledKernel:
     if taken != len(data):
         raise ValueError(f"there are {len(data) - taken} bytes more than stated")
     parameters = tuple(Parameter(name, kind) for name, kind in header["parameters"])
-    launcher_text(header["metadata"].get("tensor_maps", ()), parameters)
+    launcher_text(header["descriptors"], parameters)
     return CompiledKernel(
         entry=header["entry"],
         target=Target.parse(header["target"]),
@@ -119,6 +121,7 @@ def _kernel(header: dict[str, Any], data: bytes, taken: int) -> CompiledKernel:
         metadata={name: _with_tuples(value) for name, value in header["metadata"].items()},
         stages=stages,
         code_sha256=header["code sha256"],
+        descriptors=tuple(header["descriptors"]),
     )
 
 

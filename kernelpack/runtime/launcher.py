@@ -128,7 +128,7 @@ class Launcher:
         if driver.active.emulated_target is not None:
             special = specialization_of(self.fn, call.specialization)
             options_of_target = TargetBackend(call.target).parse_options(call.options)
-            simulated = driver.active.simulated(self.fn, special, self._checked(options_of_target).plain)
+            simulated: LaunchableKernel = driver.active.simulated(self.fn, special, self._checked(options_of_target).plain)
             if not warmup and 0 not in (extents := self._grid(grid, arguments, options)):
                 simulated.launch(extents, call.values)
             return simulated

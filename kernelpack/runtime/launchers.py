@@ -30,13 +30,16 @@ def with_launcher(backend: Backend) -> Any:
 
 def _library(backend: Backend, work: Path) -> Path:
     """Returns a library whose function kernelpack_launcher returns the backend's launcher."""
+    launcher = backend.launcher
+    if launcher is None:
+        raise LaunchError(f"kernels for {backend.name} are compiled, and nothing launches them")
     entry = work / "entry.cpp"
     entry.write_text(
-        f'#include "{backend.launcher_header.name}"\n\n'
-        f'extern "C" const kernelpack::Launcher* kernelpack_launcher() {{\n  return &{backend.launcher};\n}}\n'
+        f'#include "{launcher.header.name}"\n\n'
+        f'extern "C" const kernelpack::Launcher* kernelpack_launcher() {{\n  return &{launcher.variable};\n}}\n'
     )
-    sources = [entry, *backend.launcher_sources]
-    folders = [CSRC, *dict.fromkeys(path.parent for path in (backend.launcher_header, *backend.launcher_sources))]
+    sources = [entry, *launcher.sources]
+    folders = [CSRC, *dict.fromkeys(path.parent for path in (launcher.header, *launcher.sources))]
     headers = sorted({path for folder in folders for path in (*folder.glob("*.h"), *(CSRC / "kernels").glob("*.h"))})
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in [*sources, *headers])).hexdigest()
     options = [f"-I{folder}" for folder in folders]

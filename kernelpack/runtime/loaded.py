@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from kernelpack import knobs
 from kernelpack.backends.base import Opened
 from kernelpack.backends.installed import backend_of
+from kernelpack.descriptors import launcher_text
 from kernelpack.runtime.kernel_view import LaunchableKernel
 from kernelpack.runtime.launchers import with_launcher
-from kernelpack.tensor_maps import launcher_text
 
 if TYPE_CHECKING:
     from kernelpack.compiled import CompiledKernel
@@ -32,7 +32,7 @@ class LoadedKernel(LaunchableKernel):
         backend = backend_of(kernel.target)
         self.native: Any = with_launcher(backend).LoadedKernel(
             backend=backend.name,
-            on_cpu=backend.device_type == "cpu",
+            device_type=backend.device_type,
             name=kernel.entry,
             entry=kernel.entry,
             target=str(kernel.target),
@@ -43,7 +43,7 @@ class LoadedKernel(LaunchableKernel):
             num_ctas=int(figures.get("num_ctas", kernel.options.num_ctas)),
             shared_memory=int(figures.get("shared", 0)),
             program_ns=float(figures.get("program_ns", 0)),
-            tensor_maps=launcher_text(figures.get("tensor_maps", ()), kernel.parameters),
+            descriptors=launcher_text(kernel.descriptors, kernel.parameters),
             launch_pdl=kernel.options.launch_pdl,
             launch_cooperative_grid=kernel.options.launch_cooperative_grid,
         )

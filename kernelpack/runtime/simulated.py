@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kernelpack.backends.devices import DriverBase
 from kernelpack.knobs.hooks import WATCHERS
-from kernelpack.runtime.driver import DriverBase, driver
+from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_view import LaunchableKernel
 from kernelpack.runtime.launcher import compile_kernel
 from kernelpack.target import GPUTarget, Target

@@ -26,4 +26,4 @@ def program_of(module: Operation, target: Target, options: Options, inspect: Sta
     names = [argument.name for argument in entry_function(module).body.arguments]
     made = run_stages(module, target, options, until="llir", inspect=inspect)
     figures = made.context.figures
-    return Program(str(made.value), figures["threads"], figures["shared"], names, figures.get("tensor_maps", ()))
+    return Program(str(made.value), figures["threads"], figures["shared"], names, made.context.descriptors)

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from kernelpack.backends.cuda.machine.features import features_of
+from kernelpack.backends.cuda.machine.features import ARCHITECTURES, LANES, features_of
+from kernelpack.backends.cuda.machine.roles import REGISTERS
 from kernelpack.backends.installed import backend_of
 from kernelpack.compiler.target_backend import inspection
 from kernelpack.errors import LaunchError
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.options import Options
-from kernelpack.runtime.driver import REGISTERS_OF_AN_SM, WARP_SIZE
 from kernelpack.runtime.simulated import SimulatedDriver, SimulatedKernel
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.simt.compile import compile_program
@@ -24,6 +24,11 @@ from kernelpack.target import Target
 
 MULTIPROCESSORS = 2
 """Of the GPU that host code asks about: programs that walk over blocks get several of them."""
+
+
+def emulated_targets() -> list[str]:
+    """Returns the targets whose kernels it runs."""
+    return [f"cuda:{name}" for name in ARCHITECTURES]
 
 
 class OnGPU(torch.Tensor):
@@ -83,8 +88,8 @@ class Emulator(SimulatedDriver):
         return {
             "multiprocessor_count": MULTIPROCESSORS,
             "max_shared_mem": self.features.shared_bytes,
-            "max_num_regs": REGISTERS_OF_AN_SM,
-            "warpSize": WARP_SIZE,
+            "max_num_regs": REGISTERS,
+            "warpSize": LANES,
         }
 
 

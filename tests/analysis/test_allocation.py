@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kernelpack.analysis.allocation import Allocation, allocate
 from kernelpack.backends.gpu.facts.scratch import bytes_of
 from kernelpack.backends.gpu.passes.place_shared import place_shared
 from kernelpack.ir.core import functions
-from tests.analysis.ttgir import function
+from tests.analysis.ttgir import function, gpu
 
 ALLOC = "%{0} = ttg.local_alloc %x : ($T) -> $B\n"
 LOAD = "%{0}_read = ttg.local_load %{0} : $B -> $T\n"
 
 
 def place(body: str) -> tuple[Allocation, dict[str, int]]:
-    found = allocate(function(body), bytes_of)
+    found = allocate(function(body), partial(bytes_of, uses={}))
     return found, {op.result.name: offset for op, offset in found.offsets.items()}
 
 
@@ -70,7 +72,7 @@ def place_calls(body: str, callee: str) -> tuple[int, dict[str, list[int]]]:
     kernel = function(body, callee)
     module = kernel.parent_op
     assert module is not None
-    size = place_shared(module, 1 << 20)
+    size = place_shared(module, gpu())
     offsets = {
         root.attributes["sym_name"]: [
             op.attributes["allocation.offset"] for op in root.walk() if "allocation.offset" in op.attributes
@@ -113,4 +115,4 @@ def test_what_roles_hold_at_the_same_time_lies_apart() -> None:
     kernel = function(f'"ttg.warp_specialize"() ({{\n{both}ttg.warp_return\n}}) : () -> ()\n')
     module = kernel.parent_op
     assert module is not None
-    assert place_shared(module, 1 << 20) == 3072
+    assert place_shared(module, gpu()) == 3072

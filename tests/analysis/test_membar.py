@@ -7,7 +7,7 @@ import pytest
 from kernelpack.backends.gpu.passes.place_shared import place_shared
 from kernelpack.ir.core import Operation, functions
 from kernelpack.ir.verify import verify
-from tests.analysis.ttgir import function
+from tests.analysis.ttgir import function, gpu
 
 ALLOC = "%{0} = ttg.local_alloc %x : ($T) -> $B\n"
 EMPTY = "%{0} = ttg.local_alloc : () -> $M\n"
@@ -38,7 +38,7 @@ def shape_of(body: str, callee: str | None = None) -> str:
     root = function(body, callee)
     module = root.parent_op
     assert module is not None
-    place_shared(module, 1 << 20)
+    place_shared(module, gpu())
     verify(module)
     return ":".join(letters_of(root) for root in functions(module))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernelpack.backends.gpu.passes.place_shared import place_shared
 from kernelpack.ir.core import Block, Operation, find_function, functions
-from tests.analysis.ttgir import function
+from tests.analysis.ttgir import function, gpu
 
 BUFFERS = ("a", "b")
 
@@ -108,7 +108,7 @@ def placed(parts: tuple[object, ...], kept: bool, callee: tuple[object, ...] | N
     kernel = function(program_text(parts, kept), None if callee is None else program_text(callee, True))
     module = kernel.parent_op
     assert module is not None
-    place_shared(module, 1 << 20)
+    place_shared(module, gpu())
     return module
 
 

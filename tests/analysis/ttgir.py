@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from kernelpack.backends.cuda.machine.features import ARCHITECTURES
+from kernelpack.backends.cuda.machine.gpu import NvidiaGPU
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
@@ -10,6 +14,11 @@ TILE = "tensor<256xf32, #ttg.linear<{register = [[128]], lane = [[1], [2], [4], 
 _OFFSETS = "[1], [2], [4], [8], [16], [32], [64], [128]"
 BUFFER = f"!ttg.memdesc<256xf32, #ttg.shared_linear<{{offset = [{_OFFSETS}]}}, alignment = 16>, #ttg.shared_memory>"
 MUTABLE = BUFFER.replace("shared_memory>", "shared_memory, mutable>")
+
+
+def gpu(shared_bytes: int = 1 << 20) -> NvidiaGPU:
+    """Returns a machine whose blocks may use so much shared memory."""
+    return NvidiaGPU(replace(ARCHITECTURES["sm_80"], shared_bytes=shared_bytes))
 
 
 def function(body: str, callee: str | None = None) -> Operation:

@@ -80,7 +80,7 @@ USE = """
     from kernelpack.opgen.build import build, verify
     import kernelpack as kp
 
-    assert list(backends()) == ["cpu", "cuda", "toy"]
+    assert list(backends()) == ["cpu", "cuda", "amdgpu", "toy"]
     built = build(["toy_ops.py"], namespace="toys", targets=["toy:one"], jobs=2, cache=False)
     packs = {pack.variant: pack for pack in built.packs if pack.ops == ("mix",)}
     for pack in built.packs:
@@ -193,6 +193,28 @@ def test_a_launcher_that_does_not_compile_is_told(tmp_path: Path, environment: d
     settings = {"KERNELPACK_CACHE_DIR": str(tmp_path / "cache"), "KERNELPACK_CXX": "g++ -DKERNELPACK -include none.h"}
     done = run(LAUNCH, tmp_path, {**environment, **settings})
     assert "BuildError: the launcher of the backend toy does not compile:" in done.stderr
+
+
+WITHOUT_STREAM = """
+    import torch
+    import kernelpack as kp
+    from kernelpack.opgen.build import build
+    kp.load(build(["toy_ops.py"], namespace="toys", targets=["toy:one"], jobs=1).directory)
+    try:
+        torch.ops.toys.parity(torch.randn(16))
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def test_a_launcher_that_says_nothing_of_streams_is_not_taken_for_another(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Tensors of the CPU do not make torch's threads of what a launcher takes, nor others a stream of CUDA."""
+    (tmp_path / "toy_ops.py").write_text(OPS)
+    done = run(WITHOUT_STREAM, tmp_path, {**environment, "KERNELPACK_CXX": "g++ -DTOY_WITHOUT_STREAM"})
+    assert done.stdout.startswith(
+        "toys::parity: torch's stable interface has no current stream for the devices of the backend toy\n"
+        "  to fix: give its launcher current_stream"
+    ), done.stderr[-3000:]
 
 
 def test_what_the_backend_refuses_is_an_error_at_the_users_line(tmp_path: Path, environment: dict[str, str]) -> None:

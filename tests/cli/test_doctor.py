@@ -118,3 +118,9 @@ def test_device_takes_the_best_target_that_the_library_has() -> None:
     empty = Report((), {}, (device,), (), ())
     assert empty.best(device, Library("x", ("cpu:x86-64-v3", "cuda:sm_80", "cuda:sm_90"), 3, None)) == "cuda:sm_90"
     assert empty.best(device, Library("x", ("cpu:x86-64-v3",), 1, None)) is None
+
+
+def test_targets_whose_code_deserves_doubt_say_so() -> None:
+    _, found = report()
+    assert found["caveats"]["cpu:aarch64"] == "its code was never run"
+    assert "cpu:aarch64: its code was never run" in kernelpack("doctor").stdout

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kernelpack.cli import main
+from kernelpack.errors import BuildError
 from tests.cli.terminal import environment, kernelpack, on_terminal
 
 
@@ -59,6 +60,25 @@ def test_every_stage_is_tested(capsys: pytest.CaptureFixture[str], source: Path)
         f"cpu: {', '.join([*STAGES['cpu:x86-64-v4']][:-1])}, object, asm",
         f"cuda: {', '.join([*STAGES['cuda:sm_90a']][:-2])}, cubin, schedule, sass",
     }
+
+
+def test_a_stage_needs_no_tool_of_those_after_it(
+    capsys: pytest.CaptureFixture[str], source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(ptx: str, context: object) -> bytes:
+        raise BuildError("there is no assembler")
+
+    monkeypatch.setattr("kernelpack.backends.cuda.backend.ptx_to_cubin", missing)
+    words = (str(source), "--target", "cuda:sm_90a", "--variant", "f32.any", "--stage")
+    assert ".target sm_90a" in shown(capsys, *words, "ptx")
+    assert "there is no assembler" in error(capsys, *words, "cubin")
+
+
+def test_code_that_deserves_doubt_comes_with_a_note(capsys: pytest.CaptureFixture[str], source: Path) -> None:
+    assert main(["inspect", str(source), "--target", "cpu:aarch64", "--variant", "f32.any", "--stage", "asm"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "note: cpu:aarch64: its code was never run\n"
+    assert "never run" not in printed.out
 
 
 def test_images_are_written_as_bytes(source: Path, tmp_path: Path) -> None:

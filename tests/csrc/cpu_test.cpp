@@ -185,34 +185,34 @@ TEST(the_best_level_that_the_cpu_has_is_chosen) {
   unsetenv("KERNELPACK_CPU_TARGET");
 #if defined(__x86_64__)
   const char* const two[] = {"cpu:x86-64-v2", "cpu:x86-64"};
-  EXPECT(cpu_launcher.choose(two, 2, 0, true) == (__builtin_cpu_supports("x86-64-v2") ? 0 : 1));
+  EXPECT(cpu_launcher.choose(two, 2, 0, {true}) == (__builtin_cpu_supports("x86-64-v2") ? 0 : 1));
   const char* const levels[] = {"cpu:x86-64", "cpu:x86-64-v3", "cpu:x86-64-v4"};
   const int expected = __builtin_cpu_supports("x86-64-v4") ? 2 : __builtin_cpu_supports("x86-64-v3") ? 1 : 0;
-  EXPECT(cpu_launcher.choose(levels, 3, 0, true) == expected);
+  EXPECT(cpu_launcher.choose(levels, 3, 0, {true}) == expected);
   const char* const halves[] = {"cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"};
   if (__builtin_cpu_supports("avx512bf16")) {  // its products are slow on Intel, its conversions never
-    EXPECT(cpu_launcher.choose(halves, 2, 0, false) == 1);
-    EXPECT(cpu_launcher.choose(halves, 2, 0, true) == (__builtin_cpu_is("amd") ? 1 : 0));
+    EXPECT(cpu_launcher.choose(halves, 2, 0, {false}) == 1);
+    EXPECT(cpu_launcher.choose(halves, 2, 0, {true}) == (__builtin_cpu_is("amd") ? 1 : 0));
   }
   const char* const other[] = {"cpu:x86-64+no-such-feature", "cpu:aarch64"};
-  EXPECT(cpu_launcher.choose(other, 2, 0, true) == -1);
+  EXPECT(cpu_launcher.choose(other, 2, 0, {true}) == -1);
   const std::string best = cpu_launcher.describe(0);
   const char* const described[] = {best.c_str()};
-  EXPECT(cpu_launcher.choose(described, 1, 0, true) == 0);
+  EXPECT(cpu_launcher.choose(described, 1, 0, {true}) == 0);
 #endif
 }
 
 TEST(the_knob_forces_a_level) {
   const char* const levels[] = {"cpu:x86-64", "cpu:x86-64-v2", "cpu:x86-64+no-such-feature"};
   setenv("KERNELPACK_CPU_TARGET", "cpu:x86-64", 1);
-  EXPECT(cpu_launcher.choose(levels, 3, 0, true) == 0);
+  EXPECT(cpu_launcher.choose(levels, 3, 0, {true}) == 0);
   setenv("KERNELPACK_CPU_TARGET", "", 1);
-  EXPECT(cpu_launcher.choose(levels, 2, 0, true) == 1);
+  EXPECT(cpu_launcher.choose(levels, 2, 0, {true}) == 1);
   setenv("KERNELPACK_CPU_TARGET", "cpu:x86-64-v9", 1);
   expect_error("KERNELPACK_CPU_TARGET asks for cpu:x86-64-v9, the library holds cpu:x86-64, cpu:x86-64-v2",
-               [&] { cpu_launcher.choose(levels, 2, 0, true); });
+               [&] { cpu_launcher.choose(levels, 2, 0, {true}); });
   setenv("KERNELPACK_CPU_TARGET", "cpu:x86-64+no-such-feature", 1);
-  expect_error("which this CPU cannot run", [&] { cpu_launcher.choose(levels, 3, 0, true); });
+  expect_error("which this CPU cannot run", [&] { cpu_launcher.choose(levels, 3, 0, {true}); });
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ TEST(cuda_driver_refuses_a_tensor_map) {
 
 TEST(cuda_targets_fit_the_device) {
   const auto chosen = [](std::vector<const char*> targets) {
-    const int index = cuda_launcher.choose(targets.data(), static_cast<int>(targets.size()), 0, true);
+    const int index = cuda_launcher.choose(targets.data(), static_cast<int>(targets.size()), 0, {true});
     return std::string(index < 0 ? "none" : targets[index]);
   };
   const std::string device = cuda_launcher.describe(0);
@@ -221,7 +221,7 @@ TEST(cuda_targets_by_order_of_preference) {
 
 TEST(cuda_device_that_nothing_was_built_for) {
   const char* const targets[] = {"cuda:sm_100a", "cuda:sm_80"};
-  EXPECT(cuda_launcher.choose(targets, 2, 0, false) == -1);
+  EXPECT(cuda_launcher.choose(targets, 2, 0, {false}) == -1);
   EXPECT(no_target_fits(cuda_launcher, targets, 2, 0, "kernelpack build ops") ==
          "this library holds no code for Mock GPU (compute capability 9.0, driver for CUDA 13.0); it holds cuda:sm_100a, "
          "cuda:sm_80"

@@ -104,7 +104,7 @@ def _run(kernel: CompiledKernel, grid: Sequence[int], values: Sequence[Any]) -> 
     before = [_copy(value) if isinstance(value, torch.Tensor) else value for value in values]
     figures = kernel.metadata
     names = [parameter.name for parameter in kernel.parameters]
-    program = Program(kernel.stages["llir"], figures["threads"], figures["shared"], names, figures.get("tensor_maps", ()))
+    program = Program(kernel.stages["llir"], figures["threads"], figures["shared"], names, kernel.descriptors)
     program.run(grid, values)
     return [_copy(tensor) for tensor in _tensors(values)], before
 

@@ -55,7 +55,7 @@ class LoadedCubin:
             of.name: value.data_ptr() if isinstance(value, torch.Tensor) else value
             for of, value in zip(self.kernel.parameters, values, strict=True)
         }
-        cells += [_encoded(tensor_map(text, known)) for text in self.kernel.metadata.get("tensor_maps", ())]
+        cells += [_encoded(tensor_map(text, known)) for text in self.kernel.descriptors]
         params = (ctypes.c_void_p * max(1, len(cells)))(*map(ctypes.addressof, cells))
         figures, stream = self.kernel.metadata, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         result = _driver().cuLaunchKernel(self.handle, *grid, figures["threads"], 1, 1, figures["shared"], stream, params, None)

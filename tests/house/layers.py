@@ -12,15 +12,16 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("knobs", "limits", "process_wide", "refusals", "target"),
     ("facts", "files", "options"),
     ("compiled", "config"),
-    ("ir", "tensor_maps"),
+    ("descriptors", "ir"),
     ("analysis", "context", "kernel", "layout", "llvm"),
     ("pack", "passes", "profiler", "semantics", "testing"),
     ("language",),
+    ("backends.devices",),
     ("backends.base", "frontend", "tools"),
     ("backends.installed",),
     ("backends.cpu.facts", "backends.cpu.math", "backends.gpu"),
     ("backends.cpu.plan", "backends.gpu.facts"),
-    ("backends.cpu.device", "backends.cpu.emit", "backends.cpu.ttir", "backends.gpu.passes"),
+    ("backends.cpu.device", "backends.cpu.emit", "backends.cpu.ttir", "backends.gpu.lowering", "backends.gpu.passes"),
     ("backends.cpu", "backends.cuda.machine"),
     ("backends.cuda.context",),
     (
@@ -31,7 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "backends.cuda.schedule",
     ),
     ("backends.cuda.lowering",),
-    ("backends.cuda",),
+    ("backends.amd", "backends.cuda"),
     ("compiler",),
     ("runtime",),
     ("opgen.stated", "simt"),
@@ -50,6 +51,7 @@ FACES = ("", "__main__", "language.hopper", "triton")
 import anything. Only faces, users and tests import a face."""
 
 UPWARD = {
+    ("backends.installed", "backends.amd"): "finds the backends of this installation when one is asked for",
     ("backends.installed", "backends.cpu"): "finds the backends of this installation when one is asked for",
     ("backends.installed", "backends.cuda"): "finds the backends of this installation when one is asked for",
     ("kernel", "runtime"): "kernel[grid](...) launches; compiling offline launches nothing",
@@ -123,12 +125,18 @@ def _imports(importer: str, tree: ast.AST, known: dict[str, Path], *, late: bool
         inside = late or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         types = for_types or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
         for imported in _imported(node, known):
-            yield Import(importer, imported, getattr(node, "lineno", 0), late, for_types)
+            yield Import(importer, imported, getattr(node, "lineno", 0), late or _is_entry_point(node), for_types)
         yield from _imports(importer, node, known, late=inside, for_types=types)
 
 
+def _is_entry_point(node: ast.AST) -> bool:
+    """Whether a node names a module that is imported when somebody loads it."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "EntryPoint"
+
+
 def _imported(node: ast.AST, known: dict[str, Path]) -> Iterator[str]:
-    """Yields the modules of kernelpack that a statement imports, and those that a call of import_module names."""
+    """Yields the modules of kernelpack that a statement imports, and those that calls of import_module and EntryPoint
+    name."""
     if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "kernelpack" and node.module is not None:
         home = node.module.removeprefix("kernelpack").lstrip(".")
         for alias in node.names:
@@ -138,6 +146,8 @@ def _imported(node: ast.AST, known: dict[str, Path]) -> Iterator[str]:
         for alias in node.names:
             if alias.name.split(".")[0] == "kernelpack":
                 yield alias.name.removeprefix("kernelpack").lstrip(".")
+    elif isinstance(node, ast.Call) and _is_entry_point(node):
+        yield str(ast.literal_eval(node.args[1])).partition(":")[0].removeprefix("kernelpack.")
     elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
         name = node.args[0]
         if isinstance(name, ast.Constant) and str(name.value).startswith("kernelpack."):

@@ -41,7 +41,7 @@ PROGRAMS = {
     "backends/cuda/device/driver.py": {"LIBCUDA"},
     "backends/cuda/assemble/ptx_to_cubin.py": {"CHECK_PTXAS"},
     "backends/cuda/assemble/toolchain.py": {"CHECK_PTXAS", "nvidia"},
-    "backends/installed.py": {"CPU_TARGET"},
+    "backends/cpu/facts/features.py": {"CPU_TARGET"},
 }
 """Knobs that these rooms may read: which programs and libraries there are, and what the target `cpu` stands for. Their
 versions, options and results are in keys."""

@@ -14,7 +14,7 @@ from kernelpack.layout.convert import (
     plan_conversion,
     read_cost,
 )
-from kernelpack.layout.families import mma_accumulator, mma_operand, scan, spread, swizzled
+from kernelpack.layout.families import Threads, mma_accumulator, mma_operand, scan, spread, swizzled
 from kernelpack.layout.linear import LinearLayout
 
 
@@ -47,15 +47,15 @@ def test_the_scores_of_attention_become_an_operand_within_each_thread() -> None:
 
 
 def test_moves() -> None:
-    rows = spread((32, 32), 1, (1, 0), 1)
-    columns = spread((32, 32), 1, (0, 1), 1)
+    rows = spread((32, 32), 1, (1, 0), Threads(1, 32))
+    columns = spread((32, 32), 1, (0, 1), Threads(1, 32))
     assert plan_conversion(rows, rows).move is Move.NONE
     assert plan_conversion(rows, columns).move is Move.SHARED  # every lane would choose between 32 registers
     swapped = rows.with_bases("lane", rows.bases("lane")[::-1])
     assert plan_conversion(rows, swapped).move is Move.SHUFFLE
     reordered = rows.with_bases("register", rows.bases("register")[::-1])
     assert plan_conversion(rows, reordered).move is Move.REGISTERS
-    four = spread((32, 32), 1, (1, 0), 4)
+    four = spread((32, 32), 1, (1, 0), Threads(4, 32))
     assert plan_conversion(four, four.with_bases("warp", four.bases("warp")[::-1])).move is Move.SHARED
 
 
@@ -68,7 +68,7 @@ def test_a_copy_takes_its_own() -> None:
 
 @pytest.mark.parametrize(("shape", "order"), [((64, 64), (1, 0)), ((64, 64), (0, 1)), ((128, 32), (1, 0)), ((16, 128), (1, 0))])
 def test_tiles_for_tensor_cores_are_written_and_read_without_conflicts(shape: tuple[int, int], order: tuple[int, int]) -> None:
-    writer = spread(shape, 8, order, 4)
+    writer = spread(shape, 8, order, Threads(4, 32))
     for index in (0, 1):
         reader = mma_operand(shape, index, 16, (2, 2))
         memory = best_shared((writer,), (reader,), 16)
@@ -87,7 +87,7 @@ def test_tiles_for_tensor_cores_are_written_and_read_without_conflicts(shape: tu
 
 def test_matrices_begin_at_rows_in_every_warp() -> None:
     # a warp of 16 has two rows, which a swizzle for columns moves by two elements: nowhere would a matrix begin at 16 bytes
-    rows, columns = spread((32, 32), 2, (1, 0), 16), scan((32, 32), 0, 16)
+    rows, columns = spread((32, 32), 2, (1, 0), Threads(16, 32)), scan((32, 32), 0, Threads(16, 32))
     memory = best_shared((rows,), (columns,), 16)
     assert any(basis[0] % 8 for basis in access_shared(rows, memory, 16).offsets.bases("warp"))
     assert match_ldmatrix(access_shared(rows, memory, 16), 16) is None
@@ -95,7 +95,7 @@ def test_matrices_begin_at_rows_in_every_warp() -> None:
 
 def test_plain_memory_has_conflicts_where_swizzled_has_none() -> None:
     shape = (32, 32)
-    columns = spread(shape, 1, (0, 1), 1)
+    columns = spread(shape, 1, (0, 1), Threads(1, 32))
     plain = access_cost(access_shared(columns, swizzled(shape, (1, 0)), 32), 32)
     swizzle = access_cost(access_shared(columns, swizzled(shape, (1, 0), 1, 1, 32), 32), 32)
     # plain: eight accesses of 16 bytes, every lane in the same four banks
@@ -106,7 +106,7 @@ def test_plain_memory_has_conflicts_where_swizzled_has_none() -> None:
 @pytest.mark.parametrize(("shape", "vector"), [((1024,), 8), ((64, 64), 4), ((4, 8), 8), ((2, 2, 2), 2), ((1,), 1)])
 def test_spread_tiles_are_covered_and_contiguous(shape: tuple[int, ...], vector: int, num_warps: int) -> None:
     order = tuple(reversed(range(len(shape))))
-    layout = spread(shape, vector, order, num_warps)
+    layout = spread(shape, vector, order, Threads(num_warps, 32))
     assert layout.is_surjective
     assert layout.shape == shape
     assert (layout.in_size("lane"), layout.in_size("warp")) == (32, num_warps)
@@ -115,5 +115,5 @@ def test_spread_tiles_are_covered_and_contiguous(shape: tuple[int, ...], vector:
 
 def test_what_copies_fill_keeps_their_pieces_whole() -> None:
     """Four floats of a column that lie side by side in memory are one copy of 16 bytes, not four."""
-    columns = spread((32, 64), 4, (0, 1), 1)
+    columns = spread((32, 64), 4, (0, 1), Threads(1, 32))
     assert len(access_shared(columns, best_copied(columns, 32), 32).vector) == 2

@@ -7,6 +7,7 @@ import pytest
 from kernelpack.layout.convert import access_shared, wavefronts
 from kernelpack.layout.encoding import tma_encoding
 from kernelpack.layout.families import (
+    Threads,
     dim,
     mma_accumulator,
     spread,
@@ -76,7 +77,7 @@ def test_slices_of_a_batch_lie_behind_each_other() -> None:
 
 
 def test_sixteen_bytes_a_thread_are_written_without_conflicts() -> None:
-    access = access_shared(spread((64, 64), 8, (1, 0), 4), tma_tile((64, 64), 16), 16)
+    access = access_shared(spread((64, 64), 8, (1, 0), Threads(4, 32)), tma_tile((64, 64), 16), 16)
     assert access.width == 8
     assert wavefronts(tuple(basis[0] for basis in access.offsets.bases("lane")), 16, 2) == 4
 

@@ -32,7 +32,7 @@ PACK = KernelPack(
     tools={"llvm": "22.1", "assembler": "ptxas 13.5"},
     image=bytes(range(200)),
     code_sha256="ab" * 32,
-    tensor_maps=("f32; base: x; sizes: n; strides: ; box: 64; swizzle: 0; padding: zero",),
+    descriptors=("f32; base: x; sizes: n; strides: ; box: 64; swizzle: 0; padding: zero",),
 )
 
 
@@ -119,7 +119,7 @@ def hashed(text: str) -> str:
         ("num_warps = 8", "num_warps = 8.5", "option num_warps: expected a whole number of 64 bits, found 8.5"),
         ("debug = False", "debug = None", "option debug: expected a whole number of 64 bits or true or false, found null"),
         ("num_warps = 8", "warps = 8", 'option "warps": there is no such name; known are num_warps'),
-        ("sizes: n", "sizes: rows", "a tensor map is computed from 'rows', which is no parameter of the kernel"),
+        ("sizes: n", "sizes: rows", "a descriptor is computed from 'rows', which is no parameter of the kernel"),
     ],
 )
 def test_what_no_build_writes_is_refused_though_its_hash_fits(old: str, new: str, message: str) -> None:
@@ -159,14 +159,14 @@ def test_rows_of_libraries_hold_the_tensor_maps_by_parameter_number() -> None:
     assert kernel_row(PACK, "&image").endswith(
         '8, 1, 0, 12.5,\n     "pi\\n"\n     "f32; base: $0; sizes: $1; strides: ; box: 64; swizzle: 0; padding: zero\\n"},'
     )
-    assert kernel_row(replace(PACK, tensor_maps=()), "&image").endswith("8, 1, 0, 12.5},")
+    assert kernel_row(replace(PACK, descriptors=()), "&image").endswith("8, 1, 0, 12.5},")
 
 
 def test_a_kernel_of_a_library_says_how_it_is_launched() -> None:
     early = replace(PACK, options=Options(num_warps=8, launch_pdl=True))
     assert parse_pack(str(early)).options.launch_pdl
     assert kernel_row(early, "image").endswith(", true, false},")
-    assert "nullptr, true, false}" in kernel_row(replace(early, tensor_maps=()), "image")
+    assert "nullptr, true, false}" in kernel_row(replace(early, descriptors=()), "image")
     checked = replace(PACK, options=Options(debug=True, sanitize_overflow=False, enable_reflect_ftz=False))
     assert parse_pack(str(checked)).options == checked.options
     together = replace(PACK, options=Options(num_warps=8, launch_cooperative_grid=True))

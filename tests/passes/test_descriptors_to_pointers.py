@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.compiled import DescriptorForm
+from kernelpack.compiled import DESCRIPTOR, POINTERS, DescriptorForm
 from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
 from kernelpack.ir.verify import verify
@@ -84,28 +84,29 @@ LOAD_AND_STORE = """
 
 def test_what_the_target_does_itself_stays() -> None:
     def run(module: object) -> None:
-        descriptors_to_pointers(module, lambda access, facts: DescriptorForm.DESCRIPTOR)
+        descriptors_to_pointers(module, lambda access, facts: DESCRIPTOR)
 
     stays(run, ARGUMENTS, LOAD_AND_STORE)
     module = parse(function(LOAD_AND_STORE, ARGUMENTS))
-    forms = {"tt.descriptor_load": DescriptorForm.DESCRIPTOR, "tt.descriptor_store": DescriptorForm.POINTERS}
+    forms = {"tt.descriptor_load": DESCRIPTOR, "tt.descriptor_store": POINTERS}
     descriptors_to_pointers(module, lambda access, facts: forms[access.name])
     names = {op.name for op in module.walk()}
     assert {"tt.make_tensor_descriptor", "tt.descriptor_load", "tt.store"} <= names
     assert "tt.descriptor_store" not in names
 
 
-def test_what_stays_where_rows_end_at_sixteen_bytes_asks_for_that() -> None:
+@pytest.mark.parametrize("row_bytes", [16, 64])
+def test_what_stays_where_rows_end_at_multiples_of_some_bytes_asks_for_that(row_bytes: int) -> None:
     module = parse(function(LOAD_AND_STORE, ARGUMENTS))
     known: list[bool] = []
 
     def form(access: Operation, facts: AxisInfoAnalysis) -> DescriptorForm:
         if access.name != "tt.descriptor_store":
-            return DescriptorForm.DESCRIPTOR
+            return DESCRIPTOR
         make = access.operands[0].defining_op
         assert make is not None
-        known.append(facts[make.operands[1]].every() % 8 == 0)
-        return DescriptorForm.DESCRIPTOR if known[-1] else DescriptorForm.BY_ROWS
+        known.append(facts[make.operands[1]].every() * 2 % row_bytes == 0)
+        return DESCRIPTOR if known[-1] else DescriptorForm(True, row_bytes)
 
     assert descriptors_to_pointers(module, form)
     assert not descriptors_to_pointers(module, form)

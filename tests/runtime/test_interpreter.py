@@ -14,9 +14,10 @@ import torch
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack import knobs
+from kernelpack.backends.cpu.device.driver import CPUDriver
 from kernelpack.errors import LaunchError
 from kernelpack.knobs.hooks import WATCHERS
-from kernelpack.runtime.driver import CPUDriver, driver
+from kernelpack.runtime.driver import driver
 from kernelpack.runtime.interpreter import Interpreter, _Hosted
 
 

@@ -33,7 +33,7 @@ def test_a_kernel_is_read_as_it_was_written(target: str) -> None:
     kernel = compiled(target)
     assert len(kernel.stages) > 2
     assert parse_kernel(kernel_bytes(kernel)) == kernel
-    mapped = replace(kernel, metadata={**kernel.metadata, "tensor_maps": ("a", "b"), "ratio": 0.1, "waits": True})
+    mapped = replace(kernel, metadata={**kernel.metadata, "ratio": 0.1, "waits": True}, descriptors=("a", "b"))
     assert parse_kernel(kernel_bytes(mapped)) == mapped
     for odd in ({1: 2}, {"list": [1]}, {"object": object()}, {"nan": float("nan")}):
         with pytest.raises(PackError, match="cannot be kept in a file"):
@@ -59,11 +59,8 @@ def test_what_describes_no_kernel_is_refused() -> None:
         *({"facts": value} for value in (None, [["x", "tt.divisibility", "16"]], [[]])),
         *({"image bytes": value} for value in (None, -1, 1.5, size + 1, size - 1, 10**30, "9")),
         *({"stages": value} for value in (None, [["ttir", "text", -1]], [["ttir", "text", 10**9]], [[1, "image", 0]], [[]])),
-        *(
-            {"metadata": value}
-            for value in ([1], {"shared": []}, {"num_warps": 2**31}, {"program_ns": "1"}, {"tensor_maps": 3})
-        ),
-        {"metadata": {"tensor_maps": ["f32; base: nothing"]}},
+        *({"metadata": value} for value in ([1], {"shared": []}, {"num_warps": 2**31}, {"program_ns": "1"})),
+        *({"descriptors": value} for value in (None, 3, [3], ["f32; base: nothing"])),
         {"code sha256": 3},
     ]
     for changes in wrong:

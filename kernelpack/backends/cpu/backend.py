@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpack.backends.base import CSRC, Backend, Device, Opened, Stage, Tool
+from kernelpack.backends.base import CSRC, Backend, Device, LauncherSource, Opened, Stage, Tool
+from kernelpack.backends.cpu.device.driver import CPUDriver
 from kernelpack.backends.cpu.device.machine_code import disassemble, model_name
 from kernelpack.backends.cpu.device.open import open_object
 from kernelpack.backends.cpu.emit.elementwise import is_elementwise
 from kernelpack.backends.cpu.emit.tiles_to_llir import tiles_to_llir
-from kernelpack.backends.cpu.facts.features import level_of, resolve, runnable, targets
+from kernelpack.backends.cpu.facts.features import level_of, native_target, resolve, runnable, targets
 from kernelpack.backends.cpu.math.library_functions import refusal
 from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
@@ -46,9 +46,7 @@ class CPUBackend(Backend):
     name = "cpu"
     image_kind = "object"
     dispatch_key = "CPU"
-    launcher = "kernelpack::cpu_launcher"
-    launcher_header = CSRC / "kernels" / "cpu.h"
-    launcher_sources: Sequence[Path] = (CSRC / "kernels" / "cpu.cpp",)
+    launcher = LauncherSource("kernelpack::cpu_launcher", CSRC / "kernels" / "cpu.h", (CSRC / "kernels" / "cpu.cpp",))
     machine_code = "asm"
     unused_options = frozenset(OPTION_NAMES) - {"enable_fp_fusion", *FRONT_END_OPTIONS}
 
@@ -62,6 +60,9 @@ class CPUBackend(Backend):
         # A stride of 1 makes an access contiguous, which vector code reads and writes whole. It assumes no alignment: CPUs
         # since x86-64-v3 and ARMv8 read and write vectors at any address, and an aligned one is no faster for being known.
         return (ArgumentProperty("equal_to", 1, EQUAL_TO, integers),)
+
+    def native_target(self) -> Target:
+        return native_target()
 
     def targets(self) -> Sequence[Target]:
         return targets()
@@ -89,8 +90,14 @@ class CPUBackend(Backend):
     def open(self, kernel: CompiledKernel) -> Opened:
         return open_object(kernel)
 
+    def driver(self) -> type[CPUDriver]:
+        return CPUDriver
+
     def linked_machine(self, target: Target) -> str:
         return level_of(target).machine.triple.partition("-")[0]
+
+    def caveat(self, target: Target) -> str | None:
+        return "its code was never run" if target.arch == "aarch64" else None
 
     def tool_versions(self) -> Mapping[str, str]:
         return {"llvm": codegen.version()}

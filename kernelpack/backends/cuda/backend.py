@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
-from kernelpack.backends.base import CSRC, Backend, Device, Failed, Opened, Stage, Tool
+from kernelpack.backends.base import CSRC, Backend, Device, Failed, LauncherSource, Opened, Stage, Tool
 from kernelpack.backends.cuda.assemble.llir_to_ptx import llir_to_ptx, llir_to_ptx_image
 from kernelpack.backends.cuda.assemble.ptx_to_cubin import ptx_to_cubin, while_ptxas_starts
 from kernelpack.backends.cuda.assemble.toolchain import (
@@ -23,16 +23,33 @@ from kernelpack.backends.cuda.assemble.toolchain import (
 )
 from kernelpack.backends.cuda.context import Attempt, CudaContext
 from kernelpack.backends.cuda.device.driver import device_capability, gpus
+from kernelpack.backends.cuda.device.host_driver import CUDADriver
 from kernelpack.backends.cuda.device.open import open_image
 from kernelpack.backends.cuda.lowering import LOWERINGS
 from kernelpack.backends.cuda.lowering.calls import why_inlined
 from kernelpack.backends.cuda.lowering.ttgir_to_llir import ttgir_to_llir
-from kernelpack.backends.cuda.machine.features import ARCHITECTURES, Feature, Features, features_of, runnable
-from kernelpack.backends.cuda.machine.tensor_map import TensorMap, begins_known, ends_known, kernel_makes, tensor_map_of
+from kernelpack.backends.cuda.machine.dialect import TTNG
+from kernelpack.backends.cuda.machine.features import (
+    ARCHITECTURES,
+    LANES,
+    MAX_THREADS,
+    Feature,
+    Features,
+    features_of,
+    having,
+    runnable,
+)
+from kernelpack.backends.cuda.machine.tensor_map import (
+    ALIGNMENT,
+    TensorMap,
+    begins_known,
+    ends_known,
+    kernel_makes,
+    tensor_map_of,
+)
 from kernelpack.backends.cuda.ttir_to_ttgir import SCHEDULE, TTGIR
-from kernelpack.backends.gpu.facts.limits import MAX_THREADS
 from kernelpack.backends.gpu.passes.narrow_offsets import RANGE
-from kernelpack.compiled import DescriptorForm
+from kernelpack.compiled import DESCRIPTOR, POINTERS, DescriptorForm
 from kernelpack.context import Hook
 from kernelpack.errors import OutOfResources, TargetError, UnsupportedError
 from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO, REACHES, ArgumentProperty, integers, numbers_and_pointers, pointers
@@ -41,7 +58,6 @@ from kernelpack.ir.dialect import operand
 from kernelpack.ir.dialects.descriptors import ACCESSES
 from kernelpack.ir.libdevice import LIBDEVICE_PREFIX
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, element_of
-from kernelpack.layout.families import LANES
 from kernelpack.llvm.codegen import version as llvm_version
 from kernelpack.options import Options
 from kernelpack.target import Target
@@ -79,9 +95,11 @@ class CUDABackend(Backend):
     name = "cuda"
     image_kind = "cubin"
     dispatch_key = "CUDA"
-    launcher = "kernelpack::cuda_launcher"
-    launcher_header = CSRC / "kernels" / "cuda.h"
-    launcher_sources = tuple(CSRC / "kernels" / f"{name}.cpp" for name in ("cuda", "cuda_driver", "tensor_map", "base64"))
+    launcher = LauncherSource(
+        "kernelpack::cuda_launcher",
+        CSRC / "kernels" / "cuda.h",
+        tuple(CSRC / "kernels" / f"{name}.cpp" for name in ("cuda", "cuda_driver", "tensor_map", "base64")),
+    )
     machine_code = "sass"
     notes = (SCHEDULE,)
     line_information = True
@@ -95,7 +113,7 @@ class CUDABackend(Backend):
                 f"target {target}: the only feature of cuda targets is {PTX_FEATURE}, which the driver compiles for newer GPUs",
                 cure=f"write {self.name}:{target.arch}",
             )
-        if target.features and target.arch.endswith("a"):
+        if target.features and features_of(target).is_alone:
             raise TargetError(
                 f"target {target}: code for {target.arch} runs on that architecture alone, PTX for it serves no other",
                 cure="write cuda:sm_80+ptx for a fallback, or cuda:sm_90a",
@@ -174,17 +192,20 @@ class CUDABackend(Backend):
     def open(self, kernel: CompiledKernel) -> Opened:
         return open_image(kernel)
 
+    def driver(self) -> type[CUDADriver]:
+        return CUDADriver
+
     def descriptor_form(self, access: Operation, facts: AxisInfoAnalysis, target: Target) -> DescriptorForm:
         make = operand(access, "desc").defining_op
         assert make is not None
         if access.name not in ACCESSES or Feature.TMA not in features_of(target).has:
-            return DescriptorForm.POINTERS
+            return POINTERS
         made_by_kernel = kernel_makes(make, facts)
         if not made_by_kernel and not isinstance(tensor_map_of(make, facts), TensorMap):
-            return DescriptorForm.POINTERS
+            return POINTERS
         if begins_known(access, make, facts) and ends_known(access, make, facts):
-            return DescriptorForm.DESCRIPTOR
-        return DescriptorForm.BY_ROWS if made_by_kernel and begins_known(access, make, facts) else DescriptorForm.POINTERS
+            return DESCRIPTOR
+        return DescriptorForm(True, ALIGNMENT) if made_by_kernel and begins_known(access, make, facts) else POINTERS
 
     def supports(self, op: Operation, target: Target) -> str | None:
         if (op.name in ACCESSES or op.name == "tt.make_tensor_descriptor") and Feature.TMA in features_of(target).has:
@@ -195,8 +216,8 @@ class CUDABackend(Backend):
             return f"{op.attributes['symbol']} is no function of libdevice"
         if op.name not in LOWERINGS and op.name not in _STRUCTURE:
             return "the CUDA backend has no lowering for it"
-        if (op.name.startswith("ttng.") or op.name == "ttg.warp_specialize") and target.arch != "sm_90a":
-            return "kernelpack.language.hopper needs cuda:sm_90a"
+        if (op.name in TTNG.rows or op.name == "ttg.warp_specialize") and Feature.WGMMA not in features_of(target).has:
+            return f"kernelpack.language.hopper needs {' or '.join(f'{self.name}:{name}' for name in having(Feature.WGMMA))}"
         for value in (*op.operands, *op.results):
             reason = _unsupported_type(element_of(value.type)) or _unsupported_arithmetic(op, element_of(value.type))
             if reason is not None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelpack.backends.cuda.machine.features import Features, features_of
+from kernelpack.backends.cuda.machine.gpu import NvidiaGPU
+from kernelpack.backends.gpu.machine import Machine
 from kernelpack.context import Context
 from kernelpack.ir.core import Value
 
@@ -28,6 +30,7 @@ class CudaContext(Context):
 
     attempt: Attempt | None = None
     features: Features = field(init=False)
+    machine: Machine = field(init=False)
     tensors: Mapping[Value, str] = field(default_factory=dict)
     """The names of the tensors whose descriptors are arguments, by those arguments."""
     authors_products: bool = False
@@ -43,6 +46,7 @@ class CudaContext(Context):
 
     def __post_init__(self) -> None:
         self.features = features_of(self.target)
+        self.machine = NvidiaGPU(self.features)
 
     @property
     def num_stages(self) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from kernelpack.backends.cuda.assemble.toolchain import find_ptxas
 from kernelpack.backends.cuda.context import CudaContext
+from kernelpack.backends.cuda.machine.dialect import PRODUCT, WAIT
 from kernelpack.backends.cuda.machine.features import Feature
-from kernelpack.backends.cuda.machine.matrix import TENSOR_CORES
+from kernelpack.backends.cuda.machine.roles import check_roles, warps_of
 from kernelpack.backends.cuda.passes.decompose_products import decompose_dots, widen_small_floats
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
@@ -20,21 +21,16 @@ from kernelpack.backends.cuda.schedule.rewrite_loops import rewrite_loops
 from kernelpack.backends.cuda.schedule.rewrite_roles import rewrite_roles
 from kernelpack.backends.cuda.schedule.rotate_products import rotate_products
 from kernelpack.backends.cuda.schedule.schedule_roles import schedule_roles
-from kernelpack.backends.gpu.facts.products import PRODUCT, WAIT
-from kernelpack.backends.gpu.facts.roles import check_roles, warps_of
 from kernelpack.backends.gpu.passes.assign_layouts import assign_layouts
-from kernelpack.backends.gpu.passes.narrow_offsets import RANGE, arguments_within, narrow_offsets
-from kernelpack.backends.gpu.passes.place_shared import place_shared
+from kernelpack.backends.gpu.passes.clean import clean
+from kernelpack.backends.gpu.passes.narrow_offsets import narrow_kernel
+from kernelpack.backends.gpu.passes.place_shared import finish_module
 from kernelpack.backends.gpu.passes.reload_operands import reload_operands
 from kernelpack.backends.gpu.passes.remove_conversions import remove_conversions
 from kernelpack.backends.gpu.passes.sink_conversions import sink_conversions
 from kernelpack.backends.gpu.passes.split_reductions import split_reductions
 from kernelpack.backends.gpu.passes.stage_shared import stage_shared
-from kernelpack.facts import Fact
 from kernelpack.ir.core import Operation, entry_function
-from kernelpack.layout.families import LANES
-from kernelpack.passes.cse import cse
-from kernelpack.passes.dce import dce
 from kernelpack.passes.pipeline import Nest, Pass, Pipeline
 
 SCHEDULE = "schedule"
@@ -52,14 +48,7 @@ def _hoist_descriptors(module: Operation, context: CudaContext) -> None:
     tensor_maps = hoist_descriptors(kernel)
     arguments = kernel.body.arguments[len(kernel.body.arguments) - len(tensor_maps) :]
     context.tensors = {value: found.tensor for value, found in zip(arguments, tensor_maps, strict=True)}
-    if tensor_maps:
-        context.figures["tensor_maps"] = tuple(map(str, tensor_maps))
-
-
-def _narrow_offsets(module: Operation, context: CudaContext) -> None:
-    kernel = entry_function(module)
-    unused = {argument.name for argument in arguments_within(kernel)} - narrow_offsets(kernel)
-    context.unused |= {Fact(name, RANGE, 32) for name in unused}
+    context.descriptors = tuple(map(str, tensor_maps))
 
 
 def _is_kernel_with_wgmma(function: Operation, context: CudaContext) -> bool:
@@ -69,13 +58,6 @@ def _is_kernel_with_wgmma(function: Operation, context: CudaContext) -> bool:
 
 def _may_have_roles(function: Operation, context: CudaContext) -> bool:
     return _is_kernel_with_wgmma(function, context) and find_ptxas() is not None  # nvJitLink drops setmaxnreg
-
-
-def _clean(function: Operation, context: CudaContext) -> None:
-    """Merges and erases what passes leave in their module: copies in layouts that nobody, or two, asked for."""
-    module = _module(function)
-    cse(module)
-    dce(module)
 
 
 def _module(function: Operation) -> Operation:
@@ -117,17 +99,8 @@ def _place_shared(module: Operation, context: CudaContext) -> None:
     """Places buffers and barriers, and writes down what the launcher and the next stages must know."""
     context.notes[SCHEDULE] = "\n".join(context.schedules or ["no loop has iterations that overlap"])
     context.runs_ahead = not context.authors_products and any(op.name == WAIT for op in module.walk())
-    shared = place_shared(module, context.features.shared_bytes, context.num_stages)
     num_warps = warps_of(entry_function(module), context.options.num_warps)
-    module.attributes.update(
-        {
-            "ttg.num-warps": num_warps,
-            "ttg.threads-per-warp": LANES,
-            "ttg.shared": shared,
-            "ttg.target": str(context.target),
-        }
-    )
-    context.figures.update(shared=shared, num_warps=num_warps, threads=num_warps * LANES, num_ctas=1)
+    finish_module(module, context.machine, context, num_warps, context.num_stages)
 
 
 TTGIR = Pipeline(
@@ -135,7 +108,7 @@ TTGIR = Pipeline(
     (
         Pass("look_at_kernel", _look_at_kernel),
         Pass("hoist_descriptors", _hoist_descriptors, after=("look_at_kernel",)),
-        Pass("narrow_offsets", _narrow_offsets, after=("hoist_descriptors",)),
+        Pass("narrow_offsets", narrow_kernel, after=("hoist_descriptors",)),
         Nest(
             (
                 Pass("decompose_dots", lambda f, c: decompose_dots(f)),
@@ -152,17 +125,15 @@ TTGIR = Pipeline(
                 ),
                 Pass(
                     "assign_layouts",
-                    lambda f, c: assign_layouts(f, c.options.num_warps, TENSOR_CORES, Feature.VECTOR_ATOMICS in c.features.has),
+                    lambda f, c: assign_layouts(f, c.options.num_warps, c.machine),
                     after=("select_warpgroup_dots", "widen_small_floats", "narrow_offsets"),
                 ),
-                Pass("clean", _clean, after=("assign_layouts",)),
+                Pass("clean", lambda f, c: clean(f), after=("assign_layouts",)),
                 Pass("remove_conversions", lambda f, c: remove_conversions(f), after=("assign_layouts", "clean")),
                 Pass("sink_conversions", lambda f, c: sink_conversions(f), after=("remove_conversions",)),
                 Pass("split_reductions", lambda f, c: split_reductions(f), after=("assign_layouts",)),
-                Pass(
-                    "stage_shared", lambda f, c: stage_shared(f, TENSOR_CORES), after=("sink_conversions", "split_reductions")
-                ),
-                Pass("reload_operands", lambda f, c: reload_operands(f, TENSOR_CORES), after=("stage_shared",)),
+                Pass("stage_shared", lambda f, c: stage_shared(f, c.machine), after=("sink_conversions", "split_reductions")),
+                Pass("reload_operands", lambda f, c: reload_operands(f, c.machine), after=("stage_shared",)),
                 Pass(
                     "overlap_pointer_loops",
                     _overlap_pointer_loops,
@@ -181,7 +152,7 @@ TTGIR = Pipeline(
                     lambda f, c: lower_descriptors(f, shared_bytes=c.features.shared_bytes),
                     after=("specialize_warps", "overlap_descriptor_loops"),
                 ),
-                Pass("late_clean", _clean, after=("lower_descriptors",)),
+                Pass("late_clean", lambda f, c: clean(f), after=("lower_descriptors",)),
                 Pass("fence_proxies", lambda f, c: fence_proxies(f), after=("lower_descriptors", "late_clean")),
             )
         ),

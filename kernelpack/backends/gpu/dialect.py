@@ -1,4 +1,4 @@
-"""ttg: what ttgir adds to ttir: layout conversions, tiles in shared memory, asynchronous copies."""
+"""ttg: what ttgir adds to ttir: layout conversions, tiles in shared memory, asynchronous copies, roles of warps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernelpack.ir.core import Attribute, Operation, Value
 from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, row, same_as
-from kernelpack.ir.types import TOKEN, MemDescType, TensorType, Type, shape_of
+from kernelpack.ir.types import I32, TOKEN, MemDescType, TensorType, Type, shape_of
 
 OFFSET = "allocation.offset"
 """The attribute that says where in shared memory an allocation, or an operation's scratch space, lies: bytes."""
@@ -38,6 +38,24 @@ def _check_index(op: Operation) -> str | None:
     before, after = op.operands[0].type, op.result.type
     fits = isinstance(before, MemDescType) and isinstance(after, MemDescType) and before.shape[1:] == after.shape
     return None if fits else f"{before} does not consist of {after}"
+
+
+def _check_roles(op: Operation) -> str | None:
+    *roles, end = op.body.operations
+    if end.name != "ttg.warp_return" or any(role.name != "ttg.role" for role in roles):
+        return "the region consists of ttg.role operations and a ttg.warp_return"
+    return None if roles else "there is no role"
+
+
+def _check_role(op: Operation) -> str | None:
+    num_warps, copies = op.attributes["num_warps"], op.attributes["copies"]
+    if num_warps not in (1, 2, 4, 8, 16):
+        return f"num_warps = {num_warps} is not 1, 2, 4, 8 or 16"
+    if copies < 1:
+        return f"copies = {copies} is below 1"
+    if [argument.type for argument in op.body.arguments] != [I32]:
+        return "the body takes the number of the copy, an i32"
+    return None if op.body.terminator.name == "ttg.warp_return" else "the body must end in ttg.warp_return"
 
 
 def _check_fma_dot(op: Operation) -> str | None:
@@ -102,7 +120,7 @@ TTG = Dialect(
             traits=[Trait.PURE],
             format="$src attr-dict : type($src) -> type($result)",
         ),
-        # cp.async: elements under a false mask become zero. `free`: nobody reads the buffer since the last barrier
+        # elements under a false mask become zero. `free`: nobody reads the buffer since the last barrier
         row(
             "ttg.async_copy_global_to_local",
             "src: pointer, dst: memdesc, mask?: bool",
@@ -132,11 +150,25 @@ TTG = Dialect(
         row(
             "ttg.fma_dot",
             "a: memdesc, b: memdesc, c: tensor",
+            traits=[Trait.PRODUCT],
             effects=[Effect.READ_SHARED],
             format="$a, $b, $c attr-dict : type($a) * type($b) -> type($result)",
             infer=same_as(2),
             check=_check_fma_dot,
         ),
+        # ---- roles: disjoint groups of warps that run different code ----
+        # the rest of a kernel: behind it, nothing follows
+        row("ttg.warp_specialize", results=0, regions=1, effects=[Effect.SYNCHRONISE, Effect.OTHER], check=_check_roles),
+        # one role, by `copies` groups of `num_warps` warps; registers 0: as many as the kernel starts with
+        row(
+            "ttg.role",
+            results=0,
+            attributes=[attr("num_warps", "i32"), attr("copies", "i32"), attr("registers", "i32")],
+            regions=1,
+            effects=[Effect.OTHER],
+            check=_check_role,
+        ),
+        row("ttg.warp_return", results=0, traits=[Trait.TERMINATOR], format=""),
     ],
 )
 

@@ -334,7 +334,7 @@ TT = Dialect(
                 attr("input_precision", INPUT_PRECISIONS, default="ieee"),
                 attr("max_num_imprecise_acc", "i32", default=0),
             ],
-            traits=[Trait.PURE],
+            traits=[Trait.PURE, Trait.PRODUCT],
             format="$a, $b, $c (, inputPrecision = $input_precision)? attr-dict : type($a) * type($b) -> type($result)",
             infer=same_as(2),
             check=_check_dot,

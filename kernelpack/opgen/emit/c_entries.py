@@ -6,7 +6,7 @@ import functools
 import textwrap
 from collections.abc import Callable
 
-from kernelpack.backends.base import Backend
+from kernelpack.backends.base import Backend, LauncherSource
 from kernelpack.compiled import Parameter
 from kernelpack.opgen.emit.cpp_library import fill
 from kernelpack.opgen.emit.library import LibraryPlan
@@ -27,16 +27,16 @@ _TAKEN = (
 def c_files(library: LibraryPlan) -> dict[str, str]:
     """Returns `<namespace>_kernels.h` and `kernels_c.cpp`, by file name."""
     declarations, entries, targets, backends = [], [], [], []
-    for backend in library.backends:
+    for backend, launcher in zip(library.backends, library.launchers, strict=True):
         packs = library.packs_of(backend)
         names = ", ".join(quoted(str(target)) for target in library.targets[backend.name])
         count = len(library.targets[backend.name])
         targets.append(f"const char* const k{backend.name}Targets[] = {{{names}}};")
         array = f"{library.namespace}_kernels::{backend.name}"
-        backends.append(f"    {{&{backend.launcher}, {array}, {len(packs)}, k{backend.name}Targets, {count}}},")
+        backends.append(f"    {{&{launcher.variable}, {array}, {len(packs)}, k{backend.name}Targets, {count}}},")
         for index, pack in enumerate(packs):
             declarations.append(_declaration(library.namespace, pack, backend))
-            entries.append(_entry(library.namespace, pack, backend, f"{array}[{index}]"))
+            entries.append(_entry(library.namespace, pack, backend, launcher, f"{array}[{index}]"))
     values = {"version": library.version, "namespace": library.namespace, "build_command": library.build_command}
     return {
         f"{library.namespace}_kernels.h": fill("kernels_c.h.in", **values, declarations="\n\n".join(declarations)),
@@ -73,7 +73,7 @@ def _declaration(namespace: str, pack: KernelPack, backend: Backend) -> str:
     return "\n".join([*lines, f"{_signature(name, pack, elements=True)};"])
 
 
-def _entry(namespace: str, pack: KernelPack, backend: Backend, row: str) -> str:
+def _entry(namespace: str, pack: KernelPack, backend: Backend, launcher: LauncherSource, row: str) -> str:
     lines = [f"EXPORT {_signature(entry_name(namespace, pack), pack)} {{"]
     lines += [
         f"  if (!({condition})) return refuse({row}, {quoted(said)});"
@@ -81,7 +81,7 @@ def _entry(namespace: str, pack: KernelPack, backend: Backend, row: str) -> str:
     ]
     values = ", ".join(f"&{c_name(parameter)}" for parameter in pack.parameters)
     lines.append(f"  void* params[] = {{{values}}};" if values else "  void** params = nullptr;")
-    lines.append(f"  return launch({backend.launcher}, {row}, device, stream, {{grid_x, grid_y, grid_z}}, params);")
+    lines.append(f"  return launch({launcher.variable}, {row}, device, stream, {{grid_x, grid_y, grid_z}}, params);")
     return "\n".join([*lines, "}"])
 
 

@@ -71,7 +71,7 @@ class DispatchTables:
             *tuning_tables(launch, self.library.backends, self.library.targets),
             f"const kp::TargetVariants* const kBackends{number}[] = {{{names}}};",
             "\n".join([f"const char* const kAssumptions{number}[] = {{", *(f"    {text}," for text in assumed), "};"]),
-            f'const kp::LaunchSite kLaunch{number} = {{"{kernel}", {str(products).lower()}, kBackends{number}, kAssumptions{number},'
+            f'const kp::LaunchSite kLaunch{number} = {{"{kernel}", {{{str(products).lower()}}}, kBackends{number}, kAssumptions{number},'
             f" {len(assumed)}, {'nullptr' if launch.key is None else f'&kTuning{number}'}}};",
         ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernelpack.backends.base import Backend
+from kernelpack.backends.base import Backend, LauncherSource
 from kernelpack.errors import BuildError
 from kernelpack.facts import Test
 from kernelpack.opgen.variants.plan import OpPlan
@@ -31,6 +31,15 @@ class LibraryPlan:
         """Returns a backend's kernels in the order of its array."""
         found = [pack for pack in self.packs.values() if pack.target.backend == backend.name]
         return sorted(found, key=lambda pack: (self.targets[backend.name].index(pack.target), pack.variant))
+
+    @property
+    def launchers(self) -> list[LauncherSource]:
+        """The backends' launchers, which all backends of a library have."""
+        return [launcher for backend in self.backends if (launcher := backend.launcher) is not None]
+
+    def is_linked(self, backend: Backend) -> bool:
+        """Whether a backend's images are objects, which are linked into the library."""
+        return any(backend.linked_machine(target) is not None for target in self.targets[backend.name])
 
     @property
     def tests(self) -> Mapping[str, Test]:

@@ -292,10 +292,10 @@ def _reach(tensor: Any) -> int:
 
 def _call(pack: KernelPack, variant: KernelVariant, launch: CapturedLaunch) -> Callable[[], None]:
     """Returns a function that launches a kernel as the built op does."""
-    metadata = {**pack.metadata, "tensor_maps": pack.tensor_maps}
     kernel = CompiledKernel(
-        pack.entry, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image, metadata
-    )
+        pack.entry, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image, dict(pack.metadata),
+        descriptors=pack.descriptors,
+    )  # fmt: skip
     loaded = LoadedKernel(kernel, backend_of(pack.target).open(kernel))
     grid = launch.grid({**launch.arguments, **variant.constexprs}) if callable(launch.grid) else launch.grid
     extents = (*(grid if isinstance(grid, (tuple, list)) else (grid,)), 1, 1)[:3]

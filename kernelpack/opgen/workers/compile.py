@@ -80,11 +80,16 @@ def compile_variants(
 
 
 def compile_stages(
-    variants: Sequence[KernelVariant], *, jobs: int | None = None, progress: ProgressCallback | None = None
+    variants: Sequence[KernelVariant],
+    *,
+    until: str | None = None,
+    jobs: int | None = None,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, CompiledKernel]:
-    """Returns the kernels by entry, each with the value of every stage. Raises the first error, by name."""
+    """Returns the kernels by entry, each with the value of every stage, up to `until` where a backend has that stage: what comes after
+    needs tools that may be missing. Raises the first error, by name."""
     kernels: dict[str, CompiledKernel] = {}
-    _compile(variants, len(variants), kernels.__setitem__, jobs, progress, keep_stages=True)
+    _compile(variants, len(variants), kernels.__setitem__, jobs, progress, keep_stages=True, until=until)
     return {variant.entry: kernels[variant.entry] for variant in variants}
 
 
@@ -95,6 +100,7 @@ def _compile(
     jobs: int | None,
     progress: ProgressCallback | None,
     keep_stages: bool = False,
+    until: str | None = None,
     failures: dict[str, KernelpackError] | None = None,
 ) -> None:
     """Compiles variants and hands each kernel over as soon as it is there, so that a build that breaks off loses little."""
@@ -114,7 +120,7 @@ def _compile(
     groups: dict[Hashable, list[KernelVariant]] = {}
     for variant in missing:
         groups.setdefault(_meaning(variant), []).append(variant)
-    compile_jobs = [job for group in groups.values() for job in _jobs(group, keep_stages)]
+    compile_jobs = [job for group in groups.values() for job in _jobs(group, keep_stages, until)]
     compiled = compile_all(compile_jobs, min(jobs or knobs.jobs(), len(missing)), done)
     results = dict(zip((variant.entry for group in groups.values() for variant in group), compiled, strict=True))
     for variant in missing:
@@ -144,11 +150,11 @@ def _meaning(variant: KernelVariant) -> Hashable:
     return id(variant.kernel), tuple(variant.signature.items()), constexprs, nested, variant.facts, variant.read_only, *read
 
 
-def _jobs(group: Sequence[KernelVariant], keep_stages: bool) -> list[CompileJob]:
+def _jobs(group: Sequence[KernelVariant], keep_stages: bool, until: str | None) -> list[CompileJob]:
     """Returns jobs that run the front end once for variants that mean the same."""
     make_ttir = functools.partial(_module, group[0])
     return [
-        CompileJob(variant.name, variant.entry, make_ttir, variant.target, variant.options, variant.facts, keep_stages)
+        CompileJob(variant.name, variant.entry, make_ttir, variant.target, variant.options, variant.facts, keep_stages, until)
         for variant in group
     ]
 
@@ -211,7 +217,7 @@ def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
         metadata={name: value for name, value in figures.items() if isinstance(value, (int, float))},
         tools={"kernelpack": VERSION, **backend_of(kernel.target).tool_versions()},
         code_sha256=kernel.code_sha256,
-        tensor_maps=kernel.metadata.get("tensor_maps", ()),
+        descriptors=kernel.descriptors,
         image=kernel.image,
     )
 

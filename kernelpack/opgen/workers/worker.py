@@ -37,6 +37,8 @@ class CompileJob:
     options: Options
     facts: tuple[Fact, ...]
     keep_stages: bool = False
+    until: str | None = None
+    """The last stage that is asked for; None for the image."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def compile_job(job: CompileJob) -> Any:
         return optimised
     module = optimised.clone()
     entry_function(module).attributes["sym_name"] = job.entry
-    return compile_ttir(module, job.target, job.options, job.facts, keep_stages=job.keep_stages)
+    return compile_ttir(module, job.target, job.options, job.facts, keep_stages=job.keep_stages, until=job.until)
 
 
 @functools.lru_cache(maxsize=1)  # a process gets the jobs that share ttir one behind the other

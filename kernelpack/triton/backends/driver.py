@@ -1,6 +1,6 @@
 """triton.backends.driver: the drivers of devices."""
 
-from kernelpack.runtime.driver import CUDADriver as GPUDriver
-from kernelpack.runtime.driver import DriverBase as DriverBase
+from kernelpack.backends.cuda.device.host_driver import CUDADriver as GPUDriver
+from kernelpack.backends.devices import DriverBase as DriverBase
 
 __all__ = ["DriverBase", "GPUDriver"]

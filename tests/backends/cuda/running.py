@@ -41,7 +41,7 @@ def emulate(launch: Launch, target: str = "cuda:sm_80") -> None:
     special, values = launch.specialize()
     figures = lowered.figures
     names = [name for name, _ in special.signature]
-    program = Program(llir, figures["threads"], figures["shared"], names, figures.get("tensor_maps", ()))
+    program = Program(llir, figures["threads"], figures["shared"], names, lowered.descriptors)
     run_every_schedule(program, launch.grid, values)
     launch.check(launch.arguments)
 

@@ -9,11 +9,13 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
+from kernelpack.backends.cuda.machine.roles import check_roles
 from kernelpack.compiled import CompiledKernel
 from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.errors import CompilationError, UnsupportedError
 from kernelpack.facts import Fact
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
+from kernelpack.ir.core import entry_function
 from kernelpack.ir.text import parse_module
 from kernelpack.language import hopper
 from kernelpack.options import Options
@@ -209,6 +211,25 @@ def greedy(x, out, n):
 
 def test_registers_that_do_not_exist() -> None:
     assert "the roles have 92160 registers together, a multiprocessor has 65536" in refusal(greedy)
+
+
+def test_registers_that_setmaxnreg_does_not_take() -> None:
+    module = parse_module(
+        """
+        tt.func public @f() {
+          "ttg.warp_specialize"() ({
+            "ttg.role"() <{num_warps = 4 : i32, copies = 1 : i32, registers = 100 : i32}> ({
+            ^bb0(%copy: i32):
+              ttg.warp_return
+            }) : () -> ()
+            ttg.warp_return
+          }) : () -> ()
+          tt.return
+        }
+        """
+    )
+    with pytest.raises(CompilationError, match="a role has 100 registers a thread, which is no multiple of 8 from 24 to 256"):
+        check_roles(entry_function(module))
 
 
 @kp.jit

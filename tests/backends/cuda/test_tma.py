@@ -12,6 +12,7 @@ import kernelpack.language as tl
 from kernelpack.backends.cuda.machine.block_copies import Transfer, transfer_of
 from kernelpack.compiled import CompiledKernel, Parameter
 from kernelpack.compiler.stages import compile_ttir, optimise_ttir
+from kernelpack.descriptors import launcher_text
 from kernelpack.errors import CompilationError, UnsupportedError
 from kernelpack.facts import Fact
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
@@ -20,7 +21,6 @@ from kernelpack.kernel.jit import JITFunction
 from kernelpack.language import hopper
 from kernelpack.options import Options
 from kernelpack.target import Target
-from kernelpack.tensor_maps import launcher_text
 
 # ---- boxes ----
 
@@ -115,7 +115,7 @@ def compiled(
 
 def test_descriptors_of_arguments_become_parameters_behind_the_others() -> None:
     kernel = compiled()
-    assert kernel.metadata["tensor_maps"] == (
+    assert kernel.descriptors == (
         "f16; base: a; sizes: m, n; strides: stride; box: 64, 64; swizzle: 128; padding: zero",
         "f16; base: b; sizes: m, n; strides: n; box: 64, 64; swizzle: 128; padding: zero",
     )
@@ -127,7 +127,7 @@ def test_descriptors_of_arguments_become_parameters_behind_the_others() -> None:
 
 
 def test_expressions_of_arguments_are_recorded() -> None:
-    assert compiled(MODE="offset").metadata["tensor_maps"][0] == (
+    assert compiled(MODE="offset").descriptors[0] == (
         "f16; base: a n 8 * 2 * +; sizes: m 2 *, n 3 + 4 /; strides: stride 16 +; box: 64, 64; swizzle: 128; padding: nan"
     )
 
@@ -143,7 +143,7 @@ def test_expressions_of_arguments_are_recorded() -> None:
 )
 def test_other_descriptors_become_masked_pointers(aligned: str, constexprs: dict[str, str]) -> None:
     kernel = compiled(aligned=aligned, **constexprs)
-    assert len(kernel.metadata["tensor_maps"]) == 1  # of what is stored
+    assert len(kernel.descriptors) == 1  # of what is stored
     assert "shared::cluster.global" not in kernel.stages["ptx"]
     assert "ld.global" in kernel.stages["ptx"]
 
@@ -165,7 +165,7 @@ def loops(a, b, m, n, stride, MODE: tl.constexpr, BM: tl.constexpr, BN: tl.const
 @pytest.mark.parametrize(("mode", "maps"), [("ahead", 1), ("one by one", 0)])
 def test_kernels_make_maps_for_copies_that_run_ahead(mode: str, maps: int) -> None:
     kernel = compiled(loops, MODE=mode)
-    assert "tensor_maps" not in kernel.metadata
+    assert kernel.descriptors == ()
     assert kernel.stages["ptx"].count("tensormap.cp_fenceproxy") == maps
     assert ("shared::cluster.global" in kernel.stages["ptx"]) == bool(maps)
     assert "global.shared::cta" not in kernel.stages["ptx"].replace("cp_fenceproxy.global.shared::cta", "")
@@ -205,12 +205,12 @@ def test_what_tma_would_do_otherwise_goes_through_pointers(mode: str, aligned: s
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
 def test_other_architectures_have_no_tensor_maps(target: str) -> None:
     kernel = compiled(target=target)
-    assert "tensor_maps" not in kernel.metadata
+    assert kernel.descriptors == ()
     assert "bulk" not in kernel.stages["ptx"]
 
 
 def test_rows_that_tma_cannot_take_go_through_pointers() -> None:
-    assert "tensor_maps" not in compiled(element="i8", BM=4, BN=512).metadata
+    assert compiled(element="i8", BM=4, BN=512).descriptors == ()
 
 
 def test_kernels_that_differ_in_their_maps_differ() -> None:

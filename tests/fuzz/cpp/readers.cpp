@@ -74,7 +74,7 @@ void targets(const std::string& text) {
   for (const int capability : {75, 80, 90, 100}) kernelpack::cuda::choose_target(held.data(), count, {capability, 12040});
   setenv("KERNELPACK_CPU_TARGET", lines[0].c_str(), 1);
   for (const bool products : {false, true}) {
-    const int chosen = kernelpack::cpu_launcher.choose(held.data(), count, 0, products);
+    const int chosen = kernelpack::cpu_launcher.choose(held.data(), count, 0, {products});
     if (chosen >= count) std::abort();
   }
 }

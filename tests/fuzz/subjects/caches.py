@@ -49,8 +49,8 @@ def _seeds() -> list[bytes]:
     kernels = [_compiled("cpu:x86-64-v3"), _compiled("cuda:sm_90a")]
     mapped = CompiledKernel(
         "double", kernels[1].target, kernels[1].options, kernels[1].parameters, kernels[1].facts, "cubin", b"image",
-        {**kernels[1].metadata, "tensor_maps": ("f32; base: x; sizes: n; strides: ; box: 64; swizzle: 0; padding: zero",)},
-        {"ptx": "text", "cubin": b"image"}, "ab" * 32,
+        kernels[1].metadata, {"ptx": "text", "cubin": b"image"}, "ab" * 32,
+        ("f32; base: x; sizes: n; strides: ; box: 64; swizzle: 0; padding: zero",),
     )  # fmt: skip
     timings = {str(config): [0.1, 0.2, 0.3] for config in CONFIGS}
     return [

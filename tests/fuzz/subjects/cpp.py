@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
+from kernelpack.descriptors import launcher_text
 from kernelpack.opgen.tune.trace import read_trace
-from kernelpack.tensor_maps import launcher_text
 from tests.fuzz.mutate import mutated
 from tests.fuzz.subject import ROOT, Subject
 from tests.fuzz.subjects.packs import PACK

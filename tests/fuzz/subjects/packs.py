@@ -34,13 +34,13 @@ PACK = KernelPack(
     tools={"llvm": "22.1", "assembler": "ptxas 13.5"},
     image=bytes(range(200)),
     code_sha256="ab" * 32,
-    tensor_maps=("f32; base: x; sizes: n; strides: ; box: 64; swizzle: 0; padding: zero",),
+    descriptors=("f32; base: x; sizes: n; strides: ; box: 64; swizzle: 0; padding: zero",),
 )
 
 
 def _seeds() -> list[bytes]:
-    on_cpu = replace(PACK, target=Target.parse("cpu:x86-64-v3"), image_kind="object", tensor_maps=(), facts=(), metadata={})
-    plain = replace(PACK, options=Options(default_dot_input_precision="ieee", debug=True, launch_pdl=True), tensor_maps=())
+    on_cpu = replace(PACK, target=Target.parse("cpu:x86-64-v3"), image_kind="object", descriptors=(), facts=(), metadata={})
+    plain = replace(PACK, options=Options(default_dot_input_precision="ieee", debug=True, launch_pdl=True), descriptors=())
     return [str(pack).encode() for pack in (PACK, on_cpu, plain)]
 
 

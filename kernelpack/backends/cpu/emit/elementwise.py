@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from kernelpack.backends.cpu.emit.elements import register_type
 from kernelpack.backends.cpu.math import fp8, library_functions
-from kernelpack.backends.cpu.math.vector_math import FUNCTIONS, VectorMath
 from kernelpack.ir.core import Attribute, Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.formats import nan_bits
 from kernelpack.ir.types import BF16, F16, F32, F64, I1, FloatType, Type, bit_width, element_of, is_float
 from kernelpack.llvm.text import Emitter, Val, element_type, literal, suffix, vector_type, vector_width
+from kernelpack.llvm.vector_math import FUNCTIONS, VectorMath
 
 
 class Lowering:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from kernelpack.errors import TargetError
+from kernelpack import knobs
+from kernelpack.errors import OptionError, TargetError
 from kernelpack.llvm.codegen import Machine
 from kernelpack.target import Target
 
@@ -83,6 +84,19 @@ def runnable() -> tuple[Target, ...]:
             pays = llvm.get_host_cpu_name().startswith("znver")
             found.insert(0 if pays else 1, Target("cpu", "x86-64-v4", ("avx512bf16",)))
     return tuple(found)
+
+
+def native_target() -> Target:
+    """Returns the target that this CPU runs best, or the one that KERNELPACK_CPU_TARGET asks for. Raises OptionError where this CPU does
+    not run that."""
+    forced = knobs.CPU_TARGET.get()
+    levels = {str(target): target for target in runnable()}
+    if forced and forced not in levels:
+        raise OptionError(
+            f"{knobs.CPU_TARGET.name}={forced} is no target that this CPU runs",
+            cure=f"set it to one of {', '.join(levels)}, or unset it",
+        )
+    return levels[forced] if forced else _native()
 
 
 def _native() -> Target:

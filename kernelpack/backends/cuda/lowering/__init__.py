@@ -8,26 +8,27 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.analysis.call_graph import CallGraph
 from kernelpack.backends.cuda.lowering.atomics import ATOMICS
 from kernelpack.backends.cuda.lowering.calls import CALLS, begin_function, end_function
-from kernelpack.backends.cuda.lowering.control_flow import CONTROL_FLOW
 from kernelpack.backends.cuda.lowering.dot import DOT
-from kernelpack.backends.cuda.lowering.elementwise import ELEMENTWISE, lower_division, lower_elementwise
-from kernelpack.backends.cuda.lowering.exchange import EXCHANGE
+from kernelpack.backends.cuda.lowering.elementwise import LOWERED
 from kernelpack.backends.cuda.lowering.foreign import FOREIGN
 from kernelpack.backends.cuda.lowering.fp8 import lower_float_cast
 from kernelpack.backends.cuda.lowering.global_memory import GLOBAL_MEMORY
 from kernelpack.backends.cuda.lowering.mbarrier import MBARRIER
 from kernelpack.backends.cuda.lowering.messages import MESSAGES
-from kernelpack.backends.cuda.lowering.rearrange import REARRANGE
-from kernelpack.backends.cuda.lowering.reduce import REDUCE
-from kernelpack.backends.cuda.lowering.shared_memory import SHARED_MEMORY
-from kernelpack.backends.cuda.lowering.state import GLOBAL, Lowering
+from kernelpack.backends.cuda.lowering.shared_memory import SHARED_MEMORY, CudaTiles
+from kernelpack.backends.cuda.lowering.state import CudaLowering
 from kernelpack.backends.cuda.lowering.tensor_map import TENSOR_MAP, definitions, give_place_back, take_place
 from kernelpack.backends.cuda.lowering.tma import TMA, prefetch_tensor_maps
 from kernelpack.backends.cuda.lowering.warp_specialize import WARP_SPECIALIZE
 from kernelpack.backends.cuda.lowering.wgmma import WGMMA
-from kernelpack.backends.cuda.machine.features import Features
-from kernelpack.backends.gpu.facts.roles import roles_of, warps_of
-from kernelpack.backends.gpu.facts.scratch import TENSOR_MAP_BYTES
+from kernelpack.backends.cuda.machine.features import LANES, Feature, Features
+from kernelpack.backends.cuda.machine.roles import roles_of, warps_of
+from kernelpack.backends.cuda.machine.shared_uses import TENSOR_MAP_BYTES
+from kernelpack.backends.gpu.lowering.control_flow import CONTROL_FLOW
+from kernelpack.backends.gpu.lowering.exchange import EXCHANGE
+from kernelpack.backends.gpu.lowering.rearrange import REARRANGE
+from kernelpack.backends.gpu.lowering.reduce import REDUCE
+from kernelpack.backends.gpu.lowering.state import GLOBAL
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects.tt import argument_facts
 from kernelpack.ir.types import I1, PointerType, TensorDescType, Type
@@ -35,9 +36,8 @@ from kernelpack.llvm.debug_info import DebugInfo
 from kernelpack.llvm.text import Val, llvm_type, string_constant
 from kernelpack.options import Options
 
-LOWERINGS: dict[str, Callable[[Lowering, Operation], None]] = {
-    **dict.fromkeys(ELEMENTWISE, lower_elementwise),
-    "arith.divf": lower_division,
+LOWERINGS: dict[str, Callable[[CudaLowering, Operation], None]] = {
+    **LOWERED,
     "tt.fp_to_fp": lower_float_cast,
     **REARRANGE,
     **CONTROL_FLOW,
@@ -111,14 +111,18 @@ def lower_module(module: Operation, features: Features, options: Options) -> str
     )
 
 
-def _new_state(function: Operation, features: Features, options: Options, debug: DebugInfo, subprogram: int | None) -> Lowering:
-    state = Lowering(features, options, AxisInfoAnalysis(function), LOWERINGS, lambda location: debug.at(subprogram, location))
+def _new_state(
+    function: Operation, features: Features, options: Options, debug: DebugInfo, subprogram: int | None
+) -> CudaLowering:
+    tiles = CudaTiles(Feature.STMATRIX in features.has)
+    facts = AxisInfoAnalysis(function)
+    state = CudaLowering(features, options, facts, LOWERINGS, tiles, lambda location: debug.at(subprogram, location))
     state.num_warps = warps_of(function, options.num_warps)
     state.attach(function.location)
     return state
 
 
-def _begin_kernel(state: Lowering, function: Operation) -> str:
+def _begin_kernel(state: CudaLowering, function: Operation) -> str:
     """Defines a kernel's parameters and returns how its definition begins."""
     parameters = []
     for argument, facts in zip(function.body.arguments, argument_facts(function), strict=True):
@@ -134,7 +138,7 @@ def _begin_kernel(state: Lowering, function: Operation) -> str:
             value = state.emit.compare("icmp", "ne", value, Val("i8", "0"))
         state[argument] = [value]
     prefetch_tensor_maps(state, function)
-    limits = [f'"nvvm.reqntid"="{32 * state.num_warps}"']
+    limits = [f'"nvvm.reqntid"="{LANES * state.num_warps}"']
     if roles_of(function):  # with setmaxnreg, the assembler must know what a thread starts with
         limits.append('"nvvm.minctasm"="1"')
     if state.options.maxnreg is not None:

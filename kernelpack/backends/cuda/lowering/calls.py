@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelpack.backends.cuda.lowering.state import SHARED as SHARED_POINTER
-from kernelpack.backends.cuda.lowering.state import Lowering, register_type
 from kernelpack.backends.gpu.dialect import OFFSET, OWN_OBJECT, SHARED
+from kernelpack.backends.gpu.lowering.state import SHARED as SHARED_POINTER
+from kernelpack.backends.gpu.lowering.state import Lowering, register_type
 from kernelpack.ir.core import Operation, Value, find_function
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, TensorType, Type, element_of
 from kernelpack.layout.encoding import layout_of

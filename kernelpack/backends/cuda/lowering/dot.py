@@ -6,11 +6,10 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelpack.backends.cuda.lowering.linear_code import I32, i32
-from kernelpack.backends.cuda.lowering.shared_memory import TileReader
-from kernelpack.backends.cuda.lowering.state import Lowering
 from kernelpack.backends.cuda.machine.matrix import MmaInstruction, mma_instruction, splits_operands
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
+from kernelpack.backends.gpu.lowering.linear_code import I32, i32
+from kernelpack.backends.gpu.lowering.state import Lowering
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import F32, element_of, shape_of
@@ -261,7 +260,7 @@ def _round(
     read: list[dict[Basis, Val]] = []
     for side, skip in zip(sides, (rank - 1, rank - 2), strict=True):
         more = [] if k is None else [(k, _offsets_along(side.memory, skip, bits // 8))]
-        reader = TileReader(state, side.address, side.memory, side.chunk, kind, *more)
+        reader = state.tiles.reader(state, side.address, side.memory, side.chunk, kind, *more)
         read.append(dict(zip(side.chunk.images("register"), reader.all(), strict=True)))
     a, b = read
     depth = 1 + max(place[-1] for place in a)

@@ -1,12 +1,11 @@
-"""Code from outside: functions of libdevice, PTX of the kernel's author, and regions applied to elements."""
+"""Code from outside: functions of libdevice, PTX of the kernel's author."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 
-from kernelpack.backends.cuda.lowering.control_flow import inline
-from kernelpack.backends.cuda.lowering.state import Lowering, register_type
+from kernelpack.backends.gpu.lowering.state import Lowering, register_type
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute
@@ -26,26 +25,6 @@ def _extern(state: Lowering, op: Operation) -> None:
         state.emit.call(kind, op.attributes["symbol"], [registers[index % len(registers)] for registers in operands])
         for index in range(count)
     ]
-
-
-def _map(state: Lowering, op: Operation) -> None:
-    """Applies the region to `pack` neighbouring registers of every operand at a time."""
-    pack = op.attributes["pack"]
-    operands = [state[value] for value in op.operands]
-    count = len(operands[0])
-    if count % pack:
-        raise CompilationError(
-            f"tl.map_elementwise takes {pack} elements at a time, a thread has {count} of this tile",
-            location=op.location.source,
-            cure="use a larger tile, fewer warps, or a smaller pack",
-        )
-    results: list[list[Val]] = [[] for _ in op.results]
-    for first in range(0, count, pack):
-        given = inline(state, op.body, [value for registers in operands for value in registers[first : first + pack]])
-        for number, registers in enumerate(results):
-            registers += given[number * pack : (number + 1) * pack]
-    for result, registers in zip(op.results, results, strict=True):
-        state[result] = registers
 
 
 # ---- PTX ----
@@ -149,6 +128,5 @@ def _resize(state: Lowering, bits: Val, kind: str) -> Val:
 
 FOREIGN: dict[str, Callable[[Lowering, Operation], None]] = {
     "tt.extern_elementwise": _extern,
-    "tt.map_elementwise": _map,
     "tt.elementwise_inline_asm": _inline_asm,
 }

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelpack.backends.cuda.lowering.elementwise import convert_float, lower_elementwise, round_to_odd
-from kernelpack.backends.cuda.lowering.linear_code import i32
-from kernelpack.backends.cuda.lowering.state import Lowering, register_type
+from kernelpack.backends.cuda.lowering.elementwise import LOWERED
+from kernelpack.backends.cuda.lowering.state import CudaLowering
 from kernelpack.backends.cuda.machine.features import Feature
 from kernelpack.backends.cuda.machine.warpgroup import SMALL_FLOATS
+from kernelpack.backends.gpu.lowering.elementwise import convert_float, round_to_odd
+from kernelpack.backends.gpu.lowering.linear_code import i32
+from kernelpack.backends.gpu.lowering.state import register_type
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.formats import bias, max_finite, nan_bits
@@ -22,13 +24,13 @@ from kernelpack.llvm.text import Val, literal
 _F16_BIAS, _F32_BIAS, _F32_MANTISSA = 15, 127, 23
 
 
-def lower_float_cast(state: Lowering, op: Operation) -> None:
+def lower_float_cast(state: CudaLowering, op: Operation) -> None:
     """Lowers tt.fp_to_fp for all floats."""
     before, after = element_of(op.operand.type), element_of(op.result.type)
     assert isinstance(before, FloatType)
     assert isinstance(after, FloatType)
     if bit_width(before) > 8 and bit_width(after) > 8:
-        lower_elementwise(state, op)
+        LOWERED[op.name](state, op)
         return
     registers = state[op.operand]
     if bit_width(before) == 8:
@@ -43,7 +45,7 @@ def lower_float_cast(state: Lowering, op: Operation) -> None:
     state[op.result] = narrow(state, floats, after, rounding)
 
 
-def widen(state: Lowering, registers: Sequence[Val], kind: FloatType) -> list[Val]:
+def widen(state: CudaLowering, registers: Sequence[Val], kind: FloatType) -> list[Val]:
     """Returns 8-bit floats as halves, which hold them all."""
     emit = state.emit
     if kind == F8E5M2:  # the upper byte of a half
@@ -59,11 +61,11 @@ def widen(state: Lowering, registers: Sequence[Val], kind: FloatType) -> list[Va
     return found[: len(registers)]
 
 
-def _in_hardware(state: Lowering, kind: FloatType) -> bool:
+def _in_hardware(state: CudaLowering, kind: FloatType) -> bool:
     return Feature.FP8_CONVERSIONS in state.features.has and kind in SMALL_FLOATS
 
 
-def _widen_e4m3(state: Lowering, bits: Val, kind: FloatType) -> Val:
+def _widen_e4m3(state: CudaLowering, bits: Val, kind: FloatType) -> Val:
     """The fields of a half, whose exponent has another bias; subnormal numbers come out right too."""
     emit = state.emit
     wide = emit.cast("zext", bits, "i16")
@@ -79,7 +81,7 @@ def _widen_e4m3(state: Lowering, bits: Val, kind: FloatType) -> Val:
     return emit.cast("bitcast", emit.binary("or", value, sign), "half")
 
 
-def narrow(state: Lowering, registers: Sequence[Val], kind: FloatType, rounding: str) -> list[Val]:
+def narrow(state: CudaLowering, registers: Sequence[Val], kind: FloatType, rounding: str) -> list[Val]:
     """Returns float32 registers as 8-bit floats."""
     if not _in_hardware(state, kind) or rounding != "rtne":
         return [_narrow_by_integers(state, value, kind, rounding) for value in registers]
@@ -90,7 +92,7 @@ def narrow(state: Lowering, registers: Sequence[Val], kind: FloatType, rounding:
     return found[: len(registers)]
 
 
-def _narrow_by_integers(state: Lowering, value: Val, kind: FloatType, rounding: str) -> Val:
+def _narrow_by_integers(state: CudaLowering, value: Val, kind: FloatType, rounding: str) -> Val:
     emit = state.emit
     cut = _F32_MANTISSA - kind.mantissa
     offset = bias(kind)

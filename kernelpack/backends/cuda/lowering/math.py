@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from kernelpack.backends.cuda.lowering.state import Lowering
+from kernelpack.backends.gpu.lowering.elementwise import Element, through_float
+from kernelpack.backends.gpu.lowering.state import Lowering
 from kernelpack.ir.core import Operation
 from kernelpack.ir.libdevice import LIBDEVICE_PREFIX
-from kernelpack.llvm.text import Val, literal, suffix
-
-Element = Callable[[Lowering, Operation, list[Val]], Val]
+from kernelpack.llvm.text import Val, literal
 
 _LOG2_E = 1.4426950408889634
 _LN2 = 0.6931471805599453
 _LN2_LOW = -1.9046542e-09  # ln 2 - float32(ln 2)
 _EXP_LIMIT = 88.72283935546875  # from here on float32 exp is infinite; its float32 product with log2 e is 128
-
-
-def _through_float(lower: Element) -> Element:
-    """Computes 16-bit floats in float32."""
-
-    def wrapped(state: Lowering, op: Operation, values: list[Val]) -> Val:
-        kind = values[0].type
-        if kind not in ("half", "bfloat"):
-            return lower(state, op, values)
-        wide = [state.emit.cast("fpext", value, "float") for value in values]
-        return state.emit.cast("fptrunc", lower(state, op, wide), kind)
-
-    return wrapped
 
 
 def _libdevice(name: str) -> Element:
@@ -37,14 +21,7 @@ def _libdevice(name: str) -> Element:
         function = LIBDEVICE_PREFIX + name + ("f" if values[0].type == "float" else "")
         return state.emit.call(values[0].type, function, values)
 
-    return _through_float(lower)
-
-
-def _intrinsic(name: str) -> Element:
-    def lower(state: Lowering, op: Operation, values: list[Val]) -> Val:
-        return state.emit.call(values[0].type, f"llvm.{name}.{suffix(values[0].type)}", values)
-
-    return lower
+    return through_float(lower)
 
 
 def _exp2(state: Lowering, op: Operation, values: list[Val]) -> Val:
@@ -113,28 +90,11 @@ def _remainder(state: Lowering, op: Operation, values: list[Val]) -> Val:
     return _libdevice("fmod")(state, op, values)
 
 
-def _absolute_int(state: Lowering, op: Operation, values: list[Val]) -> Val:
-    return state.emit.call(values[0].type, f"llvm.abs.{values[0].type}", [values[0], Val("i1", "false")])
-
-
-def _absolute(state: Lowering, op: Operation, values: list[Val]) -> Val:
-    if values[0].type == "i8":  # the bits of an 8-bit float
-        return state.emit.binary("and", values[0], Val("i8", "127"))
-    return _intrinsic("fabs")(state, op, values)
-
-
 MATH: dict[str, Element] = {
-    "math.absf": _absolute,
-    "math.absi": _absolute_int,
-    "math.ceil": _intrinsic("ceil"),
-    "math.floor": _intrinsic("floor"),
-    "math.fma": _intrinsic("fma"),
-    "math.sqrt": _through_float(_intrinsic("sqrt")),
-    "tt.precise_sqrt": _through_float(_intrinsic("sqrt")),
-    "math.rsqrt": _through_float(_rsqrt),
-    "math.exp": _through_float(_exp),
-    "math.exp2": _through_float(_exp2),
+    "math.rsqrt": through_float(_rsqrt),
+    "math.exp": through_float(_exp),
+    "math.exp2": through_float(_exp2),
     **{f"math.{name}": _libdevice(name) for name in ("cos", "erf", "log", "log1p", "log2", "sin", "tanh")},
-    "arith.divf": _through_float(_divide),
+    "arith.divf": through_float(_divide),
     "arith.remf": _remainder,
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelpack.backends.cuda.lowering.linear_code import I32, i32
-from kernelpack.backends.cuda.lowering.state import Lowering
 from kernelpack.backends.cuda.machine.dialect import NAMED_BARRIERS
-from kernelpack.backends.gpu.facts.roles import WARPGROUP
+from kernelpack.backends.cuda.machine.features import LANES
+from kernelpack.backends.cuda.machine.roles import WARPGROUP
+from kernelpack.backends.gpu.lowering.linear_code import I32, i32
+from kernelpack.backends.gpu.lowering.state import Lowering
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, operand, optional_operand
-from kernelpack.layout.families import LANES
 from kernelpack.llvm.text import Val
 
 # spins until the phase of this parity is complete; try_wait itself sleeps for a while (PTX ISA, mbarrier.try_wait)

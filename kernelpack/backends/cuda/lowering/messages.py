@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelpack.backends.cuda.lowering.elementwise import convert_float
 from kernelpack.backends.cuda.lowering.fp8 import widen
-from kernelpack.backends.cuda.lowering.linear_code import i32
-from kernelpack.backends.cuda.lowering.shared_memory import only_if
-from kernelpack.backends.cuda.lowering.state import Lowering
+from kernelpack.backends.cuda.lowering.state import CudaLowering
+from kernelpack.backends.gpu.lowering.elementwise import convert_float
+from kernelpack.backends.gpu.lowering.linear_code import i32
+from kernelpack.backends.gpu.lowering.shared_memory import only_if
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.types import FloatType, IntegerType, TensorType, element_of
@@ -16,7 +16,7 @@ from kernelpack.layout.encoding import layout_of
 from kernelpack.llvm.text import Val
 
 
-def _print(state: Lowering, op: Operation) -> None:
+def _print(state: CudaLowering, op: Operation) -> None:
     """Prints a line for each element, with the program and the element's place; a scalar is printed by every thread."""
     emit = state.emit
     program = [emit.call("i32", f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}", []) for axis in "xyz"]
@@ -36,7 +36,7 @@ def _print(state: Lowering, op: Operation) -> None:
                 _say(state, form, [*program, *place, register])
 
 
-def _places(state: Lowering, value: Value) -> tuple[list[list[Val]], list[int]]:
+def _places(state: CudaLowering, value: Value) -> tuple[list[list[Val]], list[int]]:
     """Returns the indices of each register of a tile, and how many digits the indices along each dimension have."""
     if not isinstance(value.type, TensorType):
         return [[]], []
@@ -61,7 +61,7 @@ def _format(value: Value, is_signed: bool, hexadecimal: bool) -> str:
     return f"%{long}{'i' if is_signed else 'u'}"
 
 
-def _printable(state: Lowering, value: Value, is_signed: bool) -> list[Val]:
+def _printable(state: CudaLowering, value: Value, is_signed: bool) -> list[Val]:
     """Returns the registers as vprintf takes them: integers of at least 32 bits, double, addresses."""
     kind, registers = element_of(value.type), state[value]
     if isinstance(kind, FloatType):
@@ -72,7 +72,7 @@ def _printable(state: Lowering, value: Value, is_signed: bool) -> list[Val]:
     return list(registers)
 
 
-def _say(state: Lowering, text: str, values: Sequence[Val]) -> None:
+def _say(state: CudaLowering, text: str, values: Sequence[Val]) -> None:
     """Calls vprintf with the values packed in a structure on the stack."""
     emit = state.emit
     packed = "{" + ", ".join(value.type for value in values) + "}"
@@ -82,7 +82,7 @@ def _say(state: Lowering, text: str, values: Sequence[Val]) -> None:
     emit.call("i32", "vprintf", [state.message(text), room])
 
 
-def _assert(state: Lowering, op: Operation) -> None:
+def _assert(state: CudaLowering, op: Operation) -> None:
     """Stops the grid where the condition does not hold for a register of the thread."""
     emit = state.emit
     holds: Val | None = None
@@ -98,4 +98,4 @@ def _assert(state: Lowering, op: Operation) -> None:
         emit.call("void", "__assertfail", [*words, i32(line), state.message(function), Val("i64", "1")])
 
 
-MESSAGES: dict[str, Callable[[Lowering, Operation], None]] = {"tt.print": _print, "tt.assert": _assert}
+MESSAGES: dict[str, Callable[[CudaLowering, Operation], None]] = {"tt.print": _print, "tt.assert": _assert}

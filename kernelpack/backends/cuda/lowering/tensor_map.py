@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kernelpack.backends.cuda.lowering.linear_code import I32, i32
-from kernelpack.backends.cuda.lowering.shared_memory import only_if
-from kernelpack.backends.cuda.lowering.state import GLOBAL, SHARED, Lowering
+from kernelpack.backends.cuda.lowering.state import CudaLowering
 from kernelpack.backends.cuda.machine.block_copies import transfer_of
+from kernelpack.backends.cuda.machine.features import LANES
+from kernelpack.backends.cuda.machine.shared_uses import MAKE_MAP, TENSOR_MAP_BYTES
 from kernelpack.backends.cuda.machine.tensor_map import ALIGNMENT
 from kernelpack.backends.gpu.dialect import OFFSET
-from kernelpack.backends.gpu.facts.scratch import MAKE_MAP, TENSOR_MAP_BYTES
+from kernelpack.backends.gpu.lowering.linear_code import I32, i32
+from kernelpack.backends.gpu.lowering.shared_memory import only_if
+from kernelpack.backends.gpu.lowering.state import GLOBAL, SHARED
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import block_of
 from kernelpack.ir.types import TensorDescType, bit_width
-from kernelpack.layout.families import LANES
 from kernelpack.llvm.text import Val
 
 _MULTIPROCESSORS = 144
@@ -104,7 +105,7 @@ def _places(num_warps: int, shared: int) -> int:
     return 1 << (_MULTIPROCESSORS * blocks - 1).bit_length()
 
 
-def take_place(state: Lowering, kernel: Operation, shared: int) -> None:
+def take_place(state: CudaLowering, kernel: Operation, shared: int) -> None:
     """Asks for a place where a kernel begins, if it makes maps."""
     makes = _makes(kernel)
     if not makes:
@@ -122,7 +123,7 @@ def take_place(state: Lowering, kernel: Operation, shared: int) -> None:
     state.place = place
 
 
-def give_place_back(state: Lowering) -> None:
+def give_place_back(state: CudaLowering) -> None:
     """Gives a place back where a kernel ends: behind the waits for all copies."""
     if state.place is not None:
         emit, place = state.emit, state.place
@@ -132,12 +133,12 @@ def give_place_back(state: Lowering) -> None:
         state.asm("void", text, "b,l,~{memory}", [gives, _flag(state, emit.load("i64", place.number, 8))])
 
 
-def _flag(state: Lowering, number: Val) -> Val:
+def _flag(state: CudaLowering, number: Val) -> Val:
     """Returns where it says whether a place is taken."""
     return state.emit.offset(Val(GLOBAL, _TAKEN), state.emit.binary("shl", number, Val("i64", "2")))
 
 
-def _map_of(state: Lowering, place: Place, op: Operation) -> Val:
+def _map_of(state: CudaLowering, place: Place, op: Operation) -> Val:
     """Returns where a descriptor's map lies. The first thread looks for another place, if the one that it asked for was taken."""
     emit = state.emit
     refused = emit.compare("icmp", "ne", emit.load(I32, place.answer, 4), i32(0))
@@ -152,7 +153,7 @@ def _map_of(state: Lowering, place: Place, op: Operation) -> Val:
     return emit.offset(maps, place.makes.index(op) * TENSOR_MAP_BYTES)
 
 
-def _make(state: Lowering, op: Operation) -> None:
+def _make(state: CudaLowering, op: Operation) -> None:
     emit, place = state.emit, state.place
     assert place is not None, "only kernels make descriptors (lowering/calls.py)"
     target = _map_of(state, place, op)
@@ -190,7 +191,7 @@ def _another_follows(op: Operation) -> bool:
     return False
 
 
-def _replace_fields(state: Lowering, op: Operation, memory: Val, sizes: list[Val], some: Val) -> None:
+def _replace_fields(state: CudaLowering, op: Operation, memory: Val, sizes: list[Val], some: Val) -> None:
     """Writes a map's fields, innermost axis first. An empty tensor is one of a single element, the padding: no field says 0."""
     emit, block, padding = state.emit, block_of(op.result.type), attribute(op, "padding")
     transfer = transfer_of(block)
@@ -221,4 +222,4 @@ def _replace_fields(state: Lowering, op: Operation, memory: Val, sizes: list[Val
     replace("fill_mode", i32(_FILLINGS[padding]))
 
 
-TENSOR_MAP: dict[str, Callable[[Lowering, Operation], None]] = {MAKE_MAP: _make}
+TENSOR_MAP: dict[str, Callable[[CudaLowering, Operation], None]] = {MAKE_MAP: _make}

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kernelpack.backends.cuda.lowering.linear_code import i32
 from kernelpack.backends.cuda.lowering.mbarrier import address_of
-from kernelpack.backends.cuda.lowering.state import Lowering
 from kernelpack.backends.cuda.machine.block_copies import transfer_of
+from kernelpack.backends.gpu.lowering.linear_code import i32
+from kernelpack.backends.gpu.lowering.state import Lowering
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import operand, operands_called
 from kernelpack.ir.dialects.descriptors import block_of

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelpack.backends.cuda.lowering.linear_code import i32
-from kernelpack.backends.cuda.lowering.state import Lowering
-from kernelpack.backends.gpu.facts.roles import REGISTERS, Place, roles_of
+from kernelpack.backends.cuda.lowering.state import CudaLowering
+from kernelpack.backends.cuda.machine.features import LANES
+from kernelpack.backends.cuda.machine.roles import REGISTERS, Place, roles_of
+from kernelpack.backends.gpu.lowering.linear_code import i32
 from kernelpack.ir.core import Operation
-from kernelpack.layout.families import LANES
 from kernelpack.layout.linear import log2
 from kernelpack.llvm.text import Val
 
 
-def _warp_specialize(state: Lowering, op: Operation) -> None:
+def _warp_specialize(state: CudaLowering, op: Operation) -> None:
     emit = state.emit
     # barriers were initialised by one thread; all, and the asynchronous proxy, see that from here on (PTX ISA, fence)
     state.asm("void", "fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;", "~{memory}", [])
@@ -33,7 +33,7 @@ def _warp_specialize(state: Lowering, op: Operation) -> None:
     emit.label(end)
 
 
-def _role(state: Lowering, place: Place, warp: Val, places: list[Place], end: str) -> None:
+def _role(state: CudaLowering, place: Place, warp: Val, places: list[Place], end: str) -> None:
     emit = state.emit
     if place.registers:
         share = REGISTERS // sum(other.width * LANES for other in places) // 8 * 8  # what each thread starts with
@@ -56,4 +56,4 @@ def _role(state: Lowering, place: Place, warp: Val, places: list[Place], end: st
     state.tid, state.num_warps, state.barrier_number, state.copy = outer
 
 
-WARP_SPECIALIZE: dict[str, Callable[[Lowering, Operation], None]] = {"ttg.warp_specialize": _warp_specialize}
+WARP_SPECIALIZE: dict[str, Callable[[CudaLowering, Operation], None]] = {"ttg.warp_specialize": _warp_specialize}

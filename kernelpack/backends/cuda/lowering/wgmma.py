@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelpack.backends.cuda.lowering.linear_code import I32, apply_linear, i32
-from kernelpack.backends.cuda.lowering.state import Lowering
+from kernelpack.backends.cuda.lowering.state import CudaLowering
 from kernelpack.backends.cuda.machine.warpgroup import (
     MOST_COLUMNS,
     ROWS,
@@ -15,6 +14,7 @@ from kernelpack.backends.cuda.machine.warpgroup import (
     instruction_of,
     tile_of,
 )
+from kernelpack.backends.gpu.lowering.linear_code import I32, apply_linear, i32
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute
@@ -32,7 +32,7 @@ _REGISTERS = {"float": "f", "i32": "r"}
 class _Descriptors:
     """The descriptors of one operand: the address of its buffer and the warpgroup's part of it, moved by constants."""
 
-    def __init__(self, state: Lowering, operand: Value, tile: OperandTile, moves: Sequence[int]) -> None:
+    def __init__(self, state: CudaLowering, operand: Value, tile: OperandTile, moves: Sequence[int]) -> None:
         """`moves` says by how many bytes each bit of the warpgroup's number moves it."""
         emit = state.emit
         self.state, self.tile = state, tile
@@ -51,7 +51,7 @@ class _Descriptors:
 class _Rows:
     """Operand A in registers: for each k-step of each block of 64 rows the words that a thread passes, rows before columns."""
 
-    def __init__(self, state: Lowering, value: Value, instruction: WarpgroupInstruction) -> None:
+    def __init__(self, state: CudaLowering, value: Value, instruction: WarpgroupInstruction) -> None:
         places = {place: index for index, place in enumerate(layout_of(value).images("register"))}
         registers = state[value]
         per, half = 32 // instruction.bits, instruction.k // 2
@@ -66,13 +66,13 @@ class _Rows:
         return self.words[m, k]
 
 
-def _fence(state: Lowering, words: Sequence[Val]) -> list[Val]:
+def _fence(state: CudaLowering, words: Sequence[Val]) -> list[Val]:
     """Orders what was written to registers before the products that read them: the words are tied, so that no write of them moves
     behind the fence (the assembler would fence once more, message C7519)."""
     return _tied(state, "wgmma.fence.sync.aligned;", words)
 
 
-def _warp_group_dot(state: Lowering, op: Operation) -> None:
+def _warp_group_dot(state: CudaLowering, op: Operation) -> None:
     a, b, c = op.operands
     instruction = instruction_of(element_of(a.type), element_of(b.type), element_of(c.type))
     assert instruction is not None
@@ -119,13 +119,13 @@ def _is_half(sums: Value) -> bool:
     return bit_width(sums.type) == 16
 
 
-def _paired(state: Lowering, layout: LinearLayout, registers: Sequence[Val]) -> list[Val]:
+def _paired(state: CudaLowering, layout: LinearLayout, registers: Sequence[Val]) -> list[Val]:
     """Returns words of two neighbours in a row each, in the order of their first elements."""
     elements = dict(zip(layout.images("register"), registers, strict=True))
     return [state.pack([half, elements[row, column + 1]]) for (row, column), half in elements.items() if column % 2 == 0]
 
 
-def _apart(state: Lowering, layout: LinearLayout, words: Sequence[Val]) -> list[Val]:
+def _apart(state: CudaLowering, layout: LinearLayout, words: Sequence[Val]) -> list[Val]:
     """Returns what `_paired` made words of."""
     places = layout.images("register")
     pairs = dict(zip([place for place in places if place[1] % 2 == 0], words, strict=True))
@@ -140,7 +140,7 @@ def _is_zero(c: Value) -> bool:
 
 
 def _issue(
-    state: Lowering,
+    state: CudaLowering,
     instruction: WarpgroupInstruction,
     width: int,
     a: Val | list[Val],
@@ -197,7 +197,7 @@ def _moves(layout: LinearLayout, tile: OperandTile, axis: int) -> list[int]:
     return [tile.offset(basis[axis], 0) for basis in layout.bases("warp")[log2(WARPS) :]]
 
 
-def _warp_group_dot_wait(state: Lowering, op: Operation) -> None:
+def _warp_group_dot_wait(state: CudaLowering, op: Operation) -> None:
     sums = [(operand, result) for operand, result in zip(op.operands, op.results, strict=True) if not _is_half(operand)]
     registers = [register for operand, _ in sums for register in state[operand]]
     waited = _wait(state, op.attributes["pendings"], registers)
@@ -209,13 +209,13 @@ def _warp_group_dot_wait(state: Lowering, op: Operation) -> None:
         state[result], waited = waited[:count], waited[count:]
 
 
-def _wait(state: Lowering, pendings: int, registers: Sequence[Val]) -> list[Val]:
+def _wait(state: CudaLowering, pendings: int, registers: Sequence[Val]) -> list[Val]:
     """Waits until at most `pendings` groups are in flight. The registers that become readable are tied, which is what tells LLVM
     that they may not be read before."""
     return _tied(state, f"wgmma.wait_group.sync.aligned {pendings};", registers)
 
 
-def _tied(state: Lowering, text: str, registers: Sequence[Val]) -> list[Val]:
+def _tied(state: CudaLowering, text: str, registers: Sequence[Val]) -> list[Val]:
     """Emits an instruction that registers pass through: what comes before or behind it stays there."""
     if not registers:
         state.asm("void", text, "~{memory}", [], sync=True)
@@ -228,7 +228,7 @@ def _tied(state: Lowering, text: str, registers: Sequence[Val]) -> list[Val]:
     return state.fields(state.asm("{" + ", ".join(kinds) + "}", text, constraints, registers, sync=True), kinds)
 
 
-def _turn_barrier(state: Lowering, turn: Val, ahead: int) -> tuple[Val, int]:
+def _turn_barrier(state: CudaLowering, turn: Val, ahead: int) -> tuple[Val, int]:
     """Returns the number of the hardware barrier of the warpgroup that comes `ahead` of this one, and how many threads meet there.
 
     Every warpgroup has two, for steps in turn: a warpgroup may announce a step while another one still waits for the last.
@@ -240,22 +240,22 @@ def _turn_barrier(state: Lowering, turn: Val, ahead: int) -> tuple[Val, int]:
     return emit.binary("add", number, i32(FIRST_TURN_BARRIER)), 32 * state.num_warps
 
 
-def _arrive_turn(state: Lowering, op: Operation) -> None:
+def _arrive_turn(state: CudaLowering, op: Operation) -> None:
     for ahead in range(1, state.num_warps // WARPS):
         number, threads = _turn_barrier(state, state.scalar(op.operand), ahead)
         state.emit.call("void", "llvm.nvvm.barrier.cta.arrive.aligned.count", [number, i32(threads)])
 
 
-def _wait_turn(state: Lowering, op: Operation) -> None:
+def _wait_turn(state: CudaLowering, op: Operation) -> None:
     number, threads = _turn_barrier(state, state.scalar(op.operand), 0)
     state.emit.call("void", "llvm.nvvm.barrier.cta.sync.aligned.count", [number, i32(threads)])
 
 
-def _fence_async_shared(state: Lowering, op: Operation) -> None:
+def _fence_async_shared(state: CudaLowering, op: Operation) -> None:
     state.asm("void", "fence.proxy.async.shared::cta;", "~{memory}", [])
 
 
-WGMMA: dict[str, Callable[[Lowering, Operation], None]] = {
+WGMMA: dict[str, Callable[[CudaLowering, Operation], None]] = {
     "ttng.warp_group_dot": _warp_group_dot,
     "ttng.warp_group_dot_wait": _warp_group_dot_wait,
     "ttng.arrive_turn": _arrive_turn,

@@ -1,4 +1,4 @@
-"""ttng: what sm_90a adds to ttgir: mbarriers, roles of warps with registers of their own, proxy fences."""
+"""ttng: what sm_90a adds to ttgir: mbarriers, products of warpgroups, TMA, proxy fences."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from kernelpack.ir.dialects.descriptors import squeezed
 from kernelpack.ir.dialects.tt import multiplies_together
 from kernelpack.ir.types import I32, I64, MemDescType, TensorDescType, TensorType, Type, element_of, shape_of
 
+PRODUCT, WAIT = "ttng.warp_group_dot", "ttng.warp_group_dot_wait"
+"""A product of warpgroups, and what waits for such products."""
+DOTS = ("tt.dot", "ttg.fma_dot", PRODUCT)
+"""All operations that multiply matrices."""
 NAMED_BARRIERS = 8
 """How many of the 16 barriers of a block (PTX ISA, barrier.cta) kernels may name; roles wait at the others."""
 
@@ -29,26 +33,6 @@ def _check_mbarrier(op: Operation) -> str | None:
 def _check_named(op: Operation) -> str | None:
     threads = op.attributes["threads"]
     return None if 32 <= threads <= 1024 and threads % 32 == 0 else f"{threads} threads are no whole number of warps"
-
-
-def _check_roles(op: Operation) -> str | None:
-    *roles, end = op.body.operations
-    if end.name != "ttg.warp_return" or any(role.name != "ttg.role" for role in roles):
-        return "the region consists of ttg.role operations and a ttg.warp_return"
-    return None if roles else "there is no role"
-
-
-def _check_role(op: Operation) -> str | None:
-    num_warps, copies, registers = (op.attributes[name] for name in ("num_warps", "copies", "registers"))
-    if num_warps not in (1, 2, 4, 8, 16):
-        return f"num_warps = {num_warps} is not 1, 2, 4, 8 or 16"
-    if copies < 1:
-        return f"copies = {copies} is below 1"
-    if registers and (registers % 8 or not 24 <= registers <= 256):  # PTX ISA, setmaxnreg
-        return f"registers = {registers} is no multiple of 8 from 24 to 256"
-    if [argument.type for argument in op.body.arguments] != [I32]:
-        return "the body takes the number of the copy, an i32"
-    return None if op.body.terminator.name == "ttg.warp_return" else "the body must end in ttg.warp_return"
 
 
 def _check_warp_group_dot(op: Operation) -> str | None:
@@ -79,19 +63,6 @@ def _check_tma(op: Operation) -> str | None:
 TTNG = Dialect(
     "ttng",
     [
-        # ---- roles: disjoint groups of warps that run different code ----
-        # the rest of a kernel: behind it, nothing follows
-        row("ttg.warp_specialize", results=0, regions=1, effects=[Effect.SYNCHRONISE, Effect.OTHER], check=_check_roles),
-        # one role, by `copies` groups of `num_warps` warps; registers 0: as many as the kernel starts with
-        row(
-            "ttg.role",
-            results=0,
-            attributes=[attr("num_warps", "i32"), attr("copies", "i32"), attr("registers", "i32")],
-            regions=1,
-            effects=[Effect.OTHER],
-            check=_check_role,
-        ),
-        row("ttg.warp_return", results=0, traits=[Trait.TERMINATOR], format=""),
         # ---- mbarriers: !ttg.memdesc<1xi64, ..., mutable>; arrivals count down, at 0 the phase flips ----
         row(
             "ttng.init_barrier",
@@ -155,13 +126,14 @@ TTNG = Dialect(
         # isAsync, D may be read, and the buffers written, only behind a warp_group_dot_wait. `part` is the range of the summed
         # dimension that is multiplied, all of it unless it is given
         row(
-            "ttng.warp_group_dot",
+            PRODUCT,
             "a: any, b: memdesc, c: tensor",
             attributes=[
                 attr("part", "ints", default=None),
                 attr("isAsync", "bool", default=False),
                 attr("inputPrecision", ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"), default="tf32"),
             ],
+            traits=[Trait.PRODUCT],
             effects=[Effect.READ_SHARED, Effect.OTHER],
             format="$a, $b, $c attr-dict : type($a) * type($b) -> type($result)",
             infer=same_as(2),
@@ -169,10 +141,11 @@ TTNG = Dialect(
         ),
         # waits until at most `pendings` of the products issued before are in flight; gives those among `inputs` that are done
         row(
-            "ttng.warp_group_dot_wait",
+            WAIT,
             "inputs*: tensor",
             results=None,
             attributes=[attr("pendings", "i32")],
+            traits=[Trait.PASSES_ON],
             effects=[Effect.READ_SHARED, Effect.OTHER],
             format="attr-dict (of $inputs : type($inputs))?",
             infer=lambda operands, attributes: [operand.type for operand in operands],

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from kernelpack.errors import TargetError
 from kernelpack.target import Target
 
+LANES = 32
+"""The threads of a warp, on every architecture (CUDA C Programming Guide, "Technical Specifications")."""
+MAX_THREADS = 1024
+"""The threads that a block may have, on every architecture."""
+
 
 class Feature(enum.Enum):
     """What an architecture can do that others cannot."""
@@ -37,6 +42,11 @@ class Features:
     ptx: int
     shared_bytes: int
     has: frozenset[Feature]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether its code runs on that architecture alone, and on no newer one (PTX ISA, .target: names that end in `a`)."""
+        return self.name.endswith("a")
 
     @property
     def driver(self) -> int:
@@ -76,6 +86,11 @@ def features_of(target: Target) -> Features:
     return found
 
 
+def having(feature: Feature) -> list[str]:
+    """Returns the names of the architectures that have a feature."""
+    return [row.name for row in ARCHITECTURES.values() if feature in row.has]
+
+
 def runnable(capability: tuple[int, int]) -> tuple[Features, ...]:
     """Returns the architectures whose code a GPU runs, the best first: its own, then older ones of its major version.
 
@@ -85,14 +100,14 @@ def runnable(capability: tuple[int, int]) -> tuple[Features, ...]:
     fits = [
         row
         for row in ARCHITECTURES.values()
-        if row.number == number or (row.name[-1] != "a" and row.number // 10 == capability[0] and row.number < number)
+        if row.number == number or (not row.is_alone and row.number // 10 == capability[0] and row.number < number)
     ]
-    return tuple(sorted(fits, key=lambda row: (row.number, row.name[-1] == "a"), reverse=True))
+    return tuple(sorted(fits, key=lambda row: (row.number, row.is_alone), reverse=True))
 
 
 def cpp_header() -> str:
     """Returns csrc/kernels/cuda_features.h: what launchers ask of the table."""
-    rows = ", ".join(f"{{{row.number}, {row.driver}}}" for row in ARCHITECTURES.values() if row.name[-1] != "a")
+    rows = ", ".join(f"{{{row.number}, {row.driver}}}" for row in ARCHITECTURES.values() if not row.is_alone)
     return f"""\
 // The architectures whose PTX is packed: written by `make docs` from backends/cuda/machine/features.py.
 #pragma once

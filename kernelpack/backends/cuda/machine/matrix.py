@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from kernelpack.backends.cuda.machine.features import LANES
 from kernelpack.backends.cuda.machine.warpgroup import ROWS, WARPS
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, operand, operand_name
 from kernelpack.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, TensorType, Type, bit_width, element_of, shape_of
 from kernelpack.ir.views import Carried, For, factors, slot_fed_by
-from kernelpack.layout.families import LANES, blocked, mma_accumulator, mma_operand, warpgroup_accumulator, warpgroup_operand
+from kernelpack.layout.families import blocked, mma_accumulator, mma_operand, warpgroup_accumulator, warpgroup_operand
 from kernelpack.layout.linear import LinearLayout
 
 
@@ -186,22 +187,3 @@ def operand_layouts(dot: Operation, num_warps: int) -> tuple[LinearLayout | None
     left, right = (shape_of(value.type) for value in factors(dot))
     paired = splits_operands(dot)
     return mma_operand(left, 0, instruction.bits, warps, paired), mma_operand(right, 1, instruction.bits, warps, paired)
-
-
-class TensorCores:
-    """The Machine of NVIDIA's GPUs."""
-
-    def multiplies(self, dot: Operation) -> bool:
-        return mma_instruction(dot) is not None
-
-    def splits_operands(self, dot: Operation) -> bool:
-        return splits_operands(dot)
-
-    def accumulator_layout(self, dot: Operation, num_warps: int) -> LinearLayout:
-        return accumulator_layout(dot, num_warps)
-
-    def operand_layouts(self, dot: Operation, num_warps: int) -> tuple[LinearLayout | None, LinearLayout | None]:
-        return operand_layouts(dot, num_warps)
-
-
-TENSOR_CORES = TensorCores()

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.machine.block_copies import transfer_of
+from kernelpack.descriptors import READABLE
 from kernelpack.ir.core import BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, operand, operands_called
 from kernelpack.ir.dialects.descriptors import block_of
 from kernelpack.ir.types import IntegerType, PointerType, bit_width
-from kernelpack.tensor_maps import READABLE
 
 ALIGNMENT = 16
 """What the tensor's address and the strides are multiples of, in bytes (CUDA driver API, cuTensorMapEncodeTiled)."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.cuda.machine.features import LANES
 from kernelpack.backends.cuda.machine.matrix import warpgroups_over_dot
 from kernelpack.backends.cuda.machine.warpgroup import ROWS, WARPS, instruction_of, operand_tile
 from kernelpack.backends.gpu.facts.memory_layouts import access_order, memory_bits
@@ -21,7 +22,6 @@ from kernelpack.ir.core import Block, Builder, Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition, operand
 from kernelpack.ir.types import F32, FloatType, MemDescType, TensorType, bit_width, element_of, shape_of
 from kernelpack.layout.encoding import SharedEncoding, tma_encoding
-from kernelpack.layout.families import LANES
 from kernelpack.layout.transfer import permute_dims
 
 MOST_REGISTERS = 128

@@ -6,16 +6,17 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from kernelpack.backends.cuda.machine.block_copies import block_accessed, block_bytes
+from kernelpack.backends.cuda.machine.dialect import PRODUCT
+from kernelpack.backends.cuda.machine.features import LANES
+from kernelpack.backends.cuda.machine.roles import REGISTERS
+from kernelpack.backends.cuda.machine.shared_uses import SHARED_USES
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
-from kernelpack.backends.gpu.facts.products import PRODUCT
 from kernelpack.backends.gpu.facts.registers import registers_of
-from kernelpack.backends.gpu.facts.roles import REGISTERS
 from kernelpack.backends.gpu.facts.scratch import scratch_bytes
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects.descriptors import LOAD, STORE
 from kernelpack.ir.types import Type, shape_of
 from kernelpack.layout.encoding import layout_of
-from kernelpack.layout.families import LANES
 
 OTHER_REGISTERS = 64
 """Registers of a thread for all but the sums of products: addresses, masks, what is on its way."""
@@ -59,7 +60,7 @@ class Budget:
         """Returns how many slots rings can have, each for the loads in it, beside all else that the function keeps in shared memory.
         `loads` are all that are read from rings."""
         passing = [
-            _block_bytes(op) if op.name in (LOAD, STORE) else scratch_bytes(op)
+            _block_bytes(op) if op.name in (LOAD, STORE) else scratch_bytes(op, SHARED_USES)
             for op in self.function.walk()
             if op not in loads
         ]

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernelpack.backends.cuda.machine.block_copies import block_accessed, buffer_type
+from kernelpack.backends.cuda.machine.dialect import DOTS, WAIT
 from kernelpack.backends.cuda.schedule.budget import Budget
 from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Ring, Sync
 from kernelpack.backends.cuda.schedule.overlap_products import deferrable
 from kernelpack.backends.cuda.schedule.run_ahead import Slice, initial_of, innermost_loops, slice_of, unwritten
-from kernelpack.backends.gpu.facts.products import DOTS, WAIT
 from kernelpack.backends.gpu.facts.roles import role_of
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Effect, effects_of, operands_called

@@ -17,6 +17,7 @@ read the buffer itself. place_shared lets threads wait for each other where one 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from kernelpack.analysis.alias import buffer_bytes
 from kernelpack.analysis.allocation import allocate
@@ -29,6 +30,7 @@ from kernelpack.backends.cuda.machine.block_copies import (
     read_buffer,
     transfer,
 )
+from kernelpack.backends.cuda.machine.shared_uses import SHARED_USES
 from kernelpack.backends.gpu.facts.roles import role_of
 from kernelpack.backends.gpu.facts.scratch import alignment_of, bytes_of
 from kernelpack.errors import UnsupportedError
@@ -109,7 +111,8 @@ def _start_store(build: Builder, op: Operation, buffer: Value) -> None:
 
 def _store_late(function: Operation, stores: Sequence[Operation], shared_bytes: int) -> None:
     """Lowers stores that the code behind them need not wait for, as far as there is memory for them beside all other buffers."""
-    taken = allocate(function, bytes_of, alignment_of).size if stores else 0
+    own = partial(bytes_of, uses=SHARED_USES), partial(alignment_of, uses=SHARED_USES)
+    taken = allocate(function, *own).size if stores else 0
     waits = [operand(op, "desc").defining_op for op in stores]
     for op in stores:
         block = block_accessed(op)

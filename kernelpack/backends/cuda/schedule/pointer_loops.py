@@ -19,12 +19,13 @@ from collections.abc import Mapping
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.machine.async_copy import can_copy_async
+from kernelpack.backends.cuda.machine.dialect import DOTS, PRODUCT
 from kernelpack.backends.cuda.schedule.budget import Budget
 from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Ring, Sync
 from kernelpack.backends.cuda.schedule.overlap_products import deferrable, has_lasting, overlap_products, take_turns
 from kernelpack.backends.cuda.schedule.run_ahead import addresses_of, innermost_loops, slice_of, unwritten
 from kernelpack.backends.gpu.facts.memory_layouts import element_bits, memory_bits
-from kernelpack.backends.gpu.facts.products import DOTS, PRODUCT, loads_for_dots
+from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, operand, optional_operand
 from kernelpack.ir.types import I1, MemDescType, TensorType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kernelpack.backends.gpu.facts.products import WAIT
+from kernelpack.backends.cuda.machine.dialect import WAIT
 from kernelpack.ir.core import Block, Builder, Location, Operation, Region, Value
 from kernelpack.ir.types import I1
 

@@ -6,11 +6,11 @@ import abc
 from collections.abc import Iterable, Iterator, Sequence
 
 from kernelpack.backends.cuda.machine.block_copies import barriers, block_accessed, block_bytes, is_copy_to, read_buffer
+from kernelpack.backends.cuda.machine.dialect import WAIT
 from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Ring, Sync, Wait
 from kernelpack.backends.cuda.schedule.overlap_products import copied_from
 from kernelpack.backends.cuda.schedule.products_in_flight import await_products, branch_if_iterates, keep_in_flight
 from kernelpack.backends.cuda.schedule.run_ahead import addresses_of, initial_of, slice_of, yielded_of
-from kernelpack.backends.gpu.facts.products import WAIT
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import operand, operands_called
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, Type, with_element

@@ -22,10 +22,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelpack.backends.cuda.machine.block_copies import barriers, block_accessed, block_bytes, buffer_type
+from kernelpack.backends.cuda.machine.roles import WARPGROUP, registers_of_roles
 from kernelpack.backends.cuda.schedule.lower_descriptors import lower_descriptors
 from kernelpack.backends.cuda.schedule.products_in_flight import await_products, keep_in_flight
 from kernelpack.backends.cuda.schedule.schedule_roles import Group, Key, RoleSchedule
-from kernelpack.backends.gpu.facts.roles import WARPGROUP, registers_of_roles
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import operand, operands_called
 from kernelpack.ir.types import I1, I32, MemDescType

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kernelpack.backends.cuda.machine.dialect import PRODUCT, WAIT
 from kernelpack.backends.cuda.machine.warpgroup import WARPS
 from kernelpack.backends.cuda.schedule.products_in_flight import where_it_iterates
-from kernelpack.backends.gpu.facts.products import PRODUCT, WAIT
 from kernelpack.backends.gpu.facts.roles import role_of
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of, operand

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelpack.analysis.address_sources import AddressSources
+from kernelpack.backends.cuda.machine.dialect import DOTS
 from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule
-from kernelpack.backends.gpu.facts.products import DOTS
 from kernelpack.ir.core import BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure, operand, operands_called
 from kernelpack.ir.dialects.descriptors import LOAD, STORE

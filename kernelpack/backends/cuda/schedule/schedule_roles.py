@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from kernelpack.analysis.address_sources import AddressSources
 from kernelpack.backends.cuda.machine.block_copies import block_accessed, buffer_type
+from kernelpack.backends.cuda.machine.dialect import PRODUCT, WAIT
+from kernelpack.backends.cuda.machine.roles import WARPGROUP, roles_of
+from kernelpack.backends.cuda.machine.shared_uses import MAKE_MAP
 from kernelpack.backends.cuda.schedule.budget import Budget
 from kernelpack.backends.cuda.schedule.loop_schedule import place_of
 from kernelpack.backends.cuda.schedule.overlap_products import deferrable
 from kernelpack.backends.cuda.schedule.run_ahead import NUM_STAGES, address_of, argument_names
-from kernelpack.backends.gpu.facts.products import PRODUCT, WAIT
-from kernelpack.backends.gpu.facts.roles import WARPGROUP, roles_of
-from kernelpack.backends.gpu.facts.scratch import MAKE_MAP
 from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.dialect import Effect, effects_of, is_pure, operand
 from kernelpack.ir.dialects.descriptors import LOAD, STORE

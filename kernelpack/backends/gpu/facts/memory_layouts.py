@@ -12,7 +12,7 @@ from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import operand, optional_operand, pointee_of
 from kernelpack.ir.types import TensorType, Type, bit_width, is_pointer, shape_of
 from kernelpack.ir.views import LOOPS
-from kernelpack.layout.families import LANES, spread
+from kernelpack.layout.families import Threads, spread
 from kernelpack.layout.linear import LinearLayout
 
 ACCESSES = ("tt.load", "tt.store", *ATOMICS)
@@ -61,30 +61,30 @@ def access_order(op: Operation, facts: AxisInfoAnalysis) -> tuple[int, ...]:
     )
 
 
-def adds_vectors(op: Operation, has_vector_atomics: bool) -> bool:
+def adds_vectors(op: Operation, adds_neighbours: bool) -> bool:
     """Returns whether one atomic may update several neighbours: the hardware adds up to 16 bytes of floats of 16 and 32 bits."""
     return (
-        has_vector_atomics
+        adds_neighbours
         and op.name == "tt.atomic_rmw"
         and op.attributes["atomic_rmw_op"] == "fadd"
         and element_bits(op) in (16, 32)
     )
 
 
-def _wish(op: Operation, facts: AxisInfoAnalysis, threads: int, has_vector_atomics: bool) -> Wish:
+def _wish(op: Operation, facts: AxisInfoAnalysis, threads: Threads, adds_neighbours: bool) -> Wish:
     pointer = operand(op, "ptr")
     shape = shape_of(pointer.type)
     order = access_order(op, facts)
     width = facts.access_width(pointer, order[0])
-    if op.name in ATOMICS and not adds_vectors(op, has_vector_atomics):
+    if op.name in ATOMICS and not adds_vectors(op, adds_neighbours):
         return Wish(order, 1, width > 1)
-    share = max(1, math.prod(shape) // threads)
+    share = max(1, math.prod(shape) // threads.count)
     vector = min(width, VECTOR_BITS // element_bits(op), share)
     return Wish(order, vector, op.name in ATOMICS and width > 1)
 
 
 def choose_memory_layouts(
-    function: Operation, facts: AxisInfoAnalysis, num_warps: int, has_vector_atomics: bool
+    function: Operation, facts: AxisInfoAnalysis, threads: Threads, adds_neighbours: bool
 ) -> dict[Operation, LinearLayout]:
     """Returns a coalesced layout for every access of a tile.
 
@@ -92,15 +92,14 @@ def choose_memory_layouts(
     widest vector that any of them can use and that fits 16 bytes of the widest element. Those in the innermost loops decide.
     Atomics of neighbours have one of their own: each request that the L2 cache gets costs more than a conversion does.
     """
-    threads = num_warps * LANES
     groups: dict[tuple[tuple[int, ...], tuple[int, ...], bool], list[tuple[Operation, int, int]]] = {}
     for op in function.walk():
         if op.name in ACCESSES and isinstance(operand(op, "ptr").type, TensorType):
-            wish, kind = _wish(op, facts, threads, has_vector_atomics), pointee_of(operand(op, "ptr").type)
+            wish, kind = _wish(op, facts, threads, adds_neighbours), pointee_of(operand(op, "ptr").type)
         elif op.name == "tt.descriptor_load":  # comes through shared memory, row by row
             kind = op.result.type
             shape = shape_of(kind)
-            share = max(1, math.prod(shape) // threads)
+            share = max(1, math.prod(shape) // threads.count)
             wish = Wish(tuple(reversed(range(len(shape)))), min(shape[-1], VECTOR_BITS // memory_bits(kind), share))
         else:
             continue
@@ -112,7 +111,7 @@ def choose_memory_layouts(
         often = [member for member in members if _loops_around(member[0]) == depth]
         limit = VECTOR_BITS // max(bits for *_, bits in often)
         vector = min(limit, max(vector for _, vector, _ in often))
-        layout = spread(shape, vector, order, num_warps, reduced.get(shape, frozenset()))
+        layout = spread(shape, vector, order, threads, reduced.get(shape, frozenset()))
         chosen.update((op, layout) for op, *_ in members)
     return chosen
 
@@ -132,20 +131,20 @@ def _reduced_axes(function: Operation) -> dict[tuple[int, ...], frozenset[int]]:
     return found
 
 
-def default_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
+def default_layout(shape: tuple[int, ...], threads: Threads) -> LinearLayout:
     """Returns the layout of a tile that nothing else decides."""
-    return spread(shape, 1, tuple(reversed(range(len(shape)))), num_warps)
+    return spread(shape, 1, tuple(reversed(range(len(shape)))), threads)
 
 
-def boundary_layout(shape: tuple[int, ...], signature: Sequence[Type], num_warps: int) -> LinearLayout:
+def boundary_layout(shape: tuple[int, ...], signature: Sequence[Type], threads: Threads) -> LinearLayout:
     """Returns the layout in which tiles of a shape pass between functions: rows in vectors, as most of memory is accessed.
 
     `signature` are the types of all arguments and results: the widest of that shape decides.
     """
     tiles = [kind for kind in signature if shape_of(kind) == shape]
     bits = max(memory_bits(pointee_of(kind) if is_pointer(kind) else kind) for kind in tiles)
-    share = max(1, math.prod(shape) // (num_warps * LANES))
-    return spread(shape, min(share, shape[-1], VECTOR_BITS // bits), tuple(reversed(range(len(shape)))), num_warps)
+    share = max(1, math.prod(shape) // threads.count)
+    return spread(shape, min(share, shape[-1], VECTOR_BITS // bits), tuple(reversed(range(len(shape)))), threads)
 
 
 @dataclass(frozen=True)

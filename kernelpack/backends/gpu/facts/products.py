@@ -1,11 +1,14 @@
-"""Matrix products of a kernel: their operations, and the loads that feed them."""
+"""Matrix products of a kernel, and the loads that feed them."""
 
 from __future__ import annotations
 
 from kernelpack.ir.core import Operation
+from kernelpack.ir.dialect import Trait, definition
 
-PRODUCT, WAIT = "ttng.warp_group_dot", "ttng.warp_group_dot_wait"
-DOTS = ("tt.dot", "ttg.fma_dot", PRODUCT)
+
+def is_product(op: Operation) -> bool:
+    """Whether an operation multiplies matrices."""
+    return Trait.PRODUCT in definition(op.name).traits
 
 
 def loads_for_dots(loop: Operation) -> set[Operation]:
@@ -20,7 +23,7 @@ def _feeds_dot(load: Operation, loop: Operation) -> bool:
         op = pending.pop()
         for result in op.results:
             for user in result.users():
-                if user.name in DOTS:
+                if is_product(user):
                     return True
                 if user not in seen and user.parent is loop.body and user.name != "scf.yield":
                     seen.add(user)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from kernelpack.analysis.alias import buffer_bytes
+from kernelpack.backends.gpu.machine import SharedUses
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import MemDescType, TensorType, bit_width, shape_of
@@ -13,8 +14,6 @@ from kernelpack.layout.families import swizzled
 from kernelpack.layout.linear import LinearLayout
 
 ATOMICS = ("tt.atomic_rmw", "tt.atomic_cas")
-MAKE_MAP, TENSOR_MAP_BYTES = "tt.make_tensor_descriptor", 128
-"""A tensor map is put together in shared memory, in 128 bytes at a multiple of as many (PTX ISA, tensormap.replace)."""
 
 
 def exchange_layout(shape: tuple[int, ...]) -> LinearLayout:
@@ -28,8 +27,10 @@ def scan_warps(op: Operation) -> int:
     return 1 << sum(1 for basis in layout_of(source).bases("warp") if basis[axis])
 
 
-def scratch_bytes(op: Operation) -> int:
-    """Returns the bytes of shared memory that lowering an operation uses on its own; 0 for most."""
+def scratch_bytes(op: Operation, uses: SharedUses) -> int:
+    """Returns the bytes of shared memory that lowering an operation uses on its own; 0 for most. `uses` are the machine's."""
+    if op.name in uses:
+        return uses[op.name].scratch
     if op.name in ATOMICS and op.result.uses:
         kind = op.result.type
         if not isinstance(kind, TensorType):
@@ -46,7 +47,7 @@ def scratch_bytes(op: Operation) -> int:
         return _bytes(operand(op, "src"))
     if op.name == "tt.histogram":
         return _bytes(op.result)
-    return TENSOR_MAP_BYTES if op.name == MAKE_MAP else 0
+    return 0
 
 
 def _bytes(tile: Value) -> int:
@@ -60,16 +61,16 @@ def scan_exchange_bytes(op: Operation, source: Value) -> int:
     return -(-rows * scan_warps(op) * max(8, bit_width(source.type)) // 8 // 16) * 16
 
 
-def bytes_of(op: Operation) -> int:
+def bytes_of(op: Operation, uses: SharedUses) -> int:
     """Returns the bytes of shared memory that belong to an operation: its buffer, or its scratch space."""
     if op.name == "ttg.local_alloc":
         return buffer_bytes(op.result.type)
-    return scratch_bytes(op)
+    return scratch_bytes(op, uses)
 
 
-def alignment_of(op: Operation) -> int:
+def alignment_of(op: Operation, uses: SharedUses) -> int:
     """Returns what an operation's offset in shared memory must be a multiple of."""
-    if op.name == MAKE_MAP:
-        return TENSOR_MAP_BYTES
+    if op.name in uses:
+        return uses[op.name].alignment
     encoding = op.result.type.encoding if op.name == "ttg.local_alloc" and isinstance(op.result.type, MemDescType) else None
     return encoding.alignment if isinstance(encoding, SharedEncoding) else 1

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.gpu.facts.memory_layouts import boundary_layout, choose_memory_layouts, default_layout
+from kernelpack.backends.gpu.facts.products import is_product
 from kernelpack.backends.gpu.facts.roles import scopes
 from kernelpack.backends.gpu.facts.scratch import ATOMICS
 from kernelpack.backends.gpu.machine import Machine
@@ -15,34 +16,36 @@ from kernelpack.ir.dialect import Trait, definition, operand
 from kernelpack.ir.types import FunctionType, TensorType, shape_of
 from kernelpack.ir.views import For, While, slots
 from kernelpack.layout.encoding import layout_of, with_layout
-from kernelpack.layout.families import scan, spread
+from kernelpack.layout.families import Threads, scan, spread
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import REARRANGING, operand_layout, remove_dim, result_layout
 
 UNIFORM = ("tt.elementwise_inline_asm", "tt.map_elementwise")
 """Elementwise operations that may have several results."""
-DOTS = ("tt.dot", "ttng.warp_group_dot")
 BROADCAST, WEAK, MEMORY, DOT, BOUNDARY = range(5)
 """How strongly a value wants a layout, weakest first: a layout whose copies a broadcast made; one that nobody asked for; that of an
-access to memory; that of a tensor core; that of arguments and results of called functions, which is the same at all calls."""
+access to memory; that of a matrix unit; that of arguments and results of called functions, which is the same at all calls."""
 
 
-def assign_layouts(function: Operation, num_warps: int, machine: Machine, has_vector_atomics: bool = False) -> None:
+def assign_layouts(function: Operation, num_warps: int, machine: Machine) -> None:
     """Turns a ttir function into ttgir in place."""
     facts = AxisInfoAnalysis(function)
     for scope, warps in scopes(function, num_warps):
-        memory = choose_memory_layouts(scope, facts, warps, has_vector_atomics)
-        _Assigner(scope, warps, machine, memory).run()
+        threads = Threads(warps, machine.lanes)
+        memory = choose_memory_layouts(scope, facts, threads, machine.adds_neighbours)
+        _Assigner(scope, threads, machine, memory).run()
 
 
 class _Assigner:
-    def __init__(self, function: Operation, num_warps: int, machine: Machine, memory: Mapping[Operation, LinearLayout]) -> None:
+    def __init__(
+        self, function: Operation, threads: Threads, machine: Machine, memory: Mapping[Operation, LinearLayout]
+    ) -> None:
         """`function` is a kernel or a role; `memory` has the layout that each of its memory accesses wants."""
         self.function = function
-        self.num_warps = num_warps
+        self.threads = threads
         self.memory = memory
-        self.dots = {op: machine.accumulator_layout(op, num_warps) for op in function.walk() if op.name in DOTS}
-        self.operands = {op: machine.operand_layouts(op, num_warps) for op in self.dots}
+        self.dots = {op: machine.accumulator_layout(op, threads.warps) for op in function.walk() if is_product(op)}
+        self.operands = {op: machine.operand_layouts(op, threads.warps) for op in self.dots}
         self.homes: dict[Value, tuple[LinearLayout, int]] = {}
         self.free = free_values(function)
         passed = [slot for op in function.walk() for slot in slots(op)]
@@ -112,12 +115,12 @@ class _Assigner:
     def _forward(self, op: Operation) -> None:
         if op.name in ("tt.load", "tt.descriptor_load", *ATOMICS):
             self._wish(op.result, self.memory.get(op), MEMORY)
-        elif op.name in DOTS:
+        elif is_product(op):
             self._wish(op.result, self.dots[op], DOT)
         elif op.name == "tt.call":
             for result, layout in zip(op.results, self._boundary(op)[1], strict=True):
                 self._wish(result, layout, BOUNDARY)
-        elif op.name == "ttng.warp_group_dot_wait":
+        elif Trait.PASSES_ON in definition(op.name).traits:
             for value, result in zip(op.operands, op.results, strict=True):
                 self._copy(value, result)
         elif op.name == "scf.for":
@@ -135,7 +138,7 @@ class _Assigner:
         elif op.name == "tt.scan":
             for value, result in zip(op.operands, op.results, strict=True):
                 home = self.homes.get(value)
-                self._wish(result, scan(shape_of(value.type), op.attributes["axis"], self.num_warps), home[1] if home else WEAK)
+                self._wish(result, scan(shape_of(value.type), op.attributes["axis"], self.threads), home[1] if home else WEAK)
         elif op.name == "tt.gather":
             self._copy(operand(op, "indices"), op.result)
         elif op.name in UNIFORM:
@@ -164,7 +167,7 @@ class _Assigner:
         if op.name != "tt.map_elementwise" or pack == 1:
             return None
         shape = shape_of(op.results[0].type)
-        return spread(shape, min(pack, shape[-1]), tuple(reversed(range(len(shape)))), self.num_warps), MEMORY
+        return spread(shape, min(pack, shape[-1]), tuple(reversed(range(len(shape)))), self.threads), MEMORY
 
     def _strongest(self, values: list[Value]) -> tuple[LinearLayout, int] | None:
         homes = [self.homes[value] for value in values if value in self.homes]
@@ -238,11 +241,11 @@ class _Assigner:
         if op is not None and (op.name in REARRANGING or op.name == "tt.reduce"):
             source, *_ = op.operands
             home = self._reduced(op) if op.name == "tt.reduce" else self._strongest(op.operands)
-            layout = home[0] if home is not None else default_layout(shape_of(source.type), self.num_warps)
+            layout = home[0] if home is not None else default_layout(shape_of(source.type), self.threads)
             tied = result_layout(op, layout) if op.name in REARRANGING else remove_dim(layout, op.attributes["axis"])
             if tied is not None:
                 return tied
-        return default_layout(shape_of(value.type), self.num_warps)
+        return default_layout(shape_of(value.type), self.threads)
 
     # ---- what operations require ----
 
@@ -257,9 +260,9 @@ class _Assigner:
             return [None] * len(tiles)
         if op in self.memory:
             return all_of(self.memory[op])
-        if op.name in DOTS:
+        if is_product(op):
             return [*self.operands[op], layout_of(op.result)]
-        if op.name == "ttng.warp_group_dot_wait":
+        if Trait.PASSES_ON in definition(op.name).traits:
             return [layout_of(result) for result in op.results]
         if op.name == "tt.call":
             return self._boundary(op)[0]
@@ -295,7 +298,7 @@ class _Assigner:
 
         def layouts(values: Sequence[Value]) -> list[LinearLayout | None]:
             shapes = [shape_of(value.type) if isinstance(value.type, TensorType) else None for value in values]
-            return [None if shape is None else boundary_layout(shape, signature, self.num_warps) for shape in shapes]
+            return [None if shape is None else boundary_layout(shape, signature, self.threads) for shape in shapes]
 
         return layouts(given), layouts(returned)
 

@@ -6,7 +6,9 @@ of the offset tells it. What comes of the elements that a mask leaves out is nev
 
 from __future__ import annotations
 
-from kernelpack.ir.core import Builder, Operation, Value
+from kernelpack.context import Context
+from kernelpack.facts import Fact
+from kernelpack.ir.core import Builder, Operation, Value, entry_function
 from kernelpack.ir.dialect import facts, operand_name, replace_operand
 from kernelpack.ir.types import I32, I64, element_of, with_element
 
@@ -38,6 +40,13 @@ def narrow_offsets(kernel: Operation) -> set[str]:
             replace_operand(op, "offset", _narrow(offset, op))
             used.add(base.name)
     return used
+
+
+def narrow_kernel(module: Operation, context: Context) -> None:
+    """Narrows the offsets of a module's kernel, and notes of which arguments nobody needed to know the range."""
+    kernel = entry_function(module)
+    unused = {argument.name for argument in arguments_within(kernel)} - narrow_offsets(kernel)
+    context.unused |= {Fact(name, RANGE, 32) for name in unused}
 
 
 def _only_addresses(pointers: Value) -> bool:

@@ -14,10 +14,27 @@ from kernelpack.analysis.membar import Accesses, insert_barriers
 from kernelpack.backends.gpu.dialect import OFFSET, SHARED, STRIDE
 from kernelpack.backends.gpu.facts.roles import copies_of
 from kernelpack.backends.gpu.facts.scratch import alignment_of, bytes_of
-from kernelpack.backends.gpu.facts.shared_accesses import SharedAccesses, needs_barrier
+from kernelpack.backends.gpu.facts.shared_accesses import SharedAccesses
+from kernelpack.backends.gpu.machine import Machine, SharedUses
+from kernelpack.context import Context
 from kernelpack.errors import OutOfResources, SourceLocation
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.locations import user_location
+
+
+def finish_module(module: Operation, machine: Machine, context: Context, num_warps: int, num_stages: int = 1) -> None:
+    """Places buffers and barriers, and writes down what the launcher and the next stages must know. `num_warps` is what the kernel is
+    launched with."""
+    shared = place_shared(module, machine, num_stages)
+    module.attributes.update(
+        {
+            "ttg.num-warps": num_warps,
+            "ttg.threads-per-warp": machine.lanes,
+            "ttg.shared": shared,
+            "ttg.target": str(context.target),
+        }
+    )
+    context.figures.update(shared=shared, num_warps=num_warps, threads=num_warps * machine.lanes, num_ctas=1)
 
 
 @dataclass(frozen=True)
@@ -29,39 +46,44 @@ class Placed:
     accesses: Accesses
 
 
-def place_shared(module: Operation, limit: int, num_stages: int = 1) -> int:
+def place_shared(module: Operation, machine: Machine, num_stages: int = 1) -> int:
     """Writes `allocation.offset` to every operation that uses shared memory, `ttg.shared` to called functions, inserts barriers,
     and returns the bytes that the kernel needs.
 
-    Raises OutOfResources where that is more than `limit`; it names the biggest users, and what to lower.
+    Raises OutOfResources where that is more than a block of the machine may use; it names the biggest users, and what to lower.
     """
     graph = CallGraph(module)
     placed: dict[Operation, Placed] = {}
     for function in graph.order:
-        placed[function] = _place(function, {call: placed[graph.callees[call]] for call in graph.calls[function]})
+        called = {call: placed[graph.callees[call]] for call in graph.calls[function]}
+        placed[function] = _place(function, called, machine.shared_uses)
         if function.attributes.get("sym_visibility") != "public":
             function.attributes[SHARED] = placed[function].allocation.size
     kernel = entry_function(module)
     size = placed[kernel].allocation.size
-    if size > limit:
-        raise _too_much(size, limit, list(_users(kernel, graph, placed)), num_stages)
+    if size > machine.shared_bytes:
+        raise _too_much(size, machine.shared_bytes, list(_users(kernel, graph, placed)), num_stages)
     return size
 
 
-def _place(function: Operation, calls: Mapping[Operation, Placed]) -> Placed:
+def _place(function: Operation, calls: Mapping[Operation, Placed], uses: SharedUses) -> Placed:
     def total(op: Operation) -> int:
-        return calls[op].allocation.size if op in calls else bytes_of(op) * copies_of(op)
+        return calls[op].allocation.size if op in calls else bytes_of(op, uses) * copies_of(op)
 
     def alignment(op: Operation) -> int:
-        return calls[op].alignment if op in calls else alignment_of(op)
+        return calls[op].alignment if op in calls else alignment_of(op, uses)
 
     allocation = allocate(function, total, alignment)
     for op, offset in allocation.offsets.items():
         op.attributes[OFFSET] = offset
         if copies_of(op) > 1:
-            op.attributes[STRIDE] = bytes_of(op)
-    accesses_of = SharedAccesses(function, allocation, lambda call: calls[call].accesses.moved(allocation.offsets.get(call, 0)))
-    accesses = insert_barriers(function, accesses_of, "gpu.barrier", needs_barrier)
+            op.attributes[STRIDE] = bytes_of(op, uses)
+
+    def called(call: Operation) -> Accesses:
+        return calls[call].accesses.moved(allocation.offsets.get(call, 0))
+
+    accesses_of = SharedAccesses(function, allocation, called, uses)
+    accesses = insert_barriers(function, accesses_of, "gpu.barrier", accesses_of.needs_barrier)
     return Placed(allocation, max(map(alignment, allocation.offsets), default=1), accesses)
 
 

@@ -9,10 +9,6 @@ from kernelpack.ir.dialect import operand, replace_operand
 from kernelpack.ir.types import TensorType, is_pointer
 from kernelpack.ir.views import factors
 
-BUDGET = 192
-"""32-bit registers of a thread that tiles may take before an operand leaves them. A thread has 255; addresses, masks, fragments
-on their way and the rounded second operand of a chained dot take the rest."""
-
 
 def reload_operands(function: Operation, machine: Machine) -> None:
     """Rewrites a ttgir function in place."""
@@ -24,7 +20,7 @@ def reload_operands(function: Operation, machine: Machine) -> None:
                 for name in ("a", "b"):
                     tile = operand(dot, name)
                     load = tile.defining_op
-                    if held > BUDGET and load is not None and _is_invariant_load(load, loop):
+                    if held > machine.tile_registers and load is not None and _is_invariant_load(load, loop):
                         held -= registers_of(tile)
                         replace_operand(dot, name, Builder.before(dot).insert(load.clone({})).result)
 

@@ -1,7 +1,7 @@
 """triton.backends.nvidia.driver: what host code asks of NVIDIA's GPUs."""
 
+from kernelpack.backends.cuda.device.host_driver import CUDADriver as CudaDriver
 from kernelpack.refusals import refused_names
-from kernelpack.runtime.driver import CUDADriver as CudaDriver
 
 __all__ = ["CudaDriver"]
 

@@ -23,14 +23,14 @@ from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
-from kernelpack.layout.families import spread, swizzled
+from kernelpack.layout.families import Threads, spread, swizzled
 from kernelpack.options import Options
 from kernelpack.target import Target
 from tests.backends.cuda.passes.ttgir import parse, text_of
 
 LAYOUTS = {
-    "R": spread((8, 64), 8, (1, 0), 4),
-    "T": spread((8, 64), 1, (0, 1), 4),
+    "R": spread((8, 64), 8, (1, 0), Threads(4, 32)),
+    "T": spread((8, 64), 1, (0, 1), Threads(4, 32)),
     "B": swizzled((1,), (0,)),
 }
 ARGUMENTS = "%d: !tt.tensordesc<tensor<8x64xf16>>, %i: i32, %j: i32, %n: i32"

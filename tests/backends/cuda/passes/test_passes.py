@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
-from kernelpack.backends.cuda.machine.matrix import TENSOR_CORES, fma_accumulator
+from kernelpack.backends.cuda.machine.matrix import fma_accumulator
 from kernelpack.backends.cuda.passes.decompose_products import decompose_dots, widen_small_floats
 from kernelpack.backends.cuda.schedule.pointer_loops import schedule_pointer_loops
 from kernelpack.backends.cuda.schedule.rewrite_loops import rewrite_loops
 from kernelpack.backends.gpu.passes.assign_layouts import assign_layouts
 from kernelpack.backends.gpu.passes.place_shared import place_shared
-from kernelpack.backends.gpu.passes.reload_operands import BUDGET, reload_operands
+from kernelpack.backends.gpu.passes.reload_operands import reload_operands
 from kernelpack.backends.gpu.passes.remove_conversions import remove_conversions
 from kernelpack.backends.gpu.passes.split_reductions import split_reductions
 from kernelpack.backends.gpu.passes.stage_shared import _rows, stage_shared
@@ -22,12 +22,13 @@ from kernelpack.ir.types import F32, TensorType
 from kernelpack.ir.verify import verify
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.encoding import layout_of
-from kernelpack.layout.families import mma_accumulator, mma_operand, spread, swizzled
+from kernelpack.layout.families import Threads, mma_accumulator, mma_operand, spread, swizzled
 from kernelpack.passes.dce import dce
+from tests.analysis.ttgir import gpu
 from tests.backends.cuda.passes.ttgir import check, parse
 
-ROWS = spread((16, 16), 1, (1, 0), 1)
-COLUMNS = spread((16, 16), 1, (0, 1), 1)
+ROWS = spread((16, 16), 1, (1, 0), Threads(1, 32))
+COLUMNS = spread((16, 16), 1, (0, 1), Threads(1, 32))
 
 
 # ---- decompose_dots ----
@@ -67,13 +68,13 @@ def test_eight_bit_floats_are_multiplied_as_halves(kind: str) -> None:
 
 def _assign_and_clean(function: Operation) -> None:
     """What is free to compute gets a copy for each layout; those that nobody uses go."""
-    assign_layouts(function, 4, TENSOR_CORES)
+    assign_layouts(function, 4, gpu())
     assert function.parent_op is not None
     dce(function.parent_op)
 
 
 def test_loads_decide_and_stores_follow() -> None:
-    wide = spread((512,), 4, (0,), 4)
+    wide = spread((512,), 4, (0,), Threads(4, 32))
     check(
         _assign_and_clean,
         "%p: !tt.ptr<f32> {tt.divisibility = 16 : i32}",
@@ -115,7 +116,7 @@ def test_neighbouring_lanes_read_neighbours_also_where_no_alignment_is_known() -
         "%p: !tt.ptr<f32>, %stride: i32",
         {},
     )
-    assign_layouts(entry_function(module), 4, TENSOR_CORES)
+    assign_layouts(entry_function(module), 4, gpu())
     load = next(op for op in module.walk() if op.name == "tt.load")
     assert layout_of(load.result).images("lane")[:3] == [(0, 0), (1, 0), (2, 0)]
 
@@ -160,7 +161,7 @@ def test_what_a_while_loop_gives_is_in_the_layout_that_its_body_sees() -> None:
         "%p: !tt.ptr<i8>, %q: !tt.ptr<i64>",
         {},
     )
-    assign_layouts(entry_function(module), 1, TENSOR_CORES)
+    assign_layouts(entry_function(module), 1, gpu())
     verify(module)
     (loop,) = [op for op in module.walk() if op.name == "scf.while"]
     given = loop.regions[0].block.terminator.operands[1]
@@ -173,7 +174,7 @@ def test_dots_ask_for_fragments() -> None:
         "%a: tensor<32x16xf16>, %b: tensor<16x16xf16>, %c: tensor<32x16xf32>",
         {},
     )
-    assign_layouts(entry_function(module), 2, TENSOR_CORES)
+    assign_layouts(entry_function(module), 2, gpu())
     dot = next(op for op in module.walk() if op.name == "tt.dot")
     expected = [mma_operand((32, 16), 0, 16, (2, 1)), mma_operand((16, 16), 1, 16, (2, 1)), mma_accumulator((32, 16), (2, 1))]
     assert [layout_of(value) for value in (*dot.operands[:2], dot.result)] == expected
@@ -218,7 +219,7 @@ def test_what_one_user_needs_is_computed_where_it_is_needed() -> None:
 
 def test_conversions_in_a_row_are_one() -> None:
     """Where the first one's result is needed, too, and makes every thread hold the whole tile."""
-    short, four = spread((64,), 2, (0,), 1), spread((64,), 4, (0,), 1)
+    short, four = spread((64,), 2, (0,), Threads(1, 32)), spread((64,), 4, (0,), Threads(1, 32))
     whole = short.with_bases("register", [(1 << bit,) for bit in range(6)]).with_bases("lane", [(0,)] * 5)
     check(
         remove_conversions,
@@ -244,7 +245,7 @@ def test_conversions_in_a_row_are_one() -> None:
 
 
 def test_reductions_over_warps_become_two() -> None:
-    layout = spread((256,), 1, (0,), 4)
+    layout = spread((256,), 1, (0,), Threads(4, 32))
     module = parse(
         """
         %s = "tt.reduce"(%x) <{axis = 0 : i32}> ({
@@ -278,10 +279,10 @@ def test_reductions_within_warps_stay() -> None:
 
 
 def test_conversions_between_warps_go_through_a_buffer() -> None:
-    one, other = spread((64, 64), 1, (1, 0), 4), spread((64, 64), 1, (0, 1), 4)
+    one, other = spread((64, 64), 1, (1, 0), Threads(4, 32)), spread((64, 64), 1, (0, 1), Threads(4, 32))
     memory = best_shared((one,), (other,), 32)
     check(
-        partial(stage_shared, machine=TENSOR_CORES),
+        partial(stage_shared, machine=gpu()),
         "%x: tensor<64x64xf32, $one>",
         "%y = ttg.convert_layout %x : tensor<64x64xf32, $one> -> tensor<64x64xf32, $other>",
         """
@@ -296,7 +297,7 @@ def test_conversions_within_a_thread_stay() -> None:
     reordered = ROWS.with_bases("register", ROWS.bases("register")[::-1])
     text = "%y = ttg.convert_layout %x : tensor<16x16xf32, $one> -> tensor<16x16xf32, $other>"
     check(
-        partial(stage_shared, machine=TENSOR_CORES),
+        partial(stage_shared, machine=gpu()),
         "%x: tensor<16x16xf32, $one>",
         text,
         text,
@@ -332,16 +333,16 @@ _LOOP = """
 
 @pytest.mark.parametrize(("rows", "depth", "moves"), [(64, 128, False), (128, 512, True)])
 def test_an_operand_is_read_again_only_where_registers_are_short(rows: int, depth: int, moves: bool) -> None:
-    x = spread((rows, depth), 8, (1, 0), 4)
+    x = spread((rows, depth), 8, (1, 0), Threads(4, 32))
     a, b = mma_operand((rows, depth), 0, 16, (4, 1)), mma_operand((depth, 64), 1, 16, (4, 1))
     acc = mma_accumulator((rows, 64), (4, 1))
-    assert (a.in_size("register") // 2 + acc.in_size("register") + b.in_size("register") // 2 > BUDGET) == moves
+    assert (a.in_size("register") // 2 + acc.in_size("register") + b.in_size("register") // 2 > gpu().tile_registers) == moves
     layouts = {"x": x, "acc": acc, "memory": best_shared((x,), (a,), 16), "a": a, "b": b}
     arguments = (
         f"%x: tensor<{rows}x{depth}xbf16, $x>, %b: tensor<{depth}x64xbf16, $b>, %c: tensor<{rows}x64xf32, $acc>, %n: i32"
     )
     module = parse(_LOOP.format(m=rows, k=depth), arguments, layouts)
-    reload_operands(entry_function(module), TENSOR_CORES)
+    reload_operands(entry_function(module), gpu())
     loop = next(op for op in module.walk() if op.name == "scf.for")
     assert [op.name for op in loop.body.operations[:-1]] == ["ttg.local_load"] * moves + ["tt.dot"]
 
@@ -450,7 +451,7 @@ def test_buffers_get_offsets_and_barriers() -> None:
     layouts = {"x": ROWS, "memory": swizzled((16, 16), (1, 0))}
     memdesc = "!ttg.memdesc<16x16xf32, $memory, #ttg.shared_memory>"
     check(
-        lambda function: place_shared(next(function.ancestors()), 1 << 16),
+        lambda function: place_shared(next(function.ancestors()), gpu(1 << 16)),
         "%x: tensor<16x16xf32, $x>",
         f"""
         %a = ttg.local_alloc %x : (tensor<16x16xf32, $x>) -> {memdesc}
@@ -465,5 +466,6 @@ def test_buffers_get_offsets_and_barriers() -> None:
     )
     with pytest.raises(OutOfResources, match="needs 1024 bytes of shared memory, the target has 1000"):
         place_shared(
-            parse(f"%a = ttg.local_alloc %x : (tensor<16x16xf32, $x>) -> {memdesc}", "%x: tensor<16x16xf32, $x>", layouts), 1000
+            parse(f"%a = ttg.local_alloc %x : (tensor<16x16xf32, $x>) -> {memdesc}", "%x: tensor<16x16xf32, $x>", layouts),
+            gpu(1000),
         )

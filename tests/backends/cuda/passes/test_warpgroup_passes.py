@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from kernelpack.backends.cuda.machine.matrix import TENSOR_CORES
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.select_warpgroup_products import select_warpgroup_dots
 from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Sync
@@ -18,9 +17,10 @@ from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.types import MemDescType
 from kernelpack.ir.verify import verify
 from kernelpack.layout.encoding import layout_of, tma_encoding
-from kernelpack.layout.families import spread, tma_tile, warpgroup_accumulator, warpgroup_operand
+from kernelpack.layout.families import Threads, spread, tma_tile, warpgroup_accumulator, warpgroup_operand
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import insert_dim, remove_dim
+from tests.analysis.ttgir import gpu
 from tests.backends.cuda.passes.ttgir import parse
 
 # ---- select_warpgroup_dots ----
@@ -82,7 +82,7 @@ def test_what_comes_from_a_product_stays_in_registers() -> None:
     module = select(chained)
     second = [op for op in module.walk() if op.name == "ttng.warp_group_dot"][1]
     assert not isinstance(second.operands[0].type, MemDescType)
-    assign_layouts(entry_function(module), 4, TENSOR_CORES)
+    assign_layouts(entry_function(module), 4, gpu())
     assert layout_of(second.operands[0]) == warpgroup_operand((64, 64), 16, (4, 1))
     assert layout_of(second.result) == warpgroup_accumulator((64, 64), (4, 1))
 
@@ -156,7 +156,7 @@ ATTENTION = f"""
 
 
 def layouts(num_warps: int) -> dict[str, LinearLayout]:
-    x = spread((64, 64), 8, (1, 0), num_warps)
+    x = spread((64, 64), 8, (1, 0), Threads(num_warps, 32))
     columns = remove_dim(x, 0)
     return {"x": x, "j": columns, "k": insert_dim(columns, 0), "acc": warpgroup_accumulator((64, 64), (4, num_warps // 4))}
 
@@ -245,7 +245,7 @@ def test_sums_do_without_a_buffer_behind_another_barrier(stages: int) -> None:
     module, loop = pipelined(SUM, stages, stages * 64 * 64 * 2 + 1024)
     assert ring_of(module) == (stages, 64, 64)
     assert names(loop) == [f"arrive {stages - 2}", "fence", "product", "wait 1", "copy"]
-    place_shared(module, 1 << 18)
+    place_shared(module, gpu(1 << 18))
     assert names(loop) == [f"arrive {stages - 2}", "fence", "barrier", "product", "wait 1", "barrier", "copy"]
 
 
@@ -259,7 +259,7 @@ def test_buffers_for_products_in_flight_do_not_cost_a_block() -> None:
 def test_one_stage_neither_loads_ahead_nor_keeps_products_in_flight() -> None:
     module, loop = pipelined(SUM, 1)
     assert names(loop) == ["fence", "product"]
-    place_shared(module, 1 << 18)
+    place_shared(module, gpu(1 << 18))
     # written, fenced, then read behind a barrier; and the next tile behind another one
     assert names(loop) == ["barrier", "fence", "barrier", "product"]
 
@@ -273,7 +273,7 @@ def test_fences_are_not_doubled() -> None:
 
 def test_free_copies_need_no_barrier_of_their_own() -> None:
     module, loop = pipelined(ATTENTION, 3)
-    place_shared(module, 1 << 18)
+    place_shared(module, gpu(1 << 18))
     assert names(loop).count("barrier") == 1
 
 
@@ -285,7 +285,7 @@ def test_warpgroups_of_attention_take_turns_instead_of_meeting() -> None:
     around = [op.name for op in loop.parent.operations if op.name.startswith(("tt", "scf.for", "gpu"))]
     announced = ["ttg.async_wait", "ttng.fence_async_shared", "ttng.arrive_turn"]
     assert around == [*announced, "scf.for", "ttng.wait_turn", "gpu.barrier", WAIT]
-    place_shared(module, 1 << 18)
+    place_shared(module, gpu(1 << 18))
     assert names(loop) == body
     turn = loop.body.arguments[-1]
     assert [user.name for user in turn.users()] == ["ttng.wait_turn", "arith.xori"]

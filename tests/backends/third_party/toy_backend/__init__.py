@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernelpack.backends.base import CSRC, Backend, Device, Opened, Stage, Tool
+from kernelpack.backends.base import CSRC, Backend, Device, LauncherSource, Opened, Stage, Tool
 from kernelpack.backends.cpu import CPUBackend
 from kernelpack.compiled import CompiledKernel
 from kernelpack.context import Context
@@ -26,12 +26,12 @@ class ToyBackend(Backend):
     """Serves CPU tensors with programs that run last one first."""
 
     name = "toy"
-    image_kind = "object"
+    image_kind = "toy_object"
     dispatch_key = "CPU"
     machine_code = "asm"
-    launcher = "toy::launcher"
-    launcher_header = HERE / "toy_launcher.h"
-    launcher_sources: Sequence[Path] = (HERE / "toy_launcher.cpp", CSRC / "kernels" / "cpu.cpp")
+    launcher = LauncherSource(
+        "toy::launcher", HERE / "toy_launcher.h", (HERE / "toy_launcher.cpp", CSRC / "kernels" / "cpu.cpp")
+    )
 
     def __init__(self) -> None:
         self.cpu = CPUBackend()
@@ -74,6 +74,9 @@ class ToyBackend(Backend):
         if op.name == "tt.dot":
             return "toys do not multiply matrices"
         return self.cpu.supports(op, HOST)
+
+    def linked_machine(self, target: Target) -> str | None:
+        return self.cpu.linked_machine(HOST)
 
     def tool_versions(self) -> Mapping[str, str]:
         return {"toy": "1.0", **self.cpu.tool_versions()}

@@ -11,7 +11,7 @@ namespace {
 
 int stream;  // what ops are to launch on
 
-int choose(const char* const* /*targets*/, int /*count*/, int /*device*/, bool /*products*/) {
+int choose(const char* const* /*targets*/, int /*count*/, int /*device*/, const kernelpack::KernelTraits& /*kernel*/) {
   return 0;
 }
 std::string describe(int /*device*/) {
@@ -39,6 +39,10 @@ void launch(kernelpack::Kernel& kernel, int /*device*/, void* given, const kerne
 
 }  // namespace
 
+#ifdef TOY_WITHOUT_STREAM
+const kernelpack::Launcher launcher = {"toy", choose, describe, load, launch};
+#else
 const kernelpack::Launcher launcher = {"toy", choose, describe, load, launch, current_stream};
+#endif
 
 }  // namespace toy

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelpack.backends.cuda.lowering.global_memory import from_memory
-from kernelpack.backends.cuda.lowering.linear_code import I32, i32
-from kernelpack.backends.cuda.lowering.shared_memory import buffer_address, only_if, read_tile, write_tile
-from kernelpack.backends.cuda.lowering.state import Lowering, memory_type
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
 from kernelpack.backends.gpu.facts.scratch import exchange_layout
+from kernelpack.backends.gpu.lowering.global_memory import from_memory
+from kernelpack.backends.gpu.lowering.linear_code import I32, i32
+from kernelpack.backends.gpu.lowering.shared_memory import buffer_address, only_if, read_tile, write_tile
+from kernelpack.backends.gpu.lowering.state import Lowering, memory_type
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import operand, optional_operand
 from kernelpack.ir.types import I1, element_of, shape_of
 from kernelpack.layout.encoding import layout_of
-from kernelpack.layout.families import LANES
 from kernelpack.llvm.text import Val, literal
 
 
@@ -56,7 +55,7 @@ def _histogram(state: Lowering, op: Operation) -> None:
     source, mask = operand(op, "src"), optional_operand(op, "mask")
     (bins,) = shape_of(op.result.type)
     base = buffer_address(state, op)
-    threads = LANES * state.num_warps
+    threads = state.lanes * state.num_warps
     for first in range(0, bins, threads):
         mine = emit.binary("add", state.tid, i32(first))
         with only_if(state, emit.compare("icmp", "ult", mine, i32(bins)) if first + threads > bins else None):
@@ -70,7 +69,7 @@ def _histogram(state: Lowering, op: Operation) -> None:
             at = emit.binary(
                 "mul", _as_word(state, emit.cast("zext", value, I32) if value.type in ("i8", "i16") else value), i32(4)
             )
-            emit.op(I32, f'atomicrmw add {emit.offset(base, at)}, i32 1 syncscope("block") monotonic')
+            emit.op(I32, f"atomicrmw add {emit.offset(base, at)}, i32 1{state.scopes['cta']} monotonic")
     state.barrier()
     state[op.result] = read_tile(state, base, exchange_layout((bins,)), layout_of(op.result), op.result.type)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelpack.backends.cuda.lowering.linear_code import apply_linear, i32, thread_bases
-from kernelpack.backends.cuda.lowering.state import Lowering, register_type
+from kernelpack.backends.gpu.lowering.linear_code import apply_linear, i32
+from kernelpack.backends.gpu.lowering.state import Lowering, register_type
 from kernelpack.ir.core import Operation
 from kernelpack.ir.formats import encode, round_to
 from kernelpack.ir.types import FloatType, TensorType, element_of, shape_of
@@ -115,7 +115,7 @@ def _convert_layout(state: Lowering, op: Operation) -> None:
         return
     emit = state.emit
     lanes = plan.source.bases("lane")
-    base = apply_linear(emit, state.tid, thread_bases(plan.source, HARDWARE.index("lane")))
+    base = apply_linear(emit, state.tid, state.bases(plan.source, HARDWARE.index("lane")))
     chosen = [(1 << bit, basis[0]) for bit, basis in enumerate(lanes) if basis[0]]
     result = []
     for register, lane, *_ in picks:

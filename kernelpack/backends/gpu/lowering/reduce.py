@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelpack.backends.cuda.lowering.control_flow import inline
-from kernelpack.backends.cuda.lowering.global_memory import from_memory, to_memory
-from kernelpack.backends.cuda.lowering.linear_code import apply_linear, i32, thread_bases
-from kernelpack.backends.cuda.lowering.shared_memory import buffer_address, only_if
-from kernelpack.backends.cuda.lowering.state import Lowering, memory_type
 from kernelpack.backends.gpu.facts.scratch import scan_exchange_bytes, scan_warps
+from kernelpack.backends.gpu.lowering.control_flow import inline
+from kernelpack.backends.gpu.lowering.global_memory import from_memory, to_memory
+from kernelpack.backends.gpu.lowering.linear_code import apply_linear, i32
+from kernelpack.backends.gpu.lowering.shared_memory import buffer_address, only_if
+from kernelpack.backends.gpu.lowering.state import Lowering, memory_type
 from kernelpack.ir.core import Block, Operation
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.types import I1, bit_width, element_of, shape_of
@@ -141,7 +141,7 @@ class _Scan:
         """Exchanges the warps' totals through shared memory and adds those of the warps before."""
         state, emit, warps = self.state, self.state.emit, scan_warps(self.op)
         axis_step = self.per_thread << len(self.lane_bits)
-        along = apply_linear(emit, state.tid, thread_bases(self.layout, self.axis))
+        along = apply_linear(emit, state.tid, state.bases(self.layout, self.axis))
         warp = emit.binary("lshr", along, i32(log2(axis_step)))
         number = emit.binary("xor", warp, i32(warps - 1)) if self.reverse else warp
         last = emit.compare("icmp", "eq", self.position(1 << len(self.lane_bits)), i32((1 << len(self.lane_bits)) - 1))

@@ -1,10 +1,11 @@
-"""Structured control flow, program indices and returns."""
+"""Structured control flow, regions applied to elements, program indices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelpack.backends.cuda.lowering.state import Lowering
+from kernelpack.backends.gpu.lowering.state import Lowering
+from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.views import For, If, While
 from kernelpack.llvm.text import Val
@@ -58,9 +59,7 @@ def _for(state: Lowering, op: Operation) -> None:
     phis.write()
     latch = emit.block
     again = emit.compare("icmp", "ugt", left, state.scalar(step))
-    # ptxas would unroll a loop whose loads run ahead, or that waits for barriers, and spill
-    overlaps = any(inner.name == "ttg.async_wait" or inner.name.startswith("ttng.") for inner in op.walk())
-    hint = ", !llvm.loop !0" if overlaps else ""
+    hint = ", !llvm.loop !0" if state.keeps_loop(op) else ""
     emit.line(f"br {again}, label %{body}, label %{end}{hint}")
     emit.label(end)
     results = _Phis(state, op.results, initial)
@@ -121,18 +120,39 @@ def inline(state: Lowering, block: Block, arguments: Sequence[Val]) -> list[Val]
     return [state.scalar(value) for value in block.terminator.operands]
 
 
-def _special(register: str) -> Callable[[Lowering, Operation], None]:
-    def lower(state: Lowering, op: Operation) -> None:
-        name = f"llvm.nvvm.read.ptx.sreg.{register}.{op.attributes['axis']}"
-        state[op.result] = [state.emit.call("i32", name, [])]
+def _map(state: Lowering, op: Operation) -> None:
+    """Applies the region to `pack` neighbouring registers of every operand at a time."""
+    pack = op.attributes["pack"]
+    operands = [state[value] for value in op.operands]
+    count = len(operands[0])
+    if count % pack:
+        raise CompilationError(
+            f"tl.map_elementwise takes {pack} elements at a time, a thread has {count} of this tile",
+            location=op.location.source,
+            cure="use a larger tile, fewer warps, or a smaller pack",
+        )
+    results: list[list[Val]] = [[] for _ in op.results]
+    for first in range(0, count, pack):
+        given = inline(state, op.body, [value for registers in operands for value in registers[first : first + pack]])
+        for number, registers in enumerate(results):
+            registers += given[number * pack : (number + 1) * pack]
+    for result, registers in zip(op.results, results, strict=True):
+        state[result] = registers
 
-    return lower
+
+def _program(state: Lowering, op: Operation) -> None:
+    state[op.result] = [state.program(op.attributes["axis"])]
+
+
+def _programs(state: Lowering, op: Operation) -> None:
+    state[op.result] = [state.programs(op.attributes["axis"])]
 
 
 CONTROL_FLOW: dict[str, Callable[[Lowering, Operation], None]] = {
     "scf.for": _for,
     "scf.if": _if,
     "scf.while": _while,
-    "tt.get_program_id": _special("ctaid"),
-    "tt.get_num_programs": _special("nctaid"),
+    "tt.map_elementwise": _map,
+    "tt.get_program_id": _program,
+    "tt.get_num_programs": _programs,
 }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelpack.layout.families import LANES
-from kernelpack.layout.linear import LinearLayout, log2
 from kernelpack.llvm.text import Emitter, Val
 
 I32 = "i32"
@@ -13,12 +11,6 @@ I32 = "i32"
 
 def i32(value: int) -> Val:
     return Val(I32, str(value))
-
-
-def thread_bases(layout: LinearLayout, output: int = 0, scale: int = 1) -> list[int]:
-    """Returns what each bit of the thread's index adds to one output: lanes, then warps."""
-    assert len(layout.bases("lane")) == log2(LANES)
-    return [basis[output] * scale for name in ("lane", "warp") for basis in layout.bases(name)]
 
 
 def apply_linear(emit: Emitter, index: Val, bases: Sequence[int]) -> Val:

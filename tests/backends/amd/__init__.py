@@ -1,0 +1,1 @@
+"""Tests of the AMD backend, which only generates code."""
