@@ -167,8 +167,8 @@ def test_a_scan_from_the_end_shifts_the_other_way_and_hands_on_its_first_lane() 
         %B = fadd contract <8 x float> %A, %V
         %C = select <8 x i1> <i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 true, i1 false>, <8 x float> %B, <8 x float> %V
         %H = icmp eq i64 %N, 8
-        %K = shufflevector <8 x float> %J, <8 x float> poison, <8 x i32> zeroinitializer
-        """.replace("<8 x i32> zeroinitializer", "<8 x i32> <i32 0, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>"),
+        %K = shufflevector <8 x float> %J, <8 x float> poison, <8 x i32> <i32 0, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
+        """,
     )
 
 

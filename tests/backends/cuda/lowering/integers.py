@@ -14,7 +14,7 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
     "eq": operator.eq, "ne": operator.ne, "ult": operator.lt, "ule": operator.le, "ugt": operator.gt, "uge": operator.ge,
 }  # fmt: skip
 _LINE = re.compile(r"(%\w+) = (\w+)(?: nsw| nuw)* (.*)")
-_OFFSET = re.compile(r"(%\w+) = getelementptr (\w+), ptr addrspace\(\d\) ([%@]\w+), i32 (\S+)")
+_OFFSET = re.compile(r"(%\w+) = getelementptr (\w+), ptr addrspace\(\d\) ([%@]\w+), i(?:32|64) (\S+)")
 _BYTES = {"i8": 1, "i16": 2, "half": 2, "bfloat": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}
 
 
