@@ -52,8 +52,8 @@ def test_a_region_gives_several_tiles() -> None:
 
 
 def test_a_tile_with_fewer_registers_than_a_region_takes_is_refused() -> None:
+    names = ", ".join(f"%a{number}" for number in range(8))
     with pytest.raises(CompilationError, match="takes 8 elements at a time, a thread has 4 of this tile") as raised:
-        names = ", ".join(f"%a{number}" for number in range(8))
         mapped(8, f"tt.map_elementwise.return {names} : {', '.join(['f32'] * 8)}")
     assert "use a larger tile, fewer warps, or a smaller pack" in str(raised.value)
 
