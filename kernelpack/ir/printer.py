@@ -24,6 +24,15 @@ def print_op(op: Operation, *, locations: bool = False) -> str:
     return _with_aliases(text, op) if op.name == "builtin.module" else text
 
 
+def value_names(function: Operation) -> dict[Value, str]:
+    """Returns what the values of a function are called in its text."""
+    printer = _Printer(locations=False)
+    for argument in function.body.arguments:
+        printer.define(argument, argument=True)
+    printer.block(function.body)
+    return printer.names
+
+
 def _with_aliases(text: str, module: Operation) -> str:
     """Names the encodings of a module once, in front of it: `#linear = #ttg.linear<...>`."""
     encodings: dict[Encoding, str] = {}

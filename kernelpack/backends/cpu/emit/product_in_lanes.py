@@ -1,7 +1,7 @@
 """Emits matrix products: a block of accumulators stays in registers while k runs over packed operands, then c is added.
 
 The scheme is the usual one of high-performance BLAS (Goto and van de Geijn, 2008): one operand contributes vectors along the
-lanes, the other one element broadcast to all lanes, and every accumulator is read and written once. dot_along_k.py has the scheme
+lanes, the other one element broadcast to all lanes, and every accumulator is read and written once. product_along_k.py has the scheme
 for products of few rows.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelpack.ir.core import Operation, Value
@@ -39,7 +39,7 @@ class Buffer:
         return math.prod(self.shape) * max(1, bit_width(self.element) // 8)
 
     def __str__(self) -> str:
-        return f"{self.name}[{'x'.join(map(str, self.shape))}x{self.element}, lanes {self.inner_axis}]"
+        return f"{self.name}: {'x'.join(map(str, self.shape))}x{self.element}, lanes {self.inner_axis}"
 
 
 @dataclass(eq=False)
@@ -104,7 +104,7 @@ class OperandBuffer:
     def __str__(self) -> str:
         order = "k inner" if self.k_inner else f"panels of {self.panel}" if self.panel else "k outer"
         pairs = ", pairs" if self.pack == 2 else ""
-        return f"{self.name}[{'x'.join(map(str, self.shape))}x{self.element}, {order}{pairs}]"
+        return f"{self.name}: {'x'.join(map(str, self.shape))}x{self.element}, {order}{pairs}"
 
 
 Storage = Buffer | OperandBuffer
@@ -125,15 +125,14 @@ class InPlace:
     k_inner: bool
 
     @property
-    def name(self) -> str:
-        return name_of(self.value)
-
-    @property
     def other_axis(self) -> int:
         return _other_axis(self.axes, self.k_axis)
 
 
 Operand = OperandBuffer | InPlace
+
+Naming = Callable[[Value], str]
+"""What values are called where people read a tile program."""
 
 
 def _other_axis(axes: Sequence[int], k_axis: int) -> int:
@@ -145,14 +144,6 @@ def tile_name(value: Value) -> str:
     """Returns what a buffer for a tile is called."""
     op = value.defining_op
     return value.name or (op.name.split(".")[1] if op is not None else "tile")
-
-
-def name_of(value: Value) -> str:
-    """Returns what a value is called where people read a tile program."""
-    if value.name:
-        return f"%{value.name}"
-    op = value.defining_op
-    return f"<{op.name.split('.')[1]}>" if op is not None else "<argument>"
 
 
 def moves_unit_axes(reshape: Operation) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 
 from kernelpack.backends.cpu.facts.affine import Stride, strides
 from kernelpack.backends.cpu.facts.in_place import overwrites
@@ -42,11 +43,6 @@ class Review:
         self.evaluated = {step: evaluations(step, program.plain) for step in self.steps}
         self.number = {op: number for number, op in enumerate(program.entry.walk())}
         self.scalar_writes = [number for op, number in self.number.items() if _is_scalar_write(op)]
-
-    def run(self) -> bool:
-        """Returns whether there was anything to learn."""
-        learned = [self.keep_crossing(), self.keep_moved_loads(), self.keep_shared()]
-        return any(learned) or self.protect_carried()
 
     # ---- tiles that are evaluated too often, or across the lanes ----
 
@@ -224,6 +220,37 @@ class Review:
             self.known.copy_at_end.add((deepest.terminator, deepest.index))
         else:
             self.known.snapshot.add(old)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One thing that a review looks for: `learn` adds what it finds to what the planner knows, and says whether that is new."""
+
+    name: str
+    learn: Callable[[Review], bool]
+
+
+Lessons = Sequence[Sequence[Lesson]]
+
+LESSONS: Lessons = (
+    (
+        Lesson("keep_crossing", Review.keep_crossing),
+        Lesson("keep_moved_loads", Review.keep_moved_loads),
+        Lesson("keep_shared", Review.keep_shared),
+    ),
+    (Lesson("protect_carried", Review.protect_carried),),
+)
+"""What reviews look for. All lessons of a group are learned; the next group has its turn where they found nothing."""
+
+
+def learn(plan: Planner, program: TileProgram, lessons: Lessons = LESSONS) -> list[str]:
+    """Adds what a plan teaches to what its planner knows. Returns the names of the lessons that found something."""
+    review = Review(plan, program)
+    for group in lessons:
+        learned = [lesson.name for lesson in group if lesson.learn(review)]
+        if learned:
+            return learned
+    return []
 
 
 def _defined_in(value: Value | None, block: Block | None) -> bool:

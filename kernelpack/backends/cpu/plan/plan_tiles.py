@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.facts.axes import Axes
 from kernelpack.backends.cpu.facts.features import Level
-from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, InPlace, Operand, OperandBuffer, Storage, tile_name
+from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, InPlace, Naming, Operand, OperandBuffer, Storage, tile_name
 from kernelpack.backends.cpu.plan.fuse_nests import FusedStatements
 from kernelpack.backends.cpu.plan.plan_product import plan_operand
 from kernelpack.backends.cpu.plan.sinks import Atomic, Histogram, Map, Materialize, Message, Reduce, Scan, Store
@@ -48,6 +48,14 @@ class Knowledge:
     keep: dict[Value, set[int]] = field(default_factory=lambda: defaultdict(set))
     copy_at_end: set[tuple[Operation, int]] = field(default_factory=set)
     snapshot: set[Value] = field(default_factory=set)
+
+    def text(self, name: Naming) -> str:
+        """Returns a line for each thing that is known."""
+        lines = [f"keep {name(value)}, lanes {axis}" for value, axes in self.keep.items() for axis in sorted(axes)]
+        late = sorted(name(terminator.operands[index]) for terminator, index in self.copy_at_end)
+        lines += [f"write {value} when its block ends" for value in late]
+        lines += [f"copy {value} when its iteration begins" for value in sorted(map(name, self.snapshot))]
+        return "\n".join(lines)
 
 
 class Planner:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelpack.backends.cpu.plan.buffers import Buffer, Storage, name_of
+from kernelpack.backends.cpu.plan.buffers import Buffer, Naming, Storage
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import shape_of
 
 
@@ -19,8 +18,9 @@ class Materialize:
     position: int
     source: Buffer | None = None
 
-    def __str__(self) -> str:
-        return f"{self.into} <- {name_of(self.value)}"
+    def text(self, name: Naming) -> str:
+        copied = f", a copy of {self.source.name}" if self.source is not None else ""
+        return f"{self.into.name} <- {name(self.value)}{copied}"
 
 
 @dataclass(eq=False)
@@ -35,9 +35,9 @@ class Reduce:
     def axis(self) -> int:
         return int(self.op.attributes["axis"])
 
-    def __str__(self) -> str:
-        targets = ", ".join(str(b) if b else name_of(r) for b, r in zip(self.into, self.op.results, strict=True))
-        return f"{targets} <- reduce axis {self.axis} of {', '.join(map(name_of, self.op.operands))}"
+    def text(self, name: Naming) -> str:
+        targets = ", ".join(b.name if b else name(r) for b, r in zip(self.into, self.op.results, strict=True))
+        return f"{targets} <- reduce axis {self.axis} of {', '.join(map(name, self.op.operands))}"
 
 
 @dataclass(eq=False)
@@ -52,8 +52,9 @@ class Scan:
     def axis(self) -> int:
         return int(self.op.attributes["axis"])
 
-    def __str__(self) -> str:
-        return f"{', '.join(map(str, self.into))} <- scan axis {self.axis} of {', '.join(map(name_of, self.op.operands))}"
+    def text(self, name: Naming) -> str:
+        targets = ", ".join(buffer.name for buffer in self.into)
+        return f"{targets} <- scan axis {self.axis} of {', '.join(map(name, self.op.operands))}"
 
 
 @dataclass(eq=False)
@@ -64,9 +65,9 @@ class Store:
     memory_axis: int | None
     position: int
 
-    def __str__(self) -> str:
-        pointer, value, *_ = self.op.operands
-        return f"store {name_of(value)} to {name_of(pointer)}"
+    def text(self, name: Naming) -> str:
+        pointer, value, *mask = map(name, self.op.operands)
+        return f"store {value} to {pointer}{_where(mask)}"
 
 
 @dataclass(eq=False)
@@ -77,10 +78,13 @@ class Atomic:
     into: Buffer | None
     position: int
 
-    def __str__(self) -> str:
-        what = self.op.attributes.get("atomic_rmw_op", "compare and swap")
-        pointer, value, *_ = self.op.operands
-        return f"atomic {what} {name_of(value)} at {name_of(pointer)}"
+    def text(self, name: Naming) -> str:
+        old = f"{self.into.name} <- " if self.into is not None else ""
+        pointer, *values = map(name, self.op.operands)
+        if self.op.name == "tt.atomic_cas":
+            return f"{old}atomic cas {', '.join(values)} at {pointer}"
+        value, *mask = values
+        return f"{old}atomic {self.op.attributes['atomic_rmw_op']} {value} at {pointer}{_where(mask)}"
 
 
 @dataclass(eq=False)
@@ -91,8 +95,8 @@ class Map:
     into: list[Buffer]
     position: int
 
-    def __str__(self) -> str:
-        return f"{', '.join(map(str, self.into))} <- map of {', '.join(map(name_of, self.op.operands))}"
+    def text(self, name: Naming) -> str:
+        return f"{', '.join(buffer.name for buffer in self.into)} <- map of {', '.join(map(name, self.op.operands))}"
 
 
 @dataclass(eq=False)
@@ -103,8 +107,9 @@ class Histogram:
     into: Buffer
     position: int
 
-    def __str__(self) -> str:
-        return f"{self.into} <- histogram of {name_of(operand(self.op, 'src'))}"
+    def text(self, name: Naming) -> str:
+        source, *mask = map(name, self.op.operands)
+        return f"{self.into.name} <- histogram of {source}{_where(mask)}"
 
 
 @dataclass(eq=False)
@@ -114,8 +119,8 @@ class Message:
     op: Operation
     position: int
 
-    def __str__(self) -> str:
-        return f"{self.op.name.split('.')[1]} {', '.join(map(name_of, self.op.operands))}"
+    def text(self, name: Naming) -> str:
+        return f"{self.op.name.split('.')[1]} {', '.join(map(name, self.op.operands))}"
 
 
 Root = Materialize | Reduce | Scan | Store | Atomic | Map | Histogram | Message
@@ -124,6 +129,10 @@ ALONE = (Scan, Atomic, Map, Histogram, Message)
 """Roots that share a nest with no other."""
 WRITES = (Store, Atomic, Map)
 """Roots that may write global memory."""
+
+
+def _where(mask: list[str]) -> str:
+    return f" where {mask[0]}" if mask else ""
 
 
 def domain_of(root: Root) -> tuple[int, ...]:

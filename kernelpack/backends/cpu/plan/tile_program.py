@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kernelpack.backends.cpu.plan.buffers import Buffer, Operand, Storage, name_of
+from kernelpack.backends.cpu.plan.buffers import Buffer, InPlace, Naming, Operand, Storage
 from kernelpack.backends.cpu.plan.sinks import Root
 from kernelpack.ir import views
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import operand
+from kernelpack.ir.dialect import definition, operand
+from kernelpack.ir.text import value_names
 
 
 @dataclass(eq=False)
@@ -110,9 +111,16 @@ class TileProgram:
     plain: dict[Value, dict[int, Buffer]]
 
     def __str__(self) -> str:
-        parameters = ", ".join(f"{name_of(a)}: {a.type}" for a in self.entry.body.arguments)
+        """Values have the names of the kernel's ttir (`kernelpack inspect --stage cpu_ttir`), constants are written as they are."""
+        name = naming(self.entry)
+        held: dict[Storage, list[str]] = {buffer: [] for buffer in self.buffers}
+        for value, buffers in self.plain.items():
+            for buffer in buffers.values():
+                held[buffer].append(name(value))
+        parameters = ", ".join(f"{name(a)}: {a.type}" for a in self.entry.body.arguments)
         lines = [f"kernel {self.entry.attributes['sym_name']}({parameters})"]
-        lines += _lines(self.statements, 1)
+        lines += [f"  buffer {buffer}{', holds ' if names else ''}{', '.join(names)}" for buffer, names in held.items()]
+        lines += _lines(self.statements, name, 1)
         return "\n".join(lines) + "\n"
 
 
@@ -125,32 +133,62 @@ def walk(statements: list[Statement]) -> Iterator[Statement]:
                 yield from walk(part)
 
 
-def _lines(statements: list[Statement], depth: int) -> list[str]:
+def naming(function: Operation) -> Naming:
+    """Returns what the values of a kernel are called where people read its tile program."""
+    names = value_names(function)
+
+    def name(value: Value) -> str:
+        op = value.defining_op
+        return str(op.attributes["value"]) if op is not None and op.name == "arith.constant" else names[value]
+
+    return name
+
+
+def _lines(statements: list[Statement], name: Naming, depth: int) -> list[str]:
     pad, lines = "  " * depth, []
     for statement in statements:
         match statement:
             case Nest():
                 shape = "x".join(map(str, statement.shape))
                 lines.append(f"{pad}nest {shape}, lanes {statement.lane_axis}")
-                lines += [f"{pad}  {root}" for root in statement.roots]
+                lines += [f"{pad}  {root.text(name)}" for root in statement.roots]
             case Dot():
-                c = name_of(operand(statement.op, "c"))
-                lines.append(f"{pad}{statement.out} <- {statement.a.name} * {statement.b.name} + {c}")
-            case Scalar():
-                lines.append(f"{pad}{statement.op.name} {', '.join(map(name_of, statement.op.results))}".rstrip())
+                a, b = (_operand_text(side, name) for side in (statement.a, statement.b))
+                inner = ", k in the lanes" if statement.along_k else ""
+                lines.append(f"{pad}{statement.out.name} <- {a} * {b} + {name(operand(statement.op, 'c'))}{inner}")
+            case Scalar() if statement.op.name != "arith.constant":
+                lines.append(pad + _scalar_text(statement.op, name))
             case For():
-                carried = ", ".join(str(buffer) for buffer in statement.carried if buffer)
-                lines.append(f"{pad}for {name_of(views.For.of(statement.op).induction)} carrying ({carried})")
-                lines += _lines(statement.body, depth + 1)
+                induction = name(views.For.of(statement.op).induction)
+                lines.append(f"{pad}for {induction}{_buffers_text('carrying', statement.carried)}")
+                lines += _lines(statement.body, name, depth + 1)
             case While():
-                lines.append(f"{pad}while")
-                lines += _lines(statement.before, depth + 1)
-                lines.append(f"{pad}do")
-                lines += _lines(statement.body, depth + 1)
+                lines.append(f"{pad}while{_buffers_text('carrying', statement.carried)}")
+                lines += _lines(statement.before, name, depth + 1)
+                lines.append(f"{pad}do{_buffers_text('with', statement.passed)}")
+                lines += _lines(statement.body, name, depth + 1)
             case If():
-                lines.append(f"{pad}if {name_of(statement.op.operand)}")
-                lines += _lines(statement.then, depth + 1)
+                lines.append(f"{pad}if {name(statement.op.operand)}{_buffers_text('giving', statement.results)}")
+                lines += _lines(statement.then, name, depth + 1)
                 if statement.otherwise:
                     lines.append(f"{pad}else")
-                    lines += _lines(statement.otherwise, depth + 1)
+                    lines += _lines(statement.otherwise, name, depth + 1)
     return lines
+
+
+def _operand_text(operand: Operand, name: Naming) -> str:
+    if not isinstance(operand, InPlace):
+        return operand.name
+    return f"{name(operand.value)} in place"
+
+
+def _scalar_text(op: Operation, name: Naming) -> str:
+    results = f"{', '.join(map(name, op.results))} <- " if op.results else ""
+    known = definition(op.name).attribute_defs
+    said = [str(value) for key, value in op.attributes.items() if key not in known or value != known[key].default]
+    return f"{results}{op.name} {', '.join([*said, *map(name, op.operands)])}".rstrip()
+
+
+def _buffers_text(what: str, buffers: Sequence[Buffer | None]) -> str:
+    names = ", ".join(buffer.name for buffer in buffers if buffer is not None)
+    return f" {what} {names}" if names else ""

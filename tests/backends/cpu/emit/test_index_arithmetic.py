@@ -1,0 +1,129 @@
+"""Sums and products of indices keep the form (base, step): an instruction or two for all lanes."""
+
+from __future__ import annotations
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.kernel.jit import JITFunction
+from tests.backends.cpu.emit.llir import program
+from tests.backends.fragments import count, in_order
+
+
+def indices(kernel: JITFunction, **types: str | int) -> str:
+    return program(kernel, S=8, **types)
+
+
+@kp.jit
+def stored(out, n, S: tl.constexpr):
+    """The values of an index, which a store has as a vector."""
+    i = tl.arange(0, S)
+    tl.store(out + i, (n - (i + 5) * 3 + n * 2).to(tl.int64))
+
+
+def test_an_index_is_a_base_and_a_constant_step() -> None:
+    text = indices(stored, n="i32", out="*i64")
+    in_order(
+        text,
+        """
+        %D = mul i32 %n, 2
+        %A = add nsw i32 0, 5
+        %B = mul nsw i32 %A, 3
+        %C = sub nsw i32 %n, %B
+        %E = add nsw i32 %C, %D
+        %F = sext i32 %E to i64
+        %I = insertelement <8 x i64> poison, i64 %F, i64 0
+        %J = shufflevector <8 x i64> %I, <8 x i64> poison, <8 x i32> zeroinitializer
+        %V = add <8 x i64> %J, <i64 0, i64 -3, i64 -6, i64 -9, i64 -12, i64 -15, i64 -18, i64 -21>
+        store <8 x i64> %V, ptr ..., align 8
+        """,
+    )
+    assert not count(text, "%A = mul <8 x i32> ...")
+
+
+@kp.jit
+def by_a_stride(x, out, n, m, S: tl.constexpr):
+    i = tl.arange(0, S)
+    tl.store(out + i, tl.load(x + i * n * 2 + i * m))
+
+
+def test_a_step_of_run_time_scalars_is_computed_once() -> None:
+    in_order(
+        indices(by_a_stride, n="i32", m="i32"),
+        """
+        %A = mul nsw i32 0, %n
+        %B = mul nsw i32 %A, 2
+        %C = mul i32 %n, 2
+        %P = getelementptr float, ptr %x, i32 %B
+        %D = sext i32 %C to i64
+        %E = mul i64 %D, 4
+        %S = add i64 0, %E
+        %M = mul nsw i32 0, %m
+        %Q = getelementptr float, ptr %P, i32 %M
+        %F = sext i32 %m to i64
+        %G = mul i64 %F, 4
+        %H = add i64 %S, %G
+        %I = insertelement <8 x i64> poison, i64 %H, i64 0
+        ... = getelementptr i8, ptr %Q, <8 x i64> ...
+        """,
+    )
+
+
+@kp.jit
+def by_data(x, at, out, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    which = tl.load(at + i) + i
+    tl.store(out + i, tl.load(x + which))
+
+
+def test_an_index_that_memory_gives_is_a_vector() -> None:
+    in_order(
+        indices(by_data, n="i32", at="*i32"),
+        """
+        %L = load <8 x i32>, ptr ..., align 4
+        %I = add <8 x i32> splat (i32 0), <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>
+        %W = add <8 x i32> %L, %I
+        %P = getelementptr float, ptr %x, <8 x i32> %W
+        ... = call <8 x float> @llvm.masked.gather.v8f32.v8p0(<8 x ptr> %P, ...)
+        """,
+    )
+
+
+@kp.jit
+def squares(out, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    tl.store(out + i, i * i + n)
+
+
+def test_a_product_of_two_indices_is_a_vector() -> None:
+    text = indices(squares, n="i32", out="*i32")
+    assert count(text, "%A = mul <8 x i32> ...") == 1
+
+
+@kp.jit
+def scalars(out, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    tl.store(out + i, tl.zeros((S,), tl.int32) + n + n * 3)
+
+
+def test_what_all_lanes_share_stays_scalar() -> None:
+    text = indices(scalars, n="i32", out="*i32")
+    assert not count(text, "%A = add <8 x i32> ...")
+    assert not count(text, "%A = mul <8 x i32> ...")
+
+
+@kp.jit
+def narrow(out, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    tl.store(out + i, (i * n).to(tl.int8))
+
+
+def test_bases_and_steps_are_narrowed_alike() -> None:
+    in_order(
+        indices(narrow, n="i32", out="*i8"),
+        """
+        %B = mul nsw i32 0, %n
+        %S = trunc i32 %n to i8
+        %C = trunc i32 %B to i8
+        %M = mul <8 x i8> ..., <i8 0, i8 1, i8 2, i8 3, i8 4, i8 5, i8 6, i8 7>
+        """,
+    )

@@ -1,0 +1,78 @@
+"""What a kernel reads or writes once: memory is asked for ahead, and results go around the caches where they are aligned."""
+
+from __future__ import annotations
+
+import pytest
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.backends.cpu.emit.streaming import ask_ahead, finish_streams, store_past_caches
+from kernelpack.llvm.text import Emitter, Val
+from tests.backends.cpu.emit.llir import program, whole, written
+from tests.backends.cpu.plan.plans import V3, V4
+from tests.backends.fragments import count, in_order
+
+
+@pytest.mark.parametrize(("offset", "asks"), [(0, True), (32, False), (64, True), (96, False), (128, True)])
+def test_each_line_is_asked_for_once(offset: int, asks: bool) -> None:
+    em = Emitter()
+    ask_ahead(em, Val("ptr", "%p"), offset)
+    assert bool(em.lines) is asks
+    if asks:
+        in_order(
+            written(em),
+            """
+            %A = getelementptr i8, ptr %p, i64 2048
+            call void @llvm.prefetch.p0(ptr %A, i32 0, i32 3, i32 1)
+            """,
+        )
+
+
+def test_an_aligned_address_is_written_past_the_caches() -> None:
+    em = Emitter(frozenset({"avx512"}))
+    store_past_caches(em, Val("<16 x float>", "%x"), Val("ptr", "%p"), 4)
+    in_order(
+        written(em),
+        """
+        %A = ptrtoint ptr %p to i64
+        %L = and i64 %A, 63
+        %E = icmp eq i64 %L, 0
+        br i1 %E, label %past..., label %through...
+        past...:
+        store <16 x float> %x, ptr %p, align 64, !nontemporal !2
+        br label %after...
+        through...:
+        store <16 x float> %x, ptr %p, align 4
+        br label %after...
+        after...:
+        """,
+    )
+    finish_streams(em)
+    assert em.lines[-1].strip() == "call void @llvm.x86.sse.sfence()"
+
+
+def test_without_avx512_it_is_a_store_and_no_fence() -> None:
+    em = Emitter()
+    store_past_caches(em, Val("<8 x float>", "%x"), Val("ptr", "%p"), 4)
+    finish_streams(em)
+    assert written(em).strip() == "store <8 x float> %x, ptr %p, align 4"
+
+
+@kp.jit
+def copy(x, out, S: tl.constexpr, MASKED: tl.constexpr):
+    i = tl.arange(0, S)
+    if MASKED:
+        tl.store(out + i, tl.load(x + i, mask=i < 9, eviction_policy="evict_first"), mask=i < 9, cache_modifier=".cs")
+    else:
+        tl.store(out + i, tl.load(x + i, eviction_policy="evict_first"), cache_modifier=".cs")
+
+
+def test_kernels_ask_for_whole_accesses_alone() -> None:
+    text = program(copy, V3, S=32, MASKED=False)
+    assert count(text, "call void @llvm.prefetch.p0(...)") == 2  # 128 bytes
+    assert count(program(copy, V4, S=32, MASKED=False), "store ... !nontemporal !2") == 2
+    masked = whole(copy, V4, S=32, MASKED=True)
+    assert "prefetch" not in masked
+    assert "nontemporal" not in masked
+    assert "sfence" not in masked
+    assert "sfence" in whole(copy, V4, S=32, MASKED=False)

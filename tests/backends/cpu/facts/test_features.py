@@ -1,0 +1,78 @@
+"""Instruction-set levels: their names, what this machine runs, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kernelpack.backends.cpu.facts import features
+from kernelpack.backends.cpu.facts.features import level_of, resolve, targets
+from kernelpack.errors import TargetError
+from kernelpack.target import Target
+
+AVX2 = {"avx2": True, "fma": True, "bmi2": True, "f16c": True}
+AVX512 = AVX2 | dict.fromkeys(("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"), True)
+
+
+def runnable(monkeypatch: pytest.MonkeyPatch, have: Mapping[str, bool], name: str = "", machine: str = "x86_64") -> list[str]:
+    """What a machine with these features and this processor runs, the best first."""
+    monkeypatch.setattr(features.platform, "machine", lambda: machine)
+    monkeypatch.setattr(features.llvm, "get_host_cpu_features", lambda: dict(have))
+    monkeypatch.setattr(features.llvm, "get_host_cpu_name", lambda: name)
+    features.runnable.cache_clear()
+    try:
+        return [str(target) for target in features.runnable()]
+    finally:
+        features.runnable.cache_clear()
+
+
+V3, V4, BF16 = "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"
+
+
+@pytest.mark.parametrize("missing", AVX2)
+def test_a_machine_needs_all_of_a_level(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    assert runnable(monkeypatch, AVX2) == [V3]
+    assert runnable(monkeypatch, AVX2 | {missing: False}) == []
+
+
+def test_a_higher_level_comes_first_and_lower_ones_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert runnable(monkeypatch, AVX512) == [V4, V3]
+    assert runnable(monkeypatch, AVX512 | {"avx512vl": False}) == [V3]
+
+
+def test_the_instruction_for_bfloat16_is_preferred_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert runnable(monkeypatch, AVX512 | {"avx512bf16": True}, "znver4") == [BF16, V4, V3]
+    assert runnable(monkeypatch, AVX512 | {"avx512bf16": True}, "sapphirerapids") == [V4, BF16, V3]
+
+
+def test_arm_runs_its_own_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert runnable(monkeypatch, {}, machine="aarch64") == ["cpu:aarch64"]
+
+
+def test_native_is_the_best_level_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "runnable", lambda: (Target.parse(V4), Target.parse(V3)))
+    assert str(resolve(Target.parse("cpu:native"))) == V4
+    monkeypatch.setattr(features, "runnable", tuple)
+    with pytest.raises(TargetError, match="neither AVX2 nor AVX-512"):
+        resolve(Target.parse("cpu:native"))
+
+
+def test_targets_that_do_not_exist_are_refused_with_those_that_do() -> None:
+    with pytest.raises(TargetError, match="cpu:pentium is not a CPU target") as raised:
+        resolve(Target.parse("cpu:pentium"))
+    assert all(str(target) in str(raised.value) for target in targets())
+    with pytest.raises(TargetError, match="native takes no features"):
+        resolve(Target.parse("cpu:native+avx512bf16"))
+
+
+@pytest.mark.parametrize(
+    ("target", "lanes", "accumulators", "pairs"),
+    [(V3, 8, 8, False), (V4, 16, 24, False), (BF16, 16, 16, True), ("cpu:aarch64", 4, 16, False)],
+)
+def test_accumulators_leave_registers_for_operands(target: str, lanes: int, accumulators: int, pairs: bool) -> None:
+    """AVX2 has 16 registers, AVX-512 and NEON have 32."""
+    level = level_of(resolve(Target.parse(target)))
+    assert (level.lanes(32), level.rows * level.vectors, level.bf16_dot) == (lanes, accumulators, pairs)
+    assert level.lanes(16) == 2 * lanes
+    assert accumulators < (16 if target == V3 else 32)

@@ -1,0 +1,221 @@
+"""How a matrix product reads its operands: in place, or packed in the order, type and pairs that its inner loop wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.plan_product import block_along_k
+from kernelpack.kernel.jit import JITFunction
+from tests.backends.cpu.plan.plans import BF16, V3, V4, plan
+
+
+@kp.jit
+def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, A: tl.constexpr, B: tl.constexpr):
+    """A and B: whether rows of a and b are contiguous."""
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + (m * K + k[None, :] if A else m + k[None, :] * M))
+    y = tl.load(b + (k[:, None] * N + n if B else k[:, None] + n * K))
+    z = tl.dot(x, y, input_precision="ieee")
+    tl.store(c + m * N + n, z)
+
+
+def operands(kernel: JITFunction, level: Level = V3, **types: Any) -> list[str]:
+    """The lines of a plan that say how its products read their operands."""
+    usual = {"M": 16, "N": 32, "K": 64} | ({"A": True, "B": True} if kernel is product else {})
+    lines = plan(kernel, level, **(usual | types)).splitlines()
+    return [line.strip() for line in lines if " * " in line or (line.startswith("buffer") and ", lanes" not in line)]
+
+
+def test_a_is_read_where_it_lies_and_b_in_panels_of_two_registers() -> None:
+    assert operands(product) == ["buffer y: 64x32xf32, panels of 16", "z <- %x in place * y + 0.0"]
+    assert operands(product, V4, N=128) == ["buffer y: 64x128xf32, panels of 64", "z <- %x in place * y + 0.0"]
+
+
+def test_panels_are_no_wider_than_the_operand() -> None:
+    assert operands(product, V4)[0] == "buffer y: 64x32xf32, panels of 32"
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_an_operand_with_neighbours_along_either_axis_is_read_in_place(rows: bool) -> None:
+    assert operands(product, A=rows)[-1] == "z <- %x in place * y + 0.0"
+
+
+@pytest.mark.parametrize("kind", ["*bf16", "*fp16"])
+def test_halves_become_float32_in_buffers(kind: str) -> None:
+    expected = ["buffer x: 16x64xf32, k inner", "buffer y: 64x32xf32, panels of 16", "z <- x * y + 0.0"]
+    assert operands(product, a=kind, b=kind) == expected
+
+
+def test_the_instruction_for_bfloat16_takes_pairs_along_k() -> None:
+    pairs = ["buffer x: 16x64xbf16, k inner, pairs", "buffer y: 64x32xbf16, panels of 32, pairs", "z <- x * y + 0.0"]
+    assert operands(product, BF16, a="*bf16", b="*bf16") == pairs
+    assert operands(product, BF16, a="*fp16", b="*fp16")[0] == "buffer x: 16x64xf32, k inner"
+    narrow = operands(product, BF16, a="*bf16", b="*bf16", N=2, M=32)  # the instruction takes four lanes or more
+    assert narrow[1] == "buffer y: 64x2xf32, panels of 2"
+
+
+def test_integers_become_32_bits_wide() -> None:
+    expected = ["buffer x: 16x64xi32, k inner", "buffer y: 64x32xi32, panels of 16", "z <- x * y + 0"]
+    assert operands(product, a="*i8", b="*i8", c="*i32") == expected
+
+
+@kp.jit
+def rows_reduced(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + m * K + k[None, :])
+    y = tl.load(b + k[:, None] * N + n)
+    z = tl.dot(x, y, input_precision="ieee")
+    tl.store(c + tl.arange(0, M), tl.max(z, 1))
+
+
+def test_rows_in_the_lanes_pack_a_and_read_b_in_place() -> None:
+    assert operands(rows_reduced) == ["buffer x: 16x64xf32, panels of 16", "z <- x * %y in place + 0.0"]
+
+
+@kp.jit
+def strides_unknown(a, b, c, s, t, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + m * s + k[None, :] * t)
+    y = tl.load(b + k[:, None] * N + n)
+    z = tl.dot(x, y, input_precision="ieee")
+    tl.store(c + m * N + n, z)
+
+
+@kp.jit
+def stored_between(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    source = a + m * K + k[None, :]
+    x = tl.load(source)
+    tl.store(source, 0.0)
+    y = tl.load(b + k[:, None] * N + n)
+    z = tl.dot(x, y, input_precision="ieee")
+    tl.store(c + m * N + n, z)
+
+
+@kp.jit
+def masked(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + m * K + k[None, :], mask=m < M - 1, other=0.0)
+    y = tl.load(b + k[:, None] * N + n)
+    z = tl.dot(x, y, input_precision="ieee")
+    tl.store(c + m * N + n, z)
+
+
+@kp.jit
+def computed(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + m * K + k[None, :]) * 2.0
+    y = tl.load(b + k[:, None] * N + n)
+    z = tl.dot(x, y, input_precision="ieee")
+    tl.store(c + m * N + n, z)
+
+
+@kp.jit
+def loaded_before_a_loop(a, b, c, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    row, column, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + row * K + k[None, :])
+    z = tl.zeros((M, N), tl.float32)
+    for i in range(n):
+        y = tl.load(b + (k[:, None] + i) * N + column)
+        z = tl.dot(x, y, z, input_precision="ieee")
+    tl.store(c + row * N + column, z)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "types"),
+    [
+        (strides_unknown, {"s": "i32", "t": "i32"}),
+        (stored_between, {}),
+        (masked, {}),
+        (computed, {}),
+        (loaded_before_a_loop, {"n": "i32"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_cannot_be_read_in_place_is_packed(kernel: JITFunction, types: dict[str, str]) -> None:
+    assert "buffer x: 16x64xf32, k inner" in operands(kernel, **types)
+
+
+@kp.jit
+def transposed(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M), tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.trans(tl.load(a + k[:, None] * M + m[None, :]))
+    y = tl.load(b + k[:, None] * N + n)
+    z = tl.dot(x, y, input_precision="ieee")
+    tl.store(c + m[:, None] * N + n, z)
+
+
+def test_a_transpose_of_a_load_is_read_in_place() -> None:
+    assert operands(transposed)[-1] == "z <- %x in place * y + 0.0"
+
+
+@pytest.mark.parametrize("kind", ["*fp32", "*bf16"])
+def test_few_rows_have_k_in_the_lanes_and_leave_b_where_it_lies(kind: str) -> None:
+    expected = ["buffer x: 4x256xf32, k inner", "z <- x * %y in place + 0.0, k in the lanes"]
+    assert operands(product, M=4, K=256, a=kind, b=kind, B=False) == expected
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        {"M": 4, "K": 16},  # eight rows of k pay for turning b once
+        {"M": 4, "K": 256, "B": True},  # b lies along its columns
+        {"M": 4, "K": 256, "A": False},  # a lies along its rows
+        {"M": 4, "K": 256, "N": 1},  # there are fewer columns than accumulators
+        {"M": 4, "K": 256, "a": "*i8", "b": "*i8", "c": "*i32"},
+    ],
+    ids=str,
+)
+def test_other_products_have_the_result_in_the_lanes(types: dict[str, Any]) -> None:
+    assert "k in the lanes" not in operands(product, **{"B": False, **types})[-1]
+
+
+@kp.jit
+def one_operand_twice(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + m * K + k[None, :])
+    y = tl.load(b + k[:, None] * N + n)
+    z = tl.dot(x, y, input_precision="ieee")
+    w = tl.dot(x, y, z, input_precision="ieee")
+    tl.store(c + m * N + n, w)
+
+
+def test_products_that_want_one_layout_share_a_buffer() -> None:
+    assert operands(one_operand_twice) == [
+        "buffer y: 64x32xf32, panels of 16",
+        "z <- %x in place * y + 0.0",
+        "w <- %x in place * y + %z",
+    ]
+
+
+@kp.jit
+def chained(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + m * K + k[None, :])
+    y = tl.load(b + k[:, None] * N + n)
+    z = tl.dot(x, y, input_precision="ieee")
+    w = tl.dot(z, y, input_precision="ieee")
+    tl.store(c + m * N + n, w)
+
+
+def test_a_product_of_a_product_takes_it_with_its_rows_in_the_lanes() -> None:
+    assert operands(chained, K=32) == [
+        "buffer x: 16x32xf32, panels of 16",
+        "buffer z: 16x32xf32, k outer",
+        "buffer y: 32x32xf32, panels of 16",
+        "z.2 <- x * %y in place + 0.0",
+        "w <- z * y + 0.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("level", "rows", "block"), [(V3, 1, (1, 8)), (V3, 2, (2, 4)), (V3, 4, (2, 4)), (V4, 1, (1, 16)), (V4, 8, (4, 4))]
+)
+def test_blocks_along_k_fill_the_registers(level: Level, rows: int, block: tuple[int, int]) -> None:
+    """8 accumulators of 16 registers, 16 of 32; no more than a quarter of them are rows."""
+    assert block_along_k(rows, level) == block

@@ -1,0 +1,161 @@
+"""A loop body, or a kernel without loops, is there twice: for blocks whose masks are all true, and for the others."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.backends.cpu.ttir.version_masks import version_masks
+from kernelpack.ir.core import Operation
+from kernelpack.kernel.jit import JITFunction
+from kernelpack.passes import TTIR
+from tests.backends.cpu.plan.plans import V3, ttir
+from tests.passes.before_after import check
+
+ARGUMENTS = "%p: tensor<32x!tt.ptr<f32>>, %n: i32, %zero: i32, %one: i32"
+
+
+def version(module: Operation) -> None:
+    version_masks(module, V3)
+
+
+def test_full_blocks_of_a_loop_run_without_their_mask() -> None:
+    check(
+        version,
+        ARGUMENTS,
+        """
+        %i = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32>
+        %ns = tt.splat %n : i32 -> tensor<32xi32>
+        scf.for %k = %zero to %n step %one  : i32 {
+          %ks = tt.splat %k : i32 -> tensor<32xi32>
+          %at = arith.addi %ks, %i : tensor<32xi32>
+          %m = arith.cmpi slt, %at, %ns : tensor<32xi32>
+          %v = tt.load %p, %m : tensor<32x!tt.ptr<f32>>
+          tt.store %p, %v, %m : tensor<32x!tt.ptr<f32>>
+        }
+        """,
+        """
+        %i = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32>
+        %ns = tt.splat %n : i32 -> tensor<32xi32>
+        scf.for %k = %zero to %n step %one  : i32 {
+          %c0_i64 = arith.constant 0 : i64
+          %0 = arith.extsi %k : i32 to i64
+          %c1_i64 = arith.constant 1 : i64
+          %1 = arith.muli %0, %c1_i64 : i64
+          %2 = arith.addi %c0_i64, %1 : i64
+          %3 = arith.extsi %n : i32 to i64
+          %c_1_i64 = arith.constant -1 : i64
+          %4 = arith.muli %3, %c_1_i64 : i64
+          %5 = arith.addi %2, %4 : i64
+          %c_32_i64 = arith.constant -32 : i64
+          %6 = arith.cmpi sle, %5, %c_32_i64 : i64
+          scf.if %6 {
+            %cst = arith.constant dense<true> : tensor<32xi1>
+            %ks = tt.splat %k : i32 -> tensor<32xi32>
+            %at = arith.addi %ks, %i : tensor<32xi32>
+            %v = tt.load %p, %cst : tensor<32x!tt.ptr<f32>>
+            tt.store %p, %v, %cst : tensor<32x!tt.ptr<f32>>
+          } else {
+            %ks_0 = tt.splat %k : i32 -> tensor<32xi32>
+            %at_0 = arith.addi %ks_0, %i : tensor<32xi32>
+            %m = arith.cmpi slt, %at_0, %ns : tensor<32xi32>
+            %v_0 = tt.load %p, %m : tensor<32x!tt.ptr<f32>>
+            tt.store %p, %v_0, %m : tensor<32x!tt.ptr<f32>>
+          }
+        }
+        """,
+    )
+
+
+def versions(kernel: JITFunction, **types: str | int) -> list[str]:
+    """The conditions of the branches that the pass makes: what must be at most what, after later passes cleaned up."""
+    module = ttir(kernel, **types)
+    before = {op for op in module.walk() if op.name == "scf.if"}
+    version_masks(module, V3)
+    branches = [op for op in module.walk() if op.name == "scf.if" and op not in before]
+    TTIR.run(module)
+    texts = str(module).splitlines()
+    assert len(branches) == sum("scf.if" in line for line in texts) - len(before)
+    return [line.strip().split(" = ")[1] for line in texts if re.search(r"arith.(cmpi sle|andi).* : i(1|64)$", line)]
+
+
+@kp.jit
+def straight(x, out, n, S: tl.constexpr):
+    i = tl.program_id(0) * S + tl.arange(0, S)
+    tl.store(out + i, tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def test_a_kernel_without_loops_is_versioned_as_a_whole() -> None:
+    (condition,) = versions(straight, S=32, n="i32")
+    assert condition.startswith("arith.cmpi sle, ")
+    assert condition.endswith("%c_32_i64 : i64")  # the program's first element less n is at most -32
+
+
+@kp.jit
+def by_data(x, out, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    v = tl.load(x + i)
+    tl.store(out + i, v, mask=v > 1.0)
+
+
+@kp.jit
+def unmasked(x, out, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    tl.store(out + i, tl.load(x + i))
+
+
+@kp.jit
+def outer_loop(x, out, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    for k in range(n):
+        tl.store(out + i, 0.0, mask=i < k)
+        for _ in range(k):
+            tl.store(out + i, 1.0)
+
+
+@kp.jit
+def bound_made_in_the_loop(x, out, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    for k in range(n):
+        end = tl.load(x + k).to(tl.int32)
+        tl.store(out + i, 0.0)
+        tl.store(out + i, 1.0, mask=i < tl.sum(tl.load(x + i)).to(tl.int32) + end)
+
+
+@pytest.mark.parametrize("kernel", [by_data, unmasked, outer_loop, bound_made_in_the_loop], ids=lambda kernel: kernel.__name__)
+def test_masks_that_no_bound_decides_before_the_body_stay(kernel: JITFunction) -> None:
+    module = ttir(kernel, S=32, n="i32")
+    before = str(module)
+    version_masks(module, V3)
+    assert str(module) == before
+
+
+@kp.jit
+def rows_and_columns(x, out, m, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    inside = (i[:, None] < m) & (i[None, :] < n)
+    tl.store(out + i[:, None] * S + i[None, :], 0.0, mask=inside)
+
+
+def test_all_bounds_of_a_mask_must_hold() -> None:
+    first, second, both = versions(rows_and_columns, S=32, m="i32", n="i32")
+    assert "sle" in first
+    assert "sle" in second
+    assert both.startswith("arith.andi")
+
+
+@kp.jit
+def product(a, b, c, m, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows, columns, depth = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    x = tl.load(a + rows * K + depth[None, :], mask=rows < m, other=0.0)
+    y = tl.load(b + depth[:, None] + columns * K)
+    z = tl.dot(x, y, input_precision="ieee")
+    tl.store(c + rows * N + columns, z)
+
+
+def test_a_mask_of_what_is_packed_for_few_rows_costs_nothing_and_stays() -> None:
+    assert versions(product, M=4, N=32, K=256, m="i32", k="i32") == []
+    assert len(versions(product, M=64, N=32, K=256, m="i32", k="i32")) == 1

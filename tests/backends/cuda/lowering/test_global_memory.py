@@ -1,0 +1,200 @@
+"""Loads and stores of global memory: as wide as neighbours and alignment allow, under predicates, once for each element."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelpack.backends.cuda.lowering.global_memory import Words, words_of
+from kernelpack.layout.families import spread
+from kernelpack.layout.linear import LinearLayout
+from tests.backends.cuda.lowering.llir import SM80, SM90, lower
+from tests.backends.fragments import count, in_order
+
+
+@pytest.mark.parametrize(
+    ("width", "bits", "words"),
+    [
+        (4, 32, Words(4, 1, "i32")),
+        (8, 16, Words(4, 2, "i32")),
+        (2, 16, Words(1, 2, "i32")),
+        (1, 16, Words(1, 1, "i16")),
+        (2, 8, Words(1, 2, "i16")),
+        (16, 8, Words(4, 4, "i32")),
+        (2, 64, Words(2, 1, "i64")),
+        (1, 8, Words(1, 1, "i8")),
+    ],
+)
+def test_an_access_is_cut_into_words_of_up_to_32_bits(width: int, bits: int, words: Words) -> None:
+    assert words_of(width, bits) == words
+
+
+def access(
+    line: str,
+    kind: str = "f32",
+    size: int = 128,
+    per: int = 4,
+    aligned: int = 16,
+    layout: LinearLayout | None = None,
+    mask: str = "",
+    target: str = SM80,
+) -> str:
+    """The lines of `line` on a tile of consecutive pointers %a, values %x and a mask %m."""
+    layout = layout or spread((size,), per, (0,), 1)
+    divisibility = f" {{tt.divisibility = {aligned} : i32}}" if aligned > 1 else ""
+    body = f"""
+    %i = tt.make_range {{end = {size} : i32, start = 0 : i32}} : tensor<{size}xi32, $L>
+    %q = tt.splat %p : !tt.ptr<{kind}> -> tensor<{size}x!tt.ptr<{kind}>, $L>
+    %a = tt.addptr %q, %i : tensor<{size}x!tt.ptr<{kind}>, $L>, tensor<{size}xi32, $L>
+    {mask}
+    {line} : tensor<{size}x!tt.ptr<{kind}>, $L>
+    """
+    if "%r =" in line:
+        body += f"tt.return %r : tensor<{size}x{kind}, $L>"
+    arguments = f"%p: !tt.ptr<{kind}>{divisibility}, %x: tensor<{size}x{kind}, $L>, %n: i32, %m: tensor<{size}xi1, $L>"
+    return lower(body.strip(), arguments, {"L": layout}, target)
+
+
+def test_aligned_neighbours_are_one_vector() -> None:
+    in_order(
+        access("%r = tt.load %a"),
+        """
+        %A = shl i32 %tid, 2
+        %P = getelementptr float, ptr addrspace(1) %p, i32 %A
+        %V = load <4 x i32>, ptr addrspace(1) %P, align 16
+        %X = extractelement <4 x i32> %V, i64 0
+        %Y = extractelement <4 x i32> %V, i64 1
+        %B = bitcast i32 %X to float
+        %C = bitcast i32 %Y to float
+        return %B, %C, ...
+        """,
+    )
+
+
+@pytest.mark.parametrize(("aligned", "expected"), [(16, 1), (8, 2), (4, 4), (1, 4)])
+def test_vectors_are_no_wider_than_the_alignment(aligned: int, expected: int) -> None:
+    assert count(access("%r = tt.load %a", aligned=aligned), "%A = load ...") == expected
+
+
+def test_halves_travel_in_pairs() -> None:
+    text = access("%r = tt.load %a", "f16", 256, 8)
+    in_order(
+        text,
+        "%V = load <4 x i32>, ptr addrspace(1) ..., align 16\n%X = extractelement <4 x i32> %V, i64 0\n%H = bitcast i32 %X to <2 x half>",
+    )
+    assert count(text, "%A = load ...") == 1
+
+
+def test_booleans_are_bytes() -> None:
+    text = access("%r = tt.load %a", "i1", 128, 4)
+    in_order(
+        text,
+        "%W = load i32, ptr addrspace(1) ..., align 4\n%B = bitcast i32 %W to <4 x i8>\n%X = extractelement <4 x i8> %B, i64 0\n%C = icmp ne i8 %X, 0",
+    )
+    stored = access("tt.store %a, %x", "i1", 128, 4)
+    in_order(stored, "%A = zext i1 %x0 to i8\nstore i32 ..., ptr addrspace(1) ..., align 4")
+
+
+END = """
+%c4 = arith.constant 4 : i32
+%e = arith.muli %n, %c4 : i32
+%es = tt.splat %e : i32 -> tensor<128xi32, $L>
+%k = arith.cmpi slt, %i, %es : tensor<128xi32, $L>
+"""
+
+
+def test_where_the_mask_is_off_a_load_keeps_what_it_is_filled_with() -> None:
+    in_order(
+        access("%r = tt.load %a, %k, %x", mask=END),
+        """
+        %M = icmp slt i32 ...
+        %F = bitcast float %x0 to i32
+        %G = bitcast float %x3 to i32
+        %V = call {i32, i32, i32, i32} asm sideeffect "@$9 ld.global.v4.b32 {$0, $1, $2, $3}, [$8];", "=r,=r,=r,=r,0,1,2,3,l,b"(i32 %F, i32 ..., i32 ..., i32 %G, ptr addrspace(1) ..., i1 %M)
+        %X = extractvalue {i32, i32, i32, i32} %V, 0
+        """,
+    )
+    assert count(access("%r = tt.load %a, %k", mask=END), "%A = bitcast float 0x0000000000000000 to i32") == 4
+
+
+def test_a_mask_that_may_differ_between_neighbours_splits_the_access() -> None:
+    text = access("%r = tt.load %a, %m")
+    assert (
+        count(
+            text,
+            '%A = call i32 asm sideeffect "@$3 ld.global.b32 $0, [$2];", "=r,0,l,b"(i32 ..., ptr addrspace(1) ..., i1 %m...)',
+        )
+        == 4
+    )
+
+
+def test_bytes_under_a_mask_travel_in_16_bit_registers() -> None:
+    text = access("%r = tt.load %a, %m", "i8", 32, 1)
+    in_order(
+        text, '%A = call i16 asm sideeffect "@$3 ld.global.b8 $0, [$2];", "=h,0,l,b"(...)\n%B = trunc i16 %A to i8\nreturn %B'
+    )
+    in_order(
+        access("tt.store %a, %x, %m", "i8", 32, 1),
+        '%A = zext i8 %x0 to i16\ncall void asm sideeffect "@$2 st.global.b8 [$0], $1;", "l,h,b"(ptr addrspace(1) ..., i16 %A, i1 %m0)',
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "instruction"),
+    [
+        ("%r = tt.load %a cacheModifier = cg", "ld.global.cg.v4.b32"),
+        ("%r = tt.load %a evictionPolicy = evict_first", "ld.global.L1::evict_first.v4.b32"),
+        ("%r = tt.load %a cacheModifier = ca evictionPolicy = evict_last", "ld.global.ca.v4.b32"),
+        ("%r = tt.load %a {is_volatile = true}", "ld.volatile.global.v4.b32"),
+        ("tt.store %a, %x cacheModifier = wt", "st.global.wt.v4.b32"),
+        ("tt.store %a, %x evictionPolicy = evict_last", "st.global.L1::evict_last.v4.b32"),
+    ],
+)
+def test_hints_are_qualifiers(line: str, instruction: str) -> None:
+    assert f'asm sideeffect "{instruction} ' in access(line)
+
+
+def test_a_store_packs_what_a_thread_has() -> None:
+    in_order(
+        access("tt.store %a, %x", "f16", 256, 8),
+        """
+        %A = insertelement <2 x half> poison, half %x0, i64 0
+        %B = insertelement <2 x half> %A, half %x1, i64 1
+        %C = bitcast <2 x half> %B to i32
+        %V = insertelement <4 x i32> poison, i32 %C, i64 0
+        store <4 x i32> ..., ptr addrspace(1) ..., align 16
+        """,
+    )
+
+
+def test_what_several_threads_hold_is_stored_by_one_of_them() -> None:
+    """16 elements on 32 lanes: the upper half holds copies."""
+    in_order(
+        access("tt.store %a, %x", size=16, per=1),
+        """
+        %B = and i32 %tid, 16
+        %O = icmp eq i32 %B, 0
+        call void asm sideeffect "@$2 st.global.b32 [$0], $1;", "l,r,b"(ptr addrspace(1) ..., i32 ..., i1 %O)
+        """,
+    )
+    in_order(
+        access("tt.store %a, %x, %m", size=16, per=1),
+        "%O = icmp eq i32 ..., 0\n%A = and i1 %O, %m0\ncall void asm ... i1 %A)",
+    )
+
+
+def test_scalars_are_loaded_by_all_threads_and_stored_by_the_first() -> None:
+    text = lower("%r = tt.load %p : !tt.ptr<f32>\ntt.store %p, %r : !tt.ptr<f32>\ntt.return %r : f32", "%p: !tt.ptr<f32>")
+    in_order(
+        text,
+        """
+        %A = load i32, ptr addrspace(1) %p, align 4
+        %F = icmp eq i32 %tid, 0
+        call void asm sideeffect "@$2 st.global.b32 [$0], $1;", "l,r,b"(ptr addrspace(1) %p, i32 ..., i1 %F)
+        """,
+    )
+
+
+@pytest.mark.parametrize(("op", "instruction"), [("gdc_wait", "wait"), ("gdc_launch_dependents", "launch_dependents")])
+def test_launches_wait_for_each_other_where_they_overlap(op: str, instruction: str) -> None:
+    assert lower(f"gpu.{op}", target=SM90) == f'call void asm sideeffect "griddepcontrol.{instruction};", "~{{memory}}"()'
+    assert lower(f"gpu.{op}", target=SM80) == ""
