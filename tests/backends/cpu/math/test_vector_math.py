@@ -8,9 +8,9 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from kernelpack.backends.cpu.math.vector_math import FUNCTIONS, VectorMath
 
 from kernelpack.backends.cpu.emit.elementwise import Lowering
-from kernelpack.backends.cpu.math.vector_math import FUNCTIONS, VectorMath
 from kernelpack.llvm.text import Emitter, Val
 from tests.backends.cpu.math.calls import Array, compiled, sample, ulps
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from kernelpack.backends.cuda.lowering.linear_code import LinearOffsets, apply_linear, i32, reach, thread_bases
+
 from kernelpack.layout.families import blocked, spread
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.llvm.text import Emitter, Val

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kernelpack.backends.cuda.lowering.linear_code import i32
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.context import CudaContext
 from kernelpack.backends.cuda.lowering import LOWERINGS
-from kernelpack.backends.cuda.lowering.linear_code import i32
 from kernelpack.backends.cuda.lowering.state import GLOBAL, Lowering, memory_type, register_type
 from kernelpack.ir.types import BF16, F8E5M2, F16, F32, I1, PointerType, TensorType, Type
 from kernelpack.layout.families import spread
