@@ -82,7 +82,7 @@ def test_the_list_says_what_passes_need(capsys: pytest.CaptureFixture[str]) -> N
     assert opt("-", "--list", "--target", "cuda:sm_90a", "--json") == 0
     known = json.loads(capsys.readouterr().out)
     assert list(known) == ["ttir", "ttgir"]
-    assert known["ttgir"]["rotate_products"] == ["overlap_pointer_loops"]
+    assert known["ttgir"]["rewrite_roles"] == ["schedule", "rewrite_loops"]
     assert opt("-", "--list", "--target", "cpu:x86-64-v3") == 0
     assert re.search(r"version_masks +after carry_scalars", capsys.readouterr().out)
 

@@ -78,9 +78,9 @@ def swapped(pipeline: Pipeline, one: str, other: str) -> tuple[Pass | Nest, ...]
     )
 
 
-def test_rotating_before_pointer_loops_overlap_is_refused() -> None:
-    with pytest.raises(ValueError, match="rotate_products needs overlap_pointer_loops before it"):
-        Pipeline("ttgir", swapped(TTGIR, "overlap_pointer_loops", "rotate_products"))
+def test_deciding_on_loops_before_they_are_rotated_is_refused() -> None:
+    with pytest.raises(ValueError, match="schedule needs rotate_products before it"):
+        Pipeline("ttgir", swapped(TTGIR, "rotate_products", "schedule"))
 
 
 def test_nests_take_one_function_after_the_other_callers_first() -> None:

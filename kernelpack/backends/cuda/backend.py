@@ -138,7 +138,7 @@ class CUDABackend(Backend):
         if failed.context.is_checked:
             return False
         if attempt.waits_at_once != failed.context.waits_at_once:
-            return bool(failed.context.runs_ahead)  # the assembler may follow products that end where they are issued
+            return bool(failed.context.runs_on)  # the assembler may follow products that end where they are issued
         return failed.stage == TTGIR.name and isinstance(failed.problem, OutOfResources)  # smaller buffers may fit
 
     def properties(self) -> Sequence[ArgumentProperty]:

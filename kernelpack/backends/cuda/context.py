@@ -9,9 +9,10 @@ from typing import Any
 
 from kernelpack.backends.cuda.machine.features import Features, features_of
 from kernelpack.backends.cuda.machine.gpu import NvidiaGPU
+from kernelpack.backends.cuda.schedule.loop_schedule import Products, Schedule
 from kernelpack.backends.gpu.machine import Machine
 from kernelpack.context import Context
-from kernelpack.ir.core import Value
+from kernelpack.ir.core import Operation, Value
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class CudaContext(Context):
     """The names of the tensors whose descriptors are arguments, by those arguments."""
     authors_products: bool = False
     """Whether the kernel's author wrote asynchronous products: their waits are left as they are."""
-    runs_ahead: bool = False
-    """Whether a pass lets products run on that might be waited for at once."""
-    schedules: list[str] = field(default_factory=list)
-    """What was decided of loops whose iterations overlap, as text."""
+    rotated: Mapping[Operation, Products] = field(default_factory=dict)
+    """What products of the loops that rotate_products made do, in the function that passes work on."""
+    schedule: Schedule = field(default_factory=Schedule)
+    """What is decided of the loops of that function."""
+    runs_on: bool = False
+    """Whether a product runs on that might be waited for at once."""
     is_checked: bool = False
     """Whether another assembler looks at what was assembled: it refuses kernels, and decides nothing about their code."""
     assembler: AbstractContextManager[Any] | None = None

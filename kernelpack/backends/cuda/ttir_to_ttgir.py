@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kernelpack.backends.cuda.assemble.toolchain import find_ptxas
 from kernelpack.backends.cuda.context import CudaContext
-from kernelpack.backends.cuda.machine.dialect import PRODUCT, WAIT
+from kernelpack.backends.cuda.machine.dialect import PRODUCT
 from kernelpack.backends.cuda.machine.features import Feature
 from kernelpack.backends.cuda.machine.roles import check_roles, warps_of
 from kernelpack.backends.cuda.passes.decompose_products import decompose_dots, widen_small_floats
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.hoist_descriptors import hoist_descriptors
 from kernelpack.backends.cuda.passes.select_warpgroup_products import select_warpgroup_dots
-from kernelpack.backends.cuda.schedule.descriptor_loops import schedule_descriptor_loops
-from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule
+from kernelpack.backends.cuda.schedule.decide import decide
 from kernelpack.backends.cuda.schedule.lower_descriptors import lower_descriptors
-from kernelpack.backends.cuda.schedule.pointer_loops import schedule_pointer_loops
 from kernelpack.backends.cuda.schedule.rewrite_loops import rewrite_loops
 from kernelpack.backends.cuda.schedule.rewrite_roles import rewrite_roles
 from kernelpack.backends.cuda.schedule.rotate_products import rotate_products
-from kernelpack.backends.cuda.schedule.schedule_roles import schedule_roles
 from kernelpack.backends.gpu.passes.assign_layouts import assign_layouts
 from kernelpack.backends.gpu.passes.clean import clean
 from kernelpack.backends.gpu.passes.narrow_offsets import narrow_kernel
@@ -56,49 +51,45 @@ def _is_kernel_with_wgmma(function: Operation, context: CudaContext) -> bool:
     return Feature.WGMMA in context.features.has and function is entry_function(_module(function))
 
 
-def _may_have_roles(function: Operation, context: CudaContext) -> bool:
-    return _is_kernel_with_wgmma(function, context) and find_ptxas() is not None  # nvJitLink drops setmaxnreg
-
-
 def _module(function: Operation) -> Operation:
     return next(function.ancestors())
 
 
-def _overlap_pointer_loops(function: Operation, context: CudaContext) -> None:
-    _overlap(schedule_pointer_loops(function, context.num_stages, context.tensors, context.features.shared_bytes), context)
+def _rotate_products(function: Operation, context: CudaContext) -> None:
+    context.rotated = rotate_products(function)
 
 
-def _overlap_descriptor_loops(function: Operation, context: CudaContext) -> None:
-    _overlap(schedule_descriptor_loops(function, context.num_stages, context.tensors, context.features.shared_bytes), context)
+def _schedule(function: Operation, context: CudaContext) -> None:
+    """Decides what the next two passes do to the loops of the function."""
+    schedule = decide(
+        function,
+        context.options.num_warps,
+        context.num_stages,
+        context.tensors,
+        context.features.shared_bytes,
+        context.rotated,
+        may_have_roles=_is_kernel_with_wgmma(function, context) and find_ptxas() is not None,  # nvJitLink drops setmaxnreg
+    )
+    if context.waits_at_once:
+        schedule.wait_at_once()
+        context.figures["waits_at_once"] = True
+    context.runs_on |= schedule.runs_on and not context.authors_products
+    context.notes[SCHEDULE] = "\n".join(filter(None, [context.notes.get(SCHEDULE), str(schedule)]))
+    context.schedule = schedule
 
 
-def _overlap(schedules: Sequence[LoopSchedule], context: CudaContext) -> None:
-    context.schedules += map(str, schedules)
-    rewrite_loops(schedules)
+def _rewrite_loops(function: Operation, context: CudaContext) -> None:
+    rewrite_loops(context.schedule.loops)
 
 
-def _specialize_warps(function: Operation, context: CudaContext) -> None:
-    num_warps, shared_bytes = context.options.num_warps, context.features.shared_bytes
-    schedule = schedule_roles(function, num_warps, context.num_stages, context.tensors, shared_bytes)
-    if schedule is not None:
-        context.schedules.append(str(schedule))
-        rewrite_roles(function, schedule, num_warps)
-
-
-def _wait_at_once(module: Operation, context: CudaContext) -> None:
-    """Makes each product of warpgroups end where it is issued."""
-    for op in list(module.walk()):
-        if op.name == PRODUCT:
-            op.attributes["isAsync"] = False
-        elif op.name == WAIT:
-            op.replace_with(*op.operands)
-    context.figures["waits_at_once"] = True
+def _rewrite_roles(function: Operation, context: CudaContext) -> None:
+    if context.schedule.roles is not None:
+        rewrite_roles(function, context.schedule.roles, context.options.num_warps)
 
 
 def _place_shared(module: Operation, context: CudaContext) -> None:
     """Places buffers and barriers, and writes down what the launcher and the next stages must know."""
-    context.notes[SCHEDULE] = "\n".join(context.schedules or ["no loop has iterations that overlap"])
-    context.runs_ahead = not context.authors_products and any(op.name == WAIT for op in module.walk())
+    context.notes[SCHEDULE] = context.notes.get(SCHEDULE) or "no loop has iterations that overlap"
     num_warps = warps_of(entry_function(module), context.options.num_warps)
     finish_module(module, context.machine, context, num_warps, context.num_stages)
 
@@ -134,32 +125,24 @@ TTGIR = Pipeline(
                 Pass("split_reductions", lambda f, c: split_reductions(f), after=("assign_layouts",)),
                 Pass("stage_shared", lambda f, c: stage_shared(f, c.machine), after=("sink_conversions", "split_reductions")),
                 Pass("reload_operands", lambda f, c: reload_operands(f, c.machine), after=("stage_shared",)),
+                Pass("rotate_products", _rotate_products, after=("stage_shared", "reload_operands")),
                 Pass(
-                    "overlap_pointer_loops",
-                    _overlap_pointer_loops,
-                    after=("hoist_descriptors", "stage_shared", "reload_operands"),
+                    "schedule",
+                    _schedule,
+                    after=("hoist_descriptors", "stage_shared", "reload_operands", "rotate_products"),
                 ),
-                Pass("rotate_products", lambda f, c: rotate_products(f), after=("overlap_pointer_loops",)),
-                Pass(
-                    "specialize_warps",
-                    _specialize_warps,
-                    after=("overlap_pointer_loops", "rotate_products"),  # which leave to it what has descriptors
-                    when=_may_have_roles,
-                ),
-                Pass("overlap_descriptor_loops", _overlap_descriptor_loops, after=("rotate_products", "specialize_warps")),
+                Pass("rewrite_loops", _rewrite_loops, after=("schedule",)),
+                Pass("rewrite_roles", _rewrite_roles, after=("schedule", "rewrite_loops")),
                 Pass(
                     "lower_descriptors",
                     lambda f, c: lower_descriptors(f, shared_bytes=c.features.shared_bytes),
-                    after=("specialize_warps", "overlap_descriptor_loops"),
+                    after=("rewrite_loops", "rewrite_roles"),
                 ),
                 Pass("late_clean", lambda f, c: clean(f), after=("lower_descriptors",)),
                 Pass("fence_proxies", lambda f, c: fence_proxies(f), after=("lower_descriptors", "late_clean")),
             )
         ),
-        Pass(
-            "wait_at_once", _wait_at_once, after=("overlap_pointer_loops", "rotate_products"), when=lambda m, c: c.waits_at_once
-        ),
-        Pass("place_shared", _place_shared, after=("stage_shared", "fence_proxies", "wait_at_once")),
+        Pass("place_shared", _place_shared, after=("stage_shared", "fence_proxies")),
     ),
 )
 """From ttir to ttgir. Where the buffers of `num_stages` do not fit, the backend attempts one stage less: a kernel that was tuned to

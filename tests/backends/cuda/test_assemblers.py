@@ -166,7 +166,7 @@ def test_the_second_assembler_decides_nothing_about_code(monkeypatch: pytest.Mon
     context = lowered()
     with pytest.raises(BuildError) as refused:
         ptx_to_cubin.ptx_to_cubin(NO_FENCE, context)
-    context.runs_ahead = True
+    context.runs_on = True
     failed = Failed("cubin", refused.value, context)
     assert not CUDABackend().may_help(Attempt(3, waits_at_once=True), failed)
     context.is_checked = False

@@ -34,7 +34,7 @@ def test_fewer_stages_come_first_then_waits(num_stages: int, expected: list[tupl
 
 
 @pytest.mark.parametrize(
-    ("stage", "problem", "runs_ahead", "helps"),
+    ("stage", "problem", "runs_on", "helps"),
     [
         ("ttgir", OutOfResources("shared memory"), False, {(2, False)}),
         ("ttgir", OutOfResources("shared memory"), True, {(2, False), (3, True), (2, True)}),
@@ -42,10 +42,10 @@ def test_fewer_stages_come_first_then_waits(num_stages: int, expected: list[tupl
         ("cubin", BuildError("no assembler"), False, set()),
     ],
 )
-def test_what_may_help_after_a_failure(stage: str, problem: Any, runs_ahead: bool, helps: set[tuple[int, bool]]) -> None:
+def test_what_may_help_after_a_failure(stage: str, problem: Any, runs_on: bool, helps: set[tuple[int, bool]]) -> None:
     backend, options = CUDABackend(), Options(num_stages=3)
     first, *others = backend.attempts(TARGET, options)
-    context = CudaContext(TARGET, options, "kernel", first, runs_ahead=runs_ahead)
+    context = CudaContext(TARGET, options, "kernel", first, runs_on=runs_on)
     failed = Failed(stage, problem, context)
     found = {(each.num_stages, each.waits_at_once) for each in others if backend.may_help(each, failed)}
     assert found == helps
@@ -57,7 +57,7 @@ def failing(fails: Callable[[Attempt], Exception | None], tried: list[Attempt]) 
     def stage(value: Any, context: CudaContext) -> bytes:
         assert context.attempt is not None
         tried.append(context.attempt)
-        context.runs_ahead = True
+        context.runs_on = True
         problem = fails(context.attempt)
         if problem is not None:
             raise problem

@@ -38,17 +38,6 @@ class Place:
         return int(self.op.attributes["registers"])
 
 
-def registers_of_roles(few: int, many: int) -> tuple[int, int]:
-    """Returns how many registers threads have in a role of `few` warps that copies, and one of `many` that computes with what is
-    there; 0 where each may have as many as a thread can."""
-    groups = many // WARPGROUP
-    if groups == 1:
-        return 0, 0
-    copying = 40 if groups == 2 else 24
-    whole = REGISTERS // (WARPGROUP * LANES) - copying * -(-few // WARPGROUP)
-    return copying, whole // groups // 8 * 8
-
-
 def roles_of(function: Operation) -> list[Place]:
     """Returns the roles of a kernel in order; none where all warps run the same code."""
     places: list[Place] = []

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 
-from kernelpack.backends.cuda.machine.block_copies import block_accessed, block_bytes
+from kernelpack.analysis.alias import buffer_bytes
+from kernelpack.analysis.allocation import allocate
+from kernelpack.backends.cuda.machine.block_copies import block_accessed, block_bytes, buffer_type, transfer
 from kernelpack.backends.cuda.machine.dialect import PRODUCT
 from kernelpack.backends.cuda.machine.features import LANES
-from kernelpack.backends.cuda.machine.roles import REGISTERS
+from kernelpack.backends.cuda.machine.roles import REGISTERS, WARPGROUP
 from kernelpack.backends.cuda.machine.shared_uses import SHARED_USES
+from kernelpack.backends.cuda.schedule.loop_schedule import Copy
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
 from kernelpack.backends.gpu.facts.registers import registers_of
-from kernelpack.backends.gpu.facts.scratch import scratch_bytes
+from kernelpack.backends.gpu.facts.scratch import alignment_of, bytes_of, scratch_bytes
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects.descriptors import LOAD, STORE
 from kernelpack.ir.types import Type, shape_of
@@ -53,19 +57,43 @@ class Budget:
         to the end of a loop."""
         assert loop.parent is not None
         before = loop.parent.operations[loop.parent.index(start) : loop.parent.index(loop)]
-        stage = sum(_block_bytes(load) + BARRIER_BYTES for load in loads)
-        return (self.limit - self._beside(loads, loop, before)) // stage
+        slot = sum(_block_bytes(load) + BARRIER_BYTES for load in loads)
+        return (self.limit - self._beside(loads, loop, before)) // slot
 
-    def slots_of_kernel(self, loads: Collection[Operation], rings: Iterable[Sequence[Operation]]) -> int:
-        """Returns how many slots rings can have, each for the loads in it, beside all else that the function keeps in shared memory.
+    def slots_of_kernel(self, loads: Collection[Operation], rings: Iterable[Sequence[Copy]]) -> int:
+        """Returns how many slots rings can have, each for the copies in it, beside all else that the function keeps in shared memory.
         `loads` are all that are read from rings."""
         passing = [
             _block_bytes(op) if op.name in (LOAD, STORE) else scratch_bytes(op, SHARED_USES)
             for op in self.function.walk()
             if op not in loads
         ]
-        stage = sum(_block_bytes(load) for ring in rings for load in ring)
-        return (self.limit - self._beside(loads) - max(passing) - BLOCK_BYTES) // stage
+        slot = sum(_block_bytes(copy.load) for ring in rings for copy in ring)
+        return (self.limit - self._beside(loads) - max(passing) - BLOCK_BYTES) // slot
+
+    def stores_apart(self, stores: Sequence[Operation]) -> list[Operation]:
+        """Returns the stores of blocks that can have memory of their own, beside all other buffers of the function: in order, as far as
+        there is any."""
+        own = partial(bytes_of, uses=SHARED_USES), partial(alignment_of, uses=SHARED_USES)
+        taken = allocate(self.function, *own).size if stores else 0
+        apart = []
+        for store in stores:
+            block = block_accessed(store)
+            taken += buffer_bytes(buffer_type(block)) + transfer(block).encoding.alignment
+            if taken <= self.limit:
+                apart.append(store)
+        return apart
+
+    @staticmethod
+    def registers_of_roles(few: int, many: int) -> tuple[int, int]:
+        """Returns how many registers threads have in a role of `few` warps that copies, and one of `many` that computes with what is
+        there; 0 where each may have as many as a thread can."""
+        groups = many // WARPGROUP
+        if groups == 1:
+            return 0, 0
+        copying = 40 if groups == 2 else 24
+        whole = REGISTERS // (WARPGROUP * LANES) - copying * -(-few // WARPGROUP)
+        return copying, whole // groups // 8 * 8
 
     def _beside(self, loads: Collection[Operation], loop: Operation | None = None, more: Collection[Operation] = ()) -> int:
         """Returns the bytes of buffers that are not those of loads: all of the function, or those that a loop uses and `more`."""

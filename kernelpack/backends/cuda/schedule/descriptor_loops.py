@@ -13,13 +13,14 @@ pointer_loops.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from kernelpack.backends.cuda.machine.block_copies import block_accessed, buffer_type
 from kernelpack.backends.cuda.machine.dialect import DOTS, WAIT
 from kernelpack.backends.cuda.schedule.budget import Budget
-from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Ring, Sync
-from kernelpack.backends.cuda.schedule.overlap_products import deferrable
+from kernelpack.backends.cuda.schedule.loop_schedule import Arrival, Copy, LoopSchedule, Products
+from kernelpack.backends.cuda.schedule.overlap_products import summed_products
 from kernelpack.backends.cuda.schedule.run_ahead import Slice, initial_of, innermost_loops, slice_of, unwritten
 from kernelpack.backends.gpu.facts.roles import role_of
 from kernelpack.ir.core import Operation, Value
@@ -27,35 +28,40 @@ from kernelpack.ir.dialect import Effect, effects_of, operands_called
 from kernelpack.ir.dialects.descriptors import LOAD
 from kernelpack.ir.views import For
 
-_PRODUCTS = (*DOTS, WAIT)
+_PRODUCTS = (*DOTS, WAIT)  # a kernel's author may wait by hand
 
 
 def schedule_descriptor_loops(
-    function: Operation, num_stages: int, bases: Mapping[Value, str], shared_bytes: int = 1 << 30
+    function: Operation,
+    num_stages: int,
+    bases: Mapping[Value, str],
+    shared_bytes: int = 1 << 30,
+    rotated: Mapping[Operation, Products] = MappingProxyType({}),
+    others: Sequence[LoopSchedule] = (),
 ) -> list[LoopSchedule]:
     """Returns the schedules of the loops of a ttgir function that load blocks through descriptors, inner loops first.
 
     Loops whose blocks do not fit into `shared_bytes` in so many stages have fewer. `bases` names the tensors of arguments that are
-    descriptors.
+    descriptors, `rotated` what products of rotated loops do, `others` the loops that have a schedule already.
     """
     budget = Budget(function, shared_bytes)
-    found: list[LoopSchedule] = []
-    for loop, stages in innermost_loops(function, num_stages, found):
+    scheduled = list(others)
+    for loop, stages in innermost_loops(function, num_stages, scheduled):
         loads = _candidates(loop, bases) if role_of(loop) is None else []
         if loads:
-            early = _earliest(loop, loads)
+            early = _earliest(loop, loads, others)
             start = early if budget.slots(loop, loads, early) >= stages else loop
             slots = min(stages, budget.slots(loop, loads, start))
             if slots > 1:
-                found.append(_schedule(loop, loads, slots, start))
-    return found
+                scheduled.append(_schedule(loop, loads, slots, start, rotated.get(loop)))
+    return scheduled[len(others) :]
 
 
-def _schedule(loop: Operation, loads: list[Operation], slots: int, start: Operation) -> LoopSchedule:
-    rings = [Ring(load, buffer_type(block_accessed(load))) for load in loads]
-    summed = deferrable(loop, loads)
-    lag = 1 if summed else 0
-    return LoopSchedule(loop, rings, slots - lag, lag, Sync.FULL, start, loop.body.terminator, summed)
+def _schedule(loop: Operation, loads: list[Operation], slots: int, start: Operation, products: Products | None) -> LoopSchedule:
+    products = summed_products(loop, loads) if products is None else products
+    lag = 1 if products.summed else 0
+    copies = [Copy(load, buffer_type(block_accessed(load))) for load in loads]
+    return LoopSchedule(loop, copies, slots - lag, lag, Arrival.FULL, start, loop.body.terminator, products)
 
 
 def _candidates(loop: Operation, bases: Mapping[Value, str]) -> list[Operation]:
@@ -76,9 +82,9 @@ def _slice(loop: Operation, loads: list[Operation]) -> Slice:
     return found
 
 
-def _earliest(loop: Operation, loads: list[Operation]) -> Operation:
-    """Returns the operation in front of which the first copies can start: behind all that their coordinates need, behind what
-    may write what they read, and behind loads that are waited for before."""
+def _earliest(loop: Operation, loads: list[Operation], others: Sequence[LoopSchedule]) -> Operation:
+    """Returns the operation in front of which the first copies can start: after all that their coordinates need, after what may
+    write what they read, after loads that are waited for before, and after `others`, whose buffers are free then."""
     slice_ = _slice(loop, loads)
     needed = {*For.of(loop).bounds, *(initial_of(argument) for argument in slice_.carried)}
     needed |= {operand for op in (*slice_.operations, *loads) for operand in op.operands}
@@ -87,7 +93,8 @@ def _earliest(loop: Operation, loads: list[Operation]) -> Operation:
     start = loop
     for op in reversed(block.operations[: block.index(loop)]):
         keeps = op.name in _PRODUCTS or not {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects_of(op)
-        if not keeps or op.name == LOAD or any(result in needed for result in op.results):
+        ends = op.name == LOAD or any(result in needed for result in op.results) or any(other.loop is op for other in others)
+        if not keeps or ends:
             break
         start = op
     return start

@@ -10,17 +10,14 @@
                                               ttng.async_tma_store_wait {pendings = 0}
 
 A store in a loop, by a tensor map that the kernel makes, has memory of its own if there is room: it is waited for where that, or the
-map, is written again, and where the kernel ends. All loads of a kernel use one barrier, which each of them begins anew; it lives as long as the kernel. Products of warpgroups
-read the buffer itself. place_shared lets threads wait for each other where one begins, fills or writes what others use.
+map, is written again, and where the kernel ends. All loads of a kernel use one barrier, which each of them begins anew; it lives as long
+as the kernel. Products of warpgroups read the buffer itself. place_shared lets threads wait for each other where one begins, fills or writes what others use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 
-from kernelpack.analysis.alias import buffer_bytes
-from kernelpack.analysis.allocation import allocate
 from kernelpack.backends.cuda.machine.block_copies import (
     barriers,
     block_accessed,
@@ -28,11 +25,9 @@ from kernelpack.backends.cuda.machine.block_copies import (
     buffer_type,
     is_copy_to,
     read_buffer,
-    transfer,
 )
-from kernelpack.backends.cuda.machine.shared_uses import SHARED_USES
+from kernelpack.backends.cuda.schedule.budget import Budget
 from kernelpack.backends.gpu.facts.roles import role_of
-from kernelpack.backends.gpu.facts.scratch import alignment_of, bytes_of
 from kernelpack.errors import UnsupportedError
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import operand, operands_called
@@ -110,21 +105,18 @@ def _start_store(build: Builder, op: Operation, buffer: Value) -> None:
 
 
 def _store_late(function: Operation, stores: Sequence[Operation], shared_bytes: int) -> None:
-    """Lowers stores that the code behind them need not wait for, as far as there is memory for them beside all other buffers."""
-    own = partial(bytes_of, uses=SHARED_USES), partial(alignment_of, uses=SHARED_USES)
-    taken = allocate(function, *own).size if stores else 0
+    """Lowers stores that the code after them need not wait for, as far as there is memory for them beside all other buffers."""
     waits = [operand(op, "desc").defining_op for op in stores]
+    apart = Budget(function, shared_bytes).stores_apart(stores)
     for op in stores:
-        block = block_accessed(op)
-        kind = buffer_type(block)
-        taken += buffer_bytes(kind) + transfer(block).encoding.alignment
-        if taken > shared_bytes:
+        if op not in apart:
             _store(op)
             continue
+        kind = buffer_type(block_accessed(op))
         buffer = Builder(function.body, 0, function.location).value("ttg.local_alloc", (), None, kind)
         build = Builder.before(op)
         build.create(STORE_WAIT, (), {"pendings": 0})
         _start_store(build, op, buffer)
         op.erase()
-    for behind in [make for make in waits if make is not None] + [function.body.terminator] * bool(stores):
-        Builder.before(behind).create(STORE_WAIT, (), {"pendings": 0})
+    for next_use in [make for make in waits if make is not None] + [function.body.terminator] * bool(stores):
+        Builder.before(next_use).create(STORE_WAIT, (), {"pendings": 0})

@@ -12,7 +12,7 @@
 Attention is such a loop. A product that outlasts its iteration reads its tile for an iteration longer, so such loops have one buffer
 more. Of a loop that only sums up, all products end together, before the next iteration's copies.
 
-Warpgroups may then drift apart (Sync.TURNS), so that one computes while another one multiplies:
+Warpgroups may then drift apart (Arrival.TURNS), so that one computes while another one multiplies:
 
     for i:                                          copies of tile 0 done; announce turn 0
         copies of tile i done; barrier              for i:
@@ -36,7 +36,8 @@ from collections.abc import Collection, Iterable, Sequence
 from kernelpack.backends.cuda.machine.dialect import PRODUCT, WAIT
 from kernelpack.backends.cuda.machine.roles import roles_of
 from kernelpack.backends.cuda.machine.warpgroup import WARPS
-from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Sync, Wait
+from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Products, Wait
+from kernelpack.backends.cuda.schedule.run_ahead import needed_by
 from kernelpack.backends.gpu.facts.scratch import ATOMICS
 from kernelpack.ir.core import Block, BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, effects_of, operand, optional_operand
@@ -47,7 +48,7 @@ MOST_GROUPS = 4
 """A block has 16 barriers (PTX ISA, barrier.cta); each warpgroup takes two of the upper eight."""
 
 
-def deferrable(loop: Operation, loads: Collection[Operation]) -> list[Operation]:
+def summed_products(loop: Operation, loads: Collection[Operation]) -> Products:
     """Returns the products of warpgroups that may end an iteration later: the loop only sums them up, and nothing writes their
     operands meanwhile."""
     body = loop.body
@@ -65,33 +66,45 @@ def deferrable(loop: Operation, loads: Collection[Operation]) -> list[Operation]
                 and _lasts(b, loop, loads)
             ):
                 found.append(op)
-    return found
+    return Products(summed=found)
 
 
 def has_lasting(loop: Operation, loads: Collection[Operation]) -> bool:
     """Whether products may end an iteration later, as their tiles allow."""
-    products = _products(loop)
+    products = products_of(loop)
     return any(map(_outlasts, products)) and all(_lasts(tile, loop, loads) for tile in _tiles(products))
 
 
-def overlap_products(schedule: LoopSchedule) -> None:
-    """Decides it for a loop whose products are not only summed up, if their tiles are not written in the next iteration."""
-    loop, products = schedule.loop, _products(schedule.loop)
-    if not products or schedule.summed or any(op.attributes.get("isAsync") for op in products):
-        return
+def overlapping_products(schedule: LoopSchedule) -> Products:
+    """Returns which products of a loop run on until their results are read. It is none where some are only summed up, where their
+    tiles are written in the next iteration, and where the kernel's author wrote products that run on, and their waits."""
+    loop, products = schedule.loop, products_of(schedule.loop)
+    if not products or schedule.products or any(op.attributes.get("isAsync") for op in products):
+        return schedule.products
     if not all(_stays(tile, schedule) for tile in _tiles(products)):
-        return
-    schedule.awaited = products
-    schedule.outlasting = [product for product in products if _outlasts(product)]
+        return schedule.products
+    return awaited_products(loop, products, [product for product in products if _outlasts(product)])
+
+
+def awaited_products(
+    loop: Operation, products: Sequence[Operation], outlasting: Sequence[Operation] = (), late: Sequence[Operation] = ()
+) -> Products:
+    """Lets products of a loop run on until their results are read: those of `outlasting` in the next iteration."""
     waits = [
-        _wait_in_next_iteration(loop, product) if product in schedule.outlasting else _wait_in_this_iteration(product)
+        _wait_in_next_iteration(loop, product) if product in outlasting else _wait_in_this_iteration(product)
         for product in products
     ]
     order = {op: number for number, op in enumerate(loop.body.operations)}
-    schedule.waits = sorted((wait for wait in waits if wait is not None), key=lambda wait: order[wait.before])
+    return Products(
+        awaited=products,
+        outlasting=outlasting,
+        waits=sorted((wait for wait in waits if wait is not None), key=lambda wait: order[wait.before]),
+        late=late,
+    )
 
 
-def _products(loop: Operation) -> list[Operation]:
+def products_of(loop: Operation) -> list[Operation]:
+    """Returns the products of warpgroups of a loop's body, in order."""
     return [op for op in loop.body.operations if op.name == PRODUCT]
 
 
@@ -111,19 +124,7 @@ def _outlasts(product: Operation) -> bool:
     assert product.parent is not None
     rows = operand(product, "a")
     in_registers = isinstance(rows.type, TensorType)
-    return users == ["scf.yield"] and (not in_registers or any(op.name == PRODUCT for op in _needed_by(product.parent, [rows])))
-
-
-def _needed_by(body: Block, values: Iterable[Value]) -> set[Operation]:
-    """Returns the operations of a block that values are computed from in the same iteration."""
-    needed: set[Operation] = set()
-    pending = list(values)
-    while pending:
-        op = pending.pop().defining_op
-        if op is not None and op.parent is body and op not in needed:
-            needed.add(op)
-            pending += [operand for inner in op.walk() for operand in inner.operands]
-    return needed
+    return users == ["scf.yield"] and (not in_registers or any(op.name == PRODUCT for op in needed_by(product.parent, [rows])))
 
 
 def _tile_source(tile: Value) -> Operation | None:
@@ -145,7 +146,6 @@ def _lasts(operand: Value, loop: Operation, loads: Collection[Operation]) -> boo
 
 def _stays(tile: Value, schedule: LoopSchedule) -> bool:
     """Whether the next iteration does not write a tile: a buffer from before the loop, or one of a ring that has one to spare."""
-
     op = _tile_source(tile)
     if op is None or op.name != "ttg.local_alloc":
         return False
@@ -163,7 +163,7 @@ def is_in_ring(buffer: Operation, schedule: LoopSchedule) -> bool:
     source = copied_from(buffer)
     kind = buffer.result.type
     assert isinstance(kind, MemDescType)
-    return any(ring.load is source and ring.tile.encoding == kind.encoding for ring in schedule.rings)
+    return any(copy.load is source and copy.tile.encoding == kind.encoding for copy in schedule.copies)
 
 
 # ---- where products are waited for ----
@@ -202,20 +202,19 @@ def _wait(product: Operation, value: Value, user: Operation, between: Sequence[O
 # ---- turns ----
 
 
-def take_turns(schedule: LoopSchedule) -> None:
-    """Lets warpgroups take turns in a loop instead of meeting, where they can and where it helps."""
-    loop, products = schedule.loop, schedule.awaited
-    if schedule.lag == 0 or schedule.ahead < 2 or len(products) < 2 or roles_of(_function(loop)):
-        return
-    branches = bool(schedule.outlasting) or (loop.parent_op is not None and loop.parent_op.name == "scf.if")
-    groups = layout_of(products[0].result).in_size("warp") // WARPS
+def can_take_turns(schedule: LoopSchedule) -> bool:
+    """Whether warpgroups can take turns in a loop instead of meeting, and it helps."""
+    loop, products = schedule.loop, schedule.products
+    if schedule.lag == 0 or schedule.ahead < 2 or len(products.awaited) < 2 or roles_of(_function(loop)):
+        return False
+    branches = bool(products.outlasting) or (loop.parent_op is not None and loop.parent_op.name == "scf.if")
+    groups = layout_of(products.awaited[0].result).in_size("warp") // WARPS
     replaced = _replaced(schedule)
     if not branches or not 2 <= groups <= MOST_GROUPS or replaced is None:
-        return
+        return False
     if any(_lets_warps_meet(op) for op in loop.body.operations[:-1] if op not in replaced):
-        return
-    if schedule.waits and schedule.waits[0].value is products[0].result:
-        schedule.sync = Sync.TURNS
+        return False
+    return bool(products.waits) and products.waits[0].value is products.awaited[0].result
 
 
 def _function(loop: Operation) -> Operation:

@@ -21,8 +21,13 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.machine.async_copy import can_copy_async
 from kernelpack.backends.cuda.machine.dialect import DOTS, PRODUCT
 from kernelpack.backends.cuda.schedule.budget import Budget
-from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Ring, Sync
-from kernelpack.backends.cuda.schedule.overlap_products import deferrable, has_lasting, overlap_products, take_turns
+from kernelpack.backends.cuda.schedule.loop_schedule import Arrival, Copy, LoopSchedule
+from kernelpack.backends.cuda.schedule.overlap_products import (
+    can_take_turns,
+    has_lasting,
+    overlapping_products,
+    summed_products,
+)
 from kernelpack.backends.cuda.schedule.run_ahead import addresses_of, innermost_loops, slice_of, unwritten
 from kernelpack.backends.gpu.facts.memory_layouts import element_bits, memory_bits
 from kernelpack.backends.gpu.facts.products import loads_for_dots
@@ -44,26 +49,27 @@ def schedule_pointer_loops(
     facts, budget = AxisInfoAnalysis(function), Budget(function, shared_bytes)
     found: list[LoopSchedule] = []
     for loop, stages in innermost_loops(function, num_stages, found):
-        rings = _candidates(loop, facts, bases)
-        if rings:
-            found.append(_schedule(loop, rings, stages, budget))
+        copies = _candidates(loop, facts, bases)
+        if copies:
+            found.append(_schedule(loop, copies, stages, budget))
     return found
 
 
-def _schedule(loop: Operation, rings: list[Ring], stages: int, budget: Budget) -> LoopSchedule:
-    loads = [ring.load for ring in rings]
-    summed = deferrable(loop, loads)
-    ahead, lag = budget.fit(loop, loads, stages - 1, has_lasting(loop, loads), bool(summed))
-    schedule = LoopSchedule(loop, rings, ahead, lag, Sync.GROUPS, loop, None, summed)
-    if lag or summed:
+def _schedule(loop: Operation, copies: list[Copy], stages: int, budget: Budget) -> LoopSchedule:
+    loads = [copy.load for copy in copies]
+    products = summed_products(loop, loads)
+    ahead, lag = budget.fit(loop, loads, stages - 1, has_lasting(loop, loads), bool(products))
+    schedule = LoopSchedule(loop, copies, ahead, lag, products=products)
+    if lag or products:
         first = next((op for op in loop.body.operations if op.name == PRODUCT), None)
         schedule.copies_after = first if lag and first is not None else loop.body.terminator
-    overlap_products(schedule)
-    take_turns(schedule)
+    schedule.products = overlapping_products(schedule)
+    if can_take_turns(schedule):
+        schedule.arrival = Arrival.TURNS
     return schedule
 
 
-def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, str]) -> list[Ring]:
+def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, str]) -> list[Copy]:
     """Returns the loads of a loop that feed its dots and can run ahead; where there are any, also those of vectors, such as the
     scales of what the dots sum up."""
     steady, feeding = unwritten(loop, bases, DOTS), loads_for_dots(loop)
@@ -73,16 +79,16 @@ def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, 
             continue
         if len(op.result.type.shape) > 1 and op not in feeding:
             continue
-        ring, slice_ = _as_async(op, facts), slice_of(loop, addresses_of(op))
-        if ring is not None and slice_ is not None and all(other in steady for other in slice_.loads):
-            found.append(ring)
+        copy, slice_ = _as_async(op, facts), slice_of(loop, addresses_of(op))
+        if copy is not None and slice_ is not None and all(other in steady for other in slice_.loads):
+            found.append(copy)
             addresses.update(slice_.loads)
     # a load that another one's address depends on runs ahead with that address, without a buffer
-    found = [ring for ring in found if ring.load not in addresses]
-    return found if any(ring.load in feeding for ring in found) else []
+    found = [copy for copy in found if copy.load not in addresses]
+    return found if any(copy.load in feeding for copy in found) else []
 
 
-def _as_async(op: Operation, facts: AxisInfoAnalysis) -> Ring | None:
+def _as_async(op: Operation, facts: AxisInfoAnalysis) -> Copy | None:
     """Returns how a load can be an asynchronous copy, which fills with zeros and moves at least four bytes; None if it cannot."""
     other = optional_operand(op, "other")
     if attribute(op, "is_volatile") or (other is not None and not _is_zero(other)):
@@ -100,7 +106,7 @@ def _as_async(op: Operation, facts: AxisInfoAnalysis) -> Ring | None:
     pointer, mask = operand(op, "ptr"), optional_operand(op, "mask")
     if not can_copy_async(pointer, mask, memory.layout, element_bits(op), facts):
         return None
-    return Ring(op, MemDescType(kind.shape, kind.element, memory, True))
+    return Copy(op, MemDescType(kind.shape, kind.element, memory, True))
 
 
 def _is_zero(value: Value) -> bool:

@@ -1,12 +1,41 @@
-"""Waits for products of warpgroups that are in flight: at the end of an iteration, and after a loop."""
+"""Products of warpgroups that are in flight: how they are issued, and waited for in a loop, at the end of an iteration, after the loop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kernelpack.backends.cuda.machine.dialect import WAIT
+from kernelpack.backends.cuda.schedule.loop_schedule import Products, Wait
 from kernelpack.ir.core import Block, Builder, Location, Operation, Region, Value
 from kernelpack.ir.types import I1
+
+
+def issue(build: Builder, op: Operation, mapping: dict[Value, Value], products: Products) -> None:
+    """Copies an operation of a loop to a new one; a product that is awaited later runs on."""
+    clone = build.insert(op.clone(mapping))
+    if op in products.awaited:
+        clone.attributes["isAsync"] = True
+
+
+def waits_before(build: Builder, op: Operation, mapping: dict[Value, Value], products: Products) -> Iterator[Wait]:
+    """Waits for the products that an operation of a loop is the first to read, and yields each wait when it stands."""
+    for wait in products.waits:
+        if wait.before is op:
+            awaited = build.create(WAIT, [mapping[wait.value]], {"pendings": wait.pendings})
+            if op.name != "scf.yield":
+                awaited.location = op.location
+            mapping[wait.value] = awaited.result
+            yield wait
+
+
+def run_on_in_place(products: Products) -> None:
+    """Lets products of a loop run on, which else stays as it is."""
+    for product in products.awaited:
+        product.attributes["isAsync"] = True
+    for wait in products.waits:
+        awaited = Builder.before(wait.before).create(WAIT, [wait.value], {"pendings": wait.pendings})
+        wait.value.replace_all_uses_with(awaited.result)
+        awaited.set_operands([wait.value])
 
 
 def keep_in_flight(build: Builder, mapping: Mapping[Value, Value], deferred: Sequence[Operation]) -> None:
@@ -19,9 +48,11 @@ def keep_in_flight(build: Builder, mapping: Mapping[Value, Value], deferred: Seq
         build.create(WAIT, (), {"pendings": len(deferred)})
 
 
-def await_products(build: Builder, results: Iterable[Value], products: Iterable[Operation]) -> list[Value]:
+def await_products(build: Builder, results: Iterable[Value], products: Sequence[Operation]) -> list[Value]:
     """Waits for all products. Returns the results of a loop, of which those of `products`, that its old body yields, are done."""
     done = list(results)
+    if not products:
+        return done
     places = [product.result.uses[0][1] for product in products]
     waited = build.create(WAIT, [done[place] for place in places], {"pendings": 0})
     for place, value in zip(places, waited.results, strict=True):

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from kernelpack.backends.cuda.machine.block_copies import barriers, block_accessed, block_bytes, is_copy_to, read_buffer
-from kernelpack.backends.cuda.machine.dialect import WAIT
-from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Ring, Sync, Wait
+from kernelpack.backends.cuda.schedule.loop_schedule import Arrival, Copy, LoopSchedule
 from kernelpack.backends.cuda.schedule.overlap_products import copied_from
-from kernelpack.backends.cuda.schedule.products_in_flight import await_products, branch_if_iterates, keep_in_flight
+from kernelpack.backends.cuda.schedule.products_in_flight import (
+    await_products,
+    branch_if_iterates,
+    issue,
+    keep_in_flight,
+    run_on_in_place,
+    waits_before,
+)
 from kernelpack.backends.cuda.schedule.run_ahead import addresses_of, initial_of, slice_of, yielded_of
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import operand, operands_called
@@ -22,7 +28,10 @@ ARRIVE = "ttg.async_wait"
 def rewrite_loops(schedules: Iterable[LoopSchedule]) -> None:
     """Replaces loops in place."""
     for schedule in schedules:
-        (_WithBarriers if schedule.sync is Sync.FULL else _WithGroups)(schedule).run()
+        if schedule.copies:
+            (_WithBarriers if schedule.arrival is Arrival.FULL else _WithGroups)(schedule).run()
+        else:
+            run_on_in_place(schedule.products)
 
 
 class _Rewriter(abc.ABC):
@@ -32,12 +41,12 @@ class _Rewriter(abc.ABC):
         self.schedule = schedule
         self.loop = loop = schedule.loop
         self.ahead = schedule.ahead
-        slice_ = slice_of(loop, [value for ring in schedule.rings for value in self.addresses(ring.load)])
+        slice_ = slice_of(loop, [value for copy in schedule.copies for value in self.addresses(copy.load)])
         assert slice_ is not None, "loads are candidates by their addresses"
         self.slice = slice_
         self.lower, self.upper, self.step = For.of(loop).bounds
-        self.build = Builder.before(schedule.start)
-        self.buffers = [self._buffers(ring) for ring in schedule.rings]
+        self.build = Builder.before(schedule.start or loop)
+        self.buffers = [self._buffers(copy) for copy in schedule.copies]
 
     # ---- what differs between cp.async and TMA ----
 
@@ -88,11 +97,12 @@ class _Rewriter(abc.ABC):
         ahead = self._copy_first()
         carried = [*For.of(old).initial, *ahead, *self.first_place(self.build)]
         build = Builder.before(old)
-        if schedule.end_later:
+        if schedule.products.end_later:
             whole, then = branch_if_iterates(build, [*For.of(old).bounds, *carried], old.location)
             inside = Builder(then, location=old.location)
             loop = self._loop(inside, carried, ahead)
-            inside.create("scf.yield", await_products(inside, loop.results[: len(whole.results)], schedule.end_later))
+            results = loop.results[: len(whole.results)]
+            inside.create("scf.yield", await_products(inside, results, schedule.products.end_later))
         else:
             whole = loop = self._loop(build, carried, ahead)
         self.end(build)
@@ -105,7 +115,7 @@ class _Rewriter(abc.ABC):
         """Creates the new loop, between the turns of warpgroups if they take some."""
         types = [value.type for value in carried]
         operands, attributes = [self.lower, self.upper, self.step, *carried], self.loop.attributes
-        if self.schedule.sync is not Sync.TURNS:
+        if self.schedule.arrival is not Arrival.TURNS:
             return build.create("scf.for", operands, attributes, types, [Region([self._body(ahead, None)])])
         zero, one = build.constant(0, I32), build.constant(1, I32)
         self._announce(build, zero)
@@ -122,7 +132,7 @@ class _Rewriter(abc.ABC):
 
     def _body(self, ahead: Sequence[Value], one: Value | None) -> Block:
         """Returns the new loop's body; `one`, a number from before the loop, turns the turn, where there are turns."""
-        old, schedule = self.loop.body, self.schedule
+        old, schedule, products = self.loop.body, self.schedule, self.schedule.products
         block = Block([argument.type for argument in old.arguments], [argument.name for argument in old.arguments])
         mapping: dict[Value, Value] = dict(zip(old.arguments, block.arguments, strict=True))
         early: list[Value] = [
@@ -142,34 +152,24 @@ class _Rewriter(abc.ABC):
         if schedule.copies_after is None:
             following = self._copy_ahead(build, block.arguments[0], place, early)
         views = {
-            ring.load: self._view(build, buffers, place[0]) for ring, buffers in zip(schedule.rings, self.buffers, strict=True)
+            copy.load: self._view(build, buffers, place[0]) for copy, buffers in zip(schedule.copies, self.buffers, strict=True)
         }
-        first_wait = schedule.waits[0] if schedule.waits else None
+        first_wait = products.waits[0] if products.waits else None
         for op in old.operations[:-1]:
-            for wait in self._waits_before(build, op, mapping):
+            for wait in waits_before(build, op, mapping, products):
                 if turns and wait is first_wait:
                     self._announce(build, turns[0])
             self._clone(build, op, views, mapping)
             if op is schedule.copies_after:
                 following = self._copy_ahead(build, block.arguments[0], place, early)
-        keep_in_flight(build, mapping, schedule.summed)
+        keep_in_flight(build, mapping, products.summed)
         if following is None:
             following = self._copy_ahead(build, block.arguments[0], place, early)
         places = self.next_place(build, place)
-        list(self._waits_before(build, old.terminator, mapping))
+        list(waits_before(build, old.terminator, mapping, products))
         yielded = [mapping.get(value, value) for value in old.terminator.operands]
         build.create("scf.yield", [*yielded, *following, *places, *turns])
         return block
-
-    def _waits_before(self, build: Builder, op: Operation, mapping: dict[Value, Value]) -> Iterator[Wait]:
-        """Waits for the products that an operation is the first to read, and yields each wait when it stands."""
-        for wait in self.schedule.waits:
-            if wait.before is op:
-                awaited = build.create(WAIT, [mapping[wait.value]], {"pendings": wait.pendings})
-                if op is not self.loop.body.terminator:
-                    awaited.location = op.location
-                mapping[wait.value] = awaited.result
-                yield wait
 
     def _clone(self, build: Builder, op: Operation, views: dict[Operation, Value], mapping: dict[Value, Value]) -> None:
         """Copies an operation of the old loop; loads are read from their buffers, or are the buffers."""
@@ -180,18 +180,16 @@ class _Rewriter(abc.ABC):
         elif source is not None and source in views and is_copy_to(op, views[source]):
             mapping[op.result] = views[source]
         else:
-            clone = build.insert(op.clone(mapping))
-            if op in self.schedule.awaited:
-                clone.attributes["isAsync"] = True
+            issue(build, op, mapping, self.schedule.products)
 
     # ---- buffers ----
 
-    def _buffers(self, ring: Ring) -> Value:
+    def _buffers(self, copy: Copy) -> Value:
         """Allocates the buffers of a load, whose location they have: a report of too much shared memory names it."""
-        tile = ring.tile
+        tile = copy.tile
         kind = MemDescType((self.schedule.slots, *tile.shape), tile.element, tile.encoding, True)
         buffers = self.build.create("ttg.local_alloc", (), None, [kind])
-        buffers.location = ring.load.location
+        buffers.location = copy.load.location
         return buffers.result
 
     @staticmethod
@@ -271,8 +269,8 @@ class _WithGroups(_Rewriter):
                 pointer, *rest = clone.operands
                 clone.set_operands([pointer, self._and(build, pointer, rest[0] if rest else None, within), *rest[1:]])
             build.insert(clone)
-        for ring, buffers in zip(self.schedule.rings, self.buffers, strict=True):
-            pointer, *rest = (mapping.get(value, value) for value in addresses_of(ring.load))
+        for copy, buffers in zip(self.schedule.copies, self.buffers, strict=True):
+            pointer, *rest = (mapping.get(value, value) for value in addresses_of(copy.load))
             mask = self._and(build, pointer, rest[0] if rest else None, within)
             operands = [pointer, self._view(build, buffers, slot), mask]
             build.create("ttg.async_copy_global_to_local", operands, {"free": free})
@@ -331,9 +329,9 @@ class _WithBarriers(_Rewriter):
             build.insert(op.clone(mapping))
         full = self._view(build, self.full, slot)
         build.create("ttng.barrier_expect", [full, within], {"size": self.size})
-        for ring, buffers in zip(self.schedule.rings, self.buffers, strict=True):
-            coords = [mapping.get(index, index) for index in self.addresses(ring.load)]
-            operands = [operand(ring.load, "desc"), *coords, full, self._view(build, buffers, slot), within]
+        for copy, buffers in zip(self.schedule.copies, self.buffers, strict=True):
+            coords = [mapping.get(index, index) for index in self.addresses(copy.load)]
+            operands = [operand(copy.load, "desc"), *coords, full, self._view(build, buffers, slot), within]
             build.create("ttng.async_tma_copy_global_to_local", operands)
 
     def first_place(self, build: Builder) -> list[Value]:

@@ -21,11 +21,16 @@ import abc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelpack.backends.cuda.machine.block_copies import barriers, block_accessed, block_bytes, buffer_type
-from kernelpack.backends.cuda.machine.roles import WARPGROUP, registers_of_roles
+from kernelpack.backends.cuda.machine.block_copies import barriers, block_accessed, block_bytes
+from kernelpack.backends.cuda.machine.roles import WARPGROUP
+from kernelpack.backends.cuda.schedule.loop_schedule import NONE, Copy, Group, Key, Products, RoleSchedule, Wait
 from kernelpack.backends.cuda.schedule.lower_descriptors import lower_descriptors
-from kernelpack.backends.cuda.schedule.products_in_flight import await_products, keep_in_flight
-from kernelpack.backends.cuda.schedule.schedule_roles import Group, Key, RoleSchedule
+from kernelpack.backends.cuda.schedule.products_in_flight import (
+    await_products,
+    issue,
+    keep_in_flight,
+    waits_before,
+)
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import operand, operands_called
 from kernelpack.ir.types import I1, I32, MemDescType
@@ -37,9 +42,9 @@ def rewrite_roles(function: Operation, schedule: RoleSchedule, num_warps: int) -
     lower_descriptors(function, schedule.loads)
     old = list(function.body.operations)
     build = Builder(function.body, location=function.location)
-    rings = {key: _Ring.make(build, loads, schedule.slots, num_warps // WARPGROUP) for key, loads in schedule.rings.items()}
+    rings = {key: _Ring.make(build, copies, schedule.slots, num_warps // WARPGROUP) for key, copies in schedule.rings.items()}
     start = build.constant(0, I32)
-    loading, multiplying = registers_of_roles(1, num_warps)
+    loading, multiplying = schedule.registers
     roles = Block()
     for kind, warps, registers in ((_Loader, 1, loading), (_Multiplier, num_warps, multiplying)):
         body = Block([I32], ["copy"])
@@ -68,10 +73,9 @@ class _Ring:
     depth: int
 
     @staticmethod
-    def make(build: Builder, loads: Sequence[Operation], depth: int, readers: int) -> _Ring:
+    def make(build: Builder, copies: Sequence[Copy], depth: int, readers: int) -> _Ring:
         """Allocates a ring and initialises its barriers. `readers` warpgroups arrive at a buffer's `empty` when they have read it."""
-        tiles = [buffer_type(block_accessed(load)) for load in loads]
-        kinds = [MemDescType((depth, *tile.shape), tile.element, tile.encoding, True) for tile in tiles]
+        kinds = [MemDescType((depth, *copy.tile.shape), copy.tile.element, copy.tile.encoding, True) for copy in copies]
         ring = _Ring(
             tuple(build.value("ttg.local_alloc", (), None, kind) for kind in kinds),
             barriers(build, depth),
@@ -83,20 +87,20 @@ class _Ring:
                 build.create("ttng.init_barrier", [_view(build, barrier, build.constant(slot, I32))], {"count": count})
         return ring
 
-    def place(self, build: Builder, stage: Value) -> tuple[Value, Value]:
-        """Returns the number of the buffer at a stage, and the parity of the round. Stages count to twice the depth, so they tell both."""
-        again = self._at_least(build, stage, self.depth)
-        earlier = build.value("arith.subi", [stage, build.constant(self.depth, I32)])
-        return build.value("arith.select", [again, earlier, stage]), build.value("arith.extui", [again], None, I32)
+    def slot(self, build: Builder, place: Value) -> tuple[Value, Value]:
+        """Returns the slot of a place, and the parity of the round. Places count to twice the depth, so they tell both."""
+        again = self._at_least(build, place, self.depth)
+        earlier = build.value("arith.subi", [place, build.constant(self.depth, I32)])
+        return build.value("arith.select", [again, earlier, place]), build.value("arith.extui", [again], None, I32)
 
-    def next(self, build: Builder, stage: Value) -> Value:
-        """Returns the stage behind one."""
-        more = build.value("arith.addi", [stage, build.constant(1, I32)])
+    def next(self, build: Builder, place: Value) -> Value:
+        """Returns the place after one."""
+        more = build.value("arith.addi", [place, build.constant(1, I32)])
         return build.value("arith.select", [self._at_least(build, more, 2 * self.depth), build.constant(0, I32), more])
 
     @staticmethod
-    def _at_least(build: Builder, stage: Value, number: int) -> Value:
-        return build.value("arith.cmpi", [stage, build.constant(number, I32)], {"predicate": "sge"}, I1)
+    def _at_least(build: Builder, place: Value, number: int) -> Value:
+        return build.value("arith.cmpi", [place, build.constant(number, I32)], {"predicate": "sge"}, I1)
 
 
 def _view(build: Builder, ring: Value, slot: Value) -> Value:
@@ -113,7 +117,7 @@ class _Role(abc.ABC):
         self.rings = rings
         self.mapping: dict[Value, Value] = {}
         self.carried: dict[Key | Group, Value] = dict.fromkeys(rings, start)
-        """The stages of rings, and what else loops carry along."""
+        """The places in rings, and what else loops carry along."""
 
     @abc.abstractmethod
     def keeps(self, value: Value) -> bool:
@@ -122,6 +126,10 @@ class _Role(abc.ABC):
     @abc.abstractmethod
     def plain(self, build: Builder, op: Operation) -> None:
         """Does one operation that is not around loads."""
+
+    @abc.abstractmethod
+    def before(self, build: Builder, op: Operation) -> None:
+        """Does what must come before an operation."""
 
     @abc.abstractmethod
     def end_iteration(self, build: Builder, loop: Operation) -> None:
@@ -133,6 +141,7 @@ class _Role(abc.ABC):
     def block(self, block: Block, end: int, build: Builder) -> None:
         """Does the first operations of a block, but for its terminator, number `end` - 1."""
         for op in block.operations[: end - 1]:
+            self.before(build, op)
             if op not in self.schedule.around:
                 self.plain(build, op)
             elif op.name == "scf.for":
@@ -149,7 +158,7 @@ class _Role(abc.ABC):
         for index in kept:
             argument = op.body.arguments[1 + index]
             self.mapping[argument] = inside.add_argument(argument.type, argument.name)
-        self.carried = {key: inside.add_argument(I32, "stage") for key in self.carried}
+        self.carried = {key: inside.add_argument(I32, "place") for key in self.carried}
         body = Builder(inside, location=op.location)
         self.block(op.body, len(op.body.operations), body)
         self.end_iteration(body, op)
@@ -198,12 +207,15 @@ class _Loader(_Role):
         elif op.results and self.schedule.scalars.issuperset(op.results):
             build.insert(op.clone(self.mapping))
 
+    def before(self, build: Builder, op: Operation) -> None:
+        """Adds nothing: this role has no products."""
+
     def end_iteration(self, build: Builder, loop: Operation) -> None:
         """Adds nothing: this role does not wait for the copies that it starts."""
 
     def _fill(self, build: Builder, group: Group) -> None:
-        ring, stage = self.rings[group.key], self.carried[group.key]
-        slot, round_ = ring.place(build, stage)
+        ring, place = self.rings[group.key], self.carried[group.key]
+        slot, round_ = ring.slot(build, place)
         build.create(
             "ttng.wait_barrier",
             [_view(build, ring.empty, slot), build.value("arith.xori", [round_, build.constant(1, I32)])],
@@ -215,7 +227,7 @@ class _Loader(_Role):
             coords = self.of(operands_called(load, "indices"))
             operands = [operand(load, "desc"), *coords, full, _view(build, buffer, slot), build.constant(True, I1)]
             build.create("ttng.async_tma_copy_global_to_local", operands)
-        self.carried = {**self.carried, group.key: ring.next(build, stage)}
+        self.carried = {**self.carried, group.key: ring.next(build, place)}
 
 
 class _Multiplier(_Role):
@@ -233,20 +245,31 @@ class _Multiplier(_Role):
         if op in self.group_at:
             self._await(build, self.group_at[op])
         elif op not in self.schedule.loads and not (op.name == "ttg.local_alloc" and op.result in self.mapping):
-            build.insert(op.clone(self.mapping))
+            issue(build, op, self.mapping, self._products(op.parent_op))
+        self._release_after(build, op)
+
+    def before(self, build: Builder, op: Operation) -> None:
+        """Waits for the products that an operation is the first to read, and gives back the slots that they have read."""
+        for wait in waits_before(build, op, self.mapping, self._products(op.parent_op)):
+            self._release_after(build, wait)
+
+    def _products(self, loop: Operation | None) -> Products:
+        return NONE if loop is None else self.schedule.products.get(loop, NONE)
+
+    def _release_after(self, build: Builder, done: Operation | Wait) -> None:
         for group in self.schedule.groups:
-            if group.done is op:
+            if group.done is done:
                 self._release(build, group, self.slots[group])
 
     def _await(self, build: Builder, group: Group) -> None:
-        ring, stage = self.rings[group.key], self.carried[group.key]
-        slot, round_ = ring.place(build, stage)
+        ring, place = self.rings[group.key], self.carried[group.key]
+        slot, round_ = ring.slot(build, place)
         build.create("ttng.wait_barrier", [_view(build, ring.full, slot), round_])
         for load, buffer in zip(group.loads, ring.buffers, strict=True):
             view = _view(build, buffer, slot)
             self.mapping.update((copy.result, view) for copy in load.result.users())
         self.slots[group] = slot
-        self.carried = {**self.carried, group.key: ring.next(build, stage)}
+        self.carried = {**self.carried, group.key: ring.next(build, place)}
 
     def _release(self, build: Builder, group: Group, slot: Value) -> None:
         build.create("ttng.arrive_barrier", [_view(build, self.rings[group.key].empty, slot)], {"each_warpgroup": True})
@@ -257,8 +280,9 @@ class _Multiplier(_Role):
         return [group for group in self.schedule.groups if group.done is None and group.loads[0].parent_op is loop]
 
     def end_iteration(self, build: Builder, loop: Operation) -> None:
-        """Waits for the products of the iteration before, and gives back the buffers that they read."""
-        keep_in_flight(build, self.mapping, self.schedule.summed.get(loop, ()))
+        """Waits for the products of the iteration before, and gives back the slots that they have read."""
+        self.before(build, loop.body.terminator)
+        keep_in_flight(build, self.mapping, self._products(loop).summed)
         for group in self._late(loop):
             self._release(build, group, self.carried[group])
             self.carried = {**self.carried, group: self.slots[group]}
@@ -269,8 +293,8 @@ class _Multiplier(_Role):
         The branch is needed because ptxas holds up the products of a loop whose sums may also come from elsewhere. For the same
         reason no iteration asks whether it is the first: the first one gives back the buffer that does not exist.
         """
-        deferred, late, before = self.schedule.summed.get(op, ()), self._late(op), self.carried
-        if not deferred:
+        deferred, late, before = self._products(op).summed, self._late(op), self.carried
+        if not deferred and not late:
             super().loop(build, op)
             return
         initial = self.of(For.of(op).initial)

@@ -15,12 +15,16 @@ warpgroup they are not: several blocks on a multiprocessor overlap better, and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelpack.backends.cuda.machine.dialect import PRODUCT, WAIT
+from kernelpack.backends.cuda.machine.dialect import PRODUCT
 from kernelpack.backends.cuda.machine.warpgroup import WARPS
+from kernelpack.backends.cuda.schedule.loop_schedule import Products
+from kernelpack.backends.cuda.schedule.overlap_products import awaited_products, products_of
 from kernelpack.backends.cuda.schedule.products_in_flight import where_it_iterates
+from kernelpack.backends.cuda.schedule.run_ahead import needed_by
+from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.backends.gpu.facts.roles import role_of
 from kernelpack.ir.core import Block, BlockArgument, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import Effect, effects_of, operand
@@ -29,13 +33,18 @@ from kernelpack.ir.types import TensorType
 from kernelpack.layout.encoding import layout_of
 
 
-def rotate_products(function: Operation) -> None:
-    """Rewrites a ttgir function in place, before its loads through descriptors are pipelined."""
+def rotate_products(function: Operation) -> dict[Operation, Products]:
+    """Rewrites a ttgir function in place, before anything is decided of its loops. Returns the new loops, and what their products do: both
+    run on, and the second one belongs to the iteration before."""
+    rotated = {}
     for loop in list(function.walk()):
         if loop.name == "scf.for" and role_of(loop) is None:
             pair = _find_pair(loop)
             if pair is not None:
-                _Rotation(loop, pair).run()
+                made = _Rotation(loop, pair).run()
+                first, second = products_of(made)
+                rotated[made] = awaited_products(made, [first, second], late=[second])
+    return rotated
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ def _find_pair(loop: Operation) -> _Pair | None:
         len(products) != 2
         or layout_of(products[0].result).in_size("warp") <= WARPS
         or {Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER} & effects
+        or loads_for_dots(loop)
     ):
         return None
     first, second = products
@@ -69,18 +79,18 @@ def _find_pair(loop: Operation) -> _Pair | None:
         return None
     place = uses[0][1]
     total = body.arguments[place + 1]
-    rows = _needed_by(body, [operand(second, "a")])
+    rows = needed_by(body, [operand(second, "a")])
     if first not in rows or any(total in op.operands for op in rows):
         return None
     # the sum so far reaches nothing but the sum that follows
-    inside = _needed_by(body, [operand(second, "c")]) | {second}
+    inside = needed_by(body, [operand(second, "c")]) | {second}
     reached: list[Value] = [total]
     for value in reached:
         for user in value.users():
             if user not in inside:
                 return None
             reached += [result for result in user.results if user is not second and result not in reached]
-    tile = _needed_by(body, [operand(second, "b")])
+    tile = needed_by(body, [operand(second, "b")])
     if first in tile or not all(_loads(body, operand(product, "b")) for product in products):
         return None
     late = [op for op in body.operations if op in tile]
@@ -90,21 +100,7 @@ def _find_pair(loop: Operation) -> _Pair | None:
 
 def _loads(body: Block, tile: Value) -> bool:
     """Whether a tile is a block of a descriptor's that the iteration loads."""
-    return any(op.name == LOAD for op in _needed_by(body, [tile]))
-
-
-def _needed_by(body: Block, values: Iterable[Value]) -> set[Operation]:
-    """Returns the operations of a block that values are computed from in the same iteration."""
-    needed: set[Operation] = set()
-    pending = list(values)
-    while pending:
-        op = pending.pop().defining_op
-        while op is not None and op.parent is not body and op.parent_op is not None:
-            op = op.parent_op
-        if op is not None and op.parent is body and op not in needed:
-            needed.add(op)
-            pending += [operand for inner in op.walk() for operand in inner.operands]
-    return needed
+    return any(op.name == LOAD for op in needed_by(body, [tile]))
 
 
 class _Rotation:
@@ -115,17 +111,20 @@ class _Rotation:
         self.pair = pair
         self.body = loop.body
         yielded = [value for place, value in enumerate(self.body.terminator.operands) if place != pair.place]
-        needed = _needed_by(self.body, [*yielded, operand(pair.second, "a"), operand(pair.second, "c")])
+        needed = needed_by(self.body, [*yielded, operand(pair.second, "a"), operand(pair.second, "c")])
         self.early = [op for op in self.body.operations if op in needed]
 
-    def run(self) -> None:
+    def run(self) -> Operation:
+        """Returns the new loop."""
         loop = self.loop
         inside = Builder(where_it_iterates(loop), location=loop.location)
-        inside.create("scf.yield", self._rotated(inside))
+        made, results = self._rotated(inside)
+        inside.create("scf.yield", results)
         loop.drop()
+        return made
 
-    def _rotated(self, build: Builder) -> list[Value]:
-        """Builds the three parts and returns the results of the loop."""
+    def _rotated(self, build: Builder) -> tuple[Operation, list[Value]]:
+        """Builds the three parts and returns the new loop, and the results of the old one."""
         lower, upper, step, *initial = self.loop.operands
         mapping: dict[Value, Value] = dict(zip(self.body.arguments, [lower, *initial], strict=True))
         start = build.value("arith.addi", [lower, step])
@@ -137,8 +136,8 @@ class _Rotation:
         loop = build.create("scf.for", [start, upper, step, *carried], self.loop.attributes, types, [Region([block])])
         values, (rows, total), late = self._split(loop.results)
         tile = self._tile(build, dict(zip(self.pair.arguments, late, strict=True)))
-        values[self.pair.place] = build.value(PRODUCT, [rows, tile, total], self.pair.second.attributes)
-        return values
+        values[self.pair.place] = self._second(build, rows, tile, total)
+        return loop, values
 
     def _carried(self, mapping: dict[Value, Value]) -> list[Value]:
         """Returns what an iteration hands on: the values that the loop carries but the sum, then rows and sum for the second
@@ -162,6 +161,11 @@ class _Rotation:
         tile = operand(self.pair.second, "b")
         return mapping.get(tile, tile)
 
+    def _second(self, build: Builder, rows: Value, tile: Value, total: Value) -> Value:
+        product = build.create(PRODUCT, [rows, tile, total], self.pair.second.attributes)
+        product.location = self.pair.second.location
+        return product.result
+
     def _block(self, carried: Sequence[Value]) -> Block:
         arguments, pair = self.body.arguments, self.pair
         block = Block([arguments[0].type, *(value.type for value in carried)])
@@ -170,29 +174,15 @@ class _Rotation:
         values, (rows, total), late = self._split(block.arguments[1:])
         mapping: dict[Value, Value] = dict(zip(arguments, [block.arguments[0], *values], strict=True))
         # both products
-        needed = _needed_by(self.body, pair.first.operands) | {pair.first}
+        needed = needed_by(self.body, pair.first.operands) | {pair.first}
         for op in self.early:
             if op in needed:
                 build.insert(op.clone(mapping))
-        scores = mapping[pair.first.result].defining_op
-        assert scores is not None
-        scores.attributes["isAsync"] = True
         tile = self._tile(build, dict(zip(pair.arguments, late, strict=True)))
-        product = build.value(PRODUCT, [rows, tile, total], {**pair.second.attributes, "isAsync": True})
-        # then the rest, each result awaited where it is first read
-        awaited: dict[Value, tuple[Value, int]] = {
-            pair.first.result: (scores.result, 1),
-            arguments[pair.place + 1]: (product, 0),
-        }
+        mapping[arguments[pair.place + 1]] = self._second(build, rows, tile, total)
+        # then the rest
         for op in self.early:
-            if op in needed:
-                continue
-            for read in [value for inner in op.walk() for value in inner.operands]:
-                if read in awaited:
-                    value, pendings = awaited.pop(read)
-                    mapping[read] = build.create(WAIT, [value], {"pendings": pendings}).result
-            build.insert(op.clone(mapping))
-        for read, (value, pendings) in awaited.items():
-            mapping[read] = build.create(WAIT, [value], {"pendings": pendings}).result
+            if op not in needed:
+                build.insert(op.clone(mapping))
         build.create("scf.yield", self._carried(mapping))
         return block

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelpack.analysis.address_sources import AddressSources
 from kernelpack.backends.cuda.machine.dialect import DOTS
 from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule
-from kernelpack.ir.core import BlockArgument, Operation, Value
+from kernelpack.ir.core import Block, BlockArgument, Operation, Value
 from kernelpack.ir.dialect import Effect, attribute, effects_of, is_pure, operand, operands_called
 from kernelpack.ir.dialects.descriptors import LOAD, STORE
 from kernelpack.ir.views import Carried, slot_of
@@ -102,6 +102,20 @@ class Slice:
         return [op for op in self.operations if op.name == "tt.load"]
 
 
+def needed_by(body: Block, values: Iterable[Value]) -> set[Operation]:
+    """Returns the operations of a block that values are computed from in the same iteration."""
+    needed: set[Operation] = set()
+    pending = list(values)
+    while pending:
+        op = pending.pop().defining_op
+        while op is not None and op.parent is not body and op.parent_op is not None:
+            op = op.parent_op
+        if op is not None and op.parent is body and op not in needed:
+            needed.add(op)
+            pending += [operand for inner in op.walk() for operand in inner.operands]
+    return needed
+
+
 def slice_of(loop: Operation, operands: Sequence[Value]) -> Slice | None:
     """Returns what addresses and masks need, in this iteration or an earlier one; None where that takes more than address
     arithmetic."""
@@ -129,9 +143,9 @@ def slice_of(loop: Operation, operands: Sequence[Value]) -> Slice | None:
 
 
 def innermost_loops(function: Operation, num_stages: int, scheduled: Sequence[LoopSchedule]) -> Iterator[tuple[Operation, int]]:
-    """Yields the loops of a function that ask for two stages or more, with those, inner loops first. What is around a loop that is
-    in `scheduled` by then is left out."""
+    """Yields the loops of a function that ask for two stages or more, with those, inner loops first. A loop that is in `scheduled` by
+    then, and what is around one, is left out."""
     for loop in reversed(list(function.walk())):
         stages = loop.attributes.get(NUM_STAGES, num_stages) if loop.name == "scf.for" else 0
-        if stages > 1 and not any(loop in schedule.loop.ancestors() for schedule in scheduled):
+        if stages > 1 and not any(loop in (schedule.loop, *schedule.loop.ancestors()) for schedule in scheduled):
             yield loop, stages

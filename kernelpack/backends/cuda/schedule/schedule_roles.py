@@ -7,7 +7,8 @@ from what one warp can compute by itself, and if nothing that comes before it ca
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import MappingProxyType
 
 from kernelpack.analysis.address_sources import AddressSources
 from kernelpack.backends.cuda.machine.block_copies import block_accessed, buffer_type
@@ -15,8 +16,8 @@ from kernelpack.backends.cuda.machine.dialect import PRODUCT, WAIT
 from kernelpack.backends.cuda.machine.roles import WARPGROUP, roles_of
 from kernelpack.backends.cuda.machine.shared_uses import MAKE_MAP
 from kernelpack.backends.cuda.schedule.budget import Budget
-from kernelpack.backends.cuda.schedule.loop_schedule import place_of
-from kernelpack.backends.cuda.schedule.overlap_products import deferrable
+from kernelpack.backends.cuda.schedule.loop_schedule import NONE, Copy, Group, Products, RoleSchedule, Wait
+from kernelpack.backends.cuda.schedule.overlap_products import summed_products
 from kernelpack.backends.cuda.schedule.run_ahead import NUM_STAGES, address_of, argument_names
 from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.dialect import Effect, effects_of, is_pure, operand
@@ -31,82 +32,40 @@ _AROUND = ("scf.for", "scf.if")
 _COUNTED = (PRODUCT, WAIT)
 _ORDERED = frozenset({Effect.WRITE_GLOBAL, Effect.SYNCHRONISE, Effect.OTHER})
 
-Key = tuple[tuple[Value, object], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Loads of a block that the same products read. `done` is the operation of the block behind which nobody reads them; None where
-    the products end in the next iteration of the loop."""
-
-    loads: tuple[Operation, ...]
-    done: Operation | None
-
-    @property
-    def key(self) -> Key:
-        return tuple((operand(load, "desc"), buffer_type(block_accessed(load))) for load in self.loads)
-
-
-@dataclass(frozen=True)
-class RoleSchedule:
-    """Copies of a warp of its own: groups that share a ring of `slots` buffers, each with an mbarrier that says it is full and one
-    that says it is empty; the loops and branches around them, what the role that loads can compute, products that outlast an
-    iteration."""
-
-    groups: tuple[Group, ...]
-    around: frozenset[Operation]
-    scalars: frozenset[Value]
-    summed: Mapping[Operation, list[Operation]]
-    slots: int = 0
-
-    @property
-    def loads(self) -> frozenset[Operation]:
-        return frozenset(load for group in self.groups for load in group.loads)
-
-    @property
-    def rings(self) -> dict[Key, tuple[Operation, ...]]:
-        return {group.key: group.loads for group in self.groups}
-
-    def __str__(self) -> str:
-        lines = [f"a warp of its own copies into {len(self.rings)} rings of {self.slots} slots; TMA, full and empty mbarriers"]
-        for group in self.groups:
-            for load in group.loads:
-                tile = buffer_type(block_accessed(load))
-                lines.append(f"  copy {place_of(load)}: {'x'.join(map(str, tile.shape))}x{tile.element}")
-            lines.append(
-                "  read until the next iteration's products were issued"
-                if group.done is None
-                else f"  read until {group.done.name} at {place_of(group.done)}"
-            )
-        return "\n".join(lines)
-
 
 def schedule_roles(
-    function: Operation, num_warps: int, num_stages: int, bases: Mapping[Value, str], shared_bytes: int
+    function: Operation,
+    num_warps: int,
+    num_stages: int,
+    bases: Mapping[Value, str],
+    shared_bytes: int,
+    rotated: Mapping[Operation, Products] = MappingProxyType({}),
 ) -> RoleSchedule | None:
     """Returns what a warp of its own copies in a ttgir kernel; None where it should not or cannot.
 
     Rings have `num_stages` slots, or what a loop asks for, or as many as fit into `shared_bytes`. `bases` names the tensors of
-    arguments that are descriptors.
+    arguments that are descriptors, `rotated` what products of rotated loops do.
     """
     if num_warps % WARPGROUP or num_warps + WARPGROUP > MOST_WARPS or roles_of(function):
         return None
     # a function of its own waits for all warps of the block, and so does a tensor map that the kernel makes for its first one
     if any(op.name in ("tt.call", MAKE_MAP) for op in function.walk()):
         return None
-    found = _copies(function, bases, num_warps)
+    found = _copies(function, bases, num_warps, rotated)
     if not found.groups:
         return None
     asked = max((int(op.attributes.get(NUM_STAGES, 0)) for op in found.around), default=0)
-    fit = Budget(function, shared_bytes).slots_of_kernel(found.loads, found.rings.values())
-    slots = min(asked or num_stages, fit)
-    return replace(found, slots=slots) if slots > 1 else None
+    budget = Budget(function, shared_bytes)
+    slots = min(asked or num_stages, budget.slots_of_kernel(found.loads, found.rings.values()))
+    return replace(found, slots=slots, registers=budget.registers_of_roles(1, num_warps)) if slots > 1 else None
 
 
-def _copies(function: Operation, bases: Mapping[Value, str], num_warps: int) -> RoleSchedule:
+def _copies(
+    function: Operation, bases: Mapping[Value, str], num_warps: int, rotated: Mapping[Operation, Products]
+) -> RoleSchedule:
     """Returns the groups of loads that a warp of its own can and should do."""
-    summed: dict[Operation, list[Operation]] = {}
-    groups = list(_groups(function, summed))
+    products = dict(rotated)
+    groups = list(_groups(function, products))
     asked = {group.key for group in groups if any(ASKED in op.attributes for op in _loops_around(group))}
     wanted = asked | (
         {group.key for group in groups if any(map(_is_chain, _loops_around(group)))} if num_warps > WARPGROUP else set()
@@ -125,7 +84,7 @@ def _copies(function: Operation, bases: Mapping[Value, str], num_warps: int) -> 
         if not unfit:
             break
         groups = [group for group in groups if group.loads[0].parent not in unfit]
-    return RoleSchedule(tuple(groups), around, scalars, {loop: summed[loop] for loop in around if summed.get(loop)})
+    return RoleSchedule(tuple(groups), around, scalars, {loop: products[loop] for loop in around if products.get(loop)})
 
 
 def _is_chain(loop: Operation) -> bool:
@@ -144,8 +103,8 @@ def _loops_around(group: Group) -> list[Operation]:
     return [op for op in group.loads[0].ancestors() if op.name == "scf.for"]
 
 
-def _groups(function: Operation, deferred: dict[Operation, list[Operation]]) -> Iterable[Group]:
-    """Yields the loads that nothing but products of the same block reads; says which products their loops may defer."""
+def _groups(function: Operation, products: dict[Operation, Products]) -> Iterable[Group]:
+    """Yields the loads that nothing but products of the same block reads; says what products of their loops do, which are not rotated."""
     by_block: dict[Block, list[Operation]] = {}
     for op in function.walk():
         if op.name == LOAD and op.parent is not None and _products(op):
@@ -153,20 +112,21 @@ def _groups(function: Operation, deferred: dict[Operation, list[Operation]]) -> 
     for block, loads in by_block.items():
         loop = loads[0].parent_op
         assert loop is not None
-        late = deferrable(loop, loads) if loop.name == "scf.for" else []
-        deferred[loop] = late
+        if loop.name == "scf.for":
+            products.setdefault(loop, summed_products(loop, loads))
+        run_on = products.get(loop, NONE)
         together: dict[tuple[Operation, ...], list[Operation]] = {}
         for load in loads:
             together.setdefault(tuple(_products(load)), []).append(load)
-        for products, members in together.items():
-            ends_later = any(product in late for product in products)
-            done = None if ends_later else _behind(block, products)
-            if ends_later or done is not None:
-                yield Group(tuple(members), done)
+        for readers, members in together.items():
+            done = _done(block, readers, run_on)
+            if done is not None or any(product in run_on.summed for product in readers):
+                copies = tuple(Copy(load, buffer_type(block_accessed(load))) for load in members)
+                yield Group(copies, done)
 
 
 def _products(load: Operation) -> list[Operation]:
-    """Returns the products that read a load's tile; none where anything else reads it, too."""
+    """Returns the products that read a load's tile; none where anything else reads it too, or its author says when it is done."""
     kind, found = buffer_type(block_accessed(load)), []
     pending = load.result.users()
     while pending:
@@ -178,7 +138,7 @@ def _products(load: Operation) -> list[Operation]:
             pending += user.result.users()
         elif user.name == "ttg.memdesc_trans":
             pending += user.result.users()
-        elif user.name == PRODUCT and user.parent is load.parent:
+        elif user.name == PRODUCT and user.parent is load.parent and not user.attributes.get("isAsync"):
             found.append(user)
         else:
             return []
@@ -186,18 +146,17 @@ def _products(load: Operation) -> list[Operation]:
     return [op for op in load.parent.operations if op in found]
 
 
-def _behind(block: Block, products: Sequence[Operation]) -> Operation | None:
-    """Returns the operation of a block behind which products are done; None where they may be in flight at its end."""
-    last, issued = products[-1], 0
-    if not last.attributes.get("isAsync"):
-        return last
-    for op in block.operations[block.index(last) + 1 :]:
-        if op.name == PRODUCT:
-            if not op.attributes.get("isAsync"):
-                return op
-            issued += 1
-        elif op.name == WAIT and op.attributes["pendings"] <= issued:
-            return op
+def _done(block: Block, readers: Sequence[Operation], run_on: Products) -> Operation | Wait | None:
+    """Returns what products of a block are done after; None where they may be in flight at its end."""
+    last = readers[-1]
+    if last not in run_on.awaited:
+        return None if any(product in run_on.summed for product in readers) else last
+    place = block.index(last)
+    for wait in run_on.waits:
+        until = block.index(wait.before)
+        issued = sum(op.name == PRODUCT for op in block.operations[place + 1 : until])
+        if until > place and wait.pendings <= issued:
+            return wait
     return None
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
 from kernelpack.backends.cuda.passes.select_warpgroup_products import select_warpgroup_dots
-from kernelpack.backends.cuda.schedule.loop_schedule import LoopSchedule, Sync
+from kernelpack.backends.cuda.schedule.loop_schedule import Arrival, LoopSchedule
 from kernelpack.backends.cuda.schedule.pointer_loops import schedule_pointer_loops
 from kernelpack.backends.cuda.schedule.rewrite_loops import rewrite_loops
 from kernelpack.backends.gpu.passes.assign_layouts import assign_layouts
@@ -323,7 +323,7 @@ def test_a_schedule_says_what_was_decided() -> None:
     ]
     assert shown(ATTENTION, 3)[3:] == waits
     turns = shown(ATTENTION, 3, num_warps=8)
-    assert turns[0].endswith(f"; {Sync.TURNS.value}")
+    assert turns[0].endswith(f"; {Arrival.TURNS.value}")
     assert turns[3:] == waits
     tile = 64 * 64 * 2
     short = shown(ATTENTION, 3, shared_bytes=3 * tile + 1024)

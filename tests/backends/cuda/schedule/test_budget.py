@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kernelpack.backends.cuda.machine.block_copies import block_accessed, buffer_type
 from kernelpack.backends.cuda.schedule.budget import BARRIER_BYTES, BLOCK_BYTES, Budget
+from kernelpack.backends.cuda.schedule.loop_schedule import Copy
 from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialects.descriptors import LOAD
@@ -19,11 +21,11 @@ def loop_of(function: Operation) -> Operation:
     return next(op for op in function.walk() if op.name == "scf.for")
 
 
-POINTERS = given_to("overlap_pointer_loops", product, n="i32", BM=128, BN=128, BK=64)
+POINTERS = given_to("schedule", product, n="i32", BM=128, BN=128, BK=64)
 LOOP = loop_of(POINTERS)
 LOADS = [op for op in LOOP.body.operations if op in loads_for_dots(LOOP)]
-SMALL = given_to("overlap_pointer_loops", product, n="i32", BM=64, BN=64, BK=64)
-DESCRIPTORS = given_to("overlap_descriptor_loops", block_product, n="i32", BM=128, BN=128, BK=64, ASK=False)
+SMALL = given_to("schedule", product, n="i32", BM=64, BN=64, BK=64)
+DESCRIPTORS = given_to("schedule", block_product, n="i32", BM=128, BN=128, BK=64, ASK=False)
 
 
 def fit(tiles: int, ahead: int, lasting: bool = True, deferred: bool = True) -> tuple[int, int]:
@@ -81,5 +83,6 @@ def test_slots_of_a_kernel_leave_room_for_what_it_stores() -> None:
     """The result is 128 x 128 halves, which lie in shared memory when the rings do."""
     loads = blocks_of(DESCRIPTORS)
     needed = 3 * 2 * TILE + 128 * 128 * 2 + BLOCK_BYTES
-    assert Budget(DESCRIPTORS, needed).slots_of_kernel(loads, [loads]) == 3
-    assert Budget(DESCRIPTORS, needed - 1).slots_of_kernel(loads, [loads]) == 2
+    ring = [Copy(load, buffer_type(block_accessed(load))) for load in loads]
+    assert Budget(DESCRIPTORS, needed).slots_of_kernel(loads, [ring]) == 3
+    assert Budget(DESCRIPTORS, needed - 1).slots_of_kernel(loads, [ring]) == 2

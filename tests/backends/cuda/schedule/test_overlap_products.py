@@ -8,7 +8,7 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.cuda.schedule.overlap_products import deferrable, has_lasting
+from kernelpack.backends.cuda.schedule.overlap_products import has_lasting, summed_products
 from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.kernel.jit import JITFunction
 from tests.backends.cuda.schedule.kernels import attention, product
@@ -108,7 +108,7 @@ def computed_tile(a, b, c, n, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_who_may_end_an_iteration_later(kernel: JITFunction, types: dict[str, Any], deferred: int, lasting: bool) -> None:
-    function = given_to("overlap_pointer_loops", kernel, **types)
+    function = given_to("schedule", kernel, **types)
     loop = next(op for op in function.walk() if op.name == "scf.for")
     loads = loads_for_dots(loop)
-    assert (len(deferrable(loop, loads)), has_lasting(loop, loads)) == (deferred, lasting)
+    assert (len(summed_products(loop, loads).summed), has_lasting(loop, loads)) == (deferred, lasting)

@@ -13,7 +13,7 @@ from kernelpack.ir.core import Operation
 from kernelpack.ir.verify import verify
 from kernelpack.kernel.jit import JITFunction
 from tests.backends.cuda.schedule.kernels import attention, block_attention, block_product
-from tests.backends.cuda.schedule.schedules import given_to
+from tests.backends.cuda.schedule.schedules import given_to, scheduled
 
 SIZES = {"n": "i32", "B": 64, "D": 64}
 SHOWN = ("tt.descriptor_load", "ttng.", "math.exp2", "arith.mulf", "scf.for")
@@ -23,17 +23,28 @@ def shown(operations: list[Operation]) -> list[str]:
     return [op.name for op in operations if op.name.startswith(SHOWN)]
 
 
-def test_both_products_are_in_flight_while_the_next_scores_are_computed() -> None:
+def test_the_second_product_is_that_of_the_iteration_before() -> None:
     function = given_to("rotate_products", block_attention, warps=8, **SIZES)
     (loop,) = (op for op in function.walk() if op.name == "scf.for")
-    load, product, wait = "tt.descriptor_load", "ttng.warp_group_dot", "ttng.warp_group_dot_wait"
+    load, product = "tt.descriptor_load", "ttng.warp_group_dot"
     assert shown(loop.body.operations) == [load, product, "math.exp2", load, "arith.mulf", product]
-    rotate_products(function)
+    rotated = rotate_products(function)
     verify(next(function.ancestors()))
     (loop,) = (op for op in function.walk() if op.name == "scf.for")
-    assert shown(loop.body.operations) == [load, product, load, product, wait, "math.exp2", wait, "arith.mulf"]
+    assert shown(loop.body.operations) == [load, product, load, product, "math.exp2", "arith.mulf"]
+    first, second = (op for op in loop.body.operations if op.name == product)
+    assert (list(rotated), list(rotated[loop].awaited), rotated[loop].late) == ([loop], [first, second], [second])
+
+
+def test_both_products_are_in_flight_until_their_results_are_read() -> None:
+    made = scheduled(block_attention, 8, **SIZES)
+    (loop,) = (op for op in made.loops() if any(inner.name == "math.exp2" for inner in op.body.operations))
+    wait, product = "ttng.warp_group_dot_wait", "ttng.warp_group_dot"
+    shown_ = [name for name in made.names(loop, "math.exp2", "arith.mulf") if name.startswith((product, "math", "arith"))]
+    assert shown_ == [product, product, wait, "math.exp2", wait, "arith.mulf"]
     assert [op.attributes["isAsync"] for op in loop.body.operations if op.name == product] == [True, True]
     assert [op.attributes["pendings"] for op in loop.body.operations if op.name == wait] == [1, 0]
+    assert "  product total: of the iteration before" in made.text.splitlines()
 
 
 def test_the_first_scores_come_before_the_loop_and_the_last_product_after_it() -> None:
