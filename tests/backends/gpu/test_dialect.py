@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.errors import VerifyError
-from kernelpack.layout.families import spread, swizzled
-from tests.backends.cuda.passes.ttgir import parse
+from kernelpack.layout.families import Threads, spread, swizzled
+from tests.backends.gpu.ttgir import parse
 
 LAYOUTS = {
-    "R": spread((16, 32), 1, (1, 0), 1),
-    "C": spread((16, 32), 1, (0, 1), 1),
-    "H": spread((16, 16), 1, (1, 0), 1),
+    "R": spread((16, 32), 1, (1, 0), Threads(1, 32)),
+    "C": spread((16, 32), 1, (0, 1), Threads(1, 32)),
+    "H": spread((16, 16), 1, (1, 0), Threads(1, 32)),
     "S": swizzled((16, 32), (1, 0)),
     "T": swizzled((32, 16), (1, 0)),
     "V": swizzled((2, 16, 32), (2, 1, 0)),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.layout.families import spread
+from kernelpack.layout.families import Threads, spread
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.llir import lower
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import lower
 
-L = {"L": spread((128,), 4, (0,), 1)}
+L = {"L": spread((128,), 4, (0,), Threads(1, 32))}
 
 
 def scalar(line: str, *kinds: str, options: Options | None = None) -> str:
@@ -188,7 +188,7 @@ def test_clamping_takes_nan_to_a_bound_or_passes_it_on() -> None:
     )
 
 
-WIDE = {"L": spread((512,), 16, (0,), 1)}
+WIDE = {"L": spread((512,), 16, (0,), Threads(1, 32))}
 
 
 def test_what_many_are_divided_by_has_one_reciprocal() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.backends.cuda.lowering.global_memory import Words, words_of
-from kernelpack.layout.families import spread
+from kernelpack.layout.families import Threads, spread
 from kernelpack.layout.linear import LinearLayout
-from tests.backends.cuda.lowering.llir import SM80, SM90, lower
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import SM80, SM90, lower
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def access(
     target: str = SM80,
 ) -> str:
     """The lines of `line` on a tile of consecutive pointers %a, values %x and a mask %m."""
-    layout = layout or spread((size,), per, (0,), 1)
+    layout = layout or spread((size,), per, (0,), Threads(1, 32))
     divisibility = f" {{tt.divisibility = {aligned} : i32}}" if aligned > 1 else ""
     body = f"""
     %i = tt.make_range {{end = {size} : i32, start = 0 : i32}} : tensor<{size}xi32, $L>

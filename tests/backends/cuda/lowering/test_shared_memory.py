@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from kernelpack.layout.families import mma_accumulator, mma_operand, spread, swizzled
+from kernelpack.layout.families import Threads, mma_accumulator, mma_operand, spread, swizzled
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.integers import returned, run
-from tests.backends.cuda.lowering.llir import SM80, SM90, lower
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.integers import returned, run
+from tests.backends.gpu.lowering.llir import SM80, SM90, lower
 
-ROWS = spread((32, 32), 4, (1, 0), 1)
-COLUMNS = spread((32, 32), 4, (0, 1), 1)
+ROWS = spread((32, 32), 4, (1, 0), Threads(1, 32))
+COLUMNS = spread((32, 32), 4, (0, 1), Threads(1, 32))
 PLAIN = swizzled((32, 32), (1, 0))
 SWIZZLED = swizzled((32, 32), (1, 0), 4, 1, 8)
 
@@ -194,7 +194,7 @@ def test_a_slot_of_a_ring_is_as_many_bytes_further() -> None:
     )
 
 
-LINE = spread((128,), 4, (0,), 1)
+LINE = spread((128,), 4, (0,), Threads(1, 32))
 
 
 def copied(mask: str = "", bound: str = "", layout: LinearLayout = LINE) -> str:
@@ -222,7 +222,10 @@ def test_copies_of_sixteen_bytes_pass_by_the_first_cache() -> None:
         call void @llvm.nvvm.cp.async.cg.shared.global.16(ptr addrspace(3) %B, ptr addrspace(1) %P)
         """,
     )
-    assert count(copied(layout=spread((64,), 2, (0,), 1)), "call void @llvm.nvvm.cp.async.ca.shared.global.8(...)") == 1
+    assert (
+        count(copied(layout=spread((64,), 2, (0,), Threads(1, 32))), "call void @llvm.nvvm.cp.async.ca.shared.global.8(...)")
+        == 1
+    )
 
 
 BOUND = """

@@ -7,7 +7,7 @@ import pytest
 from kernelpack.errors import VerifyError
 from kernelpack.layout.encoding import tma_encoding
 from kernelpack.layout.families import swizzled, warpgroup_accumulator
-from tests.backends.cuda.lowering.llir import parse
+from tests.backends.gpu.lowering.llir import parse
 
 ONE = "!ttg.memdesc<1xi64, $B, #ttg.shared_memory>"
 TWO = "!ttg.memdesc<2xi64, $B, #ttg.shared_memory>"

@@ -16,8 +16,8 @@ from kernelpack.backends.gpu.facts.roles import (
 )
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Operation, entry_function
-from kernelpack.layout.families import spread
-from tests.backends.cuda.passes.ttgir import parse
+from kernelpack.layout.families import Threads, spread
+from tests.backends.gpu.ttgir import parse
 
 
 def role(num_warps: int = 4, copies: int = 1, registers: int = 0) -> str:
@@ -30,7 +30,7 @@ def group(*roles: str) -> str:
 
 
 def function(body: str) -> Operation:
-    return entry_function(parse(body, "%n: i32, %b: i1, %x: tensor<64xf32, $L>", {"L": spread((64,), 1, (0,), 4)}))
+    return entry_function(parse(body, "%n: i32, %b: i1, %x: tensor<64xf32, $L>", {"L": spread((64,), 1, (0,), Threads(4, 32))}))
 
 
 def test_roles_begin_at_a_warpgroup_and_have_barriers_of_their_own() -> None:

@@ -9,9 +9,9 @@ import pytest
 from kernelpack.backends.gpu.facts.scratch import alignment_of, bytes_of, scan_warps, scratch_bytes
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.layout.encoding import tma_encoding
-from kernelpack.layout.families import scan, spread, swizzled
+from kernelpack.layout.families import Threads, scan, spread, swizzled
 from kernelpack.layout.linear import LinearLayout
-from tests.backends.cuda.passes.ttgir import parse
+from tests.backends.gpu.ttgir import parse
 
 SUM = "({\n^bb0(%a: f32, %b: f32):\n%s = arith.addf %a, %b : f32\ntt.scan.return %s : f32\n})"
 
@@ -30,11 +30,11 @@ def scanned(layout: LinearLayout) -> Operation:
 @pytest.mark.parametrize(
     ("layout", "warps", "needed"),
     [
-        (scan((128,), 0, 1), 1, 0),
-        (scan((128,), 0, 4), 4, 16),  # one float a warp
-        (scan((128, 8), 0, 1), 1, 0),
-        (spread((64, 2), 1, (0, 1), 2, frozenset({1})), 2, 16),  # 2 warps x 2 columns x 4 bytes
-        (spread((128, 8), 1, (0, 1), 4, frozenset({1})), 4, 128),  # 4 warps x 8 columns x 4 bytes
+        (scan((128,), 0, Threads(1, 32)), 1, 0),
+        (scan((128,), 0, Threads(4, 32)), 4, 16),  # one float a warp
+        (scan((128, 8), 0, Threads(1, 32)), 1, 0),
+        (spread((64, 2), 1, (0, 1), Threads(2, 32), frozenset({1})), 2, 16),  # 2 warps x 2 columns x 4 bytes
+        (spread((128, 8), 1, (0, 1), Threads(4, 32), frozenset({1})), 4, 128),  # 4 warps x 8 columns x 4 bytes
     ],
 )
 def test_warps_of_a_scan_exchange_totals(layout: LinearLayout, warps: int, needed: int) -> None:
@@ -60,7 +60,7 @@ USE = "\ntt.store %p, %y : tensor<{0}x!tt.ptr<f32>, $L>"
 def test_an_atomic_tells_its_result_to_threads_with_copies(size: int, used: bool, needed: int) -> None:
     arguments = f"%p: tensor<{size}x!tt.ptr<f32>, $L>, %x: tensor<{size}xf32, $L>"
     body = ATOMIC.format(size) + (USE.format(size) if used else "")
-    function = entry_function(parse(body, arguments, {"L": spread((size,), 1, (0,), 4)}))
+    function = entry_function(parse(body, arguments, {"L": spread((size,), 1, (0,), Threads(4, 32))}))
     assert scratch_bytes(next(op for op in function.walk() if op.name == "tt.atomic_rmw")) == needed
 
 
@@ -72,7 +72,7 @@ def test_an_atomic_of_a_scalar_tells_all_threads(element: str, needed: int) -> N
 
 
 def test_a_gather_lays_out_what_it_looks_up_and_a_histogram_its_counts() -> None:
-    layouts = {"L": spread((64,), 1, (0,), 1), "M": spread((16,), 1, (0,), 1)}
+    layouts = {"L": spread((64,), 1, (0,), Threads(1, 32)), "M": spread((16,), 1, (0,), Threads(1, 32))}
     arguments = "%x: tensor<64xf16, $L>, %i: tensor<16xi32, $M>, %v: tensor<64xi32, $L>"
     gather = "%y = tt.gather %x[%i] {axis = 0 : i32} : (tensor<64xf16, $L>, tensor<16xi32, $M>) -> tensor<16xf16, $M>"
     assert scratch_bytes(last(gather, arguments, layouts)) == 64 * 2

@@ -10,12 +10,12 @@ from kernelpack.backends.gpu.facts.scratch import alignment_of, bytes_of
 from kernelpack.backends.gpu.facts.shared_accesses import SharedAccesses, needs_barrier
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.layout.encoding import tma_encoding
-from kernelpack.layout.families import spread, swizzled
-from tests.backends.cuda.passes.ttgir import parse
+from kernelpack.layout.families import Threads, spread, swizzled
+from tests.backends.gpu.ttgir import parse
 
 LAYOUTS = {
-    "R": spread((16, 16), 1, (1, 0), 1),
-    "I": spread((16,), 1, (0,), 1),
+    "R": spread((16, 16), 1, (1, 0), Threads(1, 32)),
+    "I": spread((16,), 1, (0,), Threads(1, 32)),
     "S": swizzled((16, 16), (1, 0)),
     "Z": swizzled((2, 16, 16), (2, 1, 0)),
     "B": swizzled((1,), (0,)),
