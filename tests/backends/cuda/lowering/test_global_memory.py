@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.backends.cuda.lowering.global_memory import Words, words_of
+from kernelpack.backends.gpu.lowering.global_memory import Words, words_of
 from kernelpack.layout.families import Threads, spread
 from kernelpack.layout.linear import LinearLayout
 from tests.backends.fragments import count, in_order

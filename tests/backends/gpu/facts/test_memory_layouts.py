@@ -66,10 +66,10 @@ def plane(rows: int, columns: int, along: int, element: str = "f32", vector: str
 PLANE = f"%p: !tt.ptr<f32> {ALIGNED}, %n: i32 {ALIGNED}"
 
 
-def chosen(body: str, arguments: str, num_warps: int = 4, has_vector_atomics: bool = False) -> list[LinearLayout]:
+def chosen(body: str, arguments: str, num_warps: int = 4, adds_neighbours: bool = False) -> list[LinearLayout]:
     """Returns the layouts of a function's accesses in order."""
     root = function(body, arguments)
-    layouts = choose_memory_layouts(root, AxisInfoAnalysis(root), num_warps, has_vector_atomics)
+    layouts = choose_memory_layouts(root, AxisInfoAnalysis(root), Threads(num_warps, 32), adds_neighbours)
     return [layouts[op] for op in root.walk() if op in layouts]
 
 
@@ -177,7 +177,7 @@ def test_an_atomic_has_one_element_a_thread_unless_the_hardware_adds_vectors() -
     arguments = f"%p: !tt.ptr<f32> {ALIGNED}"
     wide, narrow = spread((1024,), 4, (0,), Threads(4, 32)), spread((1024,), 1, (0,), Threads(4, 32))
     assert chosen(text, arguments) == [wide, narrow]  # of neighbours: a layout of its own
-    assert chosen(text, arguments, has_vector_atomics=True) == [wide, wide]
+    assert chosen(text, arguments, adds_neighbours=True) == [wide, wide]
     # where neighbours are not known to be aligned, one shares what there is
     assert chosen(text, "%p: !tt.ptr<f32>") == [narrow, narrow]
 
@@ -188,14 +188,14 @@ def test_a_block_through_a_descriptor_is_read_row_by_row() -> None:
 
 
 def test_what_nothing_decides_lies_row_by_row() -> None:
-    assert default_layout((16, 64), 4) == spread((16, 64), 1, (1, 0), Threads(4, 32))
+    assert default_layout((16, 64), Threads(4, 32)) == spread((16, 64), 1, (1, 0), Threads(4, 32))
 
 
 def test_tiles_that_functions_pass_are_vectors_of_the_widest_element() -> None:
     signature = (TensorType((64, 64), BF16), TensorType((64, 64), PointerType(F32)), TensorType((64,), F64), I32)
-    assert boundary_layout((64, 64), signature[:1], 4) == spread((64, 64), 8, (1, 0), Threads(4, 32))
-    assert boundary_layout((64, 64), signature, 4) == spread((64, 64), 4, (1, 0), Threads(4, 32))
-    assert boundary_layout((8, 16), (TensorType((8, 16), BF16),), 4) == spread((8, 16), 1, (1, 0), Threads(4, 32))
+    assert boundary_layout((64, 64), signature[:1], Threads(4, 32)) == spread((64, 64), 8, (1, 0), Threads(4, 32))
+    assert boundary_layout((64, 64), signature, Threads(4, 32)) == spread((64, 64), 4, (1, 0), Threads(4, 32))
+    assert boundary_layout((8, 16), (TensorType((8, 16), BF16),), Threads(4, 32)) == spread((8, 16), 1, (1, 0), Threads(4, 32))
 
 
 # ---- what an access costs ----
