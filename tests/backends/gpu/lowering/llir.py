@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import pytest
+
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.amd import lowering as amd
 from kernelpack.backends.amd.context import AmdContext
@@ -30,6 +32,9 @@ from kernelpack.target import Target
 from tests.passes.before_after import wrap
 
 SM80, SM90, GFX942 = "cuda:sm_80", "cuda:sm_90a", "amdgpu:gfx942"
+LANES = {SM80: 32, SM90: 32, GFX942: 64}
+TARGETS = pytest.mark.parametrize("target", [SM80, GFX942])
+"""One of each vendor."""
 
 
 def parse(body: str, arguments: str, layouts: Mapping[str, LinearLayout] | None = None) -> Operation:

@@ -8,10 +8,7 @@ from kernelpack.layout.families import Threads, spread
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.options import Options
 from tests.backends.fragments import count, in_order
-from tests.backends.gpu.lowering.llir import GFX942, SM80, lower
-
-TARGETS = pytest.mark.parametrize("target", [SM80, GFX942])
-LANES = {SM80: 32, GFX942: 64}
+from tests.backends.gpu.lowering.llir import LANES, TARGETS, lower
 
 
 def scalar(target: str, line: str, *kinds: str, options: Options | None = None) -> str:
@@ -31,7 +28,7 @@ def scalar(target: str, line: str, *kinds: str, options: Options | None = None) 
 
 
 def four(target: str) -> dict[str, LinearLayout]:
-    """A tile of 128 elements, of which each of 32 lanes has four in a row."""
+    """The layout of a tile of 128 elements, of which a lane has four in a row; 64 lanes hold each of them twice."""
     return {"L": spread((128,), 4, (0,), Threads(1, LANES[target]))}
 
 
