@@ -11,6 +11,7 @@ import kernelpack.language as tl
 from kernelpack.backends.amd.ttir_to_ttgir import TTGIR
 from kernelpack.ir.text import parse_module
 from kernelpack.ir.verify import verify
+from kernelpack.kernel.jit import JITFunction
 from kernelpack.passes.pipeline import Pass, Pipeline
 from tests.backends.amd.kernels import ADD, TOTAL, add, compiled, total
 
@@ -22,8 +23,8 @@ def turned(x, out, BLOCK: tl.constexpr):
     tl.store(out + i[None, :] * BLOCK + i[:, None], tile)
 
 
-def ttgir(fn: object, types: dict[str, str], block: int) -> str:
-    return str(compiled(fn, types, {"BLOCK": block}, until="ttgir", aligned=True).stages["ttgir"])  # type: ignore[arg-type]
+def ttgir(fn: JITFunction, types: dict[str, str], block: int) -> str:
+    return str(compiled(fn, types, {"BLOCK": block}, until="ttgir", aligned=True).stages["ttgir"])
 
 
 def test_every_tile_has_a_layout_and_the_module_says_for_whom() -> None:

@@ -10,10 +10,14 @@ import pytest
 import kernelpack as kp
 from kernelpack.backends.cuda.hopper import buffers
 from kernelpack.errors import CompilationError
+from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import Block, Builder
 from kernelpack.ir.types import I32
+from kernelpack.kernel.jit import JITFunction
 from kernelpack.kernel.types import bfloat16, block_type, float8e5, float16, float32, float64, int32, int64, pointer_type
 from kernelpack.kernel.values import tensor
+from kernelpack.language import hopper
+from kernelpack.options import Options
 from kernelpack.semantics import operators
 
 
@@ -167,16 +171,32 @@ def test_roles_that_no_block_has_are_refused(arguments: tuple[Any, ...], message
     assert buffers.role(nothing, (), 4, None, 7) == buffers.Role(nothing, (), 4, 0, 7)
 
 
-def test_roles_of_a_program_fit_together() -> None:
-    many = [buffers.role(nothing, (), 1, None, 4)] * 2
-    mixed = [buffers.role(nothing, (), 4, registers, 1) for registers in (None, 40)]
-    for roles, message in (
-        ([], r"warp_specialize takes roles\n  to fix: hopper.warp_specialize"),
-        (many, "a program has at most 7 roles, copies included"),
-        (mixed, "either every role says how many registers it has, or none"),
-    ):
-        with pytest.raises(CompilationError, match=message):
-            buffers.specialize(None, roles)  # type: ignore[arg-type]
+@kp.jit
+def no_roles(x):
+    hopper.warp_specialize()
+
+
+@kp.jit
+def many_roles(x):
+    hopper.warp_specialize(hopper.role(nothing, (), copies=4), hopper.role(nothing, (), copies=4))
+
+
+@kp.jit
+def mixed_roles(x):
+    hopper.warp_specialize(hopper.role(nothing, ()), hopper.role(nothing, (), registers=40))
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (no_roles, r"warp_specialize takes roles"),
+        (many_roles, "a program has at most 7 roles, copies included"),
+        (mixed_roles, "either every role says how many registers it has, or none"),
+    ],
+)
+def test_roles_of_a_program_fit_together(fn: JITFunction, message: str) -> None:
+    with pytest.raises(CompilationError, match=message):
+        ast_to_ttir(fn, {"x": "*fp32"}, {}, (), Options())
 
 
 def test_a_barrier_is_a_buffer_of_one_number() -> None:
