@@ -19,9 +19,9 @@ Place = tuple[int, int, int]
 def layouts(shape: tuple[int, ...], threads: Threads) -> Iterator[LinearLayout]:
     """Yields what accesses, reductions and scans of a tile ask for."""
     for order, vector in itertools.product(itertools.permutations(range(len(shape))), (1, 4)):
-        yield spread(shape, vector, order, Threads(threads, 32))
+        yield spread(shape, vector, order, threads)
     for axis in range(len(shape)):
-        yield scan(shape, axis, Threads(threads, 32))
+        yield scan(shape, axis, threads)
 
 
 def places(layout: LinearLayout) -> Iterator[Place]:
