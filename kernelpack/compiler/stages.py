@@ -151,10 +151,11 @@ def run_stages(
             stages = backend.stages(target, options)
             if inspect is not None:
                 stages = inspected(stages, context, inspect)
-            for made.stage, stage in stages.items():
-                _run_stage(made, stage, keep_stages, times)
+            for name, stage in stages.items():
                 if made.stage == until:
                     break
+                made.stage = name
+                _run_stage(made, stage, keep_stages, times)
             if keep_stages:
                 made.stages |= context.notes
             return made

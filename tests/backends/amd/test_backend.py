@@ -151,6 +151,12 @@ def test_inspect_shows_every_stage_and_says_that_nothing_was_run(source: Path, c
         assert printed.err.startswith("note: amdgpu:gfx942: only code is generated; it was never run on hardware")
 
 
+@pytest.mark.parametrize("until", ["ttir", "ttgir", "llir", "amdgcn", "object"])
+def test_nothing_is_made_after_the_stage_that_is_asked_for(until: str) -> None:
+    stages = compiled(add, ADD, {"BLOCK": 256}, until=until).stages
+    assert [*stages][-1] == until
+
+
 def test_doctor_names_the_linker_and_says_that_nothing_was_run() -> None:
     done = subprocess.run([sys.executable, "-m", "kernelpack", "doctor"], capture_output=True, text=True, check=False)
     assert "amdgpu: gfx942" in done.stdout

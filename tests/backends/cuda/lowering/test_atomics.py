@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.layout.families import spread
+from kernelpack.layout.families import Threads, spread
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.llir import SM80, SM90, lower
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import SM80, SM90, lower
 
-L = {"L": spread((32,), 1, (0,), 1)}
+L = {"L": spread((32,), 1, (0,), Threads(1, 32))}
 
 
 def update(
@@ -169,7 +169,7 @@ def test_neighbours_are_added_together_where_the_hardware_can() -> None:
     %r = tt.atomic_rmw fadd, relaxed, gpu, %a, %x : (tensor<128x!tt.ptr<f32>, $W>, tensor<128xf32, $W>) -> tensor<128xf32, $W>
     """
     arguments = "%p: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %x: tensor<128xf32, $W>"
-    wide = {"W": spread((128,), 4, (0,), 1)}
+    wide = {"W": spread((128,), 4, (0,), Threads(1, 32))}
     text = lower(body, arguments, wide, SM90)
     assert count(text, "%A = call ... asm sideeffect ...atom...") == 1
     assert "atom.global.gpu.relaxed.add.v4.f32 {$0, $1, $2, $3}, [$8], {$9, $10, $11, $12};" in text

@@ -9,12 +9,12 @@ from kernelpack.backends.cuda.lowering.calls import why_inlined
 from kernelpack.backends.cuda.lowering.ttgir_to_llir import ttgir_to_llir
 from kernelpack.ir.text import parse_module
 from kernelpack.layout.encoding import LinearEncoding
-from kernelpack.layout.families import spread
+from kernelpack.layout.families import Threads, spread
 from kernelpack.options import Options
 from kernelpack.target import Target
 from tests.backends.fragments import count, in_order
 
-TILE = f"tensor<64xf32, {LinearEncoding(spread((64,), 2, (0,), 1))}>"
+TILE = f"tensor<64xf32, {LinearEncoding(spread((64,), 2, (0,), Threads(1, 32)))}>"
 
 
 def module(helper: str, call: str, attributes: str = "") -> str:

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from kernelpack.layout.families import blocked, mma_accumulator, mma_operand, swizzled
-from tests.backends.cuda.lowering.integers import returned
-from tests.backends.cuda.lowering.llir import SM80, lower
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.integers import returned
+from tests.backends.gpu.lowering.llir import SM80, lower
 
 
 def product(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.errors import CompilationError
-from kernelpack.layout.families import spread
-from tests.backends.cuda.lowering.llir import lower
+from kernelpack.layout.families import Threads, spread
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import lower
 
-L = {"L": spread((128,), 4, (0,), 1)}
+L = {"L": spread((128,), 4, (0,), Threads(1, 32))}
 
 
 def test_a_function_of_libdevice_is_called_for_each_register() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.layout.families import spread
-from tests.backends.cuda.lowering.llir import SM80, SM90, lower
+from kernelpack.layout.families import Threads, spread
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import SM80, SM90, lower
 
-L = {"L": spread((128,), 4, (0,), 1)}
+L = {"L": spread((128,), 4, (0,), Threads(1, 32))}
 
 
 def convert(source: str, result: str, target: str = SM80, rounding: str = "", tile: bool = False) -> str:

@@ -1,98 +1,12 @@
-"""Loads and stores of global memory: as wide as neighbours and alignment allow, under predicates, once for each element."""
+"""Loads and stores of global memory by PTX: predicates, hints, bytes in 16-bit registers, launches that overlap."""
 
 from __future__ import annotations
 
 import pytest
 
-from kernelpack.backends.cuda.lowering.global_memory import Words, words_of
-from kernelpack.layout.families import spread
-from kernelpack.layout.linear import LinearLayout
-from tests.backends.cuda.lowering.llir import SM80, SM90, lower
 from tests.backends.fragments import count, in_order
-
-
-@pytest.mark.parametrize(
-    ("width", "bits", "words"),
-    [
-        (4, 32, Words(4, 1, "i32")),
-        (8, 16, Words(4, 2, "i32")),
-        (2, 16, Words(1, 2, "i32")),
-        (1, 16, Words(1, 1, "i16")),
-        (2, 8, Words(1, 2, "i16")),
-        (16, 8, Words(4, 4, "i32")),
-        (2, 64, Words(2, 1, "i64")),
-        (1, 8, Words(1, 1, "i8")),
-    ],
-)
-def test_an_access_is_cut_into_words_of_up_to_32_bits(width: int, bits: int, words: Words) -> None:
-    assert words_of(width, bits) == words
-
-
-def access(
-    line: str,
-    kind: str = "f32",
-    size: int = 128,
-    per: int = 4,
-    aligned: int = 16,
-    layout: LinearLayout | None = None,
-    mask: str = "",
-    target: str = SM80,
-) -> str:
-    """The lines of `line` on a tile of consecutive pointers %a, values %x and a mask %m."""
-    layout = layout or spread((size,), per, (0,), 1)
-    divisibility = f" {{tt.divisibility = {aligned} : i32}}" if aligned > 1 else ""
-    body = f"""
-    %i = tt.make_range {{end = {size} : i32, start = 0 : i32}} : tensor<{size}xi32, $L>
-    %q = tt.splat %p : !tt.ptr<{kind}> -> tensor<{size}x!tt.ptr<{kind}>, $L>
-    %a = tt.addptr %q, %i : tensor<{size}x!tt.ptr<{kind}>, $L>, tensor<{size}xi32, $L>
-    {mask}
-    {line} : tensor<{size}x!tt.ptr<{kind}>, $L>
-    """
-    if "%r =" in line:
-        body += f"tt.return %r : tensor<{size}x{kind}, $L>"
-    arguments = f"%p: !tt.ptr<{kind}>{divisibility}, %x: tensor<{size}x{kind}, $L>, %n: i32, %m: tensor<{size}xi1, $L>"
-    return lower(body.strip(), arguments, {"L": layout}, target)
-
-
-def test_aligned_neighbours_are_one_vector() -> None:
-    in_order(
-        access("%r = tt.load %a"),
-        """
-        %A = shl i32 %tid, 2
-        %P = getelementptr float, ptr addrspace(1) %p, i32 %A
-        %V = load <4 x i32>, ptr addrspace(1) %P, align 16
-        %X = extractelement <4 x i32> %V, i64 0
-        %Y = extractelement <4 x i32> %V, i64 1
-        %B = bitcast i32 %X to float
-        %C = bitcast i32 %Y to float
-        return %B, %C, ...
-        """,
-    )
-
-
-@pytest.mark.parametrize(("aligned", "expected"), [(16, 1), (8, 2), (4, 4), (1, 4)])
-def test_vectors_are_no_wider_than_the_alignment(aligned: int, expected: int) -> None:
-    assert count(access("%r = tt.load %a", aligned=aligned), "%A = load ...") == expected
-
-
-def test_halves_travel_in_pairs() -> None:
-    text = access("%r = tt.load %a", "f16", 256, 8)
-    in_order(
-        text,
-        "%V = load <4 x i32>, ptr addrspace(1) ..., align 16\n%X = extractelement <4 x i32> %V, i64 0\n%H = bitcast i32 %X to <2 x half>",
-    )
-    assert count(text, "%A = load ...") == 1
-
-
-def test_booleans_are_bytes() -> None:
-    text = access("%r = tt.load %a", "i1", 128, 4)
-    in_order(
-        text,
-        "%W = load i32, ptr addrspace(1) ..., align 4\n%B = bitcast i32 %W to <4 x i8>\n%X = extractelement <4 x i8> %B, i64 0\n%C = icmp ne i8 %X, 0",
-    )
-    stored = access("tt.store %a, %x", "i1", 128, 4)
-    in_order(stored, "%A = zext i1 %x0 to i8\nstore i32 ..., ptr addrspace(1) ..., align 4")
-
+from tests.backends.gpu.lowering.accesses import access
+from tests.backends.gpu.lowering.llir import SM80, SM90, lower
 
 END = """
 %c4 = arith.constant 4 : i32
@@ -128,12 +42,12 @@ def test_a_mask_that_may_differ_between_neighbours_splits_the_access() -> None:
 
 
 def test_bytes_under_a_mask_travel_in_16_bit_registers() -> None:
-    text = access("%r = tt.load %a, %m", "i8", 32, 1)
+    text = access("%r = tt.load %a, %m", "i8", 1)
     in_order(
         text, '%A = call i16 asm sideeffect "@$3 ld.global.b8 $0, [$2];", "=h,0,l,b"(...)\n%B = trunc i16 %A to i8\nreturn %B'
     )
     in_order(
-        access("tt.store %a, %x, %m", "i8", 32, 1),
+        access("tt.store %a, %x, %m", "i8", 1),
         '%A = zext i8 %x0 to i16\ncall void asm sideeffect "@$2 st.global.b8 [$0], $1;", "l,h,b"(ptr addrspace(1) ..., i16 %A, i1 %m0)',
     )
 
@@ -151,19 +65,6 @@ def test_bytes_under_a_mask_travel_in_16_bit_registers() -> None:
 )
 def test_hints_are_qualifiers(line: str, instruction: str) -> None:
     assert f'asm sideeffect "{instruction} ' in access(line)
-
-
-def test_a_store_packs_what_a_thread_has() -> None:
-    in_order(
-        access("tt.store %a, %x", "f16", 256, 8),
-        """
-        %A = insertelement <2 x half> poison, half %x0, i64 0
-        %B = insertelement <2 x half> %A, half %x1, i64 1
-        %C = bitcast <2 x half> %B to i32
-        %V = insertelement <4 x i32> poison, i32 %C, i64 0
-        store <4 x i32> ..., ptr addrspace(1) ..., align 16
-        """,
-    )
 
 
 def test_what_several_threads_hold_is_stored_by_one_of_them() -> None:

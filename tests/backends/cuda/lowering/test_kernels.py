@@ -8,8 +8,8 @@ from kernelpack.backends.cuda.lowering import LOWERINGS, parameter_type
 from kernelpack.ir.dialect import definition
 from kernelpack.ir.types import BF16, F32, I1, I64, PointerType, Type
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.llir import SM90, module
 from tests.backends.fragments import in_order
+from tests.backends.gpu.lowering.llir import SM90, module
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.llir import lower
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import lower
 
 
 def function(line: str, kind: str, options: Options | None = None) -> str:

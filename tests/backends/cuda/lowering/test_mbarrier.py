@@ -6,8 +6,8 @@ import pytest
 
 from kernelpack.layout.families import swizzled
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.llir import SM90, lower
 from tests.backends.fragments import in_order
+from tests.backends.gpu.lowering.llir import SM90, lower
 
 BARRIER = "!ttg.memdesc<1xi64, $B, #ttg.shared_memory>"
 

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from kernelpack.layout.families import spread
+from kernelpack.layout.families import Threads, spread
 from kernelpack.layout.linear import LinearLayout
-from tests.backends.cuda.lowering.llir import lower, module
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import lower, module
 
-L = {"L": spread((64,), 2, (0,), 1)}
+L = {"L": spread((64,), 2, (0,), Threads(1, 32))}
 
 
 def messages(text: str) -> list[str]:
@@ -106,7 +106,7 @@ def test_indices_have_as_many_digits_as_the_last_one() -> None:
         %x = tt.make_range {end = 1024 : i32, start = 0 : i32} : tensor<1024xi32, $W>
         "tt.print"(%x) <{is_signed = array<i32: 1>, prefix = "x"}> : (tensor<1024xi32, $W>) -> ()
         """,
-        layouts={"W": spread((1024,), 4, (0,), 1)},
+        layouts={"W": spread((1024,), 4, (0,), Threads(1, 32))},
     )
     assert messages(text) == ["pid (%u, %u, %u) idx (%4u) x: %i\n"]
 

@@ -1,4 +1,4 @@
-"""Tiles in shared memory: every thread reads and writes where the buffer's layout has its elements; copies, indices, waits."""
+"""Tiles in shared memory by instructions of NVIDIA's: matrices of a warp, predicates, asynchronous copies, barriers."""
 
 from __future__ import annotations
 
@@ -6,101 +6,13 @@ import re
 
 import pytest
 
-from kernelpack.layout.families import mma_accumulator, mma_operand, spread, swizzled
+from kernelpack.layout.families import Threads, mma_accumulator, mma_operand, spread, swizzled
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.integers import returned, run
-from tests.backends.cuda.lowering.llir import SM80, SM90, lower
 from tests.backends.fragments import count, in_order
-
-ROWS = spread((32, 32), 4, (1, 0), 1)
-COLUMNS = spread((32, 32), 4, (0, 1), 1)
-PLAIN = swizzled((32, 32), (1, 0))
-SWIZZLED = swizzled((32, 32), (1, 0), 4, 1, 8)
-
-
-def buffer(kind: str, shape: str = "32x32", layout: str = "$S") -> str:
-    return f"!ttg.memdesc<{shape}x{kind}, {layout}, #ttg.shared_memory>"
-
-
-def loaded(layout: LinearLayout, memory: LinearLayout, kind: str = "f32", target: str = SM80) -> str:
-    shape = "x".join(map(str, layout.shape))
-    return lower(
-        f"%r = ttg.local_load %b : {buffer(kind, shape)} -> tensor<{shape}x{kind}, $L>\ntt.return %r : tensor<{shape}x{kind}, $L>",
-        f"%b: {buffer(kind, shape)}",
-        {"L": layout, "S": memory},
-        target,
-    )
-
-
-_LOAD = re.compile(r"(%\w+) = load (?:<\d+ x )?(\w+)>?, ptr addrspace\(3\) (%\w+), align \d+")
-_EXTRACT = re.compile(r"(%\w+) = extractelement <\d+ x (\w+)> (%\w+), i64 (\d+)")
-_CAST = re.compile(r"(%\w+) = (?:bitcast|icmp ne) \S+ (%\w+)\b.*")
-_BYTES = {"i8": 1, "i16": 2, "half": 2, "bfloat": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}
-
-
-def places(text: str, thread: int) -> list[int]:
-    """The byte of the buffer where each returned register was read by a thread."""
-    known = run(text, {"%tid": thread, "%b": 0})
-    where: dict[str, int] = {}
-    for line in text.splitlines():
-        if load := _LOAD.fullmatch(line):
-            where[load[1]] = known[load[3]]
-        elif part := _EXTRACT.fullmatch(line):
-            where[part[1]] = where[part[3]] + int(part[4]) * _BYTES[part[2]]
-        elif (cast := _CAST.fullmatch(line)) and cast[2] in where:
-            where[cast[1]] = where[cast[2]]
-    return [where[name] for name in returned(text)]
-
-
-@pytest.mark.parametrize("kind", ["f32", "f16", "i8"])
-@pytest.mark.parametrize("memory", [PLAIN, SWIZZLED], ids=["plain", "swizzled"])
-@pytest.mark.parametrize("layout", [ROWS, COLUMNS], ids=["rows", "columns"])
-def test_a_thread_reads_its_elements_where_they_lie(layout: LinearLayout, memory: LinearLayout, kind: str) -> None:
-    text, offsets = loaded(layout, memory, kind), memory.invert()
-    for lane in (0, 1, 5, 17, 31):
-        expected = []
-        for register in range(layout.in_size("register")):
-            row, column = layout(register=register, lane=lane)
-            expected.append(offsets(dim0=row, dim1=column)[0] * {"f32": 4, "f16": 2, "i8": 1}[kind])
-        assert places(text, lane) == expected
-
-
-def test_neighbours_in_memory_are_read_at_once() -> None:
-    assert count(loaded(ROWS, PLAIN), "%A = load <4 x i32>, ptr addrspace(3) ..., align 16") == 8
-    assert (
-        count(loaded(COLUMNS, PLAIN), "%A = load float, ptr ...") + count(loaded(COLUMNS, PLAIN), "%A = load i32, ptr ...")
-        == 32
-    )
-
-
-def test_booleans_are_bytes() -> None:
-    in_order(loaded(COLUMNS, PLAIN, "i1"), "%A = load i8, ptr addrspace(3) ..., align 1\n%B = icmp ne i8 %A, 0")
-
-
-def stored(layout: LinearLayout, memory: LinearLayout, kind: str = "f32", target: str = SM80, warps: int = 1) -> str:
-    shape = "x".join(map(str, layout.shape))
-    return lower(
-        f"ttg.local_store %x, %b : tensor<{shape}x{kind}, $L> -> {buffer(kind, shape)}",
-        f"%x: tensor<{shape}x{kind}, $L>, %b: {buffer(kind, shape)}",
-        {"L": layout, "S": memory},
-        target,
-        Options(num_warps=warps),
-    )
-
-
-def test_vectors_are_written_where_they_lie() -> None:
-    text, offsets = stored(ROWS, SWIZZLED), SWIZZLED.invert()
-    stores = re.findall(r"store <4 x i32> %\w+, ptr addrspace\(3\) (%\w+), align 16", text)
-    assert len(stores) == 8
-    for lane in (0, 3, 31):
-        known = run(text, {"%tid": lane, "%b": 0})
-        expected = {
-            offsets(dim0=ROWS(register=first, lane=lane)[0], dim1=ROWS(register=first, lane=lane)[1])[0] * 4
-            for first in range(0, 32, 4)
-        }
-        assert {known[name] for name in stores} == expected
-
+from tests.backends.gpu.lowering.integers import run
+from tests.backends.gpu.lowering.llir import SM80, SM90, lower
+from tests.backends.gpu.lowering.tiles import buffer, loaded, stored
 
 FEW = LinearLayout.make({"register": [(1,)], "lane": [(2,), (4,), (8,), (0,), (0,)], "warp": [], "block": []}, {"dim0": 16})
 MANY = LinearLayout.make(
@@ -167,34 +79,7 @@ def test_fragments_are_written_by_stmatrix_where_there_is_one(target: str, matri
     assert bool(count(text, "store i32 ..., ptr addrspace(3) ..., align 4")) is not matrix
 
 
-def test_a_buffer_lies_where_allocation_put_it() -> None:
-    in_order(
-        lower(
-            f"%b = ttg.local_alloc %x {{allocation.offset = 512 : i32}} : (tensor<32x32xf32, $L>) -> {buffer('f32')}",
-            "%x: tensor<32x32xf32, $L>",
-            {"L": ROWS, "S": PLAIN},
-        ),
-        "%A = getelementptr i8, ptr addrspace(3) @shared_memory, i64 512\n%B = getelementptr i8, ptr addrspace(3) %A, i32 %C\nstore <4 x i32> ..., ptr addrspace(3) %B, align 16",
-    )
-
-
-def test_a_slot_of_a_ring_is_as_many_bytes_further() -> None:
-    text = lower(
-        f"""
-        %s = ttg.memdesc_index %b[%i] : {buffer("f32", "3x32x32", "$T")} -> {buffer("f32")}
-        %r = ttg.local_load %s : {buffer("f32")} -> tensor<32x32xf32, $L>
-        tt.return %r : tensor<32x32xf32, $L>
-        """,
-        f"%b: {buffer('f32', '3x32x32', '$T')}, %i: i32",
-        {"L": ROWS, "S": PLAIN, "T": PLAIN},
-    )
-    in_order(
-        text,
-        "%O = mul i32 %i, 4096\n%S = getelementptr i8, ptr addrspace(3) %b, i32 %O\n%A = getelementptr i8, ptr addrspace(3) %S, i32 ...",
-    )
-
-
-LINE = spread((128,), 4, (0,), 1)
+LINE = spread((128,), 4, (0,), Threads(1, 32))
 
 
 def copied(mask: str = "", bound: str = "", layout: LinearLayout = LINE) -> str:
@@ -222,7 +107,10 @@ def test_copies_of_sixteen_bytes_pass_by_the_first_cache() -> None:
         call void @llvm.nvvm.cp.async.cg.shared.global.16(ptr addrspace(3) %B, ptr addrspace(1) %P)
         """,
     )
-    assert count(copied(layout=spread((64,), 2, (0,), 1)), "call void @llvm.nvvm.cp.async.ca.shared.global.8(...)") == 1
+    assert (
+        count(copied(layout=spread((64,), 2, (0,), Threads(1, 32))), "call void @llvm.nvvm.cp.async.ca.shared.global.8(...)")
+        == 1
+    )
 
 
 BOUND = """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.llir import SM90, module
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import SM90, module
 
 ARGUMENTS = "%p: !tt.ptr<f16>, %m: i32, %n: i32, %s: i64, %one: i64, %i: i32"
 MAKE = (

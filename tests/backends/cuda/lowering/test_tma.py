@@ -5,8 +5,8 @@ from __future__ import annotations
 from kernelpack.backends.cuda.machine.block_copies import buffer_type
 from kernelpack.ir.types import F16, TensorType
 from kernelpack.layout.families import swizzled
-from tests.backends.cuda.lowering.llir import SM90, lower, module
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import SM90, lower, module
 
 BARRIER = "!ttg.memdesc<1xi64, $B, #ttg.shared_memory>"
 LAYOUTS = {"B": swizzled((1,), (0,))}

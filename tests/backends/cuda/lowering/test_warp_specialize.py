@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.llir import SM90, lower, module
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import SM90, lower, module
 
 
 def roles(*roles: tuple[int, int, int, str]) -> str:

@@ -7,8 +7,8 @@ import pytest
 from kernelpack.layout.encoding import tma_encoding
 from kernelpack.layout.families import warpgroup_accumulator
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.llir import SM90, lower
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import SM90, lower
 
 WARPGROUP = Options(num_warps=4)
 A = f"!ttg.memdesc<64x32xf16, {tma_encoding((64, 32), 16)}, #ttg.shared_memory>"

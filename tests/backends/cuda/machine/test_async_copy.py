@@ -7,11 +7,11 @@ import pytest
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.machine.async_copy import async_copy_bits, can_copy_async
 from kernelpack.ir.core import Operation
-from kernelpack.layout.families import spread, swizzled
+from kernelpack.layout.families import Threads, spread, swizzled
 from kernelpack.layout.linear import LinearLayout
-from tests.backends.cuda.lowering.llir import parse
+from tests.backends.gpu.lowering.llir import parse
 
-LINE = spread((128,), 4, (0,), 1)
+LINE = spread((128,), 4, (0,), Threads(1, 32))
 
 
 def load(

@@ -14,7 +14,7 @@ from kernelpack.backends.cuda.machine.tensor_map import (
     why_not_copied,
 )
 from kernelpack.ir.core import Operation
-from tests.backends.cuda.lowering.llir import parse
+from tests.backends.gpu.lowering.llir import parse
 
 ARGUMENTS = "%p: !tt.ptr<bf16> {tt.divisibility = 16 : i32}, %m: i32, %n: i32 {tt.divisibility = 16 : i32}, %k: i32, %x: f32"
 

@@ -26,7 +26,7 @@ from kernelpack.ir.verify import verify
 from kernelpack.layout.families import Threads, spread, swizzled
 from kernelpack.options import Options
 from kernelpack.target import Target
-from tests.backends.cuda.passes.ttgir import parse, text_of
+from tests.backends.gpu.ttgir import parse, text_of
 
 LAYOUTS = {
     "R": spread((8, 64), 8, (1, 0), Threads(4, 32)),

@@ -25,7 +25,7 @@ from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import Threads, mma_accumulator, mma_operand, spread, swizzled
 from kernelpack.passes.dce import dce
 from tests.analysis.ttgir import gpu
-from tests.backends.cuda.passes.ttgir import check, parse
+from tests.backends.gpu.ttgir import check, parse
 
 ROWS = spread((16, 16), 1, (1, 0), Threads(1, 32))
 COLUMNS = spread((16, 16), 1, (0, 1), Threads(1, 32))

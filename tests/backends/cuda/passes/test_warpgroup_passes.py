@@ -21,7 +21,7 @@ from kernelpack.layout.families import Threads, spread, tma_tile, warpgroup_accu
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import insert_dim, remove_dim
 from tests.analysis.ttgir import gpu
-from tests.backends.cuda.passes.ttgir import parse
+from tests.backends.gpu.ttgir import parse
 
 # ---- select_warpgroup_dots ----
 

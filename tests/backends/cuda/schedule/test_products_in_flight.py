@@ -11,7 +11,7 @@ from kernelpack.backends.cuda.schedule.products_in_flight import (
 from kernelpack.ir.core import Builder, Operation
 from kernelpack.layout.encoding import tma_encoding
 from kernelpack.layout.families import warpgroup_accumulator
-from tests.backends.cuda.lowering.llir import parse
+from tests.backends.gpu.lowering.llir import parse
 from tests.passes.before_after import body_of
 
 A = f"!ttg.memdesc<64x64xf16, {tma_encoding((64, 64), 16)}, #ttg.shared_memory>"

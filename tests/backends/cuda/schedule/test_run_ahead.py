@@ -6,8 +6,8 @@ import pytest
 
 import kernelpack as kp
 import kernelpack.language as tl
+from kernelpack.backends.cuda.machine.dialect import DOTS
 from kernelpack.backends.cuda.schedule.run_ahead import NUM_STAGES, innermost_loops, slice_of, unwritten
-from kernelpack.backends.gpu.facts.products import DOTS
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.kernel.jit import JITFunction
 from tests.backends.cuda.schedule.schedules import ttir

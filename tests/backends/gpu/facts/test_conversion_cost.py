@@ -6,10 +6,10 @@ from kernelpack.backends.gpu.facts.conversion_cost import BARRIER, conversion_co
 from kernelpack.ir.types import F32, I1, TensorType
 from kernelpack.layout.convert import Move, plan_conversion
 from kernelpack.layout.encoding import LinearEncoding
-from kernelpack.layout.families import spread
+from kernelpack.layout.families import Threads, spread
 from kernelpack.layout.linear import LinearLayout
 
-ROWS, COLUMNS = spread((32, 32), 1, (1, 0), 1), spread((32, 32), 1, (0, 1), 1)
+ROWS, COLUMNS = spread((32, 32), 1, (1, 0), Threads(1, 32)), spread((32, 32), 1, (0, 1), Threads(1, 32))
 
 
 def test_what_stays_in_a_thread_is_free() -> None:
@@ -20,7 +20,7 @@ def test_what_stays_in_a_thread_is_free() -> None:
 
 def test_a_shuffle_costs_one_instruction_for_each_register_of_each_warp() -> None:
     def layout(warps: int) -> LinearLayout:
-        return spread((64 * warps,), 2, (0,), warps)
+        return spread((64 * warps,), 2, (0,), Threads(warps, 32))
 
     def turned(warps: int) -> LinearLayout:
         return layout(warps).with_bases("lane", tuple(reversed(layout(warps).bases("lane"))))
@@ -36,7 +36,7 @@ def test_a_way_through_shared_memory_costs_more_than_its_barriers() -> None:
     assert move not in (Move.NONE, Move.REGISTERS, Move.SHUFFLE)
     assert layout_cost(ROWS, COLUMNS, 32) == BARRIER + 32 + 32  # each of 32 registers is written, and read, by the whole warp
     assert layout_cost(ROWS, COLUMNS, 64) > layout_cost(ROWS, COLUMNS, 32)
-    four = [spread((64, 64), 1, order, 4) for order in ((1, 0), (0, 1))]
+    four = [spread((64, 64), 1, order, Threads(4, 32)) for order in ((1, 0), (0, 1))]
     assert layout_cost(four[0], four[1], 32) == BARRIER + 4 * (32 + 32)
 
 

@@ -21,9 +21,9 @@ from kernelpack.backends.gpu.facts.memory_layouts import (
 )
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.types import BF16, F32, F64, I1, I32, PointerType, TensorType
-from kernelpack.layout.families import spread
+from kernelpack.layout.families import Threads, spread
 from kernelpack.layout.linear import LinearLayout
-from tests.backends.cuda.passes.ttgir import parse
+from tests.backends.gpu.ttgir import parse
 
 ALIGNED = "{tt.divisibility = 16 : i32}"
 
@@ -66,10 +66,10 @@ def plane(rows: int, columns: int, along: int, element: str = "f32", vector: str
 PLANE = f"%p: !tt.ptr<f32> {ALIGNED}, %n: i32 {ALIGNED}"
 
 
-def chosen(body: str, arguments: str, num_warps: int = 4, has_vector_atomics: bool = False) -> list[LinearLayout]:
+def chosen(body: str, arguments: str, num_warps: int = 4, adds_neighbours: bool = False) -> list[LinearLayout]:
     """Returns the layouts of a function's accesses in order."""
     root = function(body, arguments)
-    layouts = choose_memory_layouts(root, AxisInfoAnalysis(root), num_warps, has_vector_atomics)
+    layouts = choose_memory_layouts(root, AxisInfoAnalysis(root), Threads(num_warps, 32), adds_neighbours)
     return [layouts[op] for op in root.walk() if op in layouts]
 
 
@@ -132,7 +132,7 @@ def load(name: str, pointer: str, size: int, element: str) -> str:
 def test_a_load_has_vectors_of_16_bytes_at_most(element: str, size: int, aligned: bool, vector: int) -> None:
     arguments = f"%p: !tt.ptr<{element}>{f' {ALIGNED}' if aligned else ''}"
     assert chosen(line("q", "p", size, element) + load("x", "q", size, element), arguments) == [
-        spread((size,), vector, (0,), 4)
+        spread((size,), vector, (0,), Threads(4, 32))
     ]
 
 
@@ -142,19 +142,19 @@ def test_accesses_of_one_shape_share_a_layout() -> None:
     )
     # the widest element fits 16 bytes
     layouts = chosen(text, f"%p: !tt.ptr<bf16> {ALIGNED}, %u: !tt.ptr<f32> {ALIGNED}")
-    assert layouts == [spread((1024,), 4, (0,), 4)] * 2
+    assert layouts == [spread((1024,), 4, (0,), Threads(4, 32))] * 2
 
 
 def test_the_innermost_loop_decides() -> None:
     text = line("q", "p", 1024, "bf16") + line("t", "u", 1024, "f32") + load("y", "t", 1024, "f32")
     loop = f"scf.for %i = %n to %n step %n : i32 {{\n{load('x', 'q', 1024, 'bf16')}}}"
     layouts = chosen(text + loop, f"%p: !tt.ptr<bf16> {ALIGNED}, %u: !tt.ptr<f32> {ALIGNED}, %n: i32")
-    assert layouts == [spread((1024,), 8, (0,), 4)] * 2
+    assert layouts == [spread((1024,), 8, (0,), Threads(4, 32))] * 2
 
 
 def test_accesses_of_other_orders_have_another_layout() -> None:
-    assert chosen(plane(64, 64, 1), PLANE) == [spread((64, 64), 4, (1, 0), 4)]
-    assert chosen(plane(64, 64, 0), PLANE) == [spread((64, 64), 4, (0, 1), 4)]
+    assert chosen(plane(64, 64, 1), PLANE) == [spread((64, 64), 4, (1, 0), Threads(4, 32))]
+    assert chosen(plane(64, 64, 0), PLANE) == [spread((64, 64), 4, (0, 1), Threads(4, 32))]
 
 
 @pytest.mark.parametrize(("axis", "kept"), [(0, frozenset({0})), (1, frozenset())])
@@ -166,7 +166,7 @@ def test_warps_stay_off_the_axis_that_is_reduced(axis: int, kept: frozenset[int]
     tt.reduce.return %s : f32
     }}) : (tensor<64x256xf32>) -> tensor<{256 if axis == 0 else 64}xf32>
     """
-    assert chosen(plane(64, 256, 1) + total, PLANE, 2) == [spread((64, 256), 4, (1, 0), 2, kept)]
+    assert chosen(plane(64, 256, 1) + total, PLANE, 2) == [spread((64, 256), 4, (1, 0), Threads(2, 32), kept)]
 
 
 ADD = "%y = tt.atomic_rmw fadd, relaxed, gpu, %q, %x : (tensor<1024x!tt.ptr<f32>>, tensor<1024xf32>) -> tensor<1024xf32>"
@@ -175,27 +175,27 @@ ADD = "%y = tt.atomic_rmw fadd, relaxed, gpu, %q, %x : (tensor<1024x!tt.ptr<f32>
 def test_an_atomic_has_one_element_a_thread_unless_the_hardware_adds_vectors() -> None:
     text = line("q", "p", 1024, "f32") + load("x", "q", 1024, "f32") + ADD
     arguments = f"%p: !tt.ptr<f32> {ALIGNED}"
-    wide, narrow = spread((1024,), 4, (0,), 4), spread((1024,), 1, (0,), 4)
+    wide, narrow = spread((1024,), 4, (0,), Threads(4, 32)), spread((1024,), 1, (0,), Threads(4, 32))
     assert chosen(text, arguments) == [wide, narrow]  # of neighbours: a layout of its own
-    assert chosen(text, arguments, has_vector_atomics=True) == [wide, wide]
+    assert chosen(text, arguments, adds_neighbours=True) == [wide, wide]
     # where neighbours are not known to be aligned, one shares what there is
     assert chosen(text, "%p: !tt.ptr<f32>") == [narrow, narrow]
 
 
 def test_a_block_through_a_descriptor_is_read_row_by_row() -> None:
     text = "%x = tt.descriptor_load %d[%n, %n] : !tt.tensordesc<tensor<64x64xbf16>> -> tensor<64x64xbf16>"
-    assert chosen(text, "%d: !tt.tensordesc<tensor<64x64xbf16>>, %n: i32") == [spread((64, 64), 8, (1, 0), 4)]
+    assert chosen(text, "%d: !tt.tensordesc<tensor<64x64xbf16>>, %n: i32") == [spread((64, 64), 8, (1, 0), Threads(4, 32))]
 
 
 def test_what_nothing_decides_lies_row_by_row() -> None:
-    assert default_layout((16, 64), 4) == spread((16, 64), 1, (1, 0), 4)
+    assert default_layout((16, 64), Threads(4, 32)) == spread((16, 64), 1, (1, 0), Threads(4, 32))
 
 
 def test_tiles_that_functions_pass_are_vectors_of_the_widest_element() -> None:
     signature = (TensorType((64, 64), BF16), TensorType((64, 64), PointerType(F32)), TensorType((64,), F64), I32)
-    assert boundary_layout((64, 64), signature[:1], 4) == spread((64, 64), 8, (1, 0), 4)
-    assert boundary_layout((64, 64), signature, 4) == spread((64, 64), 4, (1, 0), 4)
-    assert boundary_layout((8, 16), (TensorType((8, 16), BF16),), 4) == spread((8, 16), 1, (1, 0), 4)
+    assert boundary_layout((64, 64), signature[:1], Threads(4, 32)) == spread((64, 64), 8, (1, 0), Threads(4, 32))
+    assert boundary_layout((64, 64), signature, Threads(4, 32)) == spread((64, 64), 4, (1, 0), Threads(4, 32))
+    assert boundary_layout((8, 16), (TensorType((8, 16), BF16),), Threads(4, 32)) == spread((8, 16), 1, (1, 0), Threads(4, 32))
 
 
 # ---- what an access costs ----
@@ -209,19 +209,19 @@ def cost(layout: LinearLayout, along: int, name: str = "tt.load", arguments: str
 
 
 def test_lines_of_cache_are_what_an_access_costs() -> None:
-    rows = spread((32, 128), 4, (1, 0), 1)
+    rows = spread((32, 128), 4, (1, 0), Threads(1, 32))
     assert cost(rows, 1) == 32 * 128 * 4 // 128  # each line once
-    assert cost(spread((128, 32), 4, (0, 1), 1), 0) == 32 * 128 * 4 // 128
+    assert cost(spread((128, 32), 4, (0, 1), Threads(1, 32)), 0) == 32 * 128 * 4 // 128
     assert cost(rows, 0) == 128 * 32 // 4  # each of 128 accesses: 32 lanes, four of which lie in one line
 
 
 def test_narrow_accesses_are_more() -> None:
-    assert cost(spread((32, 128), 1, (1, 0), 1), 1) == 32 * 128 // 32
-    assert cost(spread((32, 128), 4, (1, 0), 1), 1, arguments="%p: !tt.ptr<f32>, %n: i32") == 32 * 128 // 32
+    assert cost(spread((32, 128), 1, (1, 0), Threads(1, 32)), 1) == 32 * 128 // 32
+    assert cost(spread((32, 128), 4, (1, 0), Threads(1, 32)), 1, arguments="%p: !tt.ptr<f32>, %n: i32") == 32 * 128 // 32
 
 
 def test_warps_with_copies_load_them_and_do_not_store_them() -> None:
-    copies = spread((8, 32), 1, (1, 0), 16)
+    copies = spread((8, 32), 1, (1, 0), Threads(16, 32))
     assert copies.free_bits("warp")
     assert cost(copies, 1, "tt.load") == 2 * cost(copies, 1, "tt.store")
 
@@ -240,7 +240,7 @@ def test_a_mask_narrows_what_one_access_takes() -> None:
         root = function(text, f"%p: !tt.ptr<f32> {ALIGNED}, %n: i32{attributes}")
         facts, (op,) = AxisInfoAnalysis(root), accesses(root)
         mask = next(found.result for found in root.walk() if found.name == "arith.cmpi")
-        layout = spread((1024,), 8, (0,), 1)
+        layout = spread((1024,), 8, (0,), Threads(1, 32))
         widths.append([vectorise(layout, op.operands[0], which, 32, facts).width for which in (None, mask)])
     assert widths == [[4, 1], [4, 4]]
 
@@ -248,7 +248,7 @@ def test_a_mask_narrows_what_one_access_takes() -> None:
 def test_registers_that_are_no_neighbours_make_no_vector() -> None:
     root = function(line("q", "p", 1024, "f32") + load("x", "q", 1024, "f32"), f"%p: !tt.ptr<f32> {ALIGNED}")
     facts, (op,) = AxisInfoAnalysis(root), accesses(root)
-    layout = spread((1024,), 4, (0,), 1)
+    layout = spread((1024,), 4, (0,), Threads(1, 32))
     first, second, *others = layout.bases("register")
     widths = [
         vectorise(layout.with_bases("register", bases), op.operands[0], None, 32, facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.ir.core import entry_function
-from tests.backends.cuda.passes.ttgir import parse
+from tests.backends.gpu.ttgir import parse
 
 A, P = "tensor<16x16xf16>", "tensor<16x16x!tt.ptr<f16>>"
 ARGUMENTS = f"%p: {P}, %q: {P}, %s: {P}, %n: i32, %start: tensor<16x16xf32>, %old: {A}"

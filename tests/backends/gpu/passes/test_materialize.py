@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from kernelpack.backends.gpu.passes.materialize import Materializer, free_values, operand_requirement
 from kernelpack.ir.core import Operation, Value, entry_function
-from kernelpack.layout.families import spread
-from tests.backends.cuda.passes.ttgir import check, parse
+from kernelpack.layout.families import Threads, spread
+from tests.backends.gpu.ttgir import check, parse
 
-A, B = spread((64,), 1, (0,), 1), spread((64,), 2, (0,), 1)
-ROWS, COLUMNS = spread((8, 64), 1, (1, 0), 1), spread((8, 64), 1, (0, 1), 1)
+A, B = spread((64,), 1, (0,), Threads(1, 32)), spread((64,), 2, (0,), Threads(1, 32))
+ROWS, COLUMNS = spread((8, 64), 1, (1, 0), Threads(1, 32)), spread((8, 64), 1, (0, 1), Threads(1, 32))
 LAYOUTS = {"A": A, "B": B}
 TILE = "tensor<64xi32, $A>"
 
@@ -84,14 +84,14 @@ FREE = """
 
 
 def test_indices_and_scalars_are_free_and_what_follows_from_them_alone() -> None:
-    layouts = {"A": A, "R": spread((1, 64), 1, (1, 0), 1), "W": ROWS}
+    layouts = {"A": A, "R": spread((1, 64), 1, (1, 0), Threads(1, 32)), "W": ROWS}
     function = entry_function(parse(FREE, "%x: tensor<8x64xi32, $W>, %n: i32", layouts))
     assert {value.name for value in free_values(function)} == {"r", "row", "all", "three", "m", "q"}
 
 
 def test_operands_of_arithmetic_have_the_layout_of_the_result_and_a_transposed_tile_the_transposed_one() -> None:
     text = "%y = arith.addi %x, %x : tensor<8x64xi32, $R>\n%t = tt.trans %x {order = [1, 0]} : tensor<8x64xi32, $R> -> tensor<64x8xi32, $T>"
-    layouts = {"R": ROWS, "T": spread((64, 8), 1, (0, 1), 1)}
+    layouts = {"R": ROWS, "T": spread((64, 8), 1, (0, 1), Threads(1, 32))}
     add, transpose, _ = entry_function(parse(text, "%x: tensor<8x64xi32, $R>", layouts)).body.operations
     assert operand_requirement(add, COLUMNS) == COLUMNS
-    assert operand_requirement(transpose, spread((64, 8), 1, (1, 0), 1)) == COLUMNS
+    assert operand_requirement(transpose, spread((64, 8), 1, (1, 0), Threads(1, 32))) == COLUMNS

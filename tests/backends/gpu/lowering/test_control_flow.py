@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.layout.families import spread
-from tests.backends.cuda.lowering.llir import SM90, lower
+from kernelpack.layout.families import Threads, spread
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.llir import SM90, lower
 
-L = {"L": spread((64,), 2, (0,), 1)}
+L = {"L": spread((64,), 2, (0,), Threads(1, 32))}
 
 
 def test_a_loop_tests_before_its_first_iteration_and_then_what_is_left() -> None:

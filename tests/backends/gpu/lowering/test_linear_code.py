@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kernelpack.backends.cuda.lowering.linear_code import LinearOffsets, apply_linear, i32, reach, thread_bases
 
-from kernelpack.layout.families import blocked, spread
-from kernelpack.layout.linear import LinearLayout
+from kernelpack.backends.gpu.lowering.linear_code import LinearOffsets, apply_linear, i32, reach
 from kernelpack.llvm.text import Emitter, Val
-from tests.backends.cuda.lowering.integers import run
+from tests.backends.gpu.lowering.integers import run
 
 TID = Val("i32", "%tid")
 
@@ -46,27 +44,6 @@ def test_an_index_becomes_the_exclusive_or_of_its_bits_bases(bases: list[int], l
         expected.append(value)
     assert got == expected
     assert len(emitted) == lines
-
-
-@pytest.mark.parametrize(
-    "layout",
-    [
-        spread((256,), 4, (0,), 2),
-        blocked((16, 64), (1, 4), (4, 8), (2, 1), (1, 0)),
-        blocked((64, 16), (2, 1), (8, 4), (1, 2), (0, 1)),
-    ],
-)
-def test_coordinates_of_a_thread_are_those_of_the_layout(layout: LinearLayout) -> None:
-    for axis in range(len(layout.shape)):
-        bases = thread_bases(layout, axis)
-        got, _ = applied(bases)
-        assert got == [layout(lane=thread % 32, warp=thread // 32)[axis] for thread in range(64)]
-
-
-def test_bases_are_scaled_to_bytes() -> None:
-    layout = spread((128,), 4, (0,), 1)
-    assert thread_bases(layout) == [4, 8, 16, 32, 64]
-    assert thread_bases(layout, 0, 2) == [8, 16, 32, 64, 128]
 
 
 def test_the_bits_that_any_index_can_set() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kernelpack.layout.families import spread
+from kernelpack.layout.families import Threads, spread
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.integers import run
-from tests.backends.cuda.lowering.llir import lower
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.integers import run
+from tests.backends.gpu.lowering.llir import lower
 
-L = {"L": spread((64,), 2, (0,), 1)}
+L = {"L": spread((64,), 2, (0,), Threads(1, 32))}
 
 
 def gathered(index: str = "i32") -> str:
@@ -63,11 +63,11 @@ def test_other_axes_keep_the_place_of_the_thread() -> None:
 
 
 def histogram(kind: str = "i32", mask: bool = False, bins: int = 16, warps: int = 1) -> str:
-    more, out = ", %m" if mask else "", spread((bins,), 1, (0,), warps)
+    more, out = ", %m" if mask else "", spread((bins,), 1, (0,), Threads(warps, 32))
     return lower(
         f"%r = tt.histogram %x{more} {{allocation.offset = 0 : i32}} : tensor<64x{kind}, $L> -> tensor<{bins}xi32, $B>\ntt.return %r : tensor<{bins}xi32, $B>",
         f"%x: tensor<64x{kind}, $L>, %m: tensor<64xi1, $L>",
-        {"L": spread((64,), 2, (0,), warps), "B": out},
+        {"L": spread((64,), 2, (0,), Threads(warps, 32)), "B": out},
         options=Options(num_warps=warps),
     )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.layout.families import blocked, spread
+from kernelpack.layout.families import Threads, blocked, spread
 from kernelpack.layout.linear import LinearLayout
-from tests.backends.cuda.lowering.integers import returned, run
-from tests.backends.cuda.lowering.llir import lower
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.integers import returned, run
+from tests.backends.gpu.lowering.llir import lower
 
-LINE = spread((128,), 4, (0,), 1)
+LINE = spread((128,), 4, (0,), Threads(1, 32))
 PLANE = blocked((8, 16), (2, 2), (4, 8), (1, 1), (1, 0))
 
 
@@ -32,7 +32,7 @@ def test_constants_fill_all_registers(constant: str, kind: str, register: str) -
     assert returned(text) == [register] * 4
 
 
-@pytest.mark.parametrize("layout", [LINE, spread((512,), 2, (0,), 2), spread((16,), 1, (0,), 1)])
+@pytest.mark.parametrize("layout", [LINE, spread((512,), 2, (0,), Threads(2, 32)), spread((16,), 1, (0,), Threads(1, 32))])
 @pytest.mark.parametrize("start", [0, 64])
 def test_ranges_are_what_the_layout_says_for_every_thread(layout: LinearLayout, start: int) -> None:
     (size,) = layout.shape
@@ -122,7 +122,7 @@ def test_a_scalar_fills_a_tile_and_comes_back() -> None:
     text = lower(
         "%t = tt.splat %x : f32 -> tensor<1xf32, $L>\n%r = tt.unsplat %t : tensor<1xf32, $L>\ntt.return %r : f32",
         "%x: f32",
-        {"L": spread((1,), 1, (0,), 1)},
+        {"L": spread((1,), 1, (0,), Threads(1, 32))},
     )
     assert text == "return %x"
 
@@ -166,11 +166,11 @@ def simulate(before: LinearLayout, after: LinearLayout) -> tuple[list[list[int]]
     ("before", "after"),
     [
         (
-            spread((32,), 1, (0,), 1),
+            spread((32,), 1, (0,), Threads(1, 32)),
             LinearLayout.make({"register": [], "lane": [(16,), (8,), (4,), (2,), (1,)], "warp": [], "block": []}, {"dim0": 32}),
         ),
-        (spread((64,), 2, (0,), 1), spread((64,), 1, (0,), 1)),
-        (spread((64,), 1, (0,), 1), spread((64,), 2, (0,), 1)),
+        (spread((64,), 2, (0,), Threads(1, 32)), spread((64,), 1, (0,), Threads(1, 32))),
+        (spread((64,), 1, (0,), Threads(1, 32)), spread((64,), 2, (0,), Threads(1, 32))),
     ],
 )
 def test_conversions_within_a_warp_shuffle_each_element_to_its_lane(before: LinearLayout, after: LinearLayout) -> None:
@@ -179,6 +179,6 @@ def test_conversions_within_a_warp_shuffle_each_element_to_its_lane(before: Line
 
 
 def test_a_lane_that_needs_one_of_two_registers_gets_both_and_selects() -> None:
-    text = converted(spread((64,), 2, (0,), 1), spread((64,), 1, (0,), 1))
+    text = converted(spread((64,), 2, (0,), Threads(1, 32)), spread((64,), 1, (0,), Threads(1, 32)))
     assert count(text, "%A = call i32 @llvm.nvvm.shfl.sync.idx.i32(...)") == 4
     in_order(text, "%A = select i1 %B, i32 %C, i32 %D")

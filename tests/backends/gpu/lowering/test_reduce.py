@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.layout.families import scan, spread
+from kernelpack.layout.families import Threads, scan, spread
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.options import Options
-from tests.backends.cuda.lowering.integers import returned, run
-from tests.backends.cuda.lowering.llir import lower
 from tests.backends.fragments import count, in_order
+from tests.backends.gpu.lowering.integers import returned, run
+from tests.backends.gpu.lowering.llir import lower
 
 ADD = "^bb0(%p: {0}, %q: {0}):\n%s = arith.add{1} %p, %q : {0}\ntt.{2}.return %s : {0}"
 
@@ -28,7 +28,7 @@ def reduced(
 
 def test_registers_are_summed_as_a_tree_of_neighbours() -> None:
     in_order(
-        reduced(spread((128,), 4, (0,), 1), "128", "", kind="f32"),
+        reduced(spread((128,), 4, (0,), Threads(1, 32)), "128", "", kind="f32"),
         """
         %A = fadd contract float %x0, %x1
         %B = fadd contract float %x2, %x3
@@ -65,8 +65,8 @@ def lanes(text: str, layout: LinearLayout, value: dict[tuple[int, ...], int]) ->
 @pytest.mark.parametrize(
     "layout",
     [
-        spread((128,), 4, (0,), 1),
-        spread((32,), 1, (0,), 1),
+        spread((128,), 4, (0,), Threads(1, 32)),
+        spread((32,), 1, (0,), Threads(1, 32)),
         LinearLayout.make(
             {"register": [(4,), (1,)], "lane": [(2,), (8,), (16,), (32,), (64,)], "warp": [], "block": []}, {"dim0": 128}
         ),
@@ -80,7 +80,7 @@ def test_every_lane_gets_the_sum_of_all_elements(layout: LinearLayout) -> None:
 
 
 def test_lanes_that_hold_the_same_elements_are_not_added() -> None:
-    layout = spread((16,), 1, (0,), 1)  # 16 elements, 32 lanes
+    layout = spread((16,), 1, (0,), Threads(1, 32))  # 16 elements, 32 lanes
     text = reduced(layout, "16", "")
     assert count(text, "%A = call i32 @llvm.nvvm.shfl.sync.bfly.i32(...)") == 4
     value = {(index,): index + 1 for index in range(16)}
@@ -117,7 +117,7 @@ def test_several_tiles_are_reduced_together() -> None:
         tt.return %r#1 : i32
         """,
         "%x: tensor<64xf32, $L>, %y: tensor<64xi32, $L>",
-        {"L": spread((64,), 2, (0,), 1)},
+        {"L": spread((64,), 2, (0,), Threads(1, 32))},
     )
     in_order(text, "%G = fcmp ogt float %x0, %x1\n%M = select i1 %G, float %x0, float %x1\n%N = select i1 %G, i32 %y0, i32 %y1")
     assert count(text, "%A = call i32 @llvm.nvvm.shfl.sync.bfly.i32(...)") == 10
@@ -137,7 +137,7 @@ def scanned(layout: LinearLayout, reverse: bool = False, warps: int = 1) -> str:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("size", [32, 128, 16])
 def test_each_element_becomes_the_sum_up_to_it(size: int, reverse: bool) -> None:
-    layout = scan((size,), 0, 1)
+    layout = scan((size,), 0, Threads(1, 32))
     value = {(index,): (index * 5 + 2) % 31 for index in range(size)}
     expected = []
     for lane in range(32):
@@ -149,7 +149,7 @@ def test_each_element_becomes_the_sum_up_to_it(size: int, reverse: bool) -> None
 
 
 def test_totals_of_warps_meet_in_shared_memory() -> None:
-    text = scanned(scan((256,), 0, 4), warps=4)
+    text = scanned(scan((256,), 0, Threads(4, 32)), warps=4)
     in_order(
         text,
         """
@@ -165,4 +165,4 @@ def test_totals_of_warps_meet_in_shared_memory() -> None:
         """,
     )
     assert count(text, "%A = load i32, ptr addrspace(3) ...") == 3  # the last warp's total goes nowhere
-    assert not count(scanned(scan((128,), 0, 1)), "%A = load ...")
+    assert not count(scanned(scan((128,), 0, Threads(1, 32))), "%A = load ...")
