@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from kernelpack.kernel.jit import JITFunction
 from tests.mutants.mutate import mutate
@@ -17,8 +17,9 @@ from tests.mutants.sources import kernel_module
 
 @dataclass(frozen=True)
 class Mutant:
-    """`before` and `after` are the module's text without and with the changes."""
+    """`name` is of the file, `before` and `after` are its text without and with the changes."""
 
+    name: str
     number: int
     seed: Seed
     kinds: tuple[str, ...]
@@ -37,22 +38,19 @@ class Mutant:
             kinds = mutate(tree, random)
             after = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
             if after != before:
-                return Mutant(number, seed, tuple(kinds), before, after)
+                return Mutant(f"mutant_{campaign}_{number}_{draw}", number, seed, tuple(kinds), before, after)
 
     def diff(self) -> str:
         """Returns what the changes did to the source."""
         lines = [text.splitlines() for text in (self.before, self.after)]
-        return "\n".join(difflib.unified_diff(*lines, self.seed.name, f"mutant {self.number}: {', '.join(self.kinds)}", lineterm="", n=2))
+        return "\n".join(difflib.unified_diff(*lines, self.seed.name, f"{self.name}: {', '.join(self.kinds)}", lineterm="", n=2))
 
     def load(self, folder: Path) -> tuple[JITFunction, Path]:
-        """Writes the source to a file of its own and imports it. Returns the kernel, and the file."""
-        path = folder / f"mutant_{self.number}.py"
+        """Writes the source to a file of its own and runs it. Returns the kernel, and the file."""
+        path = folder / f"{self.name}.py"
         path.write_text(self.after)
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        kernel = getattr(module, self.seed.kernel.rpartition(".")[2])
+        defined: dict[str, Any] = {"__name__": self.name}
+        exec(compile(self.after, path, "exec"), defined)
+        kernel = defined[self.seed.kernel.rpartition(".")[2]]
         assert isinstance(kernel, JITFunction)
         return kernel, path
