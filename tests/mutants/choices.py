@@ -66,8 +66,10 @@ def _where(open_: Array, values: Array, random: np.random.Generator) -> Array:
     """Returns values, with others where they are left open."""
     if not np.any(open_):
         return values
-    others = random.integers(0, 2, np.shape(values)).astype(values.dtype) if values.dtype == bool else (
-        random.integers(-100, 100, np.shape(values)).astype(values.dtype)
+    others = (
+        random.integers(0, 2, np.shape(values)).astype(values.dtype)
+        if values.dtype == bool
+        else (random.integers(-100, 100, np.shape(values)).astype(values.dtype))
     )
     return np.where(open_, others, values)
 

@@ -31,8 +31,7 @@ class Mutant:
         """Returns a draw of mutant `number` of a campaign."""
         random = Random(f"{campaign} {number} {draw}")
         seed = SEEDS[number % len(SEEDS)]
-        original = kernel_module(seed.file, seed.kernel)
-        before = ast.unparse(original) + "\n"
+        before = kernel_module(seed.file, seed.kernel)
         while True:
             tree = ast.parse(before)
             kinds = mutate(tree, random)
@@ -43,7 +42,9 @@ class Mutant:
     def diff(self) -> str:
         """Returns what the changes did to the source."""
         lines = [text.splitlines() for text in (self.before, self.after)]
-        return "\n".join(difflib.unified_diff(*lines, self.seed.name, f"{self.name}: {', '.join(self.kinds)}", lineterm="", n=2))
+        return "\n".join(
+            difflib.unified_diff(*lines, self.seed.name, f"{self.name}: {', '.join(self.kinds)}", lineterm="", n=2)
+        )
 
     def load(self, folder: Path) -> tuple[JITFunction, Path]:
         """Writes the source to a file of its own and runs it. Returns the kernel, and the file."""

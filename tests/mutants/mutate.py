@@ -11,7 +11,27 @@ _OPERATORS: tuple[type[ast.operator], ...] = (
     ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor,
 )  # fmt: skip
 _COMPARISONS: tuple[type[ast.cmpop], ...] = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_CONSTANTS: tuple[int | float, ...] = (0, 1, -1, 2, 3, 4, 8, 16, 32, 64, -7, 100, 2**31, 2**31 - 1, -(2**31), 2**40, 0.0, 0.5, -1.5)
+_CONSTANTS: tuple[int | float, ...] = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    4,
+    8,
+    16,
+    32,
+    64,
+    -7,
+    100,
+    2**31,
+    2**31 - 1,
+    -(2**31),
+    2**40,
+    0.0,
+    0.5,
+    -1.5,
+)
 _DTYPES = (
     "int1", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
 )  # fmt: skip
@@ -64,7 +84,9 @@ def _places(tree: ast.Module, kind: type[ast.AST] | tuple[type[ast.AST], ...]) -
                 if isinstance(node, ast.AST):
                     yield Place(owner, field, index)
                     inner = () if isinstance(node, ast.arguments) else node._fields
-                    yield from within(node, tuple(name for name in inner if name not in ("annotation", "decorator_list", "ctx")))
+                    yield from within(
+                        node, tuple(name for name in inner if name not in ("annotation", "decorator_list", "ctx"))
+                    )
 
     return [place for function in _functions(tree) for place in within(function, ("body",)) if isinstance(place.node, kind)]
 
@@ -74,9 +96,7 @@ def _blocks(tree: ast.Module) -> list[list[ast.stmt]]:
     found = []
     for function in _functions(tree):
         for node in ast.walk(function):
-            found += [
-                held for field in ("body", "orelse") if isinstance(held := getattr(node, field, None), list) and held
-            ]
+            found += [held for field in ("body", "orelse") if isinstance(held := getattr(node, field, None), list) and held]
     return found
 
 
@@ -101,7 +121,18 @@ def mild(random: Random) -> bool:
     return random.random() < 0.75
 
 
-_PLACED = ("arange", "store", "load", "make_block_ptr", "make_tensor_descriptor", "range", "static_range", "reshape", "full", "reduce")
+_PLACED = (
+    "arange",
+    "store",
+    "load",
+    "make_block_ptr",
+    "make_tensor_descriptor",
+    "range",
+    "static_range",
+    "reshape",
+    "full",
+    "reduce",
+)
 """Functions whose arguments are of different kinds."""
 
 
@@ -158,7 +189,9 @@ def _constant(tree: ast.Module, random: Random) -> bool:
 def _drop(tree: ast.Module, random: Random) -> bool:
     statements = _statements(tree)
     if mild(random):  # what nothing needs to be defined by
-        statements = [(block, at) for block, at in statements if not isinstance(block[at], (ast.Assign, ast.Return))] or statements
+        statements = [
+            (block, at) for block, at in statements if not isinstance(block[at], (ast.Assign, ast.Return))
+        ] or statements
     block, index = random.choice(statements)
     block[index] = ast.Pass()
     return True
@@ -251,7 +284,7 @@ def _dtype(tree: ast.Module, random: Random) -> bool:
 def _condition(tree: ast.Module, random: Random) -> bool:
     """Negates a condition, exchanges the branches of tl.where, or guards a statement by a comparison."""
     places = [Place(place.node, "test", None) for place in _places(tree, (ast.If, ast.While, ast.IfExp))]
-    places += [place for place in _places(tree, ast.Compare)]
+    places += _places(tree, ast.Compare)
     if not places:
         return False
     place = random.choice(places)
@@ -284,7 +317,9 @@ def _move(tree: ast.Module, random: Random) -> bool:
     """Moves a statement into a branch or loop beside it, out of one, or to another place of its block."""
     statements = _statements(tree)
     if mild(random):  # what others read stays where it is
-        statements = [(block, at) for block, at in statements if not isinstance(block[at], (ast.Assign, ast.Return))] or statements
+        statements = [
+            (block, at) for block, at in statements if not isinstance(block[at], (ast.Assign, ast.Return))
+        ] or statements
     block, index = random.choice(statements)
     inner = [
         held

@@ -105,7 +105,9 @@ def judge(mutant: Mutant, folder: Path) -> str:
         if other is None:
             return UNDEFINED
         moved = [np.maximum(far, _distance(a, b)) for far, a, b in zip(moved, other, _values(expected), strict=True)]
-    for name, bad, far, ours, theirs in zip(_tensor_names(kernel, seed), wrong, moved, _values(actual), _values(expected), strict=True):
+    for name, bad, far, ours, theirs in zip(
+        _tensor_names(kernel, seed), wrong, moved, _values(actual), _values(expected), strict=True
+    ):
         left = bad & (_distance(ours, theirs) > ROOM * far)
         if left.any():
             at = int(np.argmax(left))

@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[2]
 _HEAD = "import kernelpack as kp\nimport kernelpack.language as tl"
 
 
-def kernel_module(file: str, name: str) -> ast.Module:
-    """Returns the module of a kernel: the last function is the kernel. `name` is dotted where it stands inside of a test."""
+@functools.cache
+def kernel_module(file: str, name: str) -> str:
+    """Returns the text of a kernel's module; the kernel comes last. `name` is dotted where it stands inside of a test."""
     scopes, found = [_parsed(file)], None
     for part in name.split("."):
         found = _defined(scopes[-1], part)
@@ -20,8 +21,7 @@ def kernel_module(file: str, name: str) -> ast.Module:
     assert isinstance(found, ast.FunctionDef)
     needed: list[ast.stmt] = []
     _add(found, scopes[:-1], needed)
-    text = "\n\n".join([_HEAD, *map(ast.unparse, needed)])
-    return ast.parse(text)
+    return ast.unparse(ast.parse("\n\n".join([_HEAD, *map(ast.unparse, needed)]))) + "\n"
 
 
 @functools.cache
