@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 from unittest import mock
 
 import numpy as np
 
 from kernelpack.ir.core import Operation
 from kernelpack.ir.formats import Array, round_to
-from kernelpack.ir.interpret import machine
+from kernelpack.ir.interpret import machine, memory
 from kernelpack.ir.interpret.elementwise import ELEMENTWISE
 from kernelpack.ir.interpret.tiles import TILES, Combine
 from kernelpack.ir.types import FloatType, Type, bit_width, element_of, is_float
@@ -26,7 +25,7 @@ INEXACT = {f"math.{name}" for name in _ELEMENTARY} | {"tt.dot", "tt.reduce", "tt
 @contextlib.contextmanager
 def other_choices(number: int) -> Iterator[None]:
     """Lets the interpreter choose otherwise inside: quotients by zero, shifts by the width or more, the sign of NaN's bits, the
-    association of reductions, scans and products, the last bits of elementary functions."""
+    association of reductions, scans and products, the order of lanes that write one place, the last bits of elementary functions."""
     random = np.random.default_rng(number)
     elementwise = {
         **{name: _by_zero(ELEMENTWISE[name], random) for name in _DIVISIONS},
@@ -38,7 +37,8 @@ def other_choices(number: int) -> Iterator[None]:
         mock.patch.dict(ELEMENTWISE, elementwise),
         mock.patch.dict(TILES, {"tt.dot": _dot}),
         mock.patch.object(machine, "reduce", functools.partial(_reduce, random)),
-        mock.patch.object(machine, "scan", _scan),
+        mock.patch.object(machine, "scan", functools.partial(_scan, random)),
+        mock.patch.object(memory, "_lanes", _in_any_order(memory._lanes, random)),
     ):
         yield
 
@@ -100,6 +100,19 @@ def _other_nan(function: Callable[..., Array]) -> Callable[..., Array]:
     return apply
 
 
+Lanes = Callable[[Array, Array | None], tuple[Array, Array]]
+
+
+def _in_any_order(lanes: Lanes, random: np.random.Generator) -> Lanes:
+    """Which of the lanes that write one place is the last."""
+
+    def apply(pointers: Array, mask: Array | None) -> tuple[Array, Array]:
+        flat, active = lanes(pointers, mask)
+        return flat, random.permutation(active)
+
+    return apply
+
+
 def _dot(op: Operation, a: Array, b: Array, c: Array) -> Array:
     kind: Type = element_of(op.result.type)
     if not isinstance(kind, FloatType):
@@ -115,23 +128,28 @@ TILES_DOT = TILES["tt.dot"]
 
 
 def _reduce(random: np.random.Generator, operands: Sequence[Array], axis: int, combine: Combine) -> list[Array]:
-    """Combines one after the other, in any order."""
+    """Combines in any order and association."""
     rows = [np.moveaxis(values, axis, 0) for values in operands]
-    first, *others = random.permutation(len(rows[0]))
-    total = [values[first : first + 1] for values in rows]
-    for at in others:
-        total = combine(total, [values[at : at + 1] for values in rows])
-    return [values[0] for values in total]
+    order = random.permutation(len(rows[0]))
+    return [values[0] for values in _folded([values[order] for values in rows], combine, random)]
 
 
-def _scan(operands: Sequence[Array], axis: int, reverse: bool, combine: Combine) -> list[Array]:
+def _scan(random: np.random.Generator, operands: Sequence[Array], axis: int, reverse: bool, combine: Combine) -> list[Array]:
+    """Combines in order, in any association."""
     rows = [np.moveaxis(values, axis, 0) for values in operands]
     if reverse:
         rows = [values[::-1] for values in rows]
-    made: list[list[Any]] = [[values[0:1] for values in rows]]
-    for at in range(1, len(rows[0])):
-        made.append(combine(made[-1], [values[at : at + 1] for values in rows]))
-    rows = [np.concatenate(parts) for parts in zip(*made, strict=True)]
+    prefixes = [_folded([values[: end + 1] for values in rows], combine, random) for end in range(len(rows[0]))]
+    rows = [np.concatenate(parts) for parts in zip(*prefixes, strict=True)]
     if reverse:
         rows = [values[::-1] for values in rows]
     return [np.moveaxis(values, 0, axis) for values in rows]
+
+
+def _folded(rows: Sequence[Array], combine: Combine, random: np.random.Generator) -> list[Array]:
+    """Combines the first axis of tiles to one element, in an association that chance takes."""
+    if len(rows[0]) == 1:
+        return list(rows)
+    middle = int(random.integers(1, len(rows[0])))
+    halves = [_folded([values[part] for values in rows], combine, random) for part in (slice(middle), slice(middle, None))]
+    return combine(*halves)

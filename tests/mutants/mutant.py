@@ -17,7 +17,7 @@ from tests.mutants.sources import kernel_module
 
 @dataclass(frozen=True)
 class Mutant:
-    """`name` is of the file, `before` and `after` are its text without and with the changes."""
+    """`name` is of the file, `before` and `after` are its text without and with the changes. Arguments that are `salted` have extremes."""
 
     name: str
     number: int
@@ -25,6 +25,7 @@ class Mutant:
     kinds: tuple[str, ...]
     before: str
     after: str
+    salted: bool = False
 
     @staticmethod
     def of(campaign: int, number: int, draw: int = 0) -> Mutant:
@@ -37,7 +38,15 @@ class Mutant:
             kinds = mutate(tree, random)
             after = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
             if after != before:
-                return Mutant(f"mutant_{campaign}_{number}_{draw}", number, seed, tuple(kinds), before, after)
+                return Mutant(
+                    f"mutant_{campaign}_{number}_{draw}",
+                    number,
+                    seed,
+                    tuple(kinds),
+                    before,
+                    after,
+                    number // len(SEEDS) % 3 == 2,
+                )
 
     def diff(self) -> str:
         """Returns what the changes did to the source."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,16 +16,28 @@ MARGIN = 1024
 
 
 class Draw:
-    """Arguments from a seed. Floats are multiples of 1/8, whose sums have no error."""
+    """Arguments from a seed. Floats are multiples of 1/8, whose sums have no error. Where `salted`, extremes are among them."""
 
-    def __init__(self) -> None:
+    def __init__(self, salted: bool) -> None:
         self._random = torch.Generator().manual_seed(0)
+        self._salted = salted
 
     def real(self, count: int, dtype: torch.dtype = F32) -> torch.Tensor:
-        return (torch.randint(-24, 25, (count + 2 * MARGIN,), generator=self._random) / 8).to(dtype)[MARGIN : MARGIN + count]
+        made = (torch.randint(-24, 25, (count + 2 * MARGIN,), generator=self._random) / 8).to(dtype)
+        return self._among(made, [math.inf, -math.inf, math.nan, -0.0])[MARGIN : MARGIN + count]
 
     def whole(self, count: int, dtype: torch.dtype = I32, low: int = -20, high: int = 20) -> torch.Tensor:
-        return torch.randint(low, high, (count + 2 * MARGIN,), generator=self._random).to(dtype)[MARGIN : MARGIN + count]
+        made = torch.randint(low, high, (count + 2 * MARGIN,), generator=self._random).to(dtype)
+        limits = torch.iinfo(dtype)
+        extremes = [limits.min, limits.max, -1, limits.min + 1] if (low, high) == (-20, 20) else []  # others are places
+        return self._among(made, extremes)[MARGIN : MARGIN + count]
+
+    def _among(self, made: torch.Tensor, extremes: list[Any]) -> torch.Tensor:
+        if self._salted and extremes:
+            places = torch.randint(0, len(made), (len(made) // 10,), generator=self._random)
+            which = torch.randint(0, len(extremes), (len(places),), generator=self._random)
+            made[places] = torch.tensor(extremes, dtype=made.dtype)[which]
+        return made
 
 
 @dataclass(frozen=True)
