@@ -147,9 +147,13 @@ def _scan(random: np.random.Generator, operands: Sequence[Array], axis: int, rev
 
 
 def _folded(rows: Sequence[Array], combine: Combine, random: np.random.Generator) -> list[Array]:
-    """Combines the first axis of tiles to one element, in an association that chance takes."""
-    if len(rows[0]) == 1:
-        return list(rows)
-    middle = int(random.integers(1, len(rows[0])))
-    halves = [_folded([values[part] for values in rows], combine, random) for part in (slice(middle), slice(middle, None))]
-    return combine(*halves)
+    """Combines the first axis of tiles to one element: from the left, from the right, or in groups that chance takes."""
+    style = random.choice(("left", "right", "groups"))
+
+    def folded(first: int, end: int) -> list[Array]:
+        if end - first == 1:
+            return [values[first:end] for values in rows]
+        middle = {"left": end - 1, "right": first + 1}.get(style, int(random.integers(first + 1, end)))
+        return combine(folded(first, middle), folded(middle, end))
+
+    return folded(0, len(rows[0]))
