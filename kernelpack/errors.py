@@ -157,6 +157,14 @@ class LaunchError(KernelpackError):
     """A launch that cannot be made: no variant, wrong argument, driver failure."""
 
 
+class MemoryAccessError(LaunchError):
+    """A kernel on the interpreter that reads or writes outside of its arguments."""
+
+
+class StepLimitError(LaunchError):
+    """A launch on the interpreter that runs more operations than it may."""
+
+
 class RunTimeAssertionFailure(LaunchError, RuntimeError, AssertionError):
     """A run-time assertion that does not hold: a RuntimeError, as torch's for GPUs, and an AssertionError, as in Triton's interpreter."""
 

@@ -368,7 +368,8 @@ def dot(
 def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = False, *, _generator: Generator) -> Any:
     """Reduces a tile, or a tuple of tiles of one shape, along `axis` (None: all) with a @jit function of two elements.
 
-    For n tiles the function takes n elements of the left side, then n of the right, and returns n.
+    For n tiles the function takes n elements of the left side, then n of the right, and returns n. It must be associative and
+    commutative: elements are combined in any order.
     """
     inputs = input if isinstance(input, tuple) else (input,)
     reduced = tiles.reduce(
@@ -380,7 +381,8 @@ def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = Fals
 @member
 @builtin
 def associative_scan(input: Any, axis: int, combine_fn: Any, reverse: bool = False, *, _generator: Generator) -> Any:
-    """Returns the running combination of a tile, or of a tuple of tiles, along `axis`; see `reduce` for the function."""
+    """Returns the running combination of a tile, or of a tuple of tiles, along `axis`; see `reduce` for the function,
+    which need not be commutative here."""
     inputs = input if isinstance(input, tuple) else (input,)
     scanned = tiles.scan(
         _generator.builder, inputs, axis, lambda elements: _as_tuple(_generator.inline(combine_fn, elements)), reverse

@@ -20,9 +20,8 @@ Combine = Callable[[Sequence[tensor]], Sequence[tensor]]
 
 def program(b: Builder, operation: str, axis: object) -> tensor:
     """Returns this program's index, or the number of programs, along a grid axis."""
-    if axis not in (0, 1, 2) or isinstance(axis, bool):
+    if isinstance(axis, bool) or not isinstance(axis, int) or axis not in (0, 1, 2):
         raise CompilationError(f"program_id axis must be 0, 1, or 2 but got {describe(axis)}")
-    assert isinstance(axis, int)
     return tensor(b.value(operation, (), {"axis": "xyz"[axis]}), int32)
 
 

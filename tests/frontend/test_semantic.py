@@ -409,6 +409,7 @@ def test_mathematics_of_several_operands() -> None:
         ("tl.full((4,), r, tl.int32)", r"tl.full takes a scalar"),
         ("tl.full((4,), float('inf'), tl.int32)", r"inf has no value as int32"),
         ("tl.program_id(3)", r"program_id axis must be 0, 1, or 2 but got 3"),
+        ("tl.program_id(0.0)", r"program_id axis must be 0, 1, or 2 but got 0.0"),
         ("tl.sum(x)", r"a reduction needs a tile"),
         ("tl.sum(r, 1)", r"axis 1 is out of range for a tile of shape \[8\]"),
         ("tl.sum(r, x)", r"axis must be a compile-time integer"),

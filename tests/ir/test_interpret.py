@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpack.errors import LaunchError
+from kernelpack.errors import LaunchError, StepLimitError
 from kernelpack.ir.interpret import launch
 from tests.ir.examples import ADD, function, parse
 
@@ -180,3 +180,24 @@ def test_calls() -> None:
     out = np.zeros(1, np.int32)
     launch(parse(text), 1, [out, 6])
     assert out[0] == 42
+
+
+# ---- limits ----
+
+
+def test_a_launch_ends_after_as_many_operations_as_it_may_run() -> None:
+    text = function(
+        """
+        %zero = arith.constant 0 : i32
+        %one = arith.constant 1 : i32
+        scf.for %i = %zero to %n step %one  : i32 {
+          tt.store %out, %i : !tt.ptr<i32>
+        }
+        """,
+        "%out: !tt.ptr<i32>, %n: i32",
+    )
+    out = np.zeros(1, np.int32)
+    launch(parse(text), 2, [out, 10], steps=100)  # two programs of 4 operations and 10 trips of 2
+    assert out[0] == 9
+    with pytest.raises(StepLimitError, match="no end after 47 operations"):
+        launch(parse(text), 2, [out, 10], steps=47)

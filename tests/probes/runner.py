@@ -24,8 +24,8 @@ Judge = Callable[[int, Watch], tuple[dict[str, str], str]]
 """Runs a case; returns what was drawn, by axis, and what is wrong, or ""."""
 
 SECONDS = 2.0
-"""A case that works for longer hangs. Waiting counts from WAITING on, as the machine may be busy with other work."""
-WAITING = 20.0
+"""A case that works for longer hangs. Waiting counts from WAITING times as long on, as the machine may be busy with other work."""
+WAITING = 10
 CASES_PER_CHILD = 100
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -53,18 +53,18 @@ def prepare() -> None:
         module_of(op)
 
 
-def run(judge: Judge, indices: Iterable[int]) -> list[Outcome]:
-    """Runs cases in order."""
+def run(judge: Judge, indices: Iterable[int], seconds: float = SECONDS) -> list[Outcome]:
+    """Runs cases in order. One that works for longer than `seconds` hangs."""
     outcomes: list[Outcome] = []
     todo = list(indices)
     while todo:
-        done = _run_child(judge, todo[:CASES_PER_CHILD])
+        done = _run_child(judge, todo[:CASES_PER_CHILD], seconds)
         outcomes += done
         todo = todo[len(done) :]
     return outcomes
 
 
-def _run_child(judge: Judge, indices: list[int]) -> list[Outcome]:
+def _run_child(judge: Judge, indices: list[int], seconds: float) -> list[Outcome]:
     """Runs cases in one child up to the end, or to the case that ends it."""
     reader, writer = os.pipe()
     sys.stdout.flush()
@@ -95,7 +95,7 @@ def _run_child(judge: Judge, indices: list[int]) -> list[Outcome]:
                 if not data:
                     break
                 continue
-            if _seconds_of(child) - worked > SECONDS or time.monotonic() - started > WAITING:
+            if _seconds_of(child) - worked > seconds or time.monotonic() - started > WAITING * seconds:
                 problem = f"hangs: not done after {time.monotonic() - started:.1f} s"
                 os.killpg(child, signal.SIGKILL)
                 break

@@ -12,11 +12,12 @@ holds here; a backend may differ only where it says "unspecified".
 - Floats to integers saturate, NaN gives 0. Conversions to fp8 saturate (see `formats.round_to`).
 - tt.dot multiplies its inputs as they are, whatever `inputPrecision` says, adds in float64 and rounds once to the result's
   type. The order of addition is unspecified. Integers wrap.
-- tt.reduce combines neighbours pairwise, as a tree, tt.scan by doubling distances: order is kept, association unspecified.
+- tt.reduce combines neighbours pairwise, as a tree; order and association are unspecified. tt.scan combines by doubling distances:
+  order is kept, association unspecified.
 - A load gives zero where the mask is off and there is no `other`. Masked-off pointers are never looked at.
 - What a block of a tensor descriptor has outside of the tensor reads as its padding, and is not written.
-- Lanes of a store go in row-major order, the last one wins; atomics are done lane by lane in that order. Programs run one
-  after the other.
+- Which lane of a store wins that write one place is unspecified, and so is the order of atomics (here row-major order, the last one
+  wins). Programs run one after the other.
 - scf.for counts like Python's range: it tests before the first trip, and never overflows. The step must be positive.
 """
 

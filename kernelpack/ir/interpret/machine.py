@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelpack.errors import LaunchError, RunTimeAssertionFailure
+from kernelpack.errors import LaunchError, RunTimeAssertionFailure, StepLimitError
 from kernelpack.ir.core import Block, Operation, Value, entry_function, functions
 from kernelpack.ir.dialect import Trait, attribute, definition, is_pure, operand
 from kernelpack.ir.dialects.descriptors import atomic_of, block_of
@@ -25,14 +25,20 @@ Environment = dict[Value, Any]
 
 
 def launch(
-    module: Operation, grid: int | Sequence[int], arguments: Sequence[Any], *, order: Iterable[int] | None = None
+    module: Operation,
+    grid: int | Sequence[int],
+    arguments: Sequence[Any],
+    *,
+    order: Iterable[int] | None = None,
+    steps: float = math.inf,
 ) -> None:
     """Runs the module's public function for every program of a grid of one to three extents, x fastest.
 
     `arguments` are NumPy arrays or CPU torch tensors for pointers (bf16 and fp8 also as integers of their width, None for a
     null pointer) and numbers for scalars. Kernels work on the arrays' own memory. `order` gives the numbers of the programs
-    to run, in that order, counted x fastest from 0; by default all, ascending. Raises LaunchError for arguments that do not
-    fit the parameters and, with the user's line, for an access outside the arguments.
+    to run, in that order, counted x fastest from 0; by default all, ascending. `steps` is how many operations all programs
+    together may run. Raises LaunchError for arguments that do not fit the parameters and, with the user's line, MemoryAccessError
+    for an access outside the arguments and StepLimitError after so many steps.
     """
     extents = (grid,) if isinstance(grid, int) else tuple(int(extent) for extent in grid)
     if not 1 <= len(extents) <= 3 or min(extents) < 0:
@@ -42,7 +48,7 @@ def launch(
     parameters = kernel.body.arguments
     if len(arguments) != len(parameters):
         raise LaunchError(f"{kernel.attributes['sym_name']} takes {len(parameters)} arguments, got {len(arguments)}")
-    machine = _Machine(functions(module), (width, height, depth))
+    machine = _Machine(functions(module), (width, height, depth), steps)
     values = [
         _argument(parameter.name or f"#{parameter.index}", argument, parameter.type, machine.memory)
         for parameter, argument in zip(parameters, arguments, strict=True)
@@ -97,16 +103,24 @@ def _shown(value: Any, kind: Type, signed: bool, hexadecimal: bool) -> str:
 class _Machine:
     """One launch. `results` gives the results of an operation, `block` what a block's terminator passes on."""
 
-    def __init__(self, callees: Sequence[Operation], grid: tuple[int, int, int]) -> None:
+    def __init__(self, callees: Sequence[Operation], grid: tuple[int, int, int], steps: float = math.inf) -> None:
         self.functions = {function.attributes["sym_name"]: function for function in callees}
         self.memory = Memory()
         self.grid = grid
         self.program = (0, 0, 0)
+        self.steps = self.steps_left = steps
         self.known_vectorisable: dict[Block, bool] = {}
 
     def block(self, block: Block, arguments: Sequence[Any], env: Environment) -> list[Any]:
         env.update(zip(block.arguments, arguments, strict=True))
         *body, terminator = block.operations
+        self.steps_left -= len(block.operations)
+        if self.steps_left < 0:
+            raise StepLimitError(
+                f"no end after {self.steps} operations",
+                location=block.operations[0].location.source,
+                cure="end the loops sooner",
+            )
         for op in body:
             values = self.results(op, [env[operand] for operand in op.operands], env)
             env.update(zip(op.results, values, strict=True))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelpack.errors import LaunchError
+from kernelpack.errors import LaunchError, MemoryAccessError
 from kernelpack.ir.core import Operation
 from kernelpack.ir.formats import Array, carrier, decode, encode
 from kernelpack.ir.interpret.elementwise import SAME_TYPE, bytes_of
@@ -212,26 +212,28 @@ def _lanes(pointers: Array, mask: Array | None) -> tuple[Array, Array]:
     return flat, np.flatnonzero(np.broadcast_to(mask, np.shape(pointers)).reshape(-1))
 
 
-def _bad_access(op: Operation, buffer: ArgumentMemory | None, address: int, width: int, lane: int, count: int) -> LaunchError:
+def _bad_access(
+    op: Operation, buffer: ArgumentMemory | None, address: int, width: int, lane: int, count: int
+) -> MemoryAccessError:
     verb = "reads" if op.name in ("tt.load", "tt.descriptor_load", "tt.descriptor_gather") else "writes"
     pointers, *_ = op.operands
     lanes = f" ({count} lanes of {pointers.type} do; the first is lane {lane})"
     if buffer is None:
-        return LaunchError(
+        return MemoryAccessError(
             f"{op.name} {verb} {width} bytes at address {address:#x}, which is in none of the arguments{lanes}",
             location=op.location.source,
             cure="mask the access, or pass the array that the pointer points into",
         )
     place = f"{width} bytes at byte {address - buffer.start} of argument {buffer.name}"
     if address % width:
-        return LaunchError(f"{op.name} {verb} {place}: not a multiple of {width}{lanes}", location=op.location.source)
+        return MemoryAccessError(f"{op.name} {verb} {place}: not a multiple of {width}{lanes}", location=op.location.source)
     if buffer.low <= address <= buffer.high - width:
         extent = ", between its elements"
     elif buffer.low == buffer.start:
         extent = f", which has {buffer.high - buffer.start} bytes"
     else:
         extent = f", whose memory has bytes {buffer.low - buffer.start} to {buffer.high - buffer.start - 1}"
-    return LaunchError(
+    return MemoryAccessError(
         f"{op.name} {verb} {place}{extent}{lanes}",
         location=op.location.source,
         cure="mask the access, for example with mask=offsets < size",

@@ -448,6 +448,28 @@ def test_layer_norm_in_blocks(dtype: torch.dtype) -> None:
 
 
 @kp.jit
+def narrow_places(x, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, tl.load(x + 128 - (i + 64).to(tl.int8)))
+
+
+def test_places_of_eight_bits_wrap() -> None:
+    x = torch.arange(257)
+    check(narrow_places, (1,), x, torch.zeros(128, dtype=torch.int64), N=128)
+
+
+@kp.jit
+def hashes(out, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(out + i, (i * 1103515245 + 12345).to(tl.int64))
+    tl.store(out + 2 * N + i, ((i << 3) * 2**27 > i).to(tl.int64))
+
+
+def test_hashes_of_places_wrap() -> None:
+    check(hashes, (2,), torch.zeros(1024, dtype=torch.int64), N=256)
+
+
+@kp.jit
 def polynomial(x, out, TERMS: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     value = tl.load(x + i)

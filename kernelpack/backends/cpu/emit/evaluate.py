@@ -15,6 +15,7 @@ from kernelpack.backends.cpu.emit.index_arithmetic import INDEX_ARITHMETIC
 from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Place, Uniform, Vector, at_lane
 from kernelpack.backends.cpu.emit.streaming import ask_ahead, store_past_caches
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
+from kernelpack.backends.cpu.facts.affine import may_wrap
 from kernelpack.backends.cpu.plan.buffers import Buffer
 from kernelpack.backends.cpu.plan.tile_program import TileProgram
 from kernelpack.ir.core import Operation, Value
@@ -177,7 +178,7 @@ class Evaluator:
             return structural(self, op, index)
         operands = [self.evaluate(operand, index if shape_of(operand.type) else ()) for operand in op.operands]
         special = INDEX_ARITHMETIC.get(op.name)
-        if special is not None:
+        if special is not None and not may_wrap(value):
             result = special(self, op, operands)
             if result is not None:
                 return result

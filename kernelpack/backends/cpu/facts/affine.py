@@ -1,6 +1,7 @@
 """How integer and pointer tiles run along each axis, and when a comparison of such tiles holds for every element.
 
-Index arithmetic is taken not to wrap, as address computation in real kernels does not.
+Index arithmetic is taken not to wrap, as address computation in real kernels does not. What wraps on purpose is told from it: it has
+fewer than 32 bits, or constants that alone exceed its type, as in hash functions.
 """
 
 from __future__ import annotations
@@ -19,8 +20,35 @@ def strides(value: Value, cache: dict[Value, tuple[Stride, ...]] | None = None) 
     """Returns the step along every axis of an integer or pointer tile, for pointers in elements."""
     cache = {} if cache is None else cache
     if value not in cache:
-        cache[value] = _strides(value, cache)
+        steps = _strides(value, cache)
+        cache[value] = tuple(0 if step == 0 else None for step in steps) if may_wrap(value) else steps
     return cache[value]
+
+
+_WRAPPING = ("arith.addi", "arith.subi", "arith.muli", "arith.trunci")
+_NEAR = 8
+"""How many operations are looked through for constants. Sums of sums of the same value are looked through more than once."""
+
+
+def may_wrap(value: Value) -> bool:
+    """Whether a sum, product or truncation is taken to wrap: narrow ones that are not known to fit, wide ones that are known not to."""
+    op = value.defining_op
+    if op is None or op.name not in _WRAPPING:
+        return False
+    span = span_of(op.operand, _NEAR) if op.name == "arith.trunci" else _span_of(value, _NEAR)
+    return _is_narrow(value) if span is None else not _fits(span, value)
+
+
+def _is_narrow(value: Value) -> bool:
+    return bit_width(element_of(value.type)) < 32
+
+
+def _fits(span: Span, value: Value) -> bool:
+    """Whether what is known of a span fits a value's type; scalars in the span of a narrow value may be anything."""
+    most = 1 << bit_width(element_of(value.type)) - 1
+    if _is_narrow(value) and span.terms:
+        return False
+    return -most <= span.low and span.high < most and all(abs(factor) <= most for factor in span.terms.values())
 
 
 def _strides(value: Value, cache: dict[Value, tuple[Stride, ...]]) -> tuple[Stride, ...]:
@@ -116,13 +144,22 @@ class Span:
         return Span({value: own * factor for value, own in self.terms.items()} if factor else {}, ends[0], ends[1])
 
 
-def span_of(value: Value) -> Span | None:
-    """Returns the span of an integer scalar or tile, or None where it has no such form."""
+def span_of(value: Value, depth: int = 1 << 30) -> Span | None:
+    """Returns the span of an integer scalar or tile, or None where it has no such form. Looks through `depth` operations."""
     if not is_int(value.type):
         return None
+    span = _span_of(value, depth) if depth else None
+    op = value.defining_op
+    if span is not None and op is not None and op.name in _WRAPPING and not _fits(span, value):
+        span = None
+    return Span({value: 1}) if span is None and not shape_of(value.type) else span
+
+
+def _span_of(value: Value, depth: int) -> Span | None:
+    """Returns the same, of integers that do not wrap."""
     op = value.defining_op
     if op is None:
-        return Span({value: 1}) if not shape_of(value.type) else None
+        return None
     match op.name:
         case "arith.constant":
             constant = int(op.attributes["value"])
@@ -130,18 +167,21 @@ def span_of(value: Value) -> Span | None:
         case "tt.make_range":
             return Span(low=op.attributes["start"], high=op.attributes["end"] - 1)
         case "tt.splat" | "tt.expand_dims" | "tt.broadcast" | "tt.trans" | "tt.reshape" | "arith.extsi":
-            return span_of(op.operand)
+            return span_of(op.operand, depth - 1)
+        case "arith.trunci" if _is_narrow(value):
+            return span_of(op.operand, depth - 1)
         case "arith.addi" | "arith.subi":
-            a, b = (span_of(side) for side in op.operands)
+            a, b = (span_of(side, depth - 1) for side in op.operands)
             if a is not None and b is not None:
                 return a.plus(b, 1 if op.name == "arith.addi" else -1)
         case "arith.muli":
             lhs, rhs = op.operands
             for one, other in ((lhs, rhs), (rhs, lhs)):
-                factor, span = constant_of(other), span_of(one)
+                factor = constant_of(other)
+                span = None if factor is None else span_of(one, depth - 1)
                 if factor is not None and span is not None:
                     return span.times(factor)
-    return Span({value: 1}) if not shape_of(value.type) else None
+    return None
 
 
 @dataclass(frozen=True)

@@ -117,13 +117,24 @@ def narrow(out, n, S: tl.constexpr):
     tl.store(out + i, (i * n).to(tl.int8))
 
 
-def test_bases_and_steps_are_narrowed_alike() -> None:
+def test_what_may_wrap_when_it_is_narrowed_is_narrowed_as_a_vector() -> None:
     in_order(
         indices(narrow, n="i32", out="*i8"),
         """
-        %B = mul nsw i32 0, %n
-        %S = trunc i32 %n to i8
-        %C = trunc i32 %B to i8
-        %M = mul <8 x i8> ..., <i8 0, i8 1, i8 2, i8 3, i8 4, i8 5, i8 6, i8 7>
+        %M = mul <8 x i32> ..., <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>
+        %W = add <8 x i32> ...
+        %N = trunc <8 x i32> %W to <8 x i8>
         """,
     )
+
+
+@kp.jit
+def few(out, n, S: tl.constexpr):
+    i = tl.arange(0, S)
+    tl.store(out + i, (i * 3).to(tl.int8))
+
+
+def test_bases_are_narrowed_where_all_places_fit() -> None:
+    text = indices(few, n="i32", out="*i8")
+    assert count(text, "%B = trunc i32 ... to i8") == 1
+    assert not count(text, "%N = trunc <8 x i32> ...")

@@ -42,6 +42,13 @@ def values(body: str) -> dict[str, Value]:
         ("%r = arith.addi %i, %t : tensor<8xi32>", (None,)),
         ("%r = arith.extsi %i : tensor<8xi32> to tensor<8xi64>", (1,)),
         ("%r = arith.trunci %i : tensor<8xi32> to tensor<8xi16>", (1,)),
+        ("%n8 = arith.trunci %i : tensor<8xi32> to tensor<8xi8>\n%r = arith.addi %n8, %c120 : tensor<8xi8>", (1,)),
+        ("%n8 = arith.trunci %i : tensor<8xi32> to tensor<8xi8>\n%r = arith.addi %n8, %c121 : tensor<8xi8>", (None,)),
+        ("%in = arith.addi %i, %ns : tensor<8xi32>\n%r = arith.trunci %in : tensor<8xi32> to tensor<8xi8>", (None,)),
+        ("%r = arith.trunci %ns : tensor<8xi32> to tensor<8xi8>", (0,)),
+        ("%r = arith.muli %i, %c2to29 : tensor<8xi32>", (None,)),
+        ("%w = arith.muli %x, %d2to29 : tensor<8xi64>\n%r = arith.trunci %w : tensor<8xi64> to tensor<8xi32>", (None,)),
+        ("%r = arith.muli %x, %d2to29 : tensor<8xi64>", (1 << 29,)),
         ("%r = arith.divsi %ns, %c3 : tensor<8xi32>", (0,)),
         ("%r = arith.divsi %i, %c3 : tensor<8xi32>", (None,)),
         ("%r = tt.int_to_ptr %x : tensor<8xi64> -> tensor<8x!tt.ptr<f32>>", (None,)),
@@ -53,8 +60,25 @@ def values(body: str) -> dict[str, Value]:
     ],
 )
 def test_strides(line: str, expected: tuple[Stride, ...]) -> None:
-    wide = "%x = arith.extsi %i : tensor<8xi32> to tensor<8xi64>\n"
-    assert strides(values(wide + line)["r"]) == expected
+    """Index arithmetic is taken not to wrap, unless it is narrow and its bounds are not known, or its constants alone do not fit."""
+    more = "%x = arith.extsi %i : tensor<8xi32> to tensor<8xi64>\n"
+    more += "".join(f"%c{n} = arith.constant dense<{n}> : tensor<8xi8>\n" for n in (120, 121))
+    more += (
+        "%c2to29 = arith.constant dense<536870912> : tensor<8xi32>\n%d2to29 = arith.constant dense<536870912> : tensor<8xi64>\n"
+    )
+    assert strides(values(more + line)["r"]) == expected
+
+
+def test_narrow_sums_that_may_wrap_have_no_span() -> None:
+    narrow = values(
+        """
+        %b = arith.trunci %n : i32 to i8
+        %c100 = arith.constant 100 : i8
+        %sum = arith.addi %b, %c100 : i8
+        %spread = tt.splat %sum : i8 -> tensor<8xi8>
+        """
+    )
+    assert span_of(narrow["spread"]) == Span({narrow["sum"]: 1})
 
 
 def test_pointers_step_in_elements_along_each_axis() -> None:
