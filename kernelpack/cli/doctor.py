@@ -268,7 +268,7 @@ def _text(report: Report) -> str:
 
 
 def _wrapped(start: str, words: Sequence[str]) -> list[str]:
-    """Returns `start` and the words behind it, separated by commas, in lines that fit a terminal."""
+    """Returns `start` and the words after it, separated by commas, in lines that fit a terminal."""
     limit = width(sys.stdout)
     lines, line = [], start
     for index, word in enumerate(words):

@@ -221,8 +221,8 @@ def _with_stage(items: list[_T], stage: str, *, from_packs: bool) -> list[_T]:
     if not found:
         every = list(dict.fromkeys(name for names in known.values() for name in names))
         lists = "; ".join(f"{backend} has {', '.join(names)}" for backend, names in known.items())
-        hint = "; packs hold images alone, the other stages need the op files" if from_packs else ""
-        raise BuildError(f"there is no stage {stage!r}{did_you_mean(stage, every)}", cure=f"{lists}{hint}")
+        more = "; packs hold images alone, the other stages need the op files" if from_packs else ""
+        raise BuildError(f"there is no stage {stage!r}{did_you_mean(stage, every)}", cure=f"{lists}{more}")
     return found
 
 
