@@ -154,7 +154,7 @@ def _capture(call: Callable[..., Any], turns: Sequence[tuple[Any, ...]]) -> torc
 def _device_seconds(call: Callable[..., Any], turns: Sequence[tuple[Any, ...]]) -> float:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
-    torch.cuda._sleep(2_000_000)  # about a millisecond: the calls are queued behind it, so that no gap of the host is timed
+    torch.cuda._sleep(2_000_000)  # about a millisecond: the calls are queued after it, so that no gap of the host is timed
     start.record()
     for inputs in turns:
         call(*inputs)

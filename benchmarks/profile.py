@@ -136,7 +136,7 @@ def record(step: Callable[[], object]) -> list[Kernel]:
 
 
 def gaps(kernels: Sequence[Kernel], part: str) -> list[float]:
-    """Returns what the GPU waits before and behind each kernel of `part`, in seconds."""
+    """Returns what the GPU waits before and after each kernel of `part`, in seconds."""
     pairs = pairwise(kernels)
     return [max(after.begin - before.end, 0.0) for before, after in pairs if part in (before.part, after.part)]
 

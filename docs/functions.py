@@ -295,7 +295,7 @@ GPUs only.
 - Tensor descriptors made in a kernel need no memory from `set_allocator`: on sm_90a the launcher encodes them, or the kernel in
   memory of its own, elsewhere they are masked accesses.
 - `num_ctas` above 1 is one block that computes what the cluster would. `flatten`, `warp_specialize` and `disallow_acc_multi_buffer` of
-  `tl.range` are hints that change no result.
+  `tl.range` change no result.
 - A `tl.device_assert` that fails on a CPU ends its program, and the launch raises when the others are done; on a GPU the next call that
   waits for it raises, the interpreter and the emulator raise at once. With `debug=True` integers that overflow stop a
   kernel, too (`sanitize_overflow=False` leaves that out); the sums inside the language's own functions are not checked.

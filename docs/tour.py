@@ -162,13 +162,13 @@ def parts() -> dict[str, str]:
         "host": function("softmax"),
         "host ir": made.host[0],
         "fake ir": made.host[1],
-        "cpp": between(made.cpp, "operator()", "row_count ="),
+        "cpp": between(made.cpp, "operator()", "per_program ="),
         "launch": between(made.cpp, "if (out.has_elements())", "return out", most=60),
         "fake": between(made.fakes, "def softmax(", "return out"),
         "pack name": pack.file_name,
         "pack": telling(
-            header, "^kernelpack kernel pack", "^op:", "^variant", "^target", "^parameter: (x|out|columns) ", "^constexpr",
-            "^option: num_(warps|stages)", "^fact: (x|columns)", "^figure: (registers|shared|spills|threads)", most=9,
+            header, "^kernelpack kernel pack", "^op:", "^variant", "^target", "^parameter: (x|out|rows_columns) ", "^constexpr",
+            "^option: num_(warps|stages)", "^fact: (x|rows_columns)", "^figure: (registers|shared|spills|threads)", most=9,
         ),
         "lock": str(lock_line(pack)),
     }  # fmt: skip

@@ -39,7 +39,7 @@ class CompiledKernel:
     `stages` holds every stage's value by name (`ttir`, then the backend's); `metadata` holds the backend's resource
     figures (`shared`, `num_warps`, `registers`, `spills`, ...). `code_sha256` is that of the last stage that is text, whatever
     the entry is called: kernels with equal code do the same. `descriptors` are those of tensors that the launcher makes of the
-    parameters at each launch and passes behind them (kernelpack/descriptors.py).
+    parameters at each launch and passes after them (kernelpack/descriptors.py).
     """
 
     entry: str

@@ -37,7 +37,7 @@ class Context:
     sources: dict[str, str] = field(default_factory=dict)
     """The files that line information names, by these names, for errors of tools that see nothing else."""
     descriptors: tuple[str, ...] = ()
-    """Those of tensors that the launcher makes at each launch and passes behind the parameters (kernelpack/descriptors.py)."""
+    """Those of tensors that the launcher makes at each launch and passes after the parameters (kernelpack/descriptors.py)."""
     unused: set[Fact] = field(default_factory=set)
     """Facts that a stage looked at and made nothing of. The others travel with the kernel and guard it."""
     notes: dict[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Descriptors of tensors that launchers make: what hardware that copies blocks by itself must know of a tensor in memory.
 
-A launcher computes them of a kernel's parameters at each launch, and passes them behind these. A descriptor is text in fields:
+A launcher computes them of a kernel's parameters at each launch, and passes them after these. A descriptor is text in fields:
 
     f16; base: x; sizes: M, K; strides: stride; ...
 

@@ -47,7 +47,7 @@ collections_put_off = ProcessWide(_put_off)
 """While this lasts, in any thread, Python does not look for cyclic garbage.
 
 A compilation makes enough objects to start such a search, which goes through all that the process has: with torch imported it takes
-0.3 s, longer than a small kernel does to compile. What the compilation leaves behind is found right behind it, as the youngest
+0.3 s, longer than a small kernel does to compile. What the compilation leaves is found right after it, as the youngest
 generation alone.
 """
 

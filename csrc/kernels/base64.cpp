@@ -20,7 +20,7 @@ constexpr std::array<uint8_t, 256> make_table() {
 constexpr std::array<uint8_t, 256> kTable = make_table();
 
 // Decodes `length` letters, whole groups of four, to three quarters as many bytes. Returns whether all were of the alphabet,
-// which is asked once behind the loop: one branch a group would be half of the time.
+// which is asked once after the loop: one branch a group would be half of the time.
 bool decode_groups(const char* text, size_t length, unsigned char* out) {
   const auto* letters = reinterpret_cast<const unsigned char*>(text);
   uint8_t seen = 0;

@@ -24,7 +24,7 @@ bool always() {
 }
 
 #if defined(__x86_64__)
-constexpr const char* kBaseline = "cpu:x86-64";
+constexpr const char* kLowest = "cpu:x86-64";
 // The parts of a CPU target's name. __builtin_cpu_supports takes literals only.
 const Feature kFeatures[] = {
     {"x86-64", always, always},
@@ -36,7 +36,7 @@ const Feature kFeatures[] = {
     {"avx512vnni", [] { return __builtin_cpu_supports("avx512vnni") != 0; }, always},
 };
 #else
-constexpr const char* kBaseline = "cpu:aarch64";
+constexpr const char* kLowest = "cpu:aarch64";
 const Feature kFeatures[] = {{"aarch64", always, always}};
 #endif
 
@@ -90,7 +90,7 @@ int choose(const char* const* targets, int count, int /*device*/, const KernelTr
 }
 
 std::string describe(int /*device*/) {
-  std::string best = kBaseline;
+  std::string best = kLowest;
 #if defined(__x86_64__)
   for (const char* level : {"cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"}) {
     if (score(level, false) >= 0) best = level;

@@ -279,7 +279,7 @@ inline cuda::LaunchConfig config_of(const Ready& ready, void* stream, const Grid
           ready.attribute_count};
 }
 
-// Launches with tensor maps behind the parameters. Nothing of it lies on the heap. Returns what the driver says.
+// Launches with tensor maps after the parameters. Nothing of it lies on the heap. Returns what the driver says.
 [[gnu::noinline]] cuda::Result start_with_maps(const Kernel& kernel, const Ready& ready, void* stream, const Grid& grid,
                                                void* const* params) {
   constexpr size_t kMost = 16;  // 4 KiB of parameters hold 32

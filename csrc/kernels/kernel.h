@@ -46,7 +46,7 @@ struct Kernel {
   int32_t num_ctas = 1;
   int64_t shared_memory = 0;  // bytes of dynamic shared memory
   double program_ns = 0;      // estimated time of one program; 0: unknown
-  // The descriptors of tensors that the launcher makes of the parameters and passes behind them, as text that it reads: a line
+  // The descriptors of tensors that the launcher makes of the parameters and passes after them, as text that it reads: a line
   // with a letter for each parameter, p for a pointer, then a line for each descriptor, in which `$i` is parameter i
   // (kernelpack/descriptors.py); nullptr: none.
   const char* descriptors = nullptr;

@@ -58,7 +58,7 @@ struct Unboxing {
   // libraries were opened for the keys Autograd and ADInplaceOrView. Returns whether it did.
   bool (*impl_autograd)(TorchLibraryHandle autograd, TorchLibraryHandle in_place, const char* name_space, const char* schema,
                         const char* name);
-  EmptyStrided empty_strided;  // what torch's own ops call, behind the dispatcher
+  EmptyStrided empty_strided;  // what torch's own ops call, below the dispatcher
 };
 
 }  // namespace kernelpack

@@ -54,7 +54,7 @@ class Library {
   explicit Library(const LibraryInfo& info);
   // "" after a successful load.
   const char* load_error() const { return error_.c_str(); }
-  // Returns the schema of an op or overload, or nullptr behind the last one.
+  // Returns the schema of an op or overload, or nullptr after the last one.
   const char* schema(int index) const {
     return 0 <= index && index < info_.entry_count ? info_.entries[index].schema : nullptr;
   }

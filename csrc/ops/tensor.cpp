@@ -83,7 +83,7 @@ TorchCodes::TorchCodes() : cpu(aoti_torch_device_type_cpu()), cuda(aoti_torch_de
   }
 }
 
-const TorchCodes torch_codes;  // filled when the library is loaded, behind torch
+const TorchCodes torch_codes;  // filled when the library is loaded, after torch
 
 void no_dtype_of_tensors(DType dtype) {
   throw Error(std::string("a tensor cannot have ") + name_of(dtype));

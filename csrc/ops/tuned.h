@@ -9,7 +9,7 @@ namespace kernelpack {
 
 // The configs of one point of a launch's table, and the bins of sizes that choose among them.
 struct TunedPoint {
-  const int64_t* bounds;        // ascending upper bounds of each key's bins, one key behind the other; the last bin has none
+  const int64_t* bounds;        // ascending upper bounds of each key's bins, one key after the other; the last bin has none
   const uint8_t* bound_counts;  // by key
   const uint8_t* choices;       // positions in `configs`, for each combination of bins, the last key's fastest
   const uint8_t* configs;       // the numbers that the op's author knows them by

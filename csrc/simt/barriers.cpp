@@ -100,7 +100,7 @@ void arrive(Mbarrier& barrier, int64_t arrivals, Site site) {
   complete_if_done(barrier, site);
 }
 
-// An operation on a barrier reads its 8 bytes: it must come behind the initialisation and before the memory is used otherwise.
+// An operation on a barrier reads its 8 bytes: it must come after the initialisation and before the memory is used otherwise.
 Mbarrier& use(uint64_t address, Site site) {
   int index = find_mbarrier(address, site);
   touch_shared(address, 8, Access::READ, (Agent)current, now(), self().order, site);

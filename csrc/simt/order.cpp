@@ -254,7 +254,7 @@ void check_spin(uint64_t address, int size, const Region& region, Site site) {
          (unsigned long long)(address - region.start), region.name);
 }
 
-// The bytes of a write, ordered behind those of an earlier block?
+// The bytes of a write, ordered after those of an earlier block?
 void check_blocks(const GlobalByte& byte, Access access, const Region& region, uint64_t at, Site site) {
   if (!byte.block || byte.block == block_number || met_others || (access == Access::ATOMIC && byte.atomic)) return;
   uint32_t other = byte.block - 1;

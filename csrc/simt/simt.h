@@ -113,7 +113,7 @@ enum class Access : uint8_t { READ, WRITE, ATOMIC, ASYNC_READ, ASYNC_WRITE };
 
 void reset_shadow();
 void check_shared_range(uint64_t address, int size, int align, Site site);
-// An access by `agent` at `clock`, ordered behind what the thread knows. ASYNC_WRITE leaves the bytes in flight until `landed`.
+// An access by `agent` at `clock`, ordered after what the thread knows. ASYNC_WRITE leaves the bytes in flight until `landed`.
 void touch_shared(uint64_t address, int size, Access access, Agent agent, Clock clock, const Order& order, Site site);
 void landed(uint64_t address, int size, Agent agent, Clock clock);
 void check_global(uint64_t address, int size, int align, Access access, Site site);

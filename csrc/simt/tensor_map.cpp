@@ -143,7 +143,7 @@ void simt_tensormap_acquire(Site site, const Slot* in, Slot*) {
   auto found = maps.find(in[0]);
   if (found == maps.end()) fail("tensor map", site, "the program has published no tensor map here");
   if (!known(found->second.by))
-    fail_two("tensor map", site, found->second.by.site, "nothing orders this fence behind the map's publication");
+    fail_two("tensor map", site, found->second.by.site, "nothing orders this fence after the map's publication");
   found->second.acquired.push_back({(Agent)current, now(), site});
   self().order.seen[current]++;
 }

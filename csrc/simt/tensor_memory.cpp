@@ -94,7 +94,7 @@ void check_exit_bulk() {
 
 extern "C" {
 
-// in: target, map, barrier, coordinates ..., number of coordinates behind them
+// in: target, map, barrier, coordinates ..., number of coordinates after them
 static void load(Site site, const Slot* in, int rank) {
   int mbarrier = find_mbarrier(in[2], site);
   Agent agent = mbarrier_agent(mbarrier);

@@ -14,7 +14,7 @@ from kernelpack.ir.views import STRUCTURED, slots
 
 Aliases = Mapping[Value, frozenset[Operation]]
 INDEX = "ttg.memdesc_index"
-"""The view of one buffer among several that lie behind each other."""
+"""The view of one buffer among several that lie one after the other."""
 
 
 @dataclass(frozen=True)

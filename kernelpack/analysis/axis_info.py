@@ -23,7 +23,7 @@ from kernelpack.ir.dialects.tt import argument_facts
 from kernelpack.ir.types import is_int, is_pointer, shape_of
 from kernelpack.ir.views import For, If
 
-_HINTS = {"tt.contiguity": "contiguity", "tt.divisibility": "divisibility", "tt.constancy": "constancy"}
+_PROMISES = {"tt.contiguity": "contiguity", "tt.divisibility": "divisibility", "tt.constancy": "constancy"}
 
 
 def _argument_infos(function: Operation) -> list[AxisInfo]:
@@ -89,7 +89,7 @@ class AxisInfoAnalysis:
                 self._block(region.block)
             for result in op.results:
                 if is_int(result.type) or is_pointer(result.type):
-                    self._infos[result] = self._hinted(op, self._result(op))
+                    self._infos[result] = self._promised(op, self._result(op))
 
     def _result(self, op: Operation) -> AxisInfo:
         rule = RULES.get(op.name)
@@ -102,10 +102,10 @@ class AxisInfoAnalysis:
         return unknown(kind)
 
     @staticmethod
-    def _hinted(op: Operation, info: AxisInfo) -> AxisInfo:
+    def _promised(op: Operation, info: AxisInfo) -> AxisInfo:
         """Adds what the user promised by tl.multiple_of, tl.max_contiguous, tl.max_constancy."""
         promised = {}
-        for attribute, field in _HINTS.items():
+        for attribute, field in _PROMISES.items():
             entries: Attribute = op.attributes.get(attribute)
             if entries is not None:
                 known: tuple[int, ...] = getattr(info, field)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelpack.backends.devices import DriverBase
-from kernelpack.compiled import POINTERS, DescriptorForm
+from kernelpack.compiled import POINTERS, CompiledKernel, DescriptorForm
 from kernelpack.context import Context, Hook
 from kernelpack.errors import BuildError, OutOfResources, TargetError
 from kernelpack.facts import ArgumentProperty, Test
@@ -20,8 +20,6 @@ from kernelpack.target import Target
 
 if TYPE_CHECKING:
     from kernelpack.analysis.axis_info import AxisInfoAnalysis
-    from kernelpack.backends.devices import DriverBase
-from kernelpack.compiled import CompiledKernel
 
 CSRC = next(
     (folder for folder in (Path(__file__).parents[1] / "csrc", Path(__file__).parents[2] / "csrc") if folder.is_dir()),

@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be text
     parser = _Parser(
-        prog="kernelpack", description="Builds op libraries from kernels in the Triton language, and looks into them."
+        prog="kernelpack",
+        description="Builds op libraries from kernels in the Triton language, and looks into them.",
+        epilog="kernelpack VERB --help lists the options of a verb. kernelpack doctor says what works on this machine.",
     )
     parser.add_argument("--version", action="version", version=f"kernelpack {VERSION}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)

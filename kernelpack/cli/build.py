@@ -41,7 +41,7 @@ def add_jobs_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_op_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--op", action="append", default=[], metavar="NAME", help="only this op; again for more")
+    parser.add_argument("--op", action="append", default=[], metavar="NAME", help="only this op; give it again for several")
 
 
 def _positive(text: str) -> int:

@@ -17,7 +17,7 @@ from kernelpack.files.cache import CacheFolder
 from kernelpack.files.lock import lock_text
 from kernelpack.files.whole import write_whole
 
-PURPOSE = "say what the cache holds and what of it is not used, or write the lock by which others may load it"
+PURPOSE = "say what the cache of compiled kernels holds and which of its files are refused, or write its lock"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lock",
         type=Path,
         metavar="FILE",
-        help="write the SHA-256 of each file of the cache there: who owns such a file and names it by KERNELPACK_CACHE_LOCK may load "
-        "them from a cache of somebody else",
+        help="write the SHA-256 of each file of the cache to FILE; a user who owns a copy of FILE, and sets KERNELPACK_CACHE_LOCK to "
+        "it, may load these files from a cache that somebody else owns",
     )
 
 
@@ -66,9 +66,9 @@ def _text(record: dict[str, Any], refused: list[UntrustedFileError]) -> str:
     lines = [f"{style.bold(record['folder'])}: {count(record['files'], 'file')}, {size(record['bytes'])}"]
     if record["lock"] is not None:
         lines.append(
-            f"{style.green('locked')}: who owns a copy of {record['lock']} and sets KERNELPACK_CACHE_LOCK to it may load them"
+            f"{style.green('locked')}: a user who owns a copy of {record['lock']}, and sets KERNELPACK_CACHE_LOCK to it, may load them"
         )
     if refused:
-        lines.append(f"{style.yellow('not used')}: {count(len(refused), 'file')} that others can have written")
+        lines.append(f"{style.yellow('refused')}: {count(len(refused), 'file')} that others can have written")
         lines += [f"  {line}" for line in str(refused[0]).splitlines()]
     return "\n".join(lines)

@@ -22,7 +22,7 @@ SHOWN = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a file with ops, or a folder of such files")
-    parser.add_argument("--namespace", metavar="NAME", default="ops", help="that of the build (default: ops)")
+    parser.add_argument("--namespace", metavar="NAME", default="ops", help="the namespace of the build (default: ops)")
     add_op_argument(parser)
     add_target_argument(parser, required=False, default=" (default: cpu:native)")
 

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -232,7 +233,9 @@ def _text(report: Report) -> str:
     lines += ["", style.bold("targets that can be built")]
     for name, targets in report.buildable.items():
         lines += _wrapped(f"  {name}: ", [target.partition(":")[2] for target in targets])
-    lines += [f"  {absent} {target}: {said}" for target, said in report.caveats.items()]
+    for target, said in report.caveats.items():
+        first, *rest = textwrap.wrap(f"{target}: {said}", limit - 5) if limit else [f"{target}: {said}"]
+        lines += [f"  {absent} {first}", *(f"     {line}" for line in rest)]
     if not report.buildable:
         lines.append("  none: see what is missing above")
     lines += ["", style.bold("devices of this machine")]
@@ -265,7 +268,7 @@ def _text(report: Report) -> str:
 
 
 def _wrapped(start: str, words: Sequence[str]) -> list[str]:
-    """Returns `start` and the words behind it, separated by commas, in lines that fit a terminal."""
+    """Returns `start` and the words after it, separated by commas, in lines that fit a terminal."""
     limit = width(sys.stdout)
     lines, line = [], start
     for index, word in enumerate(words):

@@ -27,18 +27,20 @@ if TYPE_CHECKING:
 
 PURPOSE = "show the variants of op files or of a built library, or any stage of their compilation"
 COLUMNS = {
-    "registers": "regs",
-    "spills": "spills",
-    "shared": "shared",
-    "num_warps": "warps",
-    "stack": "stack",
-    "scratch": "scratch",
-    "waits_at_once": "waits",
+    "registers": ("regs", "registers of a thread"),
+    "spills": ("spills", "bytes of a thread's registers that go to memory"),
+    "shared": ("shared", "bytes of shared memory"),
+    "num_warps": ("warps", "warps that run a program"),
+    "stack": ("stack", "bytes of a thread's stack"),
+    "scratch": ("scratch", "bytes of memory in which a CPU keeps the tiles of a program"),
+    "waits_at_once": (
+        "waits",
+        "1 where each product is waited for before the next begins, because the assembler cannot overlap them",
+    ),
 }
-"""Figures of the table, by their names in packs."""
+"""Figures by their names in packs: what the table calls them, and what they mean."""
 UNUSUAL = ("stack", "scratch", "waits_at_once")
-"""Figures that the table leaves out where all are 0. `waits` is 1 where each product of warpgroups is waited for at once, because the
-assembler would have had it wait for others."""
+"""Figures that the table leaves out where all are 0."""
 
 _T = TypeVar("_T", "KernelVariant", "KernelPack")
 
@@ -51,14 +53,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SOURCE",
         help="files with ops, the folder of a built library, or packs (*.kpack)",
     )
-    parser.add_argument("--namespace", metavar="NAME", default="ops", help="symbols are named after it (default: ops)")
+    parser.add_argument(
+        "--namespace",
+        metavar="NAME",
+        default="ops",
+        help="the namespace of the build, after which kernels are named (default: ops)",
+    )
     add_target_argument(parser, required=False, default=" (default: cpu:native, or all that the library has)")
     add_op_argument(parser)
     parser.add_argument(
         "--variant", metavar="PATTERN", help="only variants with this in their name; * and ? stand for anything"
     )
-    parser.add_argument("--stage", metavar="STAGE", help="print this stage: ttir, llir, ptx, sass, asm, ...; images as bytes")
+    parser.add_argument(
+        "--stage",
+        metavar="STAGE",
+        help="print this stage, of those that the table names: ttir, llir, ptx, sass, asm, ...; images as bytes",
+    )
     add_jobs_argument(parser)
+    meanings = "; ".join(f"{head}: {meaning}" for head, meaning in COLUMNS.values())
+    parser.epilog = f"Columns of the table: size: bytes of the image; {meanings}."
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -208,8 +221,8 @@ def _with_stage(items: list[_T], stage: str, *, from_packs: bool) -> list[_T]:
     if not found:
         every = list(dict.fromkeys(name for names in known.values() for name in names))
         lists = "; ".join(f"{backend} has {', '.join(names)}" for backend, names in known.items())
-        hint = "; packs hold images alone, the other stages need the op files" if from_packs else ""
-        raise BuildError(f"there is no stage {stage!r}{did_you_mean(stage, every)}", cure=f"{lists}{hint}")
+        more = "; packs hold images alone, the other stages need the op files" if from_packs else ""
+        raise BuildError(f"there is no stage {stage!r}{did_you_mean(stage, every)}", cure=f"{lists}{more}")
     return found
 
 
@@ -278,7 +291,7 @@ def _text(packs: Sequence[KernelPack], from_packs: bool) -> str:
         rows = [
             [pack.variant, size(len(pack.image)), *(str(pack.metadata.get(name, "")) for name in columns)] for pack in group
         ]
-        body = table(["variant", "size", *(COLUMNS[name] for name in columns)], rows, columns=width(sys.stdout))
+        body = table(["variant", "size", *(COLUMNS[name][0] for name in columns)], rows, columns=width(sys.stdout))
         lines += [f"{style.bold(str(target))}  {count(len(group), 'kernel')}, {total}", style.dim(body[0]), *body[1:], ""]
     return "\n".join([*lines, _stages_line([pack.target for pack in packs], from_packs)])
 

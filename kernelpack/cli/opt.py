@@ -21,13 +21,21 @@ PURPOSE = "run passes over a module's text (ttir, ttgir), and print it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="a module as text; - reads standard input")
-    add_target_argument(parser, required=False, default=" (default: cpu:native)")
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="a module as text; - reads standard input")
+    add_target_argument(parser, required=False, several=False, default=" (default: cpu:native)")
     parser.add_argument(
         "--passes", metavar="A,B,C", help="run these passes or pipelines, in this order (default: all pipelines of the target)"
     )
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=N", help="an option of the kernel: num_warps=8")
-    parser.add_argument("--list", action="store_true", help="print the target's pipelines, and what each pass needs before it")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="an option of the kernel, such as num_warps=8; give it again for several",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="read no FILE: print the target's pipelines, and what each pass needs before it"
+    )
     parser.add_argument("--print-before-all", action="store_true", help="print the module before each pass to standard error")
     parser.add_argument("--print-after-all", action="store_true", help="print the module after each pass to standard error")
     parser.add_argument("--time", action="store_true", help="print the milliseconds of each pass to standard error")
@@ -65,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         except (AssertionError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as problem:
             raise BuildError(
                 f"pass {seen.running} cannot take this module: {type(problem).__name__}: {problem}",
-                cure="run those before it that its pipeline has: kernelpack opt - --list names them",
+                cure="run those before it that its pipeline has: kernelpack opt --list names them",
             ) from problem
     if arguments.json:
         print(json.dumps({"module": str(module), "milliseconds": seen.milliseconds}, indent=1))
@@ -99,7 +107,9 @@ class _Seen:
             sys.stderr.write(f"// {when} {name}\n{module}")
 
 
-def _read(file: Path) -> str:
+def _read(file: Path | None) -> str:
+    if file is None:
+        raise BuildError("no FILE is given", cure="name a file with a module as text, or - for standard input")
     if str(file) == "-":
         return sys.stdin.read()
     try:
@@ -142,7 +152,7 @@ def _chosen(pipelines: Sequence[Pipeline], names: str | None) -> list[Pass | Nes
     wanted = [name.strip() for name in names.split(",")]
     for name in wanted:
         if name not in known:
-            raise BuildError(f"there is no pass {name!r}{did_you_mean(name, known)}", cure="kernelpack opt - --list names them")
+            raise BuildError(f"there is no pass {name!r}{did_you_mean(name, known)}", cure="kernelpack opt --list names them")
     return [part for name in wanted for part in known[name]]
 
 
@@ -153,5 +163,6 @@ def _print_list(pipelines: Sequence[Pipeline], as_json: bool) -> None:
         return
     for pipeline in pipelines:
         print(pipeline.name)
+        longest = max(len(step.name) for step in pipeline.passes())
         for step in pipeline.passes():
-            print(f"  {step.name:24}{'after ' + ', '.join(step.after) if step.after else ''}".rstrip())
+            print(f"  {step.name:{longest}}  {'after ' + ', '.join(step.after) if step.after else ''}".rstrip())

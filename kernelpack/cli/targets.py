@@ -12,13 +12,16 @@ from kernelpack.nearest import did_you_mean
 from kernelpack.target import Target
 
 
-def add_target_argument(parser: argparse.ArgumentParser, *, default: str = "", required: bool = True) -> None:
+def add_target_argument(
+    parser: argparse.ArgumentParser, *, default: str = "", required: bool = True, several: bool = True
+) -> None:
+    more = "; give it again, or write commas, for several" if several else ""
     parser.add_argument(
         "--target",
         action="append",
         required=required,
         metavar="TARGET",
-        help="what to compile for, e.g. cpu:native or cuda:sm_90a; again, or with commas, for more" + default,
+        help=f"what to compile for, such as cpu:native or cuda:sm_90a{more}{default}",
     )
 
 

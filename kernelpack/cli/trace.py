@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="compare with the library that kernelpack build wrote there (default: kernelpack's)",
     )
-    parser.add_argument("--shapes", action="store_true", help="print the calls of each variant, too")
+    parser.add_argument("--shapes", action="store_true", help="print the shapes of each variant's calls, too")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernelpack.cli.terminal import Style, count
 
-PURPOSE = "make calls from C++, TorchScript and Python shorter for one release of torch: the one that is installed here"
+PURPOSE = "make the calls of a built library faster, from C++, TorchScript and Python, for the torch that is installed here"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a file with ops, or a folder of such files")
-    parser.add_argument("--namespace", required=True, metavar="NAME", help="that of the build")
+    parser.add_argument("--namespace", required=True, metavar="NAME", help="the namespace of the build")
     parser.add_argument(
         "--lock", type=Path, metavar="FILE", help="the lock file (default: that of the library, whose packs are compared too)"
     )

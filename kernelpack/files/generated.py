@@ -47,7 +47,7 @@ def check(path: Path) -> None:
 
 
 def check_link(path: Path) -> None:
-    """Raises BuildError for a link: only who made it knows what else reads the file behind it."""
+    """Raises BuildError for a link: only who made it knows what else reads the file that it leads to."""
     if path.is_symlink():
         raise BuildError(
             f"{path} is a link to {os.readlink(path)}, and kernelpack writes through none",

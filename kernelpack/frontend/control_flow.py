@@ -89,7 +89,7 @@ class ControlFlow(Statements):
         path.scope, self.scope = self.scope, outer
 
     def after(self, flow: Flow, rest: Sequence[ast.stmt], *, last: bool) -> Flow:
-        """Generates the statements that come behind `flow`, for where it has not returned."""
+        """Generates the statements that come after `flow`, for where it has not returned."""
         if flow.falls:
             return self.visit_body(rest, last=last)
         if flow.returned or not (rest or last):
@@ -101,7 +101,7 @@ class ControlFlow(Statements):
         return self.join(flow.flag, returned, self.path(rest, last=last))
 
     def branch(self, node: ast.If, condition: Value, rest: Sequence[ast.stmt], last: bool) -> Flow:
-        """Generates a run-time `if`. Unless the flow falls, the statements behind it (`rest`) have been generated too."""
+        """Generates a run-time `if`. Unless the flow falls, the statements after it (`rest`) have been generated too."""
         nothing_follows = last and not rest
         paths = [self.path(statements, last=nothing_follows) for statements in (node.body, node.orelse)]
         going_on = [path for path in paths if not path.flow.returned]
@@ -112,7 +112,7 @@ class ControlFlow(Statements):
         return flow if flow.falls else self.after(flow, rest, last=last)
 
     def join(self, condition: Value, first: Path, second: Path) -> Flow:
-        """Creates the scf.if of two paths and returns how control leaves it. The scope is then the one behind it."""
+        """Creates the scf.if of two paths and returns how control leaves it. The scope is then the one after it."""
         merge = Merge(self.builder, first, second)
         flows = (first.flow, second.flow)
         returned = all(flow.returned for flow in flows)
@@ -208,7 +208,7 @@ class ControlFlow(Statements):
         with operators.inside(b, block):
             b.create("scf.yield", kept)
         operands = [low.handle, high.handle, by.handle, *loop.initial]
-        op = b.create("scf.for", operands, bounds.hints, [value.type for value in loop.initial], [Region([block])])
+        op = b.create("scf.for", operands, bounds.attributes, [value.type for value in loop.initial], [Region([block])])
         loop.leave(op.results, node.lineno)
 
     def visit_While(self, node: ast.While) -> None:
@@ -246,7 +246,7 @@ class ControlFlow(Statements):
     @staticmethod
     def refuse_else(node: ast.For | ast.While) -> None:
         if node.orelse:
-            raise CompilationError("a loop has no else", cure="put it behind the loop")
+            raise CompilationError("a loop has no else", cure="put it after the loop")
 
 
 def _index_types(bounds: Sequence[tensor]) -> tuple[dtype, dtype]:
@@ -264,10 +264,10 @@ def _index_types(bounds: Sequence[tensor]) -> tuple[dtype, dtype]:
 
 
 class _Loop:
-    """The variables that a loop changes: arguments of its blocks, what the body yields, results behind it.
+    """The variables that a loop changes: arguments of its blocks, what the body yields, results after it.
 
     Every variable that the body may assign is carried at first; what proves unchanged is dropped before the operation is made.
-    A variable whose type changes is an error if the body reads it first, and otherwise has no value behind the loop.
+    A variable whose type changes is an error if the body reads it first, and otherwise has no value after the loop.
     """
 
     def __init__(self, visitor: ControlFlow, body: Sequence[ast.stmt], target: str = "") -> None:
@@ -312,7 +312,7 @@ class _Loop:
         return final
 
     def lose(self, name: str, before: Any, after: Any) -> Undefined:
-        """Returns why a variable has no value behind the loop. Raises CompilationError where the body needs one."""
+        """Returns why a variable has no value after the loop. Raises CompilationError where the body needs one."""
         if isinstance(after, Undefined):
             lost = after
         elif name not in self.carried:
@@ -352,7 +352,7 @@ class _Loop:
         return [self.settled.get(value, value) for value, same in zip(final, self.unchanged, strict=True) if not same]
 
     def leave(self, results: Sequence[Value], line: int) -> None:
-        """Sets the scope behind the loop."""
+        """Sets the scope after the loop."""
         scope = self.visitor.scope
         values, unchanged = iter(results), iter(self.unchanged)
         for name, before in self.carried.items():

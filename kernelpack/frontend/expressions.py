@@ -117,7 +117,7 @@ class Expressions(LocalFunctions):
         return self.elements(node.elts)
 
     def elements(self, nodes: Sequence[ast.expr]) -> tuple[Any, ...]:
-        """Returns the values of expressions, those behind a * spread out."""
+        """Returns the values of expressions, those after a * spread out."""
         values: list[Any] = []
         for node in nodes:
             if not isinstance(node, ast.Starred):

@@ -110,7 +110,7 @@ class Merge:
         return op
 
     def scopes(self, outer: Scope, line: int) -> Scope:
-        """Returns what names stand for behind the branch; `outer` is what they stood for before it."""
+        """Returns what names stand for after the branch; `outer` is what they stood for before it."""
         first, second = self.paths
         if first.flow.returned:
             return self._surviving(second.scope, 1, outer)

@@ -49,7 +49,7 @@ MOST_NESTED = 150
 
 EncodingParser = Callable[["AttributeParser"], Encoding]
 ENCODINGS: dict[str, EncodingParser] = {}
-"""Parsers of `#name<...>` encodings, by name; called with the parser standing behind the name."""
+"""Parsers of `#name<...>` encodings, by name; called with the parser standing after the name."""
 
 
 class AttributeParser:
@@ -202,7 +202,7 @@ class AttributeParser:
             raise self.error("expected a shape")
         shape = tuple(self.whole(extent, start) for extent in match[1].split("x") if extent)
         rest = match.end()
-        # the lexer has split `128x64xf32` its own way: read again from behind the shape
+        # the lexer has split `128x64xf32` its own way: read again from after the shape
         word = re.compile(r"[A-Za-z]\w*").match(self.text, rest)
         end = word.end() if word is not None else rest
         while self.offsets[self.at] < end and self.kind != "end":
@@ -282,7 +282,7 @@ class AttributeParser:
     # ---- attributes ----
 
     def attribute(self, row: AttributeDef | None = None) -> Attribute:
-        """Parses an attribute value; a type behind a number (`: i32`) is read and dropped."""
+        """Parses an attribute value; a type after a number (`: i32`) is read and dropped."""
         with self.nested():
             return self._attribute(row)
 
@@ -375,7 +375,7 @@ class AttributeParser:
     # ---- locations ----
 
     def _collect_location_aliases(self) -> dict[str, int]:
-        """Locations may be named behind their use: remember where each `#loc = loc(...)` stands."""
+        """Locations may be named after their use: remember where each `#loc = loc(...)` stands."""
         return {
             self.texts[index]: index + 2
             for index, kind in enumerate(self.kinds)

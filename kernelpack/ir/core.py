@@ -18,7 +18,7 @@ Attribute = Any
 class Value:
     """Something an operation can use: the result of an operation or the argument of a block.
 
-    `name` is a hint for printing (the user's variable). `uses` lists (operation, operand index) pairs.
+    `name` is the user's variable, which printing makes a name of. `uses` lists (operation, operand index) pairs.
     """
 
     __slots__ = ("name", "type", "uses")
@@ -244,7 +244,7 @@ class Operation:
 
 
 _GAP = 1 << 40
-"""How far apart the numbers of neighbours are at first: some four hundred more fit between them, one behind the other."""
+"""How far apart the numbers of neighbours are at first: some four hundred more fit between them, one after the other."""
 _order = operator.attrgetter("order")
 
 
@@ -287,7 +287,7 @@ class Block:
         after = self.operations[index].order if index < len(self.operations) else before + 16 * _GAP
         self.operations.insert(index, op)
         op.parent = self
-        op.order = before + (after - before) // 16  # what comes next mostly stands behind it
+        op.order = before + (after - before) // 16  # what comes next mostly stands after it
         if op.order == before:  # no number is left between the two
             for place, other in enumerate(self.operations):
                 other.order = (place + 1) * _GAP

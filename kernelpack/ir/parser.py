@@ -90,7 +90,7 @@ class Parser(AttributeParser):
         ]
         for name, result in zip(names, op.results, strict=True):
             self.values[name] = result
-            result.name = "" if op.name == "arith.constant" else hint_of(name)
+            result.name = "" if op.name == "arith.constant" else stem_of(name)
         if len(names) > 1:  # `%x:2` may be used as %x#0 and %x#1 only
             self.values.setdefault(names[0].split("#")[0], op.results[0])
         return op
@@ -117,7 +117,7 @@ class Parser(AttributeParser):
             self.expect(":")
             kind = self.type()
             self.location()
-        self.values[name] = block.add_argument(kind, hint_of(name))
+        self.values[name] = block.add_argument(kind, stem_of(name))
 
     def region(self, block: Block | None = None, *, implicit_yield: bool = False, may_be_empty: bool = False) -> Region:
         """Parses `{ operations }`; an scf region may leave an empty scf.yield out, and in the generic form `{}` has no block."""
@@ -291,7 +291,7 @@ class Parser(AttributeParser):
 
     def bind(self, block: Block, names: list[str], types: list[Type]) -> None:
         for name, kind in zip(names, types, strict=True):
-            self.values[name] = block.add_argument(kind, hint_of(name))
+            self.values[name] = block.add_argument(kind, stem_of(name))
 
     def scf_if(self) -> Operation:
         condition = self.value()
@@ -386,7 +386,7 @@ class _Declarative:
                 parser.at -= 1
                 raise parser.error(f"{word!r} is not one of {', '.join(kind)}")
             self.attributes[name] = word
-        elif kind in ("i32", "i64"):  # what follows behind a colon are the operands' types
+        elif kind in ("i32", "i64"):  # what follows after a colon are the operands' types
             self.attributes[name] = parser.integer()
         else:
             self.attributes[name] = parser.attribute(self.row.attribute_defs[name])
@@ -408,10 +408,10 @@ class _Declarative:
             parser.expect(",")
 
 
-def hint_of(name: str) -> str:
+def stem_of(name: str) -> str:
     """Returns the name to remember of `%name` or `%name#1`; numbers are not worth it."""
-    hint = name[1:].split("#")[0]
-    return "" if hint[0].isdigit() else hint
+    stem = name[1:].split("#")[0]
+    return "" if stem[0].isdigit() else stem
 
 
 _STRUCTURED: dict[str, Callable[[Parser], Operation]] = {

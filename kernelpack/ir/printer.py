@@ -130,15 +130,15 @@ class _Printer:
         return known
 
     def define(self, value: Value, argument: bool = False) -> str:
-        hint = re.sub(r"\W", "_", value.name)
+        stem = re.sub(r"\W", "_", value.name)
         op = value.defining_op
         if op is not None and op.name == "arith.constant":
-            hint = self.constant_hint(op)
-        if hint and not hint[0].isdigit():
-            name = hint
+            stem = self.constant_stem(op)
+        if stem and not stem[0].isdigit():
+            name = stem
             while name in self.taken:
-                name = f"{hint}_{self.taken[hint]}"
-                self.taken[hint] += 1
+                name = f"{stem}_{self.taken[stem]}"
+                self.taken[stem] += 1
         elif argument:
             name = next(f"arg{number}" for number in itertools.count() if f"arg{number}" not in self.taken)
         else:
@@ -148,7 +148,7 @@ class _Printer:
         return self.names[value]
 
     @staticmethod
-    def constant_hint(op: Operation) -> str:
+    def constant_stem(op: Operation) -> str:
         kind = op.result.type
         if kind == IntegerType(1):
             return "true" if op.attributes["value"] else "false"

@@ -38,8 +38,8 @@ def number_types(of: type) -> tuple[str | None, ...]:
     for none."""
     names = part_names(of, 0)
     try:
-        hints = typing.get_type_hints(of)
+        annotations = typing.get_type_hints(of)
     except Exception:  # names that its module does not have: they are text to everybody
         return (None,) * len(names)
-    found = (hints.get(name) for name in names)
-    return tuple(NUMBER_TYPES.get(hint.name) if isinstance(hint, dtype) else None for hint in found)
+    found = (annotations.get(name) for name in names)
+    return tuple(NUMBER_TYPES.get(kind.name) if isinstance(kind, dtype) else None for kind in found)

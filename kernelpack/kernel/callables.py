@@ -13,7 +13,7 @@ from kernelpack.kernel.source import FunctionSource, innermost, source_of, with_
 
 
 class JITCallable:
-    """A Python function behind @jit or @constexpr_function. Its source is read when somebody asks for it."""
+    """A Python function marked @jit or @constexpr_function. Its source is read when somebody asks for it."""
 
     __name__: str
     __qualname__: str

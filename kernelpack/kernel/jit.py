@@ -58,7 +58,7 @@ class KernelParam:
 
 
 class Launchable:
-    """What `kernel[grid](*args)` launches: a kernel, or one behind autotune or heuristics, which call the next one's `run`."""
+    """What `kernel[grid](*args)` launches: a kernel, or one inside of autotune or heuristics, which call the next one's `run`."""
 
     __name__: str
     arg_names: list[str]
@@ -222,7 +222,7 @@ class JITFunction(JITCallable, Launchable):
 
 
 def jit_function(value: Any) -> JITFunction | None:
-    """Returns the @jit function behind wrappers such as autotune and heuristics, or None."""
+    """Returns the @jit function inside of wrappers such as autotune and heuristics, or None."""
     seen = 0
     while value is not None and not isinstance(value, (JITFunction, type)) and seen < 8:
         value = getattr(value, "fn", None)

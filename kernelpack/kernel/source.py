@@ -36,7 +36,7 @@ _GIVEN: weakref.WeakKeyDictionary[FunctionType, FunctionSource] = weakref.WeakKe
 
 
 def innermost(function: Any) -> FunctionType:
-    """Returns the plain function behind decorators that keep `__wrapped__` or `fn`. Raises CompilationError."""
+    """Returns the plain function inside of decorators that keep `__wrapped__` or `fn`. Raises CompilationError."""
     while not isinstance(function, FunctionType):
         inner = getattr(function, "fn", None) or getattr(function, "__wrapped__", None) or getattr(function, "__func__", None)
         if inner is None:

@@ -372,4 +372,4 @@ pi32_t = pointer_type(int32)
 
 
 class const:
-    """As an annotation: memory behind this pointer is only read."""
+    """As an annotation: what this pointer points to is only read."""

@@ -32,7 +32,7 @@ def truth(key: str, text: str) -> bool:
 
 
 def command_of(key: str, text: str, what: str) -> list[str]:
-    """Returns the program that a variable names, and the options behind it: `ccache g++ -O1`. Raises BuildError where there is no
+    """Returns the program that a variable names, and the options after it: `ccache g++ -O1`. Raises BuildError where there is no
     such program."""
     if shutil.which(text) is not None:  # its path may hold spaces
         return [text]
@@ -213,7 +213,7 @@ class base_knobs:
         self._changed()
 
     def _changed(self) -> None:
-        """Called behind every change."""
+        """Called after every change."""
 
     def _state(self) -> dict[str, Any]:
         """Returns what the program set, in a form that later changes do not reach."""

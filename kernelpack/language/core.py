@@ -394,10 +394,10 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-# ---- hints ----
+# ---- what authors promise ----
 
 
-def _hint(generator: Generator, x: Any, values: Any, name: str, attribute: str) -> Any:
+def _promise(generator: Generator, x: Any, values: Any, name: str, attribute: str) -> Any:
     """Notes a promise about a value; there is nothing to promise about numbers."""
     if not isinstance(x, tensor):
         return x
@@ -413,19 +413,19 @@ def _hint(generator: Generator, x: Any, values: Any, name: str, attribute: str) 
 @builtin
 def multiple_of(input: Any, values: Any, *, _generator: Generator) -> Any:
     """Promises that the first of every contiguous group of elements is a multiple of `values` (one a dimension)."""
-    return _hint(_generator, input, values, "tl.multiple_of", "tt.divisibility")
+    return _promise(_generator, input, values, "tl.multiple_of", "tt.divisibility")
 
 
 @builtin
 def max_contiguous(input: Any, values: Any, *, _generator: Generator) -> Any:
     """Promises that groups of `values` elements (one a dimension) are contiguous."""
-    return _hint(_generator, input, values, "tl.max_contiguous", "tt.contiguity")
+    return _promise(_generator, input, values, "tl.max_contiguous", "tt.contiguity")
 
 
 @builtin
 def max_constancy(input: Any, values: Any, *, _generator: Generator) -> Any:
     """Promises that groups of `values` elements (one a dimension) are equal."""
-    return _hint(_generator, input, values, "tl.max_constancy", "tt.constancy")
+    return _promise(_generator, input, values, "tl.max_constancy", "tt.constancy")
 
 
 @builtin

@@ -14,7 +14,7 @@ __all__ = ["device_assert", "device_print", "expect_zero"]
 
 @builtin
 def device_print(prefix: Any, *args: Any, hex: bool = False, _generator: Generator) -> None:
-    """Prints run-time values, element by element, behind a compile-time text; with `hex` in hexadecimal. `print` is the same."""
+    """Prints run-time values, element by element, after a compile-time text; with `hex` in hexadecimal. `print` is the same."""
     if not isinstance(prefix, str):
         prefix, args = "", (prefix, *args)
     if not prefix.isascii():

@@ -1,4 +1,4 @@
-"""What loops of kernels run over: ranges and conditions with hints, and ranges that are unrolled."""
+"""What loops of kernels run over: ranges and conditions with attributes, and ranges that are unrolled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelpack.kernel.types import describe
 
 
 class range:
-    """The range of a `for` loop, with hints: num_stages, loop_unroll_factor, flatten, warp_specialize ..."""
+    """The range of a `for` loop, with attributes: num_stages, loop_unroll_factor, flatten, warp_specialize ..."""
 
     def __init__(
         self,
@@ -28,12 +28,12 @@ class range:
         self.start: Any = 0 if arg2 is None else arg1
         self.end: Any = arg1 if arg2 is None else arg2
         self.step: Any = 1 if step is None else step
-        self.hints: dict[str, int | bool] = {}
+        self.attributes: dict[str, int | bool] = {}
         for name, number in (("num_stages", num_stages), ("loop_unroll_factor", loop_unroll_factor)):
             if number is not None:
                 if isinstance(number, bool) or not isinstance(number, int) or number < 0:
                     raise CompilationError(f"{name} must be a compile-time integer from 0 on, is {describe(number)}")
-                self.hints[f"tt.{name}"] = number
+                self.attributes[f"tt.{name}"] = number
         for name, flag in (
             ("disallow_acc_multi_buffer", disallow_acc_multi_buffer),
             ("flatten", flatten),
@@ -41,14 +41,14 @@ class range:
             ("disable_licm", disable_licm),
         ):
             if flag:
-                self.hints[f"tt.{name}"] = True
+                self.attributes[f"tt.{name}"] = True
 
     def __iter__(self) -> Iterator[int]:
         raise CompilationError("tl.range exists inside kernels only", cure="use Python's range")
 
 
 class condition:
-    """The condition of a `while` loop, with a hint: `while tl.condition(i < n, disable_licm=True)`."""
+    """The condition of a `while` loop, with an attribute: `while tl.condition(i < n, disable_licm=True)`."""
 
     def __init__(self, cond: Any, disable_licm: bool = False) -> None:
         self.cond = cond

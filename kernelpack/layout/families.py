@@ -273,7 +273,7 @@ def tma_tile(
 ) -> LinearLayout:
     """Returns the layout of a tile in shared memory as TMA writes it and wgmma reads it, from `offset` (in elements) to the tile.
 
-    The fastest dimension, `order[0]` (the last one if not given), is cut into panels of `swizzle` bytes, which lie behind each
+    The fastest dimension, `order[0]` (the last one if not given), is cut into panels of `swizzle` bytes, which lie after each
     other: a panel has all rows of `order[1]`, `swizzle` bytes each, with the 16-byte chunks of a row exchanged by the exclusive
     or with the number of its 128-byte line. `swizzle` is 128, 64, 32 or 0 (none: one panel), by default the widest that fits;
     one TMA box fills one panel. Further dimensions follow panel by panel. The tile's address must be a multiple of 8 lines.

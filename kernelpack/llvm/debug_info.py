@@ -29,7 +29,7 @@ class DebugInfo:
         return None if location.source is None else self._subprogram(name, location.source)
 
     def at(self, function: int | None, location: Location) -> str:
-        """Returns what to write behind an instruction of a function, `, !dbg !9`, or nothing."""
+        """Returns what to write after an instruction of a function, `, !dbg !9`, or nothing."""
         location = user_location(location)
         if function is None or location.source is None:
             return ""

@@ -105,9 +105,9 @@ class Emitter:
 
     # ---- lines ----
 
-    def fresh(self, hint: str = "v") -> str:
+    def fresh(self, stem: str = "v") -> str:
         self._counter += 1
-        return f"%{hint}{self._counter}"
+        return f"%{stem}{self._counter}"
 
     def line(self, text: str) -> None:
         self._sink.append(f"  {text}{self.attachment}")
@@ -117,9 +117,9 @@ class Emitter:
         """Where lines go at the moment."""
         return self._sink
 
-    def op(self, kind: str, text: str, hint: str = "v") -> Val:
+    def op(self, kind: str, text: str, stem: str = "v") -> Val:
         """Writes `%v = text` and returns %v as a value of type `kind`."""
-        name = self.fresh(hint)
+        name = self.fresh(stem)
         self.line(f"{name} = {text}")
         return Val(kind, name)
 
@@ -136,9 +136,9 @@ class Emitter:
         self._sink.append(f"{name}:")
         self.block = name
 
-    def new_label(self, hint: str) -> str:
+    def new_label(self, stem: str) -> str:
         self._counter += 1
-        return f"{hint}{self._counter}"
+        return f"{stem}{self._counter}"
 
     def jump(self, target: str) -> None:
         self.line(f"br label %{target}")
@@ -146,9 +146,9 @@ class Emitter:
     def branch(self, condition: Val, yes: str, no: str) -> None:
         self.line(f"br {condition}, label %{yes}, label %{no}")
 
-    def alloca(self, kind: str, hint: str = "slot", align: int = 64) -> Val:
+    def alloca(self, kind: str, stem: str = "slot", align: int = 64) -> Val:
         """Reserves stack memory in the entry block, whatever the current sink."""
-        name = self.fresh(hint)
+        name = self.fresh(stem)
         self.allocas.append(f"  {name} = alloca {kind}, align {align}")
         return Val("ptr", name)
 
@@ -187,7 +187,7 @@ class Emitter:
         return self.op(kind, f"shufflevector {first}, {kind} poison, {zeros}")
 
     def shuffle(self, a: Val, b: Val | None, lanes: Sequence[int]) -> Val:
-        """Returns the chosen lanes of a (and b, numbered behind a's)."""
+        """Returns the chosen lanes of a (and b, numbered after a's)."""
         kind = vector_type(element_type(a.type), len(lanes))
         second = b if b is not None else Val(a.type, "poison")
         picks = ", ".join(f"i32 {lane}" for lane in lanes)

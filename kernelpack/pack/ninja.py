@@ -44,7 +44,7 @@ class NinjaFile:
     edges: list[str] = field(default_factory=list)
 
     def compile(self, source: Path, name: str, flags: str = "") -> str:
-        """Adds a compilation, with `flags` behind those of all, and returns its object."""
+        """Adds a compilation, with `flags` after those of all, and returns its object."""
         output = f"{name}.o"
         self.edges.append(f"build {_escape(output)}: cxx {_escape(str(source))}")
         if flags:

@@ -1,4 +1,4 @@
-"""unroll_loops: a loop that asks for it (tl.range(loop_unroll_factor=n)) does n trips in one, and what is left in a loop behind."""
+"""unroll_loops: a loop that asks for it (tl.range(loop_unroll_factor=n)) does n trips in one, and what is left over in a loop after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FACTOR, NUM_STAGES = "tt.loop_unroll_factor", "tt.num_stages"
 
 
 def unroll_loops(module: Operation) -> None:
-    """Unrolls in place, inner loops first; the hint is gone afterwards."""
+    """Unrolls in place, inner loops first; the attribute is gone afterwards."""
     for loop in reversed([op for op in module.walk() if op.name == "scf.for" and FACTOR in op.attributes]):
         factor = loop.attributes.pop(FACTOR)
         if factor > 1:

@@ -21,7 +21,7 @@ from kernelpack.runtime.specialization import Specializer
 from kernelpack.target import Target
 from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
-HINTS = frozenset(
+OPTIONS_OF_OTHERS = frozenset(
     (
         "extern_libs", "grf_mode", "instruction_sched_variant", "instrumentation_mode", "kpack", "matrix_instr_nonkdim", "schedule_hint",
         "waves_per_eu",
@@ -81,7 +81,7 @@ class Binder:
                 arguments[place] = value
             elif place is not None:
                 raise self._mismatch(f"{name} was given twice")
-            elif name in OPTIONS or name in HINTS:
+            elif name in OPTIONS or name in OPTIONS_OF_OTHERS:
                 options[name] = value
             else:
                 raise self._mismatch(f"there is no parameter or option {name}")
@@ -102,7 +102,7 @@ class Binder:
         if specializer is None:
             specializer = self._specializers.setdefault(target.backend, Specializer(self.fn, backend_of(target)))
         traits, values = specializer.traits(arguments)
-        options = {name: value for name, value in given.items() if name not in HINTS and value is not None}
+        options = {name: value for name, value in given.items() if name not in OPTIONS_OF_OTHERS and value is not None}
         options["arch"] = str(target)
         options.pop("debug", None)
         if given.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.is_on():

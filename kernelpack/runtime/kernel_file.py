@@ -75,7 +75,7 @@ def kernel_bytes(kernel: CompiledKernel) -> bytes:
 def parse_kernel(data: bytes, name: str = "kernel") -> CompiledKernel:
     """Returns the kernel that `kernel_bytes` wrote. Raises PackError for anything else: cut short, altered, of another version."""
     start = len(_FIRST_LINE) + 1
-    body = start + 64 + 1  # behind the SHA-256, in hexadecimal digits
+    body = start + 64 + 1  # after the SHA-256, in hexadecimal digits
     if data[:start] != _FIRST_LINE + b"\n":
         raise PackError(f"{name}:1: it is no compiled kernel, or one of another version", cure=_CURE)
     if data[start:body] != hashlib.sha256(memoryview(data)[body:]).hexdigest().encode() + b"\n":

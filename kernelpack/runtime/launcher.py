@@ -28,7 +28,7 @@ from kernelpack.process_wide import collections_put_off
 from kernelpack.runtime import launch_hooks
 from kernelpack.runtime._async_compile import active_mode
 from kernelpack.runtime.ahead_of_time import ASTSource
-from kernelpack.runtime.binder import HINTS, NO_DEFAULT, OPTIONS, Binder, Call, tensors_in
+from kernelpack.runtime.binder import NO_DEFAULT, OPTIONS, OPTIONS_OF_OTHERS, Binder, Call, tensors_in
 from kernelpack.runtime.device_caches import DeviceCaches
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_cache import KernelCache
@@ -77,7 +77,7 @@ class Launcher:
             defaults=self.binder.defaults,
             no_default=NO_DEFAULT,
             constexprs=[param.is_constexpr for param in self.fn.params],
-            options=HINTS | OPTIONS,
+            options=OPTIONS | OPTIONS_OF_OTHERS,
             tests=_tests(),
             hooks=WATCHERS,  # while it is not empty, every launch goes through Python
         )

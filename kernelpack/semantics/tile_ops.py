@@ -44,7 +44,7 @@ def histogram(b: Builder, value: Any, bins: object, mask: Any) -> tensor:
 
 
 def cat(b: Builder, x: Any, y: Any, dim: object) -> tensor:
-    """Returns two tiles behind each other along an axis, in order."""
+    """Returns two tiles, one after the other along an axis, in order."""
     left, right = operators.to_tensor(b, x), operators.to_tensor(b, y)
     if left.type != right.type or not left.shape:
         raise CompilationError(f"tl.cat takes tiles of one type and shape, not {left.type} and {right.type}")

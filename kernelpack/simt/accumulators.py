@@ -24,7 +24,7 @@ class Accumulators:
         return self._used.get(site, [])
 
     def written_before(self, site: int) -> bool:
-        """Whether ordinary code of the same block, behind the last wgmma.fence, writes registers of this product or fence."""
+        """Whether ordinary code of the same block, after the last wgmma.fence, writes registers of this product or fence."""
         return site in self._written
 
     def _follow(self, lines: Sequence[str]) -> None:

@@ -159,26 +159,26 @@ class _Function:
         if at.opcode in ("bra", "bra.uni"):
             target = at.target.atom
             assert isinstance(target, str)
-            behind = self.fresh()
+            after = self.fresh()
             if at.guard is None:
                 slots.line(f"br label %{self.label(target)}")
             else:
-                slots.line(f"br i1 {self.guard(at)}, label %{self.label(target)}, label %{behind}")
-            slots.lines.append(f"{behind}:")
+                slots.line(f"br i1 {self.guard(at)}, label %{self.label(target)}, label %{after}")
+            slots.lines.append(f"{after}:")
             return
         if at.guard is None:
             self.body(at)
             return
-        then, behind = self.fresh(), self.fresh()
+        then, after = self.fresh(), self.fresh()
         condition = self.guard(at)
         if _is_access(at.opcode):  # a planted fault removes the mask
             removed = slots.op(f"load i8, ptr {slots.op('getelementptr i8, ptr @simt_off, i32 %site')}")
             condition = slots.op(f"or i1 {condition}, {slots.op(f'icmp ne i8 {removed}, 0')}")
-        slots.line(f"br i1 {condition}, label %{then}, label %{behind}")
+        slots.line(f"br i1 {condition}, label %{then}, label %{after}")
         slots.lines.append(f"{then}:")
         self.body(at)
-        slots.line(f"br label %{behind}")
-        slots.lines.append(f"{behind}:")
+        slots.line(f"br label %{after}")
+        slots.lines.append(f"{after}:")
 
     def label(self, name: str) -> str:
         return "label_" + re.sub(r"\W", "_", name)

@@ -43,7 +43,7 @@ class Program:
     """A kernel compiled for the host.
 
     `threads` and `shared` (bytes) are those of a block, `names` the parameters' names, `tensor_maps` what the launcher
-    encodes for the parameters behind them. Raises UnsupportedError for machine operations that are not modelled.
+    encodes for the parameters after them. Raises UnsupportedError for machine operations that are not modelled.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Program:
 
     @property
     def _given(self) -> Sequence[str]:
-        """The kinds of the parameters that a launch gives; tensor maps are behind them."""
+        """The kinds of the parameters that a launch gives; tensor maps are after them."""
         return self.parameters[: len(self.parameters) - len(self.tensor_maps)]
 
     def _place(self, arguments: Sequence[Any], reachable: Sequence[Any], stack: contextlib.ExitStack) -> dict[int, Memory]:

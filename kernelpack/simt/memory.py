@@ -64,7 +64,7 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 def span_of(tensor: torch.Tensor) -> int:
-    """Returns how many bytes lie from a tensor's first element to behind its last."""
+    """Returns how many bytes lie from a tensor's first element to the end of its last."""
     if not tensor.numel():
         return 0
     return (1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))) * tensor.element_size()

@@ -1,4 +1,4 @@
-"""Segments of a tensor's axis, read and written by tensor descriptors as if each were a tensor: rows behind a segment's end read as
+"""Segments of a tensor's axis, read and written by tensor descriptors as if each were a tensor: rows after a segment's end read as
 zero, and are not written. Names are those of triton.tools.ragged_tma."""
 
 from __future__ import annotations

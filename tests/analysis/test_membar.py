@@ -33,7 +33,7 @@ LETTERS = {
 def shape_of(body: str, callee: str | None = None) -> str:
     """Returns the operations that matter in order: W(rite), R(ead), C(all), | for barriers, { } for a loop or branch.
 
-    `callee` is the body of @g(%x: $T), which `body` calls; its operations come behind a colon.
+    `callee` is the body of @g(%x: $T), which `body` calls; its operations come after a colon.
     """
     root = function(body, callee)
     module = root.parent_op
@@ -120,7 +120,7 @@ def test_branches_join() -> None:
     assert shape_of(body) == "{W}{}|R"
 
 
-def test_copies_that_have_arrived_are_seen_by_others_behind_a_barrier() -> None:
+def test_copies_that_have_arrived_are_seen_by_others_after_a_barrier() -> None:
     copy = "%t = ttg.async_copy_global_to_local %p, %a : tensor<256x!tt.ptr<f32>, LAYOUT> -> $M\n"
     layout = "#ttg.linear<{register = [[128]], lane = [[1], [2], [4], [8], [16]], warp = [[32], [64]], block = []}>"
     null = "%z64 = arith.constant 0 : i64\n%q = tt.int_to_ptr %z64 : i64 -> !tt.ptr<f32>\n"
@@ -136,7 +136,7 @@ def test_copies_that_have_arrived_are_seen_by_others_behind_a_barrier() -> None:
 # ---- loops ----
 
 
-def test_what_a_condition_reads_last_is_known_behind_its_loop() -> None:
+def test_what_a_condition_reads_last_is_known_after_its_loop() -> None:
     body = (
         EMPTY.format("a")
         + "scf.while : () -> () {\n"
@@ -162,9 +162,9 @@ def test_a_caller_waits_before_its_bytes_are_a_callee_s() -> None:
 
 
 def test_what_a_callee_leaves_unsynchronised_is_known_to_its_caller() -> None:
-    behind = EMPTY.format("a") + STORE.format("a")
-    assert shape_of(CALL + behind, CALLEE_WRITES_AND_READS) == "C|W:W|R"
-    assert shape_of(CALL + behind, CALLEE_WRITES_AND_READS + "gpu.barrier\n") == "CW:W|R|"
+    after = EMPTY.format("a") + STORE.format("a")
+    assert shape_of(CALL + after, CALLEE_WRITES_AND_READS) == "C|W:W|R"
+    assert shape_of(CALL + after, CALLEE_WRITES_AND_READS + "gpu.barrier\n") == "CW:W|R|"
 
 
 def test_a_callee_that_touches_nothing_is_no_hazard() -> None:
@@ -206,7 +206,7 @@ def test_hazards_inside_a_role_get_barriers_of_its_own() -> None:
     assert shape_of(EMPTY.format("a") + roles(inside)) == "{{W|R}}"
 
 
-def test_roles_order_each_other_themselves_and_start_behind_a_barrier() -> None:
+def test_roles_order_each_other_themselves_and_start_after_a_barrier() -> None:
     tile = "%t = arith.constant dense<1.0> : $T\n"
     write = tile + STORE.replace("%x", "%t").format("a")
     read = READ.format("a", 0)
@@ -234,5 +234,5 @@ def test_one_thread_begins_and_ends_the_lives_of_mbarriers() -> None:
     assert shape_of(NEW + END + again + WAIT) == "IDI|S"
 
 
-def test_bytes_of_a_tile_become_an_mbarrier_behind_a_barrier() -> None:
+def test_bytes_of_a_tile_become_an_mbarrier_after_a_barrier() -> None:
     assert shape_of(ALLOC.format("a") + "%r = ttg.local_load %a : $B -> $T\n" + NEW) == "W|R|I"

@@ -17,7 +17,7 @@ def timeline(pause: float) -> list[Kernel]:
     return [Kernel(part, index * step, index * step + 10e-6) for index, part in enumerate(parts)]
 
 
-def test_gaps_are_before_and_behind() -> None:
+def test_gaps_are_before_and_after() -> None:
     assert gaps(timeline(2e-6), "attention") == pytest.approx([2e-6] * 6)
     overlapping = [Kernel("other", 0.0, 5.0), Kernel("gelu", 4.0, 6.0), Kernel("other", 9.0, 10.0)]
     assert gaps(overlapping, "gelu") == [0.0, 3.0]

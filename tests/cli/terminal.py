@@ -1,4 +1,4 @@
-"""Runs the command line as people do: behind a pipe, or on a terminal of some width."""
+"""Runs the command line as people do: into a pipe, or on a terminal of some width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kernelpack cache says what is kept and what of it is not used, and writes the lock by which others may load it."""
+"""kernelpack cache says what is kept and what of it is refused, and writes the lock by which others may load it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_lock_is_not_written_of_what_others_can_have_written(
     assert main(["cache"]) == 1
     said = capsys.readouterr().out
     assert f"{cache}: 1 file, " in said
-    assert "not used: 1 file that others can have written" in said
+    assert "refused: 1 file that others can have written" in said
     assert f"to fix: chmod go-w {file}" in said
 
 

@@ -27,7 +27,7 @@ def errors(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
 @pytest.mark.parametrize(
     ("target", "nearest", "cure"),
     [
-        ("cdua:sm_90a", "cuda:sm_90a", "use one of cpu, cuda"),
+        ("cdua:sm_90a", "cuda:sm_90a", "use one of amdgpu, cpu, cuda"),
         ("cuda:sm_90b", "cuda:sm_90", "use one of cuda:sm_80"),
         ("cpu:natve", "cpu:native", "use one of cpu:native"),
         ("cpu:x86-64-v5", "cpu:x86-64-v", "use one of cpu:native"),

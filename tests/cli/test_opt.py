@@ -79,12 +79,27 @@ def test_json_holds_module_and_times(file: str, capsys: pytest.CaptureFixture[st
 
 
 def test_the_list_says_what_passes_need(capsys: pytest.CaptureFixture[str]) -> None:
-    assert opt("-", "--list", "--target", "cuda:sm_90a", "--json") == 0
+    assert opt("--list", "--target", "cuda:sm_90a", "--json") == 0
     known = json.loads(capsys.readouterr().out)
     assert list(known) == ["ttir", "ttgir"]
     assert known["ttgir"]["rewrite_roles"] == ["schedule", "rewrite_loops"]
-    assert opt("-", "--list", "--target", "cpu:x86-64-v3") == 0
+    assert opt("--list", "--target", "cpu:x86-64-v3") == 0
     assert re.search(r"version_masks +after carry_scalars", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v3", "cuda:sm_90a", "amdgpu:gfx942"])
+def test_the_list_has_columns_as_wide_as_their_longest_name(capsys: pytest.CaptureFixture[str], target: str) -> None:
+    assert opt("--list", "--target", target) == 0
+    pipelines = re.split(r"^(?=\w)", capsys.readouterr().out, flags=re.MULTILINE)[1:]
+    assert len(pipelines) > 1
+    for rows in (pipeline.splitlines()[1:] for pipeline in pipelines):
+        column = 4 + max(len(row.split()[0]) for row in rows)
+        assert [row for row in rows if len(row.split()) > 1 and row[column - 2 :].find("after ") != 2] == []
+
+
+def test_what_lacks_a_file_is_told_to_name_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert opt("--passes", "cse") == 1
+    assert "no FILE is given\n  to fix: name a file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ TEST(cuda_refuses_what_a_device_cannot_do) {
   EXPECT(mock_count("cuLaunchKernelEx") == 1);
 }
 
-// The maps of a kernel of a pointer and an i32: a matrix of n rows and 64 columns, and what is behind its first n + 3 rows
+// The maps of a kernel of a pointer and an i32: a matrix of n rows and 64 columns, and what is after its first n + 3 rows
 // of 4.
 const char* const kMaps =
     "pi\nbf16; base: $0; sizes: $1, 64; strides: 64; box: 128, 32; swizzle: 64; padding: zero\n"
@@ -295,7 +295,7 @@ TEST(cuda_every_error_of_every_function_is_told_and_survived) {
                    [&] { cuda_launcher.launch(kernel, device, nullptr, {2, 1, 1}, params); });
       mock_fail("");
       const int before = mock_count("cuLaunchKernelEx");
-      cuda_launcher.launch(kernel, device, nullptr, {2, 1, 1}, params);  // nothing is left behind
+      cuda_launcher.launch(kernel, device, nullptr, {2, 1, 1}, params);  // nothing is left over
       EXPECT(mock_count("cuLaunchKernelEx") == before + 1);
     }
   }

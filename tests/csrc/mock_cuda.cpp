@@ -273,7 +273,7 @@ int cuTensorMapEncodeTiled(void* map, int element, uint32_t rank, void* address,
 int cuLaunchKernelEx(const Config* config, void* function, void** params, void**) {
   if (current == nullptr) return 201;
   if (static_cast<const Loaded*>(function)->context != current) return 400;
-  // with MOCK_MAPS kernels have two parameters, and two tensor maps behind them
+  // with MOCK_MAPS kernels have two parameters, and two tensor maps after them
   if (params != nullptr && std::getenv("MOCK_MAPS") != nullptr) {
     for (int i = 0; i < 2; ++i) std::memcpy(last_maps[i], params[2 + i], 128);
   }

@@ -7,22 +7,17 @@ A page's blocks run in their order in a folder of their own. Blocks of other lan
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shlex
 import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from kernelpack.cli import VERBS
 from kernelpack.knobs import KNOBS
+from tests.docs.pages import PAGES, ROOT, commands, name_of, prepare
 
-ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SAYS = {
     "README.md": (r"built my: 1 op", r"tensor\(1\.", r" 0\.5000  0\.5000  0\.5000  0\.5000\n"),
 }
@@ -34,48 +29,9 @@ OF_OTHERS = {"git", "pip", "apt-get", "ldd", "nvidia-smi", "compute-sanitizer", 
 """Programs of others that `checked` blocks may name; what they are told is not held to anything."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: the words after its fence, and its text."""
-
-    words: tuple[str, ...]
-    text: str
-
-
-def blocks(page: Path) -> list[Block]:
-    found = re.findall(r"^```(\w[^\n]*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    return [Block(tuple(words.split()), text) for words, text in found]
-
-
-def commands(page: Path, *marks: str) -> list[str]:
-    """The texts of a page's sh blocks with no mark but these."""
-    return [block.text for block in blocks(page) if block.words[0] == "sh" and set(block.words[1:]) <= set(marks)]
-
-
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-def write_files(page: Path, folder: Path) -> None:
-    for block in blocks(page):
-        named = re.match(r"(?:#|//) ([\w./]+\.\w+)\n", block.text)
-        if block.words[0] != "sh" and named:
-            (folder / named[1]).write_text(block.text)
-
-
 def run_page(page: Path, folder: Path, *marks: str) -> str:
     """Runs a page's commands in a folder and returns what they print."""
-    tools = folder / "bin"
-    tools.mkdir(exist_ok=True)
-    for name, words in {"kernelpack": "-m kernelpack", "python": ""}.items():
-        (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
-        (tools / name).chmod(0o755)
-    path = os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "KERNELPACK_LOAD_LIBRARY": "0", "NO_COLOR": "1"}
-    write_files(README, folder)
-    write_files(page, folder)
-    if not (folder / "ops").exists():
-        (folder / "ops").symlink_to(ROOT / "ops")
+    environment = prepare(page, folder)
     said = ""
     for text in commands(page, *marks):
         command = ["bash", "-euo", "pipefail", "-c", text]

@@ -210,7 +210,7 @@ def lock(folder: Path) -> Iterator[Path]:
 def test_a_listed_file_is_read_from_a_copy_of_our_own(folder: Path, lock: Path) -> None:
     found = admitted(folder, "key/file")
     assert not found.is_relative_to(folder)
-    (folder / "key" / "file").write_bytes(b"changed behind our back")
+    (folder / "key" / "file").write_bytes(b"changed by others")
     assert found.read_bytes() == DATA
     with pytest.raises(UntrustedFileError, match=rf"{folder}/key/file is not the file that {lock} lists"):
         admitted(folder, "key/file")

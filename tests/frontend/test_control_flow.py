@@ -156,14 +156,14 @@ def test_unchanged_variables_are_not_carried() -> None:
     assert "-> (i32, i32)" in body_of(compile_kernel(fn, p="*i32", n="i32", FLAG=True))
 
 
-def test_loop_hints_are_kept() -> None:
+def test_attributes_of_loops_are_kept() -> None:
     fn = kernel("for i in tl.range(0, n, 1, num_stages=3, loop_unroll_factor=2, flatten=True):\n    tl.store(p, i)", "p, n")
     text = body_of(compile_kernel(fn, p="*i32", n="i32"))
     assert "{tt.flatten = true, tt.loop_unroll_factor = 2 : i32, tt.num_stages = 3 : i32}" in text
 
 
 @pytest.mark.parametrize("number", ["-3", "2.5", "True", "n"])
-def test_hints_of_a_loop_are_numbers_from_0_on(number: str) -> None:
+def test_attributes_of_a_loop_are_numbers_from_0_on(number: str) -> None:
     fn = kernel(f"for i in tl.range(0, n, 1, num_stages={number}):\n    tl.store(p, i)", "p, n")
     with pytest.raises(CompilationError, match="num_stages must be a compile-time integer from 0 on, is"):
         compile_kernel(fn, p="*i32", n="i32")

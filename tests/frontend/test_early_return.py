@@ -80,7 +80,7 @@ def test_return_in_a_compile_time_branch_needs_no_flag() -> None:
     assert "scf.if" not in body_of(compile_kernel(fn, p="*i32", n="i32", CHECK=False))
 
 
-def test_statements_behind_a_return_are_dead() -> None:
+def test_statements_after_a_return_are_dead() -> None:
     fn = kernel("tl.store(p, 1)\nreturn\ntl.store(p, 2)", "p")
     assert body_of(compile_kernel(fn, p="*i32")).count("tt.store") == 1
 

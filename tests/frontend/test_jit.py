@@ -321,7 +321,7 @@ def test_lines_of_a_function_are_its_place_and_those_it_reaches(tmp_path: Path) 
     assert lines(PROGRAM, "b") == base
     assert lines(PROGRAM, "a", "other") == base.replace("program.py", "other.py")
     assert lines("# moved\n" + PROGRAM, "c") != base
-    assert lines(PROGRAM + "# behind\n", "d") == base
+    assert lines(PROGRAM + "# after\n", "d") == base
 
 
 def test_cache_key_covers_the_language_and_is_the_same_in_every_process(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ HELPERS = define(
     "@kp.jit\ndef helper(x):\n    return x + 1\n\n\n@kp.jit\ndef nothing(x):\n    x + 1\n\n\n@kp.jit\ndef again(x):\n    return again(x - 1)\n"
 )
 
-# a statement behind `x = tl.arange(0, 8)`, what the message says, what the cure says
+# a statement after `x = tl.arange(0, 8)`, what the message says, what the cure says
 MISTAKES = [
     ("y = ofsets + 1", "ofsets is not defined", "did you mean offsets?"),
     ("tl.laod(p)", "kernelpack.language has no 'laod'", "did you mean tl.load?"),

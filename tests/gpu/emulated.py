@@ -100,7 +100,7 @@ def _table(name: str) -> Elementwise:
 
 
 def _run(kernel: CompiledKernel, grid: Sequence[int], values: Sequence[Any]) -> tuple[list[torch.Tensor], list[Any]]:
-    """Returns the tensors behind a launch, and all values before it."""
+    """Returns the tensors after a launch, and all values before it."""
     before = [_copy(value) if isinstance(value, torch.Tensor) else value for value in values]
     figures = kernel.metadata
     names = [parameter.name for parameter in kernel.parameters]

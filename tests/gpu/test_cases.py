@@ -13,7 +13,7 @@ from tests.gpu.launcher import LoadedCubin
 from tests.gpu.packs import kernel_of
 
 GUARD = 64
-"""Elements before and behind every tensor that the kernel must leave alone."""
+"""Elements before and after every tensor that the kernel must leave alone."""
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)

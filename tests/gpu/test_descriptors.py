@@ -44,7 +44,7 @@ def block_at(x: torch.Tensor, place: tuple[int, ...], block: tuple[int, ...], fi
 
 
 def padded(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Returns a tensor whose rows are multiples of 16 bytes apart, with something behind every row."""
+    """Returns a tensor whose rows are multiples of 16 bytes apart, with something after every row."""
     step = 16 // dtype.itemsize
     memory = (torch.randn(*shape[:-1], -(-shape[-1] // step) * step + step, device="cuda") * 50).to(dtype)
     return memory[..., : shape[-1]]
@@ -76,7 +76,7 @@ def test_blocks_move(shape: tuple[int, ...], block: tuple[int, ...], dtype: torc
         for to in (places[0], middle, shape):
             memory = e._base
             assert memory is not None
-            expected, behind = e.clone(), memory[..., shape[-1] :].clone()
+            expected, after = e.clone(), memory[..., shape[-1] :].clone()
             wanted = block_at(x, at, block, float("nan") if padding == "nan" else 0)
             area = tuple(slice(place, min(size, place + extent)) for place, size, extent in zip(to, shape, block, strict=True))
             expected[area] = wanted[tuple(slice(0, max(0, piece.stop - piece.start)) for piece in area)]
@@ -84,7 +84,7 @@ def test_blocks_move(shape: tuple[int, ...], block: tuple[int, ...], dtype: torc
             kernel[(1,)](
                 TensorDescriptor.from_tensor(x, block, padding), TensorDescriptor.from_tensor(e, block), whole, *at, *to
             )
-            for got, right in ((out, wanted), (e, expected), (memory[..., shape[-1] :], behind)):
+            for got, right in ((out, wanted), (e, expected), (memory[..., shape[-1] :], after)):
                 torch.testing.assert_close(got, right, rtol=0, atol=0, equal_nan=True)
 
 

@@ -23,7 +23,7 @@ def _made(name: str, packs: Path | None) -> Emulated:
 
 
 def _on_gpu(made: Emulated) -> list[torch.Tensor]:
-    """Returns the tensors behind a launch on the GPU."""
+    """Returns the tensors after a launch on the GPU."""
     values = [_moved(value) if isinstance(value, torch.Tensor) else value for value in made.values]
     LoadedCubin(made).launch((*made.grid, 1, 1)[:3], values)
     torch.cuda.synchronize()

@@ -25,12 +25,12 @@ def test_a_block_knows_the_place_of_each_operation() -> None:
     assert [block.index(op) for op in expected] == list(range(len(expected)))
 
 
-@pytest.mark.parametrize("behind", [False, True])
-def test_there_is_room_between_two_operations_for_thousands(behind: bool) -> None:
+@pytest.mark.parametrize("after", [False, True])
+def test_there_is_room_between_two_operations_for_thousands(after: bool) -> None:
     block = Block()
     first, last = block.append(Operation("arith.constant")), block.append(Operation("arith.constant"))
     for _ in range(5000):
-        block.insert(1 if behind else block.index(last), Operation("arith.constant"))
+        block.insert(1 if after else block.index(last), Operation("arith.constant"))
     assert block.index(first) == 0
     assert block.index(last) == 5001
 

@@ -91,9 +91,9 @@ def test_names_are_made_unique_and_stay() -> None:
     build = Builder(block)
     for _ in range(3):
         build.constant(1.0, F32)
-    for hint in ("x", "x", "x_0", "a b", "3d"):
+    for name in ("x", "x", "x_0", "a b", "3d"):
         op = build.create("arith.negf", [block.operations[0].result])
-        op.result.name = hint
+        op.result.name = name
     names = [line.split(" = ")[0].strip() for line in str(block.parent.parent).split("\n")[1:-2]]
     assert names == ["%cst", "%cst_0", "%cst_1", "%x", "%x_0", "%x_0_0", "%a_b", "%0"]
 

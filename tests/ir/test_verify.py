@@ -45,7 +45,7 @@ REJECTED: dict[str, tuple[str, str, str]] = {
     "attribute not a string": ("", '"tt.call"() <{callee = 3 : i32}> : () -> ()', "is not str"),
     "attribute not ints": (_T, '%0 = "tt.trans"(%t) <{order = "10"}> : (tensor<8x4xf32>) -> tensor<4x8xf32>', "is not ints"),
     "unknown attribute": (_P, "%0 = tt.load %p {volatile = true} : !tt.ptr<f32>", "has no attribute volatile (known: cache, evict, is_volatile)"),
-    "code behind a terminator": (_I, '"tt.return"() : () -> ()\n%0 = arith.addi %i, %i : i32', "a terminator stands before the end"),
+    "code after a terminator": (_I, '"tt.return"() : () -> ()\n%0 = arith.addi %i, %i : i32', "a terminator stands before the end"),
     "use outside its region": (
         f"{_B}, {_I}",
         "scf.if %b {\n%0 = arith.addi %i, %i : i32\n}\n%1 = arith.addi %0, %i : i32",

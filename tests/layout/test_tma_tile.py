@@ -59,7 +59,7 @@ def test_the_other_order_is_the_transpose() -> None:
     assert straight.with_outs([dim(1), dim(0)]).rename_outs([dim(0), dim(1)]) == turned
 
 
-def test_rows_too_short_for_a_swizzle_lie_behind_each_other() -> None:
+def test_rows_too_short_for_a_swizzle_lie_after_each_other() -> None:
     assert swizzle_of(16) == 0
     assert tma_tile((8, 8), 16)(offset=13) == (1, 5)
     assert tma_tile((64,), 16)(offset=13) == (13,)
@@ -70,7 +70,7 @@ def test_buffers_start_where_the_pattern_of_the_swizzle_starts() -> None:
     assert tma_encoding((64, 64), 16, (0, 1)).layout == tma_tile((64, 64), 16, (0, 1))
 
 
-def test_slices_of_a_batch_lie_behind_each_other() -> None:
+def test_slices_of_a_batch_lie_after_each_other() -> None:
     one, two = tma_tile((16, 64), 16), tma_tile((4, 16, 64), 16)
     for offset in (1, 100, 1023):
         assert two(offset=2 * 1024 + offset) == (2, *one(offset=offset))

@@ -144,14 +144,14 @@ def for_all_to_write(file: Path) -> None:
     file.chmod(0o757)
 
 
-def behind_a_strangers_link(file: Path) -> None:
+def after_a_strangers_link(file: Path) -> None:
     file.rename(file.with_suffix(".moved"))
     file.symlink_to(file.with_suffix(".moved"))
     os.lchown(file, STRANGER, STRANGER)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
-@pytest.mark.parametrize("change", [of_a_stranger, for_all_to_write, behind_a_strangers_link])
+@pytest.mark.parametrize("change", [of_a_stranger, for_all_to_write, after_a_strangers_link])
 def test_a_file_that_others_can_write_is_not_loaded(unboxed: Path, tmp_path: Path, change: Callable[[Path], None]) -> None:
     """It stands beside the op library, where a stranger may put one: in a folder such as /tmp."""
     folder = Path(shutil.copytree(unboxed, tmp_path / "copy"))

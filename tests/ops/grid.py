@@ -79,7 +79,7 @@ def contiguous(*shape: int) -> torch.Tensor:
 
 
 def padded(*shape: int) -> torch.Tensor:
-    """Rows apart: a slice of wider rows that begins behind their start."""
+    """Rows apart: a slice of wider rows that begins after their start."""
     return torch.randn(*shape[:-1], shape[-1] + 5)[..., 3 : 3 + shape[-1]]
 
 

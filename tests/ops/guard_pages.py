@@ -71,6 +71,6 @@ if __name__ == "__main__":
     for case in cases():
         if len(sys.argv) == 1 or case.op in sys.argv[1:]:
             for at_end in (True, False):
-                print(case, "before a forbidden page" if at_end else "behind a forbidden page", flush=True)
+                print(case, "before a forbidden page" if at_end else "after a forbidden page", flush=True)
                 run(case, at_end=at_end)
     print("no access outside of a tensor")

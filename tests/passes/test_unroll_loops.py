@@ -14,7 +14,7 @@ from tests.frontend.compiling import compile_kernel
 from tests.passes.before_after import check, stays
 
 
-def test_trips_follow_each_other_and_the_rest_comes_behind() -> None:
+def test_trips_follow_each_other_and_the_rest_comes_after() -> None:
     check(
         unroll_loops,
         "%p: !tt.ptr<i32>, %lower: i32, %upper: i32, %step: i32",

@@ -138,7 +138,7 @@ def _overlapping(draw: Draw, call: Call, distance: Callable[[int, int], int]) ->
     if made is None:
         return _in("torch")(draw, call)
     name, given, out = made
-    if given.arguments[name].data_ptr() + given.arguments[name].nbytes <= out.tensor.data_ptr():  # rounded up behind it
+    if given.arguments[name].data_ptr() + given.arguments[name].nbytes <= out.tensor.data_ptr():  # rounded up after it
         return _written(given, out)
     return _refused(given, out.tensor, f"out lies in the memory of {name}.*to fix: pass another tensor as out")
 

@@ -51,7 +51,7 @@ def test_no_search_while_a_kernel_is_compiled(searches):
         assert compiled(2048).image
     finally:
         gc.set_threshold(*thresholds)
-    assert len(searches) <= 1, "one search, behind it"
+    assert len(searches) <= 1, "one search, after it"
 
 
 def test_searches_go_on_afterwards_even_after_an_error():

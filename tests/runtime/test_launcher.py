@@ -44,12 +44,12 @@ def scale() -> Any:
     return define(SOURCE)["scale"]
 
 
-def test_hints_for_other_compilers_change_nothing(compilations: list[Any]) -> None:
+def test_options_for_other_compilers_change_nothing(compilations: list[Any]) -> None:
     x, kernel = torch.randn(64), scale()
     other = {"waves_per_eu": 2, "matrix_instr_nonkdim": 16}
-    for hints in ({}, other, {"extern_libs": {"libdevice": "/no/such/file.bc"}}):
+    for more in ({}, other, {"extern_libs": {"libdevice": "/no/such/file.bc"}}):
         out = torch.zeros(64)
-        kernel[(1,)](x, out, 64, **hints)
+        kernel[(1,)](x, out, 64, **more)
         assert torch.equal(out, x * 2)
     assert len(compilations) == 1
     with pytest.raises(LaunchError, match="there is no parameter or option sanitize"):
@@ -100,7 +100,7 @@ def test_arguments_by_position_by_name_and_by_default() -> None:
         lambda out: kernel[(2,)](x, out, 200, BLOCK=tl.constexpr(128), num_warps=8, num_stages=2),
         lambda out: kernel[lambda meta: (kp.cdiv(meta["n"], meta["BLOCK"]),)](x, out, 200, BLOCK=32),
         lambda out: kernel[4, 1](x, out, 200),
-        lambda out: kernel[4, 1, 1, 1](x, out, 200),  # what is behind the third is not looked at, as in Triton
+        lambda out: kernel[4, 1, 1, 1](x, out, 200),  # what is after the third is not looked at, as in Triton
         lambda out: kernel[lambda meta: [4, 1, 1, "no extent", -1]](x, out, 200),
     ):
         out = torch.full((256,), 7.0)

@@ -1,4 +1,4 @@
-"""Formulas that unrolled loops string together, and calls behind calls, compile however many they are; Python's recursion limit is
+"""Formulas that unrolled loops string together, and calls after calls, compile however many they are; Python's recursion limit is
 left as it was."""
 
 import sys
@@ -91,7 +91,7 @@ def test_functions_may_call_functions_as_deep():
     assert out.item() == 0  # 4 * 2**299, in 32 bits
 
 
-def test_the_limit_is_as_before_behind_the_last_of_several_compilations():
+def test_the_limit_is_as_before_after_the_last_of_several_compilations():
     before = sys.getrecursionlimit()
     first_is_in, second_is_done = threading.Event(), threading.Event()
 

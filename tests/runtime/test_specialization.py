@@ -52,7 +52,7 @@ def test_sizes_beyond_32_bits_are_versions_of_another_width(compilations: list[A
     assert kinds == [("i32", 1), ("i64", 2), ("i64", 1)]
 
 
-def test_an_element_behind_two_gigabytes_is_reached(compilations: list[Any]) -> None:
+def test_an_element_after_two_gigabytes_is_reached(compilations: list[Any]) -> None:
     x = torch.empty(2**31 + 64, dtype=torch.int8)  # of which only one page is touched
     define("@kp.jit\ndef last(x, n):\n    tl.store(x + n - 1, 7)\n")["last"][(1,)](x, x.numel())
     assert x[-1] == 7

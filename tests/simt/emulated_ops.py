@@ -25,7 +25,7 @@ PROGRAMS = 2
 
 @dataclass(frozen=True)
 class Run:
-    """A launch that an op made, with the tensors as they were before and behind it."""
+    """A launch that an op made, with the tensors as they were before and after it."""
 
     program: Program
     grid: Sequence[int]
@@ -34,7 +34,7 @@ class Run:
     after: Sequence[torch.Tensor]
 
     def again(self, schedule: Schedule, without: Removable | None = None) -> bool:
-        """Runs it once more; returns whether the tensors are what they were behind the first run."""
+        """Runs it once more; returns whether the tensors are what they were after the first run."""
         tensors = [value for value in self.values if isinstance(value, torch.Tensor)]
         put_back(tensors, self.before)
         self.program.run(self.grid, self.values, schedule=schedule, without=without)

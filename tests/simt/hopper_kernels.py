@@ -44,7 +44,7 @@ def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
 
 @kp.jit
 def batch(a, b, c, columns, count, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Products a b^T of matrices behind each other, some of which are narrow: the kernel makes tensor maps for each."""
+    """Products a b^T of matrices, one after the other, some of which are narrow: the kernel makes tensor maps for each."""
     for problem in range(tl.program_id(0), count, tl.num_programs(0)):
         n = tl.load(columns + problem)
         a_blocks = tl.make_tensor_descriptor(a + problem * M * K, [M, K], [K, 1], [BM, BK])

@@ -35,11 +35,11 @@ def boxes(x, out, SIZES: tl.constexpr, STRIDES: tl.constexpr, BLOCK: tl.constexp
 
 @kp.jit
 def boxes_of_programs(x, out, SIZES: tl.constexpr, STRIDES: tl.constexpr, BLOCK: tl.constexpr):
-    """The same for two tensors behind each other, whose tensor maps the kernel makes, box by box of their first halves. Each is loaded
+    """The same for two tensors, one after the other, whose tensor maps the kernel makes, box by box of their first halves. Each is loaded
     three times, in a loop that can run ahead."""
-    behind = tl.program_id(0) * SIZES[0] * STRIDES[0]
-    source = tl.make_tensor_descriptor(x + behind, SIZES, STRIDES, BLOCK)
-    target = tl.make_tensor_descriptor(out + behind, SIZES, STRIDES, BLOCK)
+    after = tl.program_id(0) * SIZES[0] * STRIDES[0]
+    source = tl.make_tensor_descriptor(x + after, SIZES, STRIDES, BLOCK)
+    target = tl.make_tensor_descriptor(out + after, SIZES, STRIDES, BLOCK)
     rest: tl.constexpr = [0] * (len(BLOCK) - 1)
     for at in range(0, SIZES[0] // 2, BLOCK[0]):
         box = source.load([at, *rest])
@@ -167,7 +167,7 @@ def _permuted() -> Launch:
 
 
 def _scopes() -> Launch:
-    """The halves of a changed about, the bytes of that turned round, and b added behind both scopes."""
+    """The halves of a changed about, the bytes of that turned round, and b added after both scopes."""
     x, y = _words(), _words()
     halves = "{\n.reg .b16 part<2>;\nmov.b32 {part0, part1}, $1;\nmov.b32 $0, {part1, part0};\n}"
     octets = "{\n.reg .b8 part<4>;\nmov.b32 {part0, part1, part2, part3}, $0;\nmov.b32 $0, {part3, part2, part1, part0};\n}"

@@ -133,6 +133,6 @@ def test_every_wait_of_roles_is_needed() -> None:
     launch = persistent_launch(112, roles=True, num_warps=8)
     program, values = program_of(launch)
     waits = [fault for fault in program.removable if fault.kind == "wait"]
-    assert len(waits) >= 4  # for full and empty buffers, for products in the loop and behind it
+    assert len(waits) >= 4  # for full and empty buffers, for products in the loop and after it
     for fault in waits:
         assert shows(program, launch, values, fault), program.describe(fault.sites[0])

@@ -105,7 +105,7 @@ def test_a_barrier_orders_what_warps_write_and_read() -> None:
             _run(missing)
 
 
-def test_reads_before_a_barrier_come_before_writes_behind_it() -> None:
+def test_reads_before_a_barrier_come_before_writes_after_it() -> None:
     again = "  store i32 7, ptr addrspace(3) %mine, align 4\n"
     _run(PUT + BARRIER + GET + GIVE + BARRIER + again)
     _found(
@@ -142,7 +142,7 @@ TILE_AND_ZEROS = (
     '  call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"()\n'
     "  %map = ptrtoint ptr addrspace(3) @shared_memory to i32\n  %tile = add i32 %map, 128\n"
 )
-"""The first warp writes what becomes a tensor map, the second one a tile behind it."""
+"""The first warp writes what becomes a tensor map, the second one a tile after it."""
 FIELDS = (
     "rank..b32 [$1], 0",
     "box_dim..b32 [$1], 0, 32",
@@ -187,7 +187,7 @@ def test_tensor_maps_are_put_together_published_and_acquired() -> None:
         _found(kind, words, body, head=MAPS + HEAD)
 
 
-def test_a_tensor_map_is_replaced_only_behind_the_copies_that_use_it() -> None:
+def test_a_tensor_map_is_replaced_only_after_the_copies_that_use_it() -> None:
     used = TILE_AND_ZEROS + BARRIER + _fields() + WARP_BARRIER + PUBLISH.format("") + ACQUIRE + STORE
     again = _fields(16) + WARP_BARRIER + PUBLISH.format("_again")
     _run(used + STORED + again, head=MAPS + HEAD)

@@ -127,7 +127,7 @@ def test_few_columns_do_not_serialise_products(columns: int) -> None:
     ],
 )
 def test_products_are_those_of_torch(kernel: Any, sizes: list[tuple[int, int, int]], target: str) -> None:
-    """Columns behind the last one hold NaN: they are inside of the rows' strides, and must not be read as numbers."""
+    """Columns after the last one hold NaN: they are inside of the rows' strides, and must not be read as numbers."""
     torch.manual_seed(0)
 
     def rows(count: int, width: int, begin: float) -> torch.Tensor:
@@ -143,4 +143,4 @@ def test_products_are_those_of_torch(kernel: Any, sizes: list[tuple[int, int, in
     for (a, b, c), (m, n, k) in zip(problems, sizes, strict=True):
         wanted = a[:, :k].float() @ b[:, :k].float().T
         torch.testing.assert_close(c[:m, :n].float(), wanted, rtol=2e-2, atol=2e-2)
-        assert c[:, n:].isnan().all(), "nothing is written behind the last column"
+        assert c[:, n:].isnan().all(), "nothing is written after the last column"

@@ -21,11 +21,11 @@ NEEDLESS = {
     (
         "product",
         "barrier",
-    ): 2,  # before barriers are invalidated, right behind that of the loop; and after, where nothing uses them
+    ): 2,  # before barriers are invalidated, right after that of the loop; and after, where nothing uses them
     ("product-transposed", "barrier"): 2,
     ("batch", "barrier"): 3,  # likewise; and one warpgroup exchanges a narrow result where it has itself read
     ("padded", "barrier"): 2,  # likewise
-    ("attend", "fence"): 2,  # of a tile that is read in registers only; behind the loop
+    ("attend", "fence"): 2,  # of a tile that is read in registers only; after the loop
     ("attend", "wait"): 1,  # that for the later product comes first
     ("gram-by-threads", "fence"): 1,  # of mbarriers that no copy arrives at
 }

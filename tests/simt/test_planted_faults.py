@@ -41,22 +41,22 @@ class Argued:
 
 ONE_WARPGROUP = "one warpgroup: whoever overwrites a tile has itself waited for the products that read it"
 LATER_FENCE = "a later fence of every thread, in front of the same products, orders these writes too"
-BEHIND_LOOP = LATER_FENCE + "; behind the loop no product reads any more"
-LAST_TILES = "behind a program's last block of queries, whose keys are few here, nothing is loaded into these tiles again"
+AFTER_LOOP = LATER_FENCE + "; after the loop no product reads any more"
+LAST_TILES = "after a program's last block of queries, whose keys are few here, nothing is loaded into these tiles again"
 EXCHANGED_BIAS = "the bias is exchanged where rows of a lay that only the warpgroup of its writers read, and they have waited for its products"
 IN_FLIGHT = "in the loop the sums stay in flight from product to product, which needs no fence (PTX ISA, wgmma.fence)"
 SURVIVORS = (
     Argued("scaled_matmul", "cuda:sm_90a", "fence", "acc = hopper.async_dot(", 1, IN_FLIGHT),
     Argued("scaled_matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
     Argued("scaled_matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1, EXCHANGED_BIAS),
-    Argued("scaled_matmul", "cuda:sm_90a", "fence", "for k in range(", 1, BEHIND_LOOP),
+    Argued("scaled_matmul", "cuda:sm_90a", "fence", "for k in range(", 1, AFTER_LOOP),
     Argued("matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
     Argued(
         "matmul", "cuda:sm_90a", "barrier", "for k in range(", 1,
-        "with few rows, b's tile is stored behind the copies of a's, and its barrier orders both; " + ONE_WARPGROUP,
+        "with few rows, b's tile is stored after the copies of a's, and its barrier orders both; " + ONE_WARPGROUP,
     ),
     Argued("matmul", "cuda:sm_90a", "barrier", "x = tl.load(a_tile", 1, ONE_WARPGROUP),
-    Argued("matmul", "cuda:sm_90a", "fence", "for k in range(", 2, BEHIND_LOOP),
+    Argued("matmul", "cuda:sm_90a", "fence", "for k in range(", 2, AFTER_LOOP),
     Argued("matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1, EXCHANGED_BIAS),
     Argued(
         "matmul", "cuda:sm_90a", "barrier", "tl.store(base", 2,
@@ -65,19 +65,19 @@ SURVIVORS = (
     Argued("matmul", "cuda:sm_90a", "fence", "acc = hopper.async_dot(", 1, IN_FLIGHT),
     Argued(
         "mha", "cuda", "barrier", "acc = acc / tl.where(row_sum == 0.0", 1,
-        "the reductions of the loop have barriers behind the product with the keys, whose place the result is exchanged in",
+        "the reductions of the loop have barriers after the product with the keys, whose place the result is exchanged in",
     ),
     Argued(
         "mha", "cuda:sm_80", "barrier", "tl.store(out + offs_m", 1,
-        "the result is exchanged where keys were; the barriers around the values' tile stand behind the product that read them",
+        "the result is exchanged where keys were; the barriers around the values' tile stand after the product that read them",
     ),
     Argued(
         "mha", "cuda", "wait", "for n in range(", 1,
-        "of the loop without masks; that with masks behind it waits for later copies, and copies complete in order",
+        "of the loop without masks; that with masks after it waits for later copies, and copies complete in order",
     ),
     Argued("mha", "cuda", "barrier", "for n in range(", 1, "the barriers of the next loop's reductions order the same accesses"),
     Argued("mha", "cuda:sm_90a", "fence", "q = tl.load(query", 1, LATER_FENCE),
-    Argued("mha", "cuda:sm_90a", "fence", "for n in range(", 2, BEHIND_LOOP),
+    Argued("mha", "cuda:sm_90a", "fence", "for n in range(", 2, AFTER_LOOP),
     Argued(
         "mha", "cuda:sm_90a", "commit", "acc = tl.dot(p.to(v.dtype)", 1,
         "of the first of two loops: the product is committed with the next one, which is waited for before its sums are read",

@@ -187,7 +187,9 @@ class CUDABackend(Backend):
 
     def code_of(self, text: str) -> str:
         text = _LINE_INFORMATION.sub("", text)
-        return re.sub(r"\.align \d+ (\w+_param_)", r"\1", text)  # of what a parameter points to: a hint that PTX carries along
+        return re.sub(
+            r"\.align \d+ (\w+_param_)", r"\1", text
+        )  # of what a parameter points to: PTX carries it along, and nothing reads it
 
     def open(self, kernel: CompiledKernel) -> Opened:
         return open_image(kernel)

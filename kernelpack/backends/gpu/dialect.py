@@ -136,7 +136,7 @@ TTG = Dialect(
             format="(tokens $tokens)? attr-dict",
             infer=_token,
         ),
-        # waits until at most `num` groups of the calling thread are in flight. `early`: what arrived is read behind the next wait
+        # waits until at most `num` groups of the calling thread are in flight. `early`: what arrived is read after the next wait
         # for all threads only
         row(
             "ttg.async_wait",
@@ -157,7 +157,7 @@ TTG = Dialect(
             check=_check_fma_dot,
         ),
         # ---- roles: disjoint groups of warps that run different code ----
-        # the rest of a kernel: behind it, nothing follows
+        # the rest of a kernel: after it, nothing follows
         row("ttg.warp_specialize", results=0, regions=1, effects=[Effect.SYNCHRONISE, Effect.OTHER], check=_check_roles),
         # one role, by `copies` groups of `num_warps` warps; registers 0: as many as the kernel starts with
         row(

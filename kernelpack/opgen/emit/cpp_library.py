@@ -87,7 +87,7 @@ def op_file(library: LibraryPlan, plan: OpPlan) -> str:
 
 
 def _out_function(schema: Schema, out: Schema, names: Sequence[str], arguments: str) -> str:
-    """Returns the boxed function of the `.out` overload: `names` are those of the op's arguments, the results' come behind."""
+    """Returns the boxed function of the `.out` overload: `names` are those of the op's arguments, the results' come after."""
     outs = out.arguments[len(schema.arguments) :]
     return fill(
         "op_out.cpp.in",
@@ -124,9 +124,9 @@ def _parameter(variable: Variable) -> str:
 
 
 def _function_list(library: LibraryPlan, name: str, template: str) -> str:
-    """Returns the array of a boxed function's instances, one a backend."""
-    instances = ", ".join(f"{template}<{backend.name}_backend>" for backend in library.backends)
-    return f"const kp::BoxedFunction {name}[] = {{{instances}}};"
+    """Returns the array of boxed functions that a template makes, one a backend."""
+    functions = ", ".join(f"{template}<{backend.name}_backend>" for backend in library.backends)
+    return f"const kp::BoxedFunction {name}[] = {{{functions}}};"
 
 
 def _entry(schema: Schema, overload: str, functions: str) -> str:

@@ -164,7 +164,7 @@ class Calls(BuiltinCalls):
     depth = 0
     """How many functions of the author are being translated in place."""
     in_loop = False
-    hint = ""
+    assigned = ""
     """The name that the value of the current statement gets."""
 
     @abc.abstractmethod
@@ -309,7 +309,7 @@ class Calls(BuiltinCalls):
                 raise self.fail(node, f"expected a {expected}, found {value.type}", "write for example x.dtype, x.device")
         if self.in_loop:
             raise self.fail(node, "an allocation inside a loop has no translation", "allocate once, with another dimension")
-        variable = self.variable(self.hint or "scratch", TENSOR)
+        variable = self.variable(self.assigned or "scratch", TENSOR)
         steps = None if strides is None else self.as_list(strides, node)
         self.block.append(Allocate(variable, self.as_list(shape, node), steps, kind, place, self.source.at(node)))
         return Ref(variable)

@@ -111,7 +111,7 @@ class Expressions(Scope):
     visit_List = visit_Tuple
 
     def join(self, first: Value, second: Value, node: ast.AST) -> Value:
-        """Returns two tuples behind each other."""
+        """Returns two tuples, one after the other."""
         if isinstance(first, Tuple) and isinstance(second, Tuple):
             return Tuple(first.items + second.items)
         if isinstance(first, Tuple) and not first.items:

@@ -155,9 +155,9 @@ class _Translator(Launches):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         target = node.targets[0]
-        self.hint = target.id if isinstance(target, ast.Name) else ""
+        self.assigned = target.id if isinstance(target, ast.Name) else ""
         value = self.value(node.value)
-        self.hint = ""
+        self.assigned = ""
         for target in node.targets:
             self.assign(target, value)
 

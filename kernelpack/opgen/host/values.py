@@ -86,7 +86,7 @@ class Scope:
         return self.source.fail(node, message, cure)
 
     def variable(self, name: str, kind: HostType) -> Variable:
-        """Returns a new variable, with a number behind the name if it is taken (`x`, `x_2`)."""
+        """Returns a new variable, with a number after the name if it is taken (`x`, `x_2`)."""
         count = self.fresh.get(name, 0) + 1
         self.fresh[name] = count
         candidate = name if count == 1 else f"{name}_{count}"

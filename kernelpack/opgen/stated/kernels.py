@@ -10,7 +10,7 @@ from kernelpack.runtime.autotune import Autotuner
 
 
 def is_kernel(value: Any) -> bool:
-    """Whether a Python object is a kernel, or one behind autotune or heuristics."""
+    """Whether a Python object is a kernel, or one inside of autotune or heuristics."""
     return jit_function(value) is not None
 
 

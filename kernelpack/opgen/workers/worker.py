@@ -59,7 +59,7 @@ def compile_job(job: CompileJob) -> Any:
     return compile_ttir(module, job.target, job.options, job.facts, keep_stages=job.keep_stages, until=job.until)
 
 
-@functools.lru_cache(maxsize=1)  # a process gets the jobs that share ttir one behind the other
+@functools.lru_cache(maxsize=1)  # a process gets the jobs that share ttir one after the other
 def _optimised(make_ttir: Callable[[], Operation]) -> Operation | FrontEndError:
     try:
         module = make_ttir()

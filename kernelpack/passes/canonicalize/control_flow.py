@@ -106,7 +106,7 @@ def few_trips(op: Operation, rewriter: Rewriter) -> bool:
 
 
 def unchanging_values(op: Operation, rewriter: Rewriter) -> bool:
-    """A value that a loop yields as it came is the initial value, inside and behind the loop."""
+    """A value that a loop yields as it came is the initial value, inside and after the loop."""
     for slot in For.of(op).carried:
         initial = slot.initial
         if slot.yielded is slot.argument or slot.yielded is initial:

@@ -44,7 +44,7 @@ _COMMANDS = (
     "unbox built", "unbox built --json",
     "inspect a.kpack", "inspect folder --target cuda:sm_90a --op scale --variant *f32* --json", "inspect a.kpack --stage cubin --json",
     "inspect bad.kpack folder --stage ptx", "inspect syntax.py --stage ttir --namespace y",
-    "opt kernel.ttir --target cuda:sm_90a --passes canonicalize,ttgir --time --option num_warps=2", "opt - --list --target cpu:native --json",
+    "opt kernel.ttir --target cuda:sm_90a --passes canonicalize,ttgir --time --option num_warps=2", "opt --list --target cpu:native --json",
     "opt kernel.ttir --print-after-all",
     "coverage empty.py --op x --target cpu:x86-64-v3", "verify folder --namespace x --lock ops.lock --target cuda:sm_90a --out void -j 1",
     "tune void --target cpu:native --show", "tune empty.py --again --op x", "trace trace --library folder --shapes", "trace profile --json",

@@ -11,7 +11,7 @@ from tests.fuzz.subject import Subject
 
 
 def _planted(data: bytes, folder: Path) -> None:
-    """A reader with faults behind a mark that no seed has."""
+    """A reader with faults after a mark that no seed has."""
     if not data.startswith(b"mark"):
         raise PackError("planted:1: it is none")
     if b"K" in data:

@@ -1,6 +1,6 @@
 """Loads and stores of global memory: under a branch where a mask or copies ask for one.
 
-Cache operators and eviction priorities are hints, of which nothing is made.
+Nothing is made of cache operators and eviction priorities, which change no result.
 """
 
 from __future__ import annotations

@@ -338,7 +338,7 @@ class Evaluator:
 
     def _opaque(self, mask: Val) -> Val:
         """Returns a mask of which LLVM knows nothing. Without AVX-512 it splits masks that are wider than a register, and gives half
-        of them to both halves where constants turn one off: lanes behind the end of memory were read."""
+        of them to both halves where constants turn one off: lanes after the end of memory were read."""
         kind = vector_type("i32", vector_width(mask.type))
         hidden = self.em.op(kind, f'call {kind} asm "", "=x,0"({self.em.cast("sext", mask, kind)})')
         return self.em.compare("icmp", "ne", hidden, Val(kind, "zeroinitializer"))

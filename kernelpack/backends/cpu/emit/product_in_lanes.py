@@ -195,7 +195,7 @@ class LanesAlongResult(ProductEmitter):
             return self.em.call("i64", "llvm.umin.i64", [left, literal(group, "i64")])
 
     def _sum(self, outer: Place, inner: Place) -> Place:
-        """Returns the place `inner` positions behind `outer`, in the loop of `inner`."""
+        """Returns the place `inner` positions after `outer`, in the loop of `inner`."""
         if outer.base is None or inner.base is None:
             return inner if outer.base is None else outer
         with self.em.into(self.ev.frames[-1]):

@@ -90,7 +90,7 @@ class Reductions:
         return [self.em.select(first, element, combined) for element, combined in zip(before, after, strict=True)]
 
     def finish(self, bases: dict[int, Place]) -> None:
-        """Writes the results, behind the loop along the axis."""
+        """Writes the results, after the loop along the axis."""
         for root in self.nest.roots:
             if not isinstance(root, Reduce):
                 continue

@@ -22,8 +22,8 @@ def ask_ahead(em: Emitter, base: Val, offset: int) -> None:
 
 def ask_for(em: Emitter, address: Val) -> None:
     """Prefetches the cache line at an address, which need not exist."""
-    hints = [Val("i32", "0"), Val("i32", "3"), Val("i32", "1")]  # to read, into all caches, data
-    em.call("void", "llvm.prefetch.p0", [address, *hints])
+    how = [Val("i32", "0"), Val("i32", "3"), Val("i32", "1")]  # to read, into all caches, data
+    em.call("void", "llvm.prefetch.p0", [address, *how])
 
 
 def store_past_caches(em: Emitter, value: Val, base: Val, size: int) -> None:

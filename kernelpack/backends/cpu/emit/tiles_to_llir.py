@@ -1,8 +1,8 @@
-"""Tile program -> LLVM IR: the kernel's function over a range of program instances, and control flow between its statements.
+"""Tile program -> LLVM IR: the kernel's function over a range of programs, and control flow between its statements.
 
     void entry(int64_t begin, int64_t end, const struct { void* const* params; uint32_t grid[3]; }* launch)
 
-runs the instances with linear numbers [begin, end), x fastest. params[i] points to the value of parameter i.
+runs the programs with linear numbers [begin, end), x fastest. params[i] points to the value of parameter i.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _FunctionEmitter:
             self.scalars[argument] = from_memory(em, value, argument.type)
 
     def _programs(self) -> None:
-        """Loops over the program instances."""
+        """Loops over the programs."""
         em = self.em
         self.grid = [em.load("i32", em.offset(Val("ptr", "%launch"), 8 + 4 * axis), 4) for axis in range(3)]
         sizes = [em.cast("zext", extent, "i64") for extent in self.grid]

@@ -50,12 +50,12 @@ def _meet(target: Value, source: Value) -> bool | None:
     """Whether two tiles of pointers have elements in common; None where a run-time distance decides."""
     steps = strides(source)
     even = None not in steps and steps == strides(target)
-    (one, before), (other, behind) = _offset(source), _offset(target)
-    if one is other and before is not None and behind is not None:
-        distance = behind.plus(before, -1)
+    (one, before), (other, after) = _offset(source), _offset(target)
+    if one is other and before is not None and after is not None:
+        distance = after.plus(before, -1)
         if not distance.terms:
             common = math.gcd(*(step for step in steps if isinstance(step, int)))
-            between = even and "scalar" not in steps and common and (behind.low - before.low) % common
+            between = even and "scalar" not in steps and common and (after.low - before.low) % common
             return not between and distance.low <= 0 <= distance.high
     return None if even else True
 

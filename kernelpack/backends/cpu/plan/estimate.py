@@ -1,4 +1,4 @@
-"""Estimates how long one program instance runs, so that the launcher knows when threads pay."""
+"""Estimates how long one program runs, so that the launcher knows when threads pay."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Writers:
             self._first[place] = min(self._first[place], self._first[place + 1], key=lambda step: step.order)
 
     def first_behind(self, number: int) -> Step | None:
-        """Returns the step that runs first of those with a write behind an operation of this number, if there is one."""
+        """Returns the step that runs first of those with a write after an operation of this number, if there is one."""
         place = bisect_right(self._numbers, number)
         return self._first[place] if place < len(self._first) else None
 

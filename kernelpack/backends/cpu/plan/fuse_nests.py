@@ -59,14 +59,14 @@ class FusedStatements:
         self.statements.append(Nest(domain_of(root), lane_axis, [root]))
 
     def waits(self, root: Root, reach: Reach, nest: Nest) -> bool:
-        """Whether a root needs something that a nest makes, or must stay behind its stores."""
+        """Whether a root needs something that a nest makes, or must stay after its stores."""
         if reach.needs & {value for made in nest.roots for value in made_by(made)}:
             return True
         stores = [made.position for made in nest.roots if isinstance(made, WRITES)]
         return any(store < root.position for store in stores) and bool(reach.loads)
 
     def joins(self, root: Root, reach: Reach, nest: Nest, lane_axis: int) -> bool:
-        """Whether a root, evaluated at a place after the nest's own, finds there what it would find behind the nest."""
+        """Whether a root, evaluated at a place after the nest's own, finds there what it would find after the nest."""
         if domain_of(root) != nest.shape or lane_axis != nest.lane_axis:
             return False
         if isinstance(root, ALONE) or turned_axis(root, lane_axis) is not None:

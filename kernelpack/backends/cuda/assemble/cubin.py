@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 EMBEDDED_PTX = ".nv_debug_ptx_txt"
-"""The section; nvJitLink puts a number behind its name."""
+"""The section; nvJitLink puts a number after its name."""
 _ALIGNMENT = 128
 """What sections of a cubin are aligned to at most (code: one line of the instruction cache)."""
 

@@ -19,7 +19,7 @@ TRIPLE = "nvptx64-nvidia-cuda"
 
 
 def llir_to_ptx(text: str, context: CudaContext) -> str:
-    """Returns the PTX of a kernel, and behind it that of functions with objects of their own. Raises CompilationError where LLVM
+    """Returns the PTX of a kernel, and after it that of functions with objects of their own. Raises CompilationError where LLVM
     refuses the code or libdevice is missing."""
     return join_ptx([emit_ptx(module, features_of(context.target)) for module in split_llir(text)])
 

@@ -280,7 +280,7 @@ def wait_dots(b: Builder, pending: object, accs: Sequence[Any]) -> Any:
     if isinstance(pending, bool) or not isinstance(pending, int) or not 0 <= pending < 8:
         raise CompilationError(f"the products that may be left are a compile-time number below 8, not {describe(pending)}")
     if not accs or not all(isinstance(acc, tensor) and isinstance(acc.type, block_type) for acc in accs):
-        raise CompilationError("wait_dots takes the sums that are read behind it", cure="acc = hopper.wait_dots(0, acc)")
+        raise CompilationError("wait_dots takes the sums that are read after it", cure="acc = hopper.wait_dots(0, acc)")
     types = [acc.type.to_ir() for acc in accs]
     results = b.create("ttng.warp_group_dot_wait", [acc.handle for acc in accs], {"pendings": pending}, types).results
     waited = tuple(tensor(result, acc.type) for result, acc in zip(results, accs, strict=True))

@@ -72,7 +72,7 @@ def local_store(buffer: tensor, value: Any, *, _generator: Generator) -> None:
 
 @builtin
 def fence_async_shared(*, _generator: Generator) -> None:
-    """Lets asynchronous copies and products behind it see what the calling threads wrote to shared memory before."""
+    """Lets asynchronous copies and products after it see what the calling threads wrote to shared memory before."""
     _generator.builder.create("ttng.fence_async_shared")
 
 
@@ -81,7 +81,7 @@ def fence_async_shared(*, _generator: Generator) -> None:
 
 @builtin
 def mbarrier_alloc(count: int, stages: Any = None, *, _generator: Generator) -> tensor:
-    """Returns a barrier that `count` arrivals complete, or a ring of `stages` such barriers. Roles begin behind it."""
+    """Returns a barrier that `count` arrivals complete, or a ring of `stages` such barriers. Roles begin after it."""
     return buffers.barriers(_generator.builder, count, stages)
 
 
@@ -143,7 +143,7 @@ def async_store_wait(pending: int, *, _generator: Generator) -> None:
 
 @builtin
 def async_dot(a: tensor, b: tensor, acc: tensor, *, _generator: Generator) -> tensor:
-    """Starts acc + a b and returns the sum, which may be read behind `wait_dots`.
+    """Starts acc + a b and returns the sum, which may be read after `wait_dots`.
 
     a [M, K] in shared memory or registers, b [K, N] in shared memory, both float16 or both bfloat16, or 8-bit floats, which lie
     along K in shared memory; acc [M, N] float32, M a multiple of 64 rows for each four warps. A constant zero as acc costs nothing.

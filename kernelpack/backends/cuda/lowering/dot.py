@@ -112,7 +112,7 @@ _RUN = 64
 _TF32_BITS = -8192
 """Sign, exponent and the ten upper bits of the fraction: 0xFFFFE000."""
 _HALF_UP = 1 + 11 * 2.0**-15
-"""Adds 0.69 to 1.38 halves of a unit in tf32's last place: cut off behind that, numbers are rounded to the nearest on average, which a
+"""Adds 0.69 to 1.38 halves of a unit in tf32's last place: cut off after that, numbers are rounded to the nearest on average, which a
 conversion would do exactly in twice as many instructions."""
 
 

@@ -41,7 +41,7 @@ _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _FILLINGS = {"zero": 0, "nan": 1}
 """What tensormap.replace calls them (PTX ISA, table "Tensormap new_val validity")."""
 
-# tries the places behind the first one; where as many programs run as can, each finds one
+# tries the places after the first one; where as many programs run as can, each finds one
 _TAKE_ANOTHER = """{
 .reg .pred free;
 .reg .b32 was;
@@ -124,7 +124,7 @@ def take_place(state: CudaLowering, kernel: Operation, shared: int) -> None:
 
 
 def give_place_back(state: CudaLowering) -> None:
-    """Gives a place back where a kernel ends: behind the waits for all copies."""
+    """Gives a place back where a kernel ends: after the waits for all copies."""
     if state.place is not None:
         emit, place = state.emit, state.place
         taken = emit.compare("icmp", "eq", emit.load(I32, place.answer, 4), i32(0))

@@ -68,7 +68,7 @@ class _Rows:
 
 def _fence(state: CudaLowering, words: Sequence[Val]) -> list[Val]:
     """Orders what was written to registers before the products that read them: the words are tied, so that no write of them moves
-    behind the fence (the assembler would fence once more, message C7519)."""
+    after the fence (the assembler would fence once more, message C7519)."""
     return _tied(state, "wgmma.fence.sync.aligned;", words)
 
 
@@ -175,7 +175,7 @@ def _issue(
 
 
 def _extent(layout: LinearLayout, axis: int) -> int:
-    """Returns how many elements along a dimension a warpgroup holds: behind each other."""
+    """Returns how many elements along a dimension a warpgroup holds: one after the other."""
     inside = [basis[axis] for name in ("register", "lane") for basis in layout.bases(name)]
     inside += [basis[axis] for basis in layout.bases("warp")[: log2(WARPS)]]
     return 1 << sum(1 for value in inside if value)
@@ -216,7 +216,7 @@ def _wait(state: CudaLowering, pendings: int, registers: Sequence[Val]) -> list[
 
 
 def _tied(state: CudaLowering, text: str, registers: Sequence[Val]) -> list[Val]:
-    """Emits an instruction that registers pass through: what comes before or behind it stays there."""
+    """Emits an instruction that registers pass through: what comes before or after it stays there."""
     if not registers:
         state.asm("void", text, "~{memory}", [], sync=True)
         return []

@@ -40,7 +40,7 @@ def can_copy_async(pointer: Value, mask: Value | None, memory: LinearLayout, bit
 
 
 def _is_prefix(mask: Value, axis: int, facts: AxisInfoAnalysis) -> bool:
-    """Whether along an axis a mask is true up to some place and false behind it."""
+    """Whether along an axis a mask is true up to some place and false after it."""
     extents, op = shape_of(mask.type), mask.defining_op
     if facts[mask].constancy[axis] == extents[axis]:
         return True

@@ -77,7 +77,7 @@ def _spread(shape: Sequence[int], entries: Sequence[int], missing: int = 0) -> t
 
 
 def _offset(tile: Sequence[int], width: int, start: Sequence[int]) -> int:
-    """Returns where an element lies that begins a row of a panel: panels of `width` elements behind each other, then outer axes."""
+    """Returns where an element lies that begins a row of a panel: panels of `width` elements one after the other, then outer axes."""
     if len(tile) == 1:
         return start[0]
     outer = 0

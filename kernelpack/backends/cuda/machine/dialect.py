@@ -123,7 +123,7 @@ TTNG = Dialect(
         ),
         # ---- products of warpgroups ----
         # D = A B + C on the tensor cores: A in shared memory or in registers, B in shared memory, C and D in registers. With
-        # isAsync, D may be read, and the buffers written, only behind a warp_group_dot_wait. `part` is the range of the summed
+        # isAsync, D may be read, and the buffers written, only after a warp_group_dot_wait. `part` is the range of the summed
         # dimension that is multiplied, all of it unless it is given
         row(
             PRODUCT,
@@ -182,9 +182,9 @@ TTNG = Dialect(
         row("ttng.arrive_turn", "turn: int_scalar", results=0, effects=[Effect.SYNCHRONISE], format="$turn attr-dict"),
         # waits until every warpgroup has announced the step, and the calling one's threads are here
         row("ttng.wait_turn", "turn: int_scalar", results=0, effects=[Effect.SYNCHRONISE], format="$turn attr-dict"),
-        # what threads wrote to shared memory before is seen by TMA and wgmma behind it
+        # what threads wrote to shared memory before is seen by TMA and wgmma after it
         row("ttng.fence_async_shared", results=0, effects=[Effect.SYNCHRONISE], format="attr-dict"),
-        # what threads did to mbarriers is seen by TMA and the other threads behind a barrier
+        # what threads did to mbarriers is seen by TMA and the other threads after a barrier
         row("ttng.fence_mbarrier_init", results=0, effects=[Effect.SYNCHRONISE], format="attr-dict"),
         # ends a barrier's life: its bytes may become another one
         row(

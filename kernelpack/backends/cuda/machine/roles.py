@@ -65,7 +65,7 @@ def check_roles(function: Operation) -> None:
         raise CompilationError(
             "warp_specialize must be the last statement of a kernel, outside of branches and loops",
             location=groups[-1].location.source,
-            cure="move what stands behind it into a role",
+            cure="move what stands after it into a role",
         )
     for op in function.body.operations:
         if any(isinstance(value.type, TensorType) for value in (*op.operands, *op.results)):

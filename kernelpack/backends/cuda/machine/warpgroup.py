@@ -24,7 +24,7 @@ GROUP = 8
 class WarpgroupInstruction:
     """A row of the table of wgmma types (PTX ISA, wgmma.mma_async): D[64, N] = A[64, k] B[k, N] + D.
 
-    `types` is the part of the name behind the shape. `scales` says whether operands can be negated, `transposes` whether they
+    `types` is the part of the name after the shape. `scales` says whether operands can be negated, `transposes` whether they
     can be MN-major; both add arguments.
     """
 
@@ -81,7 +81,7 @@ class OperandTile:
         return mode << 62 | self.stride >> 4 << 32 | self.leading >> 4 << 16
 
     def offset(self, mn: int, k: int) -> int:
-        """Returns how many bytes behind the tile's address the part that starts at (mn, k) starts."""
+        """Returns how many bytes after the tile's address the part that starts at (mn, k) starts."""
         return self.offsets(mn=mn, k=k)[0]
 
 

@@ -30,10 +30,10 @@ def fence_proxies(function: Operation) -> None:
     for op in everything:
         writes = (op.name == "ttg.local_alloc" and op.operands) or op.name == "ttg.local_store"
         if (writes and buffers([op]) & read) or (op.name == "ttg.async_wait" and copied):
-            _fence_behind(op)
+            _fence_after(op)
 
 
-def _fence_behind(op: Operation) -> None:
+def _fence_after(op: Operation) -> None:
     assert op.parent is not None
     operations = op.parent.operations
     following = operations[operations.index(op) + 1]

@@ -14,7 +14,7 @@ from kernelpack.ir.dialect import Effect, attribute, definition, operand
 _COPY = "ttg.async_copy_global_to_local"
 _USES: SharedUses = {
     "gpu.barrier": SharedUse(meets=True),
-    "ttg.warp_specialize": SharedUse(meets=True),  # roles start behind a barrier
+    "ttg.warp_specialize": SharedUse(meets=True),  # roles start after a barrier
     _COPY: SharedUse(late_writes=("dst",)),
     "ttg.async_wait": SharedUse(finishes=_COPY),
 }
@@ -37,7 +37,7 @@ class SharedAccesses:
     def needs_barrier(self, first: Operation, second: Operation) -> bool:
         """Whether two operations that touch the same bytes, one of them writing, need a barrier in between.
 
-        What an operation waits for began behind all writes. Free copies follow a barrier behind all reads of theirs.
+        What an operation waits for began after all writes. Free copies follow a barrier after all reads of theirs.
         """
         use = self.uses.get(second.name, _BY_EFFECTS)
         if use.finishes or (second.name == _COPY and attribute(second, "free")):

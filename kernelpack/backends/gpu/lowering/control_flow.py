@@ -41,7 +41,7 @@ class _Phis:
 
 
 def _for(state: Lowering, op: Operation) -> None:
-    """Tests once before the first iteration and then behind each, on what is left: the counter itself never overflows."""
+    """Tests once before the first iteration and then after each, on what is left: the counter itself never overflows."""
     emit = state.emit
     lower, upper, step, *initial = op.operands
     body, end = (emit.new_label(name) for name in ("for", "endfor"))
@@ -59,8 +59,8 @@ def _for(state: Lowering, op: Operation) -> None:
     phis.write()
     latch = emit.block
     again = emit.compare("icmp", "ugt", left, state.scalar(step))
-    hint = ", !llvm.loop !0" if state.keeps_loop(op) else ""
-    emit.line(f"br {again}, label %{body}, label %{end}{hint}")
+    metadata = ", !llvm.loop !0" if state.keeps_loop(op) else ""
+    emit.line(f"br {again}, label %{body}, label %{end}{metadata}")
     emit.label(end)
     results = _Phis(state, op.results, initial)
     results.add(before, initial)

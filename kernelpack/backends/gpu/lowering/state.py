@@ -102,7 +102,7 @@ class Lowering(abc.ABC):
 
     @abc.abstractmethod
     def barrier(self) -> None:
-        """Waits for all threads that run the code; what they wrote to shared memory before is visible behind it."""
+        """Waits for all threads that run the code; what they wrote to shared memory before is visible after it."""
 
     @abc.abstractmethod
     def shuffle_word(self, mode: str, word: Val, lane: Val) -> Val:
