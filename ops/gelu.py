@@ -19,7 +19,7 @@ class Approximate(enum.IntEnum):
 
 @kp.jit
 def upper_tail(a):
-    """1 - Phi(a) for a >= 0, Phi being the normal distribution's cumulative function; nothing of a times it is left beyond 5.3.
+    """1 - Phi(a) for a from 0 to 5.3, Phi being the normal distribution's cumulative function; nothing of a times it is left beyond.
 
     It is a polynomial of least maximum error in t = a / 2.65 - 1: 4e-8, a few units in the last place near zero. It takes
     two thirds of the instructions of an erf, whose error is relative to itself. Even and odd powers are summed apart: one chain of
@@ -41,13 +41,13 @@ def upper_tail(a):
     odd = tl.fma(odd, u, -0.22249242663383484)
     even = tl.fma(even, u, 0.004024597816169262)
     odd = tl.fma(odd, u, -0.031567856669425964)
-    return tl.where(a > 5.3, 0.0, tl.fma(odd, t, even))
+    return tl.fma(odd, t, even)
 
 
 @kp.jit
 def short_upper_tail(a):
-    """The same for results of 16 bits, in two thirds of the instructions: the 16th power of a polynomial, up to 6 within 5e-5 of itself
-    (rounding to float16 is 5e-4). What is left beyond 8 is 1e-15."""
+    """The same for a up to 8 and results of 16 bits, in two thirds of the instructions: the 16th power of a polynomial, up to 6 within 5e-5
+    of itself (rounding to float16 is 5e-4). What is left at 8 is 8e-16."""
     root = tl.fma(a, 1.6378857026211335e-07, -1.5616244581906358e-06)
     root = tl.fma(root, a, -4.3442218156997114e-05)
     root = tl.fma(root, a, 0.0007100589573383331)
@@ -56,17 +56,24 @@ def short_upper_tail(a):
     root = tl.fma(root, a, -0.04780440777540207)
     root = tl.fma(root, a, 0.9576058983802795)
     fourth = (root * root) * (root * root)
-    return tl.where(a > 8.0, 0.0, (fourth * fourth) * (fourth * fourth))
+    return (fourth * fourth) * (fourth * fourth)
 
 
 @kp.jit
 def gelu_of(x, TANH: tl.constexpr, SHORT: tl.constexpr):
     """x Phi(x), or with tanh x / (1 + exp(-2u)), which is 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3). SHORT: the result is
-    rounded to 16 bits. -inf gives NaN, as in torch."""
+    rounded to 16 bits. -inf gives NaN, as in torch.
+
+    x Phi(x) is the positive part of x, less |x| (1 - Phi(|x|)). The positive part is x less its negative part: of -inf that is NaN.
+    """
     if TANH:
         return x / (1.0 + tl.exp(x * tl.fma(x * x, -0.07135481282553, -1.5957691216057308)))
-    beyond = short_upper_tail(tl.abs(x)) if SHORT else upper_tail(tl.abs(x))
-    return x * tl.where(x < 0.0, beyond, 1.0 - beyond)
+    positive = x - tl.where(x < 0.0, x, 0.0)
+    a = tl.abs(x)
+    if SHORT:
+        a = tl.where(a > 8.0, 8.0, a)
+        return tl.fma(-a, short_upper_tail(a), positive)
+    return tl.where(a > 5.3, positive, tl.fma(-a, upper_tail(a), positive))
 
 
 @kp.jit
