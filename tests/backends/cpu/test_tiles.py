@@ -470,6 +470,21 @@ def test_hashes_of_places_wrap() -> None:
 
 
 @kp.jit
+def products_by_numbers(out, factor, shift, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(out + i, (i * factor).to(tl.int64))
+    tl.store(out + 2 * N + i, ((i + shift) * factor + shift).to(tl.int64))
+    offsets = i
+    for _ in range(3):
+        offsets = offsets * factor + shift
+    tl.store(out + 4 * N + i, offsets.to(tl.int64))
+
+
+def test_places_times_numbers_wrap_where_a_kernel_works_with_them() -> None:
+    check(products_by_numbers, (2,), torch.zeros(1536, dtype=torch.int64), 2**29, 2**31 - 5, N=256)
+
+
+@kp.jit
 def polynomial(x, out, TERMS: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     value = tl.load(x + i)

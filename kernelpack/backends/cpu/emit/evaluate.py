@@ -15,7 +15,7 @@ from kernelpack.backends.cpu.emit.index_arithmetic import INDEX_ARITHMETIC
 from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Place, Uniform, Vector, at_lane
 from kernelpack.backends.cpu.emit.streaming import ask_ahead, store_past_caches
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
-from kernelpack.backends.cpu.facts.affine import may_wrap
+from kernelpack.backends.cpu.facts.affine import may_wrap, span_of
 from kernelpack.backends.cpu.plan.buffers import Buffer
 from kernelpack.backends.cpu.plan.tile_program import TileProgram
 from kernelpack.ir.core import Operation, Value
@@ -178,11 +178,16 @@ class Evaluator:
             return structural(self, op, index)
         operands = [self.evaluate(operand, index if shape_of(operand.type) else ()) for operand in op.operands]
         special = INDEX_ARITHMETIC.get(op.name)
-        if special is not None and not may_wrap(value):
+        if special is not None and not may_wrap(value) and not (op.name == "arith.extsi" and self._is_number(op)):
             result = special(self, op, operands)
             if result is not None:
                 return result
         return self._elementwise(op, operands)
+
+    def _is_number(self, widened: Operation) -> bool:
+        """Whether an extension must see what its operand is where that wraps: a kernel works with it, and it is not known to fit."""
+        span = span_of(widened.operand)
+        return (span is None or bool(span.terms)) and widened.result in self.program.data
 
     def _elementwise(self, op: Operation, operands: Sequence[Lanes]) -> Lanes:
         depth = max(lanes.depth for lanes in operands)

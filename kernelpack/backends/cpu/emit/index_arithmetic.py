@@ -35,6 +35,11 @@ def _combine_steps(ev: Evaluator, a: int | Val, b: int | Val, opcode: str, kind:
     return ev.em.binary(opcode, left, right)
 
 
+def _exact(ev: Evaluator, op: Operation, opcode: str) -> str:
+    """Returns LLVM's operation for a sum or product: places are taken not to wrap, numbers do."""
+    return opcode if op.result in ev.program.data else f"{opcode} nsw"
+
+
 Arithmetic = Callable[["Evaluator", Operation, Sequence[Lanes]], "Lanes | None"]
 
 
@@ -45,7 +50,7 @@ def _sum(opcode: str) -> Arithmetic:
         a, b = operands
         depth = max(a.depth, b.depth)
         with ev.em.into(ev.at(depth)):
-            base = ev.em.binary(f"{opcode} nsw", _scalar(a), _scalar(b))
+            base = ev.em.binary(_exact(ev, op, opcode), _scalar(a), _scalar(b))
             return Affine(base, _combine_steps(ev, _step(a), _step(b), opcode, base.type), depth)
 
     return emit
@@ -60,7 +65,7 @@ def _product(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes |
     depth = max(a.depth, b.depth)
     factor = b.val
     with ev.em.into(ev.at(depth)):
-        base = ev.em.binary("mul nsw", a.base, factor)
+        base = ev.em.binary(_exact(ev, op, "mul"), a.base, factor)
         step: int | Val
         if isinstance(a.step, int) and not factor.name.startswith("%"):
             step = a.step * int(factor.name)

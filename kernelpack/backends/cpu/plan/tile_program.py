@@ -6,9 +6,11 @@ recomputed element by element inside the nest that consumes it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kernelpack.backends.cpu.facts.data_uses import used_as_data
 from kernelpack.backends.cpu.plan.buffers import Buffer, InPlace, Naming, Operand, Storage
 from kernelpack.backends.cpu.plan.sinks import Root
 from kernelpack.ir import views
@@ -109,6 +111,11 @@ class TileProgram:
     statements: list[Statement]
     buffers: list[Storage]
     plain: dict[Value, dict[int, Buffer]]
+
+    @functools.cached_property
+    def data(self) -> frozenset[Value]:
+        """The values that the kernel works with. Other integers are places, which index arithmetic takes not to wrap."""
+        return used_as_data(self.entry)
 
     def __str__(self) -> str:
         """Values have the names of the kernel's ttir (`kernelpack inspect --stage cpu_ttir`), constants are written as they are."""

@@ -15,7 +15,7 @@ def indices(kernel: JITFunction, **types: str | int) -> str:
 
 @kp.jit
 def stored(out, n, S: tl.constexpr):
-    """The values of an index, which a store has as a vector."""
+    """The values of an index, which a store has as a vector. They wrap, so they are widened as vectors."""
     i = tl.arange(0, S)
     tl.store(out + i, (n - (i + 5) * 3 + n * 2).to(tl.int64))
 
@@ -26,14 +26,14 @@ def test_an_index_is_a_base_and_a_constant_step() -> None:
         text,
         """
         %D = mul i32 %n, 2
-        %A = add nsw i32 0, 5
-        %B = mul nsw i32 %A, 3
-        %C = sub nsw i32 %n, %B
-        %E = add nsw i32 %C, %D
-        %F = sext i32 %E to i64
-        %I = insertelement <8 x i64> poison, i64 %F, i64 0
-        %J = shufflevector <8 x i64> %I, <8 x i64> poison, <8 x i32> zeroinitializer
-        %V = add <8 x i64> %J, <i64 0, i64 -3, i64 -6, i64 -9, i64 -12, i64 -15, i64 -18, i64 -21>
+        %A = add i32 0, 5
+        %B = mul i32 %A, 3
+        %C = sub i32 %n, %B
+        %E = add i32 %C, %D
+        %I = insertelement <8 x i32> poison, i32 %E, i64 0
+        %J = shufflevector <8 x i32> %I, <8 x i32> poison, <8 x i32> zeroinitializer
+        %W = add <8 x i32> %J, <i32 0, i32 -3, i32 -6, i32 -9, i32 -12, i32 -15, i32 -18, i32 -21>
+        %V = sext <8 x i32> %W to <8 x i64>
         store <8 x i64> %V, ptr ..., align 8
         """,
     )
