@@ -147,7 +147,7 @@ def sum_parts(weights):
 
 @kp.jit
 def attend_keys(sums, weights, q_tile, rings, place, copy, scale, blocks, form, TURNS: tl.constexpr):
-    """Walks `blocks` blocks of keys that all count, one behind with their values. Returns the sums, the last block's weights, and its
+    """Walks `blocks` blocks of keys that all count, one block late with their values. Returns the sums, the last block's weights, and its
     place."""
     for _ in range(blocks):
         previous = place

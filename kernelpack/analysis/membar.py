@@ -34,7 +34,7 @@ class Pending:
     """Accesses that some thread may still be at, as far as the others know.
 
     reads, writes   by threads
-    async_writes    unordered, later than their operation; whoever reads them waits for them first, so reading behind one is no
+    async_writes    unordered, later than their operation; whoever reads them waits for them first, so reading after one is no
                     hazard by itself
     """
 
@@ -54,7 +54,7 @@ class Pending:
         return Pending(move(self.reads), move(self.writes), move(self.async_writes))
 
     def conflicts(self, new: Pending, needs_barrier: NeedsBarrier) -> bool:
-        """Whether accesses behind these race with them."""
+        """Whether accesses after these race with them."""
         return any(
             old.start < access.end and access.start < old.end and needs_barrier(old.op, access.op)
             for accesses, others in (
@@ -76,12 +76,12 @@ class Accesses:
 
     before   what it does before any barrier of its own
     fenced   whether every path through it passes a barrier
-    behind   what of it others may still meet behind it
+    after   what of it others may still meet after it
     """
 
     before: Pending = NOTHING
     fenced: bool = False
-    behind: Pending = NOTHING
+    after: Pending = NOTHING
 
     @staticmethod
     def of(
@@ -92,7 +92,7 @@ class Accesses:
         arrivals: Iterable[Interval] = (),
     ) -> Accesses:
         """Returns the accesses of an operation without a barrier. `arrivals` are asynchronous writes that are complete, for the
-        calling thread, behind it: others need a barrier."""
+        calling thread, after it: others need a barrier."""
 
         def by_op(intervals: Iterable[Interval]) -> frozenset[Access]:
             return frozenset(Access(start, end, op) for start, end in intervals)
@@ -108,7 +108,7 @@ class Accesses:
 
     def moved(self, offset: int) -> Accesses:
         """Returns the accesses so many bytes further on."""
-        return Accesses(self.before.moved(offset), self.fenced, self.behind.moved(offset))
+        return Accesses(self.before.moved(offset), self.fenced, self.after.moved(offset))
 
 
 BARRIER = Accesses(fenced=True)
@@ -139,13 +139,13 @@ class _State:
     def __or__(self, other: _State) -> _State:
         return _State(self.pending | other.pending, self.exposed | other.exposed, self.fenced and other.fenced)
 
-    def behind_barrier(self) -> _State:
+    def after_barrier(self) -> _State:
         return _State(NOTHING, self.exposed, True)
 
-    def behind(self, accesses: Accesses) -> _State:
+    def after(self, accesses: Accesses) -> _State:
         exposed = self.exposed if self.fenced else self.exposed | accesses.before
         kept = NOTHING if accesses.fenced else self.pending
-        return _State(kept | accesses.behind, exposed, self.fenced or accesses.fenced)
+        return _State(kept | accesses.after, exposed, self.fenced or accesses.fenced)
 
 
 class _Inserter:
@@ -155,7 +155,7 @@ class _Inserter:
         self.needs_barrier = needs_barrier
 
     def block(self, block: Block, state: _State) -> _State:
-        """Goes through a block with the state before it; returns the state behind it."""
+        """Goes through a block with the state before it; returns the state after it."""
         for op in list(block.operations):
             state = self.operation(op, state)
         return state
@@ -164,15 +164,15 @@ class _Inserter:
         if op.name == "scf.if":
             yes, no = (self.block(region.block, state) if region.blocks else state for region in op.regions)
             return yes | no
-        if op.name == ROLE:  # roles start behind a barrier of all threads; between them, barriers are the kernel's own
+        if op.name == ROLE:  # roles start after a barrier of all threads; between them, barriers are the kernel's own
             self.block(op.body, _State())
             return state
         is_loop = op.name in ("scf.for", "scf.while")
         accesses = self.loop(op) if is_loop else self.accesses_of(op)
         if state.pending.conflicts(accesses.before, self.needs_barrier):
             Builder.before(op).create(self.barrier)
-            state = state.behind_barrier()
-        state = state.behind(accesses)
+            state = state.after_barrier()
+        state = state.after(accesses)
         for region in () if is_loop else op.regions:
             for block in region.blocks:
                 state = self.block(block, state)
@@ -186,10 +186,10 @@ class _Inserter:
         """
         around = NOTHING
         while True:
-            end = behind = self.block(op.regions[0].block, _State(around))
+            end = after = self.block(op.regions[0].block, _State(around))
             if op.name == "scf.while":
-                behind = self.block(op.regions[1].block, end)
-            if behind.pending | around == around:  # the last round has met all barriers
-                last = end if op.name == "scf.while" else _State() | behind
-                return Accesses(behind.exposed, last.fenced, last.pending)
-            around |= behind.pending
+                after = self.block(op.regions[1].block, end)
+            if after.pending | around == around:  # the last round has met all barriers
+                last = end if op.name == "scf.while" else _State() | after
+                return Accesses(after.exposed, last.fenced, last.pending)
+            around |= after.pending

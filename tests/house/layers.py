@@ -23,6 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("backends.cpu.plan", "backends.gpu.facts"),
     ("backends.cpu.device", "backends.cpu.emit", "backends.cpu.ttir", "backends.gpu.lowering", "backends.gpu.passes"),
     ("backends.cpu", "backends.cuda.machine"),
+    ("backends.cuda.schedule.loop_schedule",),
     ("backends.cuda.context",),
     (
         "backends.cuda.assemble",
@@ -60,9 +61,7 @@ UPWARD = {
 }
 """Rooms that import one on a higher floor, when a function is called, and what for."""
 
-NOT_YET: dict[tuple[str, str], str] = {
-    ("backends.cpu.math", "backends.cpu.emit.elementwise"): "the type of what writes elementwise operations",
-}
+NOT_YET: dict[tuple[str, str], str] = {}
 """Modules that rooms import against the rule. This table only shrinks."""
 
 

@@ -15,7 +15,7 @@ WITHOUT = {
     "late_cse": "cse, once more",
     "late_clean": "clean, once more",
     "look_at_kernel": "it changes nothing: it checks roles, and notes what the author wrote",
-    "wait_at_once": "it runs in a later attempt, where an assembler failed; opt makes the first: tests/backends/cuda/test_attempts.py",
+    "schedule": "it changes nothing: it decides; kernelpack inspect --stage schedule shows what",
 }
 """Passes without a file, and why."""
 

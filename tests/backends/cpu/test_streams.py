@@ -30,8 +30,8 @@ def test_streams_compute_the_same_at_any_address(dtype: torch.dtype, first: int)
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_stores_past_caches_are_fenced_and_only_where_asked_for(streams: bool) -> None:
-    hints = {"READ": "evict_first", "WRITE": ".cs"} if streams else {"READ": "", "WRITE": ""}
-    module = optimise_ttir(ttir_of(twice, (torch.zeros(8), torch.zeros(8), 700, 0), {"BLOCK": 128, **hints}))
+    policies = {"READ": "evict_first", "WRITE": ".cs"} if streams else {"READ": "", "WRITE": ""}
+    module = optimise_ttir(ttir_of(twice, (torch.zeros(8), torch.zeros(8), 700, 0), {"BLOCK": 128, **policies}))
     llir = str(compile_ttir(module, Target.parse("cpu:x86-64-v4"), Options()).stages["llir"])
     for text in ("!nontemporal !2", "call void @llvm.x86.sse.sfence", "call void @llvm.prefetch"):
         assert (text in llir) == streams

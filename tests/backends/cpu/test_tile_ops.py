@@ -221,7 +221,7 @@ def test_atomics_of_every_kind_under_masks(dtype: torch.dtype) -> None:
     check(kernel, (2,), x, torch.zeros(8 * 16, dtype=dtype), torch.empty_like(x), 100, N=64, CELLS=16, INTEGERS=integers)
 
 
-def test_programs_take_turns_behind_a_lock() -> None:
+def test_programs_take_turns_after_a_lock() -> None:
     @kp.jit
     def kernel(lock, total, N: tl.constexpr):
         while tl.atomic_cas(lock, 0, 1) == 1:

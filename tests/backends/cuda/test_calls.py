@@ -144,7 +144,7 @@ def test_functions_stay_functions_down_to_ptx(name: str, target: str) -> None:
         assert re.search(rf"call\.uni[^;]*{function}", ptx)
 
 
-def test_callees_find_their_shared_memory_behind_what_their_caller_keeps() -> None:
+def test_callees_find_their_shared_memory_after_what_their_caller_keeps() -> None:
     ttgir, _, lowered = lower(nested(4), "cuda:sm_80")
     needed = {
         function.attributes["sym_name"].split("__")[0]: function.attributes.get("ttg.shared") for function in functions(ttgir)

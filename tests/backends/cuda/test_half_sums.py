@@ -86,6 +86,6 @@ def test_sums_are_rows_of_the_next_product_as_they_are() -> None:
 
 
 def test_sums_of_single_instructions_may_be_rounded() -> None:
-    # ptxas reads them before the wait that stands behind the product, where it waits too (message C7517): nothing is lost
+    # ptxas reads them before the wait that stands after the product, where it waits too (message C7517): nothing is lost
     assert launch(64, tl.float16, in_steps=True).compile("cuda:sm_90a").image
     emulate(launch(64, tl.float16, in_steps=True), "cuda:sm_90a")

@@ -165,7 +165,7 @@ def rows_and_sums() -> str:
 
 
 def test_a_loop_s_vectors_are_as_wide_as_its_elements_allow() -> None:
-    """The wider elements that are stored behind it do not count."""
+    """The wider elements that are stored after it do not count."""
     assert count(r"ld\.global\.v4\.b32", rows_and_sums()) == 1024 // 8 // 128
 
 

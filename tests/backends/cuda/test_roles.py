@@ -77,10 +77,10 @@ def test_registers_go_from_the_role_that_loads_to_those_that_multiply() -> None:
 
 def test_barriers_are_initialised_by_one_thread_and_seen_by_all() -> None:
     ptx = compiled(gram).stages["ptx"]
-    before, _, behind = ptx.partition("fence.mbarrier_init.release.cluster;")
+    before, _, after = ptx.partition("fence.mbarrier_init.release.cluster;")
     assert len(re.findall(r"@%p\d+ mbarrier\.init", before)) == 4
-    assert "mbarrier.init" not in behind
-    assert re.search(r"fence\.proxy\.async\.shared::cta;.*?bar\.sync\s+0;", behind, re.DOTALL)
+    assert "mbarrier.init" not in after
+    assert re.search(r"fence\.proxy\.async\.shared::cta;.*?bar\.sync\s+0;", after, re.DOTALL)
 
 
 def test_tiles_are_multiplied_where_they_landed() -> None:
@@ -188,7 +188,7 @@ def test_tiles_outside_of_roles() -> None:
 
 
 @kp.jit
-def more_behind(x, out, n):
+def more_after(x, out, n):
     hopper.warp_specialize(hopper.role(take_turns, (out,), num_warps=4, copies=2))
     tl.store(out, 1.0)
 
@@ -199,7 +199,7 @@ def in_a_branch(x, out, n):
         hopper.warp_specialize(hopper.role(take_turns, (out,), num_warps=4, copies=2))
 
 
-@pytest.mark.parametrize("kernel", [more_behind, in_a_branch])
+@pytest.mark.parametrize("kernel", [more_after, in_a_branch])
 def test_roles_are_the_end_of_a_kernel(kernel: Any) -> None:
     assert "must be the last statement of a kernel" in refusal(kernel)
 

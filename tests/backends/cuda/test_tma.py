@@ -113,7 +113,7 @@ def compiled(
     return compile_ttir(optimise_ttir(module), Target.parse(target), Options(), facts)
 
 
-def test_descriptors_of_arguments_become_parameters_behind_the_others() -> None:
+def test_descriptors_of_arguments_become_parameters_after_the_others() -> None:
     kernel = compiled()
     assert kernel.descriptors == (
         "f16; base: a; sizes: m, n; strides: stride; box: 64, 64; swizzle: 128; padding: zero",

@@ -19,7 +19,7 @@ def order(x, i, out, places, M: tl.constexpr, N: tl.constexpr):
 
 @kp.jit
 def seconds(x, out, M: tl.constexpr, N: tl.constexpr):
-    """out[j, i] is the second element of pair i, j behind x[0]: different threads load the elements of a pair, and nobody uses the first."""
+    """out[j, i] is the second element of pair i, j after x[0]: different threads load the elements of a pair, and nobody uses the first."""
     i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, 2)
     _, second = tl.split(tl.load(x + (i[:, None, None] * N + j[:, None]) * 2 + k + 1))
     tl.store(out + i[:, None] + j * M, second)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kernelpack.backends.cpu.math import special_functions
 from kernelpack.backends.cpu.math.directed_rounding import directed, moved
@@ -13,8 +13,16 @@ from kernelpack.ir.libdevice import CONVERSIONS, SYMBOLS, Variant
 from kernelpack.ir.types import F32, F64, I32, I64, Type
 from kernelpack.llvm.text import Emitter, Val, element_type, literal, suffix, vector_type, vector_width
 
-if TYPE_CHECKING:
-    from kernelpack.backends.cpu.emit.elementwise import Lowering
+
+class Elementwise(Protocol):
+    """What writes elementwise operations of one kernel."""
+
+    em: Emitter
+
+    def apply(self, name: str, arguments: Sequence[Val], source: Type, result: Type, width: int) -> Val:
+        """Returns the result of an operation by name, from elements of type `source` to `result`."""
+        ...
+
 
 TYPES: dict[str, Type] = {"fp32": F32, "fp64": F64, "i32": I32, "u32": I32, "i64": I64, "u64": I64}
 
@@ -43,13 +51,13 @@ def refusal(symbol: str) -> str | None:
     return None if symbol in SYMBOLS else f"CPUs have no function {symbol}"
 
 
-def lower(lo: Lowering, symbol: str, args: Sequence[Val]) -> Val:
+def lower(lo: Elementwise, symbol: str, args: Sequence[Val]) -> Val:
     """Returns the result of a function on vectors or scalars of one width."""
     variant = SYMBOLS[symbol]
     return _row(variant)(lo, variant, args)
 
 
-Row = Callable[["Lowering", Variant, Sequence[Val]], Val]
+Row = Callable[[Elementwise, Variant, Sequence[Val]], Val]
 
 
 def _row(variant: Variant) -> Row:
@@ -66,15 +74,15 @@ def _row(variant: Variant) -> Row:
     return lambda lo, v, args: directed(lo.em, operation, mode, args)
 
 
-def _operation(lo: Lowering, name: str, args: Sequence[Val], kind: Type) -> Val:
+def _operation(lo: Elementwise, name: str, args: Sequence[Val], kind: Type) -> Val:
     return lo.apply(name, args, kind, kind, vector_width(args[0].type))
 
 
-def _intrinsic(lo: Lowering, name: str, *args: Val) -> Val:
+def _intrinsic(lo: Elementwise, name: str, *args: Val) -> Val:
     return lo.em.call(args[0].type, f"llvm.{name}.{suffix(args[0].type)}", args)
 
 
-def _c(lo: Lowering, name: str, args: Sequence[Val], result: str | None = None) -> Val:
+def _c(lo: Elementwise, name: str, args: Sequence[Val], result: str | None = None) -> Val:
     """Calls the C library for every element; float32 has functions of its own, whose names end in f."""
     em, width = lo.em, vector_width(args[0].type)
     floats = next(element_type(value.type) for value in args if element_type(value.type) in ("float", "double"))
@@ -96,11 +104,11 @@ def _number(like: Val, value: float) -> Val:
     return literal(value, like.type)
 
 
-def _truth(lo: Lowering, holds: Val) -> Val:
+def _truth(lo: Elementwise, holds: Val) -> Val:
     return lo.em.cast("zext", holds, _kind(holds, "i32"))
 
 
-def _bits(lo: Lowering, value: Val) -> Val:
+def _bits(lo: Elementwise, value: Val) -> Val:
     width = 32 if element_type(value.type) == "float" else 64
     return lo.em.cast("bitcast", value, _kind(value, f"i{width}"))
 
@@ -108,7 +116,7 @@ def _bits(lo: Lowering, value: Val) -> Val:
 def _compared(predicate: str, against: float | None) -> Row:
     """Compares magnitudes with a number, or a value with itself."""
 
-    def row(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+    def row(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
         (x,) = args
         if against is None:
             return _truth(lo, lo.em.compare("fcmp", predicate, x, x))
@@ -117,12 +125,12 @@ def _compared(predicate: str, against: float | None) -> Row:
     return row
 
 
-def _signbit(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _signbit(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     bits = _bits(lo, args[0])
     return _truth(lo, lo.em.compare("icmp", "slt", bits, literal(0, bits.type)))
 
 
-def _absolute(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _absolute(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     if variant.result.startswith("fp"):
         return _intrinsic(lo, "fabs", *args)
     return lo.em.call(args[0].type, f"llvm.abs.{suffix(args[0].type)}", [args[0], Val("i1", "false")])
@@ -131,7 +139,7 @@ def _absolute(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
 def _counted(name: str) -> Row:
     """Counts zeros or ones; the count is an int32."""
 
-    def row(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+    def row(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
         em, (x,) = lo.em, args
         more = [] if name == "ctpop" else [Val("i1", "false")]
         count = em.call(x.type, f"llvm.{name}.{suffix(x.type)}", [x, *more])
@@ -143,7 +151,7 @@ def _counted(name: str) -> Row:
     return row
 
 
-def _high(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _high(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     em, (x, y) = lo.em, args
     width = int(element_type(x.type)[1:])
     wide, extend = _kind(x, f"i{2 * width}"), "zext" if variant.arguments[0].startswith("u") else "sext"
@@ -151,14 +159,14 @@ def _high(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
     return em.cast("trunc", em.binary("lshr", product, literal(width, wide)), x.type)
 
 
-def _low24(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _low24(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     em, shift = lo.em, "lshr" if variant.arguments[0].startswith("u") else "ashr"
     x, y = (em.binary(shift, em.binary("shl", v, literal(8, v.type)), literal(8, v.type)) for v in args)
     return em.binary("mul", x, y)
 
 
 def _average(up: int) -> Row:
-    def row(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+    def row(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
         em, (x, y) = lo.em, args
         wide, extend = _kind(x, "i64"), "zext" if variant.arguments[0].startswith("u") else "sext"
         total = em.binary("add", em.cast(extend, x, wide), em.cast(extend, y, wide))
@@ -167,13 +175,13 @@ def _average(up: int) -> Row:
     return row
 
 
-def _distance(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _distance(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     em, (x, y, z) = lo.em, args
     less = em.compare("icmp", "ult" if variant.arguments[0].startswith("u") else "slt", x, y)
     return em.binary("add", em.select(less, em.binary("sub", y, x), em.binary("sub", x, y)), z)
 
 
-def _select_bytes(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _select_bytes(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     em, (x, y, s) = lo.em, args
     wide = _kind(x, "i64")
     high = em.binary("shl", em.cast("zext", y, wide), literal(32, wide))
@@ -187,7 +195,7 @@ def _select_bytes(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
     return em.cast("trunc", result, x.type)
 
 
-def _to_integer(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _to_integer(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     """Rounds and saturates. NaN gives 0 from float32 to 32 bits, otherwise the highest bit alone (PTX ISA, cvt)."""
     em, x = lo.em, _intrinsic(lo, _WHOLE[variant.name.rpartition("_")[2]], args[0])
     kind, sign = _kind(x, variant.result), "ui" if "2u" in variant.name else "si"
@@ -198,7 +206,7 @@ def _to_integer(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
     return em.select(em.compare("fcmp", "uno", x, x), highest, whole)
 
 
-def _to_float(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _to_float(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     """Converts float64 or integers to nearest, then moves the result where the mode asks for it."""
     em, (x,), argument = lo.em, args, variant.arguments[0]
     kind = _kind(x, "float" if variant.result == "fp32" else "double")
@@ -220,7 +228,7 @@ def _parts(em: Emitter, x: Val, unsigned: bool) -> tuple[Val, Val]:
     return em.cast("uitofp" if unsigned else "sitofp", em.binary("sub", x, low), real), em.cast("uitofp", low, real)
 
 
-def _rough_reciprocal(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _rough_reciprocal(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     """Reads and gives the upper 32 bits alone, and takes subnormal numbers to zero (PTX ISA, rcp.approx.ftz.f64)."""
     em = lo.em
 
@@ -233,12 +241,12 @@ def _rough_reciprocal(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Va
     return upper(_reciprocal(lo, upper(args[0])))
 
 
-def _cast_bits(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _cast_bits(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     kinds = {"fp32": "float", "fp64": "double"}
     return lo.em.cast("bitcast", args[0], _kind(args[0], kinds.get(variant.result, variant.result.replace("u", "i"))))
 
 
-def _halves(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _halves(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     em: Emitter = lo.em
     if variant.name == "hiloint2double":
         wide = _kind(args[0], "i64")
@@ -249,20 +257,20 @@ def _halves(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
     return em.cast("trunc", half, _kind(half, "i32"))
 
 
-def _integer_argument(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _integer_argument(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     return _c(lo, variant.name, args)
 
 
-def _exponent(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _exponent(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     return _c(lo, "ilogb", args, "i32")
 
 
-def _reciprocal(lo: Lowering, value: Val) -> Val:
+def _reciprocal(lo: Elementwise, value: Val) -> Val:
     return lo.em.binary("fdiv", _number(value, 1.0), value)
 
 
 def _norm(count: int, inverse: bool) -> Row:
-    def row(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+    def row(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
         total = _c(lo, "hypot", args[:2])
         for value in args[2:count]:
             total = _c(lo, "hypot", [total, value])
@@ -271,7 +279,7 @@ def _norm(count: int, inverse: bool) -> Row:
     return row
 
 
-def _saturate(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _saturate(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     """Limits to [0, 1]; NaN gives 0."""
     (x,) = args
     return _intrinsic(lo, "minnum", _intrinsic(lo, "maxnum", x, _number(x, 0.0)), _number(x, 1.0))
@@ -280,7 +288,7 @@ def _saturate(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
 def _of_pi(name: str) -> Row:
     """sin(pi x), cos(pi x): the argument is reduced before it is multiplied, in float64."""
 
-    def row(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+    def row(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
         em, (x,) = lo.em, args
         wide = em.cast("fpext", x, _kind(x, "double"))
         whole = em.binary("fmul", _intrinsic(lo, "rint", em.binary("fmul", wide, _number(wide, 0.5))), _number(wide, 2.0))
@@ -290,7 +298,7 @@ def _of_pi(name: str) -> Row:
     return row
 
 
-def _normal(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+def _normal(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
     """The distribution function of the standard normal distribution, in float64."""
     em, (x,) = lo.em, args
     wide = em.cast("fpext", x, _kind(x, "double"))
@@ -301,7 +309,7 @@ def _normal(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
 def _in_double(function: Callable[[special_functions.Library, Number], Number]) -> Row:
     """Computes a formula in float64."""
 
-    def row(lo: Lowering, variant: Variant, args: Sequence[Val]) -> Val:
+    def row(lo: Elementwise, variant: Variant, args: Sequence[Val]) -> Val:
         x = Number(lo.em, args[0])
         result = function(lambda name, value: Number(lo.em, _c(lo, name, [value.val])), x.converted("double"))
         return result.converted(element_type(args[0].type)).val

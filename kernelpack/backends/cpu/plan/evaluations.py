@@ -82,7 +82,7 @@ class Writers:
         for place in reversed(range(len(ordered) - 1)):
             self._first[place] = min(self._first[place], self._first[place + 1], key=lambda step: step.order)
 
-    def first_behind(self, number: int) -> Step | None:
+    def first_after(self, number: int) -> Step | None:
         """Returns the step that runs first of those with a write after an operation of this number, if there is one."""
         place = bisect_right(self._numbers, number)
         return self._first[place] if place < len(self._first) else None

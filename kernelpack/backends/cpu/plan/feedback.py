@@ -161,7 +161,7 @@ class Review:
                 if op is None or op.name != "tt.load" or not self.is_virtual(value):
                     continue
                 number, around = self.number[op], set(op.ancestors())
-                first = [writer for found in writers if (writer := found.first_behind(number)) is not None]
+                first = [writer for found in writers if (writer := found.first_after(number)) is not None]
                 moved = any(step.after(writer) or step.runs_again_after(writer, around) for writer in first) or any(
                     self.number[write] > number and overwrites(write, op, evaluation.elsewhere) for write in writes[step]
                 )

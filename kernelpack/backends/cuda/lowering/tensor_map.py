@@ -171,7 +171,7 @@ def _make(state: CudaLowering, op: Operation) -> None:
             _replace_fields(state, op, memory, sizes, some)
         emit.call("void", "llvm.nvvm.bar.warp.sync", [i32(-1)])
         publish = "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [$0], [$1], 128;"
-        state.asm("void", publish, "l,r,~{memory}", [target, emit.cast("ptrtoint", memory, I32)], sync=True)
+        state.asm("void", publish, "l,r,~{memory}", [target, emit.cast("ptrtoint", memory, I32)], convergent=True)
         place.published.append(target)
         if not _another_follows(op):
             for published in place.published:

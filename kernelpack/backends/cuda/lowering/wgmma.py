@@ -105,7 +105,7 @@ def _warp_group_dot(state: CudaLowering, op: Operation) -> None:
             for k in range(first, end, instruction.k):
                 total = _issue(state, instruction, width, left.at(m, k), right.at(n, k), total, transposed)
             registers.update(zip(held, total, strict=True))
-    state.asm("void", "wgmma.commit_group.sync.aligned;", "~{memory}", [], sync=True)
+    state.asm("void", "wgmma.commit_group.sync.aligned;", "~{memory}", [], convergent=True)
     result = [register for place in places if (register := registers[place]) is not None]
     if halves:  # they are taken apart here, so that none may be in flight
         # copies: words that are sums and then rows of another product are too many registers for ptxas (message C7511)
@@ -170,7 +170,7 @@ def _issue(
     letters = ["r"] * len(sources) if isinstance(a, list) else ["l"]
     constraints = ",".join([f"={_REGISTERS[kind]}"] * count + letters + ["l"] + [str(index) for index in range(count)])
     arguments = [*sources, b, *(Val(kind, "undef") if value is None else value for value in total)]
-    result = state.asm("{" + ", ".join([kind] * count) + "}", text, constraints, arguments, sync=True)
+    result = state.asm("{" + ", ".join([kind] * count) + "}", text, constraints, arguments, convergent=True)
     return list(state.fields(result, [kind] * count))
 
 
@@ -218,14 +218,14 @@ def _wait(state: CudaLowering, pendings: int, registers: Sequence[Val]) -> list[
 def _tied(state: CudaLowering, text: str, registers: Sequence[Val]) -> list[Val]:
     """Emits an instruction that registers pass through: what comes before or after it stays there."""
     if not registers:
-        state.asm("void", text, "~{memory}", [], sync=True)
+        state.asm("void", text, "~{memory}", [], convergent=True)
         return []
     kinds = [register.type for register in registers]
     outputs = [f"={_REGISTERS[kind]}" for kind in kinds]
     constraints = ",".join([*outputs, *map(str, range(len(kinds))), "~{memory}"])
     if len(kinds) == 1:
-        return [state.asm(kinds[0], text, constraints, registers, sync=True)]
-    return state.fields(state.asm("{" + ", ".join(kinds) + "}", text, constraints, registers, sync=True), kinds)
+        return [state.asm(kinds[0], text, constraints, registers, convergent=True)]
+    return state.fields(state.asm("{" + ", ".join(kinds) + "}", text, constraints, registers, convergent=True), kinds)
 
 
 def _turn_barrier(state: CudaLowering, turn: Val, ahead: int) -> tuple[Val, int]:

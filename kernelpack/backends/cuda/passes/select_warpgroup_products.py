@@ -17,7 +17,7 @@ from kernelpack.backends.cuda.machine.features import LANES
 from kernelpack.backends.cuda.machine.matrix import warpgroups_over_dot
 from kernelpack.backends.cuda.machine.warpgroup import ROWS, WARPS, instruction_of, operand_tile
 from kernelpack.backends.gpu.facts.memory_layouts import access_order, memory_bits
-from kernelpack.backends.gpu.passes.materialize import behind
+from kernelpack.backends.gpu.passes.materialize import builder_after
 from kernelpack.ir.core import Block, Builder, Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition, operand
 from kernelpack.ir.types import F32, FloatType, MemDescType, TensorType, bit_width, element_of, shape_of
@@ -122,7 +122,7 @@ class _Selector:
         kind = value.type
         assert isinstance(kind, TensorType)
         op = value.defining_op
-        build = behind(value)
+        build = builder_after(value)
         if op is not None and op.name == "tt.trans":
             source, order = op.operand, op.attributes["order"]
             inverse = [order.index(axis) for axis in range(len(order))]

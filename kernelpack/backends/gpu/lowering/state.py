@@ -234,14 +234,14 @@ class Lowering(abc.ABC):
     # ---- inline assembly ----
 
     def asm(
-        self, kind: str, text: str, constraints: str, arguments: Sequence[Val], *, pure: bool = False, sync: bool = False
+        self, kind: str, text: str, constraints: str, arguments: Sequence[Val], *, pure: bool = False, convergent: bool = False
     ) -> Val:
-        """Emits inline assembly. `pure` is for code without effects, `sync` for instructions that the threads of a warp
+        """Emits inline assembly. `pure` is for code without effects, `convergent` for instructions that the threads of a warp
         execute together: LLVM then does not copy them into branches."""
         effect = "" if pure else "sideeffect "
         body = text.replace("\n", "\\0A\\09")
         call = f'call {kind} asm {effect}"{body}", "{constraints}"({", ".join(map(str, arguments))})'
-        call += " convergent" if sync else ""
+        call += " convergent" if convergent else ""
         if kind == "void":
             self.emit.line(call)
             return Val("void", "")

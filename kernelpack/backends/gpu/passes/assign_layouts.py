@@ -96,7 +96,7 @@ class _Assigner:
             self._settle(value, layout, strength)
 
     def _settle(self, value: Value, layout: LinearLayout, strength: int) -> None:
-        """Gives a value a layout: what goes around a loop has it inside and behind the loop."""
+        """Gives a value a layout: what goes around a loop has it inside and after the loop."""
         for same in self.same.get(value, (value,)):
             self.homes[same] = layout, strength
             for user in same.users():

@@ -36,7 +36,7 @@ def operand_requirement(op: Operation, result: LinearLayout) -> LinearLayout | N
 
 
 class Materializer:
-    """Callable (value, layout) -> the value in that layout. Every (value, layout) is made once, right behind the value."""
+    """Callable (value, layout) -> the value in that layout. Every (value, layout) is made once, right after the value."""
 
     def __init__(self, free: set[Value]) -> None:
         self.free = free
@@ -62,15 +62,15 @@ class Materializer:
         copy = Operation(op.name, operands, [with_layout(value.type, layout)], op.attributes, (), op.location)
         copy.result.name = value.name
         self.free.add(copy.result)
-        return behind(value).insert(copy).result
+        return builder_after(value).insert(copy).result
 
     @staticmethod
     def _convert(value: Value, layout: LinearLayout) -> Value:
-        return behind(value).value("ttg.convert_layout", [value], None, with_layout(value.type, layout))
+        return builder_after(value).value("ttg.convert_layout", [value], None, with_layout(value.type, layout))
 
 
-def behind(value: Value) -> Builder:
-    """Returns a builder that inserts right behind a value's definition."""
+def builder_after(value: Value) -> Builder:
+    """Returns a builder that inserts right after a value's definition."""
     if isinstance(value, BlockArgument):
         return Builder(value.owner, 0)
     op = value.defining_op

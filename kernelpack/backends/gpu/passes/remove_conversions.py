@@ -8,7 +8,7 @@ from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.gpu.facts.conversion_cost import conversion_cost
 from kernelpack.backends.gpu.facts.memory_layouts import global_cost
 from kernelpack.backends.gpu.facts.products import loads_for_dots
-from kernelpack.backends.gpu.passes.materialize import Materializer, behind, free_values, operand_requirement
+from kernelpack.backends.gpu.passes.materialize import Materializer, builder_after, free_values, operand_requirement
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition, operand, optional_operand, replace_operand
 from kernelpack.ir.types import TensorType
@@ -101,7 +101,7 @@ class _Remover:
         types = [with_layout(result.type, wanted) for result in op.results]
         copy = Operation(op.name, operands, types, op.attributes, (), op.location)
         copy.result.name = value.name
-        return behind(value).insert(copy).result
+        return builder_after(value).insert(copy).result
 
     def _operand(self, value: Value, needed: LinearLayout, user: Operation) -> Value:
         if not isinstance(value.type, TensorType):

@@ -7,7 +7,7 @@
       tt.store ..., %y                                 tt.store ..., %y
     }                                                }
 
-A conversion is made right behind its tile, so that all users share it; here one of two branches is taken.
+A conversion is made right after its tile, so that all users share it; here one of two branches is taken.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ def test_a_vector_under_one_mask_is_one_load_and_a_word_each_elsewhere() -> None
     assert count(text, "%A = phi i32 [ %B, %load... ], [ ..., %entry ]") == 4
 
 
-@pytest.mark.parametrize("hint", ["cacheModifier = cg", "evictionPolicy = evict_first"])
-def test_nothing_is_made_of_hints(hint: str) -> None:
-    assert access(f"%r = tt.load %a {hint}", target=GFX942) == access("%r = tt.load %a", target=GFX942)
+@pytest.mark.parametrize("modifier", ["cacheModifier = cg", "evictionPolicy = evict_first"])
+def test_nothing_is_made_of_modifiers_of_caches(modifier: str) -> None:
+    assert access(f"%r = tt.load %a {modifier}", target=GFX942) == access("%r = tt.load %a", target=GFX942)
 
 
 def test_a_volatile_load_is_one_of_each_word() -> None:

@@ -1,4 +1,4 @@
-"""The function of a kernel: parameters, program instances, control flow of scalars, and the limit of its stack."""
+"""The function of a kernel: parameters, numbers of programs, control flow of scalars, and the limit of its stack."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ ARGUMENTS = "%x: !tt.ptr<f32>, %y: !tt.ptr<f32>, %n: i32, %c: i1, %v: tensor<32x
 
 THERE = {
     "next": ("%one = arith.constant dense<1> : tensor<32xi32>", "%here, %one"),
-    "behind": ("%one = arith.constant dense<32> : tensor<32xi32>", "%here, %one"),
+    "after": ("%one = arith.constant dense<32> : tensor<32xi32>", "%here, %one"),
     "at n": ("%one = tt.splat %n : i32 -> tensor<32xi32>", "%here, %one"),
     "scattered": ("%one = arith.muli %some, %some : tensor<32xi32>", "%xs, %one"),
     "reversed": ("%c31 = arith.constant dense<31> : tensor<32xi32>\n%one = arith.subi %c31, %i : tensor<32xi32>", "%xs, %one"),
@@ -47,7 +47,7 @@ LOAD = "%a = tt.load %here : tensor<32x!tt.ptr<f32>>"
     ("there", "expected"),
     [
         ("next", True),
-        ("behind", False),
+        ("after", False),
         ("at n", True),
         ("scattered", True),
         ("reversed", True),
@@ -86,7 +86,7 @@ def test_a_place_that_repeats_is_overwritten_by_its_first_store(step: str, overw
 
 
 @pytest.mark.parametrize(
-    ("there", "expected"), [("next", True), ("behind", False), ("at n", False), ("scattered", True), ("other", False)]
+    ("there", "expected"), [("next", True), ("after", False), ("at n", False), ("scattered", True), ("other", False)]
 )
 def test_of_two_stores_the_later_one_wins(there: str, expected: bool) -> None:
     """Even tiles at a distance that only running tells are taken to lie apart."""

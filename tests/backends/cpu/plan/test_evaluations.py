@@ -182,7 +182,7 @@ def test_the_body_of_a_while_loop_runs_after_its_condition() -> None:
 def test_the_first_step_that_writes_after_an_operation() -> None:
     one, two, three, *_ = steps()
     writers = Writers([(30, one), (10, three), (20, two)])
-    assert writers.first_behind(5) is one
-    assert writers.first_behind(20) is one
-    assert writers.first_behind(30) is None
-    assert Writers([(10, one), (20, three)]).first_behind(10) is three
+    assert writers.first_after(5) is one
+    assert writers.first_after(20) is one
+    assert writers.first_after(30) is None
+    assert Writers([(10, one), (20, three)]).first_after(10) is three

@@ -1,4 +1,4 @@
-"""Loads and stores of global memory by PTX: predicates, hints, bytes in 16-bit registers, launches that overlap."""
+"""Loads and stores of global memory by PTX: predicates, modifiers of caches, bytes in 16-bit registers, launches that overlap."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_bytes_under_a_mask_travel_in_16_bit_registers() -> None:
         ("tt.store %a, %x evictionPolicy = evict_last", "st.global.L1::evict_last.v4.b32"),
     ],
 )
-def test_hints_are_qualifiers(line: str, instruction: str) -> None:
+def test_modifiers_of_caches_are_qualifiers(line: str, instruction: str) -> None:
     assert f'asm sideeffect "{instruction} ' in access(line)
 
 

@@ -63,7 +63,7 @@ def test_what_reads_late_reads_until_it_is_waited_for() -> None:
         ("tt.make_tensor_descriptor", "tt.make_tensor_descriptor", False),  # one warp does both
         ("tt.make_tensor_descriptor", "ttg.local_store", True),
         ("ttg.local_store", "tt.make_tensor_descriptor", True),
-        ("ttg.local_store", "ttng.async_tma_store_wait", False),  # what it waits for began behind the store
+        ("ttg.local_store", "ttng.async_tma_store_wait", False),  # what it waits for began after the store
         ("ttng.async_tma_store_wait", "ttg.local_store", True),
         ("ttg.local_load", "ttg.async_copy_global_to_local", True),
     ],

@@ -122,7 +122,7 @@ def test_neighbouring_lanes_read_neighbours_also_where_no_alignment_is_known() -
 
 
 def test_what_a_while_loop_gives_is_in_the_layout_that_its_body_sees() -> None:
-    """The body has the tile as its reduction wants it, the store behind the loop another: a conversion stands between."""
+    """The body has the tile as its reduction wants it, the store after the loop another: a conversion stands between."""
     module = parse(
         """
         %c0 = arith.constant 0 : i32
@@ -378,7 +378,7 @@ def test_loads_for_dots_run_ahead(stages: int) -> None:
     copies = [op for op in module.walk() if op.name == "ttg.async_copy_global_to_local"]
     inside = [op for op in copies if op.parent is loop.body]
     assert (len(copies) - len(inside), len(inside)) == (stages - 1, 1)
-    assert all(len(op.operands) == 3 for op in copies)  # masked: nothing behind the last iteration is read
+    assert all(len(op.operands) == 3 for op in copies)  # masked: nothing after the last iteration is read
     names = [op.name for op in loop.body.operations]
     assert "tt.load" not in names
     assert "ttg.local_alloc" not in names

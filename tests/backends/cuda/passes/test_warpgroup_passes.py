@@ -201,15 +201,15 @@ def ring_of(module: Operation) -> tuple[int, ...]:
 
 
 def is_awaited_on_the_way_out(loop: Operation) -> bool:
-    """Whether products in flight are waited for behind the last iteration, where sums of no iteration do not come by."""
+    """Whether products in flight are waited for after the last iteration, where sums of no iteration do not come by."""
     assert loop.parent is not None
     assert loop.parent_op is not None
-    behind = loop.parent.operations[loop.parent.operations.index(loop) + 1 :]
+    after = loop.parent.operations[loop.parent.operations.index(loop) + 1 :]
     return (
         loop.parent_op.name == "scf.if"
-        and [op.name for op in behind] == [WAIT, "scf.yield"]
-        and behind[0].attributes["pendings"] == 0
-        and all(value in behind[1].operands for value in behind[0].results)
+        and [op.name for op in after] == [WAIT, "scf.yield"]
+        and after[0].attributes["pendings"] == 0
+        and all(value in after[1].operands for value in after[0].results)
     )
 
 
@@ -241,7 +241,7 @@ def test_where_buffers_are_short_less_is_loaded_ahead() -> None:
 
 
 @pytest.mark.parametrize("stages", [2, 3])
-def test_sums_do_without_a_buffer_behind_another_barrier(stages: int) -> None:
+def test_sums_do_without_a_buffer_after_another_barrier(stages: int) -> None:
     module, loop = pipelined(SUM, stages, stages * 64 * 64 * 2 + 1024)
     assert ring_of(module) == (stages, 64, 64)
     assert names(loop) == [f"arrive {stages - 2}", "fence", "product", "wait 1", "copy"]
@@ -260,7 +260,7 @@ def test_one_stage_neither_loads_ahead_nor_keeps_products_in_flight() -> None:
     module, loop = pipelined(SUM, 1)
     assert names(loop) == ["fence", "product"]
     place_shared(module, gpu(1 << 18))
-    # written, fenced, then read behind a barrier; and the next tile behind another one
+    # written, fenced, then read after a barrier; and the next tile after another one
     assert names(loop) == ["barrier", "fence", "barrier", "product"]
 
 

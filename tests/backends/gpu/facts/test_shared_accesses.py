@@ -39,13 +39,13 @@ def test_one_of_several_buffers_is_told_from_the_others_where_its_number_is_know
     assert told(f"{start}%one = ttg.memdesc_index %a[%i] : {TWO} -> {BUFFER}\n{load}", {})["local_load"] == "R[0, 2048)"
 
 
-def test_what_threads_exchange_is_written_before_a_barrier_and_read_behind_it() -> None:
+def test_what_threads_exchange_is_written_before_a_barrier_and_read_after_it() -> None:
     found = told("%h = tt.gather %w[%v] {axis = 0 : i32} : (tensor<16xf32, $I>, tensor<16xi32, $I>) -> tensor<16xf32, $I>", {})
     assert found["gather"] == "W[0, 64) | R[0, 64)"
 
 
 @pytest.mark.parametrize(("early", "wait"), [("", "-> W[0, 1024)"), (", early = true", "")])
-def test_a_copy_is_complete_for_its_own_thread_behind_a_wait(early: str, wait: str) -> None:
+def test_a_copy_is_complete_for_its_own_thread_after_a_wait(early: str, wait: str) -> None:
     found = told(
         f"""
     %a = ttg.local_alloc : () -> {BUFFER}
@@ -118,7 +118,7 @@ def needed(first: Operation, second: Operation, uses: SharedUses) -> bool:
         ("ttg.local_alloc", "ttg.memdesc_index", True),  # each is done by one, but not by the same one
         ("ttg.local_alloc", "ttg.local_store", True),
         ("ttg.local_store", "ttg.local_alloc", True),
-        ("ttg.local_store", "ttg.local_load", False),  # what it waits for began behind the store
+        ("ttg.local_store", "ttg.local_load", False),  # what it waits for began after the store
         ("ttg.local_load", "ttg.local_store", True),
     ],
 )

@@ -29,7 +29,7 @@ ARGUMENTS = f"%x: {TILE}, %p: tensor<16x16x!tt.ptr<f32>, $R>, %i: i32, %v: tenso
 
 
 def told(body: str, uses: SharedUses) -> dict[str, str]:
-    """Returns what each operation does: `R` reads, `W` writes, `A` writes later; `|` a barrier, before and behind it."""
+    """Returns what each operation does: `R` reads, `W` writes, `A` writes later; `|` a barrier, before and after it."""
     root = entry_function(parse(body, ARGUMENTS, LAYOUTS))
     accesses = SharedAccesses(root, placed(root, uses), lambda op: BARRIER, uses)
     return {op.name.partition(".")[2]: _text(accesses(op)) for op in root.walk() if op is not root}
@@ -40,10 +40,10 @@ def _text(accesses: Accesses) -> str:
         kinds = {"R": pending.reads, "W": pending.writes, "A": pending.async_writes}
         return " ".join(f"{kind}[{each.start}, {each.end})" for kind, found in kinds.items() for each in sorted(found, key=str))
 
-    before, behind = side(accesses.before), side(accesses.behind)
+    before, after = side(accesses.before), side(accesses.after)
     if accesses.fenced:
-        return f"{before} | {behind}".strip()
-    return before if before == behind else f"{before} -> {behind}".strip()
+        return f"{before} | {after}".strip()
+    return before if before == after else f"{before} -> {after}".strip()
 
 
 def placed(function: Operation, uses: SharedUses) -> Allocation:

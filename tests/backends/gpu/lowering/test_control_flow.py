@@ -45,10 +45,10 @@ def test_a_loop_tests_before_its_first_iteration_and_then_what_is_left() -> None
     )
 
 
-@pytest.mark.parametrize(("waits", "hint"), [("%t = ttg.async_wait {num = 0 : i32}", True), ("gpu.barrier", False)])
-def test_a_loop_whose_loads_run_ahead_is_not_unrolled(waits: str, hint: bool) -> None:
+@pytest.mark.parametrize(("waits", "kept"), [("%t = ttg.async_wait {num = 0 : i32}", True), ("gpu.barrier", False)])
+def test_a_loop_whose_loads_run_ahead_is_not_unrolled(waits: str, kept: bool) -> None:
     text = lower(f"scf.for %i = %a to %a step %a  : i32 {{\n{waits}\n}}", "%a: i32", target=SM90)
-    assert count(text, "br i1 ..., label %for..., label %endfor..., !llvm.loop !0") == hint
+    assert count(text, "br i1 ..., label %for..., label %endfor..., !llvm.loop !0") == kept
 
 
 def test_branches_give_what_either_of_them_has() -> None:

@@ -174,7 +174,7 @@ def test_inline_assembly_says_what_it_does() -> None:
     made = nvidia()
     made.asm("void", "a;\nb;", "r", [i32(1)])
     made.asm("i32", "c;", "=r", [], pure=True)
-    made.asm("i32", "d;", "=r", [], sync=True)
+    made.asm("i32", "d;", "=r", [], convergent=True)
     lines = [line.strip() for line in made.emit.lines]
     assert lines[0] == 'call void asm sideeffect "a;\\0A\\09b;", "r"(i32 1)'
     assert lines[1].endswith('= call i32 asm "c;", "=r"()')

@@ -54,7 +54,7 @@ def test_indices_are_computed_again() -> None:
     )
 
 
-def test_what_is_loaded_is_converted_behind_its_definition() -> None:
+def test_what_is_loaded_is_converted_after_its_definition() -> None:
     load = "%v = tt.load %p : tensor<64x!tt.ptr<i32>, $A>"
     pointers = "%p: tensor<64x!tt.ptr<i32>, $A>"
     after = f"{load}\n%0 = ttg.convert_layout %v : {TILE} -> tensor<64xi32, $B>\ntt.store %p, %v : tensor<64x!tt.ptr<i32>, $A>"

@@ -1,4 +1,4 @@
-"""specialize_warps: which kernels get a warp that loads, what both roles do, and what keeps a kernel as it is."""
+"""rewrite_roles: which kernels get a warp that loads, what both roles do, and what keeps a kernel as it is."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_nobody_who_did_not_ask_for_it_gets_roles_for_one_product(walk: bool) ->
 
 def test_products_of_products_have_roles_unasked_where_warpgroups_share_them() -> None:
     loads, multiplies = roles_of(chain, 8, ask=False)
-    assert names_of(loads).count("ttng.async_tma_copy_global_to_local") == 4  # two in the loop, one before, one behind
+    assert names_of(loads).count("ttng.async_tma_copy_global_to_local") == 4  # two in the loop, one before, one after
     assert names_of(multiplies).count("ttng.async_tma_copy_global_to_local") == 1  # rows of a
     assert not roles_of(chain, 4, ask=False)
 
