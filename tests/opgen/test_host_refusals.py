@@ -181,7 +181,7 @@ def test_files_that_are_no_python_are_refused(tmp_path: Path) -> None:
     ("target", "message"),
     [
         ("cpu", "does not have the form backend:arch"),
-        ("npu:v1", "no backend is called 'npu'(.|\n)*use one of cpu, cuda"),
+        ("npu:v1", "no backend is called 'npu'(.|\n)*use one of amdgpu, cpu, cuda"),
         ("cpu:z80", "cpu:z80 is not a CPU target(.|\n)*cpu:x86-64-v4"),
         ("cuda:sm_12", "sm_12"),
         ("cpu:x86-64-v3+sse9", "is not a CPU target"),

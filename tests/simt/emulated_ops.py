@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kernelpack.opgen import op as op_module
-from kernelpack.opgen.op import BoundKernel
+from kernelpack.opgen.op import BoundKernel, _flat
 from kernelpack.opgen.stated.config import VariantPoint
 from kernelpack.opgen.stated.kernels import kernel_parameters
 from kernelpack.simt import SCHEDULES, Emulator, Program, Removable, Schedule
@@ -65,8 +65,8 @@ def emulated(target: str) -> Iterator[list[Run]]:
     config = BoundKernel._bound
 
     def chosen(bound: BoundKernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        by_name = {**dict(zip((p.name for p in kernel_parameters(bound.kernel)), args, strict=False)), **kwargs}
-        divisible = next((one.divisible for one in bound.op.specialize), ())
+        by_name = _flat({**dict(zip((p.name for p in kernel_parameters(bound.kernel)), args, strict=False)), **kwargs})
+        divisible = [name.replace(".", "_") for one in bound.op.specialize[:1] for name in one.divisible]
         specialized = all(_is_aligned(name, value, divisible) for name, value in by_name.items())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(op_module, "VariantPoint", functools.partial(VariantPoint, specialized=specialized))
@@ -81,7 +81,8 @@ def emulated(target: str) -> Iterator[list[Run]]:
 def _is_aligned(name: str, value: Any, divisible: Sequence[str]) -> bool:
     """Whether a variant that assumes kp.aligned() takes an argument; `divisible` are the parameters that it names, if it names any."""
     if not isinstance(value, torch.Tensor):
-        return not (name in divisible if divisible else name.startswith("stride_")) or value % 16 == 0
+        counts = name in divisible if divisible else name.startswith(("stride_", "strides_"))
+        return not counts or value is None or value % 16 == 0
     inner = [size for size, stride in zip(value.shape, value.stride(), strict=True) if stride == 1]
     return value.data_ptr() % 16 == 0 and all(size % 16 == 0 for size in (*inner, *value.stride()) if size != 1)
 
@@ -93,9 +94,13 @@ def call(
     are names to change for this call, of the op's file or of those whose functions it calls."""
     names = op._runnable.__globals__  # the copy that the host function runs with
     with pytest.MonkeyPatch.context() as patch, emulated(target) as runs:
-        if "rows_per_program" in names:
-            # a program takes one row only where the row is one tile
-            patch.setitem(names, "rows_per_program", lambda x: 1 if names.get("whole_row", lambda x: 0)(x) else rows)
+        if own := names.get("rows_of"):
+
+            def taken(x: Any, sizes: Sequence[int]) -> Any:
+                """A program takes one row only where the row is one tile."""
+                return own(x, sizes)._replace(per_program=1 if names.get("whole_row", lambda x: 0)(x) else rows)
+
+            patch.setitem(names, "rows_of", taken)
         modules = [names, *(called.__globals__ for called in names.values() if inspect.isfunction(called))]
         for name, value in (given or {}).items():
             patch.setitem(next(module for module in modules if name in module), name, value)

@@ -48,7 +48,7 @@ IN_FLIGHT = "in the loop the sums stay in flight from product to product, which 
 SURVIVORS = (
     Argued("scaled_matmul", "cuda:sm_90a", "fence", "acc = hopper.async_dot(", 1, IN_FLIGHT),
     Argued("scaled_matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
-    Argued("scaled_matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1, EXCHANGED_BIAS),
+    Argued("scaled_matmul", "cuda:sm_90a", "barrier", "acc += tl.load(epilogue.bias", 1, EXCHANGED_BIAS),
     Argued("scaled_matmul", "cuda:sm_90a", "fence", "for k in range(", 1, AFTER_LOOP),
     Argued("matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
     Argued(
@@ -57,18 +57,18 @@ SURVIVORS = (
     ),
     Argued("matmul", "cuda:sm_90a", "barrier", "x = tl.load(a_tile", 1, ONE_WARPGROUP),
     Argued("matmul", "cuda:sm_90a", "fence", "for k in range(", 2, AFTER_LOOP),
-    Argued("matmul", "cuda:sm_90a", "barrier", "acc += tl.load(bias", 1, EXCHANGED_BIAS),
+    Argued("matmul", "cuda:sm_90a", "barrier", "acc += tl.load(epilogue.bias", 1, EXCHANGED_BIAS),
     Argued(
-        "matmul", "cuda:sm_90a", "barrier", "tl.store(base", 2,
+        "matmul", "cuda:sm_90a", "barrier", "tl.store(target", 2,
         "with few rows, each warp exchanges its columns of the result where no other has read b's",
     ),
     Argued("matmul", "cuda:sm_90a", "fence", "acc = hopper.async_dot(", 1, IN_FLIGHT),
     Argued(
-        "mha", "cuda", "barrier", "acc = acc / tl.where(row_sum == 0.0", 1,
+        "mha", "cuda", "barrier", "return sums.values / tl.where(sums.weights == 0.0", 1,
         "the reductions of the loop have barriers after the product with the keys, whose place the result is exchanged in",
     ),
     Argued(
-        "mha", "cuda:sm_80", "barrier", "tl.store(out + offs_m", 1,
+        "mha", "cuda:sm_80", "barrier", "tl.store(out + rows[:, None]", 1,
         "the result is exchanged where keys were; the barriers around the values' tile stand after the product that read them",
     ),
     Argued(
@@ -79,29 +79,29 @@ SURVIVORS = (
     Argued("mha", "cuda:sm_90a", "fence", "q = tl.load(query", 1, LATER_FENCE),
     Argued("mha", "cuda:sm_90a", "fence", "for n in range(", 2, AFTER_LOOP),
     Argued(
-        "mha", "cuda:sm_90a", "commit", "acc = tl.dot(p.to(v.dtype)", 1,
+        "mha", "cuda:sm_90a", "commit", "values = tl.dot(p.to(v.dtype)", 1,
         "of the first of two loops: the product is committed with the next one, which is waited for before its sums are read",
     ),
     Argued(
-        "mha", "cuda:sm_90a", "wait", "acc = tl.dot(p.to(v.dtype)", 2,
+        "mha", "cuda:sm_90a", "wait", "values = tl.dot(p.to(v.dtype)", 2,
         "of the product before, in flight from the iteration before: the scores have been waited for since, and with them all that came earlier",
     ),
     Argued("mha", "cuda:sm_90a", "barrier", "k = tl.load(k_tile", 2, ONE_WARPGROUP),
     Argued("mha", "cuda:sm_90a", "barrier", "v = tl.load(v_tile", 2, ONE_WARPGROUP),
-    Argued("mha", "cuda:sm_90a", "barrier", "tl.store(out + offs_m", 1, ONE_WARPGROUP),
-    Argued("mha", "cuda:sm_90a", "barrier", "hopper.local_store(q_tile, acc)", 1, ONE_WARPGROUP),
+    Argued("mha", "cuda:sm_90a", "barrier", "tl.store(out + rows[:, None]", 1, ONE_WARPGROUP),
+    Argued("mha", "cuda:sm_90a", "barrier", "hopper.local_store(q_tile, result)", 1, ONE_WARPGROUP),
     Argued(
         "mha", "cuda:sm_90a", "barrier", "hopper.named_barrier_wait(copy", 1,
         "it says which role issues its products first: a matter of speed, not of results",
     ),
     Argued(
-        "mha", "cuda:sm_90a", "wait", "hopper.mbarrier_wait(k_full[stage], phase)", 1,
+        "mha", "cuda:sm_90a", "wait", "hopper.mbarrier_wait(rings.key.full[place.slot], place.phase)", 1,
         "of keys that a role passes over: their values, begun later, are waited for next, and land no sooner in either schedule",
     ),
-    Argued("mha", "cuda:sm_90a", "arrival", "hopper.mbarrier_arrive(k_empty[stage])", 1, LAST_TILES),
-    Argued("mha", "cuda:sm_90a", "arrival", "hopper.mbarrier_arrive(v_empty[previous])", 1, LAST_TILES),
+    Argued("mha", "cuda:sm_90a", "arrival", "hopper.mbarrier_arrive(rings.key.empty[place.slot])", 1, LAST_TILES),
+    Argued("mha", "cuda:sm_90a", "arrival", "hopper.mbarrier_arrive(rings.value.empty[previous.slot])", 1, LAST_TILES),
     Argued(
-        "mha", "cuda:sm_90a", "fence", "acc = hopper.async_dot(weights", 1,
+        "mha", "cuda:sm_90a", "fence", "values = hopper.async_dot(weights", 1,
         "weights and sums were written before the fence of the product with the keys, which is issued just before",
     ),
 )  # fmt: skip
