@@ -1,10 +1,10 @@
-"""Which warps run which role, with how many registers, and what does not fit a multiprocessor."""
+"""Which warps run which role, and what does not fit a multiprocessor."""
 
 from __future__ import annotations
 
 import pytest
 
-from kernelpack.backends.cuda.machine.roles import REGISTERS, check_roles, registers_of_roles, roles_of, warps_of
+from kernelpack.backends.cuda.machine.roles import REGISTERS, check_roles, roles_of, warps_of
 from kernelpack.errors import CompilationError
 from tests.backends.gpu.role_texts import function, group, role
 
@@ -19,16 +19,6 @@ def test_roles_begin_at_a_warpgroup_and_have_barriers_of_their_own() -> None:
 def test_a_kernel_without_roles_is_run_by_all_warps() -> None:
     root = function("%m = arith.addi %n, %n : i32")
     assert (roles_of(root), warps_of(root, 8)) == ([], 8)
-
-
-@pytest.mark.parametrize(
-    ("few", "many", "registers"),
-    [(1, 4, (0, 0)), (1, 8, (40, 232)), (4, 8, (40, 232)), (1, 12, (24, 160)), (5, 12, (24, 152))],
-)
-def test_what_copies_has_few_registers_and_what_computes_has_the_rest(few: int, many: int, registers: tuple[int, int]) -> None:
-    assert registers_of_roles(few, many) == registers
-    threads = -(-few // 4) * 128, many * 32
-    assert sum(count * each for count, each in zip(threads, registers, strict=True)) <= REGISTERS
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.backends.cuda.machine.block_copies import block_accessed, buffer_type
+from kernelpack.backends.cuda.machine.roles import REGISTERS
 from kernelpack.backends.cuda.schedule.budget import BARRIER_BYTES, BLOCK_BYTES, Budget
 from kernelpack.backends.cuda.schedule.loop_schedule import Copy
 from kernelpack.backends.gpu.facts.products import loads_for_dots
@@ -86,3 +87,13 @@ def test_slots_of_a_kernel_leave_room_for_what_it_stores() -> None:
     ring = [Copy(load, buffer_type(block_accessed(load))) for load in loads]
     assert Budget(DESCRIPTORS, needed).slots_of_kernel(loads, [ring]) == 3
     assert Budget(DESCRIPTORS, needed - 1).slots_of_kernel(loads, [ring]) == 2
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "registers"),
+    [(1, 4, (0, 0)), (1, 8, (40, 232)), (4, 8, (40, 232)), (1, 12, (24, 160)), (5, 12, (24, 152))],
+)
+def test_what_copies_has_few_registers_and_what_computes_has_the_rest(few: int, many: int, registers: tuple[int, int]) -> None:
+    assert Budget.registers_of_roles(few, many) == registers
+    threads = -(-few // 4) * 128, many * 32
+    assert sum(count * each for count, each in zip(threads, registers, strict=True)) <= REGISTERS
