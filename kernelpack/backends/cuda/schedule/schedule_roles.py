@@ -84,7 +84,8 @@ def _copies(
         if not unfit:
             break
         groups = [group for group in groups if group.loads[0].parent not in unfit]
-    return RoleSchedule(tuple(groups), around, scalars, {loop: products[loop] for loop in around if products.get(loop)})
+    run_on = {loop: found for loop, found in products.items() if found and loop in around}
+    return RoleSchedule(tuple(groups), around, scalars, run_on)
 
 
 def _is_chain(loop: Operation) -> bool:
