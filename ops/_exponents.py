@@ -4,6 +4,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+FLOAT32_MAX = tl.constexpr(2.0**128 - 2.0**104)
 
 LIMIT = tl.constexpr(2.0**27)
 """Up to a maximum of 2^27 in units of log2(e), weights that are off by what rounding adds to it fit into float16."""

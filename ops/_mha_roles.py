@@ -11,7 +11,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.language import hopper
 
-from ._exponents import LOG2_E, line_of, power_below
+from ._exponents import FLOAT32_MAX, LOG2_E, line_of, power_below
 from ._roles import Place, halves, next_place
 
 
@@ -128,14 +128,13 @@ def hide(scores, row, column, keys, CAUSAL: tl.constexpr):
 
 @kp.jit
 def weigh(scores, row_max, scale):
-    """Returns the weights of some keys, the shift of their exponents, and the new maxima. Where scores are -inf alone, weights are 0.
+    """Returns the weights of some keys, the shift of their exponents, and the new maxima.
 
     2 to the power of the shift, less the shift before, is the factor for what was summed before. Beyond a limit shifts must go on
     growing: the power of two above `scale` sees to that.
     """
     new_max = tl.maximum(row_max, tl.max(scores, axis=1))
     factor, shift = line_of(new_max, scale, 2.0 * power_below(scale))
-    shift = tl.minimum(shift, 3.0e38)  # that of -inf is infinite, and -inf + inf would be NaN
     return tl.exp2(tl.fma(scores, factor[:, None], shift[:, None])), shift, new_max
 
 
@@ -175,7 +174,9 @@ def attend_keys(sums, weights, q_tile, rings, place, copy, scale, blocks, form, 
 @kp.jit
 def weigh_last(scores, row, column, sizes, scale, form):
     """Returns the weights of a block's last keys, which alone cross the diagonal or the end of the keys, and the sums that they begin."""
-    nothing = tl.full([64], -float("inf"), tl.float32)
+    # the lowest maximum whose shift is finite: from -inf alone, exponents would be -inf + inf; from here they are -inf
+    lowest = -FLOAT32_MAX / tl.maximum(2.0 * power_below(scale), 1.0)
+    nothing = tl.zeros([64], tl.float32) + lowest
     if form.CAUSAL:
         weights, shift, largest = weigh(hide(scores, row, column, sizes.keys, True), nothing, scale)
     else:
