@@ -25,8 +25,8 @@ from tests.language.random_kernels import CELLS, FACTORS, FLOATS, INTEGERS, MEMO
 
 BATCH = 25
 """Programs that one test draws; different numbers draw different ones."""
-FEW = range(8)
-MANY = range(8, 80)
+FEW = range(5)
+MANY = range(5, 80)
 
 
 @functools.cache
