@@ -8,6 +8,7 @@ import linecache
 import sys
 import types
 from collections.abc import Iterable, Sequence
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from kernelpack.errors import BuildError, KernelpackError, SourceLocation
@@ -93,8 +94,8 @@ def _load(file: Path, namespace: str) -> types.ModuleType:
     name = f"{package_name}.{file.stem}"
     linecache.checkcache(str(file))
     spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise BuildError(f"{file} is not a Python file")
+    if spec is None or not isinstance(spec.loader, SourceFileLoader):  # no machine code, which would run at once
+        raise BuildError(f"{file} is not a Python file", cure="name a *.py file with @kp.op functions, or a folder of such files")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -177,6 +177,15 @@ def test_files_that_are_no_python_are_refused(tmp_path: Path) -> None:
         plan_library([tmp_path / "absent.py"], namespace="mine", targets=["cpu:x86-64-v3"])
 
 
+@pytest.mark.parametrize("name", ["ops.so", "ops.pyc", "ops.txt"])
+def test_a_source_that_is_no_python_file_is_refused(tmp_path: Path, name: str) -> None:
+    """Python imports files of some names as machine code, which runs before anybody sees what it is."""
+    file = tmp_path / name
+    file.write_bytes(b"\x7fELF")
+    with pytest.raises(KernelpackError, match=rf"{name} is not a Python file\n  to fix: name a \*.py file"):
+        plan_library([file], namespace="my", targets=["cpu:x86-64-v3"])
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
