@@ -79,7 +79,10 @@ class Teller:
 
 LAUNCHER = Pybind11Extension(
     "kernelpack._C",
-    sorted([*map(str, Path("csrc/python").glob("*.cpp")), *map(str, Path("csrc/kernels").glob("*.cpp"))]),
+    # images that are compressed are those of libraries
+    sorted(
+        str(path) for room in ("python", "kernels") for path in Path("csrc", room).glob("*.cpp") if path.stem != "zstd_image"
+    ),
     include_dirs=["csrc"],
     cxx_std=17,
     extra_compile_args=["-Wall", "-Wextra"],

@@ -197,7 +197,7 @@ def cuda_races(libraries: Libraries) -> list[Race]:
     device, stream = ctypes.c_int32(x.device.index), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     pointers = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr())
     numbers = ctypes.c_int32(_COUNT), ctypes.c_float(_FACTOR)
-    kernels = ctypes.CDLL(str(libraries.built.kernels_library))
+    kernels = ctypes.CDLL(str(libraries.built.library))
     libraries.kept += [out, kernels]
     entry = libraries.entry(kernels, libraries.pack("scale_kernel"))
 
@@ -258,7 +258,7 @@ def first_uses(libraries: Libraries) -> tuple[float, float]:
     out = torch.empty_like(x)
     device, stream = ctypes.c_int32(x.device.index), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     values = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), ctypes.c_int32(_COUNT), ctypes.c_float(_FACTOR)
-    kernels = ctypes.CDLL(str(libraries.built.kernels_library))
+    kernels = ctypes.CDLL(str(libraries.built.library))
     times: tuple[list[float], list[float]] = ([], [])
     for number, pack in enumerate(pack for pack in libraries.built.packs if pack.variant.startswith("step_kernel")):
         for which in (0, 1) if number % 2 else (1, 0):

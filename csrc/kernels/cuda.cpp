@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base64.h"
 #include "kernels/cuda_driver.h"
 #include "kernels/cuda_targets.h"
 #include "kernels/tensor_map.h"
@@ -210,7 +209,7 @@ std::unique_ptr<Ready> load_here(const Kernel& kernel, const Loaded& loaded, int
     }
   }
   add_attributes(kernel, *ready);
-  const auto image = decode(*static_cast<const Base64Image*>(kernel.image));
+  const ImageBytes image(*static_cast<const Image*>(kernel.image));
   cuda::Module module = nullptr;  // never unloaded: kernels may still run when the process ends
   cuda.check(cuda.ModuleLoadData(&module, image.get()), "cuModuleLoadData", doing);
   cuda.check(cuda.ModuleGetFunction(&ready->function, module, kernel.entry), "cuModuleGetFunction", doing);

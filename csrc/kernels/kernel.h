@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -28,18 +29,35 @@ struct Grid {
   int64_t z = 1;
 };
 
-// An image in base64, in chunks that compilers take as string literals.
-struct Base64Image {
-  const char* const* chunks;
-  size_t chunk_count;
-  size_t size;  // bytes when decoded
+// An image that a launcher loads: its bytes, or what they are made of again.
+struct Image {
+  const unsigned char* bytes;  // what is stored
+  uint32_t stored;             // how many bytes that is
+  uint32_t size;               // how many bytes the image has
+  // Returns the image, followed by a NUL so that PTX text is a C string. Throws Error. Null: `bytes` are the image.
+  std::unique_ptr<unsigned char[]> (*unpack)(const Image& image) = nullptr;
+  const Image* like = nullptr;  // the image in terms of which this one is stored
+};
+
+// The bytes of an image, unpacked for as long as this lives. Throws Error.
+class ImageBytes {
+ public:
+  explicit ImageBytes(const Image& image)
+      : unpacked_(image.unpack != nullptr ? image.unpack(image) : nullptr),
+        bytes_(unpacked_ != nullptr ? unpacked_.get() : image.bytes) {}
+
+  const unsigned char* get() const { return bytes_; }
+
+ private:
+  std::unique_ptr<unsigned char[]> unpacked_;
+  const unsigned char* bytes_;
 };
 
 // One compiled kernel: a row that the build writes from a kernel pack. `image` is what the launcher of its backend
-// loads: a CpuEntry, a Base64Image, or what a backend of a third party puts there.
+// loads: a CpuEntry, an Image, or what a backend of a third party puts there.
 struct Kernel {
   const char* name;    // the variant, e.g. mha_fwd-f16-64.aligned
-  const char* entry;   // the kernel's symbol in the image
+  const char* entry;   // the kernel's symbol in the image; nullptr where the image is its code
   const char* target;  // e.g. cuda:sm_90a
   const void* image;
   int32_t num_warps = 1;

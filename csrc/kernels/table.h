@@ -8,10 +8,22 @@ namespace kernelpack {
 
 // A variant of a launch's kernel.
 struct Variant {
-  Kernel* kernel;
+  Kernel* kernel;             // nullptr: there is none
   const uint8_t* parameters;  // which slots of the launch it takes, in order; nullptr: all
   int32_t parameter_count;
   const int64_t* meta;  // the constexprs that the grid asks for
+};
+
+// A variant as a table holds it, by places in the table's lists: pointers would take ten times as many bytes of a library.
+struct VariantRow {
+  uint32_t kernel;
+  uint16_t parameters;
+  uint16_t meta;
+};
+
+struct ParameterList {
+  const uint8_t* slots;  // nullptr: all
+  int32_t count;
 };
 
 // A point of a launch's space: a dtype for each tensor, a value for each constexpr. Its variants differ in what they assume of
@@ -24,16 +36,25 @@ struct Point {
 // The variants of one target.
 struct TargetVariants {
   const Point* points;
-  const Variant* variants;
-  int variant_count;
+  const VariantRow* rows;
+  int row_count;
+  Kernel* kernels;  // all of the backend
+  const ParameterList* parameters;
+  const int64_t* const* metas;
 
-  // Returns the best variant of a point, given which of the launch's assumptions hold, or nullptr.
-  const Variant* find(int point, uint64_t held) const {
-    const Point& at = points[point];
-    const uint64_t fitting = at.assumptions & held;
-    if (fitting == 0) return nullptr;
+  Variant at(uint32_t row) const {
+    const VariantRow& found = rows[row];
+    const ParameterList& list = parameters[found.parameters];
+    return {&kernels[found.kernel], list.slots, list.count, metas[found.meta]};
+  }
+
+  // Returns the best variant of a point, given which of the launch's assumptions hold, if there is one.
+  Variant find(int point, uint64_t held) const {
+    const Point& place = points[point];
+    const uint64_t fitting = place.assumptions & held;
+    if (fitting == 0) return {};
     const uint64_t before = (fitting & -fitting) - 1;
-    return &variants[at.first + __builtin_popcountll(at.assumptions & before)];
+    return at(place.first + static_cast<uint32_t>(__builtin_popcountll(place.assumptions & before)));
   }
 };
 

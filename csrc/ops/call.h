@@ -221,13 +221,13 @@ class Call {
   // Returns which config of a point is fastest for the sizes that its choice depends on.
   int config(const LaunchSite& site, int point, std::initializer_list<int64_t> sizes) const;
   // Returns the variant for a point of the launch's space and the assumptions that hold. Throws Error.
-  const Variant& choose(const LaunchSite& site, int point, uint64_t held) const {
+  Variant choose(const LaunchSite& site, int point, uint64_t held) const {
     const int target = backend_.target(op_, device_.index, site.traits);
-    const Variant* found = site.variants[backend_.index()][target].find(point, held);
+    const Variant found = site.variants[backend_.index()][target].find(point, held);
     if (backend_.is_traced()) [[unlikely]]
       trace::launch(site, backend_.target_name(target), held, found);
-    if (found == nullptr) variant_not_built(site, target);
-    return *found;
+    if (found.kernel == nullptr) variant_not_built(site, target);
+    return found;
   }
   // `slots` are addresses of the values that the launch's variants choose their parameters from.
   void launch(const Variant& variant, const Grid& grid, void* const* slots) const {

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <vector>
 
+#include "ops/torch_symbols.h"
+
 namespace kernelpack {
 namespace {
 
@@ -79,8 +81,8 @@ void OpConstructor::warmup(Backend& backend, int backend_index, int device) cons
   for (int i = 0; i < site_count_; ++i) {
     const int target = backend.target(info_, device, sites_[i]->traits);
     const TargetVariants& variants = sites_[i]->variants[backend_index][target];
-    for (int row = 0; row < variants.variant_count; ++row) {
-      backend.launcher().load(*variants.variants[row].kernel, device);
+    for (int row = 0; row < variants.row_count; ++row) {
+      backend.launcher().load(variants.kernels[variants.rows[row].kernel], device);
     }
   }
 }
@@ -92,7 +94,7 @@ void OpConstructor::add_tuned(std::set<std::string>& kernels) const {
 }
 
 Library::Library(const LibraryInfo& info) : info_(info), error_(register_all()) {
-  if (!error_.empty()) std::fprintf(stderr, "kernelpack: %s\n", error_.c_str());
+  if (!error_.empty() && torch_is_here()) std::fprintf(stderr, "kernelpack: %s\n", error_.c_str());
   std::set<std::string> tuned;
   for (int i = 0; i < info_.op_count; ++i) info_.ops[i]->add_tuned(tuned);
   report_unknown_kernels(info_.name_space, tuned);
@@ -102,6 +104,11 @@ std::string Library::register_all() {
   Dl_info self{};
   dladdr(info_.marker, &self);
   const std::string name_space = info_.name_space;
+  if (!torch_is_here()) {
+    return std::string(self.dli_fname) + " has not defined torch.ops." + name_space +
+           ": there was no libtorch in the process when it was loaded\n  to fix: load torch first; without torch, use the C "
+           "functions";
+  }
   const std::string symbol = "kernelpack_namespace_" + name_space;
   const std::string other = find_other(symbol.c_str(), info_.marker);
   if (!other.empty()) {

@@ -1,4 +1,4 @@
-// Apart from those who call them: what a compiler sees it would take from the linker's table instead.
+// Apart from those who call them: what a compiler sees it would call by a jump instead.
 #include "ops/shim.h"
 
 namespace kernelpack {
@@ -14,9 +14,7 @@ const char* empty_strided(int64_t dim, const int64_t* sizes, const int64_t* stri
 
 }  // namespace
 
-TorchFunctions torch_functions = {aoti_torch_get_sizes, aoti_torch_get_strides,         aoti_torch_get_dim,
-                                  aoti_torch_get_dtype, aoti_torch_get_data_ptr,        aoti_torch_get_device_index,
-                                  empty_strided,        aoti_torch_delete_tensor_object};
+TorchFunctions torch_functions = {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, empty_strided, nullptr};
 
 void shim_failed(const char* doing) {
   throw Error(std::string("torch failed while ") + doing);

@@ -8,7 +8,8 @@
 
 namespace kernelpack {
 
-// The functions that every call needs, beside each other: the linker's table of functions spreads them over a cache line each.
+// The functions that every call needs, beside each other: by themselves they would be spread over a cache line each. They are
+// torch's own, which torch_symbols.cpp finds.
 struct alignas(64) TorchFunctions {
   decltype(&aoti_torch_get_sizes) get_sizes;
   decltype(&aoti_torch_get_strides) get_strides;

@@ -143,7 +143,7 @@ void begin(const char* op, std::initializer_list<std::reference_wrapper<const Te
   current.call = "{\"op\": " + quoted(op) + ", \"tensors\": [" + texts + "]";
 }
 
-void launch(const LaunchSite& site, const char* target, uint64_t held, const Variant* variant) {
+void launch(const LaunchSite& site, const char* target, uint64_t held, const Variant& variant) {
   std::string facts;
   for (int i = 0; i < site.assumption_count; ++i) {
     const bool is_plain = *site.assumptions[i] == '\0';
@@ -151,8 +151,8 @@ void launch(const LaunchSite& site, const char* target, uint64_t held, const Var
   }
   current.launches += std::string(current.launches.empty() ? "" : ", ") + "{\"kernel\": " + quoted(site.kernel) +
                       ", \"target\": " + quoted(target) +
-                      ", \"variant\": " + (variant != nullptr ? quoted(variant->kernel->name) : "null") + ", \"facts\": [" +
-                      facts + "]}";
+                      ", \"variant\": " + (variant.kernel != nullptr ? quoted(variant.kernel->name) : "null") +
+                      ", \"facts\": [" + facts + "]}";
 }
 
 void refuse(const std::string& why) {

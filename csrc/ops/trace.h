@@ -19,8 +19,8 @@ bool is_on();
 
 // A call of an op with these tensors begins on this thread; the one before it is complete.
 [[gnu::cold]] void begin(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);
-// The call launches a variant, or finds none (nullptr). Bit i of `held` stands for the launch's assumption i.
-[[gnu::cold]] void launch(const LaunchSite& site, const char* target, uint64_t held, const Variant* variant);
+// The call launches a variant, or finds none. Bit i of `held` stands for the launch's assumption i.
+[[gnu::cold]] void launch(const LaunchSite& site, const char* target, uint64_t held, const Variant& variant);
 // The call is refused.
 [[gnu::cold]] void refuse(const std::string& why);
 

@@ -93,7 +93,7 @@ class WithoutGil {
 }  // namespace
 
 LoadedKernel::LoadedKernel(const std::string& backend, std::string device_type, std::string name, std::string entry,
-                           std::string target, const std::variant<uintptr_t, std::string>& image, size_t image_size,
+                           std::string target, const std::variant<uintptr_t, std::string>& image,
                            const std::vector<std::string>& types, int num_warps, int num_ctas, int64_t shared_memory,
                            double program_ns, std::string descriptors, bool launch_pdl, bool launch_cooperative_grid)
     : launcher_(launcher_of(backend)),
@@ -107,10 +107,10 @@ LoadedKernel::LoadedKernel(const std::string& backend, std::string device_type, 
   if (const auto* address = std::get_if<uintptr_t>(&image)) {
     start = reinterpret_cast<const void*>(*address);
   } else {
-    text_ = std::get<std::string>(image);
-    chunk_ = text_.c_str();
-    base64_ = {&chunk_, 1, image_size};
-    start = &base64_;
+    bytes_ = std::get<std::string>(image);
+    const auto size = static_cast<uint32_t>(bytes_.size());
+    image_ = {reinterpret_cast<const unsigned char*>(bytes_.c_str()), size, size};
+    start = &image_;
   }
   kernel_.reset(new Kernel{name_.c_str(), entry_.c_str(), target_.c_str(), start, num_warps, num_ctas, shared_memory,
                            program_ns, descriptors_.c_str(), launch_pdl, launch_cooperative_grid});

@@ -26,11 +26,11 @@ struct Argument {
 
 class LoadedKernel {
  public:
-  // `image` is the address of code that is loaded, or the base64 of an image; `device_type` what torch calls the devices.
+  // `image` is the address of code that is loaded, or the bytes of an image; `device_type` what torch calls the devices.
   // Throws Error for a parameter type that Python cannot pass, and where the backend has no launcher.
   LoadedKernel(const std::string& backend, std::string device_type, std::string name, std::string entry, std::string target,
-               const std::variant<uintptr_t, std::string>& image, size_t image_size, const std::vector<std::string>& types,
-               int num_warps, int num_ctas, int64_t shared_memory, double program_ns, std::string descriptors, bool launch_pdl,
+               const std::variant<uintptr_t, std::string>& image, const std::vector<std::string>& types, int num_warps,
+               int num_ctas, int64_t shared_memory, double program_ns, std::string descriptors, bool launch_pdl,
                bool launch_cooperative_grid);
 
   const std::string& device_type() const { return device_type_; }
@@ -49,9 +49,8 @@ class LoadedKernel {
   void write(size_t parameter, const Argument& argument, void* slot) const;
 
   const Launcher& launcher_;
-  std::string device_type_, name_, entry_, target_, descriptors_, text_;
-  const char* chunk_ = nullptr;
-  Base64Image base64_{};
+  std::string device_type_, name_, entry_, target_, descriptors_, bytes_;
+  Image image_{};
   std::vector<Kind> kinds_;
   std::unique_ptr<Kernel> kernel_;
 };

@@ -58,11 +58,11 @@ PYBIND11_MODULE(_C, module) {
   });
   py::class_<kernelpack::LoadedKernel>(module, "LoadedKernel")
       .def(py::init<const std::string&, std::string, std::string, std::string, std::string,
-                    const std::variant<uintptr_t, std::string>&, size_t, const std::vector<std::string>&, int, int, int64_t,
-                    double, std::string, bool, bool>(),
+                    const std::variant<uintptr_t, std::string>&, const std::vector<std::string>&, int, int, int64_t, double,
+                    std::string, bool, bool>(),
            py::kw_only(), py::arg("backend"), py::arg("device_type"), py::arg("name"), py::arg("entry"), py::arg("target"),
-           py::arg("image"), py::arg("image_size"), py::arg("types"), py::arg("num_warps"), py::arg("num_ctas"),
-           py::arg("shared_memory"), py::arg("program_ns"), py::arg("descriptors") = "", py::arg("launch_pdl") = false,
+           py::arg("image"), py::arg("types"), py::arg("num_warps"), py::arg("num_ctas"), py::arg("shared_memory"),
+           py::arg("program_ns"), py::arg("descriptors") = "", py::arg("launch_pdl") = false,
            py::arg("launch_cooperative_grid") = false)
       .def("load", &kernelpack::LoadedKernel::load, py::arg("device"))
       .def("launch", &kernelpack::launch, py::arg("device"), py::arg("stream"), py::arg("grid"), py::arg("values"));

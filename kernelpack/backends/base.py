@@ -187,6 +187,10 @@ class Backend(abc.ABC):
         it becomes a masked access through pointers. `facts` are those of the function."""
         return POINTERS
 
+    def without_lines(self, image: bytes) -> bytes:
+        """Returns an image without what says which line of source its code comes from: what libraries hold unless asked for more."""
+        return image
+
     def linked_machine(self, target: Target) -> str | None:
         """Returns the machine whose linker takes the images, as compilers name it first (`x86_64-linux-gnu`); None: they are data."""
         return None

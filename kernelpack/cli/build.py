@@ -27,16 +27,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", required=True, metavar="NAME", help="the ops become torch.ops.NAME.*")
     add_target_argument(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the library goes (default: ./NAME)")
+    add_trace_argument(parser)
     parser.add_argument(
         "--emit-source", type=Path, metavar="DIR", help="write the library's complete C++ source there instead of building it"
     )
     add_jobs_argument(parser)
+    parser.add_argument(
+        "--line-tables", action="store_true", help="keep in the library which line of source its code for GPUs comes from"
+    )
     parser.add_argument("--no-cache", action="store_true", help="take no kernel from earlier builds")
 
 
 def add_jobs_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-j", "--jobs", type=_positive, metavar="N", help="how many processes compile (default: one for each CPU)"
+    )
+
+
+def add_trace_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="leave out the variants that the calls which KERNELPACK_TRACE=FILE recorded do not need",
     )
 
 
@@ -61,10 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.sources,
             namespace=arguments.namespace,
             targets=targets,
+            trace=arguments.trace,
             out=arguments.out,
             jobs=arguments.jobs,
             progress=progress,
             cache=not arguments.no_cache,
+            line_tables=arguments.line_tables,
         )
     _warn(built.warnings)
     print(json.dumps(_record(built), indent=1) if arguments.json else _text(built))
@@ -86,10 +101,12 @@ def _emit_source(arguments: argparse.Namespace, targets: list[Target]) -> int:
             arguments.sources,
             namespace=arguments.namespace,
             targets=targets,
+            trace=arguments.trace,
             directory=arguments.emit_source,
             jobs=arguments.jobs,
             progress=progress,
             cache=not arguments.no_cache,
+            line_tables=arguments.line_tables,
         )
     _warn(emitted.warnings)
     if arguments.json:
@@ -106,7 +123,7 @@ def _emit_source(arguments: argparse.Namespace, targets: list[Target]) -> int:
     style = Style(sys.stdout)
     written = f"{count(len(emitted.files), 'file')}, {count(len(emitted.packs), 'kernel')} in {emitted.seconds:.1f} s"
     print(f"{style.green('wrote')} the source of {style.bold(emitted.namespace)}: {written}\n  {emitted.directory}\n")
-    print(style.dim("one line builds it, wherever g++ and libtorch >= 2.10 are; build.sh holds it, too"))
+    print(style.dim("one line builds it, wherever g++, libzstd-dev and libtorch >= 2.10 are; build.sh holds it, too"))
     print(f"  cd {shlex.quote(str(emitted.directory))} && {emitted.command}")
     return 0
 
@@ -116,7 +133,6 @@ def _record(built: Built) -> dict[str, Any]:
         "namespace": built.namespace,
         "directory": str(built.directory),
         "library": str(built.library),
-        "kernels_library": str(built.kernels_library),
         "ops": list(built.ops),
         "targets": _targets(built),
         "kernels": len(built.packs),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelpack.backends.installed import backend_of
+from kernelpack.cli import sizes
 from kernelpack.cli.build import add_jobs_argument, add_op_argument
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count, is_terminal, size, table, width
@@ -69,12 +70,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STAGE",
         help="print this stage, of those that the table names: ttir, llir, ptx, sass, asm, ...; images as bytes",
     )
+    parser.add_argument("--size", action="store_true", help="say what the bytes of a built library are, by op, target and kind")
     add_jobs_argument(parser)
     meanings = "; ".join(f"{head}: {meaning}" for head, meaning in COLUMNS.values())
     parser.epilog = f"Columns of the table: size: bytes of the image; {meanings}."
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.size:
+        return sizes.run(arguments)
     for target in parse_targets(arguments.target or []):
         if (said := backend_of(target).caveat(target)) is not None:
             print(f"note: {target}: {said}", file=sys.stderr)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kernelpack.cli.terminal import Style, count, table, width
 
 if TYPE_CHECKING:
-    from kernelpack.opgen.tune.trace import NeededVariant, Trace
+    from kernelpack.opgen.trace import NeededVariant, Trace
 
 PURPOSE = "rank the variants that a recorded run needs, and say what a library lacks of them"
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kernelpack.opgen.tune.trace import read_trace
+    from kernelpack.opgen.trace import read_trace
 
     trace = read_trace(arguments.file, arguments.library)
     if arguments.json:

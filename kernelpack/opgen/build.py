@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import keyword
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,16 +16,19 @@ from kernelpack.backends.installed import backend_of
 from kernelpack.errors import BuildError, PackError, SchemaError
 from kernelpack.files import generated
 from kernelpack.opgen.emit.c_entries import c_files
-from kernelpack.opgen.emit.cpp_library import library_files
+from kernelpack.opgen.emit.cpp_library import image_files, library_files
 from kernelpack.opgen.emit.library import LibraryPlan
 from kernelpack.opgen.emit.package import PACKAGE_FILES, package_files
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.sources import find_ops
+from kernelpack.opgen.trace import read_trace
+from kernelpack.opgen.traffic import needed_variants, only
 from kernelpack.opgen.variants.coverage import coverage, warnings_of
 from kernelpack.opgen.variants.decisions import Choices
 from kernelpack.opgen.variants.plan import Contest, KernelVariant, LaunchPlan, OpPlan
 from kernelpack.opgen.variants.planner import OpPlanner
 from kernelpack.opgen.workers.compile import ProgressCallback, compile_variants
+from kernelpack.pack.elf import linked_packs
 from kernelpack.pack.format import KernelPack, read_pack
 from kernelpack.pack.lock import differences, lock_line, lock_text, read_lock
 from kernelpack.pack.ninja import (
@@ -36,6 +40,7 @@ from kernelpack.pack.ninja import (
     run_ninja,
     torch_dir,
     version_script,
+    zstd_library,
 )
 from kernelpack.target import Target
 from kernelpack.version import VERSION
@@ -60,7 +65,6 @@ class Built:
     ops: tuple[str, ...]
     directory: Path
     library: Path
-    kernels_library: Path
     packs: tuple[KernelPack, ...]
     compiled: tuple[str, ...]
     seconds: float
@@ -91,10 +95,16 @@ class BuildPlan:
 
 
 def plan_library(
-    sources: Sequence[Path | str], *, namespace: str, targets: Iterable[Target | str], choices: Choices | None = None
+    sources: Sequence[Path | str],
+    *,
+    namespace: str,
+    targets: Iterable[Target | str],
+    choices: Choices | None = None,
+    trace: Path | str | None = None,
 ) -> BuildPlan:
     """Imports op files and plans every variant for every target. `choices` decides which of several configs are built (default:
-    what `kernelpack tune` measured). Raises KernelpackError with file and line."""
+    what `kernelpack tune` measured); with `trace`, a file of recorded calls, only the variants that they ran are. Raises
+    KernelpackError with file and line."""
     if not namespace.isidentifier() or not namespace.isascii() or keyword.iskeyword(namespace):
         raise SchemaError(f"namespace {namespace!r} is no name that torch.ops can have", cure="write --namespace my_ops")
     if namespace in _TORCHS:
@@ -114,9 +124,14 @@ def plan_library(
     ops = find_ops(paths, namespace)
     planner = OpPlanner(namespace, pairs, choices)
     op_plans = tuple(planner.plan(op) for op in ops)
+    variants = planner.used_variants()
+    if trace is not None:
+        needed = needed_variants(read_trace(Path(trace)), tuple(resolved))
+        op_plans = tuple(only(op, needed) for op in op_plans)
+        variants = [variant for variant in variants if (variant.target.backend, variant.name) in needed]
     files = " ".join(path.name for path in paths)
     command = " ".join([f"kernelpack build {files} --namespace {namespace}", *(f"--target {target}" for target in resolved)])
-    return BuildPlan(namespace, tuple(ops), op_plans, pairs, tuple(planner.used_variants()), tuple(planner.contests), command)
+    return BuildPlan(namespace, tuple(ops), op_plans, pairs, tuple(variants), tuple(planner.contests), command)
 
 
 def machine_of(plan: BuildPlan) -> str | None:
@@ -148,18 +163,22 @@ def build(
     *,
     namespace: str,
     targets: Iterable[Target | str],
+    trace: Path | str | None = None,
     out: Path | str | None = None,
     jobs: int | None = None,
     progress: ProgressCallback | None = None,
     cache: bool = True,
+    line_tables: bool = False,
 ) -> Built:
     """Builds `lib<namespace>_ops.so` and the Python package around it in the folder `out` (default: ./<namespace>).
 
     `jobs` processes compile (default: one for each CPU); `progress` is called after each kernel. With `cache` False nothing
-    is taken from earlier builds. Raises KernelpackError.
+    is taken from earlier builds. With `trace`, a file that KERNELPACK_TRACE wrote, the library has only the variants that the recorded
+    calls ran, and refuses other calls. With `line_tables` the library says which line of source its code for GPUs comes from, which
+    profilers show; packs always do. Raises KernelpackError.
     """
     started = time.monotonic()
-    plan = plan_library(sources, namespace=namespace, targets=targets)
+    plan = plan_library(sources, namespace=namespace, targets=targets, trace=trace)
     machine, linked = machine_of(plan), compiler_machine()
     if machine not in (None, linked):
         raise BuildError(
@@ -167,17 +186,18 @@ def build(
             cure="write the source with --emit-source DIR and build it on such a machine",
         )
     directory = Path(out if out is not None else namespace).resolve()
-    ops_library, kernels_library = (directory / f"lib{namespace}_{what}.so" for what in ("ops", "kernels"))
+    file = directory / f"lib{namespace}_ops.so"
     check_build_folder(directory / "build")
-    for path in (ops_library, kernels_library, *(directory / name for name in ("ops.lock", *PACKAGE_FILES))):
+    for path in (file, *(directory / name for name in ("ops.lock", *PACKAGE_FILES))):
         generated.check(path)
+    unpacks = [zstd_library()] if any(backend.linked_machine(target) is None for target, backend in plan.targets) else []
     packs, compiled = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=cache)
-    library = library_plan(plan, packs)
+    library = library_plan(plan, packs, line_tables=line_tables)
     names = tuple(op.name for op in plan.ops)
     kernels = tuple(packs.values())
-    built = Built(namespace, names, directory, ops_library, kernels_library, kernels, compiled, 0.0, coverage_warnings(plan))
+    built = Built(namespace, names, directory, file, kernels, compiled, 0.0, () if trace else coverage_warnings(plan))
     with one_at_a_time(directory / "build"):
-        _write(built, library, jobs or knobs.jobs())
+        _write(built, library, unpacks, jobs or knobs.jobs())
     return Built(**{**vars(built), "seconds": time.monotonic() - started})
 
 
@@ -186,6 +206,7 @@ def verify(
     *,
     namespace: str,
     targets: Iterable[Target | str] | None = None,
+    trace: Path | str | None = None,
     out: Path | str | None = None,
     lock: Path | str | None = None,
     jobs: int | None = None,
@@ -205,7 +226,7 @@ def verify(
         raise PackError(f"{file} does not exist", cure=cure)
     locked = read_lock(file)
     asked = list(targets) if targets is not None else sorted({target for target, _ in locked})
-    plan = plan_library(sources, namespace=namespace, targets=asked)
+    plan = plan_library(sources, namespace=namespace, targets=asked, trace=trace)
     compared = {str(target) for target, _ in plan.targets}
     locked = {key: sha256 for key, sha256 in locked.items() if key[0] in compared}
     packs, _ = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=False)
@@ -226,7 +247,7 @@ def verify(
 # -- writing and linking ----------------------------------------------------------------------------------------------------
 
 
-def library_plan(plan: BuildPlan, packs: dict[str, KernelPack]) -> LibraryPlan:
+def library_plan(plan: BuildPlan, packs: dict[str, KernelPack], *, line_tables: bool = False) -> LibraryPlan:
     """Returns what the C++ and the Python of a library are printed from."""
     targets: dict[str, tuple[Target, ...]] = {}
     for target, backend in plan.targets:
@@ -235,7 +256,7 @@ def library_plan(plan: BuildPlan, packs: dict[str, KernelPack]) -> LibraryPlan:
     ops = tuple(
         replace(op, launches=tuple(_without_repetitions(launch, packs) for launch in op.launches)) for op in plan.op_plans
     )
-    return LibraryPlan(plan.namespace, VERSION, plan.build_command, ops, backends, targets, packs)
+    return LibraryPlan(plan.namespace, VERSION, plan.build_command, ops, backends, targets, packs, line_tables)
 
 
 def _without_repetitions(launch: LaunchPlan, packs: dict[str, KernelPack]) -> LaunchPlan:
@@ -247,11 +268,12 @@ def _without_repetitions(launch: LaunchPlan, packs: dict[str, KernelPack]) -> La
     return replace(launch, points=points)
 
 
-def _write(built: Built, library: LibraryPlan, jobs: int) -> None:
-    """Writes the C++, builds both libraries, and then writes what is loaded with them: packs, lock file, Python. Removes the files of
+def _write(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int) -> None:
+    """Writes the C++, builds the library, and then writes what is loaded with them: packs, lock file, Python. Removes the files of
     variants and ops that no longer exist."""
     folder = built.directory
-    cpp = {folder / "cpp" / name: text for name, text in (library_files(library) | c_files(library)).items()}
+    files = library_files(library) | image_files(library, folder / "cpp") | c_files(library)
+    cpp = {folder / "cpp" / name: text for name, text in files.items()}
     package = {folder / "packs" / pack.file_name: str(pack) for pack in built.packs}
     package |= {folder / name: text for name, text in package_files(library).items()}
     package |= {folder / "ops.lock": lock_text(built.packs)}
@@ -260,7 +282,7 @@ def _write(built: Built, library: LibraryPlan, jobs: int) -> None:
     earlier = _earlier_packs(folder)
     for path, text in cpp.items():
         generated.write_if_changed(path, text)
-    _link(built, library, jobs)
+    _link(built, library, unpacks, jobs)
     for path, text in package.items():
         generated.write_if_changed(path, text)
     found = (path for pattern in ("*.cpp", "*.h") for path in (folder / "cpp").glob(pattern))
@@ -286,15 +308,22 @@ def _earlier_packs(folder: Path) -> dict[Path, KernelPack]:
     return found
 
 
-def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
-    """Writes the objects of packs and builds both libraries."""
+def exported(namespace: str) -> list[str]:
+    """Returns the symbols that a library exports, as patterns."""
+    of_ops = ("load_error", "schema", "unboxed", "warmup", "last_error")
+    of_kernels = ("find_kernel", "launch_*", "load_kernels", "target", "kernels_error")
+    return [f"kernelpack_namespace_{namespace}", *(f"{namespace}_{what}" for what in (*of_ops, *of_kernels))]
+
+
+def _link(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int) -> None:
+    """Writes the objects of packs and builds the library; `unpacks` are the static libraries that unpack its images."""
     folder = built.directory / "build"
     cpp = built.directory / "cpp"
     runtime = CSRC
     torch = torch_dir()
     objects: list[str] = []
-    for pack in built.packs:
-        if backend_of(pack.target).linked_machine(pack.target) is not None:
+    for backend in library.backends:
+        for pack in linked_packs(library.packs_of(backend)) if library.is_linked(backend) else ():
             generated.write_if_changed(folder / "objects" / f"{pack.entry}.o", pack.image, shared=False)
             objects.append(f"objects/{pack.entry}.o")
     launchers = [file for source in library.launchers for file in source.sources]
@@ -303,23 +332,16 @@ def _link(built: Built, library: LibraryPlan, jobs: int) -> None:
         list(dict.fromkeys([cpp, runtime, *headers, torch / "include"])), [f"TORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"]
     )
     # first what takes longest: a thousand short functions, which more than -O1 does nothing for
-    c_entries = file.compile(cpp / "kernels_c.cpp", "kernels_c", "-O1")
-    kernels = [file.compile(source, f"runtime/{source.stem}") for source in dict.fromkeys(launchers)]
-    kernels += [file.compile(cpp / f"kernels_{backend.name}.cpp", f"kernels_{backend.name}") for backend in library.backends]
-    ops = [file.compile(source, f"runtime/ops_{source.stem}") for source in sorted((runtime / "ops").glob("*.cpp"))]
-    ops += [file.compile(cpp / f"op_{plan.host.name}.cpp", f"op_{plan.host.name}") for plan in library.ops]
-    ops.append(file.compile(cpp / "library.cpp", "library"))
-    name = built.namespace
-    exports = {
-        "ops": [
-            f"kernelpack_namespace_{name}",
-            *(f"{name}_{what}" for what in ("load_error", "schema", "unboxed", "warmup", "last_error")),
-        ],
-        "kernels": [f"{name}_{what}" for what in ("find_kernel", "launch_*", "load_kernels", "target", "kernels_error")],
-    }
-    scripts = {key: folder / f"{key}.exports" for key in exports}
-    for key, script in scripts.items():
-        generated.write_if_changed(script, version_script(exports[key]), shared=False)
-    file.link(built.library, [*ops, *kernels, *objects], scripts["ops"], f"-L{torch / 'lib'} -ltorch_cpu -ldl")
-    file.link(built.kernels_library, [c_entries, *kernels, *objects], scripts["kernels"], "-ldl")
+    made = [file.compile(cpp / "kernels_c.cpp", "kernels_c", "-O1")]
+    made += [file.compile(source, f"runtime/{source.stem}") for source in dict.fromkeys(launchers)]
+    made += [file.compile(runtime / "kernels" / "zstd_image.cpp", "runtime/zstd_image")] if unpacks else []
+    for backend in library.backends:
+        names = [f"kernels_{backend.name}", *([] if library.is_linked(backend) else [f"images_{backend.name}"])]
+        made += [file.compile(cpp / f"{name}.cpp", name) for name in names]
+    made += [file.compile(source, f"runtime/ops_{source.stem}") for source in sorted((runtime / "ops").glob("*.cpp"))]
+    made += [file.compile(cpp / f"op_{plan.host.name}.cpp", f"op_{plan.host.name}") for plan in library.ops]
+    made.append(file.compile(cpp / "library.cpp", "library"))
+    script = folder / "library.exports"
+    generated.write_if_changed(script, version_script(exported(built.namespace)), shared=False)
+    file.link(built.library, [*made, *objects], script, " ".join([*map(shlex.quote, unpacks), "-ldl"]))
     run_ninja(file, folder, jobs)

@@ -95,7 +95,9 @@ def _load(file: Path, namespace: str) -> types.ModuleType:
     linecache.checkcache(str(file))
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or not isinstance(spec.loader, SourceFileLoader):  # no machine code, which would run at once
-        raise BuildError(f"{file} is not a Python file", cure="name a *.py file with @kp.op functions, or a folder of such files")
+        raise BuildError(
+            f"{file} is not a Python file", cure="name a *.py file with @kp.op functions, or a folder of such files"
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -1,19 +1,19 @@
-"""Writes compiled kernels as C++: a row for each, images as base64 string literals or as symbols of linked objects."""
+"""Writes compiled kernels as C++: a row for each, and images compressed or as symbols of linked objects."""
 
 from __future__ import annotations
 
-import base64
+import hashlib
+import struct
 from collections.abc import Sequence
 
 from kernelpack.descriptors import launcher_text
+from kernelpack.pack.compress import compress, zstd_version
+from kernelpack.pack.elf import linked_entries
 from kernelpack.pack.format import KernelPack
 
-_CHUNK = 4096
-"""Characters of a string literal: C++ compilers are fastest with these, and some refuse more than 64 KB."""
 
-
-def kernel_row(pack: KernelPack, image: str) -> str:
-    """Returns the initialiser of a `kernelpack::Kernel`."""
+def kernel_row(pack: KernelPack, image: str, *, linked: bool = False) -> str:
+    """Returns the initialiser of a `kernelpack::Kernel`; `linked`: its image is its code, and nobody asks for the symbol."""
     figures = pack.metadata
     numbers = [int(figures.get("num_warps", pack.options.num_warps)), int(figures.get("num_ctas", pack.options.num_ctas))]
     numbers += [int(figures.get("shared", 0))]
@@ -23,8 +23,9 @@ def kernel_row(pack: KernelPack, image: str) -> str:
     if pack.options.launch_pdl or pack.options.launch_cooperative_grid:
         flags = [pack.options.launch_pdl, pack.options.launch_cooperative_grid]
         rest = f"{rest or ', nullptr'}, {', '.join(str(flag).lower() for flag in flags)}"
+    entry = "nullptr" if linked else f'"{pack.entry}"'
     return (
-        f'    {{"{pack.variant}", "{pack.entry}", "{pack.target}", {image},\n'
+        f'    {{"{pack.variant}", {entry}, "{pack.target}", {image},\n'
         f"     {numbers[0]}, {numbers[1]}, {numbers[2]}, {program_ns!r}{rest}}},"
     )
 
@@ -34,31 +35,64 @@ def object_kernels(namespace: str, backend: str, packs: Sequence[KernelPack]) ->
 
     Their symbols are declared as data: only so are their addresses constants, which compile fast and need no code at load.
     """
-    declarations = "\n".join(f'extern "C" const char {pack.entry}[];' for pack in packs)
-    rows = "\n".join(kernel_row(pack, pack.entry) for pack in packs)
+    linked = linked_entries(packs)
+    declarations = "\n".join(f'extern "C" const char {entry}[];' for entry in dict.fromkeys(linked.values()))
+    rows = "\n".join(kernel_row(pack, linked[pack.entry], linked=True) for pack in packs)
     return (
         f"{declarations}\n\nnamespace {namespace}_kernels {{\n\n"
         f"kernelpack::Kernel {backend}[] = {{\n{rows}\n}};\n\n}}  // namespace {namespace}_kernels\n"
     )
 
 
-def base64_kernels(namespace: str, backend: str, packs: Sequence[KernelPack]) -> str:
-    """Returns the array of kernels whose images are loaded when first used."""
-    parts = ["namespace {", ""]
-    for index, pack in enumerate(packs):
-        text = base64.b64encode(pack.image).decode()
-        chunks = [f'    "{text[start : start + _CHUNK]}",' for start in range(0, len(text), _CHUNK)]
-        parts.append(f"const char* const kChunks{index}[] = {{\n" + "\n".join(chunks) + "\n};")
-        parts.append(f"const kernelpack::Base64Image kImage{index} = {{kChunks{index}, {len(chunks)}, {len(pack.image)}}};")
-    rows = "\n".join(kernel_row(pack, f"&kImage{index}") for index, pack in enumerate(packs))
-    parts += [
+def image_kernels(namespace: str, backend: str, packs: Sequence[KernelPack]) -> str:
+    """Returns the array of kernels whose images are loaded when first used: those of `images_source`, in the same order."""
+    rows = "\n".join(kernel_row(pack, f"&{backend}_images[{index}]") for index, pack in enumerate(packs))
+    return (
+        f"namespace {namespace}_kernels {{\n\nextern const kernelpack::Image {backend}_images[];\n\n"
+        f"kernelpack::Kernel {backend}[] = {{\n{rows}\n}};\n\n}}  // namespace {namespace}_kernels\n"
+    )
+
+
+def images_digest(images: Sequence[bytes]) -> str:
+    """Returns what tells the images of two libraries apart."""
+    digest = hashlib.sha256(f"{zstd_version()} {len(images)}".encode())
+    for image in images:
+        digest.update(hashlib.sha256(image).digest())
+    return digest.hexdigest()
+
+
+def images_source(namespace: str, backend: str, images: Sequence[bytes]) -> str:
+    """Returns the images of a library, compressed."""
+    frames = compress(images)
+    symbol = f"{namespace}_{backend}_images"
+    parts = [
+        '#include "kernels/zstd_image.h"',
         "",
-        "}  // namespace",
+        data_source(symbol, b"".join(frame.data for frame in frames)),
+        f'extern "C" const unsigned char {symbol}[];',
         "",
         f"namespace {namespace}_kernels {{",
         "",
-        f"kernelpack::Kernel {backend}[] = {{",
-        rows,
-        "};",
+        f"extern const kernelpack::Image {backend}_images[];",
+        f"const kernelpack::Image {backend}_images[] = {{",
     ]
-    return "\n".join([*parts, "", f"}}  // namespace {namespace}_kernels", ""])
+    start = 0
+    for frame in frames:
+        like = "nullptr" if frame.like is None else f"&{backend}_images[{frame.like}]"
+        parts.append(f"    {{{symbol} + {start}, {len(frame.data)}, {frame.size}, kernelpack::unpack_zstd, {like}}},")
+        start += len(frame.data)
+    return "\n".join([*parts, "};", "", f"}}  // namespace {namespace}_kernels", ""])
+
+
+def data_source(symbol: str, data: bytes) -> str:
+    """Returns an assembler statement that defines a hidden symbol as read-only data: what compilers take in fastest."""
+    lines = [f'asm(R"(\n  .section .rodata,"a",@progbits\n  .balign 16\n  .hidden {symbol}\n  .globl {symbol}\n{symbol}:']
+    return "\n".join([*lines, *words_of(data), '  .text\n)");'])
+
+
+def words_of(data: bytes) -> list[str]:
+    """Returns the assembler lines of data: six words a line, and what remains as bytes."""
+    whole = len(data) // 8 * 8
+    words = [f"{word:#x}" for (word,) in struct.iter_unpack("<Q", data[:whole])]
+    lines = [f"  .quad {','.join(words[start : start + 6])}" for start in range(0, len(words), 6)]
+    return lines + ([f"  .byte {','.join(map(hex, data[whole:]))}"] if data[whole:] else [])

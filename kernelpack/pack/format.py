@@ -20,7 +20,8 @@ from kernelpack.files.document import checked
 from kernelpack.options import OPTION_TYPES, TEXT_OPTIONS, Options
 from kernelpack.target import Target
 
-_FIRST_LINE = "kernelpack kernel pack, version 1"
+VERSION = 1
+_FIRST_LINE = f"kernelpack kernel pack, version {VERSION}"
 _IMAGE_LINE = "image:"
 _WIDTH = 120
 """Characters of base64 in a line; a multiple of four."""
@@ -118,7 +119,11 @@ _CURE = "build it again: kernelpack build"
 def parse_pack(text: str, name: str = "pack") -> KernelPack:
     """Parses the text of a pack. Raises PackError, with the line, for anything that a build did not write."""
     reader = _Reader(text, name)
-    reader.exactly(_FIRST_LINE, "it is no kernel pack, or one of another version")
+    first = reader.take()
+    if first != _FIRST_LINE:
+        other = re.fullmatch(r"kernelpack kernel pack, version (\d{1,9})", first)
+        version = f"the pack has version {other[1]}, this kernelpack reads version {VERSION}" if other else ""
+        raise reader.fail(version or "it is no kernel pack")
     start = reader.line
     ops, variant = tuple(reader.field("op").split(", ")), reader.field("variant")
     target = _target(reader, reader.field("target"))

@@ -151,6 +151,17 @@ def compiler() -> list[str]:
     return knobs.CXX.command("the C++ compiler")
 
 
+def zstd_library() -> str:
+    """Returns the static libzstd that the C++ compiler finds: it unpacks images. Raises BuildError where there is none."""
+    name = "libzstd.a"
+    found = subprocess.run(
+        [*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    if not Path(found).is_absolute():
+        raise BuildError(f"{name} was not found, by which a library unpacks its kernels", cure="apt-get install libzstd-dev")
+    return found
+
+
 def _ninja() -> list[str]:
     if find_spec("ninja") is not None:
         return [sys.executable, "-P", "-m", "ninja"]  # -P: no ninja.py of the folder where the user stands

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,8 +35,7 @@ class LoadedKernel(LaunchableKernel):
             name=kernel.entry,
             entry=kernel.entry,
             target=str(kernel.target),
-            image=opened.code if isinstance(opened.code, int) else base64.b64encode(opened.code).decode(),
-            image_size=len(kernel.image),
+            image=opened.code,
             types=[parameter.type for parameter in kernel.parameters],
             num_warps=int(figures.get("num_warps", kernel.options.num_warps)),
             num_ctas=int(figures.get("num_ctas", kernel.options.num_ctas)),

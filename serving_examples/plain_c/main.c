@@ -1,7 +1,7 @@
 // Launches kernels from plain C, with its own memory, threads and stream: no torch, no Python, no headers of CUDA.
 //
 //   kernelpack build saxpy.py --namespace demo --target cpu:x86-64-v3,cuda:sm_80,cuda:sm_90a
-//   gcc -std=c11 -O2 -fopenmp main.c -Idemo/cpp demo/libdemo_kernels.so -Wl,-rpath,$PWD/demo -ldl -o main
+//   gcc -std=c11 -O2 -fopenmp main.c -Idemo/cpp demo/libdemo_ops.so -Wl,-rpath,$PWD/demo -ldl -o main
 //   ./main cpu && ./main cuda
 #include <dlfcn.h>
 #include <omp.h>

@@ -15,7 +15,7 @@ from kernelpack.facts import Fact
 from kernelpack.opgen.emit.c_entries import c_files
 from kernelpack.opgen.emit.cpp_library import LibraryPlan, fill
 from kernelpack.options import Options
-from kernelpack.pack.embed import base64_kernels
+from kernelpack.pack.embed import image_kernels
 from kernelpack.pack.format import KernelPack
 from kernelpack.target import Target
 
@@ -40,7 +40,7 @@ def fake_library() -> dict[str, str]:
         arrays="extern kernelpack::Kernel cuda[];",
         backends="",
     )
-    rows = f'#include "kernels.h"\n{base64_kernels("fake", "cuda", [pack])}'
+    rows = f'#include "kernels.h"\n{image_kernels("fake", "cuda", [pack], [pack.image])}'
     return {**c_files(plan), "kernels.h": head, "kernels_cuda.cpp": rows}
 
 
@@ -59,7 +59,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
             mock = str(HERE / "mock_cuda.cpp")
             sources = [*map(str, sorted(HERE.glob("*_test.cpp"))), "kernels_c.cpp", "kernels_cuda.cpp"]
             sources += map(str, sorted((CSRC / "kernels").glob("*.cpp")))
-            sanitized = ["-g1", "-fno-sanitize-recover=all", *sources, "-ldl", "-lpthread"]
+            sanitized = ["-g1", "-fno-sanitize-recover=all", *sources, "-l:libzstd.a", "-ldl", "-lpthread"]
             commands = [
                 [*flags, "-shared", "-fPIC", mock, "-o", "mock.so"],
                 [*flags, "-shared", "-fPIC", "-DMOCK_OLD", mock, "-o", "old.so"],

@@ -18,8 +18,7 @@ using namespace kernelpack;
 
 namespace {
 
-const char* const kImageText[] = {"aW1hZ2U="};
-const Base64Image kImage = {kImageText, 1, 5};
+const Image kImage = {reinterpret_cast<const unsigned char*>("image"), 5, 5};
 
 const unsigned* mock_last_launch() {
   return reinterpret_cast<const unsigned* (*)()>(mock_symbol("mock_last_launch"))();

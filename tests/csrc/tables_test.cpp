@@ -1,8 +1,7 @@
-// Dispatch tables, base64, the arithmetic of host functions.
+// Dispatch tables, the arithmetic of host functions.
 #include <vector>
 
 #include "expect.h"
-#include "kernels/base64.h"
 #include "kernels/host_math.h"
 #include "kernels/table.h"
 
@@ -11,20 +10,24 @@ using namespace kernelpack;
 namespace {
 
 TEST(the_variant_that_assumes_most_and_may_is_found) {
-  Kernel kernels[3] = {};
-  const Variant variants[] = {{&kernels[0], nullptr, 0, nullptr},
-                              {&kernels[1], nullptr, 0, nullptr},
-                              {&kernels[2], nullptr, 0, nullptr},
-                              {&kernels[0], nullptr, 0, nullptr}};
+  Kernel kernels[4] = {};
+  const uint8_t slots[] = {2, 0};
+  const int64_t meta[] = {64};
+  const ParameterList lists[] = {{nullptr, 3}, {slots, 2}};
+  const int64_t* const metas[] = {nullptr, meta};
+  const VariantRow rows[] = {{0, 0, 0}, {1, 1, 0}, {2, 0, 1}, {3, 0, 0}};
   const Point points[] = {{0b1101, 0}, {0, 3}, {uint64_t{1} << 63, 3}};
-  const TargetVariants table{points, variants, 4};
-  EXPECT(table.find(0, bits(true, true, true, true)) == &variants[0]);
-  EXPECT(table.find(0, bits(false, true, true, true)) == &variants[1]);
-  EXPECT(table.find(0, bits(false, true, false, true)) == &variants[2]);
-  EXPECT(table.find(0, bits(false, true)) == nullptr);
-  EXPECT(table.find(1, ~uint64_t{0}) == nullptr);
-  EXPECT(table.find(2, ~uint64_t{0}) == &variants[3]);
-  EXPECT(table.find(2, ~uint64_t{0} >> 1) == nullptr);
+  const TargetVariants table{points, rows, 4, kernels, lists, metas};
+  const auto found = [&](int point, uint64_t held) { return table.find(point, held).kernel; };
+  EXPECT(found(0, bits(true, true, true, true)) == &kernels[0]);
+  EXPECT(found(0, bits(false, true, true, true)) == &kernels[1]);
+  EXPECT(found(0, bits(false, true, false, true)) == &kernels[2]);
+  EXPECT(found(0, bits(false, true)) == nullptr);
+  EXPECT(found(1, ~uint64_t{0}) == nullptr);
+  EXPECT(found(2, ~uint64_t{0}) == &kernels[3]);
+  EXPECT(found(2, ~uint64_t{0} >> 1) == nullptr);
+  EXPECT(table.at(1).parameters == slots && table.at(1).parameter_count == 2 && table.at(1).meta == nullptr);
+  EXPECT(table.at(2).parameters == nullptr && table.at(2).parameter_count == 3 && table.at(2).meta == meta);
 }
 
 TEST(values_that_were_not_built_have_no_place) {
@@ -33,29 +36,6 @@ TEST(values_that_were_not_built_have_no_place) {
   EXPECT(axis.place(64) == 1);
   for (int64_t other : {int64_t{0}, int64_t{-16}, int64_t{17}, int64_t{16} << 32, INT64_MIN, INT64_MAX})
     EXPECT(axis.place(other) == -1);
-}
-
-TEST(base64_of_other_sizes_and_letters_is_refused) {
-  const auto decoded = [](std::vector<const char*> chunks, size_t size) {
-    const Base64Image image{chunks.data(), chunks.size(), size};
-    const auto bytes = decode(image);
-    EXPECT(bytes[size] == 0);
-    return std::string(reinterpret_cast<const char*>(bytes.get()), size);
-  };
-  EXPECT(decoded({"aW1hZ2U="}, 5) == "image");
-  EXPECT(decoded({"aW1h", "Z2U="}, 5) == "image");
-  EXPECT(decoded({"aW1hZ2Vz"}, 6) == "images");
-  EXPECT(decoded({"aQ=="}, 1) == "i");
-  EXPECT(decoded({}, 0).empty());
-  for (const auto& [text, size] : std::vector<std::pair<const char*, size_t>>{{"aW1hZ2U=", 4},
-                                                                              {"aW1hZ2U=", 6},
-                                                                              {"aW1hZ2U", 5},
-                                                                              {"aW1h!2U=", 5},
-                                                                              {"aW=hZ2U=", 5},
-                                                                              {"aW1hZ2U=aW1h", 8},
-                                                                              {"====", 1}}) {
-    expect_error("an embedded image is corrupt", [&, text = text, size = size] { decoded({text}, size); });
-  }
 }
 
 TEST(arithmetic_has_pythons_meaning) {

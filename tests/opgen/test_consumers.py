@@ -292,29 +292,42 @@ def test_a_library_that_is_closed_stays_usable(sample_built: Built) -> None:
     assert "tensor([2., 2., 2.])" in said
 
 
-def test_the_library_needs_libtorch_cpu_alone_and_exports_its_entry_points_alone(sample_built: Built) -> None:
+def test_the_library_needs_the_system_alone_and_exports_its_entry_points_alone(sample_built: Built) -> None:
+    """Torch is found in the process: programs without it load the same file."""
+
     def tool(*command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    kernels = {f"sample_{name}" for name in ("find_kernel", "launch_kernel", "load_kernels", "target", "kernels_error")}
-    kernels |= {entry_name("sample", pack) for pack in sample_built.packs}
-    system = {"libstdc++.so.6", "libgcc_s.so.1", "libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
-    for library, needs, exports in (
-        (
-            sample_built.library,
-            {"libtorch_cpu.so"},
-            {
-                "kernelpack_namespace_sample",
-                *(f"sample_{name}" for name in ("load_error", "schema", "unboxed", "warmup", "last_error")),
-            },
-        ),
-        (sample_built.kernels_library, set(), kernels),
-    ):
-        needed = {line.split("[")[1][:-1] for line in tool("readelf", "-dW", str(library)).splitlines() if "(NEEDED)" in line}
-        assert needed - system == needs
-        symbols = tool("nm", "-D", "--defined-only", str(library)).split()
-        assert set(symbols[2::3]) == exports
-    undefined = tool("nm", "-DC", "--undefined-only", str(sample_built.library))
-    torch_symbols = {line.split()[-1] for line in undefined.splitlines() if "torch" in line}
-    assert all(symbol.startswith(("aoti_torch_", "torch_")) for symbol in torch_symbols), torch_symbols
-    assert "c10" not in undefined
+    exports = {f"sample_{name}" for name in ("find_kernel", "launch_kernel", "load_kernels", "target", "kernels_error")}
+    exports |= {f"sample_{name}" for name in ("load_error", "schema", "unboxed", "warmup", "last_error")}
+    exports |= {entry_name("sample", pack) for pack in sample_built.packs} | {"kernelpack_namespace_sample"}
+    library = str(sample_built.library)
+    needed = {line.split("[")[1][:-1] for line in tool("readelf", "-dW", library).splitlines() if "(NEEDED)" in line}
+    assert needed <= {"libstdc++.so.6", "libgcc_s.so.1", "libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+    assert set(tool("nm", "-D", "--defined-only", library).split()[2::3]) == exports
+    undefined = tool("nm", "-DC", "--undefined-only", library)
+    assert [line for line in undefined.splitlines() if "torch" in line or "c10" in line or "ZSTD" in line] == []
+
+
+PROGRAM = """
+#include <stdio.h>
+const char* sample_load_error(void);
+int main(void) { puts(sample_load_error()); return 0; }
+"""
+
+
+@pytest.mark.parametrize("order", ["none", "before", "after"])
+def test_a_program_that_is_linked_to_it_has_its_ops_where_it_has_torch(sample_built: Built, tmp_path: Path, order: str) -> None:
+    """Whatever order the libraries are named in, which decides whose constructors run first."""
+    (tmp_path / "main.c").write_text(PROGRAM)
+    folder = Path(torch.__file__).parent / "lib"
+    libtorch = [f"-L{folder}", f"-Wl,-rpath,{folder}", "-ltorch_cpu"]
+    libraries = [str(sample_built.library), f"-Wl,-rpath,{sample_built.directory}"]
+    libraries = {"none": libraries, "before": [*libtorch, *libraries], "after": [*libraries, *libtorch]}[order]
+    subprocess.run(["gcc", "main.c", "-Wl,--no-as-needed", *libraries, "-o", "main"], cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True)
+    if order == "none":
+        assert "there was no libtorch in the process when it was loaded\n  to fix: load torch first" in done.stdout
+    else:
+        assert done.stdout == "\n"
+    assert done.stderr == ""

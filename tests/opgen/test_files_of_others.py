@@ -77,7 +77,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-FIXED = ["__init__.py", "fakes.py", "host_runtime.py", "ops.lock", "libmine_ops.so", "libmine_kernels.so"]
+FIXED = ["__init__.py", "fakes.py", "host_runtime.py", "ops.lock", "libmine_ops.so"]
 
 
 @pytest.mark.parametrize("name", [*FIXED, "cpp/library.cpp", "cpp/kernels.h", "packs/scale_kernel.any.cpu_x86_64_v3.kpack"])

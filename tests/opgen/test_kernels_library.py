@@ -1,4 +1,4 @@
-"""libNAME_kernels.so serves hosts without torch: C entry points, the caller's threads, levels by the knob, errors as text."""
+"""A library serves hosts without torch: C entry points, the caller's threads, levels by the knob, errors as text."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def host(sample_built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program in C, linked to the kernels of the sample ops and to nothing else."""
     folder = tmp_path_factory.mktemp("host")
     (folder / "host.c").write_text(HOST)
-    library = sample_built.kernels_library
+    library = sample_built.library
     command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{sample_built.directory / 'cpp'}", "host.c", str(library)]
     subprocess.run([*command, f"-Wl,-rpath,{library.parent}", "-o", "host"], cwd=folder, check=True)
     return folder / "host"
@@ -115,7 +115,7 @@ def test_errors_reach_c_as_text(host: Path, sample_built: Built, tmp_path: Path)
 
 def test_entry_points_of_kernels_check_what_their_code_assumes(sample_built: Built) -> None:
     """By ctypes, as any language that calls C would: a misaligned pointer is refused before the driver is even opened."""
-    library = ctypes.CDLL(str(sample_built.kernels_library))
+    library = ctypes.CDLL(str(sample_built.library))
     library.sample_kernels_error.restype = library.sample_target.restype = ctypes.c_char_p
     grid = (0, None, *map(ctypes.c_int64, (1, 1, 1)))
     x, out = (ctypes.c_float * 64)(*range(64)), (ctypes.c_float * 64)()

@@ -80,7 +80,7 @@ def test_every_truncation_is_refused() -> None:
 def test_a_line_that_was_altered_is_named() -> None:
     lines = str(PACK).split("\n")
     for number, (old, new, message) in {
-        1: ("version 1", "version 2", "another version"),
+        1: ("version 1", "version 2", "the pack has version 2, this kernelpack reads version 1"),
         4: ("cuda:", "cuda", "does not have the form"),
         9: (" = ", " ", "expected name = value"),
     }.items():

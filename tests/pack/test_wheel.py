@@ -154,7 +154,6 @@ def test_the_wheel_holds_no_build_leftovers(installed: Path) -> None:
         "__init__.py",
         "fakes.py",
         "host_runtime.py",
-        "libkernelpack_kernels.so",
         "libkernelpack_ops.so",
         f"libkernelpack_ops.torch-{version('torch').partition('+')[0]}.so",
         "ops.lock",

@@ -25,7 +25,7 @@ def test_plain_c_launches_a_kernel_with_its_own_threads(tmp_path: Path) -> None:
     subprocess.run(f"{command} -Wall -Wextra -Werror", shell=True, cwd=tmp_path, check=True)
     done = subprocess.run([tmp_path / "main", "cpu"], capture_output=True, text=True, env={"OMP_NUM_THREADS": "2"})
     assert done.stdout == "y = 2.5 x + y of 1000000 elements is right (cpu)\n", done
-    needed = subprocess.run(["ldd", built.kernels_library], capture_output=True, text=True, check=True).stdout
+    needed = subprocess.run(["ldd", built.library], capture_output=True, text=True, check=True).stdout
     assert "torch" not in needed
     mock = EXAMPLE.parents[1] / "tests" / "csrc" / "mock_cuda.cpp"
     subprocess.run(["g++", "-std=c++17", "-shared", "-fPIC", mock, "-o", "libcuda.so.1"], cwd=tmp_path, check=True)

@@ -11,7 +11,7 @@ from kernelpack.backends.cpu.device.machine_code import disassemble, model_name
 from kernelpack.backends.cpu.device.open import open_object
 from kernelpack.backends.cpu.emit.elementwise import is_elementwise
 from kernelpack.backends.cpu.emit.tiles_to_llir import tiles_to_llir
-from kernelpack.backends.cpu.facts.features import level_of, native_target, resolve, runnable, targets
+from kernelpack.backends.cpu.facts.features import Level, level_for, level_of, native_target, resolve, runnable, targets
 from kernelpack.backends.cpu.math.library_functions import refusal
 from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
@@ -22,6 +22,7 @@ from kernelpack.backends.cpu.ttir.version_masks import version_masks
 from kernelpack.context import Context
 from kernelpack.facts import EQUAL_TO, ArgumentProperty, integers
 from kernelpack.ir.core import Operation
+from kernelpack.ir.types import BF16, element_of
 from kernelpack.llvm import codegen
 from kernelpack.options import FRONT_END_OPTIONS, OPTION_NAMES, Options
 from kernelpack.passes import TTIR
@@ -108,26 +109,30 @@ CPU_TTIR = Pipeline(
     (
         Pass("expand_ops", lambda module, context: expand_ops(module)),
         Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),
-        Pass(
-            "version_masks", lambda module, context: version_masks(module, level_of(context.target)), after=("carry_scalars",)
-        ),
+        Pass("version_masks", lambda module, context: version_masks(module, _level(module, context)), after=("carry_scalars",)),
         *TTIR.parts,
     ),
 )
 """Prepares ttir for tile loops: carried address tiles become scalars, masks that index bounds decide are split off."""
 
 
+def _level(code: Operation, context: Context) -> Level:
+    kinds = {value.type for op in code.walk() for value in op.results}
+    return level_for(context.target, bf16=any(element_of(kind) == BF16 for kind in kinds))
+
+
 def ttir_to_tiles_stage(module: Operation, context: Context) -> TileProgram:
-    program = ttir_to_tiles(module, level_of(context.target))
+    level = _level(module, context)
+    program = ttir_to_tiles(module, level)
     context.figures["products"] = any(isinstance(statement, Dot) for statement in walk(program.statements))
-    context.figures["program_ns"] = program_nanoseconds(program, level_of(context.target))
+    context.figures["program_ns"] = program_nanoseconds(program, level)
     return program
 
 
 def tiles_to_llir_stage(program: TileProgram, context: Context) -> str:
-    llir, context.figures["scratch"] = tiles_to_llir(program, level_of(context.target), context.options)
+    llir, context.figures["scratch"] = tiles_to_llir(program, _level(program.entry, context), context.options)
     return llir
 
 
 def llir_to_object(llir: str, context: Context) -> bytes:
-    return codegen.emit_object(llir, level_of(context.target).machine)
+    return codegen.emit_object(llir, level_for(context.target, bf16="bfloat" in llir).machine)

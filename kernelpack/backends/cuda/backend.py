@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.base import CSRC, Backend, Device, Failed, LauncherSource, Opened, Stage, Tool
+from kernelpack.backends.cuda.assemble.cubin import without_line_tables
 from kernelpack.backends.cuda.assemble.llir_to_ptx import llir_to_ptx, llir_to_ptx_image
 from kernelpack.backends.cuda.assemble.ptx_to_cubin import ptx_to_cubin, while_ptxas_starts
 from kernelpack.backends.cuda.assemble.toolchain import (
@@ -98,7 +99,7 @@ class CUDABackend(Backend):
     launcher = LauncherSource(
         "kernelpack::cuda_launcher",
         CSRC / "kernels" / "cuda.h",
-        tuple(CSRC / "kernels" / f"{name}.cpp" for name in ("cuda", "cuda_driver", "tensor_map", "base64")),
+        tuple(CSRC / "kernels" / f"{name}.cpp" for name in ("cuda", "cuda_driver", "tensor_map")),
     )
     machine_code = "sass"
     notes = (SCHEDULE,)
@@ -184,6 +185,9 @@ class CUDABackend(Backend):
 
     def disassemble(self, kernel: CompiledKernel) -> str:
         return disassemble(kernel.image)
+
+    def without_lines(self, image: bytes) -> bytes:
+        return without_line_tables(image)
 
     def code_of(self, text: str) -> str:
         text = _LINE_INFORMATION.sub("", text)

@@ -1,4 +1,4 @@
-"""Writes the C interface of lib<namespace>_kernels.so: one function for each compiled kernel, and the header that declares them."""
+"""Writes the C interface of a library: one function for each compiled kernel, and the header that declares them."""
 
 from __future__ import annotations
 
@@ -75,10 +75,12 @@ def _declaration(namespace: str, pack: KernelPack, backend: Backend) -> str:
 
 def _entry(namespace: str, pack: KernelPack, backend: Backend, launcher: LauncherSource, row: str) -> str:
     lines = [f"EXPORT {_signature(entry_name(namespace, pack), pack)} {{"]
-    lines += [
-        f"  if (!({condition})) return refuse({row}, {quoted(said)});"
+    guards = [
+        f"!({condition}) ? {quoted(said)} : "
         for condition, said in zip(_guards(pack, backend, _guarded), _guards(pack, backend, c_name), strict=True)
     ]
+    if guards:
+        lines.append(f"  if (const char* wrong = {''.join(guards)}nullptr) return refuse({row}, wrong);")
     values = ", ".join(f"&{c_name(parameter)}" for parameter in pack.parameters)
     lines.append(f"  void* params[] = {{{values}}};" if values else "  void** params = nullptr;")
     lines.append(f"  return launch({launcher.variable}, {row}, device, stream, {{grid_x, grid_y, grid_z}}, params);")

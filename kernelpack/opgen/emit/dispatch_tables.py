@@ -84,11 +84,13 @@ class DispatchTables:
             suffix = f"{number}_{target.slug}"
             if variants:
                 lines.append(f"const kp::Point kPoints{suffix}[] = {braces(points)};")
-                lines.append("\n".join([f"const kp::Variant kVariants{suffix}[] = {{", *variants, "};"]))
-                entries.append(f"{{kPoints{suffix}, kVariants{suffix}, {len(variants)}}}")
+                lines.append("\n".join([f"const kp::VariantRow kVariants{suffix}[] = {{", *variants, "};"]))
+                kernels = f"{self.library.namespace}_kernels::{backend.name}"
+                lists = f"{kernels}, kParameters{number}, kMetas{number}"
+                entries.append(f"{{kPoints{suffix}, kVariants{suffix}, {len(variants)}, {lists}}}")
             else:
                 lines.append(f"const kp::Point kPoints{suffix}[{len(points)}] = {{}};  // nothing was built for {target}")
-                entries.append(f"{{kPoints{suffix}, nullptr, 0}}")
+                entries.append(f"{{kPoints{suffix}, nullptr, 0, nullptr, nullptr, nullptr}}")
         return "\n".join([*lines, f"const kp::TargetVariants kTargets{number}_{backend.name}[] = {braces(entries)};"])
 
 
@@ -106,17 +108,27 @@ class _Rows:
             row.variant.entry: tuple(slot_of[parameter.name] for parameter in packs[row.variant.entry].parameters)
             for row in self.launch.rows()
         }
-        number = self.launch.launch.index
         everything = tuple(range(len(self.launch.slots)))
         some = [slots for slots in dict.fromkeys(self.slots.values()) if slots != everything]
-        self.parameters = {slots: f"kParameters{number}_{i}" for i, slots in enumerate(some)}
-        metas = dict.fromkeys(row.meta for row in self.launch.rows() if row.meta)
-        self.metas = {meta: f"kMeta{number}_{i}" for i, meta in enumerate(metas)}
+        self.parameters = {slots: index for index, slots in enumerate([everything, *some])}
+        self.metas = {meta: index for index, meta in enumerate(dict.fromkeys(row.meta for row in self.launch.rows()))}
 
     def shared(self) -> list[str]:
         """Returns the lists of slots and of constexprs that grids ask for."""
-        lines = [f"const uint8_t {name}[] = {{{', '.join(map(str, slots)) or 0}}};" for slots, name in self.parameters.items()]
-        return lines + [f"const int64_t {name}[] = {{{', '.join(map(str, meta))}}};" for meta, name in self.metas.items()]
+        number = self.launch.launch.index
+        lines, lists, metas = [], [], []
+        for slots, index in self.parameters.items():
+            name = f"kParameters{number}_{index}"
+            if index:
+                lines.append(f"const uint8_t {name}[] = {{{', '.join(map(str, slots)) or 0}}};")
+            lists.append(f"{{{name if index else 'nullptr'}, {len(slots)}}}")
+        for meta, index in self.metas.items():
+            name = f"kMeta{number}_{index}"
+            if meta:
+                lines.append(f"const int64_t {name}[] = {{{', '.join(map(str, meta))}}};")
+            metas.append(name if meta else "nullptr")
+        lines.append(f"const kp::ParameterList kParameters{number}[] = {braces(lists)};")
+        return [*lines, f"const int64_t* const kMetas{number}[] = {braces(metas or ['nullptr'])};"]
 
     def of(self, target: Target, backend: Backend) -> tuple[list[str], list[str]]:
         """Returns a target's points and variants."""
@@ -129,12 +141,8 @@ class _Rows:
             points.append(f"{{{mask_of(list(rows)):#x}, {len(variants)}}}")
             for _, row in sorted(rows.items()):
                 pack = library.packs[row.variant.entry]
-                slots = self.slots[pack.entry]
-                kernel = f"&{library.namespace}_kernels::{backend.name}[{self.tables.position[pack.entry]}]"
-                meta = self.metas.get(row.meta, "nullptr")
-                variants.append(
-                    f"    {{{kernel}, {self.parameters.get(slots, 'nullptr')}, {len(slots)}, {meta}}},  // {pack.variant}"
-                )
+                places = (self.tables.position[pack.entry], self.parameters[self.slots[pack.entry]], self.metas[row.meta])
+                variants.append(f"    {braces(places)},  // {pack.variant}")
         return points, variants
 
 

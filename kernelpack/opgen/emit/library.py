@@ -26,11 +26,22 @@ class LibraryPlan:
     """By backend."""
     packs: Mapping[str, KernelPack]
     """By entry."""
+    line_tables: bool = False
+    """Whether images say which line of source their code comes from, where a backend can leave that out."""
 
     def packs_of(self, backend: Backend) -> list[KernelPack]:
         """Returns a backend's kernels in the order of its array."""
         found = [pack for pack in self.packs.values() if pack.target.backend == backend.name]
         return sorted(found, key=lambda pack: (self.targets[backend.name].index(pack.target), pack.variant))
+
+    def image_of(self, pack: KernelPack, backend: Backend) -> bytes:
+        """Returns what the library holds of a pack's image."""
+        return pack.image if self.line_tables else backend.without_lines(pack.image)
+
+    @property
+    def holds_images(self) -> bool:
+        """Whether some backend's images are data, which the library unpacks."""
+        return not all(map(self.is_linked, self.backends))
 
     @property
     def launchers(self) -> list[LauncherSource]:

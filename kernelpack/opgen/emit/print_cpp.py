@@ -265,7 +265,7 @@ class CppPrinter:
             self.emit(
                 f"const int config = call.config(kLaunch{launch.index}, point, {{{sizes}}});  // by {', '.join(plan.key)}"
             )
-        self.emit(f"const kp::Variant& variant = call.choose(kLaunch{launch.index}, {entry}, {held});")
+        self.emit(f"const kp::Variant variant = call.choose(kLaunch{launch.index}, {entry}, {held});")
         grid = [self.expr(dimension) for dimension in launch.grid]
         self.emit(f"call.launch(variant, {{{', '.join(grid)}}}, slots.addresses());")
         self.depth -= 1

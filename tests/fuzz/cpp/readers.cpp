@@ -4,16 +4,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "coverage.h"
-#include "kernels/base64.h"
 #include "kernels/cpu.h"
 #include "kernels/cuda_targets.h"
 #include "kernels/tensor_map.h"
+#include "kernels/zstd_image.h"
 #include "ops/call.h"
 
 namespace {
@@ -38,12 +39,15 @@ std::vector<const char*> pointers(const std::vector<std::string>& texts, size_t 
   return found;
 }
 
-// The size that the pack states, then chunks of base64, a line each.
+// The size that the library states on a line, then a frame; it is the next one's prefix, too.
 void images(const std::string& text) {
-  const std::vector<std::string> lines = lines_of(text);
-  const std::vector<const char*> chunks = pointers(lines, 1);
-  const size_t size = std::strtoul(lines[0].c_str(), nullptr, 10) % (1 << 20);
-  kernelpack::decode({chunks.data(), chunks.size(), size});
+  const size_t end = std::min(text.find('\n'), text.size());
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data()) + std::min(end + 1, text.size());
+  const auto stored = static_cast<uint32_t>(text.size() - std::min(end + 1, text.size()));
+  const auto size = static_cast<uint32_t>(std::strtoul(text.substr(0, end).c_str(), nullptr, 10) % (1 << 20));
+  const kernelpack::Image first{bytes, stored, size, kernelpack::unpack_zstd};
+  const kernelpack::Image second{bytes, stored, size, kernelpack::unpack_zstd, &first};
+  kernelpack::ImageBytes unpacked(second);
 }
 
 // The values of the kernel's parameters on one line, then what the compiler recorded of tensor maps.

@@ -1,11 +1,10 @@
 """Readers of csrc, compiled with AddressSanitizer and UndefinedBehaviorSanitizer, in a process of their own.
 
-The first byte of an input says which: (i)mages in base64, tensor (m)aps, (t)argets, (c)onfigs that a variable asks for, t(r)aces.
+The first byte of an input says which: (i)mages that are compressed, tensor (m)aps, (t)argets, (c)onfigs that a variable asks for, t(r)aces.
 """
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import functools
 import hashlib
@@ -20,7 +19,8 @@ from pathlib import Path
 from random import Random
 
 from kernelpack.descriptors import launcher_text
-from kernelpack.opgen.tune.trace import read_trace
+from kernelpack.opgen.trace import read_trace
+from kernelpack.pack.compress import compress
 from tests.fuzz.mutate import mutated
 from tests.fuzz.subject import ROOT, Subject
 from tests.fuzz.subjects.packs import PACK
@@ -95,6 +95,7 @@ def built() -> Path:
                 "-ltorch_cpu",
                 "-ltorch",
                 "-lc10",
+                "-l:libzstd.a",
                 "-ldl",
             ]
             _compile(folder, ["g++", *_SANITIZERS, *objects, *libraries, "-lpthread", "-o", "readers"])
@@ -165,7 +166,7 @@ def _run(data: bytes, folder: Path) -> range:
 
 
 def _seeds() -> list[bytes]:
-    image = base64.b64encode(PACK.image)
+    image = compress([PACK.image])[0].data
     maps = [
         launcher_text(
             [text.replace("o;", "x;").replace("rows", "n").replace("columns", "n").replace("stride;", "n;")], PACK.parameters
@@ -173,7 +174,7 @@ def _seeds() -> list[bytes]:
         for text in _MAP
     ]
     return [
-        b"i200\n" + image, b"i200\n" + image[:120] + b"\n" + image[120:], b"i4\nAAAAAA==", b"i0\n",
+        b"i200\n" + image, b"i4\n" + compress([bytes(4)])[0].data, b"i0\n",
         *(b"m4096 256\n" + text.encode() for text in maps), b"m0 0\n" + maps[0].encode(), b"m16 9223372036854775807\n" + maps[0].replace("$1 2 /", "$1 9 * -7 + -1 % $0 $1 <?").encode(), b"m16 -9\npl\n" + maps[1].split("\n")[1].encode(),
         b"tcpu:x86-64\ncpu:x86-64\ncpu:x86-64-v3\ncpu:x86-64-v4+avx512bf16", b"t\ncuda:sm_90a\ncuda:sm_80+ptx\ncuda:sm_75\ncpu:x86-64-v2",
         b"cmha_fwd=3,matmul=0\n5", b"c\n1000", b"cother=1", b"cmha_fwd=12\n-1", b"rx must have 2 dimensions\n  to fix: \"transpose\" it \\",
@@ -186,7 +187,7 @@ def _mutate(data: bytes, random: Random, others: Sequence[bytes]) -> bytes:
 
 
 _TOKENS = {
-    b"i": [b"A", b"==", b"=", b"AAAA", b"\n", b"\xff"],
+    b"i": [b"\x28\xb5\x2f\xfd", b"\0", b"\n", b"\xff"],
     b"m": [b"$0", b"$1", b"$2", b"$-1", b" ", b"+", b"-", b"*", b"/", b"%", b">?", b"<?", b"; ", b"sizes:", b"base:", b",", b"p", b"l", b"\n", b"-1"],
     b"t": [b"cpu:", b"cuda:sm_", b"+", b"+ptx", b"a", b"x86-64", b"\n", b"aarch64", b"avx512vnni"],
     b"c": [b"mha_fwd", b"=", b",", b"matmul", b"12", b"3"],

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from kernelpack.cli.trace import _record, _text
-from kernelpack.opgen.tune.trace import read_trace
+from kernelpack.opgen.trace import read_trace
 from kernelpack.profiler import viewer
 from tests.fuzz.mutate import json_mutated, mutated
 from tests.fuzz.subject import Subject

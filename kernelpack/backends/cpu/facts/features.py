@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 
@@ -51,6 +51,13 @@ def level_of(target: Target) -> Level:
         known = ", ".join(["cpu:native", *map(str, targets())])
         raise TargetError(f"{target} is not a CPU target", cure=f"use one of {known}")
     return level
+
+
+def level_for(target: Target, *, bf16: bool) -> Level:
+    """Returns the level that a kernel is compiled for. Only kernels that hold bfloat16 gain from its instructions: others have the code of
+    the level without them, and a library holds it once."""
+    level = level_of(target)
+    return level if bf16 or not level.bf16_dot else level_of(replace(target, features=()))
 
 
 def resolve(target: Target) -> Target:

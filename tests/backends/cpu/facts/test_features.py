@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from kernelpack.backends.cpu.facts import features
-from kernelpack.backends.cpu.facts.features import level_of, resolve, targets
+from kernelpack.backends.cpu.facts.features import level_for, level_of, resolve, targets
 from kernelpack.errors import TargetError
 from kernelpack.target import Target
 
@@ -76,3 +76,10 @@ def test_accumulators_leave_registers_for_operands(target: str, lanes: int, accu
     assert (level.lanes(32), level.rows * level.vectors, level.bf16_dot) == (lanes, accumulators, pairs)
     assert level.lanes(16) == 2 * lanes
     assert accumulators < (16 if target == V3 else 32)
+
+
+def test_only_kernels_with_bfloat16_are_compiled_for_its_instructions() -> None:
+    with_bf16, without = Target.parse(BF16), Target.parse(V4)
+    assert level_for(with_bf16, bf16=True) == level_of(with_bf16)
+    assert level_for(with_bf16, bf16=False) == level_of(without)
+    assert level_for(without, bf16=True) == level_for(without, bf16=False) == level_of(without)

@@ -1,0 +1,41 @@
+"""Leaves out of a library what recorded calls do not need: `kernelpack build --trace FILE`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from kernelpack.errors import BuildError
+from kernelpack.opgen.trace import Trace
+from kernelpack.opgen.variants.plan import LaunchPlan, OpPlan, Row
+from kernelpack.target import Target
+
+Needed = frozenset[tuple[str, str]]
+"""Variants by backend and name. Each level of a CPU, and each GPU, needs the same ones."""
+
+
+def needed_variants(trace: Trace, targets: Collection[Target]) -> Needed:
+    """Returns the variants that a trace's calls ran. Raises BuildError where they ran on none of a target's backend."""
+    found = frozenset((Target.parse(variant.target).backend, variant.name) for variant in trace.variants)
+    ran = {backend for backend, _ in found}
+    for target in targets:
+        if target.backend not in ran:
+            raise BuildError(
+                f"the trace has no launch for {target.backend}, only for {', '.join(sorted(ran)) or 'nothing'}: nothing would be "
+                f"built for {target}",
+                cure="record calls on such a device, too, or leave the target out",
+            )
+    return found
+
+
+def only(plan: OpPlan, needed: Needed) -> OpPlan:
+    """Returns the plan of an op with the variants that are needed alone."""
+    return replace(plan, launches=tuple(_only(launch, needed) for launch in plan.launches))
+
+
+def _only(launch: LaunchPlan, needed: Needed) -> LaunchPlan:
+    def is_needed(row: Row) -> bool:
+        return (row.variant.target.backend, row.variant.name) in needed
+
+    points = {target: [list(filter(is_needed, point)) for point in points] for target, points in launch.points.items()}
+    return replace(launch, points=points)

@@ -1,0 +1,135 @@
+"""Reads compiled objects: 64-bit little-endian ELF files with their sections, symbols and relocations."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernelpack.errors import PackError
+from kernelpack.pack.format import KernelPack
+
+# numbers of the ELF specification
+_PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
+_ALLOC = 2
+UNDEFINED = 0
+"""The section of a symbol that another object defines."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section; `link` and `info` name other sections."""
+
+    name: str
+    kind: int
+    flags: int
+    data: bytes
+    link: int
+    info: int
+    alignment: int
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it has bytes that are in memory when the code runs."""
+        return self.kind == _PROGBITS and bool(self.flags & _ALLOC) and bool(self.data)
+
+
+@dataclass(frozen=True)
+class Symbol:
+    name: str
+    section: int
+    value: int
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """A place of a section that gets the address of a symbol."""
+
+    offset: int
+    kind: int
+    symbol: Symbol
+    addend: int
+
+
+@dataclass(frozen=True)
+class ElfObject:
+    machine: int
+    sections: tuple[Section, ...]
+    symbols: tuple[Symbol, ...]
+
+    def relocations(self, section: int) -> Iterator[Relocation]:
+        """Yields the relocations of a section, by its number."""
+        for table in self.sections:
+            if table.kind == _RELA and table.info == section:
+                for offset, info, addend in struct.iter_unpack("<QQq", table.data):
+                    yield Relocation(offset, info & 0xFFFFFFFF, self.symbols[info >> 32], addend)
+
+
+def read_object(pack: KernelPack) -> ElfObject:
+    """Reads a pack's image. Raises PackError for one that is no 64-bit little-endian ELF file."""
+    image = pack.image
+    if image[:6] != b"\x7fELF\x02\x01":
+        raise PackError(f"{pack.file_name}: its image is no 64-bit little-endian ELF object, so it has no form as source")
+    (machine,) = struct.unpack_from("<H", image, 18)
+    (start,) = struct.unpack_from("<Q", image, 40)
+    size, count, names_index = struct.unpack_from("<HHH", image, 58)
+    heads = [struct.unpack_from("<IIQQQQIIQQ", image, start + i * size) for i in range(count)]
+    names = heads[names_index]
+    sections = tuple(
+        Section(
+            _text(image, names[4] + h[0]),
+            h[1],
+            h[2],
+            image[h[4] : h[4] + h[5]] if h[1] != _NOBITS else b"",
+            h[6],
+            h[7],
+            max(h[8], 1),
+        )
+        for h in heads
+    )
+    return ElfObject(machine, sections, tuple(_symbols(sections)))
+
+
+def _symbols(sections: tuple[Section, ...]) -> Iterator[Symbol]:
+    table = next(section for section in sections if section.kind == _SYMTAB)
+    names = sections[table.link].data
+    for name, _, _, place, value, _ in struct.iter_unpack("<IBBHQQ", table.data):
+        yield Symbol(_text(names, name), place, value)
+
+
+def _text(data: bytes, offset: int) -> str:
+    return data[offset : data.index(b"\0", offset)].decode()
+
+
+def linked_entries(packs: Sequence[KernelPack]) -> dict[str, str]:
+    """Returns by each pack's entry that of the pack whose code is linked for it: of packs with equal code, the first."""
+    first: dict[object, str] = {}
+    return {pack.entry: first.setdefault(_code(pack), pack.entry) for pack in packs}
+
+
+def linked_packs(packs: Sequence[KernelPack]) -> list[KernelPack]:
+    """Returns the packs whose code is linked."""
+    linked = linked_entries(packs)
+    return [pack for pack in packs if linked[pack.entry] == pack.entry]
+
+
+def _code(pack: KernelPack) -> object:
+    """Returns what is linked of a pack's object, whatever its entry is called."""
+    made = read_object(pack)
+    loaded = []
+    for index, section in enumerate(made.sections):
+        if section.is_loaded:
+            places = tuple(
+                (
+                    one.offset,
+                    one.kind,
+                    "" if one.symbol.name == pack.entry else one.symbol.name,
+                    one.symbol.section,
+                    one.symbol.value,
+                    one.addend,
+                )
+                for one in made.relocations(index)
+            )
+            entries = tuple(one.value for one in made.symbols if one.name == pack.entry and one.section == index)
+            loaded.append((section.name, section.flags, section.alignment, section.data, places, entries))
+    return made.machine, tuple(loaded)

@@ -1,0 +1,63 @@
+"""Kernels with equal code are linked once, whatever they are called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.errors import PackError
+from kernelpack.pack.elf import linked_entries, linked_packs, read_object
+from kernelpack.pack.format import KernelPack
+from kernelpack.target import Target
+from tests.backends.cpu.kernels import compile_module
+from tests.backends.cpu.plan.plans import ttir
+from tests.pack.test_format import PACK
+
+
+@kp.jit
+def exponentials(x, out, factor, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, tl.exp(tl.load(x + i).to(tl.float32) * factor))
+
+
+def pack_of(name: str, level: str, n: int, x: str = "*fp32") -> KernelPack:
+    module = ttir(exponentials, x=x, out="*fp32", factor="fp32", N=n)
+    entry = next(op for op in module.walk() if op.name == "tt.func")
+    entry.attributes["sym_name"] = f"my_{name}"
+    kernel = compile_module(module, level)
+    return replace(PACK, variant=name, entry=f"my_{name}", target=Target.parse(f"cpu:{level}"), image=kernel.image)
+
+
+def test_equal_code_is_linked_once() -> None:
+    """Without bfloat16 in it, a kernel is the same with and without its instructions; another size or dtype is another kernel."""
+    packs = [
+        pack_of("first", "x86-64-v4", 64),
+        pack_of("second", "x86-64-v4+avx512bf16", 64),
+        pack_of("longer", "x86-64-v4", 128),
+        pack_of("older", "x86-64-v3", 64),
+        pack_of("narrow", "x86-64-v4", 64, x="*bf16"),
+    ]
+    linked = {name.removeprefix("my_"): other.removeprefix("my_") for name, other in linked_entries(packs).items()}
+    assert linked == {"first": "first", "second": "first", "longer": "longer", "older": "older", "narrow": "narrow"}
+    assert [pack.variant for pack in linked_packs(packs)] == ["first", "longer", "older", "narrow"]
+
+
+def test_what_is_referred_to_counts() -> None:
+    """Two kernels whose bytes are equal before linking may call different functions."""
+    pack = pack_of("first", "x86-64-v3", 64)
+    made = read_object(pack)
+    others = {one.symbol.name for index in range(len(made.sections)) for one in made.relocations(index)} - {"", "my_first"}
+    assert {section.name for section in made.sections if section.is_loaded} >= {".text"}
+    renamed = replace(pack, entry="my_other", image=pack.image.replace(b"my_first", b"my_other"))
+    assert linked_entries([pack, renamed]) == {"my_first": "my_first", "my_other": "my_first"}
+    for name in others:
+        changed = replace(renamed, image=renamed.image.replace(name.encode(), name[:-1].encode() + b"?"))
+        assert linked_entries([pack, changed])["my_other"] == "my_other"
+
+
+def test_an_image_that_is_no_object_is_refused() -> None:
+    with pytest.raises(PackError, match="no 64-bit little-endian ELF object"):
+        linked_entries([replace(PACK, image=b"\x7fELF of another kind")])
