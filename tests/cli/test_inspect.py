@@ -109,6 +109,19 @@ def test_table_of_a_built_library(capsys: pytest.CaptureFixture[str], built: dic
     assert row[4:] == ["0", "0", "4"]
 
 
+def test_the_bytes_of_a_library_by_op_and_target(
+    capsys: pytest.CaptureFixture[str], built: dict[str, Any], source: Path
+) -> None:
+    text = shown(capsys, built["directory"], "--size")
+    assert text.startswith(f"{built['library']}  ")
+    head = next(line for line in text.splitlines() if "code of kernels" in line)
+    assert head.split()[3:] == [*built["targets"], "all"]
+    assert any(line.split()[0] == "threshold" for line in text.splitlines() if line.strip())
+    record = json.loads(shown(capsys, built["directory"], "--size", "--json"))
+    assert record["bytes"] == Path(built["library"]).stat().st_size == sum(part["bytes"] for part in record["parts"])
+    assert "--size takes one folder\n  to fix: name the folder of a built library" in error(capsys, str(source), "--size")
+
+
 def test_json_of_a_library_and_of_its_source_agree(capsys: pytest.CaptureFixture[str], built: dict[str, Any]) -> None:
     source = str(Path(built["directory"]).parent / "my_ops.py")
     packs = json.loads(shown(capsys, built["directory"], "--json"))

@@ -152,3 +152,26 @@ def test_calls_are_written_to_no_file_of_others(built: dict[str, Any], tmp_path:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert f"calls cannot be written to KERNELPACK_TRACE={file}" in done.stderr
     assert file.read_text() == "hello\n"
+
+
+def test_a_library_of_what_a_trace_needs(
+    source: Path, trace: Path, built: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Calls that were recorded are served, others say what was not built."""
+    whole = [line for line in trace.read_text().splitlines() if "refused" not in line and "float32" in line]
+    (tmp_path / "float32.trace").write_text("\n".join(whole) + "\n")
+    options = ["--namespace", "small", "--target", "cpu:native", "--trace", str(tmp_path / "float32.trace")]
+    assert main(["build", str(source), *options, "--out", str(tmp_path / "small"), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["kernels"], record["warnings"]) == (1, [])
+    assert [pack.name.partition(".")[0] for pack in (tmp_path / "small" / "packs").iterdir()] == ["threshold_kernel-f32"]
+    model = MODEL[: MODEL.index("for _ in range(7)")].replace("clitest", "small")
+    model += "try:\n    threshold(torch.ones(3, dtype=torch.float16), 0.5)\nexcept RuntimeError as refused:\n    print(refused)\n"
+    done = subprocess.run([sys.executable, "-c", model, record["library"]], capture_output=True, text=True, check=True)
+    assert "threshold_kernel" in done.stdout
+    assert "to fix: " in done.stdout
+    assert main(["verify", str(source), *options, "--out", str(tmp_path / "small")]) == 0
+    capsys.readouterr()
+    assert main(["build", str(source), *options, "--target", "cuda:sm_80"]) == 1
+    said = capsys.readouterr().err
+    assert "the trace has no launch for cuda, only for cpu: nothing would be built for cuda:sm_80\n  to fix: record calls" in said

@@ -15,8 +15,8 @@ from tests.simt.emulated_ops import call
 TARGETS = ("cuda:sm_80", "cuda:sm_90a")
 TIMES = 4
 """torch's ops for CPUs, which errors are compared with here, add in shorter chains than those for GPUs."""
-SAMPLE = {"scaled_matmul": 23, "mha": 31, "matmul": 19, "layer_norm": 19}
-"""One case in so many is run by `make test`, of other ops one in 9."""
+SAMPLE = {"scaled_matmul": 23, "mha": 61, "matmul": 37, "layer_norm": 37}
+"""One case in so many is run by `make test`, of other ops one in 17."""
 
 
 def _problems(target: str, chosen: list[Case]) -> list[str]:
@@ -28,7 +28,7 @@ def _problems(target: str, chosen: list[Case]) -> list[str]:
 
 
 def _sampled(case: Case, target: str) -> bool:
-    return zlib.crc32(f"{case} {target}".encode()) % SAMPLE.get(case.op, 9) == 0
+    return zlib.crc32(f"{case} {target}".encode()) % SAMPLE.get(case.op, 17) == 0
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -13,7 +13,7 @@ import torch
 
 from kernelpack.backends.cuda import CUDABackend
 from kernelpack.backends.cuda.assemble import ptx_to_cubin
-from kernelpack.backends.cuda.assemble.cubin import without_embedded_ptx
+from kernelpack.backends.cuda.assemble.cubin import without_embedded_ptx, without_line_tables
 from kernelpack.backends.cuda.assemble.llir_to_ptx import emit_ptx
 from kernelpack.backends.cuda.assemble.toolchain import find_nvdisasm
 from kernelpack.backends.cuda.machine.features import ARCHITECTURES
@@ -123,6 +123,12 @@ def test_lines_change_no_machine_code(name: str) -> None:
     big, small = (ptx_to_cubin.assemble(text, "sm_90a").image for text in (with_lines, without))
     assert code(big) == code(small)
     assert len(big) < 1.7 * len(small)
+    assert without_line_tables(small) == small
+    left_out = without_line_tables(big)
+    assert code(left_out) == code(small)
+    assert len(left_out) < len(small) + 512
+    assert "//## File" in disassemble(big, "--print-line-info")
+    assert "//## File" not in disassemble(left_out, "--print-line-info")
 
 
 def test_no_assembler_leaves_text_of_ptx_in_a_cubin(monkeypatch: pytest.MonkeyPatch) -> None:
