@@ -1,6 +1,8 @@
 // The CUDA launcher: which image fits a device, loading it once, and launching it.
 #include "kernels/cuda.h"
 
+#include <unistd.h>
+
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -209,7 +211,7 @@ std::unique_ptr<Ready> load_here(const Kernel& kernel, const Loaded& loaded, int
     }
   }
   add_attributes(kernel, *ready);
-  const ImageBytes image(*static_cast<const Image*>(kernel.image));
+  Image& image = *static_cast<Image*>(const_cast<void*>(kernel.image));
   cuda::Module module = nullptr;  // never unloaded: kernels may still run when the process ends
   cuda.check(cuda.ModuleLoadData(&module, image.get()), "cuModuleLoadData", doing);
   cuda.check(cuda.ModuleGetFunction(&ready->function, module, kernel.entry), "cuModuleGetFunction", doing);
@@ -248,6 +250,11 @@ const Ready& ready_in(Kernel& kernel, int device, const ContextScope& scope, con
     loaded->others.emplace_back(id, made);
   }
   return *made;
+}
+
+// The driver's own device file.
+bool is_likely() {
+  return access("/dev/nvidiactl", F_OK) == 0;
 }
 
 void load(Kernel& kernel, int device) {
@@ -357,6 +364,6 @@ void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* co
 
 }  // namespace
 
-const Launcher cuda_launcher = {"cuda", choose, describe, load, launch, nullptr, name};
+const Launcher cuda_launcher = {"cuda", choose, describe, load, launch, nullptr, name, false, is_likely};
 
 }  // namespace kernelpack

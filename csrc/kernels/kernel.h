@@ -35,22 +35,15 @@ struct Image {
   uint32_t stored;             // how many bytes that is
   uint32_t size;               // how many bytes the image has
   // Returns the image, followed by a NUL so that PTX text is a C string. Throws Error. Null: `bytes` are the image.
-  std::unique_ptr<unsigned char[]> (*unpack)(const Image& image) = nullptr;
-  const Image* like = nullptr;  // the image in terms of which this one is stored
-};
+  const unsigned char* (*unpack)(Image& image) = nullptr;
+  Image* like = nullptr;  // the image in terms of which this one is stored
+  // What was unpacked: kept, since each device and context loads it.
+  std::atomic<const unsigned char*> unpacked{nullptr};
 
-// The bytes of an image, unpacked for as long as this lives. Throws Error.
-class ImageBytes {
- public:
-  explicit ImageBytes(const Image& image)
-      : unpacked_(image.unpack != nullptr ? image.unpack(image) : nullptr),
-        bytes_(unpacked_ != nullptr ? unpacked_.get() : image.bytes) {}
-
-  const unsigned char* get() const { return bytes_; }
-
- private:
-  std::unique_ptr<unsigned char[]> unpacked_;
-  const unsigned char* bytes_;
+  const unsigned char* get() {
+    const unsigned char* known = unpacked.load(std::memory_order_acquire);
+    return known != nullptr ? known : unpack != nullptr ? unpack(*this) : bytes;
+  }
 };
 
 // One compiled kernel: a row that the build writes from a kernel pack. `image` is what the launcher of its backend
@@ -102,6 +95,9 @@ struct Launcher {
   std::string (*name)(int device) = nullptr;
   // Whether `stream` is a ParallelFor* (kernels/cpu.h): torch's threads share the programs.
   bool takes_threads = false;
+  // Returns whether the machine seems to have a device, without opening a driver: images are then unpacked ahead of their first
+  // use. Null: none is.
+  bool (*is_likely)() = nullptr;
 };
 
 // Returns that none of the targets that a library holds runs on a device, with the command that builds one that does.

@@ -15,6 +15,7 @@
   SYMBOL(aoti_torch_device_type_cpu)         \
   SYMBOL(aoti_torch_device_type_cuda)        \
   SYMBOL(aoti_torch_device_type_meta)        \
+  SYMBOL(aoti_torch_device_type_mps)         \
   SYMBOL(aoti_torch_device_type_privateuse1) \
   SYMBOL(aoti_torch_device_type_xpu)         \
   SYMBOL(aoti_torch_dtype_bfloat16)          \
@@ -49,8 +50,11 @@
   SYMBOL(aoti_torch_library_def)             \
   SYMBOL(aoti_torch_library_init_fragment)   \
   SYMBOL(aoti_torch_library_init_impl)       \
+  SYMBOL(torch_delete_list)                  \
   SYMBOL(torch_get_num_threads)              \
   SYMBOL(torch_library_impl)                 \
+  SYMBOL(torch_list_get_item)                \
+  SYMBOL(torch_list_size)                    \
   SYMBOL(torch_parallel_for)
 
 // A function's name, and where it is. The names are of C: other libraries of this kind have slots of their own, hidden ones.

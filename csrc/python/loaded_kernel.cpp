@@ -109,8 +109,8 @@ LoadedKernel::LoadedKernel(const std::string& backend, std::string device_type, 
   } else {
     bytes_ = std::get<std::string>(image);
     const auto size = static_cast<uint32_t>(bytes_.size());
-    image_ = {reinterpret_cast<const unsigned char*>(bytes_.c_str()), size, size};
-    start = &image_;
+    image_.reset(new Image{reinterpret_cast<const unsigned char*>(bytes_.c_str()), size, size});
+    start = image_.get();
   }
   kernel_.reset(new Kernel{name_.c_str(), entry_.c_str(), target_.c_str(), start, num_warps, num_ctas, shared_memory,
                            program_ns, descriptors_.c_str(), launch_pdl, launch_cooperative_grid});

@@ -50,7 +50,7 @@ class LoadedKernel {
 
   const Launcher& launcher_;
   std::string device_type_, name_, entry_, target_, descriptors_, bytes_;
-  Image image_{};
+  std::unique_ptr<Image> image_;
   std::vector<Kind> kinds_;
   std::unique_ptr<Kernel> kernel_;
 };

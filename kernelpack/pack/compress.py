@@ -1,7 +1,7 @@
 """Compresses the images of a library: each as a frame of zstd, in terms of the most similar image before it.
 
-Variants of an op share most of their code. One frame for all of them would be 13 % smaller, and its first use would unpack megabytes;
-here it unpacks one image and those that it is written in terms of.
+Variants of an op share most of their code. One frame for all of them would be 13 % smaller, but a use of one would unpack megabytes where
+nothing was unpacked ahead; here it unpacks one image and those that it is written in terms of.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ from kernelpack.pack.compress import compress, zstd_version
 from kernelpack.pack.elf import linked_entries
 from kernelpack.pack.format import KernelPack
 
+_FORM = 2
+"""Of the C++ that holds images. A file of another form is not taken over from an earlier build."""
+
 
 def kernel_row(pack: KernelPack, image: str, *, linked: bool = False) -> str:
     """Returns the initialiser of a `kernelpack::Kernel`; `linked`: its image is its code, and nobody asks for the symbol."""
@@ -48,40 +51,41 @@ def image_kernels(namespace: str, backend: str, packs: Sequence[KernelPack]) -> 
     """Returns the array of kernels whose images are loaded when first used: those of `images_source`, in the same order."""
     rows = "\n".join(kernel_row(pack, f"&{backend}_images[{index}]") for index, pack in enumerate(packs))
     return (
-        f"namespace {namespace}_kernels {{\n\nextern const kernelpack::Image {backend}_images[];\n\n"
+        f"namespace {namespace}_kernels {{\n\nextern kernelpack::Image {backend}_images[];\n\n"
         f"kernelpack::Kernel {backend}[] = {{\n{rows}\n}};\n\n}}  // namespace {namespace}_kernels\n"
     )
 
 
 def images_digest(images: Sequence[bytes]) -> str:
     """Returns what tells the images of two libraries apart."""
-    digest = hashlib.sha256(f"{zstd_version()} {len(images)}".encode())
+    digest = hashlib.sha256(f"{_FORM} {zstd_version()} {len(images)}".encode())
     for image in images:
         digest.update(hashlib.sha256(image).digest())
     return digest.hexdigest()
 
 
-def images_source(namespace: str, backend: str, images: Sequence[bytes]) -> str:
-    """Returns the images of a library, compressed."""
+def images_source(namespace: str, backend: str, images: Sequence[bytes], launcher: str) -> str:
+    """Returns the images of a library, compressed; `launcher` is the C++ variable of what launches them."""
     frames = compress(images)
     symbol = f"{namespace}_{backend}_images"
     parts = [
-        '#include "kernels/zstd_image.h"',
+        '#include "kernels.h"\n#include "kernels/zstd_image.h"',
         "",
         data_source(symbol, b"".join(frame.data for frame in frames)),
         f'extern "C" const unsigned char {symbol}[];',
         "",
         f"namespace {namespace}_kernels {{",
         "",
-        f"extern const kernelpack::Image {backend}_images[];",
-        f"const kernelpack::Image {backend}_images[] = {{",
+        f"extern kernelpack::Image {backend}_images[];",
+        f"kernelpack::Image {backend}_images[] = {{",
     ]
     start = 0
     for frame in frames:
         like = "nullptr" if frame.like is None else f"&{backend}_images[{frame.like}]"
         parts.append(f"    {{{symbol} + {start}, {len(frame.data)}, {frame.size}, kernelpack::unpack_zstd, {like}}},")
         start += len(frame.data)
-    return "\n".join([*parts, "};", "", f"}}  // namespace {namespace}_kernels", ""])
+    ahead = f"static const bool ahead = kernelpack::unpack_ahead({launcher}, {backend}_images, {len(frames)});"
+    return "\n".join([*parts, "};", ahead, "", f"}}  // namespace {namespace}_kernels", ""])
 
 
 def data_source(symbol: str, data: bytes) -> str:

@@ -166,7 +166,9 @@ def test_a_library_of_what_a_trace_needs(
     assert (record["kernels"], record["warnings"]) == (1, [])
     assert [pack.name.partition(".")[0] for pack in (tmp_path / "small" / "packs").iterdir()] == ["threshold_kernel-f32"]
     model = MODEL[: MODEL.index("for _ in range(7)")].replace("clitest", "small")
-    model += "try:\n    threshold(torch.ones(3, dtype=torch.float16), 0.5)\nexcept RuntimeError as refused:\n    print(refused)\n"
+    model += (
+        "try:\n    threshold(torch.ones(3, dtype=torch.float16), 0.5)\nexcept RuntimeError as refused:\n    print(refused)\n"
+    )
     done = subprocess.run([sys.executable, "-c", model, record["library"]], capture_output=True, text=True, check=True)
     assert "threshold_kernel" in done.stdout
     assert "to fix: " in done.stdout
@@ -174,4 +176,6 @@ def test_a_library_of_what_a_trace_needs(
     capsys.readouterr()
     assert main(["build", str(source), *options, "--target", "cuda:sm_80"]) == 1
     said = capsys.readouterr().err
-    assert "the trace has no launch for cuda, only for cpu: nothing would be built for cuda:sm_80\n  to fix: record calls" in said
+    assert (
+        "the trace has no launch for cuda, only for cpu: nothing would be built for cuda:sm_80\n  to fix: record calls" in said
+    )

@@ -15,7 +15,7 @@ from kernelpack.facts import Fact
 from kernelpack.opgen.emit.c_entries import c_files
 from kernelpack.opgen.emit.cpp_library import LibraryPlan, fill
 from kernelpack.options import Options
-from kernelpack.pack.embed import image_kernels
+from kernelpack.pack.embed import image_kernels, images_source
 from kernelpack.pack.format import KernelPack
 from kernelpack.target import Target
 
@@ -40,8 +40,9 @@ def fake_library() -> dict[str, str]:
         arrays="extern kernelpack::Kernel cuda[];",
         backends="",
     )
-    rows = f'#include "kernels.h"\n{image_kernels("fake", "cuda", [pack], [pack.image])}'
-    return {**c_files(plan), "kernels.h": head, "kernels_cuda.cpp": rows}
+    rows = f'#include "kernels.h"\n{image_kernels("fake", "cuda", [pack])}'
+    images = images_source("fake", "cuda", [pack.image], "kernelpack::cuda_launcher")
+    return {**c_files(plan), "kernels.h": head, "kernels_cuda.cpp": rows, "images_cuda.cpp": images}
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +58,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
                 (folder / name).write_text(text)
             flags = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}", f"-I{CSRC / 'kernels'}", "-I."]
             mock = str(HERE / "mock_cuda.cpp")
-            sources = [*map(str, sorted(HERE.glob("*_test.cpp"))), "kernels_c.cpp", "kernels_cuda.cpp"]
+            sources = [*map(str, sorted(HERE.glob("*_test.cpp"))), "kernels_c.cpp", "kernels_cuda.cpp", "images_cuda.cpp"]
             sources += map(str, sorted((CSRC / "kernels").glob("*.cpp")))
             sanitized = ["-g1", "-fno-sanitize-recover=all", *sources, "-l:libzstd.a", "-ldl", "-lpthread"]
             commands = [

@@ -18,7 +18,7 @@ using namespace kernelpack;
 
 namespace {
 
-const Image kImage = {reinterpret_cast<const unsigned char*>("image"), 5, 5};
+Image kImage = {reinterpret_cast<const unsigned char*>("image"), 5, 5};
 
 const unsigned* mock_last_launch() {
   return reinterpret_cast<const unsigned* (*)()>(mock_symbol("mock_last_launch"))();

@@ -19,7 +19,7 @@ from kernelpack.errors import LaunchError
 def loaded(**changes: object) -> _C.LoadedKernel:
     """Returns a kernel for a GPU; nothing of it is loaded before a launch."""
     given = {
-        "backend": "cuda", "device_type": "cuda", "name": "k", "entry": "k", "target": "cuda:sm_90a", "image": "aW1hZ2U=", "image_size": 5,
+        "backend": "cuda", "device_type": "cuda", "name": "k", "entry": "k", "target": "cuda:sm_90a", "image": b"image",
         "types": ["!tt.ptr<f32>", "i32", "f32", "i1"], "num_warps": 4, "num_ctas": 1, "shared_memory": 0, "program_ns": 0.0,
     }  # fmt: skip
     return _C.LoadedKernel(**{**given, **changes})

@@ -135,6 +135,22 @@ def test_entry_points_of_kernels_check_what_their_code_assumes(sample_built: Bui
     assert library.sample_kernels_error().decode() == f"no kernel's name begins with absent for {target}"
 
 
+def test_a_library_that_c_functions_were_called_of_has_its_ops(sample_built: Built) -> None:
+    """The file is one: who opened it for its C functions has loaded its ops."""
+    said = python(
+        """
+        import ctypes, sys, torch
+        import kernelpack as kp
+        library = ctypes.CDLL(sys.argv[1])
+        kp.load(sys.argv[2])
+        print(torch.ops.sample.scale(torch.ones(2)))
+        """,
+        sample_built.library,
+        sample_built.directory,
+    )
+    assert said.strip() == "tensor([2., 2.])"
+
+
 def python(code: str, *arguments: object, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],

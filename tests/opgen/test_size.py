@@ -34,12 +34,16 @@ def test_code_is_that_of_the_packs(sample_built: Built) -> None:
     for part in sizes(sample_built.directory).parts:
         by_target[part.target] += part.bytes
     packs = {target: [pack for pack in sample_built.packs if str(pack.target) == target] for target in by_target if target}
-    assert set(packs) == {str(pack.target) for pack in sample_built.packs if pack in linked_packs(sample_built.packs)} | {"cuda:sm_90a"}
+    assert set(packs) == {str(pack.target) for pack in sample_built.packs if pack in linked_packs(sample_built.packs)} | {
+        "cuda:sm_90a"
+    }
     for target, found in packs.items():
         whole = sum(len(pack.image) for pack in found)
         assert 0.02 * whole < by_target[target] < (0.3 if target.startswith("cuda") else 0.9) * whole
 
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="is no folder that kernelpack build wrote\n  to fix: name the folder of a built library"):
+    with pytest.raises(
+        BuildError, match="is no folder that kernelpack build wrote\n  to fix: name the folder of a built library"
+    ):
         sizes(tmp_path)

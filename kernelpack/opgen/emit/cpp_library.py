@@ -53,7 +53,7 @@ def image_files(library: LibraryPlan, earlier: Path | None = None) -> dict[str, 
     """Returns the generated C++ that holds compressed images, by file name. A file of an earlier build in the folder `earlier` that holds
     the same is not made anew: compressing takes seconds."""
     files = {}
-    for backend in library.backends:
+    for backend, launcher in zip(library.backends, library.launchers, strict=True):
         if not library.is_linked(backend):
             images = [library.image_of(pack, backend) for pack in library.packs_of(backend)]
             name = f"images_{backend.name}.cpp"
@@ -62,7 +62,7 @@ def image_files(library: LibraryPlan, earlier: Path | None = None) -> dict[str, 
             if known is not None and known.is_file() and known.read_text().startswith(head):
                 files[name] = known.read_text()
             else:
-                files[name] = head + images_source(library.namespace, backend.name, images)
+                files[name] = head + images_source(library.namespace, backend.name, images, launcher.variable)
     return files
 
 

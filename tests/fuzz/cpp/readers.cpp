@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -45,9 +46,10 @@ void images(const std::string& text) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(text.data()) + std::min(end + 1, text.size());
   const auto stored = static_cast<uint32_t>(text.size() - std::min(end + 1, text.size()));
   const auto size = static_cast<uint32_t>(std::strtoul(text.substr(0, end).c_str(), nullptr, 10) % (1 << 20));
-  const kernelpack::Image first{bytes, stored, size, kernelpack::unpack_zstd};
-  const kernelpack::Image second{bytes, stored, size, kernelpack::unpack_zstd, &first};
-  kernelpack::ImageBytes unpacked(second);
+  kernelpack::Image first{bytes, stored, size, kernelpack::unpack_zstd};
+  kernelpack::Image second{bytes, stored, size, kernelpack::unpack_zstd, &first};
+  const std::unique_ptr<const unsigned char[]> a(first.get());
+  const std::unique_ptr<const unsigned char[]> b(second.get());
 }
 
 // The values of the kernel's parameters on one line, then what the compiler recorded of tensor maps.

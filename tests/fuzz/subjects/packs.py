@@ -13,7 +13,7 @@ from kernelpack.cli.inspect import _record, _text
 from kernelpack.compiled import Parameter
 from kernelpack.facts import Fact
 from kernelpack.options import Options
-from kernelpack.pack.embed import image_kernels
+from kernelpack.pack.embed import image_kernels, images_source
 from kernelpack.pack.format import KernelPack, parse_pack, read_pack
 from kernelpack.pack.lock import lock_text, parse_lock
 from kernelpack.target import Target
@@ -70,7 +70,8 @@ def _run(data: bytes, folder: Path) -> None:
     file.write_bytes(data)
     pack = read_pack(file)
     assert parse_pack(str(pack)) == pack
-    image_kernels("fuzz", "cuda", [pack], [pack.image])
+    image_kernels("fuzz", "cuda", [pack])
+    images_source("fuzz", "cuda", [pack.image], "kernelpack::cuda_launcher")
     parse_lock(lock_text([pack]))
     _record(pack)
     _text([pack, pack], from_packs=True)
