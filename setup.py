@@ -45,7 +45,7 @@ class BuildWithLibrary(build_py):
             tell("kernelpack: making its calls shorter for this torch")
             unbox(built.library)
         destination.mkdir(parents=True)
-        for file in [*built.directory.glob("*.py"), *built.directory.glob("*.so"), built.directory / "ops.lock"]:
+        for file in [path for pattern in ("*.py", "*.so", "*.cmake", "ops.lock") for path in built.directory.glob(pattern)]:
             shutil.copy2(file, destination)
 
 
@@ -90,7 +90,7 @@ LAUNCHER = Pybind11Extension(
 
 setup(
     packages=find_packages(include=["kernelpack", "kernelpack.*"], exclude=["kernelpack.library"]),
-    package_data={"kernelpack": ["py.typed", "_C.pyi"], "kernelpack.opgen.emit": ["templates/*.in"]},
+    package_data={"kernelpack": ["py.typed", "_C.pyi", "cmake/*.cmake"], "kernelpack.opgen.emit": ["templates/*.in"]},
     ext_modules=[LAUNCHER],
     cmdclass={"build_py": BuildWithLibrary, "build_ext": build_ext},
 )

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from kernelpack.cli.terminal import Style
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="kernelpack VERB --help lists the options of a verb. kernelpack doctor says what works on this machine.",
     )
     parser.add_argument("--version", action="version", version=f"kernelpack {VERSION}")
+    folder = Path(__file__).parents[1] / "cmake"
+    parser.add_argument("--cmake-dir", action="version", version=str(folder), help="print the folder for find_package(kernelpack)")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verbs: dict[str, Any] = {}
     for name in VERBS:

@@ -18,7 +18,7 @@ from kernelpack.files import generated
 from kernelpack.opgen.emit.c_entries import c_files
 from kernelpack.opgen.emit.cpp_library import image_files, library_files
 from kernelpack.opgen.emit.library import LibraryPlan
-from kernelpack.opgen.emit.package import PACKAGE_FILES, package_files
+from kernelpack.opgen.emit.package import PACKAGE_FILES, cmake_file, package_files
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.sources import find_ops
 from kernelpack.opgen.trace import read_trace
@@ -188,7 +188,7 @@ def build(
     directory = Path(out if out is not None else namespace).resolve()
     file = directory / f"lib{namespace}_ops.so"
     check_build_folder(directory / "build")
-    for path in (file, *(directory / name for name in ("ops.lock", *PACKAGE_FILES))):
+    for path in (file, *(directory / name for name in ("ops.lock", f"{namespace}-config.cmake", *PACKAGE_FILES))):
         generated.check(path)
     unpacks = [zstd_library()] if any(backend.linked_machine(target) is None for target, backend in plan.targets) else []
     packs, compiled = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=cache)
@@ -275,7 +275,7 @@ def _write(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int
     files = library_files(library) | image_files(library, folder / "cpp") | c_files(library)
     cpp = {folder / "cpp" / name: text for name, text in files.items()}
     package = {folder / "packs" / pack.file_name: str(pack) for pack in built.packs}
-    package |= {folder / name: text for name, text in package_files(library).items()}
+    package |= {folder / name: text for name, text in (package_files(library) | cmake_file(library)).items()}
     package |= {folder / "ops.lock": lock_text(built.packs)}
     for path in (*cpp, *package):
         generated.check(path)

@@ -28,6 +28,7 @@ MADE = {
 
 DATA = {
     ("docs/write-a-backend.md", "toml"): "tests/backends/third_party/toy_backend-1.0.dist-info/entry_points.txt",
+    ("docs/serving.md", "cmake"): "serving_examples/cmake/CMakeLists.txt",
     ("docs/write-a-pass.md", "mlir"): "tests/passes/data/dce.ttir",
 }
 """Blocks that are no program, by page and language: the file of the project that says the same."""

@@ -1,4 +1,4 @@
-"""Writes the Python side of an op library: a package that loads the .so and registers the fake kernels."""
+"""Writes what programs take an op library by: a package that loads the .so and registers the fake kernels, and a file for CMake."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from kernelpack.opgen.emit.print_fake import print_fakes
 from kernelpack.opgen.host import runtime as host_runtime
 
 PACKAGE_FILES = ("__init__.py", "fakes.py", "host_runtime.py")
+
+
+def cmake_file(library: LibraryPlan) -> dict[str, str]:
+    """Returns what `find_package` of CMake reads, by file name."""
+    namespace = library.namespace
+    text = fill("config.cmake.in", namespace=namespace, version=library.version, build_command=library.build_command)
+    return {f"{namespace}-config.cmake": text}
 
 
 def package_files(library: LibraryPlan) -> dict[str, str]:
