@@ -25,7 +25,7 @@ find_package(OpenMP REQUIRED)
 add_executable(plain %s/main.c)
 target_link_libraries(plain PRIVATE demo::kernels OpenMP::OpenMP_C ${CMAKE_DL_LIBS})
 add_executable(with_ops ops.c)
-target_link_libraries(with_ops PRIVATE demo::ops %s/lib/libtorch_cpu.so)
+target_link_libraries(with_ops PRIVATE demo::ops -Wl,--no-as-needed %s/lib/libtorch_cpu.so)
 """
 OPS = """
 #include <dlfcn.h>
