@@ -21,17 +21,17 @@ namespace {
 
 constexpr kp::DTypeAxis kDTypes = {{kp::DType::float32, 0}, {kp::DType::float16, 1}};
 
-const kp::Variant* by_tables(const Asked& asked) {
+const kp::Kernel* by_tables(const Asked& asked) {
   const int point = kDTypes.place(asked.dtype) * kValueCount + kLaunch0_BLOCK.place(asked.value);
-  return kBackends0[0][0].find(point, kp::bits(asked.aligned, true));
+  return kBackends0[0][0].find(point, kp::bits(asked.aligned, true)).kernel;
 }
 
-const kp::Variant* by_comparing(const Asked& asked) {
+const kp::Kernel* by_comparing(const Asked& asked) {
   const kp::TargetVariants& all = kBackends0[0][0];
-  for (int row = 0; row < all.variant_count; ++row) {
+  for (int row = 0; row < all.row_count; ++row) {
     const Asked& built = kBuilt[row];
     if (built.dtype == asked.dtype && built.value == asked.value && (asked.aligned || !built.aligned))
-      return &all.variants[row];
+      return all.at(static_cast<uint32_t>(row)).kernel;
   }
   return nullptr;
 }
@@ -57,7 +57,7 @@ double nanoseconds(const std::vector<Asked>& calls, const Choose& choose) {
 int main() {
   std::mt19937 random(1);
   std::vector<Asked> calls;
-  const int count = kBackends0[0][0].variant_count;
+  const int count = kBackends0[0][0].row_count;
   for (int i = 0; i < 4096; ++i) calls.push_back(kBuilt[random() % count]);
   for (const Asked& asked : calls) {
     if (by_tables(asked) != by_comparing(asked)) return 1;

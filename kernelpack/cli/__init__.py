@@ -46,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"kernelpack {VERSION}")
     folder = Path(__file__).parents[1] / "cmake"
-    parser.add_argument("--cmake-dir", action="version", version=str(folder), help="print the folder for find_package(kernelpack)")
+    parser.add_argument(
+        "--cmake-dir", action="version", version=str(folder), help="print the folder for find_package(kernelpack)"
+    )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verbs: dict[str, Any] = {}
     for name in VERBS:

@@ -6,7 +6,8 @@ import struct
 
 EMBEDDED_PTX = ".nv_debug_ptx_txt"
 """The section; nvJitLink puts a number after its name."""
-LINE_TABLES = (".debug_line", ".nv_debug_line_sass", ".rela.debug_line", ".rel.debug_line")
+LINE_TABLES = (".rela.debug_line", ".rela.nv_debug_line_sass", ".debug_line", ".nv_debug_line_sass")
+"""And what relocates them."""
 _ALIGNMENT = 128
 """What sections of a cubin are aligned to at most (code: one line of the instruction cache)."""
 
