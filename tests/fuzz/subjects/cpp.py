@@ -15,12 +15,14 @@ import struct
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
 from kernelpack.descriptors import launcher_text
 from kernelpack.opgen.trace import read_trace
 from kernelpack.pack.compress import compress
+from kernelpack.pack.ninja import torch_dir
 from tests.fuzz.mutate import mutated
 from tests.fuzz.subject import ROOT, Subject
 from tests.fuzz.subjects.packs import PACK
@@ -57,13 +59,11 @@ def _place(report: str) -> str:
 @functools.cache
 def built() -> Path:
     """Returns the folder with the program and a driver without a GPU, built from the sources as they are."""
-    import torch
-
-    home = Path(torch.__path__[0])
+    home = torch_dir()  # not imported: that takes longer than an input may
     sources = [*sorted((CSRC / "kernels").glob("*.cpp")), *sorted((CSRC / "ops").glob("*.cpp")), HERE / "readers.cpp"]
     own = [HERE / "coverage.cpp", ROOT / "tests" / "csrc" / "mock_cuda.cpp"]
     headers = [*(CSRC / "kernels").glob("*.h"), *(CSRC / "ops").glob("*.h"), HERE / "coverage.h", Path(__file__)]
-    digest = hashlib.sha256(torch.__version__.encode())
+    digest = hashlib.sha256(version("torch").encode())
     for path in [*sources, *own, *sorted(headers)]:
         digest.update(path.read_bytes())
     folder = FOLDER / digest.hexdigest()[:16]
