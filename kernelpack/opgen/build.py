@@ -22,7 +22,7 @@ from kernelpack.opgen.emit.package import PACKAGE_FILES, cmake_file, package_fil
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.sources import find_ops
 from kernelpack.opgen.trace import read_trace
-from kernelpack.opgen.traffic import needed_variants, only
+from kernelpack.opgen.traffic import is_needed, needed_variants, only
 from kernelpack.opgen.variants.coverage import coverage, warnings_of
 from kernelpack.opgen.variants.decisions import Choices
 from kernelpack.opgen.variants.plan import Contest, KernelVariant, LaunchPlan, OpPlan
@@ -128,7 +128,7 @@ def plan_library(
     if trace is not None:
         needed = needed_variants(read_trace(Path(trace)), tuple(resolved))
         op_plans = tuple(only(op, needed) for op in op_plans)
-        variants = [variant for variant in variants if (variant.target.backend, variant.name) in needed]
+        variants = [variant for variant in variants if is_needed(variant, needed)]
     files = " ".join(path.name for path in paths)
     command = " ".join([f"kernelpack build {files} --namespace {namespace}", *(f"--target {target}" for target in resolved)])
     return BuildPlan(namespace, tuple(ops), op_plans, pairs, tuple(variants), tuple(planner.contests), command)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpack.errors import BuildError
+from kernelpack.pack.elf import ElfFile, read_elf
 from kernelpack.pack.format import KernelPack, read_pack
 
 _IMAGE = re.compile(r"^    \{\w+_([^_\W]+)_images \+ \d+, (\d+), \d+, ", re.MULTILINE)
@@ -78,39 +78,27 @@ def _compressed(sources: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 def _pieces(image: bytes) -> Iterator[tuple[str, str, int]]:
     """Yields what a library consists of: kind, the name of a function if there is one, bytes. All bytes of the file come once."""
-    (start,) = struct.unpack_from("<Q", image, 40)
-    length, count, names_index = struct.unpack_from("<HHH", image, 58)
-    heads = [struct.unpack_from("<IIQQQQIIQQ", image, start + index * length) for index in range(count)]
-    names = heads[names_index][4]
-    sections = [(_text(image, names + head[0]), head) for head in heads]
-    functions = list(_functions(image, sections))
+    library = read_elf(image)
     covered = 0
-    for name, (_, kind, _, _, _, size, *_) in sections:
-        if kind in (0, 8) or not size:  # unused, or no bytes of the file
-            continue
+    for number, section in enumerate(library.sections):
+        size = len(section.data)
         covered += size
-        if name == ".text":
-            for function, bytes_ in functions:
-                yield _kind_of_function(function), function, bytes_
-            yield "runtime", "", size - sum(bytes_ for _, bytes_ in functions)
+        if section.name == ".text":
+            functions = _functions(library, number)
+            yield from ((_kind_of_function(name), name, count) for count, name in functions)
+            yield "runtime", "", size - sum(count for count, _ in functions)
         else:
-            yield _kind_of_section(name), "", size
+            yield _kind_of_section(section.name), "", size
     yield "padding and headers", "", len(image) - covered
 
 
-def _functions(image: bytes, sections: list[tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, int]]:
-    """Yields the functions of the code section with their sizes. Each address comes once, the longest name for it."""
-    text = next(index for index, (name, _) in enumerate(sections) if name == ".text")
-    table = next((head for name, head in sections if name == ".symtab"), None)
-    if table is None:
-        return
-    strings = sections[table[6]][1][4]
-    found: Mapping[int, tuple[int, str]] = {}
-    found = defaultdict(lambda: (0, ""))
-    for name, info, _, place, value, size in struct.iter_unpack("<IBBHQQ", image[table[4] : table[4] + table[5]]):
-        if place == text and info & 0xF == 2 and size:
-            found[value] = max(found[value], (size, _text(image, strings + name)))
-    yield from ((name, size) for size, name in found.values())
+def _functions(library: ElfFile, section: int) -> list[tuple[int, str]]:
+    """Returns the functions of a section, with their sizes first. Each address comes once."""
+    found: dict[int, tuple[int, str]] = defaultdict(lambda: (0, ""))
+    for symbol in library.symbols:
+        if symbol.section == section and symbol.is_function and symbol.size:
+            found[symbol.value] = max(found[symbol.value], (symbol.size, symbol.name))
+    return list(found.values())
 
 
 def _kind_of_function(name: str) -> str:
@@ -127,7 +115,3 @@ def _kind_of_section(name: str) -> str:
     if name in _NAMES:
         return "names for profilers"
     return "constants and names" if name.startswith(".rodata") else "runtime"
-
-
-def _text(data: bytes, offset: int) -> str:
-    return data[offset : data.index(b"\0", offset)].decode()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kernelpack.errors import BuildError
 from kernelpack.opgen.trace import Trace
-from kernelpack.opgen.variants.plan import LaunchPlan, OpPlan, Row
+from kernelpack.opgen.variants.plan import KernelVariant, LaunchPlan, OpPlan
 from kernelpack.target import Target
 
 Needed = frozenset[tuple[str, str]]
@@ -28,14 +28,19 @@ def needed_variants(trace: Trace, targets: Collection[Target]) -> Needed:
     return found
 
 
+def is_needed(variant: KernelVariant, needed: Needed) -> bool:
+    """Whether a variant is one of those that are needed."""
+    return (variant.target.backend, variant.name) in needed
+
+
 def only(plan: OpPlan, needed: Needed) -> OpPlan:
     """Returns the plan of an op with the variants that are needed alone."""
     return replace(plan, launches=tuple(_only(launch, needed) for launch in plan.launches))
 
 
 def _only(launch: LaunchPlan, needed: Needed) -> LaunchPlan:
-    def is_needed(row: Row) -> bool:
-        return (row.variant.target.backend, row.variant.name) in needed
-
-    points = {target: [list(filter(is_needed, point)) for point in points] for target, points in launch.points.items()}
+    points = {
+        target: [[row for row in point if is_needed(row.variant, needed)] for point in points]
+        for target, points in launch.points.items()
+    }
     return replace(launch, points=points)

@@ -1,4 +1,4 @@
-"""Reads compiled objects: 64-bit little-endian ELF files with their sections, symbols and relocations."""
+"""Reads objects and libraries: 64-bit little-endian ELF files with their sections, symbols and relocations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kernelpack.pack.format import KernelPack
 # numbers of the ELF specification
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
 _ALLOC = 2
+_FUNCTION = 2
 UNDEFINED = 0
 """The section of a symbol that another object defines."""
 
@@ -39,6 +40,8 @@ class Symbol:
     name: str
     section: int
     value: int
+    size: int
+    is_function: bool
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Relocation:
 
 
 @dataclass(frozen=True)
-class ElfObject:
+class ElfFile:
     machine: int
     sections: tuple[Section, ...]
     symbols: tuple[Symbol, ...]
@@ -65,11 +68,15 @@ class ElfObject:
                     yield Relocation(offset, info & 0xFFFFFFFF, self.symbols[info >> 32], addend)
 
 
-def read_object(pack: KernelPack) -> ElfObject:
+def read_object(pack: KernelPack) -> ElfFile:
     """Reads a pack's image. Raises PackError for one that is no 64-bit little-endian ELF file."""
-    image = pack.image
-    if image[:6] != b"\x7fELF\x02\x01":
+    if pack.image[:6] != b"\x7fELF\x02\x01":
         raise PackError(f"{pack.file_name}: its image is no 64-bit little-endian ELF object, so it has no form as source")
+    return read_elf(pack.image)
+
+
+def read_elf(image: bytes) -> ElfFile:
+    """Reads a file that a compiler or linker wrote. One without a table of symbols has none."""
     (machine,) = struct.unpack_from("<H", image, 18)
     (start,) = struct.unpack_from("<Q", image, 40)
     size, count, names_index = struct.unpack_from("<HHH", image, 58)
@@ -87,14 +94,14 @@ def read_object(pack: KernelPack) -> ElfObject:
         )
         for h in heads
     )
-    return ElfObject(machine, sections, tuple(_symbols(sections)))
+    return ElfFile(machine, sections, tuple(_symbols(sections)))
 
 
 def _symbols(sections: tuple[Section, ...]) -> Iterator[Symbol]:
-    table = next(section for section in sections if section.kind == _SYMTAB)
-    names = sections[table.link].data
-    for name, _, _, place, value, _ in struct.iter_unpack("<IBBHQQ", table.data):
-        yield Symbol(_text(names, name), place, value)
+    for table in (section for section in sections if section.kind == _SYMTAB):
+        names = sections[table.link].data
+        for name, info, _, place, value, size in struct.iter_unpack("<IBBHQQ", table.data):
+            yield Symbol(_text(names, name), place, value, size, info & 0xF == _FUNCTION)
 
 
 def _text(data: bytes, offset: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelpack.errors import PackError
-from kernelpack.pack.elf import UNDEFINED, ElfObject, read_object
+from kernelpack.pack.elf import UNDEFINED, ElfFile, read_object
 from kernelpack.pack.embed import words_of
 from kernelpack.pack.format import KernelPack
 
@@ -51,7 +51,7 @@ def _label(pack: KernelPack, section: int) -> str:
     return f".L{pack.entry}_{section}"
 
 
-def _relocations(pack: KernelPack, made: ElfObject, index: int) -> list[str]:
+def _relocations(pack: KernelPack, made: ElfFile, index: int) -> list[str]:
     lines = []
     for one in made.relocations(index):
         kind = _RELOCATIONS.get(made.machine, {}).get(one.kind)
