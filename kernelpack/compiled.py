@@ -18,6 +18,11 @@ class Parameter:
     type: str
 
 
+BOUNDS = ("begin", "end")
+"""What checked kernels are told of the storage of the tensor that a parameter `x` points into: as parameters `x.begin` and `x.end`, two
+addresses."""
+
+
 @dataclass(frozen=True)
 class DescriptorForm:
     """What becomes of an access through a descriptor: a masked access through pointers, or, if it is `kept`, the backend lowers it.

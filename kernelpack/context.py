@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from kernelpack.compiled import Parameter
 from kernelpack.facts import Fact
 from kernelpack.ir.core import Operation
 from kernelpack.options import Options
@@ -38,6 +39,8 @@ class Context:
     """The files that line information names, by these names, for errors of tools that see nothing else."""
     descriptors: tuple[str, ...] = ()
     """Those of tensors that the launcher makes at each launch and passes after the parameters (kernelpack/descriptors.py)."""
+    added: list[Parameter] = field(default_factory=list)
+    """Parameters that a stage gave the kernel after its own."""
     unused: set[Fact] = field(default_factory=set)
     """Facts that a stage looked at and made nothing of. The others travel with the kernel and guard it."""
     notes: dict[str, str] = field(default_factory=dict)

@@ -158,7 +158,11 @@ class LaunchError(KernelpackError):
 
 
 class MemoryAccessError(LaunchError):
-    """A kernel on the interpreter that reads or writes outside of its arguments."""
+    """A kernel that reads or writes outside of its arguments: on the interpreter, or compiled so that it checks itself. Of a compiled
+    one, `address` is what it was about to read or write, and `parameter` the number of the parameter that led there."""
+
+    address: int | None = None
+    parameter: int | None = None
 
 
 class StepLimitError(LaunchError):

@@ -18,7 +18,8 @@ class Options:
     ahead of it has ended, and waits for what that leaves by tl.extra.cuda.gdc_wait. With `launch_cooperative_grid` all programs
     run at once, so that they may wait for each other; a grid that the GPU cannot hold is refused. With `enable_reflect_ftz` results
     of tl.exp and tl.exp2 below 2^-126 may be 0. `debug` compiles assertions, and with `sanitize_overflow` (which means nothing
-    without) some that integers do not overflow. `default_dot_input_precision` is how products of float32 multiply that do not say it
+    without) some that integers do not overflow. With `checked`, kernels for CPUs end the launch before the first access outside of the
+    storage of its tensor; other kernels do not look. `default_dot_input_precision` is how products of float32 multiply that do not say it
     themselves: "tf32" (None means that too), "ieee", "tf32x3", ...
     """
 
@@ -34,6 +35,7 @@ class Options:
     launch_pdl: bool = False
     launch_cooperative_grid: bool = False
     default_dot_input_precision: str | None = None
+    checked: bool = False
 
 
 BY_DEFAULT = Options()

@@ -137,8 +137,10 @@ void take_pieces(int64_t worker, int64_t /*end*/, void* argument) {
 }
 
 // Called when no thread runs programs of the launch any more.
-void check_assertions(const CpuLaunch& launch) {
-  if (launch.failed != nullptr) throw RunTimeAssertionFailure(launch.failed);
+void check_failures(const CpuLaunch& launch) {
+  if (launch.failed == nullptr) return;
+  if (launch.parameter >= 0) throw AccessOutside(launch.failed, launch.address, launch.parameter);
+  throw RunTimeAssertionFailure(launch.failed);
 }
 
 }  // namespace
@@ -161,7 +163,7 @@ void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, c
   const int thread_count = threads == nullptr || is_short ? 1 : threads->num_threads(threads->context);
   if (thread_count <= 1) {
     entry(0, count, &launch);
-    check_assertions(launch);
+    check_failures(launch);
     return;
   }
   const int64_t workers = std::min<int64_t>(thread_count, count);
@@ -177,7 +179,7 @@ void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, c
     work.ranges[i].end = count * (i + 1) / work.range_count;
   }
   threads->run(threads->context, workers, take_pieces, &work);
-  check_assertions(work.launch);
+  check_failures(work.launch);
 }
 
 }  // namespace kernelpack

@@ -9,8 +9,11 @@ namespace kernelpack {
 struct CpuLaunch {
   void* const* params;
   uint32_t grid[3];
-  // What a failed assertion says: a program that has one leaves it here and returns. Threads may do so at once.
+  // What a failed assertion says, or what an access outside of its tensor is: a program that has one leaves it here and
+  // returns. Threads may do so at once; of accesses the first one counts.
   mutable const char* failed = nullptr;
+  mutable uint64_t address = 0;    // of the access
+  mutable int64_t parameter = -1;  // the number of the pointer that led there; -1: an assertion
 };
 
 // Runs the programs [begin, end) of a launch, numbered with x fastest.
@@ -28,7 +31,8 @@ struct ParallelFor {
 extern const Launcher cpu_launcher;
 
 // Runs all programs of a grid. The serial-or-parallel rule of the CPU launcher, for launches outside a library too. Throws
-// RunTimeAssertionFailure, when the threads are done, where an assertion of the kernel failed.
+// RunTimeAssertionFailure, when the threads are done, where an assertion of the kernel failed, AccessOutside where a checked
+// kernel was about to leave a tensor.
 void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, const Grid& grid, void* const* params);
 
 }  // namespace kernelpack

@@ -22,6 +22,15 @@ class RunTimeAssertionFailure : public Error {
   using Error::Error;
 };
 
+// An access of a checked kernel outside of the storage of its tensor, which was not made. what() says the line, and through
+// which parameter it goes: `parameter` is its number among the kernel's.
+class AccessOutside : public Error {
+ public:
+  AccessOutside(const char* access, uint64_t to, int64_t through) : Error(access), address(to), parameter(through) {}
+  uint64_t address;
+  int64_t parameter;
+};
+
 // How many programs run along each dimension.
 struct Grid {
   int64_t x = 1;

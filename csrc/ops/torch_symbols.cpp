@@ -45,6 +45,8 @@
   SYMBOL(aoti_torch_get_dim)                 \
   SYMBOL(aoti_torch_get_dtype)               \
   SYMBOL(aoti_torch_get_sizes)               \
+  SYMBOL(aoti_torch_get_storage_offset)      \
+  SYMBOL(aoti_torch_get_storage_size)        \
   SYMBOL(aoti_torch_get_strides)             \
   SYMBOL(aoti_torch_is_defined)              \
   SYMBOL(aoti_torch_library_def)             \

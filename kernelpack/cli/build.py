@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_argument(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the library goes (default: ./NAME)")
     add_trace_argument(parser)
+    add_checked_argument(parser)
     parser.add_argument(
         "--emit-source", type=Path, metavar="DIR", help="write the library's complete C++ source there instead of building it"
     )
@@ -41,6 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_jobs_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-j", "--jobs", type=_positive, metavar="N", help="how many processes compile (default: one for each CPU)"
+    )
+
+
+def add_checked_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--checked",
+        action="store_true",
+        help="for CPUs: hold every load, store and atomic to the storage of its tensor; calls end before the first access outside",
     )
 
 
@@ -80,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress=progress,
             cache=not arguments.no_cache,
             line_tables=arguments.line_tables,
+            checked=arguments.checked,
         )
     _warn(built.warnings)
     print(json.dumps(_record(built), indent=1) if arguments.json else _text(built))
@@ -107,6 +117,7 @@ def _emit_source(arguments: argparse.Namespace, targets: list[Target]) -> int:
             progress=progress,
             cache=not arguments.no_cache,
             line_tables=arguments.line_tables,
+            checked=arguments.checked,
         )
     _warn(emitted.warnings)
     if arguments.json:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpack.cli.build import add_jobs_argument, add_trace_argument
+from kernelpack.cli.build import add_checked_argument, add_jobs_argument, add_trace_argument
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count
 
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the library is (default: ./NAME)")
     add_target_argument(parser, required=False, default=" (default: the lock file's)")
     add_trace_argument(parser)
+    add_checked_argument(parser)
     add_jobs_argument(parser)
 
 
@@ -46,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             lock=arguments.lock,
             jobs=arguments.jobs,
             progress=progress,
+            checked=arguments.checked,
         )
     if arguments.json:
         record = {

@@ -106,7 +106,7 @@ def _compile_ttir(
     image = made.value if isinstance(made.value, bytes) else b""
     code = backend.code_of(made.text).replace(context.entry, "")
     return CompiledKernel(
-        context.entry, target, options, parameters,
+        context.entry, target, options, (*parameters, *context.added),
         tuple(fact for fact in facts if fact not in context.unused), made.stage, image, context.figures, made.stages,
         hashlib.sha256("\n".join([code, *context.descriptors]).encode()).hexdigest(),
         context.descriptors,

@@ -88,6 +88,12 @@ EMULATE = Knob(
     "a CUDA target, e.g. cuda:sm_90a: kernels that Python launches, on tensors of the CPU, run on the SIMT emulator as compiled for it",
 )
 DEBUG = Knob("KERNELPACK_DEBUG", "0", "run", "1: kernels check their run-time assertions")
+CHECKED = Knob(
+    "KERNELPACK_CHECKED",
+    "0",
+    "run",
+    "1: kernels that Python launches on CPUs end before the first access outside of the storage of its tensor",
+)
 VERIFY_PASSES = Knob(
     "KERNELPACK_VERIFY_PASSES", "0", "build, run", "1: the IR is checked after each pass, which names a pass that breaks it"
 )
@@ -141,6 +147,7 @@ KNOBS = (
         CPU_TARGET,
         EMULATE,
         DEBUG,
+        CHECKED,
         VERIFY_PASSES,
         CONFIG,
         TRACE,

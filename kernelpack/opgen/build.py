@@ -101,10 +101,11 @@ def plan_library(
     targets: Iterable[Target | str],
     choices: Choices | None = None,
     trace: Path | str | None = None,
+    checked: bool = False,
 ) -> BuildPlan:
     """Imports op files and plans every variant for every target. `choices` decides which of several configs are built (default:
-    what `kernelpack tune` measured); with `trace`, a file of recorded calls, only the variants that they ran are. Raises
-    KernelpackError with file and line."""
+    what `kernelpack tune` measured); with `trace`, a file of recorded calls, only the variants that they ran are. `checked` kernels
+    check their accesses. Raises KernelpackError with file and line."""
     if not namespace.isidentifier() or not namespace.isascii() or keyword.iskeyword(namespace):
         raise SchemaError(f"namespace {namespace!r} is no name that torch.ops can have", cure="write --namespace my_ops")
     if namespace in _TORCHS:
@@ -120,9 +121,15 @@ def plan_library(
             raise BuildError(
                 f"backends {keys[backend.dispatch_key]} and {backend.name} both serve {backend.dispatch_key} tensors"
             )
+    for target, backend in pairs:
+        if checked and "checked" in backend.unused_options:
+            raise BuildError(
+                f"kernels for {target} cannot check their accesses",
+                cure="build a checked library for CPUs alone; the emulator checks kernels for GPUs (docs/emulator.md)",
+            )
     paths = [Path(source) for source in sources]
     ops = find_ops(paths, namespace)
-    planner = OpPlanner(namespace, pairs, choices)
+    planner = OpPlanner(namespace, pairs, choices, checked=checked)
     op_plans = tuple(planner.plan(op) for op in ops)
     variants = planner.used_variants()
     if trace is not None:
@@ -130,7 +137,8 @@ def plan_library(
         op_plans = tuple(only(op, needed) for op in op_plans)
         variants = [variant for variant in variants if is_needed(variant, needed)]
     files = " ".join(path.name for path in paths)
-    command = " ".join([f"kernelpack build {files} --namespace {namespace}", *(f"--target {target}" for target in resolved)])
+    words = [f"kernelpack build {files} --namespace {namespace}", *(f"--target {target}" for target in resolved)]
+    command = " ".join([*words, *(["--checked"] if checked else [])])
     return BuildPlan(namespace, tuple(ops), op_plans, pairs, tuple(variants), tuple(planner.contests), command)
 
 
@@ -158,6 +166,15 @@ def coverage_warnings(plan: BuildPlan) -> tuple[str, ...]:
     return tuple(warning for op in plan.op_plans for warning in warnings_of(coverage(op, plan.targets)))
 
 
+def unchecked_warnings(packs: Iterable[KernelPack]) -> tuple[str, ...]:
+    """Returns a sentence for each kernel of a checked library that makes accesses which belong to no tensor."""
+    return tuple(
+        f"{pack.variant} for {pack.target}: {accesses} of its accesses are not checked: their addresses come from memory or from integers"
+        for pack in packs
+        if (accesses := int(pack.metadata.get("unchecked", 0)))
+    )
+
+
 def build(
     sources: Sequence[Path | str],
     *,
@@ -169,16 +186,18 @@ def build(
     progress: ProgressCallback | None = None,
     cache: bool = True,
     line_tables: bool = False,
+    checked: bool = False,
 ) -> Built:
     """Builds `lib<namespace>_ops.so` and the Python package around it in the folder `out` (default: ./<namespace>).
 
     `jobs` processes compile (default: one for each CPU); `progress` is called after each kernel. With `cache` False nothing
     is taken from earlier builds. With `trace`, a file that KERNELPACK_TRACE wrote, the library has only the variants that the recorded
     calls ran, and refuses other calls. With `line_tables` the library says which line of source its code for GPUs comes from, which
-    profilers show; packs always do. Raises KernelpackError.
+    profilers show; packs always do. With `checked`, for CPUs, each load, store and atomic is held to the storage of its tensor: a call
+    ends with an error before the first one outside. Raises KernelpackError.
     """
     started = time.monotonic()
-    plan = plan_library(sources, namespace=namespace, targets=targets, trace=trace)
+    plan = plan_library(sources, namespace=namespace, targets=targets, trace=trace, checked=checked)
     machine, linked = machine_of(plan), compiler_machine()
     if machine not in (None, linked):
         raise BuildError(
@@ -195,7 +214,8 @@ def build(
     library = library_plan(plan, packs, line_tables=line_tables)
     names = tuple(op.name for op in plan.ops)
     kernels = tuple(packs.values())
-    built = Built(namespace, names, directory, file, kernels, compiled, 0.0, () if trace else coverage_warnings(plan))
+    warnings = (*(() if trace else coverage_warnings(plan)), *unchecked_warnings(kernels))
+    built = Built(namespace, names, directory, file, kernels, compiled, 0.0, warnings)
     with one_at_a_time(directory / "build"):
         _write(built, library, unpacks, jobs or knobs.jobs())
     return Built(**{**vars(built), "seconds": time.monotonic() - started})
@@ -211,6 +231,7 @@ def verify(
     lock: Path | str | None = None,
     jobs: int | None = None,
     progress: ProgressCallback | None = None,
+    checked: bool = False,
 ) -> Verified:
     """Compiles every kernel anew, without caches, and says what differs from a lock file.
 
@@ -226,7 +247,7 @@ def verify(
         raise PackError(f"{file} does not exist", cure=cure)
     locked = read_lock(file)
     asked = list(targets) if targets is not None else sorted({target for target, _ in locked})
-    plan = plan_library(sources, namespace=namespace, targets=asked, trace=trace)
+    plan = plan_library(sources, namespace=namespace, targets=asked, trace=trace, checked=checked)
     compared = {str(target) for target, _ in plan.targets}
     locked = {key: sha256 for key, sha256 in locked.items() if key[0] in compared}
     packs, _ = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=False)

@@ -51,6 +51,7 @@ def emit_source(
     progress: ProgressCallback | None = None,
     cache: bool = True,
     line_tables: bool = False,
+    checked: bool = False,
 ) -> EmittedSource:
     """Compiles op files as `build` does, and writes all that the library is made of as C++: ops, tables, kernels, runtime.
 
@@ -61,7 +62,7 @@ def emit_source(
     marker = folder / "build.sh"
     if folder.is_dir() and any(folder.iterdir()) and not (marker.is_file() and generated.is_own(marker)):
         raise BuildError(f"{folder} holds other files", cure="name a new folder")
-    plan = plan_library(sources, namespace=namespace, targets=targets, trace=trace)
+    plan = plan_library(sources, namespace=namespace, targets=targets, trace=trace, checked=checked)
     machine_of(plan)  # one command builds it
     packs, _ = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=cache)
     library = library_plan(plan, packs, line_tables=line_tables)

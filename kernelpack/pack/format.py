@@ -26,7 +26,7 @@ _IMAGE_LINE = "image:"
 _WIDTH = 120
 """Characters of base64 in a line; a multiple of four."""
 
-_LATER = {"enable_reflect_ftz": True, "sanitize_overflow": True, "default_dot_input_precision": None}
+_LATER = {"enable_reflect_ftz": True, "sanitize_overflow": True, "default_dot_input_precision": None, "checked": False}
 """What options are in packs that do not name them: only what differs is said."""
 
 Number = int | float

@@ -107,6 +107,8 @@ class Binder:
         options.pop("debug", None)
         if given.get("debug") or self.fn.debug or knobs.runtime.debug or knobs.DEBUG.is_on():
             options["debug"] = True
+        if knobs.CHECKED.is_on():
+            options.setdefault("checked", True)
         return Call(arguments, values, list(traits), options, target, self._key(traits, options))
 
     def _key(self, traits: Sequence[Any], options: Mapping[str, Any]) -> str:

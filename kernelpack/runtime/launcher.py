@@ -94,7 +94,8 @@ class Launcher:
         """Returns the kernel for a value of each parameter, its C++ object (None: only Python launches it), and the positions
         of the arguments that are its run-time parameters."""
         loaded = self._find(self.binder.call(list(map(unwrap, values)), options))
-        return loaded, getattr(loaded, "native", None), list(loaded.places) if loaded is not None else []
+        native = None if loaded is None or loaded.kernel.options.checked else getattr(loaded, "native", None)
+        return loaded, native, list(loaded.places) if loaded is not None else []
 
     @staticmethod
     def forget_all() -> None:

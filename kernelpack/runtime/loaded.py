@@ -10,6 +10,8 @@ from kernelpack import knobs
 from kernelpack.backends.base import Opened
 from kernelpack.backends.installed import backend_of
 from kernelpack.descriptors import launcher_text
+from kernelpack.errors import MemoryAccessError
+from kernelpack.runtime.checked import described, with_bounds
 from kernelpack.runtime.kernel_view import LaunchableKernel
 from kernelpack.runtime.launchers import with_launcher
 
@@ -60,7 +62,13 @@ class LoadedKernel(LaunchableKernel):
     def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
         """Runs every program of a grid; `values` are the run-time arguments in order, tensors or numbers."""
         device, stream = self.place(values)
-        self.native.launch(device, stream, grid, values)
+        if not self.kernel.options.checked:
+            self.native.launch(device, stream, grid, values)
+            return
+        try:
+            self.native.launch(device, stream, grid, with_bounds(self.kernel, values))
+        except MemoryAccessError as outside:
+            raise described(outside, self.kernel, values) from None
 
     def place(self, values: Sequence[Any]) -> tuple[int, int]:
         """Returns the number of the device and the stream that a launch runs on."""

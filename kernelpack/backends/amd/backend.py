@@ -61,7 +61,9 @@ class AMDBackend(Backend):
     dispatch_key = "CUDA"  # what torch for ROCm calls its devices
     machine_code = "asm"
     line_information = True
-    unused_options = frozenset({"num_stages", "maxnreg", "enable_reflect_ftz", "launch_pdl", "launch_cooperative_grid"})
+    unused_options = frozenset(
+        {"checked", "num_stages", "maxnreg", "enable_reflect_ftz", "launch_pdl", "launch_cooperative_grid"}
+    )
 
     def resolve_target(self, target: Target) -> Target:
         if target.arch == "native":

@@ -17,6 +17,7 @@ from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
 from kernelpack.backends.cpu.plan.ttir_to_tiles import ttir_to_tiles
 from kernelpack.backends.cpu.ttir.carry_scalars import carry_scalars
+from kernelpack.backends.cpu.ttir.check_accesses import check_accesses
 from kernelpack.backends.cpu.ttir.expand_ops import expand_ops
 from kernelpack.backends.cpu.ttir.version_masks import version_masks
 from kernelpack.context import Context
@@ -36,7 +37,7 @@ _STRUCTURE = {
     "builtin.module", "tt.func", "tt.return", "tt.get_program_id", "tt.get_num_programs", "tt.make_range", "tt.splat",
     "tt.unsplat", "tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.join", "tt.split", "tt.addptr", "tt.load",
     "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.gather", "tt.histogram", "tt.map_elementwise",
-    "tt.map_elementwise.return", "tt.print", "tt.assert", "tt.cat", "tt.dot", "tt.reduce", "tt.reduce.return", "tt.scan",
+    "tt.map_elementwise.return", "tt.print", "tt.assert", "cpu.check_access", "tt.cat", "tt.dot", "tt.reduce", "tt.reduce.return", "tt.scan",
     "tt.scan.return", "scf.for", "scf.if", "scf.while", "scf.condition", "scf.yield", "arith.constant", "gpu.barrier", "gpu.gdc_wait", "gpu.gdc_launch_dependents",
 }  # fmt: skip
 
@@ -49,7 +50,7 @@ class CPUBackend(Backend):
     dispatch_key = "CPU"
     launcher = LauncherSource("kernelpack::cpu_launcher", CSRC / "kernels" / "cpu.h", (CSRC / "kernels" / "cpu.cpp",))
     machine_code = "asm"
-    unused_options = frozenset(OPTION_NAMES) - {"enable_fp_fusion", *FRONT_END_OPTIONS}
+    unused_options = frozenset(OPTION_NAMES) - {"enable_fp_fusion", "checked", *FRONT_END_OPTIONS}
 
     def resolve_target(self, target: Target) -> Target:
         return resolve(target)
@@ -108,6 +109,7 @@ CPU_TTIR = Pipeline(
     "cpu_ttir",
     (
         Pass("expand_ops", lambda module, context: expand_ops(module)),
+        Pass("check_accesses", check_accesses, after=("expand_ops",), when=lambda _, context: context.options.checked),
         Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),
         Pass("version_masks", lambda module, context: version_masks(module, _level(module, context)), after=("carry_scalars",)),
         *TTIR.parts,

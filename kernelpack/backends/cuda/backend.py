@@ -94,6 +94,7 @@ class CUDABackend(Backend):
     """Compiles for NVIDIA GPUs from sm_80 to sm_90a, without a GPU or a driver."""
 
     name = "cuda"
+    unused_options = frozenset({"checked"})
     image_kind = "cubin"
     dispatch_key = "CUDA"
     launcher = LauncherSource(

@@ -1,5 +1,5 @@
 """The dialect tables of ttir. Importing this package makes every operation known."""
 
-from kernelpack.ir.dialects import arith, builtin, descriptors, gpu, math, scf, shapes, tile_ops, tt
+from kernelpack.ir.dialects import arith, builtin, cpu, descriptors, gpu, math, scf, shapes, tile_ops, tt
 
-__all__ = ["arith", "builtin", "descriptors", "gpu", "math", "scf", "shapes", "tile_ops", "tt"]
+__all__ = ["arith", "builtin", "cpu", "descriptors", "gpu", "math", "scf", "shapes", "tile_ops", "tt"]

@@ -124,5 +124,5 @@ def c_type(parameter: Parameter) -> str:
 
 
 def c_name(parameter: Parameter) -> str:
-    """Returns a run-time parameter's name in C, where some names mean something else."""
-    return f"{parameter.name}_" if f" {parameter.name} " in _TAKEN else parameter.name
+    """Returns a run-time parameter's name in C, where some names mean something else, and none has a dot."""
+    return f"{parameter.name}_" if f" {parameter.name} " in _TAKEN else parameter.name.replace(".", "_storage_")

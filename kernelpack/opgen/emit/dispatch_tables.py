@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelpack.backends.base import Backend
+from kernelpack.compiled import BOUNDS
 from kernelpack.errors import BuildError
 from kernelpack.opgen.emit.library import LibraryPlan
 from kernelpack.opgen.emit.perfect_hash import perfect_hash
@@ -103,12 +104,15 @@ class _Rows:
 
     def __post_init__(self) -> None:
         packs = self.tables.library.packs
-        slot_of = {slot.parameter: index for index, slot in enumerate(self.launch.slots)}
+        slots = [slot.parameter for slot in self.launch.slots]
+        if self.tables.library.checked:  # csrc/ops/checked.h
+            slots += [f"{slot.parameter}.{bound}" for slot in self.launch.slots if slot.kind == "pointer" for bound in BOUNDS]
+        slot_of = {name: index for index, name in enumerate(slots)}
         self.slots = {
             row.variant.entry: tuple(slot_of[parameter.name] for parameter in packs[row.variant.entry].parameters)
             for row in self.launch.rows()
         }
-        everything = tuple(range(len(self.launch.slots)))
+        everything = tuple(range(len(slots)))
         some = [slots for slots in dict.fromkeys(self.slots.values()) if slots != everything]
         self.parameters = {slots: index for index, slots in enumerate([everything, *some])}
         self.metas = {meta: index for index, meta in enumerate(dict.fromkeys(row.meta for row in self.launch.rows()))}

@@ -39,6 +39,11 @@ class LibraryPlan:
         return pack.image if self.line_tables else backend.without_lines(pack.image)
 
     @property
+    def checked(self) -> bool:
+        """Whether its kernels check their accesses."""
+        return any(pack.options.checked for pack in self.packs.values())
+
+    @property
     def holds_images(self) -> bool:
         """Whether some backend's images are data, which the library unpacks."""
         return not all(map(self.is_linked, self.backends))

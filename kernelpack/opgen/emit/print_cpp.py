@@ -80,13 +80,15 @@ def cpp_dtype(dtype: DType | None) -> str:
 
 
 class CppPrinter:
-    """Prints one op's functor body. `assumptions` are those of each launch, decided by the backends' `tests`."""
+    """Prints one op's functor body. `assumptions` are those of each launch, decided by the backends' `tests`; kernels that are `checked`
+    are told where storages lie."""
 
-    def __init__(self, plan: OpPlan, assumptions: Mapping[int, Assumptions], tests: Tests) -> None:
+    def __init__(self, plan: OpPlan, assumptions: Mapping[int, Assumptions], tests: Tests, *, checked: bool = False) -> None:
         self.host: HostFunction = plan.host
         self.plan = plan
         self.assumptions = assumptions
         self.tests = tests
+        self.checked = checked
         self.lines: list[str] = []
         self.depth = 2
         self.meta: dict[str, int] = {}
@@ -245,9 +247,13 @@ class CppPrinter:
         condition = " || ".join(f"{self.tensor(slot)}.has_elements()" for slot in written)  # else no program can write anything
         self.emit(f"{f'if ({condition}) ' if written else ''}{{  // line {launch.location.line}: {kernel}[...](...)")
         self.depth += 1
-        self.emit(f"kp::Slots<{len(plan.slots)}> slots;")
+        pointers = [index for index, slot in enumerate(plan.slots) if slot.kind == "pointer"]
+        kind = f"CheckedSlots<{len(plan.slots)}, {len(pointers)}>" if self.checked else f"Slots<{len(plan.slots)}>"
+        self.emit(f"kp::{kind} slots;")
         for index, slot in enumerate(plan.slots):
             self.emit(f"slots.set({index}, {self.slot_value(kernel, slot)});  // {slot.parameter}")
+        for index in pointers if self.checked else ():
+            self.emit(f"slots.hold({index}, {self.tensor(plan.slots[index])});")
         held = self.held(plan)
         point = "0"
         for axis in plan.axes:
@@ -266,8 +272,12 @@ class CppPrinter:
                 f"const int config = call.config(kLaunch{launch.index}, point, {{{sizes}}});  // by {', '.join(plan.key)}"
             )
         self.emit(f"const kp::Variant variant = call.choose(kLaunch{launch.index}, {entry}, {held});")
-        grid = [self.expr(dimension) for dimension in launch.grid]
-        self.emit(f"call.launch(variant, {{{', '.join(grid)}}}, slots.addresses());")
+        grid = f"{{{', '.join(self.expr(dimension) for dimension in launch.grid)}}}"
+        self.emit(
+            f"kp::launch_checked(call, variant, {grid}, slots);"
+            if self.checked
+            else f"call.launch(variant, {grid}, slots.addresses());"
+        )
         self.depth -= 1
         self.emit("}")
 

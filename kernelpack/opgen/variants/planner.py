@@ -27,12 +27,21 @@ from kernelpack.target import Target
 
 
 class OpPlanner:
-    """Plans the ops of a library. Equal kernels of several launches are compiled once; names are unique in the library."""
+    """Plans the ops of a library. Equal kernels of several launches are compiled once; names are unique in the library. `checked` kernels
+    check their accesses."""
 
-    def __init__(self, namespace: str, targets: Sequence[tuple[Target, Backend]], choices: Choices | None = None) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        targets: Sequence[tuple[Target, Backend]],
+        choices: Choices | None = None,
+        *,
+        checked: bool = False,
+    ) -> None:
         self.namespace = namespace
         self.targets = targets
         self.choices = choices or Choices()
+        self.checked = checked
         self.contests: list[Contest] = []
         self.variants: dict[tuple[Any, ...], KernelVariant] = {}
         self.uses: dict[str, dict[tuple[str, int], LaunchPlan]] = defaultdict(dict)
@@ -163,7 +172,7 @@ class _TargetTables:
                 self.target,
                 {name: kind for name, kind in bound.signature.items() if name not in values},
                 {**bound.constexprs, **values},
-                bound.options,
+                replace(bound.options, checked=True) if self.planner.checked else bound.options,
                 facts,
                 constants,
                 plain=plain,

@@ -1,18 +1,20 @@
-"""Emits what a kernel tells a person: printing of values, and assertions, which end the program and become errors of the launch."""
+"""Emits what a kernel tells a person: printing of values, and what ends the program and becomes an error of the launch: assertions that
+do not hold, accesses outside of tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.types import F64, Type, bit_width, element_of, is_float, is_pointer
-from kernelpack.llvm.text import Emitter, Val, string_constant
+from kernelpack.llvm.text import Emitter, Val, literal, string_constant
 
 _STANDARD_OUTPUT = 1
-_FAILED = 24
-"""Where CpuLaunch (csrc/kernels/cpu.h) has `failed`."""
+_FAILED, _ADDRESS, _PARAMETER = 24, 32, 40
+"""Where CpuLaunch (csrc/kernels/cpu.h) has what failed, and of an access its address and parameter."""
 
 
 def emit_print(
@@ -37,12 +39,41 @@ def emit_assert(em: Emitter, op: Operation, holds: Val) -> None:
     failed, after = em.new_label("failed"), em.new_label("holds")
     em.branch(holds, after, failed)
     em.label(failed)
-    source = op.location.source
-    place = f"{source.file}:{source.line}: " if source is not None else ""
-    message = _text(em, f"{place}assertion failed: {op.attributes['message']}")
+    message = _text(em, f"{_place(op)}assertion failed: {op.attributes['message']}")
     em.line(f"store atomic {message}, {em.offset(Val('ptr', '%launch'), _FAILED)} monotonic, align 8")
     em.line("ret void")
     em.label(after)
+
+
+def emit_check(em: Emitter, op: Operation, values: Sequence[Val], lanes: int) -> None:
+    """Leaves in the launch which access is not inside, and returns from the kernel, unless all lanes are inside."""
+    inside, address = values
+    holds = em.call("i1", f"llvm.vector.reduce.and.v{lanes}i1", [inside]) if lanes > 1 else inside
+    failed, first, over, after = (em.new_label(name) for name in ("outside", "first", "over", "inside"))
+    em.branch(holds, after, failed)
+    em.label(failed)
+    slot = em.offset(Val("ptr", "%launch"), _FAILED)
+    message = _text(em, f"{_place(op)}{op.attributes['message']}")
+    old = em.op("{ ptr, i1 }", f"cmpxchg {slot}, ptr null, {message} monotonic monotonic, align 8")
+    em.branch(em.op("i1", f"extractvalue {old}, 1"), first, over)  # of several threads, one tells
+    em.label(first)
+    lowest = address
+    if lanes > 1:
+        beyond = em.select(inside, literal(-1, f"<{lanes} x i64>"), address)
+        lowest = em.call("i64", f"llvm.vector.reduce.umin.v{lanes}i64", [beyond])
+    em.store(lowest, em.offset(Val("ptr", "%launch"), _ADDRESS), 8)
+    parameter, *_ = op.attributes["parameters"]
+    em.store(literal(parameter, "i64"), em.offset(Val("ptr", "%launch"), _PARAMETER), 8)
+    em.jump(over)
+    em.label(over)
+    em.line("ret void")
+    em.label(after)
+
+
+def _place(op: Operation) -> str:
+    """Returns the name of the kernel's file, which is the same wherever it is compiled, and the line."""
+    source = op.location.source
+    return f"{Path(source.file).name}:{source.line}: " if source is not None else ""
 
 
 def _conversion(kind: Type, signed: bool, hexadecimal: bool) -> str:

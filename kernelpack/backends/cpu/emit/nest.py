@@ -9,7 +9,7 @@ from kernelpack.backends.cpu.emit.atomics import emit_atomic
 from kernelpack.backends.cpu.emit.blocking import blocking_of
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
-from kernelpack.backends.cpu.emit.messages import as_printed, emit_assert, emit_print
+from kernelpack.backends.cpu.emit.messages import as_printed, emit_assert, emit_check, emit_print
 from kernelpack.backends.cpu.emit.operand import write_operand
 from kernelpack.backends.cpu.emit.places import Index, Place, at_lane
 from kernelpack.backends.cpu.emit.reductions import Reductions
@@ -208,6 +208,9 @@ class NestEmitter:
             if root.op.name == "tt.assert":
                 holds = em.call("i1", f"llvm.vector.reduce.and.v{self.width}i1", vectors) if self.width > 1 else vectors[0]
                 emit_assert(em, root.op, holds)
+                return
+            if root.op.name == "cpu.check_access":
+                emit_check(em, root.op, vectors, self.width)
                 return
             values = [
                 as_printed(self.lowering, value, operand) for value, operand in zip(vectors, root.op.operands, strict=True)

@@ -13,7 +13,7 @@ from kernelpack.backends.cpu.emit.atomics import emit_atomic
 from kernelpack.backends.cpu.emit.elements import constant, element_bytes, from_memory, memory_type, register_type
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
-from kernelpack.backends.cpu.emit.messages import as_printed, emit_assert, emit_print
+from kernelpack.backends.cpu.emit.messages import as_printed, emit_assert, emit_check, emit_print
 from kernelpack.backends.cpu.emit.nest import NestEmitter
 from kernelpack.backends.cpu.emit.places import FIRST, Uniform
 from kernelpack.backends.cpu.emit.product_along_k import LanesAlongK
@@ -168,6 +168,8 @@ class _FunctionEmitter:
                 self._scalar_atomic(op)
             case "tt.assert":
                 emit_assert(em, op, self.scalars[op.operand])
+            case "cpu.check_access":
+                emit_check(em, op, [self.scalars[operand] for operand in op.operands], 1)
             case "tt.print":
                 values = [as_printed(self.lowering, self.scalars[operand], operand) for operand in op.operands]
                 emit_print(em, op, values, [], [], self.program_id)

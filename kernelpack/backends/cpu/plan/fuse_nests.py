@@ -59,11 +59,11 @@ class FusedStatements:
         self.statements.append(Nest(domain_of(root), lane_axis, [root]))
 
     def waits(self, root: Root, reach: Reach, nest: Nest) -> bool:
-        """Whether a root needs something that a nest makes, or must stay after its stores."""
+        """Whether a root needs something that a nest makes, or must stay after its stores, or after what it checks."""
         if reach.needs & {value for made in nest.roots for value in made_by(made)}:
             return True
-        stores = [made.position for made in nest.roots if isinstance(made, WRITES)]
-        return any(store < root.position for store in stores) and bool(reach.loads)
+        first = [made.position for made in nest.roots if isinstance(made, (*WRITES, Message))]
+        return any(position < root.position for position in first) and bool(reach.loads)
 
     def joins(self, root: Root, reach: Reach, nest: Nest, lane_axis: int) -> bool:
         """Whether a root, evaluated at a place after the nest's own, finds there what it would find after the nest."""

@@ -217,7 +217,7 @@ class Planner:
                 made.add(Map(op, mapped, position), len(shape_of(source.type)) - 1)
             case "tt.histogram":
                 made.add(Histogram(op, self.target(op.result, direct).buffer, position), 0)
-            case "tt.print" | "tt.assert" if tiles:
+            case "tt.print" | "tt.assert" | "cpu.check_access" if tiles:
                 shown, *_ = op.operands
                 made.add(Message(op, position), len(shape_of(shown.type)) - 1)
             case "tt.atomic_rmw" | "tt.atomic_cas" if tiles:
