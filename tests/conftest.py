@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
-import torch
 
-os.environ.setdefault("KERNELPACK_VERIFY_PASSES", "1")  # also of the processes that tests start
+# also of the processes that tests start
+os.environ.setdefault("KERNELPACK_VERIFY_PASSES", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads of torch that wait leave the core to other tests
+
+import torch
 
 
 @pytest.fixture(autouse=True)

@@ -40,6 +40,7 @@ def test_what_is_installed_can_be_built_and_is_covered(built: dict[str, Any]) ->
     assert processor["libraries"][built["directory"]] == built["targets"][0]
 
 
+@pytest.mark.slow  # it compiles torch's headers
 def test_whether_this_torch_boxes_the_arguments_of_ops_is_said(built: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "clitest"
     shutil.copytree(built["directory"], folder, ignore=shutil.ignore_patterns("build", "packs", "cpp"))

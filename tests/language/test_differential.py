@@ -25,8 +25,8 @@ from tests.language.random_kernels import CELLS, FACTORS, FLOATS, INTEGERS, MEMO
 
 BATCH = 25
 """Programs that one test draws; different numbers draw different ones."""
-FEW = range(5)
-MANY = range(5, 80)
+FEW = range(3)
+MANY = range(3, 80)
 
 
 @functools.cache

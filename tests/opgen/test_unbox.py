@@ -183,6 +183,7 @@ def test_a_file_of_another_version_of_the_interface_is_not_used(unboxed: Path, s
     assert "cannot be used" in said
 
 
+@pytest.mark.slow  # torch's headers compile once more
 def test_an_op_that_is_newer_goes_through_the_stable_abi(
     sample_built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

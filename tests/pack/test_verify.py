@@ -88,6 +88,7 @@ def altered(built: Path, tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
+@pytest.mark.slow  # CI compares with a lock file that was made elsewhere
 def test_a_build_is_bit_identical_elsewhere(built: Path, tmp_path: Path) -> None:
     """Another process, hash seed, folder and number of jobs: packs, lock, C++, Python and both libraries are the same."""
     again = build_in_a_process(tmp_path / "another folder", "4711", 3)

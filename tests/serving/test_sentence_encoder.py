@@ -101,7 +101,10 @@ def test_the_saved_models_call_the_ops(saved: Path) -> None:
         assert program.count(f"torch.ops.kernelpack.{op}.default") == calls
 
 
-@pytest.mark.parametrize(("name", "model"), [("torchscript_cpp", "encoder.pt"), ("aoti_cpp", "encoder.pt2")])
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [pytest.param("torchscript_cpp", "encoder.pt", marks=pytest.mark.slow), ("aoti_cpp", "encoder.pt2")],
+)
 def test_cpp_serves_the_saved_model_without_python(saved: Path, name: str, model: str) -> None:
     program = build_program(name, saved)
     passive = {"OMP_WAIT_POLICY": "passive"}  # threads that spin disturb the other tests of a parallel run

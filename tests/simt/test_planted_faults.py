@@ -22,7 +22,7 @@ from tests.simt.fault_cases import FaultCase, fault_cases
 
 ROOT = Path(__file__).parents[2]
 TARGETS = ("cuda:sm_80", "cuda:sm_90a")
-SAMPLE = 8
+SAMPLE = 12
 """One case in so many is run by `make test`."""
 
 

@@ -189,9 +189,13 @@ def test_a_second_assembler_that_is_not_there_is_named(monkeypatch: pytest.Monke
     assert "KERNELPACK_CHECK_PTXAS=/nowhere/ptxas: there is no such file" in str(refusal(GOOD))
 
 
+PRODUCTS = [case.name for case in cases() if case.small and case.name.startswith(("matmul", "attention"))]
+
+
 @needs_old_ptxas
 @pytest.mark.parametrize(
-    "name", [case.name for case in cases() if case.small and case.name.startswith(("matmul", "attention"))]
+    "name",
+    [name if number % 3 == 0 else pytest.param(name, marks=pytest.mark.slow) for number, name in enumerate(PRODUCTS)],
 )
 def test_products_compile_without_messages_of_the_old_assembler(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELPACK_CHECK_PTXAS", str(OLD_PTXAS))
