@@ -1,4 +1,5 @@
-// Counts equal calls in memory and appends what is new to the file now and then, so that several processes can share one.
+// Counts equal calls in memory and appends what is new to the file now and then, so that several processes can share one. What
+// is told is a line a launch.
 #include "ops/trace.h"
 
 #include <fcntl.h>
@@ -15,11 +16,23 @@
 
 namespace kernelpack::trace {
 
-bool is_on() {
-  return std::getenv("KERNELPACK_TRACE") != nullptr && *std::getenv("KERNELPACK_TRACE") != '\0';
+namespace {
+
+bool is_recorded() {
+  const char* file = std::getenv("KERNELPACK_TRACE");
+  return file != nullptr && *file != '\0';
 }
 
-namespace {
+bool is_told() {
+  static const bool told = [] {
+    const char* what = std::getenv("KERNELPACK_LOG");
+    if (what == nullptr || *what == '\0') return false;
+    if (std::strcmp(what, "launch") == 0) return true;
+    std::fprintf(stderr, "kernelpack: KERNELPACK_LOG is \"%s\"\n  to fix: set it to launch, or unset it\n", what);
+    return false;
+  }();
+  return told;
+}
 
 // Whether a file is empty, or begins as every record does.
 bool is_trace(int file) {
@@ -89,12 +102,13 @@ struct Current {
   std::string call;      // {"op": ..., "tensors": [...]
   std::string launches;  // objects, with commas between them
   std::string refused;
+  std::string told;  // what people are told of the call: my::scale(x float32[4, 8])
   pid_t process = 0;
 
   Current() { counts(); }  // which lives longer than this
   ~Current() { finish(); }
   void finish() {
-    if (!call.empty() && process == getpid()) {  // in a fork, the call was the parent's
+    if (!call.empty() && process == getpid() && is_recorded()) {  // in a fork, the call was the parent's
       counts().add(call + ", \"launches\": [" + launches + "]" + (refused.empty() ? "" : ", \"refused\": " + refused));
     }
     call.clear();
@@ -126,11 +140,32 @@ std::string list(const Ints& values) {
   return "[" + result + "]";
 }
 
+// A line for people: a launch of the call that the thread is in, on stderr.
+void tell(const LaunchSite& site, const char* target, const Variant& variant) {
+  std::string line = "kernelpack: " + current.told + ": ";
+  if (variant.kernel == nullptr) {
+    line += std::string(site.kernel) + " has no variant for these arguments and " + target;
+  } else {
+    const Kernel& kernel = *variant.kernel;
+    line += std::string(kernel.name) + " for " + kernel.target;
+    if (kernel.entry != nullptr) {  // an image that a device loads
+      line += ", " + std::to_string(kernel.num_warps) + " warps, " + std::to_string(kernel.shared_memory) +
+              " bytes of shared memory";
+    }
+  }
+  line += "\n";
+  std::fputs(line.c_str(), stderr);
+}
+
 }  // namespace
+
+bool is_on() {
+  return is_told() || is_recorded();
+}
 
 void begin(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
   current.finish();
-  std::string texts;
+  std::string texts, told;
   for (const Tensor& x : tensors) {
     texts += std::string(texts.empty() ? "" : ", ") + "{\"name\": " + quoted(x.name());
     if (x.defined()) {
@@ -138,7 +173,10 @@ void begin(const char* op, std::initializer_list<std::reference_wrapper<const Te
           ", \"dtype\": " + quoted(x.dtype_name()) + ", \"shape\": " + list(x.shape()) + ", \"strides\": " + list(x.strides());
     }
     texts += "}";
+    told += std::string(told.empty() ? "" : ", ") + x.name() +
+            (x.defined() ? " " + std::string(x.dtype_name()) + list(x.shape()) : std::string(" None"));
   }
+  current.told = std::string(op) + "(" + told + ")";
   current.process = getpid();
   current.call = "{\"op\": " + quoted(op) + ", \"tensors\": [" + texts + "]";
 }
@@ -153,6 +191,7 @@ void launch(const LaunchSite& site, const char* target, uint64_t held, const Var
                       ", \"target\": " + quoted(target) +
                       ", \"variant\": " + (variant.kernel != nullptr ? quoted(variant.kernel->name) : "null") +
                       ", \"facts\": [" + facts + "]}";
+  if (is_told()) tell(site, target, variant);
 }
 
 void refuse(const std::string& why) {

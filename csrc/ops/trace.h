@@ -1,5 +1,5 @@
 // KERNELPACK_TRACE=file: which calls a running model makes, counted: op, dtypes, shapes, what held of them, and the variants
-// that ran. No data. `kernelpack trace file` reads it.
+// that ran. No data. `kernelpack trace file` reads it. KERNELPACK_LOG=launch: the same, told on stderr as it happens.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Variant;
 
 namespace trace {
 
-// Whether calls are recorded.
+// Whether calls are recorded or told. Says on stderr, once, where KERNELPACK_LOG asks for something else.
 bool is_on();
 
 // A call of an op with these tensors begins on this thread; the one before it is complete.

@@ -110,6 +110,18 @@ TRACE = Knob(
     "library",
     "a file to which the calls of ops are counted: dtypes, shapes, variants, no data; `kernelpack trace` reads it",
 )
+LOG = Knob(
+    "KERNELPACK_LOG",
+    "",
+    "library, run",
+    "launch: each launch is told on stderr: op, dtypes and shapes, variant, target, and what its config takes of the device",
+)
+PERF_MAP = Knob(
+    "KERNELPACK_PERF_MAP",
+    "0",
+    "run",
+    "1: kernels that Python launches on CPUs are listed in /tmp/perf-PID.map, by which perf names them; those of op libraries have names",
+)
 LIBCUDA = Knob("KERNELPACK_LIBCUDA", "libcuda.so.1", "library, run", "the CUDA driver library to open")
 
 propagate_env = True
@@ -151,6 +163,8 @@ KNOBS = (
         VERIFY_PASSES,
         CONFIG,
         TRACE,
+        LOG,
+        PERF_MAP,
         LIBCUDA,
     ),
     *(_of_group(knob, used) for group, used in _GROUPS.items() for knob in group.knob_descriptors.values() if knob.meaning),

@@ -12,6 +12,7 @@ from kernelpack.backends.base import Backend
 from kernelpack.compiler.target_backend import TargetOptions
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.knobs.hooks import CompileTimes, LazyDict
+from kernelpack.runtime import launch_log
 from kernelpack.runtime.ahead_of_time import ASTSource
 from kernelpack.runtime.cache import get_dump_manager
 from kernelpack.runtime.kernel_view import KernelView
@@ -32,9 +33,14 @@ class JitFunctionInfo:
     jit_function: JITFunction
 
 
+_TOLD = launch_log.start()
+
+
 def launch(fn: JITFunction, loaded: Any, grid: tuple[int, int, int], arguments: Sequence[Any], values: Sequence[Any]) -> None:
     """Launches a kernel between the enter and the exit hook. Both get a LazyDict with the kernel's name and what its
     `launch_metadata` returns."""
+    if _TOLD:
+        launch_log.tell(loaded, fn.arg_names, arguments, grid)
     described = LazyDict({"name": loaded.name, "function": loaded, "stream": loaded.place(values)[1]})
     if fn.launch_metadata is not None:
         described.add(fn.launch_metadata, (grid, loaded.metadata, dict(zip(fn.arg_names, arguments, strict=True))))

@@ -68,6 +68,29 @@ def test_calls_are_counted_by_variant_and_shape(trace: Path, capsys: pytest.Capt
     assert (record["library"], record["missed"]) == (None, 4)
 
 
+LOGGED = """
+import sys, torch
+torch.ops.load_library(sys.argv[1])
+torch.ops.clitest.threshold(torch.ones(8, 128), 0.5)
+torch.ops.clitest.threshold(torch.ones(0), 0.5)
+torch.ops.clitest.threshold(torch.ones(3, dtype=torch.float16), 0.5)
+"""
+
+
+def test_launches_are_told_as_they_happen(built: dict[str, Any]) -> None:
+    def said(what: str) -> list[str]:
+        command, environment = [sys.executable, "-c", LOGGED, built["library"]], {**os.environ, "KERNELPACK_LOG": what}
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stderr.splitlines()
+
+    target = built["targets"][0]
+    assert said("launch") == [
+        f"kernelpack: clitest::threshold(x float32[8, 128]): threshold_kernel-f32.any for {target}",
+        f"kernelpack: clitest::threshold(x float16[3]): threshold_kernel-f16.any for {target}",
+    ]
+    assert said("everything") == ['kernelpack: KERNELPACK_LOG is "everything"', "  to fix: set it to launch, or unset it"]
+    assert said("") == []
+
+
 def test_a_library_that_lacks_variants_is_told_apart(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for line in trace.read_text().splitlines() if "refused" not in line]
     (tmp_path / "whole.trace").write_text("\n".join(lines).replace("f16.any", "f16.aligned") + "\n")
