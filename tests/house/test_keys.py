@@ -41,10 +41,11 @@ PROGRAMS = {
     "backends/cuda/device/driver.py": {"LIBCUDA"},
     "backends/cuda/assemble/ptx_to_cubin.py": {"CHECK_PTXAS"},
     "backends/cuda/assemble/toolchain.py": {"CHECK_PTXAS", "nvidia"},
+    "backends/cpu/device/open.py": {"PERF_MAP"},
     "backends/cpu/facts/features.py": {"CPU_TARGET"},
 }
-"""Knobs that these rooms may read: which programs and libraries there are, and what the target `cpu` stands for. Their
-versions, options and results are in keys."""
+"""Knobs that these rooms may read: which programs and libraries there are, what the target `cpu` stands for, and whether perf
+is told of code that is loaded. Versions, options and results that decide code are in keys."""
 
 
 def test_every_file_that_compiling_imports_is_in_the_hash_of_the_compiler() -> None:
