@@ -19,8 +19,9 @@ import torch
 
 from benchmarks.measure import OURS, Case, measure, processes
 from kernelpack.errors import BuildError
+from kernelpack.report.plot import LOWER_IS_BETTER
 
-LOWER_IS_BETTER = ("s", "ns", "us", "kernels")
+
 
 
 @dataclass(frozen=True)

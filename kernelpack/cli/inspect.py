@@ -157,7 +157,7 @@ def _read(files: Sequence[Path], arguments: argparse.Namespace) -> list[KernelPa
             cure = "name op files, packs, or the folder that kernelpack build wrote"
             raise BuildError(f"{file} does not exist", cure=cure)
     packs = [read_pack(file) for file in files]
-    return _select(packs, arguments, parse_targets(arguments.target) if arguments.target else None)
+    return select(packs, arguments, parse_targets(arguments.target) if arguments.target else None)
 
 
 def _variants(arguments: argparse.Namespace) -> list[KernelVariant]:
@@ -165,7 +165,7 @@ def _variants(arguments: argparse.Namespace) -> list[KernelVariant]:
 
     targets = parse_targets(arguments.target or ["cpu:native"])
     plan = plan_library(arguments.sources, namespace=arguments.namespace, targets=targets)
-    return _select(plan.variants, arguments, None)
+    return select(plan.variants, arguments, None)
 
 
 def _name(item: Any) -> str:
@@ -173,7 +173,7 @@ def _name(item: Any) -> str:
     return name
 
 
-def _select(items: Iterable[_T], arguments: argparse.Namespace, targets: list[Target] | None) -> list[_T]:
+def select(items: Iterable[_T], arguments: argparse.Namespace, targets: list[Target] | None) -> list[_T]:
     """Returns the variants that --op, --variant and --target name. Raises BuildError, with the nearest, if there are none."""
     from kernelpack.opgen.sources import check_op_names
 

@@ -1,0 +1,139 @@
+"""Every stage of a kernel as text whose lines know where they come from, and its loops: compiled, then lowered once more for its lines."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelpack.backends.base import Backend
+from kernelpack.backends.cpu.plan.tile_program import TileProgram
+from kernelpack.backends.cuda.assemble.toolchain import find_nvdisasm
+from kernelpack.backends.installed import backend_of
+from kernelpack.compiled import CompiledKernel
+from kernelpack.compiler.stages import legalise, optimise_ttir
+from kernelpack.errors import BuildError
+from kernelpack.ir.core import Operation, entry_function
+from kernelpack.ir.locations import source_files
+from kernelpack.ir.printer import print_op
+from kernelpack.opgen.variants.plan import KernelVariant
+from kernelpack.opgen.workers.compile import _module as ttir_of
+from kernelpack.pack.format import KernelPack
+from kernelpack.process_wide import deep_recursion_in
+from kernelpack.report.loops import Loop, loops_of
+from kernelpack.report.places import READERS, Text, ir_lines, sass_lines, without_lines
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a kernel. `note` says what of it is missing, and why; "" for nothing."""
+
+    name: str
+    text: Text
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A kernel with its stages in order. `files` are the sources that these name, by the names that they have there; `loops` are those
+    of its last IR that has operations, each with what one turn does."""
+
+    stages: tuple[Stage, ...]
+    files: Mapping[str, str]
+    loops: tuple[Loop, ...]
+
+
+NO_LINES = "This stage does not say which line of source its lines come from."
+
+
+def stages_of_pack(pack: KernelPack) -> Staged:
+    """Returns the machine code of a pack: all that a library has of a kernel's stages."""
+    kernel = CompiledKernel(pack.entry, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image)
+    return Staged((_machine_code(backend_of(pack.target), kernel),), {}, ())
+
+
+def stages_of(variant: KernelVariant, kernel: CompiledKernel) -> Staged:
+    """Returns the stages of a kernel that was compiled with its stages.
+
+    What is compiled carries no locations as text. So the front end and the passes run once more here, and where the text is the same,
+    its operations say the lines.
+    """
+    backend = backend_of(kernel.target)
+    with deep_recursion_in(None):
+        module = _ttir(variant, backend)
+        files = source_files(module)
+        known, last = _located(module, backend, kernel)
+    stages = [_stage(name, value, known) for name, value in kernel.stages.items() if isinstance(value, str)]
+    notes = [stage for stage in stages if stage.name in backend.notes]
+    stages = [stage for stage in stages if stage.name not in backend.notes]
+    loops = loops_of(last, kernel.stages.get("schedule", "")) if last is not None else ()
+    return Staged((*stages, _machine_code(backend, kernel), *notes), files, loops)
+
+
+def _stage(name: str, text: str, known: Mapping[str, Text]) -> Stage:
+    found = known.get(name)
+    if found is None:
+        found = READERS[name](text) if name in READERS else without_lines(text)
+    return Stage(name, found, "" if any(found.chains) else NO_LINES)
+
+
+def _ttir(variant: KernelVariant, backend: Backend) -> Operation:
+    """Returns what compiling a variant begins with: ttir that the backend takes."""
+    module = optimise_ttir(ttir_of(variant))
+    entry_function(module).attributes["sym_name"] = variant.entry
+    legalise(module, backend, backend.resolve_target(variant.target))
+    return module
+
+
+def _located(module: Operation, backend: Backend, kernel: CompiledKernel) -> tuple[dict[str, Text], Operation | None]:
+    """Returns the stages that have operations with their lines, and the last of them, of the attempt that the kernel came from."""
+    for attempt in backend.attempts(kernel.target, kernel.options):
+        context = backend.context(kernel.target, kernel.options, kernel.entry, attempt, ())
+        known: dict[str, Text] = {}
+        value: Any = module.clone()
+        last: Operation | None = None
+        for name, stage in {"ttir": lambda value, _: value, **backend.stages(kernel.target, kernel.options)}.items():
+            value = stage(value, context)
+            if isinstance(value, Operation):
+                plain, located = print_op(value), print_op(value, locations=True)
+                known[name], last = ir_lines(plain, located), value
+            else:
+                plain = str(value)
+                break
+            if plain != kernel.stages[name]:
+                break
+        if all("\n".join(text.lines) == kernel.stages[name].rstrip("\n") for name, text in known.items()):
+            return known, last
+    return {}, None
+
+
+# -- machine code -----------------------------------------------------------------------------------------------------------
+
+
+def _machine_code(backend: Backend, kernel: CompiledKernel) -> Stage:
+    name = backend.machine_code
+    try:
+        if name == "sass":
+            return _stage(name, "", {name: sass_lines(_sass(kernel.image))})
+        return _stage(name, backend.disassemble(kernel), {})
+    except BuildError as problem:
+        return Stage(name, without_lines(""), f"It cannot be shown: {problem.message}. To fix: {problem.cure}.")
+
+
+def _sass(cubin: bytes) -> str:
+    """Returns SASS with remarks that name lines of source. Raises BuildError where there is no nvdisasm."""
+    tool = find_nvdisasm()
+    if tool is None:
+        raise BuildError("nvdisasm was not found", cure="pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit on PATH")
+    with tempfile.NamedTemporaryFile(prefix="kernelpack-", suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(tool), "--print-code", "--print-line-info-inline", file.name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not done.stdout.strip():
+        raise BuildError(
+            f"{tool.name} made no SASS of the cubin", cure="set KERNELPACK_NVDISASM_PATH to NVIDIA's nvdisasm, or unset it"
+        )
+    return done.stdout
