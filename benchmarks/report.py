@@ -22,8 +22,6 @@ from kernelpack.errors import BuildError
 from kernelpack.report.plot import LOWER_IS_BETTER
 
 
-
-
 @dataclass(frozen=True)
 class Row:
     """What kernelpack and a peer reached in a case, in `unit`. A row with a `limit` says whether it was kept."""

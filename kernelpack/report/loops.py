@@ -1,12 +1,12 @@
-"""What one turn of each loop of a kernel does, in order, and how far copies and products reach into later turns: what a timeline shows."""
+"""What one iteration of each loop of a kernel does, in order, and how far copies and products reach into later iterations: what a timeline shows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelpack.ir.core import Block, Location, Operation, Value
+from kernelpack.ir.core import Block, Location, Operation
 from kernelpack.ir.locations import relative_name, user_location
 from kernelpack.ir.types import TensorType
 from kernelpack.ir.views import LOOPS
@@ -23,6 +23,7 @@ KINDS = {
     "ttng.async_tma_copy_global_to_local": "copy",
     "ttng.async_tma_copy_local_to_global": "copy",
     "ttg.local_store": "shared",
+    "ttg.local_alloc": "shared",
     "ttg.local_load": "shared",
     "ttg.convert_layout": "shared",
     "ttg.async_wait": "wait",
@@ -43,13 +44,16 @@ KINDS = {
     "tt.scan": "compute",
 }
 """What operations are on a timeline, by their names. Others that give tiles are computation; scalars are left out."""
+_FILLS = ("ttg.async_copy_global_to_local", "ttng.async_tma_copy_global_to_local")
+_REACH = 3
+"""A product is waited for before so many iterations have begun after its own."""
 _PRODUCT_WAIT = "ttng.warp_group_dot_wait"
 
 
 @dataclass(frozen=True)
 class Step:
-    """An operation of a turn, or `count` operations in a row that compute. What it starts goes on to the step `until` of the turn
-    `later` turns on; its own number and 0 where it ends at once."""
+    """An operation of an iteration, or `count` operations in a row that compute. What it starts goes on to the step `until` of the iteration
+    `later` iterations on; its own number and 0 where it ends at once."""
 
     kind: str
     name: str
@@ -61,7 +65,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop that moves or multiplies tiles: the role of warps that runs it ("" where all do), its line, and the steps of a turn."""
+    """A loop that moves or multiplies tiles: the role of warps that runs it ("" where all do), its line, and the steps of an iteration."""
 
     role: str
     chain: Chain
@@ -75,21 +79,16 @@ def loops_of(module: Operation, schedule: str) -> tuple[Loop, ...]:
     return tuple(loop for loop in found if any(step.kind != "compute" for step in loop.steps))
 
 
-_LOOP = re.compile(r"^loop at .*?: copies (\d+) iterations? ahead")
-_COPY = re.compile(r"^  copy (\d+:\d+): ")
+_LOOP = re.compile(r"^loop at (\d+:\d+): copies (\d+) iterations? ahead", re.MULTILINE)
 
 
 def copies_ahead(schedule: str) -> dict[str, int]:
-    """Returns how many iterations ahead copies run, by the line and column of their loads, from the text of the stage `schedule`."""
+    """Returns how many iterations ahead loops copy, by their line and column, from the text of the stage `schedule`. Loops of one place that
+    differ, which are copies of a function that was called twice, are left out."""
     found: dict[str, int] = {}
-    ahead = 0
-    for line in schedule.split("\n"):
-        if not line.startswith(" "):
-            loop = _LOOP.match(line)
-            ahead = int(loop[1]) if loop is not None else 0
-        elif ahead and (copy := _COPY.match(line)) is not None:
-            found[copy[1]] = ahead
-    return found
+    for place, iterations in _LOOP.findall(schedule):
+        found[place] = int(iterations) if found.get(place, int(iterations)) == int(iterations) else 0
+    return {place: iterations for place, iterations in found.items() if iterations}
 
 
 def chain_of(location: Location) -> Chain:
@@ -103,39 +102,38 @@ def chain_of(location: Location) -> Chain:
 
 
 def _loop(loop: Operation, ahead: Mapping[str, int]) -> Loop:
-    body = loop.regions[-1].block
-    operations = [op for op in _in_turn(body) if _kind(op) is not None]
+    operations = [op for op in _in_iteration(loop.regions[-1].block) if _kind(op) is not None]
     groups: list[list[Operation]] = []
     for op in operations:
         if groups and _kind(op) == _kind(groups[-1][-1]) == "compute":
             groups[-1].append(op)
         else:
             groups.append([op])
-    numbers = {op: number for number, group in enumerate(groups) for op in group}
+    place = loop.location.source
+    iterations = ahead.get(f"{place.line}:{place.column}", 0) if place is not None else 0
     first_wait = next((number for number, group in enumerate(groups) if _kind(group[0]) == "wait"), 0)
     steps = []
     for number, group in enumerate(groups):
         op, kind = group[0], _kind(group[0])
         assert kind is not None
         until, later = number, 0
-        place = op.location.source
-        if kind == "copy" and place is not None and (turns := ahead.get(f"{place.line}:{place.column}")) is not None:
-            until, later = first_wait, turns
+        if op.name in _FILLS and iterations:
+            until, later = first_wait, iterations
         elif kind == "product":
-            until, later = _awaited(op, body, numbers) or (number, 0)
+            until, later = _awaited(number, groups) or (number, 0)
         name = op.name if len(group) == 1 else f"{len(group)} operations on tiles"
         steps.append(Step(kind, name, chain_of(op.location), len(group), until, later))
     return Loop(_role(loop), chain_of(loop.location), tuple(steps))
 
 
-def _in_turn(block: Block) -> Iterator[Operation]:
-    """Yields the operations of a turn, also those of branches; inner loops are loops of their own."""
+def _in_iteration(block: Block) -> Iterator[Operation]:
+    """Yields the operations of an iteration, also those of branches; inner loops are loops of their own."""
     for op in block.operations:
         yield op
         if op.name == "scf.if":
             for region in op.regions:
                 for inner in region.blocks:
-                    yield from _in_turn(inner)
+                    yield from _in_iteration(inner)
 
 
 def _kind(op: Operation) -> str | None:
@@ -145,20 +143,20 @@ def _kind(op: Operation) -> str | None:
     return "compute" if tiles and not op.regions and op.name != "arith.constant" else None
 
 
-def _awaited(product: Operation, body: Block, numbers: Mapping[Operation, int]) -> tuple[int, int] | None:
-    """Returns the step that waits for a product, and how many turns later it is; None where the product is not waited for in the loop."""
-    if not product.attributes.get("isAsync"):
+def _awaited(number: int, groups: Sequence[Sequence[Operation]]) -> tuple[int, int] | None:
+    """Returns the step that waits for the product of a step, and how many iterations later it is; None for one that ends at once.
+
+    A wait lets only the `pendings` products that were issued last go on.
+    """
+    if not groups[number][0].attributes.get("isAsync"):
         return None
-    value: Value = product.result
-    for later in (0, 1):
-        waits = [user for user in value.users() if user.name == _PRODUCT_WAIT and user in numbers]
-        if waits:
-            return numbers[waits[0]], later
-        carried = [index for user, index in value.uses if user is body.terminator]
-        if not carried:
-            return None
-        offset = len(body.arguments) - len(body.terminator.operands)  # an scf.for's counter comes before what it carries
-        value = body.arguments[offset + carried[0]]
+    issued = 0
+    for at in range(number + 1, _REACH * len(groups)):
+        later, step = divmod(at, len(groups))
+        op = groups[step][0]
+        if op.name == _PRODUCT_WAIT and op.attributes["pendings"] <= issued:
+            return step, later
+        issued += _kind(op) == "product"
     return None
 
 

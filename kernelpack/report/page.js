@@ -307,13 +307,21 @@ async function showKernel(number) {
   current = null;
   kept = false;
   const figuresOf = figures.filter((name) => name in variant.figures).map((name) => [FIGURES[name], variant.figures[name]]);
-  const facts = [["op", variant.op], ["target", variant.target], ...figuresOf, ["code", bytes(variant.bytes)], ["config", variant.config],
-    ["assumes", variant.facts.join(", ") || "nothing"]];
+  const facts = [["op", variant.op], ["target", variant.target], ...figuresOf, ["code", bytes(variant.bytes)], ["config", variant.config]];
   by("facts").replaceChildren(...facts.filter(([, value]) => value !== "").map(([name, value]) => {
     const pair = element("div");
     pair.append(element("dt", name), element("dd", String(value)));
     return pair;
   }));
+  const properties = new Map();
+  for (const fact of variant.facts) {
+    const [argument, ...property] = fact.split(":");
+    properties.set(property.join(":"), [...(properties.get(property.join(":")) ?? []), argument]);
+  }
+  const [summary, list] = by("assumed").children;
+  by("assumed").hidden = !properties.size;
+  summary.textContent = `assumes ${[...properties].map(([property, names]) => `${property} of ${plural(names.length, "argument")}`).join(", ")}`;
+  list.textContent = [...properties].map(([property, names]) => `${property}: ${names.join(", ")}`).join("; ");
   file = 0;
   const names = detail.stages.map((one) => one.name);
   showStage(Math.max(0, names.findIndex((name) => ["ptx", "asm", "sass"].includes(name))));
@@ -324,18 +332,21 @@ async function showKernel(number) {
 
 // ---- loops as a timeline ----
 
-const TURNS = 3;
-const LANES = ["copy", "load", "wait", "product", "compute", "shared", "store", "arrive"];
-const UNIT = 26, LANE = 22, LEFT = 84, HEAD = 26;
+const ITERATIONS = 3;
+const LABELS = { copy: "copy", load: "load", wait: "wait", product: "dot", compute: "", shared: "move", store: "store", arrive: "arrive" };
+const NAMES = { copy: "copies", load: "loads", wait: "waits", product: "products", compute: "compute", shared: "moves", store: "stores", arrive: "arrivals" };
+const LANE = 22, LEFT = 84, HEAD = 26;
 
-// The bars of a loop: from where a step of a turn starts to where it ends, cut to the turns that are shown.
+const nth = (number) => `iteration i${number > 0 ? "+" : ""}${number || ""}`;
+
+// The bars of a loop: from where a step of an iteration starts to where it ends, cut to the iterations that are shown.
 function bars(loop) {
-  const steps = loop.steps.length, all = steps * TURNS, found = [];
+  const steps = loop.steps.length, all = steps * ITERATIONS, found = [];
   const before = Math.max(0, ...loop.steps.map((step) => step.later));
-  for (let turn = -before; turn < TURNS; turn++) {
+  for (let iteration = -before; iteration < ITERATIONS; iteration++) {
     loop.steps.forEach((step, number) => {
-      const begin = turn * steps + number, end = (turn + step.later) * steps + Math.max(step.until, step.later ? 0 : number) + 1;
-      if (end > 0 && begin < all) found.push({ step, turn, begin: Math.max(0, begin), end: Math.min(all, end), cutLeft: begin < 0, cutRight: end > all });
+      const begin = iteration * steps + number, end = (iteration + step.later) * steps + Math.max(step.until, step.later ? 0 : number) + 1;
+      if (end > 0 && begin < all) found.push({ step, iteration, begin: Math.max(0, begin), end: Math.min(all, end), cutLeft: begin < 0, cutRight: end > all });
     });
   }
   return found;
@@ -345,8 +356,9 @@ function showLoop(loop) {
   const box = element("div", undefined, { class: "loop", tabindex: 0, role: "group" });
   const lanes = element("div", undefined, { class: "lanes" });
   const steps = loop.steps.length, found = bars(loop);
+  const unit = Math.max(30, Math.min(64, (by("loops").clientWidth - LEFT - 16) / (steps * ITERATIONS)));
   let top = HEAD;
-  for (const kind of LANES) {
+  for (const kind of Object.keys(NAMES)) {
     const own = found.filter((bar) => bar.step.kind === kind);
     if (!own.length) continue;
     const ends = []; // of the last bar in each row of the lane
@@ -354,25 +366,25 @@ function showLoop(loop) {
       let line = ends.findIndex((end) => end <= bar.begin);
       if (line < 0) line = ends.length;
       ends[line] = bar.end;
-      const { step, turn } = bar;
-      const short = step.name.replace(/^\w+\./, "");
-      const ahead = step.later && kind === "copy" ? ` for turn ${turn < 0 ? "i-" + -turn : "i+" + turn}+${step.later}`.replace("i+0+", "i+") : "";
+      const { step, iteration } = bar;
+      const short = LABELS[kind] || String(step.count);
+      const ahead = step.later && kind === "copy" ? ` for ${nth(iteration + step.later)}` : "";
       const button = element("button", short, { type: "button", title: `${step.name}${ahead}`, class: `${bar.cutLeft ? "open-left " : ""}${bar.cutRight ? "open-right" : ""}` });
-      button.style.cssText = `left:${LEFT + bar.begin * UNIT + 1}px;width:${(bar.end - bar.begin) * UNIT - 2}px;top:${top + line * LANE + 2}px;background:var(--${kind})`;
+      button.style.cssText = `left:${LEFT + bar.begin * unit + 1}px;width:${(bar.end - bar.begin) * unit - 2}px;top:${top + line * LANE + 2}px;background:var(--${kind})`;
       if (step.chain) button.addEventListener("click", () => pointAtPlace(step.chain));
       lanes.append(button);
     }
-    const label = element("div", kind === "copy" ? "copies" : `${kind}s`.replace("computes", "compute").replace("shareds", "shared").replace("stores", "stores").replace("arrives", "arrivals"), { class: "lane" });
+    const label = element("div", NAMES[kind], { class: "lane" });
     label.style.top = `${top}px`;
     lanes.append(label);
     top += ends.length * LANE;
   }
-  for (let turn = 0; turn < TURNS; turn++) {
-    const line = element("div", turn ? `turn i+${turn}` : "turn i", { class: "turn" });
-    line.style.left = `${LEFT + turn * steps * UNIT}px`;
+  for (let iteration = 0; iteration < ITERATIONS; iteration++) {
+    const line = element("div", nth(iteration), { class: "iteration" });
+    line.style.left = `${LEFT + iteration * steps * unit}px`;
     lanes.prepend(line);
   }
-  lanes.style.cssText = `height:${top + 4}px;width:${LEFT + steps * TURNS * UNIT}px`;
+  lanes.style.cssText = `height:${top + 4}px;width:${LEFT + steps * ITERATIONS * unit}px`;
   box.append(lanes);
   return box;
 }
@@ -482,14 +494,14 @@ function route() {
     const chosen = one === link;
     if (chosen) one.setAttribute("aria-current", "page");
     else one.removeAttribute("aria-current");
-    by(one.hash.slice(1)).hidden = !chosen;
+    by(`part-${one.hash.slice(1)}`).hidden = !chosen;
   }
   if (link.hash === "#kernel") showKernel(Math.min(Number(number) || 0, data.details.length - 1));
   if (link.hash === "#sizes") drawMap();
 }
 
 function start() {
-  const empty = { kernel: !data.details.length, sizes: !data.sizes, benchmarks: !document.querySelector("#benchmarks figure") };
+  const empty = { kernel: !data.details.length, sizes: !data.sizes, benchmarks: !document.querySelector("#part-benchmarks figure") };
   for (const [name, is] of Object.entries(empty)) document.querySelector(`nav a[href="#${name}"]`).hidden = is;
   startTable();
   startPanes();

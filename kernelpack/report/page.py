@@ -46,7 +46,9 @@ def page(report: Report) -> str:
         + "'",
         "title": escape(report.title),
         "style": (_HERE / "page.css").read_text(),
-        "plots": "\n".join(f'<figure><h3>{escape(title)}</h3><div class="plot">{svg}</div></figure>' for title, svg in report.plots),
+        "plots": "\n".join(
+            f'<figure><h3>{escape(title)}</h3><div class="plot">{svg}</div></figure>' for title, svg in report.plots
+        ),
         "data": _json(_data(report)).replace("<", "\\u003c"),  # nothing in it ends the element that holds it
         "script": script,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kernelpack.ir.locations import is_of_language, relative_name
@@ -80,7 +80,7 @@ _FUNCTION = re.compile(r"^define .* !dbg !(\d+)")
 
 def llvm_lines(text: str) -> Text:
     """Returns LLVM IR with the lines that its !dbg attachments name, without these and without the metadata."""
-    known = {}
+    known: dict[str, tuple[str, dict[str, str]]] = {}
     for line in text.split("\n"):
         if (found := _METADATA.match(line)) is not None:
             fields = {name: quoted or word for name, quoted, word in _FIELD.findall(found[3])}
@@ -112,8 +112,13 @@ def llvm_lines(text: str) -> Text:
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+) (?:"((?:[^"\\]|\\.)*)" )?"((?:[^"\\]|\\.)*)"')
 _LOC = re.compile(r"^\s*\.loc\s+(\d+) (\d+)")
-_NO_CODE = re.compile(r"^\s*(?:$|[.$#}{)(]|//|\w[\w$.]*:)")
-"""Lines of assembly that are no instruction: directives, labels, remarks."""
+_NO_CODE = re.compile(r"^\s*(?:$|[.$#!}{)(]|//|\w[\w$.]*:|define |declare |attributes |source_filename|target )")
+"""Lines that are no instruction: directives, labels, remarks, what stands around a function."""
+
+
+def is_code(line: str) -> bool:
+    """Returns whether a line of LLVM IR, of assembly or of a tile program does something."""
+    return line.startswith("        /*") or _NO_CODE.match(line) is None
 
 
 def assembly_lines(text: str) -> Text:
@@ -169,7 +174,7 @@ def _in_force(read: Iterator[tuple[str, Chain | None]]) -> Text:
         if line.startswith(("\t.section", ".section", "//-----")):
             current = ()
         lines.append(line)
-        chains.append(() if _NO_CODE.match(line) and not line.lstrip().startswith("/*") else current)
+        chains.append(current if is_code(line) else ())
     return Text(tuple(lines), tuple(chains))
 
 
@@ -181,8 +186,3 @@ READERS: dict[str, Callable[[str], Text]] = {
     "sass": sass_lines,
 }
 """How stages that are text say where their lines come from, by name."""
-
-
-def has_lines(chains: Sequence[Chain]) -> bool:
-    """Returns whether anything is known."""
-    return any(chains)

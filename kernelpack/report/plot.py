@@ -18,7 +18,9 @@ OURS = "kernelpack"
 _SHAPE = {
     "machine": {...: object},
     "versions": {...: object},
-    "rows": [{"case": str, "unit": str, "ours": float, "peer": str, "theirs": float, "ratio?": float, "limit?": float, "pass?": bool}],
+    "rows": [
+        {"case": str, "unit": str, "ours": float, "peer": str, "theirs": float, "ratio?": float, "limit?": float, "pass?": bool}
+    ],
 }
 _STYLE = """
 .kp-plot { font: 13px system-ui, sans-serif; }
@@ -67,7 +69,9 @@ def figures_of(file: Path, only: str = "", peers: Sequence[str] = ()) -> list[Fi
     try:
         record = read_document(file.read_bytes(), _SHAPE)
     except ValueError as problem:
-        raise BuildError(f"{file} holds no figures: {problem}", cure="write it with python -m benchmarks.SUBJECT --json FILE") from None
+        raise BuildError(
+            f"{file} holds no figures: {problem}", cure="write it with python -m benchmarks.SUBJECT --json FILE"
+        ) from None
     units: dict[str, dict[str, dict[str, float]]] = {}
     for row in record["rows"]:
         wanted = all(word in row["case"].split() for word in only.split()) and (not peers or row["peer"] in peers)
@@ -75,7 +79,10 @@ def figures_of(file: Path, only: str = "", peers: Sequence[str] = ()) -> list[Fi
             case = units.setdefault(row["unit"], {}).setdefault(row["case"], {OURS: row["ours"]})
             case[row["peer"]] = row["theirs"]
     subject, _, _ = file.stem.rpartition("-")
-    return [Figures(" ".join(filter(None, [subject or file.stem, only])), _machine(record), unit, cases) for unit, cases in units.items()]
+    return [
+        Figures(" ".join(filter(None, [subject or file.stem, only])), _machine(record), unit, cases)
+        for unit, cases in units.items()
+    ]
 
 
 def plots_of(file: Path) -> list[tuple[str, str]]:
@@ -85,7 +92,9 @@ def plots_of(file: Path) -> list[tuple[str, str]]:
 
 def _machine(record: Mapping[str, Any]) -> str:
     machine, versions = record["machine"], record["versions"]
-    device = str(machine["gpu"]) if "gpu" in machine else f"{machine.get('cpu', 'unknown CPU')}, {machine.get('cores', '?')} cores"
+    device = (
+        str(machine["gpu"]) if "gpu" in machine else f"{machine.get('cpu', 'unknown CPU')}, {machine.get('cores', '?')} cores"
+    )
     return ", ".join([device, *(f"{name} {versions[name]}" for name in ("torch", "cuda", "cudnn") if name in versions)])
 
 
@@ -148,7 +157,7 @@ def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "") -> st
 def _mark(number: int, x: float, y: float, title: str = "") -> str:
     """Returns the mark of a contender: a filled circle, then a square, a diamond, a triangle."""
     kind = min(number, 3)
-    points = {
+    points: dict[int, list[tuple[float, float]]] = {
         1: [(-4.5, -4.5), (4.5, -4.5), (4.5, 4.5), (-4.5, 4.5)],
         2: [(0, -6), (6, 0), (0, 6), (-6, 0)],
         3: [(0, -6), (5.5, 4.5), (-5.5, 4.5)],

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kernelpack.backends.base import Backend
 from kernelpack.backends.cpu.plan.tile_program import TileProgram
@@ -14,6 +13,7 @@ from kernelpack.backends.cuda.assemble.toolchain import find_nvdisasm
 from kernelpack.backends.installed import backend_of
 from kernelpack.compiled import CompiledKernel
 from kernelpack.compiler.stages import legalise, optimise_ttir
+from kernelpack.context import Context
 from kernelpack.errors import BuildError
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.locations import source_files
@@ -22,6 +22,7 @@ from kernelpack.opgen.variants.plan import KernelVariant
 from kernelpack.opgen.workers.compile import _module as ttir_of
 from kernelpack.pack.format import KernelPack
 from kernelpack.process_wide import deep_recursion_in
+from kernelpack.report.cpu_lines import cpu_lines
 from kernelpack.report.loops import Loop, loops_of
 from kernelpack.report.places import READERS, Text, ir_lines, sass_lines, without_lines
 
@@ -51,7 +52,7 @@ NO_LINES = "This stage does not say which line of source its lines come from."
 def stages_of_pack(pack: KernelPack) -> Staged:
     """Returns the machine code of a pack: all that a library has of a kernel's stages."""
     kernel = CompiledKernel(pack.entry, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image)
-    return Staged((_machine_code(backend_of(pack.target), kernel),), {}, ())
+    return Staged((_machine_code(backend_of(pack.target), kernel, {}),), {}, ())
 
 
 def stages_of(variant: KernelVariant, kernel: CompiledKernel) -> Staged:
@@ -69,7 +70,7 @@ def stages_of(variant: KernelVariant, kernel: CompiledKernel) -> Staged:
     notes = [stage for stage in stages if stage.name in backend.notes]
     stages = [stage for stage in stages if stage.name not in backend.notes]
     loops = loops_of(last, kernel.stages.get("schedule", "")) if last is not None else ()
-    return Staged((*stages, _machine_code(backend, kernel), *notes), files, loops)
+    return Staged((*stages, _machine_code(backend, kernel, known), *notes), files, loops)
 
 
 def _stage(name: str, text: str, known: Mapping[str, Text]) -> Stage:
@@ -88,36 +89,38 @@ def _ttir(variant: KernelVariant, backend: Backend) -> Operation:
 
 
 def _located(module: Operation, backend: Backend, kernel: CompiledKernel) -> tuple[dict[str, Text], Operation | None]:
-    """Returns the stages that have operations with their lines, and the last of them, of the attempt that the kernel came from."""
+    """Returns stages with their lines, and the last one that has operations, of the attempt that the kernel came from."""
     for attempt in backend.attempts(kernel.target, kernel.options):
         context = backend.context(kernel.target, kernel.options, kernel.entry, attempt, ())
         known: dict[str, Text] = {}
-        value: Any = module.clone()
-        last: Operation | None = None
-        for name, stage in {"ttir": lambda value, _: value, **backend.stages(kernel.target, kernel.options)}.items():
+        last, value = module, module.clone()
+        for name, stage in {"ttir": _as_it_is, **backend.stages(kernel.target, kernel.options)}.items():
             value = stage(value, context)
-            if isinstance(value, Operation):
-                plain, located = print_op(value), print_op(value, locations=True)
-                known[name], last = ir_lines(plain, located), value
-            else:
-                plain = str(value)
+            if not isinstance(value, Operation):
                 break
-            if plain != kernel.stages[name]:
-                break
+            last = value
+            known[name] = ir_lines(print_op(value), print_op(value, locations=True))
         if all("\n".join(text.lines) == kernel.stages[name].rstrip("\n") for name, text in known.items()):
+            if isinstance(value, TileProgram):
+                texts = kernel.stages["llir"], backend.disassemble(kernel)
+                known |= cpu_lines(value, kernel.target, kernel.options, *texts)
             return known, last
     return {}, None
+
+
+def _as_it_is(value: Operation, context: Context) -> Operation:
+    return value
 
 
 # -- machine code -----------------------------------------------------------------------------------------------------------
 
 
-def _machine_code(backend: Backend, kernel: CompiledKernel) -> Stage:
+def _machine_code(backend: Backend, kernel: CompiledKernel, known: Mapping[str, Text]) -> Stage:
     name = backend.machine_code
     try:
         if name == "sass":
             return _stage(name, "", {name: sass_lines(_sass(kernel.image))})
-        return _stage(name, backend.disassemble(kernel), {})
+        return _stage(name, backend.disassemble(kernel), known)
     except BuildError as problem:
         return Stage(name, without_lines(""), f"It cannot be shown: {problem.message}. To fix: {problem.cure}.")
 
