@@ -36,9 +36,17 @@ _STYLE = """
 .kp-plot .kp-2 { fill: #0d1117; stroke: #3fb950; } .kp-plot .kp-3 { fill: #0d1117; stroke: #ab7df8; }
 }
 """
-_WIDTH, _ROW, _TOP, _RIGHT = 860, 22, 84, 92
+_WIDTH, _ROW, _RIGHT = 860, 22, 92
+_SHAPES = (
+    ((-4.5, -4.5), (4.5, -4.5), (4.5, 4.5), (-4.5, 4.5)),
+    ((0, -6), (6, 0), (0, 6), (-6, 0)),
+    ((0, -6), (5.5, 4.5), (-5.5, 4.5)),
+)
+"""A square, a diamond, a triangle."""
 _LETTER = 7.2
 """How wide a letter of 13 px is at most, on average."""
+_LEAST = 1e-30
+"""No benchmark measures less, nor more than its inverse."""
 _LOG = 30
 """An axis whose largest value is so many times its smallest is logarithmic."""
 
@@ -68,6 +76,7 @@ def figures_of(file: Path, only: str = "", peers: Sequence[str] = ()) -> list[Fi
     all). Raises BuildError for another file."""
     try:
         record = read_document(file.read_bytes(), _SHAPE)
+        _check(record["rows"])
     except ValueError as problem:
         raise BuildError(
             f"{file} holds no figures: {problem}", cure="write it with python -m benchmarks.SUBJECT --json FILE"
@@ -75,7 +84,7 @@ def figures_of(file: Path, only: str = "", peers: Sequence[str] = ()) -> list[Fi
     units: dict[str, dict[str, dict[str, float]]] = {}
     for row in record["rows"]:
         wanted = all(word in row["case"].split() for word in only.split()) and (not peers or row["peer"] in peers)
-        if wanted and row["peer"] != "limit" and row["ours"] > 0 and row["theirs"] > 0:
+        if wanted and row["peer"] != "limit":
             case = units.setdefault(row["unit"], {}).setdefault(row["case"], {OURS: row["ours"]})
             case[row["peer"]] = row["theirs"]
     subject, _, _ = file.stem.rpartition("-")
@@ -83,6 +92,16 @@ def figures_of(file: Path, only: str = "", peers: Sequence[str] = ()) -> list[Fi
         Figures(" ".join(filter(None, [subject or file.stem, only])), _machine(record), unit, cases)
         for unit, cases in units.items()
     ]
+
+
+def _check(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raises ValueError, with its place, for a figure that no axis has."""
+    for number, row in enumerate(rows):
+        for name in ("ours", "theirs"):
+            if not _LEAST < row[name] < 1 / _LEAST:
+                raise ValueError(
+                    f"rows[{number}].{name}: expected a number above {_LEAST:g} and below {1 / _LEAST:g}, found {row[name]}"
+                )
 
 
 def plots_of(file: Path) -> list[tuple[str, str]]:
@@ -104,7 +123,8 @@ def plot(figures: Figures) -> str:
     values = [value for case in figures.cases.values() for value in case.values()]
     left = 24 + round(max(len(case) for case in figures.cases) * _LETTER)
     axis = _Axis(min(values), max(values), left, _WIDTH - _RIGHT)
-    bottom = _TOP + _ROW * len(figures.cases)
+    legend, top = _legend(names)
+    bottom = top + _ROW * len(figures.cases)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="kp-plot" viewBox="0 0 {_WIDTH} {bottom + 52}" role="img" '
         f'aria-label="{escape(figures.title)}">',
@@ -113,22 +133,34 @@ def plot(figures: Figures) -> str:
         _text(16, 26, figures.subject, "kp-name"),
         _text(16, 46, figures.machine, "kp-soft"),
     ]
-    x = 16.0
-    for number, name in enumerate(names):
-        out += [_mark(number, x + 6, 64), _text(x + 18, 68, name)]
-        x += 42 + len(name) * _LETTER
-    first = names[1] if len(names) > 1 else ""
-    out.append(_text(_WIDTH - 12, 68, f"to {first}", "kp-soft", "end"))
+    out += legend
+    firsts = {next(iter(names[1:]), "") for names in map(list, figures.cases.values())}
+    out.append(
+        _text(_WIDTH - 12, 46, f"ratio to {firsts.pop()}" if len(firsts) == 1 else "ratio to the peer", "kp-soft", "end")
+    )
     for value, label in axis.ticks():
         at = axis.place(value)
-        out.append(f'<line class="kp-grid" x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP - 4}" y2="{bottom}"/>')
+        out.append(f'<line class="kp-grid" x1="{at:.1f}" x2="{at:.1f}" y1="{top - 4}" y2="{bottom}"/>')
         out.append(_text(at, bottom + 18, label, "kp-soft", "middle"))
     better = "less is better" if figures.unit in LOWER_IS_BETTER else "more is better"
     scale = ", logarithmic" if axis.is_log else ""
     out.append(_text((left + _WIDTH - _RIGHT) / 2, bottom + 40, f"{figures.unit} ({better}{scale})", "kp-soft", "middle"))
     for number, (case, reached) in enumerate(figures.cases.items()):
-        out += _case(case, reached, names, axis, _TOP + _ROW * number + _ROW / 2, figures.unit)
+        out += _case(case, reached, names, axis, top + _ROW * number + _ROW / 2, figures.unit)
     return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def _legend(names: Sequence[str]) -> tuple[list[str], float]:
+    """Returns the marks with their names, in as many lines as they need, and where the cases begin."""
+    out: list[str] = []
+    x, y = 16.0, 64.0
+    for number, name in enumerate(names):
+        width = 42 + len(name) * _LETTER
+        if x > 16 and x + width > _WIDTH:
+            x, y = 16.0, y + _ROW
+        out += [_mark(number, x + 6, y), _text(x + 18, y + 4, name)]
+        x += width
+    return out, y + 20
 
 
 def _case(case: str, reached: Mapping[str, float], names: Sequence[str], axis: _Axis, y: float, unit: str) -> list[str]:
@@ -141,9 +173,8 @@ def _case(case: str, reached: Mapping[str, float], names: Sequence[str], axis: _
     for number, name in reversed([*enumerate(names)]):  # kernelpack's mark lies above the others
         if name in places:
             out.append(_mark(number, places[name], y, f"{case}: {name} {reached[name]:.4g} {unit}"))
-    if len(names) > 1 and names[1] in reached:
-        ours, theirs = reached[OURS], reached[names[1]]
-        ratio = theirs / ours if unit in LOWER_IS_BETTER else ours / theirs
+    for name in list(reached)[1:2]:
+        ratio = reached[name] / reached[OURS] if unit in LOWER_IS_BETTER else reached[OURS] / reached[name]
         out.append(_text(_WIDTH - 12, y + 4, f"{ratio:.2f}x", "", "end"))
     return out
 
@@ -155,44 +186,51 @@ def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "") -> st
 
 
 def _mark(number: int, x: float, y: float, title: str = "") -> str:
-    """Returns the mark of a contender: a filled circle, then a square, a diamond, a triangle."""
-    kind = min(number, 3)
-    points: dict[int, list[tuple[float, float]]] = {
-        1: [(-4.5, -4.5), (4.5, -4.5), (4.5, 4.5), (-4.5, 4.5)],
-        2: [(0, -6), (6, 0), (0, 6), (-6, 0)],
-        3: [(0, -6), (5.5, 4.5), (-5.5, 4.5)],
-    }
+    """Returns the mark of a contender: a filled circle for kernelpack, for others another shape and colour each."""
     inner = f"<title>{escape(title)}</title>" if title else ""
-    if kind == 0:
+    if number == 0:
         return f'<circle class="kp-mark kp-0" cx="{x:.1f}" cy="{y:.1f}" r="5">{inner}</circle>'
-    places = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in points[kind])
-    return f'<polygon class="kp-mark kp-{kind}" points="{places}">{inner}</polygon>'
+    others = len(_SHAPES)
+    shape = _SHAPES[(number - 1 + (number - 1) // others) % others]
+    places = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in shape)
+    return f'<polygon class="kp-mark kp-{(number - 1) % others + 1}" points="{places}">{inner}</polygon>'
 
 
 class _Axis:
-    """Places of values from 0, or of powers of ten where values are far apart."""
+    """Places of values from 0, or of logarithms where values are far apart."""
 
     def __init__(self, least: float, most: float, left: float, right: float) -> None:
         self.left, self.right = left, right
         self.is_log = most / least > _LOG
-        self.low = 10 ** math.floor(math.log10(least)) if self.is_log else 0.0
-        self.high = 10 ** math.ceil(math.log10(most)) if self.is_log else most * 1.02
-        if self.is_log and self.low == self.high:
-            self.high *= 10
+        self._ticks = _powers(least, most) if self.is_log else _multiples(most)
+        self.low = self._ticks[0]
+        self.high = self._ticks[-1] if self.is_log else most * 1.02
 
     def place(self, value: float) -> float:
         """Returns the x of a value."""
         if self.is_log:
-            share = math.log10(value / self.low) / math.log10(self.high / self.low)
+            share = math.log(value / self.low) / math.log(self.high / self.low)
         else:
             share = value / self.high
         return self.left + (self.right - self.left) * share
 
     def ticks(self) -> list[tuple[float, str]]:
         """Returns values that deserve a line, with their texts."""
-        if self.is_log:
-            powers = range(round(math.log10(self.low)), round(math.log10(self.high)) + 1)
-            return [(10.0**power, f"{10.0**power:g}") for power in powers[:: 1 + len(powers) // 9]]
-        step = 10 ** math.floor(math.log10(self.high / 4))
-        step = max(step * factor for factor in (1, 2, 2.5, 5) if step * factor <= self.high / 4)
-        return [(number * step, f"{number * step:g}") for number in range(math.floor(self.high / step) + 1)]
+        few = 1 + len(self._ticks) // 9 if self.is_log else 1
+        return [(value, f"{value:g}") for value in self._ticks[::few]]
+
+
+def _powers(least: float, most: float) -> list[float]:
+    """Returns 1, 2 and 5 times powers of ten, from at most the least value to at least the most."""
+    decades = range(math.floor(math.log10(least)) - 1, math.ceil(math.log10(most)) + 2)
+    found = [factor * 10.0**power for power in decades for factor in (1, 2, 5)]
+    first = max(number for number, value in enumerate(found) if value <= least)
+    last = min(number for number, value in enumerate(found) if value >= most)
+    return found[first : last + 1]
+
+
+def _multiples(most: float) -> list[float]:
+    """Returns the multiples of a round step from 0 to the most, four to nine of them."""
+    step = 10.0 ** math.floor(math.log10(most / 4))
+    step = max(step * factor for factor in (1, 2, 2.5, 5) if step * factor <= most / 4)
+    return [number * step for number in range(math.floor(most * 1.02 / step) + 1)]

@@ -27,7 +27,7 @@ def test_llvm_ir_says_them_by_metadata() -> None:
     assert found.lines == (
         "define void @k() !dbg !2 {", "  %a = add i32 1, 2", "  %b = mul i32 1, 2", "  ret void", "}", "!0 = distinct !{!0, !1}",
     )  # fmt: skip
-    assert found.chains == ((("k.py", 7),), (("k.py", 8),), (('a\\22b.py', 20), ("k.py", 8)), (), (), ())
+    assert found.chains == ((("k.py", 7),), (("k.py", 8),), (("a\\22b.py", 20), ("k.py", 8)), (), (), ())
 
 
 def test_metadata_that_is_not_there_says_nothing() -> None:

@@ -57,7 +57,12 @@ def test_every_stage_is_shown_and_knows_most_of_its_lines(staged: dict[str, Stag
 
 def test_a_function_that_was_inlined_knows_who_called_it(staged: dict[str, Staged]) -> None:
     callers = ("my_ops.py", line_of(EXPONENTIAL)), ("my_ops.py", line_of("total = scaled"))
-    for target, stage in (("cuda:sm_90a", "ttgir"), ("cuda:sm_90a", "llir"), ("cpu:x86-64-v3", "tiles"), ("cpu:x86-64-v3", "llir")):
+    for target, stage in (
+        ("cuda:sm_90a", "ttgir"),
+        ("cuda:sm_90a", "llir"),
+        ("cpu:x86-64-v3", "tiles"),
+        ("cpu:x86-64-v3", "llir"),
+    ):
         assert callers in text_of(staged[target], stage).chains, (target, stage)
 
 
