@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from kernelpack.report.loops import Loop, Step, copies_ahead
 from kernelpack.report.stages import Staged
 from tests.report.conftest import line_of
@@ -45,7 +47,7 @@ def test_steps_know_their_lines(staged: dict[str, Staged]) -> None:
 def test_neighbours_that_compute_are_one_step(staged: dict[str, Staged]) -> None:
     for one in staged.values():
         kinds = [step.kind for step in loop_of(one).steps]
-        assert all(a != "compute" or b != "compute" for a, b in zip(kinds, kinds[1:], strict=False))
+        assert all(a != "compute" or b != "compute" for a, b in itertools.pairwise(kinds))
 
 
 def test_the_text_of_a_schedule_says_how_far_copies_run_ahead() -> None:

@@ -65,7 +65,7 @@ def test_a_plot_says_unit_direction_machine_and_peers(tmp_path: Path) -> None:
         "TFLOP/s (more is better)",
     ):
         assert text in found
-    assert ["1.05x", "0.97x"] == [text for text in found if text.endswith("x")]
+    assert [text for text in found if text.endswith("x")] == ["1.05x", "0.97x"]
     assert "ns (less is better, logarithmic)" in texts(less)
     assert "4500.00x" in texts(less)
 
