@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_limit,
         default=LIMIT,
         metavar="N",
-        help=f"show the stages of at most N kernels, some of each op and target (default: {LIMIT}); the table has all kernels",
+        help=f"show the stages of at most N kernels, one of each before a second of any (default: {LIMIT}); the table has all kernels",
     )
     parser.add_argument(
         "--benchmark",

@@ -62,14 +62,23 @@ def kernels_of_folder(folder: Path, sources: Sequence[Path], targets: Sequence[T
 
 
 def choose(packs: Sequence[KernelPack], limit: int) -> list[KernelPack]:
-    """Returns at most `limit` packs whose stages are shown: of each op and target the first before the second of any, and those that
-    assume something of their arguments first, as most calls run them."""
-    groups: dict[tuple[str, tuple[str, ...], str], list[KernelPack]] = {}
+    """Returns at most `limit` packs whose stages are shown: one of each kernel before a second of any, the targets in turn, and first those
+    that assume something of their arguments, as most calls run them."""
+    groups: dict[tuple[str, str], dict[str, list[KernelPack]]] = {}
     for pack in sorted(packs, key=lambda pack: (pack.variant.endswith(".any"), pack.variant)):
         kernel = re.split(r"[-.]", pack.variant, maxsplit=1)[0]
-        groups.setdefault((str(pack.target), pack.ops, kernel), []).append(pack)
-    turns = itertools.zip_longest(*(groups[key] for key in sorted(groups)))
-    return list(itertools.islice((pack for turn in turns for pack in turn if pack is not None), limit))
+        groups.setdefault((", ".join(pack.ops), kernel), {}).setdefault(str(pack.target), []).append(pack)
+    ordered = []
+    for number, key in enumerate(sorted(groups)):
+        targets = sorted(groups[key])
+        first = number % len(targets)  # another target for the next kernel
+        ordered.append(_in_turn([groups[key][target] for target in (*targets[first:], *targets[:first])]))
+    return _in_turn(ordered)[:limit]
+
+
+def _in_turn(lists: Sequence[Sequence[KernelPack]]) -> list[KernelPack]:
+    """Returns the first of each list, then the second of each, and so on."""
+    return [pack for turn in itertools.zip_longest(*lists) for pack in turn if pack is not None]
 
 
 def staged(kernels: Kernels, packs: Sequence[KernelPack], jobs: int | None, progress: ProgressCallback) -> dict[str, Staged]:

@@ -327,6 +327,8 @@ async function showKernel(number) {
   showStage(Math.max(0, names.findIndex((name) => ["ptx", "asm", "sass"].includes(name))));
   const first = detail.places.find(([where]) => where === file);
   if (first && sides.source.rows[first[1] - 1]) reveal("source", sides.source.rows[first[1] - 1]);
+  const code = sides.stage.rows.find((row) => row.classList.contains("known"));
+  if (code) reveal("stage", code);
   showLoops(detail, names);
 }
 
@@ -413,6 +415,9 @@ function showLoops(one) {
 
 const COLOURS = ["#2563a8", "#8a4b12", "#2e7d4f", "#7a3fa0", "#a03048", "#0f6f78", "#5f6b1f"];
 
+const GREY = "#59636e";
+const colourOf = (target, targets) => (target ? COLOURS[targets.indexOf(target) % COLOURS.length] : GREY);
+
 // Squarified treemap (Bruls, Huizing, van Wijk 2000): rectangles of these weights in a rectangle, as square as they can be.
 function squares(weights, box) {
   const total = weights.reduce((sum, one) => sum + one, 0);
@@ -444,7 +449,7 @@ function drawMap() {
   const box = { x: 0, y: 0, w: by("map").clientWidth, h: by("map").clientHeight };
   if (!box.w || !data.sizes) return;
   const parts = data.sizes.parts.filter((part) => part.bytes > 0);
-  const groups = Object.entries(Object.groupBy ? Object.groupBy(parts, (part) => part.op) : group(parts));
+  const groups = Object.entries(group(parts));
   const sum = (list) => list.reduce((total, part) => total + part.bytes, 0);
   groups.sort((a, b) => sum(b[1]) - sum(a[1]));
   const targets = [...new Set(parts.map((part) => part.target))].filter(Boolean).sort();
@@ -455,12 +460,22 @@ function drawMap() {
       const part = list[inner];
       const name = part.op ? `${part.op}, ${part.target}` : part.kind;
       const node = element("div", undefined, { title: `${name}: ${part.op ? part.kind + ", " : ""}${bytes(part.bytes)}` });
-      node.style.cssText = `left:${place.x}px;top:${place.y}px;width:${place.w}px;height:${place.h}px;background:${part.op ? COLOURS[targets.indexOf(part.target) % COLOURS.length] : "#59636e"}`;
-      if (place.w > 50 && place.h > 34) node.append(name, element("small", bytes(part.bytes)));
+      node.style.cssText = `left:${place.x}px;top:${place.y}px;width:${place.w}px;height:${place.h}px;background:${colourOf(part.target, targets)}`;
+      if (place.w > 46 && place.h > 38) {
+        node.append(element("b", part.op || part.kind), element("small", bytes(part.bytes)));
+        node.className = "named";
+      }
       nodes.push(node);
     });
   });
   by("map").replaceChildren(...nodes);
+  by("targets").replaceChildren(...[...targets, "all targets"].map((target, number) => {
+    const entry = element("span", target);
+    const colour = element("i");
+    colour.style.background = number < targets.length ? colourOf(target, targets) : GREY;
+    entry.prepend(colour);
+    return entry;
+  }));
 }
 
 function group(parts) {
@@ -471,7 +486,7 @@ function group(parts) {
 
 function startSizes() {
   if (!data.sizes) return;
-  by("total").textContent = `${data.sizes.library}: ${bytes(data.sizes.total)}. An area is as large as its part of the file; a colour is a target, grey is what serves all.`;
+  by("total").textContent = `${data.sizes.library}: ${bytes(data.sizes.total)}. An area is as large as its part of the file.`;
   const head = element("tr");
   head.append(...["op", "target", "what", "size"].map((name) => element("th", name, { scope: "col", class: name === "size" ? "number" : "" })));
   by("parts").tHead.append(head);

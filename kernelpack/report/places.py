@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kernelpack.ir.locations import is_of_language, relative_name
@@ -42,6 +42,20 @@ class Places:
                 self._numbers[row] = len(self.rows)
             caller = self._numbers[row]
         return caller
+
+
+def with_callers(text: Text, known: Iterable[Chain]) -> Text:
+    """Returns a text whose chains go on to their callers, as those in `known` do: machine code says the innermost line alone. Lines that
+    were called from several places stay as they are."""
+    longer: dict[Line, set[Chain]] = {}
+    for chain in known:
+        longer.setdefault(chain[0], set()).add(chain)
+
+    def whole(chain: Chain) -> Chain:
+        found = longer.get(chain[0], set()) if len(chain) == 1 else set()
+        return next(iter(found)) if len(found) == 1 else chain
+
+    return Text(text.lines, tuple(whole(chain) if chain else () for chain in text.chains))
 
 
 def without_lines(text: str) -> Text:
@@ -186,3 +200,5 @@ READERS: dict[str, Callable[[str], Text]] = {
     "sass": sass_lines,
 }
 """How stages that are text say where their lines come from, by name."""
+INNERMOST = frozenset(READERS) - {"llir"}
+"""Stages that say the innermost line alone, and not who called it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelpack.backends.base import Backend
 from kernelpack.backends.cpu.plan.tile_program import TileProgram
@@ -24,7 +24,7 @@ from kernelpack.pack.format import KernelPack
 from kernelpack.process_wide import deep_recursion_in
 from kernelpack.report.cpu_lines import cpu_lines
 from kernelpack.report.loops import Loop, loops_of
-from kernelpack.report.places import READERS, Text, ir_lines, sass_lines, without_lines
+from kernelpack.report.places import INNERMOST, READERS, Text, ir_lines, sass_lines, with_callers, without_lines
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,9 @@ def stages_of(variant: KernelVariant, kernel: CompiledKernel) -> Staged:
     notes = [stage for stage in stages if stage.name in backend.notes]
     stages = [stage for stage in stages if stage.name not in backend.notes]
     loops = loops_of(last, kernel.stages.get("schedule", "")) if last is not None else ()
-    return Staged((*stages, _machine_code(backend, kernel, known), *notes), files, loops)
+    whole = {chain for stage in stages if stage.name not in INNERMOST for chain in stage.text.chains if chain}
+    found = (*stages, _machine_code(backend, kernel, known), *notes)
+    return Staged(tuple(replace(stage, text=with_callers(stage.text, whole)) for stage in found), files, loops)
 
 
 def _stage(name: str, text: str, known: Mapping[str, Text]) -> Stage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelpack.report.places import Places, Text, assembly_lines, ir_lines, llvm_lines, sass_lines
+from kernelpack.report.places import Places, Text, assembly_lines, ir_lines, llvm_lines, sass_lines, with_callers
 
 
 def test_ir_says_its_lines_by_locations() -> None:
@@ -54,6 +54,13 @@ def test_sass_says_them_by_remarks() -> None:
     found = sass_lines(text)
     assert [line.split()[0] for line in found.lines] == [".section", "/*0000*/", ".L_x_1:", "/*0010*/", ".section", "/*0000*/"]
     assert found.chains == ((), (("k.py", 3),), (), (("f.py", 9), ("k.py", 4)), (), ())
+
+
+def test_callers_are_added_where_there_is_one_way_to_a_line() -> None:
+    once, twice, plain = ("f.py", 1), ("f.py", 2), ("k.py", 3)
+    known = [(once, plain), (twice, plain), (twice, ("k.py", 4)), (plain,)]
+    text = Text(("a", "b", "c", "d"), ((once,), (twice,), (plain,), ()))
+    assert with_callers(text, known).chains == ((once, plain), (twice,), (plain,), ())
 
 
 def test_a_place_is_kept_once_and_knows_its_caller() -> None:
