@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernelpack.backends.installed import backend_of
 from kernelpack.cli import sizes
 from kernelpack.cli.build import add_jobs_argument, add_op_argument
-from kernelpack.cli.targets import add_target_argument, parse_targets
+from kernelpack.cli.targets import add_target_argument, parse_targets, tell_caveats
 from kernelpack.cli.terminal import ProgressLine, Style, count, is_terminal, size, table, width
 from kernelpack.errors import BuildError
 from kernelpack.nearest import did_you_mean
@@ -79,9 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.size:
         return sizes.run(arguments)
-    for target in parse_targets(arguments.target or []):
-        if (said := backend_of(target).caveat(target)) is not None:
-            print(f"note: {target}: {said}", file=sys.stderr)
+    tell_caveats(parse_targets(arguments.target or []))
     if arguments.stage is None:
         packs = _packs(arguments)
         from_packs = _pack_files(arguments.sources) is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelpack.cli.build import add_jobs_argument, add_op_argument
-from kernelpack.cli.targets import add_target_argument, parse_targets
+from kernelpack.cli.targets import add_target_argument, parse_targets, tell_caveats
 from kernelpack.cli.terminal import ProgressLine, count, size
 from kernelpack.errors import BuildError, OptionError
 
@@ -90,6 +90,7 @@ def _kernels(arguments: argparse.Namespace, folders: list[Path], progress: Progr
 
     files = [source for source in arguments.sources if source not in folders]
     targets = parse_targets(arguments.target) if arguments.target else None
+    tell_caveats(targets or [])
     if not folders:
         return kernels_of_files(
             files,

@@ -34,7 +34,8 @@ async function unpack(text) {
 
 // ---- the table of variants ----
 
-const figures = Object.keys(FIGURES).filter((name) => data.variants.some((one) => one.figures[name]));
+const USUAL = ["registers", "spills", "shared", "num_warps"]; // the others are left out where all are 0
+const figures = Object.keys(FIGURES).filter((name) => data.variants.some((one) => (USUAL.includes(name) ? name in one.figures : one.figures[name])));
 const columns = [...CODE_COLUMNS, ...figures.map((name) => FIGURES[name]), "size"];
 const sorting = { column: 0, down: false };
 
@@ -307,7 +308,8 @@ async function showKernel(number) {
   current = null;
   kept = false;
   const figuresOf = figures.filter((name) => name in variant.figures).map((name) => [FIGURES[name], variant.figures[name]]);
-  const facts = [["op", variant.op], ["target", variant.target], ...figuresOf, ["code", bytes(variant.bytes)], ["config", variant.config]];
+  const facts = [["op", variant.op], ["target", variant.target], ...figuresOf, ["code", bytes(variant.bytes)], ["config", variant.config],
+    ["note", variant.caveat]];
   by("facts").replaceChildren(...facts.filter(([, value]) => value !== "").map(([name, value]) => {
     const pair = element("div");
     pair.append(element("dt", name), element("dd", String(value)));
@@ -358,7 +360,7 @@ function showLoop(loop) {
   const box = element("div", undefined, { class: "loop", tabindex: 0, role: "group" });
   const lanes = element("div", undefined, { class: "lanes" });
   const steps = loop.steps.length, found = bars(loop);
-  const unit = Math.max(30, Math.min(64, (by("loops").clientWidth - LEFT - 16) / (steps * ITERATIONS)));
+  const unit = Math.max(38, Math.min(64, (by("loops").clientWidth - LEFT - 16) / (steps * ITERATIONS)));
   let top = HEAD;
   for (const kind of Object.keys(NAMES)) {
     const own = found.filter((bar) => bar.step.kind === kind);

@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from kernelpack.backends.installed import backend_of
 from kernelpack.files.generated import MARK
 from kernelpack.opgen.size import Sizes
 from kernelpack.pack.format import KernelPack
@@ -95,6 +96,7 @@ def _variant(pack: KernelPack) -> dict[str, Any]:
         "bytes": len(pack.image),
         "figures": {name: pack.metadata[name] for name in FIGURES if name in pack.metadata},
         "facts": [str(fact) for fact in pack.facts],
+        "caveat": backend_of(pack.target).caveat(pack.target) or "",
         "parameters": [f"{parameter.name}: {parameter.type}" for parameter in pack.parameters],
     }
 
