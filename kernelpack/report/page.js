@@ -45,31 +45,42 @@ function cells(variant) {
 }
 
 const rows = data.variants.map((variant) => {
-  const row = { variant, cells: cells(variant), node: element("tr") };
-  row.text = row.cells.slice(0, CODE_COLUMNS.length).join(" ").toLowerCase();
+  const all = cells(variant);
+  return { variant, cells: all, text: all.slice(0, CODE_COLUMNS.length).join(" ").toLowerCase() };
+});
+
+function nodeOf(row) {
+  if (row.node) return row.node;
+  row.node = element("tr");
   row.cells.forEach((value, number) => {
     const name = columns[number];
     const isNumber = number >= CODE_COLUMNS.length;
     const kind = isNumber ? "number" : name === "variant" || name === "config" ? "mono whole" : "";
     const cell = element("td", undefined, { class: kind, "data-label": name });
     const text = name === "size" ? bytes(value) : String(value);
-    if (name === "variant" && variant.detail !== null) cell.append(element("a", text, { href: `#kernel-${variant.detail}` }));
+    if (name === "variant" && row.variant.detail !== null) cell.append(element("a", text, { href: `#kernel-${row.variant.detail}` }));
     else if (text !== "") cell.append(text);
     row.node.append(cell);
   });
-  return row;
-});
+  return row.node;
+}
+
+const FEW = 200; // rows at once: a table of thousands is slow on a phone
+const collator = new Intl.Collator("en", { numeric: true });
+let most = FEW;
 
 function showTable() {
   const words = by("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const shown = rows.filter((row) => words.every((word) => row.text.includes(word)));
+  const found = rows.filter((row) => words.every((word) => row.text.includes(word)));
   const at = sorting.column;
-  const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
-  shown.sort((a, b) => (sorting.down ? -1 : 1) * compare(a.cells[at], b.cells[at]));
-  by("table").tBodies[0].replaceChildren(...shown.map((row) => row.node));
+  const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : collator.compare(a, b));
+  found.sort((a, b) => (sorting.down ? -1 : 1) * compare(a.cells[at], b.cells[at]));
+  by("table").tBodies[0].replaceChildren(...found.slice(0, most).map(nodeOf));
+  by("more").hidden = found.length <= most;
+  by("more").textContent = `Show all ${found.length}`;
   const staged = data.details.length;
   const few = staged < rows.length ? `; ${staged} of them have their stages here, by --limit, --op and --variant of kernelpack report` : "";
-  by("found").textContent = `${shown.length} of ${plural(rows.length, "kernel")}${few}`;
+  by("found").textContent = `${found.length} of ${plural(rows.length, "kernel")}${few}`;
   [...by("table").tHead.rows[0].cells].forEach((cell, number) => {
     if (number === at) cell.setAttribute("aria-sort", sorting.down ? "descending" : "ascending");
     else cell.removeAttribute("aria-sort");
@@ -95,6 +106,7 @@ function startTable() {
   });
   by("table").tHead.append(head);
   by("search").addEventListener("input", showTable);
+  by("more").addEventListener("click", () => { most = Infinity; showTable(); });
   by("order").addEventListener("change", () => sortBy(Number(by("order").value)));
   showTable();
 }

@@ -28,13 +28,13 @@ FIGURES = ("registers", "spills", "shared", "stack", "scratch", "num_warps", "wa
 
 @dataclass(frozen=True)
 class Report:
-    """What a report shows. `staged` has the stages of some packs, by entry; `plots` are titles and SVGs."""
+    """What a report shows. `staged` has the stages of some packs, by entry; `plots` are SVGs."""
 
     title: str
     packs: Sequence[KernelPack]
     staged: Mapping[str, Staged]
     sizes: Sizes | None
-    plots: Sequence[tuple[str, str]]
+    plots: Sequence[str]
 
 
 def page(report: Report) -> str:
@@ -47,9 +47,7 @@ def page(report: Report) -> str:
         + "'",
         "title": escape(report.title),
         "style": (_HERE / "page.css").read_text(),
-        "plots": "\n".join(
-            f'<figure><h3>{escape(title)}</h3><div class="plot">{svg}</div></figure>' for title, svg in report.plots
-        ),
+        "plots": "\n".join(f'<figure class="plot">{svg}</figure>' for svg in report.plots),
         "data": _json(_data(report)).replace("<", "\\u003c"),  # nothing in it ends the element that holds it
         "script": script,
     }

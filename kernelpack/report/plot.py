@@ -104,9 +104,9 @@ def _check(rows: Sequence[Mapping[str, Any]]) -> None:
                 )
 
 
-def plots_of(file: Path) -> list[tuple[str, str]]:
-    """Returns the titles and the SVGs of all figures of a benchmark's file. Raises BuildError for another file."""
-    return [(figures.title, plot(figures)) for figures in figures_of(file)]
+def plots_of(file: Path) -> list[str]:
+    """Returns the SVGs of all figures of a benchmark's file. Raises BuildError for another file."""
+    return [plot(figures) for figures in figures_of(file)]
 
 
 def _machine(record: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ def file(staged: dict[str, Staged], tmp_path_factory: pytest.TempPathFactory) ->
     sizes = Sizes(Path("libmy_ops.so"), 14000, (*parts, Part("", "", "runtime", 2000)))
     svg = plot(Figures("attention", "H100", "TFLOP/s", {HOSTILE: {"kernelpack": 2.0, "cudnn": 1.0}}))
     found = tmp_path_factory.mktemp("browser") / "report.html"
-    found.write_text(page(Report(HOSTILE, packs, staged, sizes, [("attention", svg)])))
+    found.write_text(page(Report(HOSTILE, packs, staged, sizes, [svg])))
     return found
 
 

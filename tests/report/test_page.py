@@ -64,7 +64,7 @@ def pack(target: str = "cuda:sm_90a", entry: str = "k", name: str = "kernel-f16.
     )  # fmt: skip
 
 
-def report(staged: dict[str, Staged], *, plots: list[tuple[str, str]] | None = None, title: str = "a report") -> str:
+def report(staged: dict[str, Staged], *, plots: list[str] | None = None, title: str = "a report") -> str:
     packs = [pack(target, entry=target) for target in staged]
     sizes = Sizes(Path("/home/somebody/libmy_ops.so"), 30, (Part("multiply", "cuda:sm_90a", HOSTILE, 30),))
     return page(Report(title, packs, staged, sizes, plots or []))
@@ -72,9 +72,9 @@ def report(staged: dict[str, Staged], *, plots: list[tuple[str, str]] | None = N
 
 def test_names_and_sources_are_data_alone(staged: dict[str, Staged]) -> None:
     figures = Figures(HOSTILE, HOSTILE, HOSTILE, {HOSTILE: {"kernelpack": 2.0, HOSTILE: 1.0}})
-    hostile = read(report(staged, title=HOSTILE, plots=[(HOSTILE, plot(figures))]))
+    hostile = read(report(staged, title=HOSTILE, plots=[plot(figures)]))
     plain_figures = Figures("a", "a", "a", {"a": {"kernelpack": 2.0, "b": 1.0}})
-    plain = read(report(staged, plots=[("a", plot(plain_figures))]))
+    plain = read(report(staged, plots=[plot(plain_figures)]))
     assert [tag for tag, _ in hostile.elements] == [tag for tag, _ in plain.elements]
     assert len(hostile.scripts) == 2
     found = data_of(report(staged))

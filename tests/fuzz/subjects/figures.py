@@ -23,7 +23,7 @@ def _seeds() -> list[bytes]:
 def _run(data: bytes, folder: Path) -> None:
     file = folder / "figures.json"
     file.write_bytes(data)
-    for _, svg in plots_of(file):
+    for svg in plots_of(file):
         svg.encode()
 
 
