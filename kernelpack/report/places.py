@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from posixpath import join
 
 from kernelpack.ir.locations import is_of_language, relative_name
 
@@ -112,13 +113,19 @@ def llvm_lines(text: str) -> Text:
         here = (file_of(scope), int(fields["line"]))
         return (here, *(chain(fields["inlinedAt"]) if "inlinedAt" in fields else ()))
 
+    def stated(number: str) -> Chain:
+        try:
+            return chain(number)
+        except KeyError:  # a backend of others writes what it likes
+            return ()
+
     lines, chains = [], []
     for line in text.rstrip("\n").split("\n"):
         if _METADATA.match(line) is not None:
             continue
         at = _ATTACHED.search(line) or _FUNCTION.match(line)
         lines.append(_ATTACHED.sub("", line))
-        chains.append(chain(at[1]) if at is not None and at[1] in known else ())
+        chains.append(stated(at[1]) if at is not None else ())
     return Text(tuple(lines), tuple(chains))
 
 
@@ -138,7 +145,7 @@ def is_code(line: str) -> bool:
 def assembly_lines(text: str) -> Text:
     """Returns assembly as LLVM writes it (PTX, x86, GCN) with the lines that its .loc directives name, without these. Line 0 stands for
     what belongs to no line."""
-    names = {found[1]: found[3] for line in text.split("\n") if (found := _FILE.match(line)) is not None}
+    names = {found[1]: join(found[2] or "", found[3]) for line in text.split("\n") if (found := _FILE.match(line)) is not None}
 
     def read() -> Iterator[tuple[str, Chain | None]]:
         for line in text.rstrip("\n").split("\n"):

@@ -44,6 +44,9 @@ def multiply(a, b, factor):
 '''
 
 
+FILE = "package/my_ops.py"
+
+
 def line_of(text: str) -> int:
     """Returns the number of the only line of the source that holds a text."""
     (found,) = (number for number, line in enumerate(SOURCE.splitlines(), 1) if text in line)
@@ -52,8 +55,10 @@ def line_of(text: str) -> int:
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The op file."""
-    file = tmp_path_factory.mktemp("report") / "my_ops.py"
+    """The op file, in a package: its name in line information has the folder."""
+    file = tmp_path_factory.mktemp("report") / "package" / "my_ops.py"
+    file.parent.mkdir()
+    (file.parent / "__init__.py").touch()
     file.write_text(SOURCE)
     return file
 

@@ -59,7 +59,8 @@ class Tab:
 
     def __init__(self, browser: Any, file: Path, size: tuple[int, int], part: str) -> None:
         self.troubles: list[str] = []
-        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, offline=True, has_touch=size == PHONE)
+        self.is_phone = size == PHONE
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, offline=True, has_touch=self.is_phone)
         self.page = context.new_page()
         self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
         self.page.on("console", lambda message: self.troubles.append(message.text))
@@ -73,6 +74,11 @@ class Tab:
     def row(self, side: str, number: int) -> Any:
         """Returns a line of a side, which counts from 1."""
         return self.page.locator(f"#{side} .row").nth(number - 1).locator("i")
+
+    def point_at(self, number: int) -> None:
+        """Clicks on a line of source, or touches it on a phone."""
+        row = self.row("left", number)
+        (row.tap if self.is_phone else row.click)()
 
     def marked(self, side: str) -> list[str]:
         return list(self.page.locator(f"#{side} .row.strong span").all_text_contents())
@@ -104,7 +110,7 @@ def test_a_line_of_source_shows_its_lines_in_every_stage(tab: Tab) -> None:
         ("sass", "HGMMA"),
     ):
         tab.choose("right", stage)
-        tab.row("left", line_of("total = tl.dot")).click()
+        tab.point_at(line_of("total = tl.dot"))
         assert tab.marked("left") == [SOURCE.splitlines()[line_of("total = tl.dot") - 1]]
         assert any(code in line for line in tab.marked("right")), stage
         tab.page.keyboard.press("Escape")

@@ -6,7 +6,7 @@ import itertools
 
 from kernelpack.report.loops import Loop, Step, copies_ahead
 from kernelpack.report.stages import Staged
-from tests.report.conftest import line_of
+from tests.report.conftest import FILE, line_of
 
 
 def loop_of(staged: Staged) -> Loop:
@@ -39,8 +39,8 @@ def test_a_product_ends_where_it_is_waited_for(staged: dict[str, Staged]) -> Non
 def test_steps_know_their_lines(staged: dict[str, Staged]) -> None:
     for target in ("cuda:sm_90a", "cpu:x86-64-v3"):
         loop = loop_of(staged[target])
-        assert loop.chain[0] == ("my_ops.py", line_of("for start in"))
-        assert step(loop, "product").chain[0] == ("my_ops.py", line_of("total = tl.dot"))
+        assert loop.chain[0] == (FILE, line_of("for start in"))
+        assert step(loop, "product").chain[0] == (FILE, line_of("total = tl.dot"))
         assert loop.role == ""
 
 

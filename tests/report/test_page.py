@@ -21,7 +21,7 @@ from kernelpack.report.page import Report, page
 from kernelpack.report.plot import Figures, plot
 from kernelpack.report.stages import Staged
 from kernelpack.target import Target
-from tests.report.conftest import SOURCE, line_of
+from tests.report.conftest import FILE, SOURCE, line_of
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{data}}&amp;\u2028\ud800\xe9"
 
@@ -80,7 +80,7 @@ def test_names_and_sources_are_data_alone(staged: dict[str, Staged]) -> None:
     found = data_of(report(staged))
     assert found["sizes"]["parts"][0]["kind"] == HOSTILE
     assert found["variants"][0]["config"].startswith(f"BLOCK={HOSTILE}")
-    assert unpacked(found["sources"]) == [{"name": "my_ops.py", "text": SOURCE}]
+    assert unpacked(found["sources"]) == [{"name": FILE, "text": SOURCE}]
 
 
 def test_it_loads_nothing_and_its_policy_allows_its_own_script_alone(staged: dict[str, Staged]) -> None:
@@ -124,7 +124,7 @@ def test_a_line_of_a_stage_leads_to_its_line_of_source(staged: dict[str, Staged]
     (stage,) = (stage for stage in detail["stages"] if stage["name"] == "ttir")
     (place,) = (place for line, place in zip(stage["lines"], stage["places"], strict=True) if "tt.dot" in line)
     file, line, caller = detail["places"][place - 1]
-    assert (unpacked(found["sources"])[detail["files"][file]]["name"], line, caller) == ("my_ops.py", line_of("tl.dot"), 0)
+    assert (unpacked(found["sources"])[detail["files"][file]]["name"], line, caller) == (FILE, line_of("tl.dot"), 0)
     for one in detail["stages"]:
         assert len(one["lines"]) == len(one["places"])
         assert all(0 <= place <= len(detail["places"]) for place in one["places"])

@@ -41,7 +41,7 @@ def test_assembly_says_them_by_directives() -> None:
     )
     assert assembly_lines(text) == Text(
         ("k:", "\tadd r1", "\tmul r2", "label:", "\tsub r3", "\tdiv r4"),
-        ((), (("k.py", 3),), (("f.py", 5),), (), (("f.py", 5),), ()),
+        ((), (("k.py", 3),), (("folder/f.py", 5),), (), (("folder/f.py", 5),), ()),
     )
 
 

@@ -12,7 +12,7 @@ from kernelpack.opgen.workers.compile import compile_stages
 from kernelpack.report import stages
 from kernelpack.report.places import Text, without_lines
 from kernelpack.report.stages import NO_LINES, Staged, stages_of
-from tests.report.conftest import line_of
+from tests.report.conftest import FILE, line_of
 
 PRODUCT = "total = tl.dot"
 EXPONENTIAL = "tl.exp2(factor)"
@@ -40,7 +40,7 @@ def test_code_comes_from_the_line_that_says_it(staged: dict[str, Staged], target
     where, code = SHOWN[target, stage]
     text = text_of(staged[target], stage)
     lines = [chain[0] for line, chain in zip(text.lines, text.chains, strict=True) if code in line and chain]
-    assert ("my_ops.py", line_of(where)) in lines
+    assert (FILE, line_of(where)) in lines
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "cpu:x86-64-v3"])
@@ -56,7 +56,7 @@ def test_every_stage_is_shown_and_knows_most_of_its_lines(staged: dict[str, Stag
 
 
 def test_a_function_that_was_inlined_knows_who_called_it(staged: dict[str, Staged]) -> None:
-    callers = ("my_ops.py", line_of(EXPONENTIAL)), ("my_ops.py", line_of("total = scaled"))
+    callers = (FILE, line_of(EXPONENTIAL)), (FILE, line_of("total = scaled"))
     for target, stage in (
         ("cuda:sm_90a", "ttgir"),
         ("cuda:sm_90a", "llir"),
@@ -98,4 +98,4 @@ def test_no_path_of_this_machine_is_in_a_stage(staged: dict[str, Staged], source
     for one in staged.values():
         for stage in one.stages:
             assert str(source.parent) not in "\n".join(stage.text.lines)
-            assert {name for chain in stage.text.chains for name, _ in chain} <= {"my_ops.py"}
+            assert {name for chain in stage.text.chains for name, _ in chain} <= {FILE}
