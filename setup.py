@@ -93,7 +93,7 @@ setup(
     package_data={
         "kernelpack": ["py.typed", "_C.pyi", "cmake/*.cmake"],
         "kernelpack.opgen.emit": ["templates/*.in"],
-        "kernelpack.report": ["page.*"],
+        "kernelpack.report": ["*.html", "*.css", "*.js"],
     },
     ext_modules=[LAUNCHER],
     cmdclass={"build_py": BuildWithLibrary, "build_ext": build_ext},

@@ -22,6 +22,7 @@ from kernelpack.report.places import Places
 from kernelpack.report.stages import Staged
 
 _HERE = Path(__file__).parent
+_SCRIPTS = ("data.js", "table.js", "stages.js", "loops.js", "sizes.js", "parts.js")
 FIGURES = ("registers", "spills", "shared", "stack", "scratch", "num_warps", "waits_at_once")
 """The figures of packs that the table of variants may show, in order."""
 
@@ -39,7 +40,7 @@ class Report:
 
 def page(report: Report) -> str:
     """Returns the HTML of a report. It has ASCII characters alone, and names of ops, files and lines of source only as data."""
-    script = (_HERE / "page.js").read_text()
+    script = "\n".join((_HERE / name).read_text() for name in _SCRIPTS)
     parts = {
         "mark": f"{MARK} report",
         "policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"
