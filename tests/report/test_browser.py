@@ -177,6 +177,22 @@ def test_the_table_is_searched_sorted_and_leads_to_stages(tab: Tab) -> None:
     assert any("<script>" in name for name in names)
 
 
+def test_a_long_table_shows_all_when_asked(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page(Report("many", [pack(name=f"kernel-{n}.any", entry=f"k{n}") for n in range(250)], {}, None, [])))
+    tab = Tab(browser, file, PHONE, "variants")
+    rows = tab.page.locator("#table tbody tr")
+    assert rows.count() == 200
+    tab.page.locator("#search").fill("kernel-249")
+    assert rows.count() == 1
+    tab.page.locator("#search").fill("")
+    tab.page.locator("#more").click()
+    assert rows.count() == 250
+    assert not tab.page.locator("#more").is_visible()
+    assert tab.page.locator("nav a:visible").all_text_contents() == ["Variants"]
+    tab.end()
+
+
 @pytest.mark.parametrize("tab", [(DESKTOP, "sizes"), (PHONE, "sizes")], indirect=True)
 def test_areas_of_the_map_are_as_large_as_their_parts(tab: Tab) -> None:
     boxes = tab.page.locator("#map div").evaluate_all("all => all.map(one => [one.title, one.offsetWidth * one.offsetHeight])")
