@@ -92,7 +92,7 @@ demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Pytho
 bench: build ## every benchmark on this machine's CPU
 	@set -e; for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name; done
 
-readme: $(READY) ## the tables of README, CONTRIBUTING.md and docs/knobs.md, from the code and the committed figures
+readme: $(READY) ## tables and plots of README, CONTRIBUTING.md and other pages, from the code and the committed figures
 	@KERNELPACK_LOAD_LIBRARY=0 $(PY) -m docs.readme
 
 docs: $(READY) ## docs/functions.md, host-functions.md, tour.md and csrc/kernels/cuda_features.h, from the code

@@ -19,8 +19,7 @@ import torch
 
 from benchmarks.measure import OURS, Case, measure, processes
 from kernelpack.errors import BuildError
-
-LOWER_IS_BETTER = ("s", "ns", "us", "kernels")
+from kernelpack.report.plot import LOWER_IS_BETTER
 
 
 @dataclass(frozen=True)

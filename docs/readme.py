@@ -1,4 +1,5 @@
-"""Writes the parts of README and other pages that come from data: ops, what each backend lacks, figures, knobs, rooms. Run: make readme."""
+"""Writes the parts of README and other pages that come from data: ops, what each backend lacks, figures and their plots, knobs, rooms. Run:
+make readme."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from kernelpack.knobs import ALL_OP_TARGETS, KNOBS
 from kernelpack.language.unsupported import UNSUPPORTED
 from kernelpack.opgen.op import Op
 from kernelpack.opgen.sources import find_ops
+from kernelpack.report.plot import figures_of, plot
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 128
@@ -134,8 +136,21 @@ FIVE = (
 """File and peer of README's rows: in each, the first unit of that peer."""
 
 
+PLOTS = {"attention-h100": "bf16 d128", "rowwise-h100": "bf16 8192x4096"}
+"""Files of figures that README shows as plots: words that choose among their cases."""
+
+
+def plots() -> dict[Path, str]:
+    """Returns README's plots by the files in which they are kept."""
+    found = {}
+    for name, words in PLOTS.items():
+        (figures,) = figures_of(FIGURES / f"{name}.json", words)
+        found[FIGURES / f"{name}.svg"] = plot(figures)
+    return found
+
+
 def five() -> str:
-    """Five rows of performance(): what a reader asks first."""
+    """Five rows of performance(), and two plots: what a reader asks first."""
     rows: list[Row] = []
     for name, peer in FIVE:
         record = json.loads((FIGURES / f"{name}.json").read_text())
@@ -143,7 +158,8 @@ def five() -> str:
         alike = [row for row in alike if row["unit"] == alike[0]["unit"]]
         subject, _, machine = name.rpartition("-")
         rows.append((f"[{subject}](docs/benchmarks/{name}.json), {machine.upper()}", peer, *_summary(alike)))
-    return table(("figures", "peer", "cases", "mean", "worst", "best"), rows)
+    pictures = (f"![{name}]({path.relative_to(ROOT)})" for name, path in zip(PLOTS, plots(), strict=True))
+    return "\n\n".join([table(("figures", "peer", "cases", "mean", "worst", "best"), rows), *pictures])
 
 
 def _summary(rows: list[dict[str, Any]]) -> Row:
@@ -208,3 +224,5 @@ def filled(text: str) -> str:
 if __name__ == "__main__":
     for page in PAGES:
         page.write_text(filled(page.read_text()))
+    for file, svg in plots().items():
+        file.write_text(svg)

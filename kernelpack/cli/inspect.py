@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernelpack.backends.installed import backend_of
 from kernelpack.cli import sizes
 from kernelpack.cli.build import add_jobs_argument, add_op_argument
-from kernelpack.cli.targets import add_target_argument, parse_targets
+from kernelpack.cli.targets import add_target_argument, parse_targets, tell_caveats
 from kernelpack.cli.terminal import ProgressLine, Style, count, is_terminal, size, table, width
 from kernelpack.errors import BuildError
 from kernelpack.nearest import did_you_mean
@@ -79,9 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.size:
         return sizes.run(arguments)
-    for target in parse_targets(arguments.target or []):
-        if (said := backend_of(target).caveat(target)) is not None:
-            print(f"note: {target}: {said}", file=sys.stderr)
+    tell_caveats(parse_targets(arguments.target or []))
     if arguments.stage is None:
         packs = _packs(arguments)
         from_packs = _pack_files(arguments.sources) is not None
@@ -157,7 +155,7 @@ def _read(files: Sequence[Path], arguments: argparse.Namespace) -> list[KernelPa
             cure = "name op files, packs, or the folder that kernelpack build wrote"
             raise BuildError(f"{file} does not exist", cure=cure)
     packs = [read_pack(file) for file in files]
-    return _select(packs, arguments, parse_targets(arguments.target) if arguments.target else None)
+    return select(packs, arguments, parse_targets(arguments.target) if arguments.target else None)
 
 
 def _variants(arguments: argparse.Namespace) -> list[KernelVariant]:
@@ -165,7 +163,7 @@ def _variants(arguments: argparse.Namespace) -> list[KernelVariant]:
 
     targets = parse_targets(arguments.target or ["cpu:native"])
     plan = plan_library(arguments.sources, namespace=arguments.namespace, targets=targets)
-    return _select(plan.variants, arguments, None)
+    return select(plan.variants, arguments, None)
 
 
 def _name(item: Any) -> str:
@@ -173,7 +171,7 @@ def _name(item: Any) -> str:
     return name
 
 
-def _select(items: Iterable[_T], arguments: argparse.Namespace, targets: list[Target] | None) -> list[_T]:
+def select(items: Iterable[_T], arguments: argparse.Namespace, targets: list[Target] | None) -> list[_T]:
     """Returns the variants that --op, --variant and --target name. Raises BuildError, with the nearest, if there are none."""
     from kernelpack.opgen.sources import check_op_names
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 
 from kernelpack import knobs
@@ -28,6 +29,13 @@ def add_target_argument(
 def parse_targets(texts: Iterable[str]) -> list[Target]:
     """Returns the targets, resolved. Raises TargetError with the nearest target that exists."""
     return [_parse(text.strip()) for group in texts for text in group.split(",")]
+
+
+def tell_caveats(targets: Iterable[Target]) -> None:
+    """Prints to stderr what people must know before they rely on code for targets."""
+    for target in targets:
+        if (said := backend_of(target).caveat(target)) is not None:
+            print(f"note: {target}: {said}", file=sys.stderr)
 
 
 def op_library_targets() -> list[Target]:

@@ -84,7 +84,11 @@ RULES = (
             "tests/triton/test_names.py": "an argument of Triton's hook",
         },
     ),
-    Rule("syncs?", "wait, barrier, fence", names={r"bar_sync|warp_sync|\"sync\"|\\s\*sync": "instructions of PTX"}),
+    Rule(
+        "syncs?",
+        "wait, barrier, fence",
+        names={r"bar_sync|warp_sync|\"sync\"|\\s\*sync": "instructions of PTX", "sync_api|sync_playwright": "of playwright"},
+    ),
     Rule("gemms?", "product", names={r"def gemm\(|blas\.gemm\(": "Triton's method"}),
     Rule("meta (?:function|kernel|implementation)s?", "fake kernel"),
     Rule("baselines?", "peer"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.readme import PAGES, PARTS, README, filled
+from docs.readme import PAGES, PARTS, README, filled, plots
 
 ROOT = Path(__file__).parents[2]
 TEXT = README.read_text()
@@ -20,6 +20,12 @@ def test_parts_made_from_data_are_up_to_date(name: str) -> None:
     part = next(filter(None, pages), None)
     assert part is not None, f"no page has a part {name}"
     assert part[0] == filled(part[0]), "to fix: make readme"
+
+
+def test_plots_are_up_to_date() -> None:
+    for file, svg in plots().items():
+        assert file.read_text() == svg, "to fix: make readme"
+        assert f"]({file.relative_to(ROOT)})" in TEXT
 
 
 def test_it_can_be_read_in_some_minutes() -> None:

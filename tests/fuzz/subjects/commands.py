@@ -43,6 +43,7 @@ _COMMANDS = (
     "build schema.py raises.py --namespace x --target cuda:sm_90a --emit-source source --no-cache --json",
     "unbox built", "unbox built --json",
     "inspect a.kpack", "inspect folder --target cuda:sm_90a --op scale --variant *f32* --json", "inspect a.kpack --stage cubin --json",
+    "report folder --limit 2 --out page.html", "report empty.py built --benchmark trace --variant any --json",
     "inspect bad.kpack folder --stage ptx", "inspect syntax.py --stage ttir --namespace y",
     "opt kernel.ttir --target cuda:sm_90a --passes canonicalize,ttgir --time --option num_warps=2", "opt --list --target cpu:native --json",
     "opt kernel.ttir --print-after-all",
