@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from kernelpack.ir.core import Location, Operation
 from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type
 
 
@@ -100,6 +101,8 @@ class Emitter:
         self.declarations: set[str] = set()
         self.block = "entry"
         self.attachment = ""
+        self.located: Callable[[Location], str] | None = None
+        """Gives the attachment of an operation's lines by its location; None for lines that do not say where they come from."""
         self._sink = self.lines
         self._counter = 0
 
@@ -111,6 +114,18 @@ class Emitter:
 
     def line(self, text: str) -> None:
         self._sink.append(f"  {text}{self.attachment}")
+
+    @contextmanager
+    def work_on(self, op: Operation | None) -> Iterator[None]:
+        """Says which operation the lines within the context are of, where that is known."""
+        if self.located is None or op is None:
+            yield
+            return
+        outer, self.attachment = self.attachment, self.located(op.location)
+        try:
+            yield
+        finally:
+            self.attachment = outer
 
     @property
     def sink(self) -> list[str]:

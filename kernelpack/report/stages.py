@@ -19,7 +19,7 @@ from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.locations import source_files
 from kernelpack.ir.printer import print_op
 from kernelpack.opgen.variants.plan import KernelVariant
-from kernelpack.opgen.workers.compile import _module as ttir_of
+from kernelpack.opgen.workers.compile import ttir_of
 from kernelpack.pack.format import KernelPack
 from kernelpack.process_wide import deep_recursion_in
 from kernelpack.report.cpu_lines import cpu_lines

@@ -152,15 +152,15 @@ def _meaning(variant: KernelVariant) -> Hashable:
 
 def _jobs(group: Sequence[KernelVariant], keep_stages: bool, until: str | None) -> list[CompileJob]:
     """Returns jobs that run the front end once for variants that mean the same."""
-    make_ttir = functools.partial(_module, group[0])
+    make_ttir = functools.partial(ttir_of, group[0])
     return [
         CompileJob(variant.name, variant.entry, make_ttir, variant.target, variant.options, variant.facts, keep_stages, until)
         for variant in group
     ]
 
 
-def _module(variant: KernelVariant) -> Operation:
-    """Runs the front end. What the kernel is called is left to each job."""
+def ttir_of(variant: KernelVariant) -> Operation:
+    """Returns what the front end makes of a variant's kernel. What the kernel is called is left to each job."""
     signature, constexprs = _nested(variant)
     module = ast_to_ttir(
         variant.kernel,

@@ -170,6 +170,12 @@ class Evaluator:
             return self.read(self._best_buffer(buffers, index), index)
         op = value.defining_op
         assert op is not None, f"{value!r} is not in a buffer"
+        if self.em.located is None:
+            return self._computed(op, value, index)
+        with self.em.work_on(op):
+            return self._computed(op, value, index)
+
+    def _computed(self, op: Operation, value: Value, index: Index) -> Lanes:
         if op.name == "tt.split":
             which = 0 if value is op.results[0] else 1
             return self.evaluate(op.operand, (*index, Place(offset=which)))

@@ -17,7 +17,19 @@ from kernelpack.backends.cpu.emit.regions import Regions
 from kernelpack.backends.cpu.emit.transpose import turn
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer
-from kernelpack.backends.cpu.plan.sinks import Atomic, Histogram, Map, Materialize, Message, Reduce, Scan, Store, turned_axis
+from kernelpack.backends.cpu.plan.sinks import (
+    Atomic,
+    Histogram,
+    Map,
+    Materialize,
+    Message,
+    Reduce,
+    Root,
+    Scan,
+    Store,
+    operation_of,
+    turned_axis,
+)
 from kernelpack.backends.cpu.plan.tile_program import Nest, TileProgram
 from kernelpack.ir.core import Value
 from kernelpack.ir.dialect import attribute, operand, optional_operand
@@ -96,34 +108,36 @@ class NestEmitter:
 
     def _iteration(self, bases: dict[int, Place]) -> None:
         points = self.blocking.points(bases)
-        actions: list[Callable[[], None]] = []
+        writers: list[tuple[Root, Callable[[], None]]] = []
         for root in self.nest.roots:
-            match root:
-                case Reduce():
-                    for point in points:
-                        self.reductions.add(root, bases, point)
-                case Scan():
-                    self.reductions.scan(root, bases, points[0])
-                case Atomic():
-                    for point in points:
-                        self._atomic(root, point)
-                case Map():
-                    self._map(root, points[0])
-                case Histogram():
-                    self._count(root, points[0])
-                case Message():
-                    self._message(root, points[0])
-                case Store() | Materialize():
-                    value = operand(root.op, "value") if isinstance(root, Store) else root.value
-                    source = root.source if isinstance(root, Materialize) else None
-                    vectors = [self._evaluate(value, point, source) for point in points]
-                    if isinstance(root, Store):  # addresses and masks are evaluated before anything is written
+            with self.em.work_on(operation_of(root)):
+                match root:
+                    case Reduce():
                         for point in points:
-                            if self.blocking.turned is None:
-                                self._evaluate_access(root, point)
-                    actions.append(self._writer(root, points, vectors))
-        for action in actions:
-            action()
+                            self.reductions.add(root, bases, point)
+                    case Scan():
+                        self.reductions.scan(root, bases, points[0])
+                    case Atomic():
+                        for point in points:
+                            self._atomic(root, point)
+                    case Map():
+                        self._map(root, points[0])
+                    case Histogram():
+                        self._count(root, points[0])
+                    case Message():
+                        self._message(root, points[0])
+                    case Store() | Materialize():
+                        value = operand(root.op, "value") if isinstance(root, Store) else root.value
+                        source = root.source if isinstance(root, Materialize) else None
+                        vectors = [self._evaluate(value, point, source) for point in points]
+                        if isinstance(root, Store):  # addresses and masks are evaluated before anything is written
+                            for point in points:
+                                if self.blocking.turned is None:
+                                    self._evaluate_access(root, point)
+                        writers.append((root, self._writer(root, points, vectors)))
+        for root, write in writers:
+            with self.em.work_on(operation_of(root)):
+                write()
 
     def _evaluate(self, value: Value, point: Index, source: Buffer | None = None) -> Val:
         """Returns the elements at a point: a vector of the nest's width, or a scalar if that is 1."""

@@ -7,6 +7,7 @@ runs the programs with linear numbers [begin, end), x fastest. params[i] points 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from kernelpack.backends.cpu.emit.atomics import emit_atomic
@@ -28,16 +29,20 @@ from kernelpack.ir import views
 from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.dialect import operand, pointee_of
 from kernelpack.ir.types import shape_of
+from kernelpack.llvm.debug_info import DebugInfo
 from kernelpack.llvm.text import Emitter, Val, literal
 from kernelpack.options import Options
 
+FIRST_FREE = 100
+"""The first number of metadata that the emitters do not use."""
 SCRATCH_LIMIT = 4 << 20
 """Bytes of stack that a kernel may use: half of the usual 8 MB of a thread."""
 
 
-def tiles_to_llir(program: TileProgram, level: Level, options: Options) -> tuple[str, int]:
-    """Returns the LLVM IR of a tile program, and the bytes of its tiles. Raises OutOfResources where they do not fit on a stack."""
-    return _FunctionEmitter(program, level, options).module()
+def tiles_to_llir(program: TileProgram, level: Level, options: Options, debug: DebugInfo | None = None) -> tuple[str, int]:
+    """Returns the LLVM IR of a tile program, and the bytes of its tiles. With `debug`, whose numbers begin at FIRST_FREE, each line says
+    where in the source it comes from. Raises OutOfResources where the tiles do not fit on a stack."""
+    return _FunctionEmitter(program, level, options, debug).module()
 
 
 def _check_scratch(program: TileProgram, needed: int) -> None:
@@ -54,8 +59,9 @@ def _check_scratch(program: TileProgram, needed: int) -> None:
 
 
 class _FunctionEmitter:
-    def __init__(self, program: TileProgram, level: Level, options: Options) -> None:
+    def __init__(self, program: TileProgram, level: Level, options: Options, debug: DebugInfo | None) -> None:
         self.program = program
+        self.debug = debug
         self.level = level
         features = frozenset({"avx512"} if level.vector_bits == 512 else ())
         self.em = Emitter(features)
@@ -65,14 +71,19 @@ class _FunctionEmitter:
         self.regions = Regions(self.lowering, self.scalars, self._statements)
 
     def module(self) -> tuple[str, int]:
-        em, entry = self.em, self.program.entry
-        self._parameters()
-        self._programs()
+        em, entry, debug = self.em, self.program.entry, self.debug
+        subprogram = debug.function(entry.attributes["sym_name"], entry.location) if debug is not None else None
+        if debug is not None:
+            em.located = functools.partial(debug.at, subprogram)
+        with em.work_on(entry):
+            self._parameters()
+            self._programs()
         tiles, needed = self.storage.allocate()
         _check_scratch(self.program, needed)
         name = entry.attributes["sym_name"]
+        attached = f" !dbg !{subprogram}" if subprogram is not None else ""
         lines = [
-            f"define void @{name}(i64 %begin, i64 %end, ptr noalias %launch) #0 {{",
+            f"define void @{name}(i64 %begin, i64 %end, ptr noalias %launch) #0{attached} {{",
             "entry:",
             *tiles,
             *em.allocas,
@@ -83,6 +94,7 @@ class _FunctionEmitter:
             "!0 = distinct !{!0, !1}",
             '!1 = !{!"llvm.loop.unroll.disable"}',
             NONTEMPORAL,
+            *(debug.lines() if debug is not None else ()),
         ]
         return "\n".join(lines) + "\n", needed
 
@@ -134,17 +146,28 @@ class _FunctionEmitter:
                     ).run()
                 case Dot():
                     emitter = LanesAlongK if statement.along_k else LanesAlongResult
-                    emitter(statement, self.program, self.lowering, self.level, self.scalars, self.storage).run()
+                    with self.em.work_on(statement.op):
+                        emitter(statement, self.program, self.lowering, self.level, self.scalars, self.storage).run()
                 case Scalar():
                     self._scalar(statement.op)
-                case For():
-                    self._for(statement)
-                case While():
-                    self._while(statement)
-                case If():
-                    self._if(statement)
+                case For() | While() | If():
+                    with self.em.work_on(statement.op):
+                        self._control(statement)
+
+    def _control(self, statement: For | While | If) -> None:
+        match statement:
+            case For():
+                self._for(statement)
+            case While():
+                self._while(statement)
+            case If():
+                self._if(statement)
 
     def _scalar(self, op: Operation) -> None:
+        with self.em.work_on(op):
+            self._scalar_value(op)
+
+    def _scalar_value(self, op: Operation) -> None:
         em = self.em
         match op.name:
             case "arith.constant":

@@ -157,6 +157,11 @@ def values_of(root: Root) -> list[Value]:
     return [root.value] if isinstance(root, Materialize) else list(root.op.operands)
 
 
+def operation_of(root: Root) -> Operation | None:
+    """Returns the operation whose results or effects a root makes; None for those of a parameter, or of what a loop carries."""
+    return root.value.defining_op if isinstance(root, Materialize) else root.op
+
+
 def made_by(root: Root) -> list[Value]:
     """Returns the values that can be read once a root has run: tiles from buffers, and scalars."""
     match root:
