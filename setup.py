@@ -90,7 +90,11 @@ LAUNCHER = Pybind11Extension(
 
 setup(
     packages=find_packages(include=["kernelpack", "kernelpack.*"], exclude=["kernelpack.library"]),
-    package_data={"kernelpack": ["py.typed", "_C.pyi", "cmake/*.cmake"], "kernelpack.opgen.emit": ["templates/*.in"]},
+    package_data={
+        "kernelpack": ["py.typed", "_C.pyi", "cmake/*.cmake"],
+        "kernelpack.cli": ["project/*.in"],
+        "kernelpack.opgen.emit": ["templates/*.in"],
+    },
     ext_modules=[LAUNCHER],
     cmdclass={"build_py": BuildWithLibrary, "build_ext": build_ext},
 )
