@@ -14,14 +14,12 @@ from pathlib import Path
 
 from kernelpack.errors import BuildError
 from kernelpack.files import generated
-from kernelpack.files.whole import write_whole
 from kernelpack.opgen.load import namespace_of
 from kernelpack.pack.lock import read_lock
 from kernelpack.pack.ninja import one_at_a_time
 from kernelpack.version import VERSION
 
 _CURE = "name the folder that kernelpack build wrote"
-_GENERATOR = "Generator: kernelpack"
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 """By their numbers in the ELF specification."""
 _OF_TORCH = frozenset(("libtorch*.so", "libc10*.so"))
@@ -78,11 +76,8 @@ def make_wheel(
         tried.write_bytes(_wheel(tried.with_suffix(".bytes"), files, stem, f"linux_{machine}"))
         platform = _platform(tried)
         data = _wheel(tried, files, stem, platform)
-    path = Path(out) / f"{stem}-py3-none-{platform}.whl"
-    generated.check_link(path)
-    if path.exists() and not _is_own(path):
-        raise BuildError(f"{path} exists, and kernelpack did not write it", cure="move it away, or write elsewhere")
-    write_whole(path, data)
+    path = Path(out).resolve() / f"{stem}-py3-none-{platform}.whl"
+    generated.write(path, data)
     return Wheel(path, platform, targets, tuple(sorted(file for file in files if file.startswith(f"{namespace}/"))))
 
 
@@ -136,14 +131,15 @@ def _wheel(scratch: Path, files: Mapping[str, bytes], stem: str, platform: str) 
     """Returns the bytes of a wheel (https://packaging.python.org/en/latest/specifications/binary-distribution-format/): times,
     permissions and order are the same for the same files, which the library `wheel` leaves to the clock."""
     info = f"{stem}.dist-info"
-    tag = f"Wheel-Version: 1.0\n{_GENERATOR} {VERSION}\nRoot-Is-Purelib: false\nTag: py3-none-{platform}\n"
+    tag = f"Wheel-Version: 1.0\nGenerator: kernelpack {VERSION}\nRoot-Is-Purelib: false\nTag: py3-none-{platform}\n"
     held = {**files, f"{info}/WHEEL": tag.encode()}
     record = [f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in sorted(held.items())]
     held[f"{info}/RECORD"] = "".join([*record, f"{info}/RECORD,,\n"]).encode()
+    first = f"{info}/WHEEL"  # as it is, where kernelpack.files.generated finds whose file this is
     with zipfile.ZipFile(scratch, "w") as archive:
-        for name, data in sorted(held.items(), key=lambda item: (".dist-info/" in item[0], item[0])):
+        for name, data in sorted(held.items(), key=lambda item: (item[0] != first, item[0].startswith(info), item[0])):
             entry = zipfile.ZipInfo(name)  # of 1980
-            entry.create_system, entry.compress_type = 3, zipfile.ZIP_DEFLATED
+            entry.create_system, entry.compress_type = 3, zipfile.ZIP_STORED if name == first else zipfile.ZIP_DEFLATED
             entry.external_attr = (stat.S_IFREG | (0o755 if name.endswith(".so") else 0o644)) << 16
             archive.writestr(entry, data)
     return scratch.read_bytes()
@@ -158,11 +154,12 @@ def _platform(wheel: Path) -> str:
     try:
         from auditwheel.error import AuditwheelError
         from auditwheel.wheel_abi import analyze_wheel_abi
+        from elftools.common.exceptions import ELFError
     except ModuleNotFoundError:
         raise _not_installed("auditwheel") from None
     try:  # kernels for higher levels of CPUs are chosen when they run: the levels that files state do not count
         found = analyze_wheel_abi(None, None, wheel, _OF_TORCH, disable_isa_ext_check=True, allow_graft=False)
-    except AuditwheelError as problem:
+    except (AuditwheelError, ELFError) as problem:
         raise BuildError(f"auditwheel refuses the library: {problem}", cure="build it again: kernelpack build") from None
     name: str = found.overall_policy.name
     return name
@@ -170,14 +167,3 @@ def _platform(wheel: Path) -> str:
 
 def _not_installed(package: str) -> BuildError:
     return BuildError(f"{package} is not installed, which finds a wheel's platform", cure="pip install 'kernelpack[wheel]'")
-
-
-def _is_own(path: Path) -> bool:
-    """Whether a file is a wheel that kernelpack wrote."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(
-                _GENERATOR.encode() in archive.read(name) for name in archive.namelist() if name.endswith(".dist-info/WHEEL")
-            )
-    except (zipfile.BadZipFile, OSError):
-        return False

@@ -140,7 +140,7 @@ def compiler_machine() -> str:
     """Returns the machine for which the C++ compiler compiles and links: `x86_64`, ... Raises BuildError where there is none."""
     result = subprocess.run([*compiler(), "-dumpmachine"], capture_output=True, text=True, check=False)
     machine = result.stdout.strip().partition("-")[0]
-    if not machine:  # Zig's names it, and fails over the version of glibc in its own triple
+    if result.returncode != 0 or not machine:
         said = result.stderr.strip() or "it names no machine"
         raise BuildError(f"{knobs.CXX.get()} -dumpmachine failed: {said}", cure="set KERNELPACK_CXX to a C++ compiler")
     return machine
