@@ -16,11 +16,11 @@ for dtype, tolerance in ((torch.float32, 1e-6), (torch.float16, 1e-3), (torch.bf
     torch.testing.assert_close(op(x).double(), expected, rtol=tolerance, atol=tolerance)
     compiled = torch.compile(lambda x: op(x), fullgraph=True, dynamic=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), op(x))
+refusal = ""
 try:
     op(torch.randn(3))
 except RuntimeError as error:
-    assert "x must have 2 dimensions" in str(error), error
-else:
-    raise AssertionError("a tensor of one dimension was taken")
+    refusal = str(error)
+assert "x must have 2 dimensions" in refusal, refusal
 package.warmup(backend="cpu")
 print(f"torch {torch.__version__}")
