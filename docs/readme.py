@@ -32,7 +32,7 @@ README = ROOT / "README.md"
 PAGES = (
     README,
     ROOT / "CONTRIBUTING.md",
-    *(ROOT / "docs" / name for name in ("knobs.md", "support.md", "performance.md", "ship.md")),
+    *(ROOT / "docs" / name for name in ("knobs.md", "support.md", "performance.md", "wheels.md")),
 )
 FIGURES = ROOT / "docs" / "benchmarks"
 
