@@ -92,6 +92,7 @@ setup(
     packages=find_packages(include=["kernelpack", "kernelpack.*"], exclude=["kernelpack.library"]),
     package_data={
         "kernelpack": ["py.typed", "_C.pyi", "cmake/*.cmake"],
+        "kernelpack.cli": ["project/*.in"],
         "kernelpack.opgen.emit": ["templates/*.in"],
         "kernelpack.report": ["*.html", "*.css", "*.js"],
     },

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from docs.wheels import RECORD, table_rows
 from kernelpack.backends.base import Backend
 from kernelpack.backends.installed import backends
 from kernelpack.dtypes import DType
@@ -30,7 +31,11 @@ WIDTH = 128
 INLINED = "tt.call"
 """Never reaches a backend: every function is inlined before."""
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / name for name in ("knobs.md", "support.md", "performance.md")))
+PAGES = (
+    README,
+    ROOT / "CONTRIBUTING.md",
+    *(ROOT / "docs" / name for name in ("knobs.md", "support.md", "performance.md", "wheels.md")),
+)
 FIGURES = ROOT / "docs" / "benchmarks"
 
 Row = tuple[str, ...]
@@ -175,6 +180,11 @@ def _summary(rows: list[dict[str, Any]]) -> Row:
     )
 
 
+def wheels() -> str:
+    """What docs/wheels.json says of the wheel of a new project in fresh environments."""
+    return table(*table_rows(json.loads(RECORD.read_text())))
+
+
 # -- knobs, rooms -----------------------------------------------------------------------------------------------------------
 
 
@@ -207,6 +217,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "language": language,
     "performance": performance,
     "five": five,
+    "wheels": wheels,
     "knobs": knobs,
     "rooms": rooms,
 }

@@ -23,6 +23,16 @@ int Backend::choose_target(const OpInfo& op, int device, const KernelTraits& ker
   return found;
 }
 
+std::string Backend::cpu_refusal(const OpInfo& op) const {
+  if (!launcher_.takes_threads) return "";
+  try {
+    if (launcher_.choose(targets_, target_count_, -1, {}) >= 0) return "";
+  } catch (const Error&) {  // KERNELPACK_CPU_TARGET names what there is not: calls say so
+    return "";
+  }
+  return no_target_fits(launcher_, targets_, target_count_, -1, op.build);
+}
+
 void* Backend::find_current_stream(int device) {
   const CurrentStream found =
       launcher_.current_stream != nullptr ? launcher_.current_stream : torch_stream(launcher_, devices_.type);

@@ -44,6 +44,8 @@ class alignas(64) Backend {
     const int known = chosen_[place_of(device)][kernel.kind()].load(std::memory_order_relaxed);
     return known > 0 ? known - 1 : choose_target(op, device, kernel);
   }
+  // Returns why none of a CPU's calls can run here, or "". Which GPUs there are is known when one is first used.
+  std::string cpu_refusal(const OpInfo& op) const;
   // Launches on the current stream of a device. Throws Error.
   void launch(Kernel& kernel, int device, const Grid& grid, void* const* params) {
     const CurrentStream known = stream_.load(std::memory_order_relaxed);

@@ -115,6 +115,8 @@ std::string Library::register_all() {
     return std::string(self.dli_fname) + " was not registered: " + other + " already defines torch.ops." + name_space +
            "\n  to fix: load one of them, or build this one with another --namespace";
   }
+  const std::string refusal = info_.backend_count == 1 ? info_.backends[0]->cpu_refusal(info_.ops[0]->info()) : "";
+  if (!refusal.empty()) return std::string(self.dli_fname) + " was not registered: " + refusal;
   std::vector<TorchLibraryHandle> handles;  // kept for the life of the process: deleting one takes its ops away
   const auto give_up = [&](const std::string& what) {
     for (TorchLibraryHandle handle : handles) aoti_torch_delete_library_object(handle);

@@ -18,6 +18,7 @@ _MARKS = {
     ".lock": "# kernelpack lock, version ",
     ".json": '{\n "op": "',  # the times that kernelpack tune measured
     ".hatchet": '"name": "ROOT"',
+    ".whl": "Generator: kernelpack",
     ".so": "N10kernelpack",  # what C++ calls the types of namespace kernelpack, which every library holds
     "host_runtime.py": "This file is also copied into every built op package",
 }

@@ -106,10 +106,7 @@ def plan_library(
     """Imports op files and plans every variant for every target. `choices` decides which of several configs are built (default:
     what `kernelpack tune` measured); with `trace`, a file of recorded calls, only the variants that they ran are. `checked` kernels
     check their accesses. Raises KernelpackError with file and line."""
-    if not namespace.isidentifier() or not namespace.isascii() or keyword.iskeyword(namespace):
-        raise SchemaError(f"namespace {namespace!r} is no name that torch.ops can have", cure="write --namespace my_ops")
-    if namespace in _TORCHS:
-        raise SchemaError(f"namespace {namespace!r}: torch.ops.{namespace} is torch's own", cure="write --namespace my_ops")
+    check_namespace(namespace)
     asked = [Target.parse(target) if isinstance(target, str) else target for target in targets]
     resolved = dict.fromkeys(backend_of(target).resolve_target(target) for target in asked)
     if not resolved:
@@ -140,6 +137,14 @@ def plan_library(
     words = [f"kernelpack build {files} --namespace {namespace}", *(f"--target {target}" for target in resolved)]
     command = " ".join([*words, *(["--checked"] if checked else [])])
     return BuildPlan(namespace, tuple(ops), op_plans, pairs, tuple(variants), tuple(planner.contests), command)
+
+
+def check_namespace(namespace: str, cure: str = "write --namespace my_ops") -> None:
+    """Raises SchemaError for a name that no library's ops can be called by."""
+    if not namespace.isidentifier() or not namespace.isascii() or keyword.iskeyword(namespace):
+        raise SchemaError(f"namespace {namespace!r} is no name that torch.ops can have", cure=cure)
+    if namespace in _TORCHS:
+        raise SchemaError(f"namespace {namespace!r}: torch.ops.{namespace} is torch's own", cure=cure)
 
 
 def machine_of(plan: BuildPlan) -> str | None:

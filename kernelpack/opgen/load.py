@@ -14,7 +14,8 @@ from kernelpack.errors import BuildError
 def load(path: Path | str) -> ModuleType:
     """Loads the op library in a folder that `kernelpack build` made and returns its package; once, however often it is called.
 
-    Raises BuildError if the folder holds no library, and ImportError if torch.ops already has ops of that namespace.
+    Raises BuildError if the folder holds no library, and ImportError if this machine or CPU cannot run it, or torch.ops already has ops
+    of that namespace; nothing is loaded then.
     """
     folder = Path(path).resolve()
     file = folder / "__init__.py"

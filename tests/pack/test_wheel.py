@@ -164,3 +164,29 @@ def test_the_wheel_holds_no_build_leftovers(installed: Path) -> None:
     assert not (installed / "tests").exists()
     for library in (package / "library").glob("*_ops*.so"):
         assert str(ROOT).encode() not in library.read_bytes()
+
+
+def test_a_library_of_a_higher_level_than_the_cpu_has_is_not_registered(installed: Path, tmp_path: Path) -> None:
+    """A level that no CPU has stands in for one that this CPU has not."""
+    library = tmp_path / "high"
+    shutil.copytree(installed / "kernelpack" / "library", library, ignore=shutil.ignore_patterns("*.torch-*"))
+    file = library / "libkernelpack_ops.so"
+    assert b"cpu:x86-64-v3\0" in file.read_bytes()
+    file.write_bytes(file.read_bytes().replace(b"cpu:x86-64-v3\0", b"cpu:x86-64+v9\0"))
+    said = run(
+        """
+        import os
+        os.environ["KERNELPACK_LOAD_LIBRARY"] = "0"
+        import torch, kernelpack
+        try:
+            kernelpack.load("high")
+        except ImportError as error:
+            print(error)
+        print(hasattr(torch.ops.kernelpack, "double"))
+        """,
+        cwd=tmp_path,
+        path=ROOT,
+    )
+    assert said.startswith(f"{file} was not registered: this library holds no code for cpu:x86-64-v")
+    assert "; it holds cpu:x86-64+v9\n  to fix: kernelpack build" in said
+    assert said.splitlines()[-1] == "False"
