@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -11,10 +13,12 @@ from kernelpack import knobs
 from kernelpack.errors import BuildError
 
 
-def load(path: Path | str) -> ModuleType:
+def load(path: Path | str, *, public_key: Path | str | None = None) -> ModuleType:
     """Loads the op library in a folder that `kernelpack build` made and returns its package; once, however often it is called.
 
-    Raises BuildError if the folder holds no library, and ImportError if torch.ops already has ops of that namespace.
+    With `public_key`, a PEM file, nothing of the folder runs unless `kernelpack sign` signed it with the key's other half, and each file is
+    what was signed: else UntrustedFileError. Raises BuildError if the folder holds no library, ImportError if torch.ops already
+    has ops of that namespace, or the library is not the one of the manifest beside it.
     """
     folder = Path(path).resolve()
     file = folder / "__init__.py"
@@ -23,6 +27,16 @@ def load(path: Path | str) -> ModuleType:
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) and Path(str(module.__file__)) == file:
             return module
+    if public_key is not None:
+        from kernelpack.ship.signature import check_signed  # late: serving needs torch alone
+
+        check_signed(folder, Path(public_key))
+        with _from_source():
+            return _executed(folder, file)
+    return _executed(folder, file)
+
+
+def _executed(folder: Path, file: Path) -> ModuleType:
     name = f"kernelpack_library_{folder.name}"
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(folder)])
     assert spec is not None
@@ -35,6 +49,17 @@ def load(path: Path | str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+@contextmanager
+def _from_source() -> Iterator[None]:
+    """While it is entered, imports read no bytecode that lies beside a source: only sources are signed."""
+    before = sys.pycache_prefix, sys.dont_write_bytecode
+    sys.pycache_prefix, sys.dont_write_bytecode = "/dev/null", True
+    try:
+        yield
+    finally:
+        sys.pycache_prefix, sys.dont_write_bytecode = before
 
 
 def namespace_of(library: Path) -> str:

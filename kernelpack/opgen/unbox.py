@@ -19,6 +19,7 @@ from kernelpack.opgen.emit.print_cpp import quoted
 from kernelpack.opgen.load import namespace_of
 from kernelpack.opgen.stated.schema import Argument, Schema, parse_schema
 from kernelpack.pack.ninja import NinjaFile, one_at_a_time, run_ninja, torch_dir, version_script
+from kernelpack.ship.manifest import add_file
 from kernelpack.version import VERSION
 
 _SYMBOL = re.findall(r'kUnboxingSymbol = "(\w+)"', (CSRC / "ops" / "boxed.h").read_text())[0]
@@ -67,6 +68,7 @@ def unbox(library: Path | str) -> UnboxedLibrary:
         unit = build.compile(source, "unboxed", f"-std=c++20 -DNDEBUG {here}")  # as torch's releases are
         build.link(output, [unit], exports, f"-L{torch_dir() / 'lib'} -ltorch_cpu -lc10")
         run_ninja(build, folder, jobs=1)
+    add_file(output)
     return UnboxedLibrary(output, torch, schemas, time.monotonic() - started)
 
 
