@@ -62,6 +62,16 @@ def _from_source() -> Iterator[None]:
         sys.pycache_prefix, sys.dont_write_bytecode = before
 
 
+def library_file(path: Path) -> Path:
+    """Returns the op library that a path names, or that lies in a folder. Raises BuildError for none and for several."""
+    found = [path] if path.is_file() else sorted(path.glob("lib*_ops.so"))
+    if not found:
+        raise BuildError(f"{path} holds no op library", cure="name the folder that kernelpack build wrote")
+    if len(found) > 1:
+        raise BuildError(f"{path} holds {len(found)} op libraries", cure=f"name one of them, such as {found[0]}")
+    return found[0]
+
+
 def namespace_of(library: Path) -> str:
     """Returns the namespace of `libNAME_ops.so`."""
     return library.name.removeprefix("lib").removesuffix("_ops.so")

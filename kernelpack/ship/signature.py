@@ -29,7 +29,7 @@ def sign(folder: Path, private_key: Path) -> Path:
 def verify_signature(folder: Path, public_key: Path) -> Manifest:
     """Returns the manifest of a folder if this key's owner signed it. Raises UntrustedFileError if not."""
     file = folder / SIGNATURE
-    cure = f"get it from whom {public_key} is the key of, or sign it: kernelpack sign {folder} --key KEY"
+    cure = f"get the folder from its signer, or sign it: kernelpack sign {folder} --key KEY"
     if not public_key.is_file():
         raise UntrustedFileError(
             f"the public key {public_key} does not exist", cure="name the PEM file of the signer's public key"
