@@ -15,7 +15,9 @@ import pytest
 from kernelpack.cli import main
 from kernelpack.errors import PackError
 from kernelpack.opgen.build import Built, build
-from kernelpack.ship.manifest import compare, parse_manifest, read_manifest
+from kernelpack.ship.manifest import compare, manifest_of, parse_manifest, read_manifest
+from kernelpack.ship.sbom import sbom
+from kernelpack.version import VERSION
 from tests.opgen.conftest import HERE
 
 ROOT = Path(__file__).parents[2]
@@ -37,18 +39,22 @@ def test_a_manifest_states_every_file_source_and_image(sample_built: Built, fold
     assert str(ROOT).encode() not in text
 
 
-@pytest.mark.parametrize(
-    "anew", [pytest.param(False, id="from objects"), pytest.param(True, id="from source", marks=pytest.mark.slow)]
-)
-def test_a_build_in_another_folder_writes_the_same(sample_built: Built, tmp_path: Path, anew: bool) -> None:
-    """Objects that lie there are linked anew, else the C++ is compiled, too."""
-    names = ("manifest.json", "sbom.cdx.json", "libsample_ops.so")
-    before = [(sample_built.directory / name).read_bytes() for name in names]
-    left_out = shutil.ignore_patterns(*names, *(["build"] if anew else []))
-    shutil.copytree(sample_built.directory, tmp_path / "sample", ignore=left_out)
+def test_one_build_has_one_manifest_and_one_bill(sample_built: Built, folder: Path) -> None:
+    """In whatever folder and order."""
+    manifest, sources = read_manifest(folder), {"tests/opgen/sample_ops.py": HERE / "sample_ops.py"}
+    files = [folder / name for name in reversed(manifest.files)]
+    again = manifest_of("sample", VERSION, sample_built.packs[::-1], sources, folder, files)
+    assert str(again) == (folder / "manifest.json").read_text()
+    bill = sbom(folder / "libsample_ops.so", VERSION, manifest.tools, compressed=True)
+    assert bill == (folder / "sbom.cdx.json").read_text()
+
+
+@pytest.mark.slow
+def test_a_build_in_another_folder_writes_the_same(sample_built: Built, tmp_path: Path) -> None:
     targets = ["cpu:native", "cpu:x86-64-v3", "cuda:sm_90a"]
     again = build([HERE / "sample_ops.py"], namespace="sample", targets=targets, out=tmp_path / "sample", jobs=2)
-    assert [(again.directory / name).read_bytes() for name in names] == before
+    for name in ("manifest.json", "sbom.cdx.json", "libsample_ops.so"):
+        assert (again.directory / name).read_bytes() == (sample_built.directory / name).read_bytes()
 
 
 def altered(name: str) -> Callable[[Path], object]:
