@@ -16,27 +16,29 @@ from kernelpack.errors import BuildError
 def load(path: Path | str, *, public_key: Path | str | None = None) -> ModuleType:
     """Loads the op library in a folder that `kernelpack build` made and returns its package; once, however often it is called.
 
-    With `public_key`, a PEM file, nothing of the folder runs unless `kernelpack sign` signed it with the key's other half, and each file is
-    what was signed: else UntrustedFileError. Raises BuildError if the folder holds no library, ImportError if torch.ops already
-    has ops of that namespace, or the library is not the one of the manifest beside it.
+    With `public_key`, a PEM file (default: KERNELPACK_REQUIRE_SIGNATURE), nothing of the folder runs unless `kernelpack sign` signed it
+    with the key's other half, and each file is what was signed: else UntrustedFileError. Raises BuildError if the folder holds no
+    library, ImportError if torch.ops already has ops of that namespace, or the library is not the one of the manifest beside it.
     """
     folder = Path(path).resolve()
     file = folder / "__init__.py"
     if not file.is_file() or not list(folder.glob("lib*_ops.so")):
         raise BuildError(f"{folder} holds no op library", cure="name the folder that kernelpack build wrote")
+    key = public_key if public_key is not None else knobs.REQUIRE_SIGNATURE.get()
+    if not key:
+        return _loaded(folder, file)
+    from kernelpack.ship.signature import check_signed  # late: serving needs torch alone
+
+    check_signed(folder, Path(key))
+    with _from_source():
+        return _loaded(folder, file)
+
+
+def _loaded(folder: Path, file: Path) -> ModuleType:
+    """Returns the package of a folder, which is executed unless it was before."""
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) and Path(str(module.__file__)) == file:
             return module
-    if public_key is not None:
-        from kernelpack.ship.signature import check_signed  # late: serving needs torch alone
-
-        check_signed(folder, Path(public_key))
-        with _from_source():
-            return _executed(folder, file)
-    return _executed(folder, file)
-
-
-def _executed(folder: Path, file: Path) -> ModuleType:
     name = f"kernelpack_library_{folder.name}"
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(folder)])
     assert spec is not None

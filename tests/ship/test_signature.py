@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from kernelpack.cli import main
 from kernelpack.errors import BuildError, UntrustedFileError
+from kernelpack.opgen.load import load as load_library
 from kernelpack.ship.manifest import add_file, read_manifest
 from kernelpack.ship.signature import check_signed, sign
 from tests.ship.conftest import Key
@@ -32,10 +34,12 @@ print("loaded" if any("libsample_ops" in line for line in open("/proc/self/maps"
 """
 
 
-def load(folder: Path, public_key: Path) -> list[str]:
+def load(folder: Path, public_key: Path, *, by_knob: bool = False) -> list[str]:
     """Loads a folder in a process of its own; returns what it printed."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERNELPACK_LOAD_LIBRARY": "0"}
-    command = [sys.executable, "-c", LOAD, str(folder), str(public_key)]
+    environment |= {"KERNELPACK_REQUIRE_SIGNATURE": str(public_key)} if by_knob else {}
+    program = LOAD.replace(", public_key=sys.argv[2]", "") if by_knob else LOAD
+    command = [sys.executable, "-c", program, str(folder), str(public_key)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -61,10 +65,23 @@ def test_a_signed_folder_loads_and_bytecode_beside_it_does_not_run(signed: Path,
 
 def test_an_altered_library_is_not_opened(signed: Path, keys: tuple[Key, Key]) -> None:
     altered("libsample_ops.so")(signed)
-    said = load(signed, keys[0].public)
+    said = load(signed, keys[0].public, by_knob=True)
     assert said[0] == f"{signed} is not what was signed: libsample_ops.so was altered: its SHA-256 is not that of the manifest"
     assert said[1].startswith("  to fix: ")
     assert said[2:] == ["[]", "nothing loaded"]
+
+
+def test_a_library_that_was_loaded_before_is_asked_for_its_signature(
+    folder: Path, keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = ModuleType("earlier")
+    earlier.__file__ = str(folder / "__init__.py")
+    monkeypatch.setitem(sys.modules, "earlier", earlier)
+    assert load_library(folder) is earlier
+    with pytest.raises(UntrustedFileError, match=r"is not signed: manifest.json.sig is missing"):
+        load_library(folder, public_key=keys[0].public)
+    sign(folder, keys[0].private)
+    assert load_library(folder, public_key=keys[0].public) is earlier
 
 
 def resigned_by(key: Key) -> Callable[[Path], object]:
