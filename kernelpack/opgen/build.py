@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import keyword
 import shlex
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from kernelpack.opgen.emit.cpp_library import image_files, library_files
 from kernelpack.opgen.emit.library import LibraryPlan
 from kernelpack.opgen.emit.package import PACKAGE_FILES, cmake_file, package_files
 from kernelpack.opgen.op import Op
-from kernelpack.opgen.sources import PACKAGE, find_ops
+from kernelpack.opgen.sources import find_ops
 from kernelpack.opgen.trace import read_trace
 from kernelpack.opgen.traffic import is_needed, needed_variants, only
 from kernelpack.opgen.variants.coverage import coverage, warnings_of
@@ -312,14 +311,12 @@ def _state(built: Built, plan: BuildPlan, written: Sequence[Path], *, compressed
 
 
 def source_files(plan: BuildPlan) -> list[Path]:
-    """Returns the Python files that a library is made of: those of its ops, of what they import from their own folder, and of the functions
-    that their kernels call, the language's left out."""
+    """Returns the Python files that a library is made of: those of its ops, and of the functions that their kernels call, the language's left
+    out."""
     kernels = [variant.kernel for variant in plan.variants]
     called = [function for binding in bindings_of(kernels) for function in functions_in(binding.value)]
     found = {innermost(function).__code__.co_filename for function in (*kernels, *called)}
     found |= {op.location.file for op in plan.ops}
-    package = f"{PACKAGE}_{plan.namespace}."
-    found |= {str(module.__file__) for name, module in sys.modules.items() if name.startswith(package) and module.__file__}
     return sorted(Path(file) for file in found if not is_of_language(file))
 
 

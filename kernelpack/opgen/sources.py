@@ -17,8 +17,6 @@ from kernelpack.opgen.op import Op, ops_made
 from kernelpack.opgen.stated.schema import check_unique
 
 _OURS = "kernelpack"
-PACKAGE = "kernelpack_ops"
-"""What the package begins with whose modules are the files of a namespace's ops."""
 
 
 def find_ops(sources: Sequence[Path], namespace: str) -> list[Op]:
@@ -85,7 +83,7 @@ def _may_hold_ops(file: Path) -> bool:
 
 def _load(file: Path, namespace: str) -> types.ModuleType:
     """Imports a file as a module of its own, anew each time, inside a package that is its folder."""
-    package_name = f"{PACKAGE}_{namespace}"
+    package_name = f"kernelpack_ops_{namespace}"
     package = sys.modules.get(package_name)
     if package is None or list(package.__path__) != [str(file.parent)]:
         for name in [name for name in sys.modules if name == package_name or name.startswith(package_name + ".")]:
