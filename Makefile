@@ -28,11 +28,11 @@ help: ## what there is
 
 setup: $(READY) ## .venv with the pinned requirements
 
-$(READY): requirements.txt requirements-dev.txt requirements-demo.txt requirements-ptxas.txt
+$(READY): requirements.txt requirements-dev.txt requirements-demo.txt requirements-ptxas.txt requirements-ship.txt
 	@command -v g++ >/dev/null || { echo "g++ was not found; to fix: apt-get install g++" >&2; exit 1; }
 	@g++ -print-file-name=libzstd.a | grep -q / || { echo "libzstd.a was not found; to fix: apt-get install libzstd-dev" >&2; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt -r requirements-ship.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-demo.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/ptxas-13.0 -r requirements-ptxas.txt
 	@touch $@

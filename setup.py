@@ -45,7 +45,7 @@ class BuildWithLibrary(build_py):
             tell("kernelpack: making its calls shorter for this torch")
             unbox(built.library)
         destination.mkdir(parents=True)
-        for file in [path for pattern in ("*.py", "*.so", "ops.lock") for path in built.directory.glob(pattern)]:
+        for file in [path for pattern in ("*.py", "*.so", "*.json", "ops.lock") for path in built.directory.glob(pattern)]:
             shutil.copy2(file, destination)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kernelpack.kernel.jit import Launchable as KernelInterface
     from kernelpack.kernel.values import constexpr
     from kernelpack.language.integers import cdiv, next_power_of_2
+    from kernelpack.opgen.aoti import aoti_package
     from kernelpack.opgen.host.runtime import (
         broadcast_shapes,
         broadcast_strides,
@@ -65,6 +66,7 @@ _HOMES = {
         "num_threads",
         "strides_like",
     ),
+    "opgen.aoti": ("aoti_package",),
     "opgen.load": ("load",),
     "opgen.op": ("Op", "op"),
     "opgen.stated.space": ("same_as",),
@@ -91,6 +93,7 @@ __all__ = [
     "VariantPoint",
     "aggregate",
     "aligned",
+    "aoti_package",
     "autotune",
     "broadcast_shapes",
     "broadcast_strides",

@@ -1,28 +1,39 @@
-"""kernelpack verify: compiles every kernel anew and compares with the lock file, bit for bit."""
+"""kernelpack verify: compiles every kernel anew and compares with the lock file, bit for bit; or compares a folder with its manifest."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelpack.cli.build import add_checked_argument, add_jobs_argument, add_trace_argument
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count
+from kernelpack.errors import BuildError
 
 if TYPE_CHECKING:
     from kernelpack.opgen.build import Verified
 
-PURPOSE = "compile every kernel anew, ignoring caches, and compare with the lock file"
+PURPOSE = "compile every kernel anew, ignoring caches, and compare with the lock file; or compare a folder with its manifest"
 SHOWN = 20
 """Differences that are printed; --json has all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a file with ops, or a folder of such files")
-    parser.add_argument("--namespace", required=True, metavar="NAME", help="the namespace of the build")
+    parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE", help="a file with ops, or a folder of such files")
+    parser.add_argument("--namespace", metavar="NAME", help="the namespace of the build")
+    parser.add_argument(
+        "--manifest",
+        type=Path,
+        metavar="DIR",
+        help="compile nothing: compare this folder, and the SOURCEs that are named, with the folder's manifest.json",
+    )
+    parser.add_argument(
+        "--public-key", type=Path, metavar="FILE", help="with --manifest: whose signature the manifest must have"
+    )
     parser.add_argument(
         "--lock", type=Path, metavar="FILE", help="the lock file (default: that of the library, whose packs are compared too)"
     )
@@ -34,6 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.manifest is not None:
+        return _verify_manifest(arguments)
+    if arguments.public_key is not None:
+        raise BuildError("--public-key is for manifests", cure="write --manifest DIR, too")
+    if not arguments.sources or arguments.namespace is None:
+        raise BuildError(
+            "what to verify is not named", cure="kernelpack verify SOURCE --namespace NAME, or kernelpack verify --manifest DIR"
+        )
     from kernelpack.opgen.build import verify
 
     targets = parse_targets(arguments.target) if arguments.target else None
@@ -62,14 +81,36 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if verified.differences else 0
 
 
+def _verify_manifest(arguments: argparse.Namespace) -> int:
+    from kernelpack.ship.manifest import NAME, compare, differing_sources, read_manifest
+    from kernelpack.ship.signature import verify_signature
+
+    folder, key = arguments.manifest, arguments.public_key
+    manifest = read_manifest(folder) if key is None else verify_signature(folder, key)
+    found = [*compare(folder, manifest).sentences(), *differing_sources(arguments.sources, manifest)]
+    if arguments.json:
+        record = {"manifest": str(folder / NAME), "signed": key is not None, "files": len(manifest.files), "differences": found}
+        print(json.dumps(record, indent=1))
+    elif found:
+        print(_differs(count(len(manifest.files), "file"), found, folder / NAME, f"get {folder} again, or build it again"))
+    else:
+        signed = f", signed by the key of {key}" if key is not None else ""
+        print(f"{Style(sys.stdout).green('verified')}: {count(len(manifest.files), 'file')} as {folder / NAME} states{signed}")
+    return 1 if found else 0
+
+
 def _text(verified: Verified) -> str:
-    style = Style(sys.stdout)
     made = f"{count(len(verified.packs), 'kernel')} compiled anew in {verified.seconds:.1f} s"
     if not verified.differences:
-        return f"{style.green('verified')}: {made}, all as {verified.lock} states"
-    lines = [f"{style.red('differs')}: {made}, {count(len(verified.differences), 'difference')} from {verified.lock}"]
-    lines += [f"  {difference}" for difference in verified.differences[:SHOWN]]
-    if len(verified.differences) > SHOWN:
-        lines.append(f"  and {len(verified.differences) - SHOWN} more; --json lists all")
-    lines.append(f"  {style.bold('to fix:')} if the change is meant, build again and keep the new lock file")
+        return f"{Style(sys.stdout).green('verified')}: {made}, all as {verified.lock} states"
+    return _differs(made, verified.differences, verified.lock, "if the change is meant, build again and keep the new lock file")
+
+
+def _differs(what: str, differences: Sequence[str], stated: Path, cure: str) -> str:
+    style = Style(sys.stdout)
+    lines = [f"{style.red('differs')}: {what}, {count(len(differences), 'difference')} from {stated}"]
+    lines += [f"  {difference}" for difference in differences[:SHOWN]]
+    if len(differences) > SHOWN:
+        lines.append(f"  and {len(differences) - SHOWN} more; --json lists all")
+    lines.append(f"  {style.bold('to fix:')} {cure}")
     return "\n".join(lines)

@@ -19,6 +19,10 @@ _MARKS = {
     ".json": '{\n "op": "',  # the times that kernelpack tune measured
     ".hatchet": '"name": "ROOT"',
     ".whl": "Generator: kernelpack",
+    "manifest.json": '{\n "kernelpack manifest": ',
+    "metadata.json": '{\n "id": "kernelpack_',  # what Hugging Face reads of a repository that kernelpack hub wrote
+    "sbom.cdx.json": '"name": "kernelpack"',
+    ".sig": "application/vnd.dev.sigstore.bundle",  # kernelpack sign writes the only one beside a manifest
     ".so": "N10kernelpack",  # what C++ calls the types of namespace kernelpack, which every library holds
     "host_runtime.py": "This file is also copied into every built op package",
 }

@@ -78,6 +78,13 @@ CHECK_PTXAS = Knob(
     "ones insert silently",
 )
 LOAD_LIBRARY = Knob("KERNELPACK_LOAD_LIBRARY", "1", "run", "0: import kernelpack does not load its own op library")
+REQUIRE_SIGNATURE = Knob(
+    "KERNELPACK_REQUIRE_SIGNATURE",
+    "",
+    "run",
+    "a public key, e.g. public.pem: `kernelpack.load` and `import kernelpack` run no library that `kernelpack sign` did not sign with its "
+    "other half",
+)
 CPU_TARGET = Knob(
     "KERNELPACK_CPU_TARGET", "", "library, run", "forces the CPU level, e.g. cpu:x86-64-v3; default: the best this CPU has"
 )
@@ -156,6 +163,7 @@ KNOBS = (
         OP_TARGETS,
         CHECK_PTXAS,
         LOAD_LIBRARY,
+        REQUIRE_SIGNATURE,
         CPU_TARGET,
         EMULATE,
         DEBUG,

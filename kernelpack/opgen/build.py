@@ -15,6 +15,9 @@ from kernelpack.backends.base import CSRC, Backend
 from kernelpack.backends.installed import backend_of
 from kernelpack.errors import BuildError, PackError, SchemaError
 from kernelpack.files import generated
+from kernelpack.ir.locations import is_of_language, relative_name
+from kernelpack.kernel.dependencies import bindings_of, functions_in
+from kernelpack.kernel.source import innermost
 from kernelpack.opgen.emit.c_entries import c_files
 from kernelpack.opgen.emit.cpp_library import image_files, library_files
 from kernelpack.opgen.emit.library import LibraryPlan
@@ -42,6 +45,7 @@ from kernelpack.pack.ninja import (
     version_script,
     zstd_library,
 )
+from kernelpack.ship import manifest, sbom
 from kernelpack.target import Target
 from kernelpack.version import VERSION
 
@@ -212,7 +216,8 @@ def build(
     directory = Path(out if out is not None else namespace).resolve()
     file = directory / f"lib{namespace}_ops.so"
     check_build_folder(directory / "build")
-    for path in (file, *(directory / name for name in ("ops.lock", f"{namespace}-config.cmake", *PACKAGE_FILES))):
+    texts = ("ops.lock", f"{namespace}-config.cmake", manifest.NAME, sbom.NAME, *PACKAGE_FILES)
+    for path in (file, *(directory / name for name in texts)):
         generated.check(path)
     unpacks = [zstd_library()] if any(backend.linked_machine(target) is None for target, backend in plan.targets) else []
     packs, compiled = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=cache)
@@ -222,7 +227,8 @@ def build(
     warnings = (*(() if trace else coverage_warnings(plan)), *unchecked_warnings(kernels))
     built = Built(namespace, names, directory, file, kernels, compiled, 0.0, warnings)
     with one_at_a_time(directory / "build"):
-        _write(built, library, unpacks, jobs or knobs.jobs())
+        written = _write(built, library, unpacks, jobs or knobs.jobs())
+        _state(built, plan, written, compressed=bool(unpacks))
     return Built(**{**vars(built), "seconds": time.monotonic() - started})
 
 
@@ -294,9 +300,9 @@ def _without_repetitions(launch: LaunchPlan, packs: dict[str, KernelPack]) -> La
     return replace(launch, points=points)
 
 
-def _write(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int) -> None:
+def _write(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int) -> list[Path]:
     """Writes the C++, builds the library, and then writes what is loaded with them: packs, lock file, Python. Removes the files of
-    variants and ops that no longer exist."""
+    variants and ops that no longer exist. Returns what it wrote."""
     folder = built.directory
     files = library_files(library) | image_files(library, folder / "cpp") | c_files(library)
     cpp = {folder / "cpp" / name: text for name, text in files.items()}
@@ -317,6 +323,27 @@ def _write(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int
         if path not in package:
             path.unlink()
             (folder / "build" / "objects" / f"{pack.entry}.o").unlink(missing_ok=True)
+    return [built.library, *cpp, *package]
+
+
+def _state(built: Built, plan: BuildPlan, written: Sequence[Path], *, compressed: bool) -> None:
+    """Writes the bill of materials, and last the manifest of all that was written."""
+    folder = built.directory
+    bill = sbom.sbom(built.library, VERSION, manifest.tools_of(built.packs), compressed=compressed)
+    generated.write_if_changed(folder / sbom.NAME, bill)
+    sources = {relative_name(str(path)): path for path in source_files(plan)}
+    stated = manifest.manifest_of(built.namespace, VERSION, built.packs, sources, folder, [*written, folder / sbom.NAME])
+    generated.write_if_changed(folder / manifest.NAME, str(stated))
+
+
+def source_files(plan: BuildPlan) -> list[Path]:
+    """Returns the Python files that a library is made of: those of its ops, and of the functions that their kernels call, the language's left
+    out."""
+    kernels = [variant.kernel for variant in plan.variants]
+    called = [function for binding in bindings_of(kernels) for function in functions_in(binding.value)]
+    found = {innermost(function).__code__.co_filename for function in (*kernels, *called)}
+    found |= {op.location.file for op in plan.ops}
+    return sorted(Path(file) for file in found if not is_of_language(file))
 
 
 def _earlier_packs(folder: Path) -> dict[Path, KernelPack]:

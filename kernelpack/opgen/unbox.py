@@ -16,9 +16,10 @@ from kernelpack.errors import BuildError
 from kernelpack.files import generated
 from kernelpack.opgen.emit.cpp_library import fill
 from kernelpack.opgen.emit.print_cpp import quoted
-from kernelpack.opgen.load import namespace_of
+from kernelpack.opgen.load import library_file, namespace_of
 from kernelpack.opgen.stated.schema import Argument, Schema, parse_schema
 from kernelpack.pack.ninja import NinjaFile, one_at_a_time, run_ninja, torch_dir, version_script
+from kernelpack.ship.manifest import add_file
 from kernelpack.version import VERSION
 
 _SYMBOL = re.findall(r'kUnboxingSymbol = "(\w+)"', (CSRC / "ops" / "boxed.h").read_text())[0]
@@ -52,7 +53,7 @@ def unbox(library: Path | str) -> UnboxedLibrary:
     `library` is `libNAME_ops.so`, or the folder that holds it. Raises BuildError.
     """
     started = time.monotonic()
-    file = _library_file(Path(library).resolve())
+    file = library_file(Path(library).resolve())
     namespace = namespace_of(file)
     torch, schemas = _loaded(file, namespace)
     output = file.with_name(f"{file.stem}.torch-{torch}.so")
@@ -67,6 +68,7 @@ def unbox(library: Path | str) -> UnboxedLibrary:
         unit = build.compile(source, "unboxed", f"-std=c++20 -DNDEBUG {here}")  # as torch's releases are
         build.link(output, [unit], exports, f"-L{torch_dir() / 'lib'} -ltorch_cpu -lc10")
         run_ninja(build, folder, jobs=1)
+    add_file(output)
     return UnboxedLibrary(output, torch, schemas, time.monotonic() - started)
 
 
@@ -78,15 +80,6 @@ def source_of(schemas: tuple[str, ...], namespace: str, torch: str) -> str:
         for text, schema in parsed.items()
     ]
     return fill("unboxed.cpp.in", version=VERSION, namespace=namespace, torch=torch, symbol=_SYMBOL, ops="\n".join(rows))
-
-
-def _library_file(path: Path) -> Path:
-    found = [path] if path.is_file() else sorted(path.glob("lib*_ops.so"))
-    if not found:
-        raise BuildError(f"{path} holds no op library", cure="name the folder that kernelpack build wrote")
-    if len(found) > 1:
-        raise BuildError(f"{path} holds {len(found)} op libraries", cure=f"name one of them, such as {found[0]}")
-    return found[0]
 
 
 _ASK = """

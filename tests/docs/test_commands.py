@@ -22,7 +22,7 @@ SAYS = {
     "README.md": (r"built my: 1 op", r"tensor\(1\.", r" 0\.5000  0\.5000  0\.5000  0\.5000\n"),
 }
 """What the commands of a page print, as patterns: rows of l2_normalize's results have length 1, in torch.compile and in C++."""
-FOLLOWS = {"docs/serving.md": "README.md", "docs/wheels.md": "README.md"}
+FOLLOWS = dict.fromkeys(("docs/serving.md", "docs/ship.md", "docs/wheels.md"), "README.md")
 """Pages that go on in the folder of another, with what it has built."""
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 OF_OTHERS = {"git", "pip", "apt-get", "ldd", "nvidia-smi", "compute-sanitizer", "ls"}

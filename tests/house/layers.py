@@ -15,7 +15,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("descriptors", "ir"),
     ("analysis", "context", "kernel", "layout", "llvm"),
     ("pack", "passes", "profiler", "semantics", "testing"),
-    ("language",),
+    ("language", "ship"),
     ("backends.devices",),
     ("backends.base", "frontend", "tools"),
     ("backends.installed",),

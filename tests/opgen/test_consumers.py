@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
 import warnings
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
+from kernelpack.errors import BuildError
+from kernelpack.opgen import aoti
+from kernelpack.opgen.aoti import aoti_package
 from kernelpack.opgen.build import Built
 from kernelpack.opgen.emit.c_entries import entry_name
 from tests.opgen.test_ops import CASES, REFERENCE, as_tuple
@@ -165,7 +171,13 @@ SERVE = r"""
 #include <fstream>
 #include <iostream>
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
+  if (argc == 2) {  // a package that brings its library along
+    torch::inductor::AOTIModelPackageLoader package(argv[1]);
+    const auto x = torch::arange(12, torch::kFloat).reshape({3, 4});
+    std::cout << "alone " << package.run({x, torch::ones({4})})[0].sum().item<float>() << "\n";
+    return 0;
+  }
   void* library = dlopen(argv[1], RTLD_NOW);
   if (library == nullptr) { std::cerr << dlerror(); return 1; }
   using Text = const char* (*)();
@@ -193,11 +205,54 @@ int main(int, char** argv) {
 """
 
 
+def test_packages_of_models_bring_their_op_library_along(sample_built: Built, tmp_path: Path) -> None:
+    """What inductor links a model to a library by, without inductor: a library beside it is loaded, and none from where it was built."""
+    (tmp_path / "model.cpp").write_text('extern "C" int model() { return 7; }')
+    made, there = tmp_path / "made", tmp_path / "a folder" / "there"
+    made.mkdir()
+    there.mkdir(parents=True)
+    library = Path(shutil.copy(sample_built.library, made))
+    flags = shlex.split(f"-l{aoti._link(library)}")
+    subprocess.run(["g++", "-shared", "-fPIC", "model.cpp", "-o", "model.so", *flags], cwd=tmp_path, check=True)
+    package, complete = tmp_path / "made.pt2", tmp_path / "complete.pt2"
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.write(tmp_path / "model.so", "made/data/aotinductor/model/model.so")
+        archive.writestr("made/byteorder", "little")
+    aoti._add(package, complete, [library])
+    library.unlink()
+    with zipfile.ZipFile(complete) as archive:
+        names = [f"made/data/aotinductor/model/{name}" for name in ("libsample_ops.so", "model.so")]
+        assert archive.namelist() == [*names, "made/byteorder"]
+        archive.extractall(there)
+    said = run(
+        """
+        import ctypes, sys, torch
+        print(ctypes.CDLL(sys.argv[1]).model(), torch.ops.sample.scale(torch.ones(2)).tolist())
+        """,
+        str(there / names[1]),
+    )
+    assert said == "7 [2.0, 2.0]\n"
+
+
+def test_what_no_package_is_made_of_is_refused(tmp_path: Path) -> None:
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    with pytest.raises(BuildError, match=r"model.zip is no name of an AOTInductor package\n  to fix: write .*model.pt2"):
+        aoti_package(program, tmp_path / "model.zip", libraries=[])
+    with pytest.raises(BuildError, match="holds no op library"):
+        aoti_package(program, tmp_path / "model.pt2", libraries=[tmp_path])
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "libmine_ops.so").touch()
+    with pytest.raises(BuildError, match="have one name\n  to fix: build one of them with another --namespace"):
+        aoti_package(program, tmp_path / "model.pt2", libraries=[tmp_path / "one", tmp_path / "two"])
+    assert not list(tmp_path.glob("*.pt2"))
+
+
 def test_cpp_serves_torchscript_and_aoti_without_python(sample: ModuleType, sample_built: Built, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.script(Model()).save(str(tmp_path / "model.pt"))
-    package = torch._inductor.aoti_compile_and_package(exported(), package_path=str(tmp_path / "model.pt2"))
+    package = str(aoti_package(exported(), tmp_path / "model.pt2", libraries=[sample_built.directory]))
     x, y = torch.randn(7, 300), torch.randn(300)
     torch.testing.assert_close(torch._inductor.aoti_load_package(package)(x, y), model_reference(x, y))
     (tmp_path / "serve.cpp").write_text(SERVE)
@@ -226,6 +281,20 @@ def test_cpp_serves_torchscript_and_aoti_without_python(sample: ModuleType, samp
     ]
     assert done.stdout.splitlines()[4].startswith("error ")
     assert str(2**64 - 1) not in done.stdout.splitlines()[4]
+    alone = subprocess.run(["./serve", package], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert alone.stdout == f"alone {expected:g}\n", alone.stderr[-2000:]
+    said = run(
+        """
+        import sys, torch
+        x, y = torch.arange(12.0).reshape(3, 4), torch.ones(4)
+        models = [torch._inductor.aoti_load_package(sys.argv[1]) for _ in range(2)]
+        print(*(f"{model(x, y).sum().item():g}" for model in models))
+        held = {line.split()[-1] for line in open("/proc/self/maps") if line.strip().endswith("libsample_ops.so")}
+        print(len(held), [name for name in sys.modules if name.startswith("kernelpack")])
+        """,
+        package,
+    )
+    assert said.splitlines() == [f"{expected:g} {expected:g}", "1 []"]
 
 
 def test_cuda_kernels_are_registered_under_cpu_torch(sample: ModuleType) -> None:
@@ -235,8 +304,6 @@ def test_cuda_kernels_are_registered_under_cpu_torch(sample: ModuleType) -> None
 
 
 def test_second_library_of_a_namespace_is_refused(sample: ModuleType, sample_built: Built, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "sample"
     shutil.copytree(sample_built.directory, copy, ignore=shutil.ignore_patterns("build", "cpp", "packs"))
     said = run(

@@ -77,7 +77,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-FIXED = ["__init__.py", "fakes.py", "host_runtime.py", "ops.lock", "libmine_ops.so"]
+FIXED = ["__init__.py", "fakes.py", "host_runtime.py", "ops.lock", "libmine_ops.so", "manifest.json", "sbom.cdx.json"]
 
 
 @pytest.mark.parametrize("name", [*FIXED, "cpp/library.cpp", "cpp/kernels.h", "packs/scale_kernel.any.cpu_x86_64_v3.kpack"])
@@ -236,7 +236,7 @@ def test_unboxing_replaces_its_own_library_alone(source: Path, tmp_path: Path, m
     made = unbox(copy)
     assert unbox(copy).path == made.path
     written = [path for path in copy.rglob("*") if path.is_file() and "build" not in path.relative_to(copy).parts]
-    assert {path.suffix for path in written} == {".py", ".so", ".lock", ".kpack", ".cpp", ".h"}
+    assert {path.suffix for path in written} == {".py", ".so", ".lock", ".kpack", ".cpp", ".h", ".json"}
     assert [path for path in written if not generated.is_own(path)] == []
     made.path.write_text(MINE)
     with pytest.raises(BuildError, match=f"{made.path} exists, and kernelpack did not write it"):

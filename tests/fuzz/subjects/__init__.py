@@ -1,3 +1,5 @@
 """The subjects, one a file: SUBJECT says what is read, and from what seeds."""
 
-NAMES = ("packs", "locks", "ttir", "schemas", "tuned", "traces", "caches", "commands", "settings", "wheels", "cpp", "figures")
+NAMES = (
+    "packs", "locks", "manifests", "ttir", "schemas", "tuned", "figures", "traces", "caches", "commands", "settings", "wheels", "cpp",
+)  # fmt: skip
