@@ -16,7 +16,9 @@ import torch
 from kernelpack.cli import main
 from tests.cli.terminal import kernelpack
 
-PACKAGE = ["__init__.py", "fakes.py", "host_runtime.py", "libclitest_ops.so", "ops.lock"]
+PACKAGE = [
+    "__init__.py", "fakes.py", "host_runtime.py", "libclitest_ops.so", "manifest.json", "ops.lock", "sbom.cdx.json",
+]  # fmt: skip
 USE = """
 import importlib.util, sys, torch, clitest
 assert importlib.util.find_spec("kernelpack") is None

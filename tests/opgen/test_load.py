@@ -45,7 +45,9 @@ def test_files_that_are_no_library_of_this_machine(sample_built: Built, tmp_path
         "newer_system": data.replace(needed, b"GLIBC_9.99"),
     }
     for name, content in altered.items():
-        shutil.copytree(sample_built.directory, tmp_path / name, ignore=shutil.ignore_patterns("build", "packs", "cpp"))
+        shutil.copytree(
+            sample_built.directory, tmp_path / name, ignore=shutil.ignore_patterns("build", "packs", "cpp", "manifest.json")
+        )
         (tmp_path / name / "libsample_ops.so").write_bytes(content)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]), "KERNELPACK_LOAD_LIBRARY": "0"}
     command = [sys.executable, "-c", LOAD, *(str(tmp_path / name) for name in altered)]
