@@ -156,7 +156,9 @@ def test_the_wheel_holds_no_build_leftovers(installed: Path) -> None:
         "host_runtime.py",
         "libkernelpack_ops.so",
         f"libkernelpack_ops.torch-{version('torch').partition('+')[0]}.so",
+        "manifest.json",
         "ops.lock",
+        "sbom.cdx.json",
     ]
     assert [path.name for path in package.glob("_C.*.so")] != []
     assert {path.name for path in (package / "csrc").iterdir()} == {"kernels", "ops", "simt", "unboxed"}
@@ -169,7 +171,7 @@ def test_the_wheel_holds_no_build_leftovers(installed: Path) -> None:
 def test_a_library_of_a_higher_level_than_the_cpu_has_is_not_registered(installed: Path, tmp_path: Path) -> None:
     """A level that no CPU has stands in for one that this CPU has not."""
     library = tmp_path / "high"
-    shutil.copytree(installed / "kernelpack" / "library", library, ignore=shutil.ignore_patterns("*.torch-*"))
+    shutil.copytree(installed / "kernelpack" / "library", library, ignore=shutil.ignore_patterns("*.torch-*", "manifest.json"))
     file = library / "libkernelpack_ops.so"
     assert b"cpu:x86-64-v3\0" in file.read_bytes()
     file.write_bytes(file.read_bytes().replace(b"cpu:x86-64-v3\0", b"cpu:x86-64+v9\0"))
