@@ -194,7 +194,8 @@ def _load(folder: Path) -> tuple[str | None, int]:
         return None, int(done.stdout)
     if done.returncode < 0:
         return f"{signal.Signals(-done.returncode).name} ends the process that loads it", 0
-    return done.stderr.strip().splitlines()[-1], 0
+    said = done.stderr.strip().splitlines()  # what comes after the error's own line is its cure
+    return next((line for line in reversed(said) if re.match(r"[\w.]+(Error|Exception): ", line)), said[-1]), 0
 
 
 # -- what is printed --------------------------------------------------------------------------------------------------------

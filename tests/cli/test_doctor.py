@@ -58,10 +58,19 @@ def test_whether_this_torch_boxes_the_arguments_of_ops_is_said(built: dict[str, 
     assert again["schemas"][0].startswith("threshold(Tensor x, float level)")
 
 
-@pytest.mark.parametrize(("keep", "error"), [(0, "libclitest_ops.so"), (4096, "SIG")])
-def test_broken_library_is_reported_and_fails(built: dict[str, Any], tmp_path: Path, keep: int, error: str) -> None:
+@pytest.mark.parametrize(
+    ("keep", "without", "error"),
+    [
+        (0, "manifest.json", "libclitest_ops.so"),
+        (4096, "manifest.json", "SIG"),
+        (4096, "packs", "libclitest_ops.so was not loaded: it was altered"),
+    ],
+)
+def test_broken_library_is_reported_and_fails(
+    built: dict[str, Any], tmp_path: Path, keep: int, without: str, error: str
+) -> None:
     folder = tmp_path / "clitest"
-    shutil.copytree(built["directory"], folder, ignore=shutil.ignore_patterns("build", "packs", "cpp"))
+    shutil.copytree(built["directory"], folder, ignore=shutil.ignore_patterns("build", "packs", "cpp", without))
     library = folder / "libclitest_ops.so"
     library.write_bytes(library.read_bytes()[:keep] or b"not a library")
     code, found = report(str(folder))

@@ -148,6 +148,13 @@ EXAMPLES: dict[str, str] = {
         """
     ),
     "barrier": function("gpu.barrier"),
+    "checked": function(
+        """
+        %0 = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>
+        %1 = arith.cmpi slt, %0, %0 : tensor<8xi32>
+        "cpu.check_access"(%1, %0) <{message = "load through x", parameters = array<i32: 0>}> : (tensor<8xi1>, tensor<8xi32>) -> ()
+        """
+    ),
     "dependent_launch": function(
         """
         gpu.gdc_wait

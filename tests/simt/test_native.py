@@ -68,8 +68,22 @@ def for_all(path: Path) -> None:
 
 
 @as_root
-@pytest.mark.parametrize("change", [give_to_stranger, for_all])
-@pytest.mark.parametrize("what", ["the library", "its folder", "an empty folder"])
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("the library", give_to_stranger),
+        ("its folder", for_all),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in (
+                ("the library", for_all),
+                ("its folder", give_to_stranger),
+                ("an empty folder", give_to_stranger),
+                ("an empty folder", for_all),
+            )
+        ),
+    ],
+)
 def test_a_library_that_a_stranger_can_have_written_is_an_error(
     planted: Path, tmp_path: Path, what: str, change: Callable[[Path], None]
 ) -> None:
