@@ -17,6 +17,7 @@ from kernelpack.files import generated
 from kernelpack.opgen.load import namespace_of
 from kernelpack.pack.lock import read_lock
 from kernelpack.pack.ninja import one_at_a_time
+from kernelpack.ship import manifest
 from kernelpack.version import VERSION
 
 _CURE = "name the folder that kernelpack build wrote"
@@ -76,6 +77,7 @@ def make_wheel(
         tried.write_bytes(_wheel(tried.with_suffix(".bytes"), files, stem, f"linux_{machine}"))
         platform = _platform(tried)
         data = _wheel(tried, files, stem, platform)
+    _check_manifest(directory)
     path = Path(out).resolve() / f"{stem}-py3-none-{platform}.whl"
     generated.write(path, data)
     return Wheel(path, platform, targets, tuple(sorted(file for file in files if file.startswith(f"{namespace}/"))))
@@ -92,6 +94,17 @@ def _library(directory: Path) -> Path:
             f"{directory} holds no op library" if not found else f"{directory} holds no whole op library", cure=_CURE
         )
     return found[0]
+
+
+def _check_manifest(directory: Path) -> None:
+    """Raises BuildError for a folder whose package would refuse to load: a file is not what the manifest beside it states."""
+    stated = directory / manifest.NAME
+    altered = manifest.compare(directory, manifest.read_manifest(directory)).altered if stated.is_file() else ()
+    if altered:
+        raise BuildError(
+            f"{directory / altered[0]} was altered: its SHA-256 is not that of {manifest.NAME}",
+            cure=f"build it again: kernelpack build; where the change is meant, remove {stated}",
+        )
 
 
 def _package_files(directory: Path) -> list[Path]:

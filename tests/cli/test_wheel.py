@@ -114,8 +114,12 @@ def test_the_same_library_gives_the_same_bytes_anywhere(library: Path, tmp_path:
 
 def test_a_wheel_of_its_own_is_made_anew_and_that_of_others_stays(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wheel = made(library)
-    (library / "ops.lock").write_text((library / "ops.lock").read_text().replace("any", "all"))
     before = wheel.read_bytes()
+    (library / "ops.lock").write_text((library / "ops.lock").read_text().replace("any", "all"))
+    said = refused(capsys, str(library), "--version", "0.1.0", "--out", str(wheel.parent))
+    assert f"{library / 'ops.lock'} was altered: its SHA-256 is not that of manifest.json\n  to fix: build it again" in said
+    assert wheel.read_bytes() == before
+    (library / "manifest.json").unlink()
     assert made(library).read_bytes() != before
     wheel.write_bytes(b"PK, and what somebody else packed")
     said = refused(capsys, str(library), "--version", "0.1.0", "--out", str(wheel.parent))
