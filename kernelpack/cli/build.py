@@ -66,6 +66,12 @@ def add_op_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--op", action="append", default=[], metavar="NAME", help="only this op; give it again for several")
 
 
+def add_variant_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--variant", metavar="PATTERN", help="only variants with this in their name; * and ? stand for anything"
+    )
+
+
 def _positive(text: str) -> int:
     if not is_count(text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of processes from 1 to 9999; write -j 2")

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelpack.cli.build import add_jobs_argument, add_op_argument
+from kernelpack.cli.build import add_jobs_argument, add_op_argument, add_variant_argument
 from kernelpack.cli.targets import add_target_argument, parse_targets, tell_caveats
 from kernelpack.cli.terminal import ProgressLine, count, size
 from kernelpack.errors import BuildError, OptionError
@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_target_argument(parser, required=False, default=" (default: cpu:native, or all that the library has)")
     add_op_argument(parser)
-    parser.add_argument(
-        "--variant", metavar="PATTERN", help="only variants with this in their name; * and ? stand for anything"
-    )
+    add_variant_argument(parser)
     parser.add_argument(
         "--limit",
         type=_limit,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kernelpack.backends.base import Backend
 from kernelpack.backends.cpu.plan.tile_program import TileProgram
-from kernelpack.backends.cuda.assemble.toolchain import find_nvdisasm
+from kernelpack.backends.cuda.assemble.toolchain import disassemble
 from kernelpack.backends.installed import backend_of
 from kernelpack.compiled import CompiledKernel
 from kernelpack.compiler.stages import legalise, optimise_ttir
@@ -121,24 +119,7 @@ def _machine_code(backend: Backend, kernel: CompiledKernel, known: Mapping[str, 
     name = backend.machine_code
     try:
         if name == "sass":
-            return _stage(name, "", {name: sass_lines(_sass(kernel.image))})
+            return _stage(name, "", {name: sass_lines(disassemble(kernel.image, "--print-line-info-inline"))})
         return _stage(name, backend.disassemble(kernel), known)
     except BuildError as problem:
         return Stage(name, without_lines(""), f"It cannot be shown: {problem.message}. To fix: {problem.cure}.")
-
-
-def _sass(cubin: bytes) -> str:
-    """Returns SASS with remarks that name lines of source. Raises BuildError where there is no nvdisasm."""
-    tool = find_nvdisasm()
-    if tool is None:
-        raise BuildError("nvdisasm was not found", cure="pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit on PATH")
-    with tempfile.NamedTemporaryFile(prefix="kernelpack-", suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        command = [str(tool), "--print-code", "--print-line-info-inline", file.name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode or not done.stdout.strip():
-        raise BuildError(
-            f"{tool.name} made no SASS of the cubin", cure="set KERNELPACK_NVDISASM_PATH to NVIDIA's nvdisasm, or unset it"
-        )
-    return done.stdout

@@ -9,7 +9,6 @@ import pytest
 
 from kernelpack.opgen.build import plan_library
 from kernelpack.opgen.workers.compile import compile_stages
-from kernelpack.report import stages
 from kernelpack.report.places import Text, without_lines
 from kernelpack.report.stages import NO_LINES, Staged, stages_of
 from tests.report.conftest import FILE, line_of
@@ -87,7 +86,7 @@ def test_lines_of_other_code_are_not_shown(source: Path, monkeypatch: pytest.Mon
 def test_without_nvdisasm_the_page_says_how_to_get_it(
     staged: dict[str, Staged], source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages, "find_nvdisasm", lambda: None)
+    monkeypatch.setattr("kernelpack.backends.cuda.assemble.toolchain.find_nvdisasm", lambda: None)
     variant = plan_library([source], namespace="report", targets=["cuda:sm_80"]).variants[0]
     found = stages_of(variant, compile_stages([variant], jobs=1)[variant.entry])
     (note,) = (stage.note for stage in found.stages if stage.name == "sass")

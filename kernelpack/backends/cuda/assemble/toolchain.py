@@ -105,15 +105,15 @@ def nvjitlink_version() -> str | None:
     return f"{major}.{minor}"
 
 
-def disassemble(cubin: bytes) -> str:
-    """Returns the SASS of a cubin. Raises BuildError where there is no nvdisasm."""
+def disassemble(cubin: bytes, *flags: str) -> str:
+    """Returns the SASS of a cubin, with what `flags` of nvdisasm ask for. Raises BuildError where there is no nvdisasm."""
     tool = find_nvdisasm()
     if tool is None:
         raise BuildError("nvdisasm was not found", cure="pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit on PATH")
     with tempfile.NamedTemporaryFile(prefix="kernelpack-", suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([tool, "--print-code", file.name], capture_output=True, text=True, check=False)
+        done = subprocess.run([tool, "--print-code", *flags, file.name], capture_output=True, text=True, check=False)
     if done.returncode or not done.stdout.strip():
         raise BuildError(
             f"{tool} made no SASS of the cubin: {done.stderr.strip() or 'it printed nothing'}",
