@@ -290,7 +290,7 @@ def test_do_bench() -> None:
         calls.append(1)
 
     kp.testing.do_bench(call, warmup=0.01, rep=0.01, grad_to_none=[parameter], device="cpu")
-    assert len(calls) >= 3
+    assert len(calls) >= 2  # one that may compile, and a timed one: more where the machine is quick enough
     calls.clear()
 
     def work() -> None:
