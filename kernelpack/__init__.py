@@ -4,6 +4,7 @@ Importing it loads the op library that it ships (torch.ops.kernelpack.*). What o
 that serving needs torch alone.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ __version__ = LANGUAGE_VERSION
 """Of the language: what code written for Triton compares. kernelpack.version has the package's own."""
 
 if TYPE_CHECKING:
-    from kernelpack import errors, knobs, language, testing, tools, triton
+    from kernelpack import as_triton, errors, knobs, language, testing, tools, triton
     from kernelpack.config import Config
     from kernelpack.errors import CompilationError, OutOfResources, TritonError
     from kernelpack.kernel.aggregates import aggregate, must_use_result
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from kernelpack.runtime.autotune import autotune, heuristics
     from kernelpack.runtime.stand_ins import MockTensor, TensorWrapper, reinterpret
 
-_MODULES = ("errors", "knobs", "language", "testing", "tools", "triton")
+_MODULES = ("as_triton", "errors", "knobs", "language", "testing", "tools", "triton")
 _HOMES = {
     "errors": ("CompilationError", "OutOfResources", "TritonError"),
     "kernel.aggregates": ("aggregate", "must_use_result"),
@@ -94,6 +95,7 @@ __all__ = [
     "aggregate",
     "aligned",
     "aoti_package",
+    "as_triton",
     "autotune",
     "broadcast_shapes",
     "broadcast_strides",
@@ -141,6 +143,14 @@ def _is_command_line() -> bool:
     return script == "kernelpack" or ("-m", "kernelpack") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
 
 
+def _stand_in_for_triton() -> None:
+    if os.environ.get("KERNELPACK_AS_TRITON"):
+        from kernelpack import as_triton, knobs
+
+        if knobs.AS_TRITON.is_on():
+            as_triton.install()
+
+
 def _load_own_library() -> None:
     from kernelpack.opgen.load import load_own_library
 
@@ -148,4 +158,5 @@ def _load_own_library() -> None:
         load_own_library()
 
 
+_stand_in_for_triton()
 _load_own_library()

@@ -149,6 +149,10 @@ class RefusedNameError(KernelpackError, ModuleNotFoundError):
     """A module or name of Triton's that has no meaning here: what asks whether it can be imported takes it for absent."""
 
 
+class StandInError(KernelpackError, ImportError):
+    """`import triton` cannot mean kernelpack here."""
+
+
 class ProfilerError(KernelpackError):
     """A call of kernelpack.profiler that cannot be followed."""
 

@@ -28,6 +28,11 @@ class DriverBase:
         return value
 
     @classmethod
+    def is_installed(cls) -> bool:
+        """Whether this machine has the software that such devices need."""
+        return True
+
+    @classmethod
     def is_active(cls) -> bool:
         """Whether this machine has such devices, on which kernels run unless told otherwise."""
         raise NotImplementedError

@@ -14,19 +14,19 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kernelpack import knobs
+from kernelpack import as_triton, knobs
 from kernelpack.backends.base import Backend, Device, Tool
 from kernelpack.backends.installed import backends
 from kernelpack.cli.terminal import Style, count, shorten, width
 from kernelpack.errors import BuildError, PackError
 from kernelpack.opgen.load import namespace_of, own_library
 from kernelpack.pack.ninja import compiler
-from kernelpack.version import VERSION
+from kernelpack.version import LANGUAGE_VERSION, VERSION
 
 PURPOSE = "say what is installed, what can be built, what runs here, and what to do about what is missing"
 OLDEST_TORCH = (2, 10)
@@ -53,6 +53,18 @@ class Library:
 
 
 @dataclass(frozen=True)
+class StandIn:
+    """What `import triton` means. `everywhere`: also in programs that do not import kernelpack, if it is asked for."""
+
+    asked_for: bool
+    everywhere: bool
+    triton: str | None
+    """The version of Triton that is installed."""
+    other_versions: dict[str, str] | None
+    """What installed packages want of Triton that kernelpack does not stand in for; None where nobody can tell."""
+
+
+@dataclass(frozen=True)
 class Report:
     """What doctor found. `coverage` says for each device which of each library's targets runs on it."""
 
@@ -61,6 +73,7 @@ class Report:
     devices: tuple[Device, ...]
     without_device: tuple[str, ...]
     libraries: tuple[Library, ...]
+    stand_in: StandIn
     caveats: dict[str, str] = field(default_factory=dict)
     """By targets."""
 
@@ -108,6 +121,7 @@ def examine(folders: Sequence[Path]) -> Report:
         tuple(device for found in devices.values() for device in found),
         tuple(name for name, found in devices.items() if not found),
         tuple(_library(folder) for folder in [*own, *folders]),
+        _stand_in(),
         {str(target): said for backend in known.values() for target in backend.targets() if (said := backend.caveat(target))},
     )
 
@@ -164,6 +178,38 @@ def _compiler() -> str | None:
     return f"{done.stdout.partition(chr(10))[0]}, {shutil.which(command[0])}" if done.returncode == 0 else None
 
 
+# -- standing in for Triton -------------------------------------------------------------------------------------------------
+
+
+def _stand_in() -> StandIn:
+    of_pypi = (found.version for found in distributions(name="triton") if found.files is not None)
+    try:
+        wanted = as_triton.other_versions_wanted()
+    except ModuleNotFoundError:
+        wanted = None
+    return StandIn(knobs.AS_TRITON.is_on(), as_triton.starts_with_python(), next(of_pypi, None), wanted)
+
+
+def _said_of(stand_in: StandIn, good: str, absent: str) -> list[str]:
+    name, own = knobs.AS_TRITON.name, f"kernelpack, as Triton {LANGUAGE_VERSION}"
+    theirs = f"PyPI's triton {stand_in.triton}" if stand_in.triton else "nothing"
+    if stand_in.asked_for and stand_in.everywhere:
+        lines = [f"  {good} means {own}, in every process ({name}={knobs.AS_TRITON.get()})"]
+    elif stand_in.asked_for:
+        lines = [
+            f"  {absent} means {own}, in processes that import kernelpack first ({name}={knobs.AS_TRITON.get()})",
+            "     for every process: pip install 'kernelpack[as-triton]'",
+        ]
+    else:
+        lines = [f"  {absent} means {theirs}; {name}=1 or kernelpack.as_triton.install() makes it kernelpack"]
+    if stand_in.other_versions is None:
+        return [*lines, "     which versions packages want was not looked at: pip install packaging"]
+    return lines + [
+        f"  {absent} {package} wants {wanted}, and gets {LANGUAGE_VERSION} where kernelpack stands in"
+        for package, wanted in stand_in.other_versions.items()
+    ]
+
+
 # -- libraries --------------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +261,7 @@ def _record(report: Report) -> dict[str, Any]:
             for device in report.devices
         ],
         "libraries": [asdict(library) for library in report.libraries],
+        "stand_in": asdict(report.stand_in),
     }
 
 
@@ -243,6 +290,7 @@ def _text(report: Report) -> str:
     for device in report.devices:
         lines += _wrapped(f"  {device.name} runs ", list(map(str, device.targets)))
     lines += [f"  no device for {name}" for name in report.without_device]
+    lines += ["", style.bold("import triton"), *_said_of(report.stand_in, good, absent)]
     for library in report.libraries:
         lines += ["", style.bold("op library ") + library.path]
         if library.error:

@@ -78,6 +78,13 @@ CHECK_PTXAS = Knob(
     "ones insert silently",
 )
 LOAD_LIBRARY = Knob("KERNELPACK_LOAD_LIBRARY", "1", "run", "0: import kernelpack does not load its own op library")
+AS_TRITON = Knob(
+    "KERNELPACK_AS_TRITON",
+    "0",
+    "run",
+    "1: `import triton` means kernelpack in every process, where `pip install 'kernelpack[as-triton]'` was done; else from `import "
+    "kernelpack` on",
+)
 REQUIRE_SIGNATURE = Knob(
     "KERNELPACK_REQUIRE_SIGNATURE",
     "",

@@ -30,11 +30,13 @@ class Backend(NamedTuple):
     driver: type[DriverBase]
 
 
-backends = {"nvidia": Backend(CUDABackend, CUDADriver), "cpu": Backend(CPUBackend, CPUDriver)}
-"""Exactly one driver is active: that of the devices on which kernels run unless told otherwise."""
+_KINDS = {"nvidia": Backend(CUDABackend, CUDADriver), "cpu": Backend(CPUBackend, CPUDriver)}
+"""Kernels are compiled for all of them on every machine."""
+backends = {name: kind for name, kind in _KINDS.items() if kind.driver.is_installed()}
+"""Those that this machine can run. Exactly one driver is active: that of the devices on which kernels run unless told otherwise."""
 
 
 def make_backend(target: GPUTarget | Target) -> TargetBackend:
     """Returns the backend that compiles for a target. Raises TargetError for one that no backend builds."""
-    kinds = (kind.compiler for kind in backends.values() if kind.compiler.kind == target.backend)
+    kinds = (kind.compiler for kind in _KINDS.values() if kind.compiler.kind == target.backend)
     return next(kinds, TargetBackend)(target)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kernelpack.backends.base import Device
-from kernelpack.cli.doctor import Library, Report
+from kernelpack.cli.doctor import Library, Report, StandIn
 from kernelpack.target import Target
 from tests.cli.terminal import ROOT, environment, kernelpack
 
@@ -125,7 +125,7 @@ def test_command_line_starts_when_the_own_library_is_broken(tmp_path: Path) -> N
 
 def test_device_takes_the_best_target_that_the_library_has() -> None:
     device = Device("a GPU", (Target("cuda", "sm_90a"), Target("cuda", "sm_90"), Target("cuda", "sm_80")))
-    empty = Report((), {}, (device,), (), ())
+    empty = Report((), {}, (device,), (), (), StandIn(False, False, None, {}))
     assert empty.best(device, Library("x", ("cpu:x86-64-v3", "cuda:sm_80", "cuda:sm_90"), 3, None)) == "cuda:sm_90"
     assert empty.best(device, Library("x", ("cpu:x86-64-v3",), 1, None)) is None
 
@@ -134,3 +134,27 @@ def test_targets_whose_code_deserves_doubt_say_so() -> None:
     _, found = report()
     assert found["caveats"]["cpu:aarch64"] == "its code was never run"
     assert "cpu:aarch64: its code was never run" in kernelpack("doctor").stdout
+
+
+def test_it_says_what_import_triton_means() -> None:
+    assert "import triton\n   - means" in kernelpack("doctor").stdout
+    done = kernelpack("doctor", KERNELPACK_AS_TRITON="1")
+    assert (
+        "means kernelpack, as Triton 3.6.0, in processes that import kernelpack first (KERNELPACK_AS_TRITON=1)" in done.stdout
+    )
+    assert "pip install 'kernelpack[as-triton]'" in done.stdout
+
+
+def test_packages_that_want_another_triton_are_named(tmp_path: Path) -> None:
+    for name, wanted in (
+        ("pinned", "triton==3.1.0"),
+        ("content", "triton>=3.0"),
+        ("elsewhere", 'triton==1; sys_platform == "none"'),
+    ):
+        info = tmp_path / f"{name}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\nRequires-Dist: {wanted}\n")
+    done = kernelpack("doctor", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert "pinned 1 wants triton==3.1.0, and gets 3.6.0 where kernelpack stands in" in done.stdout
+    assert "content 1" not in done.stdout
+    assert "elsewhere 1" not in done.stdout

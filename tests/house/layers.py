@@ -10,7 +10,7 @@ from pathlib import Path
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("_C", "backends", "dtypes", "errors", "lazy", "nearest", "version"),
     ("knobs", "limits", "process_wide", "refusals", "target"),
-    ("facts", "files", "options"),
+    ("as_triton", "facts", "files", "options"),
     ("compiled", "config"),
     ("descriptors", "ir"),
     ("analysis", "context", "kernel", "layout", "llvm"),

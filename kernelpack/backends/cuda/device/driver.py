@@ -22,6 +22,16 @@ class GPU:
 
 
 @functools.cache
+def is_installed() -> bool:
+    """Returns whether this machine has a CUDA driver. It is not started: processes that are forked later may still use it."""
+    try:
+        ctypes.CDLL(LIBCUDA.get())
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
 def gpus() -> tuple[GPU, ...]:
     """Returns the GPUs in the driver's order; none where there is no driver."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernelpack.backends.cuda.device.driver import is_installed
 from kernelpack.backends.cuda.machine.features import LANES
 from kernelpack.backends.devices import DriverBase
 from kernelpack.target import GPUTarget
@@ -13,6 +14,10 @@ class CUDADriver(DriverBase):
     """The current CUDA device of torch."""
 
     device_type = "cuda"
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        return is_installed()
 
     @classmethod
     def is_active(cls) -> bool:

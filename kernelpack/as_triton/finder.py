@@ -1,0 +1,84 @@
+"""Finds `triton.a.b` as the module object kernelpack.triton.a.b. It imports nothing of kernelpack: Python may load it when it starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, DistributionFinder
+
+NAME = "triton"
+HOME = "kernelpack.triton"
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Finder(MetaPathFinder, Loader):
+    """A module is imported under kernelpack's name, and only when somebody imports it: torch asks whether there is a Triton, and
+    which, while it is imported itself."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        name, *inner = fullname.split(".")
+        if name != NAME:
+            return None
+        found = PathFinder.find_spec(_home_of(fullname), [os.path.join(PACKAGE, *[NAME, *inner][:-1])])
+        if found is None:
+            return None
+        spec = ModuleSpec(fullname, self, origin=found.origin, is_package=found.submodule_search_locations is not None)
+        spec.submodule_search_locations = found.submodule_search_locations
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        __import__(_home_of(spec.name))
+        module = sys.modules[_home_of(spec.name)]
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Gives a module its own spec back, which the import system has replaced, and all that are loaded their other names.
+
+        Without the second, a later import of `triton.runtime.driver` would put that module over the object of the same name.
+        """
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+        for name in [name for name in sys.modules if name == HOME or name.startswith(HOME + ".")]:
+            sys.modules.setdefault(NAME + name[len(HOME) :], sys.modules[name])
+
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
+        """What importlib.metadata says of the distribution `triton`."""
+        if context is None or context.name is None or context.name.lower() == NAME:
+            yield _distribution()
+
+
+FINDER = Finder()
+
+
+def _home_of(name: str) -> str:
+    return HOME + name[len(NAME) :]
+
+
+def _distribution() -> Distribution:
+    import runpy  # late: these take longer to import than all else here
+    from importlib.metadata import Distribution
+
+    version = runpy.run_path(os.path.join(PACKAGE, "version.py"))["LANGUAGE_VERSION"]
+
+    class StandIn(Distribution):
+        def read_text(self, filename: str) -> str | None:
+            known = {
+                "METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version}\nSummary: kernelpack, standing in for Triton\n",
+                "top_level.txt": f"{NAME}\n",
+            }
+            return known.get(filename)
+
+        def locate_file(self, path: str | os.PathLike[str]) -> Any:
+            from pathlib import Path
+
+            return Path(os.path.dirname(PACKAGE), path)
+
+    return StandIn()
