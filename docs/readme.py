@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from docs import triton_names as names
 from docs.wheels import RECORD, table_rows
 from kernelpack.backends.base import Backend
 from kernelpack.backends.installed import backends
@@ -34,7 +35,7 @@ README = ROOT / "README.md"
 PAGES = (
     README,
     ROOT / "CONTRIBUTING.md",
-    *(ROOT / "docs" / name for name in ("knobs.md", "support.md", "performance.md", "wheels.md")),
+    *(ROOT / "docs" / name for name in ("knobs.md", "support.md", "performance.md", "standing-in.md", "wheels.md")),
 )
 FIGURES = ROOT / "docs" / "benchmarks"
 
@@ -185,6 +186,11 @@ def wheels() -> str:
     return table(*table_rows(json.loads(RECORD.read_text())))
 
 
+def triton_names() -> str:
+    """What docs/triton_names.json lists, and what kernelpack says of it."""
+    return table(*names.table_rows(json.loads(names.RECORD.read_text())))
+
+
 # -- knobs, rooms -----------------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +223,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "language": language,
     "performance": performance,
     "five": five,
+    "triton_names": triton_names,
     "wheels": wheels,
     "knobs": knobs,
     "rooms": rooms,

@@ -57,7 +57,14 @@ REFUSED: Mapping[str, Refusal] = {
         )
         for name in ("IRSource", "compiler.IRSource")
     },
-    **{f"triton.backends.nvidia.driver.{name}": _LAUNCHER for name in ("CudaLauncher", "CudaUtils", "make_launcher")},
+    **{
+        f"triton.backends.nvidia.driver.{name}": _LAUNCHER
+        for name in ("CudaLauncher", "CudaUtils", "make_launcher", "make_tensordesc_arg")
+    },
+    "triton.language.extra.hip": Refusal(
+        "is AMD's library of functions, and kernelpack launches nothing on GPUs of AMD",
+        "use tl.extra.libdevice, which has the same functions for NVIDIA's GPUs and for CPUs",
+    ),
     "triton.profiler.language": Refusal(
         "records events inside of kernels, which kernelpack's profiler does not",
         "time whole kernels: kernelpack.profiler.scope",

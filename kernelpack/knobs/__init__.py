@@ -170,6 +170,7 @@ KNOBS = (
         OP_TARGETS,
         CHECK_PTXAS,
         LOAD_LIBRARY,
+        AS_TRITON,
         REQUIRE_SIGNATURE,
         CPU_TARGET,
         EMULATE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import json
 import os
@@ -214,6 +215,11 @@ def get_dump_manager(key: str) -> CacheManager:
 def triton_key() -> str:
     """Returns what tells this compiler from any other: its version, and the hash of its source."""
     return f"{VERSION}-{source_hash()}"
+
+
+def _base32(key: str) -> str:
+    """Returns a hash of hexadecimal digits in fewer characters, as names of folders have it."""
+    return base64.b32encode(bytes.fromhex(key)).decode().rstrip("=")
 
 
 _DECISIVE = ("KERNELPACK_DEBUG", "PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_DEFAULT_FP_FUSION", "TRITON_F32_DEFAULT")

@@ -6,6 +6,7 @@ from kernelpack.runtime.cache import FileCacheManager as FileCacheManager
 from kernelpack.runtime.cache import RedisRemoteCacheBackend as RedisRemoteCacheBackend
 from kernelpack.runtime.cache import RemoteCacheBackend as RemoteCacheBackend
 from kernelpack.runtime.cache import RemoteCacheManager as RemoteCacheManager
+from kernelpack.runtime.cache import _base32 as _base32
 from kernelpack.runtime.cache import get_cache_manager as get_cache_manager
 from kernelpack.runtime.cache import get_dump_manager as get_dump_manager
 from kernelpack.runtime.cache import get_override_manager as get_override_manager
