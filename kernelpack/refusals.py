@@ -42,7 +42,7 @@ _LAUNCHER = Refusal(
     "launch by kernel[grid](...), or by the compiled kernel's own [grid](...)",
 )
 REFUSED: Mapping[str, Refusal] = {
-    "triton.experimental": _GLUON,
+    "triton.experimental.gluon": _GLUON,
     "triton.tools.compile": _AHEAD_OF_TIME,
     "triton.tools.link": _AHEAD_OF_TIME,
     **{f"triton._C.libtriton.{name}": _MLIR for name in ("gluon_ir", "interpreter", "ir", "llvm", "passes", "proton")},
@@ -71,6 +71,11 @@ REFUSED: Mapping[str, Refusal] = {
     ),
 }
 """By Triton's names. A module stands for all that it has."""
+
+
+def refused_part(module: str) -> str | None:
+    """Returns the part of a module's name that has no meaning here, or None."""
+    return next((refused for refused in REFUSED if module == refused or module.startswith(f"{refused}.")), None)
 
 
 def refusal(name: str) -> RefusedNameError:

@@ -28,6 +28,8 @@ class Finder(MetaPathFinder, Loader):
             return None
         found = PathFinder.find_spec(_home_of(fullname), [os.path.join(PACKAGE, *[NAME, *inner][:-1])])
         if found is None:
+            if not _is_only_asked_for():
+                _refuse(fullname)
             return None
         spec = ModuleSpec(fullname, self, origin=found.origin, is_package=found.submodule_search_locations is not None)
         spec.submodule_search_locations = found.submodule_search_locations
@@ -56,6 +58,19 @@ class Finder(MetaPathFinder, Loader):
 
 
 FINDER = Finder()
+
+
+def _is_only_asked_for() -> bool:
+    """Whether the finder's caller is importlib.util.find_spec: a program asks whether there is such a module, and imports nothing."""
+    return sys._getframe(3).f_globals.get("__name__") == "importlib.util"
+
+
+def _refuse(name: str) -> None:
+    """Raises RefusedNameError if there is a reason why there is no such module."""
+    from kernelpack.refusals import refusal, refused_part  # whoever imports a module within triton has imported triton
+
+    if (refused := refused_part(name)) is not None:
+        raise refusal(refused)
 
 
 def _home_of(name: str) -> str:

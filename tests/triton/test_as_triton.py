@@ -61,6 +61,13 @@ def test_in_a_program(pypi: Path) -> None:
         assert knobs is kernelpack.knobs
         for missing in ("triton.ops", "triton.language.nothing"):
             assert importlib.util.find_spec(missing) is None, "not PyPI's"
+        assert importlib.util.find_spec("triton.experimental.gluon") is None, "who asks whether it is there goes without it"
+        try:
+            import triton.experimental.gluon.language
+        except ImportError as error:
+            assert "Gluon" in str(error), "who imports it is told why"
+        else:
+            raise AssertionError("gluon is refused")
         try:
             from triton.experimental import gluon
         except ImportError as error:
