@@ -14,12 +14,10 @@ from unittest.mock import MagicMock
 from kernelpack import as_triton
 
 PACKAGES = ("attorch", "bitsandbytes", "conch", "fla", "flag_gems", "gemlite", "liger_kernel", "mamba_ssm", "torchao", "vllm")
-ABSENT = ("transformers", "transformers.generation", "transformers.utils", "transformers.utils.hub")
-"""What packages import that no kernel needs."""
 
 
 WITHOUT_THEIR_FIRST_LINES = (
-    "bitsandbytes", "bitsandbytes.backends", "bitsandbytes.backends.triton", "torchao", "torchao.kernel",
+    "bitsandbytes", "bitsandbytes.backends", "bitsandbytes.backends.triton", "mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton", "torchao", "torchao.kernel",
     "vllm", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.ops",
 )  # fmt: skip
 """Packages that register ops when they are imported, which a process can do once, or that need what is absent."""
@@ -78,8 +76,6 @@ def _take_first_configs() -> None:
 
 def _stand_in_for_what_is_absent() -> None:
     """vLLM's kernels ask its platform and log, which need dozens of packages: here are the parts that the kernels use."""
-    for name in ABSENT:
-        sys.modules.setdefault(name, MagicMock(name=name, __version__="5.0.0"))
     import torch
 
     platform = MagicMock()
@@ -101,6 +97,7 @@ def _stand_in_for_what_is_absent() -> None:
         spec = importlib.machinery.PathFinder.find_spec(name.partition(".")[0])
         if spec is not None and spec.submodule_search_locations:
             module = sys.modules[name] = types.ModuleType(name)
+            module.__spec__ = spec
             module.__path__ = ["/".join([spec.submodule_search_locations[0], *name.split(".")[1:]])]
     for name, names in parts.items():
         module = sys.modules[name] = types.ModuleType(name)

@@ -36,7 +36,7 @@ class Subject:
         self.calls = {call.name: call for call in calls}
 
     def cases(self, device: str, quick: bool) -> Sequence[Case]:
-        return [Case(name, "us", 1e-6, device, (PEER,), graph=True) for name in self.calls]
+        return [Case(name, "us", 1e-6, device, (PEER,), graph=call.graph) for name, call in self.calls.items()]
 
     def prepare(self, case: Case) -> Prepared:
         call = self.calls[case.name]

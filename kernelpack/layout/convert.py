@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelpack.layout.families import HARDWARE, swizzled
+from kernelpack.layout.families import HARDWARE, dim, swizzled
 from kernelpack.layout.linear import LinearLayout, log2
 
 BANKS = 32
@@ -234,6 +234,10 @@ def _candidates(shape: tuple[int, ...], bits: int) -> Iterator[LinearLayout]:
     for order in itertools.permutations(reversed(range(len(shape)))):
         yield swizzled(shape, order)
         if len(shape) == 1:
+            row = WAVEFRONT_BYTES // element
+            if row < shape[0]:  # neighbours are swizzled as rows of the banks would be
+                flat = ((dim(0), shape[0]),)
+                yield from (memory.reshape_outs(flat) for memory in _candidates((shape[0] // row, row), bits))
             continue
         row = shape[order[0]] * element
         per_phase = max(1, WAVEFRONT_BYTES // row)

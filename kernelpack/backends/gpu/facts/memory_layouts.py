@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.analysis.strides import Strides
 from kernelpack.backends.gpu.facts.scratch import ATOMICS
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import operand, optional_operand, pointee_of
@@ -55,10 +56,14 @@ def access_order(op: Operation, facts: AxisInfoAnalysis) -> tuple[int, ...]:
     pointer = operand(op, "ptr")
     shape = shape_of(pointer.type)
     widths = [facts.access_width(pointer, axis) for axis in range(len(shape))]
-    # the widest dimension is the fastest, then that of neighbours, aligned or not; among equals the last, as in row-major memory
-    return tuple(
-        sorted(range(len(shape)), key=lambda axis: (widths[axis], facts[pointer].contiguity[axis], axis), reverse=True)
-    )
+    strides = Strides(facts)
+
+    # the widest dimension is the fastest, then that of neighbours, aligned or not, then that whose places are multiplied by least;
+    # among equals the last, as in row-major memory
+    def pace(axis: int) -> tuple[int, int, float, int]:
+        return widths[axis], facts[pointer].contiguity[axis], -(strides(pointer, axis) or math.inf), axis
+
+    return tuple(sorted(range(len(shape)), key=pace, reverse=True))
 
 
 def adds_vectors(op: Operation, adds_neighbours: bool) -> bool:
@@ -187,10 +192,8 @@ def global_cost(layout: LinearLayout, op: Operation, facts: AxisInfoAnalysis) ->
     widths = [facts.access_width(pointer, axis) for axis in range(len(shape))]
     fastest = max(range(len(shape)), key=lambda axis: (widths[axis], axis))
     places = [basis for basis in layout.bases("lane") if any(basis)]
-    along = math.prod(2 for basis in places if basis[fastest])
-    across = (1 << len(places)) // along
-    bytes_along = vector.width * bits // 8 * along
-    lines = max(1, bytes_along // LINE_BYTES) * across
+    within = sum(1 for basis in places if 0 < basis[fastest] * bits // 8 < LINE_BYTES)
+    lines = 1 << len(places) - within
     instructions = layout.in_size("register") // vector.width
     warps = layout.in_size("warp")
     if op.name != "tt.load":

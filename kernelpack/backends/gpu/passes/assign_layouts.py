@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.analysis.strides import SUMS, Strides
 from kernelpack.backends.gpu.facts.memory_layouts import boundary_layout, choose_memory_layouts, default_layout
 from kernelpack.backends.gpu.facts.products import is_product
 from kernelpack.backends.gpu.facts.roles import scopes
@@ -14,7 +15,7 @@ from kernelpack.backends.gpu.passes.materialize import Materializer, free_values
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, definition, operand
 from kernelpack.ir.types import FunctionType, TensorType, shape_of
-from kernelpack.ir.views import For, While, slots
+from kernelpack.ir.views import For, While, slot_of, slots
 from kernelpack.layout.encoding import layout_of, with_layout
 from kernelpack.layout.families import Threads, scan, spread
 from kernelpack.layout.linear import LinearLayout
@@ -33,21 +34,26 @@ def assign_layouts(function: Operation, num_warps: int, machine: Machine) -> Non
     for scope, warps in scopes(function, num_warps):
         threads = Threads(warps, machine.lanes)
         memory = choose_memory_layouts(scope, facts, threads, machine.adds_neighbours)
-        _Assigner(scope, threads, machine, memory).run()
+        _Assigner(scope, threads, machine, memory, facts).run()
 
 
 class _Assigner:
     def __init__(
-        self, function: Operation, threads: Threads, machine: Machine, memory: Mapping[Operation, LinearLayout]
+        self,
+        function: Operation,
+        threads: Threads,
+        machine: Machine,
+        memory: Mapping[Operation, LinearLayout],
+        facts: AxisInfoAnalysis,
     ) -> None:
-        """`function` is a kernel or a role; `memory` has the layout that each of its memory accesses wants."""
+        """`function` is a kernel or a role; `memory` has the layout that each of its memory accesses would want for itself."""
         self.function = function
         self.threads = threads
-        self.memory = memory
         self.dots = {op: machine.accumulator_layout(op, threads.warps) for op in function.walk() if is_product(op)}
         self.operands = {op: machine.operand_layouts(op, threads.warps) for op in self.dots}
         self.homes: dict[Value, tuple[LinearLayout, int]] = {}
         self.free = free_values(function)
+        self.memory = {op: layout for op, layout in memory.items() if not self._gathers(op, facts)}
         passed = [slot for op in function.walk() for slot in slots(op)]
         self.same = {value: slot.values for slot in passed for value in slot.values}
         self.same |= {part: tuple(op.results) for op in function.walk() if op.name == "tt.split" for part in op.results}
@@ -88,6 +94,33 @@ class _Assigner:
 
     # ---- where layouts come from ----
 
+    def _gathers(self, op: Operation, facts: AxisInfoAnalysis) -> bool:
+        """Whether a load takes elements from places that data decides: no layout coalesces it, so it takes that of its addresses."""
+        if op.name != "tt.load":
+            return False
+        pointer = operand(op, "ptr")
+        if pointer in self.free or any(count != 1 for count in facts[pointer].contiguity):
+            return False
+        data, strides = list(self._data_in(pointer, set())), Strides(facts)
+        axes = [axis for axis, size in enumerate(shape_of(pointer.type)) if size > 1]
+        return bool(data) and all(any(strides(term, axis) for term in data) for axis in axes)
+
+    def _data_in(self, value: Value, seen: set[Value]) -> Iterator[Value]:
+        """Yields what an address is a sum of and comes from memory, or is computed from what does."""
+        if value in self.free or value in seen or not isinstance(value.type, TensorType):
+            return
+        seen.add(value)
+        op = value.defining_op
+        if (slot := slot_of(value)) is not None:
+            parts = slot.source_values()
+        elif op is not None and op.name in SUMS:
+            parts = op.operands
+        else:
+            yield value
+            return
+        for part in parts:
+            yield from self._data_in(part, seen)
+
     def _wish(self, value: Value, layout: LinearLayout | None, strength: int) -> None:
         if layout is None or not isinstance(value.type, TensorType) or value in self.free:
             return
@@ -113,7 +146,11 @@ class _Assigner:
                     self._forward(op)
 
     def _forward(self, op: Operation) -> None:
-        if op.name in ("tt.load", "tt.descriptor_load", *ATOMICS):
+        if op.name == "tt.load" and op not in self.memory:
+            home = self._strongest(op.operands)
+            if home is not None:
+                self._wish(op.result, *home)
+        elif op.name in ("tt.load", "tt.descriptor_load", *ATOMICS):
             self._wish(op.result, self.memory.get(op), MEMORY)
         elif is_product(op):
             self._wish(op.result, self.dots[op], DOT)
@@ -286,7 +323,7 @@ class _Assigner:
             return all_of(layout_of(operand(op, "src")))
         if op.name in UNIFORM:
             return all_of(layout_of(op.results[0])) if op.results else [None] * len(tiles)
-        if op.name == "tt.scan" or Trait.ELEMENTWISE in definition(op.name).traits:
+        if op.name in ("tt.load", "tt.scan") or Trait.ELEMENTWISE in definition(op.name).traits:
             return all_of(layout_of(op.results[0]))
         return [None] * len(tiles)
 
