@@ -190,13 +190,18 @@ def _unified(
     return out
 
 
-def _prefix(
-    f: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, starts: Tensor, lengths: Tensor, queries: int, context: int
-) -> Any:
-    out, one = torch.empty_like(q), torch.ones(1, device=q.device)
+def _prefilled(sequences: int, queries: int, context: int) -> tuple[Any, ...]:
+    """The same with the cache as vLLM's first kernel for prefill wants it: keys in pieces of 8, values by channel."""
+    q, k, v, *rest = _paged(sequences, queries, context)
     keys = k.view(BLOCKS, BLOCK, 8, 16, 8).permute(0, 2, 3, 1, 4).contiguous()
-    values = v.permute(0, 2, 3, 1).contiguous()
-    new = q[:, :8].contiguous()
+    return q, q[:, :8].contiguous(), keys, v.permute(0, 2, 3, 1).contiguous(), *rest, torch.ones(1, device="cuda")
+
+
+def _prefix(
+    f: Any, q: Tensor, new: Tensor, keys: Tensor, values: Tensor, table: Tensor, starts: Tensor, lengths: Tensor,
+    queries: int, context: int, one: Tensor,
+) -> Any:  # fmt: skip
+    out = torch.empty_like(q)
     f(q, new, new, out, "auto", keys, values, table, starts, lengths, context, queries, one, one, sm_scale=128**-0.5)
     return out
 
@@ -234,7 +239,7 @@ def _int8(rows: int) -> Callable[[], tuple[Any, ...]]:
 SERVING = [
     Call("vllm.v1.attention.ops.triton_unified_attention:unified_attention", "64 decode 1024", lambda: _paged(64, 1, 1024), _unified),
     Call("vllm.v1.attention.ops.triton_unified_attention:unified_attention", "4 prefill 1024", lambda: _paged(4, 1024, 1024), _unified),
-    Call("vllm.v1.attention.ops.prefix_prefill:context_attention_fwd", "4 of 512 after 512", lambda: _paged(4, 512, 1024), _prefix),
+    Call("vllm.v1.attention.ops.prefix_prefill:context_attention_fwd", "4 of 512 after 512", lambda: _prefilled(4, 512, 1024), _prefix),
     Call("vllm.v1.attention.ops.triton_merge_attn_states:merge_attn_states", "4096x32x128",
          lambda: (normal(4096, 32, 128), normal(4096, 32, 128), normal(32, 4096, dtype=fp32), normal(32, 4096, dtype=fp32)), _merged),
     Call("conch.ops.attention.paged_attention:paged_attention", "64 decode 1024", lambda: _paged(64, 1, 1024), _conch_paged),

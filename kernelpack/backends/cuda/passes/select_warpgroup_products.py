@@ -17,6 +17,7 @@ from kernelpack.backends.cuda.machine.features import LANES
 from kernelpack.backends.cuda.machine.matrix import warpgroups_over_dot
 from kernelpack.backends.cuda.machine.warpgroup import ROWS, WARPS, instruction_of, operand_tile
 from kernelpack.backends.gpu.facts.memory_layouts import access_order, memory_bits
+from kernelpack.backends.gpu.facts.products import is_product
 from kernelpack.backends.gpu.passes.materialize import builder_after
 from kernelpack.ir.core import Block, Builder, Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition, operand
@@ -129,7 +130,22 @@ class _Selector:
             straight = SharedEncoding(permute_dims(encoding.layout, inverse), encoding.alignment)
             buffer = self._buffer(source, straight)
             return build.value("ttg.memdesc_trans", [buffer], {"order": order}, MemDescType(kind.shape, kind.element, encoding))
+        if op is not None and op.name == "tt.load":
+            build = Builder.after(_last_load_before_product(op))
         return build.value("ttg.local_alloc", [value], None, MemDescType(kind.shape, kind.element, encoding))
+
+
+def _last_load_before_product(load: Operation) -> Operation:
+    """Returns the last load on the way to the next product: writing a buffer waits for its tile, and should wait for both at once."""
+    assert load.parent is not None
+    operations = load.parent.operations
+    last = load
+    for op in operations[operations.index(load) + 1 :]:
+        if op.regions or is_product(op):
+            break
+        if op.name == "tt.load":
+            last = op
+    return last
 
 
 def fits_warpgroups(dot: Operation, num_warps: int) -> bool:

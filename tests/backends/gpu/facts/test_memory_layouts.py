@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.gpu.facts.conversion_cost import BARRIER, layout_cost
 from kernelpack.backends.gpu.facts.memory_layouts import (
     access_order,
     accesses,
@@ -21,7 +22,7 @@ from kernelpack.backends.gpu.facts.memory_layouts import (
 )
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.ir.types import BF16, F32, F64, I1, I32, PointerType, TensorType
-from kernelpack.layout.families import Threads, spread
+from kernelpack.layout.families import Threads, scan, spread
 from kernelpack.layout.linear import LinearLayout
 from tests.backends.gpu.ttgir import parse
 
@@ -217,7 +218,8 @@ def test_lines_of_cache_are_what_an_access_costs() -> None:
 
 def test_narrow_accesses_are_more() -> None:
     assert cost(spread((32, 128), 1, (1, 0), Threads(1, 32)), 1) == 32 * 128 // 32
-    assert cost(spread((32, 128), 4, (1, 0), Threads(1, 32)), 1, arguments="%p: !tt.ptr<f32>, %n: i32") == 32 * 128 // 32
+    # lanes 16 bytes apart: each access goes to four lines
+    assert cost(spread((32, 128), 4, (1, 0), Threads(1, 32)), 1, arguments="%p: !tt.ptr<f32>, %n: i32") == 4 * 32 * 128 // 32
 
 
 def test_warps_with_copies_load_them_and_do_not_store_them() -> None:
@@ -255,3 +257,29 @@ def test_registers_that_are_no_neighbours_make_no_vector() -> None:
         for bases in ((first, second, *others), (second, first, *others), (first, *others, second), (second, *others))
     ]
     assert [(vector.width, vector.bits) for vector in widths] == [(4, (0, 1)), (4, (1, 0)), (4, (0, 4)), (1, ())]
+
+
+# ---- what layouts of places that are not neighbours cost ----
+
+
+@pytest.mark.parametrize("along", [0, 1])
+def test_without_neighbours_the_dimension_that_is_multiplied_by_least_is_the_fastest(along: int) -> None:
+    """Pixels of an image, of which several rows may be in a tile, against channels: their places are multiplied."""
+    pixels = plane(32, 32, along).replace(
+        "%f2 =", "%w = tt.splat %n : i32 -> tensor<32xi32>\n%fw = arith.remsi %f, %w : tensor<32xi32>\n%f2 ="
+    )
+    root = function(pixels.replace("tt.expand_dims %f {", "tt.expand_dims %fw {"), "%p: !tt.ptr<f32>, %n: i32")
+    assert access_order(accesses(root)[0], AxisInfoAnalysis(root)) == (along, 1 - along)
+
+
+def test_lanes_that_lie_apart_look_up_lines_of_their_own() -> None:
+    root = function(line("q", "p", 1024, "f32") + load("x", "q", 1024, "f32"), "%p: !tt.ptr<f32>")
+    (op,), facts = accesses(root), AxisInfoAnalysis(root)
+    assert global_cost(spread((1024,), 1, (0,), Threads(4, 32)), op, facts) == 4 * 8
+    assert global_cost(scan((1024,), 0, Threads(4, 32)), op, facts) == 4 * 8 * 8, "32 bytes apart: 4 lanes a line"
+
+
+def test_flat_tiles_pass_through_memory_without_conflicts() -> None:
+    threads = Threads(4, 32)
+    rows, runs = spread((4096,), 4, (0,), threads), scan((4096,), 0, threads)
+    assert layout_cost(rows, runs, 32) == layout_cost(runs, rows, 32) == BARRIER + 2 * 4096 * 4 // 128
