@@ -76,9 +76,10 @@ def _copy(op: Operation, mapping: dict[Value, Value], site: Location, into: Bloc
     """Appends a copy of an operation to a block, without the calls in it. `mapping` gains its results."""
     location = _called_from(op.location, site)
     if op in inlined:
-        results = _copy_body(op, [mapping.get(value, value) for value in op.operands], location, into, inlined)
-        for result, value in zip(op.results, results, strict=True):
-            value.name = value.name or result.name
+        given = [mapping.get(value, value) for value in op.operands]
+        for result, value in zip(op.results, _copy_body(op, given, location, into, inlined), strict=True):
+            if value not in given:
+                value.name = value.name or result.name
             mapping[result] = value
         return
     copy = op.clone_alone(mapping)
