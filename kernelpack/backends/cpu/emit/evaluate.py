@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from kernelpack.backends.cpu.emit.elements import element_bytes, from_memory, memory_type, to_memory
 from kernelpack.backends.cpu.emit.elementwise import Lowering
-from kernelpack.backends.cpu.emit.index_arithmetic import INDEX_ARITHMETIC
+from kernelpack.backends.cpu.emit.index_arithmetic import INDEX_ARITHMETIC, QUOTIENTS, divide_neighbours
 from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Place, Uniform, Vector, at_lane
 from kernelpack.backends.cpu.emit.streaming import ask_ahead, store_past_caches
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
@@ -30,7 +30,8 @@ _AVX2_BYTES = 32
 class Evaluator:
     """Evaluates tiles for one nest or product.
 
-    `width` is the number of lanes; `fresh` says which buffers (by id) are only now being filled with a tile.
+    `width` is the number of lanes; `fresh` says which buffers (by id) are only now being filled with a tile. `starts_at_multiples`
+    says that the first lane is always at a multiple of the number of lanes.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Evaluator:
         base: list[str],
         width: int,
         fresh: frozenset[tuple[Value, int]] = frozenset(),
+        starts_at_multiples: bool = False,
     ) -> None:
         self.program = program
         self.lowering = lowering
@@ -50,6 +52,7 @@ class Evaluator:
         self.storage = storage
         self.width = width
         self.fresh = fresh
+        self.starts_at_multiples = starts_at_multiples
         self.frames = [base]
         self.memo: dict[tuple[object, ...], Lanes] = {}
         self.addresses: dict[tuple[object, ...], Val] = {}
@@ -183,6 +186,10 @@ class Evaluator:
         if structural is not None:
             return structural(self, op, index)
         operands = [self.evaluate(operand, index if shape_of(operand.type) else ()) for operand in op.operands]
+        if op.name in QUOTIENTS and self.starts_at_multiples:
+            grouped = divide_neighbours(self, op, operands, index)
+            if grouped is not None:
+                return grouped
         special = INDEX_ARITHMETIC.get(op.name)
         if special is not None and not may_wrap(value) and not (op.name == "arith.extsi" and self._is_number(op)):
             result = special(self, op, operands)

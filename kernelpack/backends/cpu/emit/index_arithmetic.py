@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpack.backends.cpu.emit.elements import element_bytes, memory_type, register_type
-from kernelpack.backends.cpu.emit.places import Affine, Lanes, Uniform, Vector
+from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Uniform, Vector
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import pointee_of
 from kernelpack.ir.types import element_of
@@ -123,3 +123,24 @@ INDEX_ARITHMETIC: dict[str, Arithmetic] = {
     "arith.trunci": _resize("trunc"),
     "tt.addptr": _add_pointer,
 }
+
+QUOTIENTS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
+
+
+def divide_neighbours(ev: Evaluator, op: Operation, operands: Sequence[Lanes], index: Index) -> Lanes | None:
+    """Divides the first of neighbouring integers, where the others have the same quotient and follow it in the remainder: with eight
+    lanes, x // 32 and x % 32 of an x that is a multiple of eight. Returns None for others."""
+    dividend, divisor = operands
+    if not (isinstance(dividend, Affine) and dividend.step == 1 and isinstance(divisor, Uniform)):
+        return None
+    axis = next(axis for axis, place in enumerate(index) if place.lanes)
+    divided, result = (ev.program.neighbours[value] for value in (op.operands[0], op.result))
+    if not divided.nonnegative:
+        return None  # the quotients of neighbours below zero are rounded towards it
+    depth = max(dividend.depth, divisor.depth)
+    remainder = op.name.startswith("arith.rem")
+    if (result.contiguity if remainder else result.constancy)[axis] % ev.width:
+        return None
+    with ev.em.into(ev.at(depth)):
+        first = ev.lowering.lower(op, [dividend.base, divisor.val])
+    return Affine(first, 1, depth) if remainder else Uniform(first, depth)

@@ -13,6 +13,9 @@ from kernelpack.ir.core import Block, Builder, Operation, Region, Value, entry_f
 from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import I1, I64, TensorType, element_of
 
+_WORTH = 64
+"""How many operations are copied for each one that loses a mask: a mask takes a handful of instructions, a copy of so many LLVM's time."""
+
 
 def version_masks(module: Operation, level: Level) -> Operation:
     """Rewrites a module in place and returns it."""
@@ -38,7 +41,8 @@ def _packed(function: Operation, level: Level) -> set[Operation]:
 
 def _version(block: Block, packed: set[Operation]) -> None:
     conditions = _decidable(block, packed)
-    if not conditions:
+    unmasked = {user for mask in conditions for user in _guarded(mask, block)}
+    if not conditions or sum(1 for op in block.operations for _ in op.walk()) > _WORTH * len(unmasked):
         return
     terminator = block.terminator
     builder = Builder(block, _leading(block), terminator.location)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
+
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.kernel.jit import JITFunction
+from tests.backends.cpu.agreement import check
 from tests.backends.cpu.emit.llir import program
 from tests.backends.fragments import count, in_order
 
@@ -138,3 +142,31 @@ def test_bases_are_narrowed_where_all_places_fit() -> None:
     text = indices(few, n="i32", out="*i8")
     assert count(text, "%B = trunc i32 ... to i8") == 1
     assert not count(text, "%N = trunc <8 x i32> ...")
+
+
+@kp.jit
+def cut(x, out, S: tl.constexpr, LENGTH: tl.constexpr, SHIFT: tl.constexpr):
+    """A flat index as that of rows, whose order is turned. SHIFT moves it below zero."""
+    i = tl.program_id(0) * S + tl.arange(0, S) - SHIFT
+    tl.store(out + i + SHIFT, tl.load(x + (i % LENGTH) + LENGTH * (7 - i // LENGTH)))
+
+
+@kp.jit
+def quotients(out, S: tl.constexpr, LENGTH: tl.constexpr, SHIFT: tl.constexpr):
+    i = tl.program_id(0) * S + tl.arange(0, S)
+    tl.store(out + i, (i - SHIFT) // LENGTH * 1000 + (i - SHIFT) % LENGTH)
+
+
+def test_neighbours_are_divided_as_one_where_their_quotient_is_the_same() -> None:
+    rows = indices(cut, x="*fp32", out="*fp32", LENGTH=24, SHIFT=0)
+    assert not count(rows, "%A = sdiv <8 x i32> ...")
+    assert not count(rows, "%A = srem <8 x i32> ...")
+    in_order(rows, "%V = load <8 x float>, ptr %P, align 4")
+    for length, shift in ((12, 0), (24, 8)):  # two quotients in a vector; a sign that is not known
+        assert count(indices(cut, x="*fp32", out="*fp32", LENGTH=length, SHIFT=shift), "%A = sdiv <8 x i32> ...")
+
+
+@pytest.mark.parametrize("length", [1, 3, 8, 12, 24, 32, 288])
+@pytest.mark.parametrize("shift", [0, 5, 40])
+def test_quotients_and_remainders_are_those_of_each_lane(length: int, shift: int) -> None:
+    check(quotients, (9,), torch.empty(9 * 64, dtype=torch.int32), S=64, LENGTH=length, SHIFT=shift)

@@ -13,7 +13,8 @@ from kernelpack.ir.core import Operation
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.passes import TTIR
 from tests.backends.cpu.plan.plans import V3, ttir
-from tests.passes.before_after import check
+from tests.ir.examples import parse
+from tests.passes.before_after import check, stays, wrap
 
 ARGUMENTS = "%p: tensor<32x!tt.ptr<f32>>, %n: i32, %zero: i32, %one: i32"
 
@@ -159,3 +160,22 @@ def product(a, b, c, m, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
 def test_a_mask_of_what_is_packed_for_few_rows_costs_nothing_and_stays() -> None:
     assert versions(product, M=4, N=32, K=256, m="i32", k="i32") == []
     assert len(versions(product, M=64, N=32, K=256, m="i32", k="i32")) == 1
+
+
+def test_a_long_block_with_few_masks_is_not_copied() -> None:
+    sums = "\n".join(f"%s{n + 1} = arith.addf %s{n}, %s{n} : tensor<32xf32>" for n in range(140))
+    body = f"""
+        %i = tt.make_range {{end = 32 : i32, start = 0 : i32}} : tensor<32xi32>
+        %ns = tt.splat %n : i32 -> tensor<32xi32>
+        %m = arith.cmpi slt, %i, %ns : tensor<32xi32>
+        %s0 = tt.load %p, %m : tensor<32x!tt.ptr<f32>>
+        {sums}
+        tt.store %p, %s140, %m : tensor<32x!tt.ptr<f32>>
+        """
+    stays(version, ARGUMENTS, body)
+    short = body.replace("tt.store %p, %s140", "tt.store %p, %s60").split("%s61 =")[0] + body.split(sums)[1].replace(
+        "%s140", "%s60"
+    )
+    module = parse(wrap(short, ARGUMENTS))
+    version(module)
+    assert "scf.if" in str(module)
