@@ -30,8 +30,8 @@ _AVX2_BYTES = 32
 class Evaluator:
     """Evaluates tiles for one nest or product.
 
-    `width` is the number of lanes; `fresh` says which buffers (by id) are only now being filled with a tile. `starts_at_multiples`
-    says that the first lane is always at a multiple of the number of lanes.
+    `width` is the number of lanes; `fresh` says which buffers (by id) are only now being filled with a tile. `lane_step`
+    is what divides the base of each place with lanes, whose offsets are multiples of `width`; 1 where that is not known.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Evaluator:
         base: list[str],
         width: int,
         fresh: frozenset[tuple[Value, int]] = frozenset(),
-        starts_at_multiples: bool = False,
+        lane_step: int = 1,
     ) -> None:
         self.program = program
         self.lowering = lowering
@@ -52,7 +52,7 @@ class Evaluator:
         self.storage = storage
         self.width = width
         self.fresh = fresh
-        self.starts_at_multiples = starts_at_multiples
+        self.lane_step = lane_step
         self.frames = [base]
         self.memo: dict[tuple[object, ...], Lanes] = {}
         self.addresses: dict[tuple[object, ...], Val] = {}
@@ -185,11 +185,11 @@ class Evaluator:
         structural = STRUCTURAL.get(op.name)
         if structural is not None:
             return structural(self, op, index)
-        operands = [self.evaluate(operand, index if shape_of(operand.type) else ()) for operand in op.operands]
-        if op.name in QUOTIENTS and self.starts_at_multiples:
-            grouped = divide_neighbours(self, op, operands, index)
+        if op.name in QUOTIENTS and self.lane_step > 1:
+            grouped = divide_neighbours(self, op, index)
             if grouped is not None:
                 return grouped
+        operands = [self.evaluate(operand, index if shape_of(operand.type) else ()) for operand in op.operands]
         special = INDEX_ARITHMETIC.get(op.name)
         if special is not None and not may_wrap(value) and not (op.name == "arith.extsi" and self._is_number(op)):
             result = special(self, op, operands)

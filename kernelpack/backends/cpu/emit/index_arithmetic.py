@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -127,20 +128,31 @@ INDEX_ARITHMETIC: dict[str, Arithmetic] = {
 QUOTIENTS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
 
 
-def divide_neighbours(ev: Evaluator, op: Operation, operands: Sequence[Lanes], index: Index) -> Lanes | None:
+def divide_neighbours(ev: Evaluator, op: Operation, index: Index) -> Lanes | None:
     """Divides the first of neighbouring integers, where the others have the same quotient and follow it in the remainder: with eight
-    lanes, x // 32 and x % 32 of an x that is a multiple of eight. Returns None for others."""
-    dividend, divisor = operands
-    if not (isinstance(dividend, Affine) and dividend.step == 1 and isinstance(divisor, Uniform)):
-        return None
-    axis = next(axis for axis, place in enumerate(index) if place.lanes)
-    divided, result = (ev.program.neighbours[value] for value in (op.operands[0], op.result))
-    if not divided.nonnegative:
+    lanes, x // 32 and x % 32 of an x that is a multiple of eight. The vectors of an iteration share what they can. Returns None for
+    others."""
+    axis = next((axis for axis, place in enumerate(index) if place.lanes), None)
+    dividend, divisor = op.operands
+    divided, result = (ev.program.neighbours[value] for value in (dividend, op.result))
+    if axis is None or not divided.nonnegative:
         return None  # the quotients of neighbours below zero are rounded towards it
-    depth = max(dividend.depth, divisor.depth)
     remainder = op.name.startswith("arith.rem")
-    if (result.contiguity if remainder else result.constancy)[axis] % ev.width:
+    group = math.gcd((result.contiguity if remainder else result.constancy)[axis], ev.lane_step)
+    if group % ev.width:
         return None
+    after = index[axis].offset % group
+    first = (*index[:axis], index[axis].plus(-after), *index[axis + 1 :])
+    if after:
+        lanes = ev.evaluate(op.result, first)
+        if not remainder or not isinstance(lanes, Affine):
+            return lanes if isinstance(lanes, Uniform) else None
+        with ev.em.into(ev.at(lanes.depth)):
+            return Affine(ev.em.op(lanes.base.type, f"add nsw {lanes.base}, {after}"), 1, lanes.depth)
+    above, below = ev.evaluate(dividend, first), ev.evaluate(divisor, first)
+    if not (isinstance(above, Affine) and above.step == 1 and isinstance(below, Uniform)):
+        return None
+    depth = max(above.depth, below.depth)
     with ev.em.into(ev.at(depth)):
-        first = ev.lowering.lower(op, [dividend.base, divisor.val])
-    return Affine(first, 1, depth) if remainder else Uniform(first, depth)
+        divided_first = ev.lowering.lower(op, [above.base, below.val])
+    return Affine(divided_first, 1, depth) if remainder else Uniform(divided_first, depth)

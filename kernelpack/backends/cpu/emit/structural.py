@@ -80,7 +80,7 @@ def _gather(ev: Evaluator, op: Operation, index: Index) -> Lanes:
     (source, which), axis = op.operands, op.attributes["axis"]
     buffer = next(iter(ev.program.plain[source].values()))
     bits = bits_of(which, axis)
-    if bits is not None and index[axis].lanes and buffer.strides[axis] == 1 and ev.starts_at_multiples:
+    if bits is not None and index[axis].lanes and buffer.strides[axis] == 1 and ev.lane_step > 1:
         return permuted(ev, buffer, index, axis, bits)
     indices = ev.evaluate(which, index)
     kind, size = memory_type(buffer.element), element_bytes(buffer.element)
