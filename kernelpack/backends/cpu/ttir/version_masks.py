@@ -144,8 +144,8 @@ def _lead(value: Value, block: Block) -> None:
     source, leading = value.defining_op, _leading(block)
     if source is None or source.parent is not block or block.index(source) < leading:
         return
-    for operand in source.operands:
-        _lead(operand, block)
+    for scalar in source.operands:
+        _lead(scalar, block)
     block.insert(_leading(block), source)
 
 

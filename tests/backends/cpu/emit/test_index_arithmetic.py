@@ -14,7 +14,7 @@ from tests.backends.fragments import count, in_order
 
 
 def indices(kernel: JITFunction, **types: str | int) -> str:
-    return program(kernel, S=8, **types)
+    return program(kernel, **({} if "B" in types else {"S": 8}), **types)
 
 
 @kp.jit
@@ -170,3 +170,21 @@ def test_neighbours_are_divided_as_one_where_their_quotient_is_the_same() -> Non
 @pytest.mark.parametrize("shift", [0, 5, 40])
 def test_quotients_and_remainders_are_those_of_each_lane(length: int, shift: int) -> None:
     check(quotients, (9,), torch.empty(9 * 64, dtype=torch.int32), S=64, LENGTH=length, SHIFT=shift)
+
+
+@kp.jit
+def turned(x, out, B: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Images of ROWS x COLUMNS, whose two axes change places: a flat index of rows and images is cut."""
+    rows = tl.program_id(0) * B + tl.arange(0, B)[:, None]
+    columns = tl.arange(0, COLUMNS)[None, :]
+    at = rows % ROWS + ROWS * columns + ROWS * COLUMNS * (rows // ROWS)
+    tl.store(out + columns + COLUMNS * rows, tl.load(x + at) + 1.0)
+
+
+def test_rows_of_a_flat_index_are_read_whole_and_turned() -> None:
+    text = indices(turned, x="*fp32", out="*fp32", B=32, ROWS=64, COLUMNS=16)
+    assert "llvm.masked.gather" not in text
+    assert "llvm.masked.scatter" not in text
+    x = torch.randn(2, 16, 64)
+    check(turned, (4,), x, torch.empty(2, 64, 16), B=32, ROWS=64, COLUMNS=16)
+    check(turned, (3,), torch.randn(4, 16, 24), torch.empty(4, 24, 16), B=32, ROWS=24, COLUMNS=16)

@@ -179,3 +179,39 @@ def test_a_long_block_with_few_masks_is_not_copied() -> None:
     module = parse(wrap(short, ARGUMENTS))
     version(module)
     assert "scf.if" in str(module)
+
+
+def test_scalars_that_decide_a_mask_may_come_after_tiles() -> None:
+    module = parse(
+        wrap(
+            """
+            %i = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32>
+            %pid = tt.get_program_id x : i32
+            %c32 = arith.constant 32 : i32
+            %first = arith.muli %pid, %c32 : i32
+            %firsts = tt.splat %first : i32 -> tensor<32xi32>
+            %at = arith.addi %firsts, %i : tensor<32xi32>
+            %ns = tt.splat %n : i32 -> tensor<32xi32>
+            %m = arith.cmpi slt, %at, %ns : tensor<32xi32>
+            %v = tt.load %p, %m : tensor<32x!tt.ptr<f32>>
+            tt.store %p, %v, %m : tensor<32x!tt.ptr<f32>>
+            """,
+            ARGUMENTS,
+        )
+    )
+    version(module)
+    TTIR.run(module)
+    whole, _ = (region for op in module.walk() if op.name == "scf.if" for region in op.regions)
+    load = next(op for op in whole.block.operations if op.name == "tt.load")
+    assert len(load.operands) == 1  # no mask
+
+
+def test_a_scalar_that_is_loaded_decides_no_mask() -> None:
+    body = """
+        %i = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32>
+        %length = tt.load %lengths : !tt.ptr<i32>
+        %ns = tt.splat %length : i32 -> tensor<32xi32>
+        %m = arith.cmpi slt, %i, %ns : tensor<32xi32>
+        tt.store %p, %v, %m : tensor<32x!tt.ptr<f32>>
+        """
+    stays(version, f"{ARGUMENTS}, %lengths: !tt.ptr<i32>, %v: tensor<32xf32>", body)
