@@ -44,7 +44,7 @@ def main() -> int:
         return 1
     library = folder / "libkernelpack_ops.so"
     heading("1  The op library")
-    kernels = Counter(target for target, _ in read_lock(folder / "ops.lock"))
+    kernels = Counter(target for target, _ in read_lock(folder / "ops.lock").hashes)
     print(f"  {library.relative_to(ROOT)}: {size(library.stat().st_size)}, kernels for")
     for target, number in sorted(kernels.items()):
         print(f"  {number:>6}  {target}")

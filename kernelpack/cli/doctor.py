@@ -220,7 +220,7 @@ def _library(folder: Path) -> Library:
     if not lock.is_file() or not list(folder.glob("lib*_ops.so")):
         return Library(str(folder), (), 0, "holds no op library", "kernelpack build, or make build in a checkout")
     try:
-        locked = parse_lock(lock.read_text(), str(lock))
+        locked = parse_lock(lock.read_text(), str(lock)).hashes
     except PackError as error:
         return Library(str(folder), (), 0, error.message, error.cure or "")
     targets = tuple(sorted({target for target, _ in locked}))

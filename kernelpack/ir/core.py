@@ -196,21 +196,24 @@ class Operation:
     def clone(self, mapping: dict[Value, Value] | None = None) -> Operation:
         """Returns a detached deep copy. Operands are looked up in `mapping`, which gains the copied results."""
         mapping = {} if mapping is None else mapping
+        copy = self.clone_alone(mapping)
+        for region, copied in zip(self.regions, copy.regions, strict=True):
+            region.fill(copied, mapping)
+        return copy
+
+    def clone_alone(self, mapping: dict[Value, Value]) -> Operation:
+        """Returns a detached copy whose blocks are empty. Operands are looked up in `mapping`, which gains results and block arguments."""
         copy = Operation(
             self.name,
             [mapping.get(value, value) for value in self.operands],
             [result.type for result in self.results],
             self.attributes,
-            (),
+            [region.clone_empty(mapping) for region in self.regions],
             self.location,
         )
         for old, new in zip(self.results, copy.results, strict=True):
             new.name = old.name
             mapping[old] = new
-        for region in self.regions:
-            copied = region.clone(mapping)
-            copied.parent = copy
-            copy.regions.append(copied)
         return copy
 
     def walk(self) -> Iterator[Operation]:
@@ -324,14 +327,23 @@ class Region:
         return self.blocks[0]
 
     def clone(self, mapping: dict[Value, Value]) -> Region:
+        copy = self.clone_empty(mapping)
+        self.fill(copy, mapping)
+        return copy
+
+    def fill(self, copy: Region, mapping: dict[Value, Value]) -> None:
+        """Adds copies of the operations to what `clone_empty` has returned."""
+        for block, copied in zip(self.blocks, copy.blocks, strict=True):
+            for op in block.operations:
+                copied.append(op.clone(mapping))
+
+    def clone_empty(self, mapping: dict[Value, Value]) -> Region:
+        """Returns a region with blocks of the same arguments and no operations. `mapping` gains the copied arguments."""
         copy = Region()
         for block in self.blocks:
-            new = copy.append(Block([argument.type for argument in block.arguments]))
-            for old_argument, new_argument in zip(block.arguments, new.arguments, strict=True):
-                new_argument.name = old_argument.name
-                mapping[old_argument] = new_argument
-            for op in block.operations:
-                new.append(op.clone(mapping))
+            names = [argument.name for argument in block.arguments]
+            new = copy.append(Block([argument.type for argument in block.arguments], names))
+            mapping.update(zip(block.arguments, new.arguments, strict=True))
         return copy
 
 

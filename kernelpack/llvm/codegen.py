@@ -9,7 +9,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from kernelpack.errors import CompilationError
+from kernelpack.errors import BuildError, CompilationError
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,18 @@ def version() -> str:
     return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
+def check_version(least: int, llvmlite_version: str, what: str) -> None:
+    """Raises BuildError where LLVM is older than `what` needs; `llvmlite_version` is the first llvmlite with one that will do."""
+    if llvm.llvm_version_info[0] < least:
+        raise BuildError(
+            f"{what} needs LLVM {least} or later, and here is {version()}", cure=f"pip install 'llvmlite>={llvmlite_version}'"
+        )
+
+
 @functools.cache
 def initialise() -> None:
-    """Prepares LLVM for all its targets, once a process."""
+    """Prepares LLVM for all its targets, once a process. Raises BuildError for one that is too old."""
+    check_version(20, "0.45", "code for CPUs")  # older ones know no `splat (float 1.0)`
     # LLVM 22 lets an AVX-512 operation under a mask read memory itself, in place of a load under the same mask, and may take the two
     # apart again into a load without a mask, which reads beyond the end of tensors (tests/backends/cpu/test_masked_loads.py)
     llvm.set_option("kernelpack", "-disable-spill-fusing")

@@ -257,17 +257,19 @@ def verify(
         cure = "build the library first: kernelpack build" if lock is None else "name the ops.lock that a build wrote"
         raise PackError(f"{file} does not exist", cure=cure)
     locked = read_lock(file)
-    asked = list(targets) if targets is not None else sorted({target for target, _ in locked})
+    asked = list(targets) if targets is not None else sorted({target for target, _ in locked.hashes})
     plan = plan_library(sources, namespace=namespace, targets=asked, trace=trace, checked=checked)
+    for target, _ in plan.targets:
+        locked.check_tools(backend_of(target).tool_versions(), str(file))
     compared = {str(target) for target, _ in plan.targets}
-    locked = {key: sha256 for key, sha256 in locked.items() if key[0] in compared}
+    hashes = {key: sha256 for key, sha256 in locked.hashes.items() if key[0] in compared}
     packs, _ = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=False)
     made = {(line.target, line.variant): line.sha256 for line in map(lock_line, packs.values())}
-    found = differences(locked, made)
+    found = differences(hashes, made)
     for pack in packs.values() if lock is None else ():
         path = directory / "packs" / pack.file_name
         try:
-            if str(read_pack(path)) != str(pack) and locked.get((str(pack.target), pack.variant)) == lock_line(pack).sha256:
+            if str(read_pack(path)) != str(pack) and hashes.get((str(pack.target), pack.variant)) == lock_line(pack).sha256:
                 found.append(f"{path} is not the pack that the lock file states")
         except FileNotFoundError:
             found.append(f"{path} does not exist")
@@ -349,7 +351,7 @@ def source_files(plan: BuildPlan) -> list[Path]:
 def _earlier_packs(folder: Path) -> dict[Path, KernelPack]:
     """Returns the packs of the library that an earlier build left in a folder: those that its lock file lists, under their own names."""
     try:
-        locked = read_lock(folder / "ops.lock")
+        locked = read_lock(folder / "ops.lock").hashes
     except (OSError, PackError):
         return {}
     found = {}

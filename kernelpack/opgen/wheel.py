@@ -58,7 +58,7 @@ def make_wheel(
     namespace = namespace_of(library)
     if namespace == "kernelpack":
         raise BuildError("a package kernelpack would hide kernelpack itself", cure="build with another --namespace")
-    targets = tuple(sorted({target for target, _ in read_lock(directory / "ops.lock")}))
+    targets = tuple(sorted({target for target, _ in read_lock(directory / "ops.lock").hashes}))
     with one_at_a_time(directory / "build") if (directory / "build").is_dir() else nullcontext():
         files = {f"{namespace}/{path.name}": path.read_bytes() for path in _package_files(directory)}
     head = files[f"{namespace}/{library.name}"][:20]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from kernelpack.analysis.call_graph import CallGraph
-from kernelpack.ir.core import Location, Operation, Value, find_function, functions
+from kernelpack.ir.core import Block, Location, Operation, Value
 from kernelpack.limits import check_operations
 
 
@@ -23,20 +23,17 @@ def inline(module: Operation, *, may_stay: Callable[[Operation], bool] = lambda 
 
     graph = CallGraph(module)
     _check_sizes(graph, goes)
-    inlined = False
+    inlined = {call: callee for call, callee in graph.callees.items() if goes(call, callee)}
+    called = {callee for call, callee in graph.callees.items() if call not in inlined}
+    stay = [function for function in graph.order if function in called or function.attributes.get("sym_visibility") == "public"]
+    for function in stay:
+        for call in graph.calls[function]:
+            if call in inlined:
+                _inline_call(call, inlined)
     for function in graph.order:
-        pending = list(graph.calls[function])
-        while pending:
-            call = pending.pop(0)
-            callee = find_function(module, call.attributes["callee"])
-            if goes(call, callee):
-                pending[:0] = _inline_call(call, callee)
-                inlined = True
-    called = {op.attributes["callee"] for op in module.walk() if op.name == "tt.call"}
-    for function in functions(module):
-        if function.attributes.get("sym_visibility") != "public" and function.attributes["sym_name"] not in called:
+        if function not in stay:
             function.drop()
-    return inlined
+    return bool(inlined)
 
 
 def _check_sizes(graph: CallGraph, goes: Callable[[Operation, Operation], bool]) -> None:
@@ -49,23 +46,49 @@ def _check_sizes(graph: CallGraph, goes: Callable[[Operation, Operation], bool])
         check_operations(sizes[function], longest.location.source, "with all that is called, the function around this has")
 
 
-def _inline_call(call: Operation, callee: Operation) -> list[Operation]:
-    """Puts a function's body in the place of a call, and returns the calls in it."""
+Inlined = Mapping[Operation, Operation]
+"""Calls that are replaced, and the functions whose bodies replace them."""
+
+
+def _inline_call(call: Operation, inlined: Inlined) -> None:
+    """Puts what a call stands for in its place: each function's body is copied once for each call, however deep it is nested."""
     block = call.parent
     assert block is not None
-    mapping: dict[Value, Value] = dict(zip(callee.body.arguments, call.operands, strict=True))
-    *body, returned = callee.body.operations
+    copy = Block()
+    results = _copy_body(call, call.operands, call.location, copy, inlined)
     index = block.index(call)
-    calls: list[Operation] = []
-    for offset, op in enumerate(body):
-        copy = op.clone(mapping)
-        for inner in copy.walk():
-            inner.location = _called_from(inner.location, call.location)
-            if inner.name == "tt.call":
-                calls.append(inner)
-        block.insert(index + offset, copy)
-    call.replace_with(*(mapping.get(value, value) for value in returned.operands))
-    return calls
+    for offset, op in enumerate(list(copy.operations)):
+        block.insert(index + offset, op)
+    call.replace_with(*results)
+
+
+def _copy_body(call: Operation, arguments: Sequence[Value], site: Location, into: Block, inlined: Inlined) -> list[Value]:
+    """Appends the body of the function called to a block, and returns what it gives. `site` is where the call is."""
+    body = inlined[call].body
+    mapping: dict[Value, Value] = dict(zip(body.arguments, arguments, strict=True))
+    *operations, returned = body.operations
+    for op in operations:
+        _copy(op, mapping, site, into, inlined)
+    return [mapping.get(value, value) for value in returned.operands]
+
+
+def _copy(op: Operation, mapping: dict[Value, Value], site: Location, into: Block, inlined: Inlined) -> None:
+    """Appends a copy of an operation to a block, without the calls in it. `mapping` gains its results."""
+    location = _called_from(op.location, site)
+    if op in inlined:
+        given = [mapping.get(value, value) for value in op.operands]
+        for result, value in zip(op.results, _copy_body(op, given, location, into, inlined), strict=True):
+            if value not in given:
+                value.name = value.name or result.name
+            mapping[result] = value
+        return
+    copy = op.clone_alone(mapping)
+    copy.location = location
+    into.append(copy)
+    for region, copied in zip(op.regions, copy.regions, strict=True):
+        for block, copied_block in zip(region.blocks, copied.blocks, strict=True):
+            for nested in block.operations:
+                _copy(nested, mapping, site, copied_block, inlined)
 
 
 def _called_from(location: Location, call: Location) -> Location:

@@ -114,7 +114,7 @@ def test_command_line_starts_when_the_own_library_is_broken(tmp_path: Path) -> N
     library.mkdir()
     (library / "libkernelpack_ops.so").write_bytes(b"not a library")
     (library / "__init__.py").write_text("raise ImportError('the library is broken')\n")
-    (library / "ops.lock").write_text("# kernelpack lock, version 1\n")
+    (library / "ops.lock").write_text("# kernelpack lock, version 2\n")
     done = kernelpack("doctor", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert str(library) in done.stdout

@@ -82,3 +82,15 @@ def test_missing_lock_is_an_error_with_its_cure(capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().err
     assert "ops.lock does not exist" in said
     assert "kernelpack build" in said
+
+
+def test_another_llvm_is_said_before_anything_is_compiled(capsys: pytest.CaptureFixture[str], library: Path) -> None:
+    lock = library / "clitest" / "ops.lock"
+    lines = lock.read_text().splitlines(True)
+    stated = next(line for line in lines if line.startswith("# llvm = "))
+    lock.write_text("".join("# llvm = llvmlite 0.1.0, LLVM 3.5.0\n" if line == stated else line for line in lines))
+    assert main(words(library)) == 1
+    said = capsys.readouterr()
+    assert "is for llvm = llvmlite 0.1.0, LLVM 3.5.0; here is " + stated.strip("# \n") in said.err
+    assert "install what the lock file states" in said.err
+    assert said.out == ""

@@ -131,7 +131,9 @@ def test_what_no_build_writes_is_refused_though_its_hash_fits(old: str, new: str
 
 def test_lock_holds_a_line_a_variant() -> None:
     text = lock_text([PACK])
-    locked = parse_lock(text)
+    lock = parse_lock(text)
+    assert lock.tools == PACK.tools
+    locked = lock.hashes
     assert list(locked) == [("cuda:sm_90a", "scale_kernel-f32.aligned")]
     assert differences(locked, locked) == []
     assert differences(locked, {}) == [
@@ -141,7 +143,7 @@ def test_lock_holds_a_line_a_variant() -> None:
 
 
 def test_lock_lines_that_no_build_writes_are_refused_with_their_number() -> None:
-    first, line = lock_text([PACK]).splitlines()
+    first, assembler, _, line = lock_text([PACK]).splitlines()
     for text, number in (
         (f"{line}\n", 1),
         (f"{first}\n{line}", 1),
@@ -150,9 +152,25 @@ def test_lock_lines_that_no_build_writes_are_refused_with_their_number() -> None
         (f"{first}\n{line[:-1]}G\n", 2),
         (f"{first}\n{line} x\n", 2),
         (f"{first}\n\n{line}\n", 2),
+        (f"{first}\n{assembler}\n{assembler}\n{line}\n", 3),
+        (f"{first}\n{line}\n{assembler}\n", 3),
+        (f"{first}\n# assembler\n{line}\n", 2),
     ):
         with pytest.raises(PackError, match=rf"ops\.lock:{number}: "):
             parse_lock(text)
+
+
+def test_other_tools_are_one_error_and_not_as_many_as_there_are_kernels() -> None:
+    lock = parse_lock(lock_text([PACK]))
+    lock.check_tools(PACK.tools, "ops.lock")
+    lock.check_tools({"of another backend": "1.0"}, "ops.lock")
+    with pytest.raises(PackError) as raised:
+        lock.check_tools({"llvm": "20.1", "assembler": "ptxas 13.5"}, "ops.lock")
+    assert (
+        raised.value.message == "ops.lock is for llvm = 22.1; here is llvm = 20.1, which makes other code of the same sources"
+    )
+    assert raised.value.cure is not None
+    assert "install what the lock file states" in raised.value.cure
 
 
 def test_rows_of_libraries_hold_the_tensor_maps_by_parameter_number() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.errors import CompilationError, SourceLocation
-from kernelpack.ir.core import Location
+from kernelpack.ir.core import Location, Operation, Value
 from kernelpack.ir.printer import print_op
 from kernelpack.passes import inline
 from tests.ir.examples import parse
@@ -191,3 +191,27 @@ def test_unknown_locations_stay_unknown() -> None:
     inline(module)
     op = module.body.operations[0].body.operations[0]
     assert op.location == Location(SourceLocation("lib.py", 20, 7), Location(SourceLocation("k.py", 9, 5), Location()))
+
+
+def test_each_body_is_copied_once_however_deep_its_call_is_nested(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = 0
+    clone_alone = Operation.clone_alone
+
+    def counted(op: Operation, mapping: dict[Value, Value]) -> Operation:
+        nonlocal copies
+        copies += 1
+        return clone_alone(op, mapping)
+
+    depth = 50
+    bodies = ["%y = arith.addi %x, %x : i32", *(f"%y = tt.call @f{n}(%x) : (i32) -> i32" for n in range(depth))]
+    called = [f"tt.func private @f{n}(%x: i32) -> i32 {{\n{body}\ntt.return %y : i32\n}}" for n, body in enumerate(bodies)]
+    kernel = f"tt.func public @kernel(%n: i32) {{\n%a = tt.call @f{depth}(%n) : (i32) -> i32\ntt.return\n}}"
+    module = parse("\n".join([kernel, *called]))
+    monkeypatch.setattr(Operation, "clone_alone", counted)
+    inline(module)
+    assert copies == 1  # the addition; a chain of calls is no reason to copy it more often
+    added, _ = module.body.operations[0].body.operations
+    location, sites = added.location, 0
+    while location.callsite is not None:
+        location, sites = location.callsite, sites + 1
+    assert sites == depth + 1

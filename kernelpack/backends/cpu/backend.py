@@ -19,6 +19,7 @@ from kernelpack.backends.cpu.plan.ttir_to_tiles import ttir_to_tiles
 from kernelpack.backends.cpu.ttir.carry_scalars import carry_scalars
 from kernelpack.backends.cpu.ttir.check_accesses import check_accesses
 from kernelpack.backends.cpu.ttir.expand_ops import expand_ops
+from kernelpack.backends.cpu.ttir.gather_pairs import gather_pairs
 from kernelpack.backends.cpu.ttir.version_masks import version_masks
 from kernelpack.context import Context
 from kernelpack.facts import EQUAL_TO, ArgumentProperty, integers
@@ -109,6 +110,7 @@ CPU_TTIR = Pipeline(
     "cpu_ttir",
     (
         Pass("expand_ops", lambda module, context: expand_ops(module)),
+        Pass("gather_pairs", lambda module, context: gather_pairs(module)),
         Pass("check_accesses", check_accesses, after=("expand_ops",), when=lambda _, context: context.options.checked),
         Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),
         Pass("version_masks", lambda module, context: version_masks(module, _level(module, context)), after=("carry_scalars",)),

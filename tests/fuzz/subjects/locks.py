@@ -18,9 +18,10 @@ def _run(data: bytes, folder: Path) -> None:
         file = folder / "ops.lock"
         file.write_bytes(data)
         found = read_lock(file)
-        lines = [str(LockLine(target, variant, sha256)) for (target, variant), sha256 in found.items()]
-        assert parse_lock("\n".join([_OPS.split("\n")[0], *lines, ""])) == found
-        differences(parse_lock(_OPS), found)
+        lines = [str(LockLine(target, variant, sha256)) for (target, variant), sha256 in found.hashes.items()]
+        tools = [f"# {tool} = {version}" for tool, version in found.tools.items()]
+        assert parse_lock("\n".join([_OPS.split("\n")[0], *tools, *lines, ""])) == found
+        differences(parse_lock(_OPS).hashes, found.hashes)
     else:
         hashes = lock.parse_lock(data.decode(errors="replace"), "cache.lock")
         assert lock.parse_lock(lock.lock_text(hashes), "cache.lock") == hashes

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 from kernelpack.backends.cpu.emit.elements import element_bytes, from_memory, memory_type, to_memory
 from kernelpack.backends.cpu.emit.elementwise import Lowering
-from kernelpack.backends.cpu.emit.index_arithmetic import INDEX_ARITHMETIC
+from kernelpack.backends.cpu.emit.index_arithmetic import INDEX_ARITHMETIC, QUOTIENTS, divide_neighbours
 from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Place, Uniform, Vector, at_lane
-from kernelpack.backends.cpu.emit.streaming import ask_ahead, store_past_caches
+from kernelpack.backends.cpu.emit.streaming import ask_ahead, is_stream, store_past_caches
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
 from kernelpack.backends.cpu.facts.affine import may_wrap, span_of
 from kernelpack.backends.cpu.plan.buffers import Buffer
@@ -30,7 +30,8 @@ _AVX2_BYTES = 32
 class Evaluator:
     """Evaluates tiles for one nest or product.
 
-    `width` is the number of lanes; `fresh` says which buffers (by id) are only now being filled with a tile.
+    `width` is the number of lanes; `fresh` says which buffers (by id) are only now being filled with a tile. `lane_step`
+    is what divides the base of each place with lanes, whose offsets are multiples of `width`; 1 where that is not known.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Evaluator:
         base: list[str],
         width: int,
         fresh: frozenset[tuple[Value, int]] = frozenset(),
+        lane_step: int = 1,
     ) -> None:
         self.program = program
         self.lowering = lowering
@@ -50,6 +52,7 @@ class Evaluator:
         self.storage = storage
         self.width = width
         self.fresh = fresh
+        self.lane_step = lane_step
         self.frames = [base]
         self.memo: dict[tuple[object, ...], Lanes] = {}
         self.addresses: dict[tuple[object, ...], Val] = {}
@@ -182,6 +185,10 @@ class Evaluator:
         structural = STRUCTURAL.get(op.name)
         if structural is not None:
             return structural(self, op, index)
+        if op.name in QUOTIENTS and self.lane_step > 1:
+            grouped = divide_neighbours(self, op, index)
+            if grouped is not None:
+                return grouped
         operands = [self.evaluate(operand, index if shape_of(operand.type) else ()) for operand in op.operands]
         special = INDEX_ARITHMETIC.get(op.name)
         if special is not None and not may_wrap(value) and not (op.name == "arith.extsi" and self._is_number(op)):
@@ -311,7 +318,11 @@ class Evaluator:
             passed = None if mask is None else self._passed(other, other_value, wide, element)
             lanes_mask = self.vector(mask, I1) if mask is not None else None
             if isinstance(pointer, Affine) and pointer.step == size:
-                if lanes_mask is None and op.attributes.get("evict") == "evict_first":
+                if (
+                    lanes_mask is None
+                    and op.attributes.get("evict") == "evict_first"
+                    and is_stream(op.result.type, index, size)
+                ):
                     ask_ahead(self.em, pointer.base, size * sum(place.offset for place in index if place.lanes))
                 loaded = self._load_contiguous(wide, pointer.base, lanes_mask, passed, size)
             else:

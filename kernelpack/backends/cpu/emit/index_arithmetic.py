@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpack.backends.cpu.emit.elements import element_bytes, memory_type, register_type
-from kernelpack.backends.cpu.emit.places import Affine, Lanes, Uniform, Vector
+from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Uniform, Vector
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import pointee_of
 from kernelpack.ir.types import element_of
@@ -123,3 +124,35 @@ INDEX_ARITHMETIC: dict[str, Arithmetic] = {
     "arith.trunci": _resize("trunc"),
     "tt.addptr": _add_pointer,
 }
+
+QUOTIENTS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
+
+
+def divide_neighbours(ev: Evaluator, op: Operation, index: Index) -> Lanes | None:
+    """Divides the first of neighbouring integers, where the others have the same quotient and follow it in the remainder: with eight
+    lanes, x // 32 and x % 32 of an x that is a multiple of eight. The vectors of an iteration share what they can. Returns None for
+    others."""
+    axis = next((axis for axis, place in enumerate(index) if place.lanes), None)
+    dividend, divisor = op.operands
+    divided, result = (ev.program.neighbours[value] for value in (dividend, op.result))
+    if axis is None or not divided.nonnegative:
+        return None  # the quotients of neighbours below zero are rounded towards it
+    remainder = op.name.startswith("arith.rem")
+    group = math.gcd((result.contiguity if remainder else result.constancy)[axis], ev.lane_step)
+    if group % ev.width:
+        return None
+    after = index[axis].offset % group
+    first = (*index[:axis], index[axis].plus(-after), *index[axis + 1 :])
+    if after:
+        lanes = ev.evaluate(op.result, first)
+        if not remainder or not isinstance(lanes, Affine):
+            return lanes if isinstance(lanes, Uniform) else None
+        with ev.em.into(ev.at(lanes.depth)):
+            return Affine(ev.em.op(lanes.base.type, f"add nsw {lanes.base}, {after}"), 1, lanes.depth)
+    above, below = ev.evaluate(dividend, first), ev.evaluate(divisor, first)
+    if not (isinstance(above, Affine) and above.step == 1 and isinstance(below, Uniform)):
+        return None
+    depth = max(above.depth, below.depth)
+    with ev.em.into(ev.at(depth)):
+        divided_first = ev.lowering.lower(op, [above.base, below.val])
+    return Affine(divided_first, 1, depth) if remainder else Uniform(divided_first, depth)

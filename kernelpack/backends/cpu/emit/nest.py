@@ -60,7 +60,9 @@ class NestEmitter:
         self.lane, self.width, self.reduced = self.blocking.lane, self.blocking.width, self.blocking.reduced
         written = [root for root in nest.roots if isinstance(root, Materialize)]
         fresh = frozenset((root.value, id(root.into)) for root in written)
-        self.ev = Evaluator(program, lowering, self.scalars, storage, self.em.sink, self.width, fresh)
+        self.ev = Evaluator(
+            program, lowering, self.scalars, storage, self.em.sink, self.width, fresh, self.blocking.tile[self.lane]
+        )
         self.reductions = Reductions(nest, self.blocking, self.ev, regions)
 
     # ---- loops ----

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+from kernelpack.backends.cpu.emit.places import Index
+from kernelpack.ir.types import Type, shape_of
 from kernelpack.llvm.text import Emitter, Val, literal, vector_width
 
 _AHEAD = 2048
@@ -12,6 +16,14 @@ _FENCE = "declare void @llvm.x86.sse.sfence()"
 
 NONTEMPORAL = "!2 = !{i32 1}"
 """The metadata of stores that bypass caches; modules hold it under this number."""
+
+
+def is_stream(kind: Type, index: Index, size: int) -> bool:
+    """Whether what a tile of elements of `size` bytes reads goes on in memory where an iteration ends: it has one row, or long ones. Short
+    rows above each other are followed by what another program reads."""
+    extents = shape_of(kind)
+    row = math.prod(extent for extent, place in zip(extents, index, strict=True) if place.lanes)
+    return row == math.prod(extents) or row * size >= 2 * _AHEAD
 
 
 def ask_ahead(em: Emitter, base: Val, offset: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kernelpack.backends.cpu.emit.elements import constant, element_bytes, from_memory, memory_type
+from kernelpack.backends.cpu.emit.permuted import bits_of, permuted
 from kernelpack.backends.cpu.emit.places import FIRST, Affine, Index, Lanes, Uniform, Vector
 from kernelpack.backends.cpu.plan.buffers import moves_unit_axes
 from kernelpack.ir.core import Operation
@@ -78,6 +79,9 @@ def _gather(ev: Evaluator, op: Operation, index: Index) -> Lanes:
     """Reads the source's buffer at indices that are computed; indices beyond its extent wrap around."""
     (source, which), axis = op.operands, op.attributes["axis"]
     buffer = next(iter(ev.program.plain[source].values()))
+    bits = bits_of(which, axis)
+    if bits is not None and index[axis].lanes and buffer.strides[axis] == 1 and ev.lane_step > 1:
+        return permuted(ev, buffer, index, axis, bits)
     indices = ev.evaluate(which, index)
     kind, size = memory_type(buffer.element), element_bytes(buffer.element)
     base = ev.pointer(buffer, tuple(FIRST if at == axis else place for at, place in enumerate(index)))

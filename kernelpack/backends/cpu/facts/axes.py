@@ -6,6 +6,8 @@ then lane-wise. Every other product has columns (N) in the lanes of its result. 
 
 from __future__ import annotations
 
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.analysis.call_graph import enclosing_function
 from kernelpack.backends.cpu.facts.affine import Stride, strides
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, definition, operand, operand_name
@@ -16,6 +18,8 @@ Preference = tuple[int | None, int]
 """An axis, and how much depends on it: 0 nothing, 1 contiguous loads, 2 a buffer that already has it."""
 
 NONE: Preference = (None, 0)
+_GROUP = 16
+"""So many neighbours are at least a vector: the axis is one to put in the lanes."""
 
 
 class Axes:
@@ -24,6 +28,7 @@ class Axes:
     def __init__(self) -> None:
         self._preferences: dict[Value, Preference] = {}
         self._strides: dict[Value, tuple[Stride, ...]] = {}
+        self._infos: dict[Operation, AxisInfoAnalysis] = {}
         self._visiting: set[Value] = set()
 
     def memory_axis(self, pointer: Value) -> int | None:
@@ -32,7 +37,18 @@ class Axes:
         for axis in reversed(range(len(shape))):
             if shape[axis] > 1 and strides(pointer, self._strides)[axis] == 1:
                 return axis
-        return None
+        groups = self._neighbours(pointer)
+        return next((axis for axis in reversed(range(len(shape))) if groups[axis] >= _GROUP), None)
+
+    def _neighbours(self, pointer: Value) -> tuple[int, ...]:
+        """Returns how many neighbouring elements along each axis are neighbours in memory, as parts of rows are (x % columns)."""
+        op = pointer.defining_op
+        if op is None:
+            return (1,) * len(shape_of(pointer.type))
+        function = enclosing_function(op)
+        if function not in self._infos:
+            self._infos[function] = AxisInfoAnalysis(function)
+        return self._infos[function][pointer].contiguity
 
     def lane_axis(self, value: Value) -> int:
         """Returns the axis to use for a tile: the preferred one, or the last."""

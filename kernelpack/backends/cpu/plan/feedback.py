@@ -182,10 +182,13 @@ class Review:
     def protect_carried(self) -> bool:
         """Finds carried tiles that are read after their buffer got its next value, and delays that value or saves the old one."""
         learned = False
+        inside: dict[Block, list[Step]] = defaultdict(list)
+        for step in self.steps:
+            for loop in step.loops():
+                inside[loop.op.body].append(step)
         for old, own in self.carried().items():
-            inside = [step for step in self.steps if any(outer.op.body is old.owner for outer in step.loops())]
-            readers = [step for step in inside if old in self.evaluated[step]]
-            writers = [step for step in inside if own in step.written()]
+            readers = [step for step in inside[old.owner] if old in self.evaluated[step]]
+            writers = [step for step in inside[old.owner] if own in step.written()]
             around = set(old.owner.terminator.ancestors())
             if any(
                 reader.after(writer)

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cpu.facts.data_uses import used_as_data
 from kernelpack.backends.cpu.plan.buffers import Buffer, InPlace, Naming, Operand, Storage
 from kernelpack.backends.cpu.plan.sinks import Root
@@ -116,6 +117,11 @@ class TileProgram:
     def data(self) -> frozenset[Value]:
         """The values that the kernel works with. Other integers are places, which index arithmetic takes not to wrap."""
         return used_as_data(self.entry)
+
+    @functools.cached_property
+    def neighbours(self) -> AxisInfoAnalysis:
+        """What is known of neighbouring elements of integer tiles."""
+        return AxisInfoAnalysis(self.entry)
 
     def __str__(self) -> str:
         """Values have the names of the kernel's ttir (`kernelpack inspect --stage cpu_ttir`), constants are written as they are."""

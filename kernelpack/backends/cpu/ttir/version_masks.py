@@ -13,6 +13,9 @@ from kernelpack.ir.core import Block, Builder, Operation, Region, Value, entry_f
 from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import I1, I64, TensorType, element_of
 
+_WORTH = 64
+"""How many operations are copied for each one that loses a mask: a mask takes a handful of instructions, a copy of so many LLVM's time."""
+
 
 def version_masks(module: Operation, level: Level) -> Operation:
     """Rewrites a module in place and returns it."""
@@ -38,7 +41,12 @@ def _packed(function: Operation, level: Level) -> set[Operation]:
 
 def _version(block: Block, packed: set[Operation]) -> None:
     conditions = _decidable(block, packed)
-    if not conditions:
+    for bounds in conditions.values():
+        for bound in bounds:
+            for value in _scalars(bound):
+                _lead(value, block)
+    unmasked = {user for mask in conditions for user in _guarded(mask, block)}
+    if not conditions or sum(1 for op in block.operations for _ in op.walk()) > _WORTH * len(unmasked):
         return
     terminator = block.terminator
     builder = Builder(block, _leading(block), terminator.location)
@@ -112,18 +120,33 @@ def _is_scalar(op: Operation) -> bool:
     return not tensors and (op.name.startswith("arith.") or op.name.startswith("tt.get_"))
 
 
+def _scalars(bound: Bound | Value) -> list[Value]:
+    return [bound] if isinstance(bound, Value) else [value for value, _ in bound.terms]
+
+
 def _available(bound: Bound | Value, block: Block) -> bool:
-    """Whether the condition's scalars exist in front of the block's first tile operation."""
-    values = [bound] if isinstance(bound, Value) else [value for value, _ in bound.terms]
+    """Whether the condition's scalars exist in front of the block's first tile operation, or can be computed there."""
     if isinstance(bound, Value) and bound.type != I1:
         return False
-    leading = set(block.operations[: _leading(block)])
-    for value in values:
-        source = value.defining_op
-        inside = source is not None and (source.parent is block or any(a.parent is block for a in source.ancestors()))
-        if inside and source not in leading:
-            return False
-    return True
+    return all(_can_lead(value, block) for value in _scalars(bound))
+
+
+def _can_lead(value: Value, block: Block) -> bool:
+    """Whether a scalar comes from outside of a block, or from scalars of it that do."""
+    source = value.defining_op
+    if source is None or not (source.parent is block or any(a.parent is block for a in source.ancestors())):
+        return True
+    return source.parent is block and _is_scalar(source) and all(_can_lead(operand, block) for operand in source.operands)
+
+
+def _lead(value: Value, block: Block) -> None:
+    """Moves what computes a scalar to those that stand at the beginning of a block."""
+    source, leading = value.defining_op, _leading(block)
+    if source is None or source.parent is not block or block.index(source) < leading:
+        return
+    for scalar in source.operands:
+        _lead(scalar, block)
+    block.insert(_leading(block), source)
 
 
 def _conjunction(builder: Builder, bounds: list[Bound | Value]) -> Value:

@@ -14,6 +14,7 @@ from kernelpack.backends.cuda.context import CudaContext
 from kernelpack.backends.cuda.machine.features import Features, features_of
 from kernelpack.errors import CompilationError
 from kernelpack.ir.libdevice import LIBDEVICE_PREFIX
+from kernelpack.llvm.codegen import check_version
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -31,12 +32,14 @@ def llir_to_ptx_image(text: str, context: CudaContext) -> bytes:
 
 @functools.cache
 def target_machine(cpu: str, features: str) -> Any:
+    check_version(
+        22, "0.48", "code for NVIDIA GPUs"
+    )  # older ones lack stmatrix, products of 8-bit floats and what states a kernel's threads
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    if llvm.llvm_version_info[0] == 22:  # older ones have no such guard
-        # Straight-line strength reduction would ask of every instruction that it reuses whether that may be poison, which takes
-        # most of the time in long blocks. What this backend emits cannot overflow where it says so.
-        llvm.set_option("kernelpack", "-enable-poison-reuse-guard=false")
+    # Straight-line strength reduction would ask of every instruction that it reuses whether that may be poison, which takes
+    # most of the time in long blocks. What this backend emits cannot overflow where it says so.
+    llvm.set_option("kernelpack", "-enable-poison-reuse-guard=false")
     # the code generator's level 3 numbers values once more: the same PTX, for a sixth of its time
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=cpu, features=features, opt=2)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
+
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.kernel.jit import JITFunction
+from tests.backends.cpu.agreement import check
 from tests.backends.cpu.emit.llir import program
 from tests.backends.fragments import count, in_order
 
 
 def indices(kernel: JITFunction, **types: str | int) -> str:
-    return program(kernel, S=8, **types)
+    return program(kernel, **({} if "B" in types else {"S": 8}), **types)
 
 
 @kp.jit
@@ -138,3 +142,49 @@ def test_bases_are_narrowed_where_all_places_fit() -> None:
     text = indices(few, n="i32", out="*i8")
     assert count(text, "%B = trunc i32 ... to i8") == 1
     assert not count(text, "%N = trunc <8 x i32> ...")
+
+
+@kp.jit
+def cut(x, out, S: tl.constexpr, LENGTH: tl.constexpr, SHIFT: tl.constexpr):
+    """A flat index as that of rows, whose order is turned. SHIFT moves it below zero."""
+    i = tl.program_id(0) * S + tl.arange(0, S) - SHIFT
+    tl.store(out + i + SHIFT, tl.load(x + (i % LENGTH) + LENGTH * (7 - i // LENGTH)))
+
+
+@kp.jit
+def quotients(out, S: tl.constexpr, LENGTH: tl.constexpr, SHIFT: tl.constexpr):
+    i = tl.program_id(0) * S + tl.arange(0, S)
+    tl.store(out + i, (i - SHIFT) // LENGTH * 1000 + (i - SHIFT) % LENGTH)
+
+
+def test_neighbours_are_divided_as_one_where_their_quotient_is_the_same() -> None:
+    rows = indices(cut, x="*fp32", out="*fp32", LENGTH=24, SHIFT=0)
+    assert not count(rows, "%A = sdiv <8 x i32> ...")
+    assert not count(rows, "%A = srem <8 x i32> ...")
+    in_order(rows, "%V = load <8 x float>, ptr %P, align 4")
+    for length, shift in ((12, 0), (24, 8)):  # two quotients in a vector; a sign that is not known
+        assert count(indices(cut, x="*fp32", out="*fp32", LENGTH=length, SHIFT=shift), "%A = sdiv <8 x i32> ...")
+
+
+@pytest.mark.parametrize("length", [1, 3, 8, 12, 24, 32, 288])
+@pytest.mark.parametrize("shift", [0, 5, 40])
+def test_quotients_and_remainders_are_those_of_each_lane(length: int, shift: int) -> None:
+    check(quotients, (9,), torch.empty(9 * 64, dtype=torch.int32), S=64, LENGTH=length, SHIFT=shift)
+
+
+@kp.jit
+def turned(x, out, B: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Images of ROWS x COLUMNS, whose two axes change places: a flat index of rows and images is cut."""
+    rows = tl.program_id(0) * B + tl.arange(0, B)[:, None]
+    columns = tl.arange(0, COLUMNS)[None, :]
+    at = rows % ROWS + ROWS * columns + ROWS * COLUMNS * (rows // ROWS)
+    tl.store(out + columns + COLUMNS * rows, tl.load(x + at) + 1.0)
+
+
+def test_rows_of_a_flat_index_are_read_whole_and_turned() -> None:
+    text = indices(turned, x="*fp32", out="*fp32", B=32, ROWS=64, COLUMNS=16)
+    assert "llvm.masked.gather" not in text
+    assert "llvm.masked.scatter" not in text
+    x = torch.randn(2, 16, 64)
+    check(turned, (4,), x, torch.empty(2, 64, 16), B=32, ROWS=64, COLUMNS=16)
+    check(turned, (3,), torch.randn(4, 16, 24), torch.empty(4, 24, 16), B=32, ROWS=24, COLUMNS=16)

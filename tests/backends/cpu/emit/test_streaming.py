@@ -76,3 +76,15 @@ def test_kernels_ask_for_whole_accesses_alone() -> None:
     assert "nontemporal" not in masked
     assert "sfence" not in masked
     assert "sfence" in whole(copy, V4, S=32, MASKED=False)
+
+
+@kp.jit
+def rows_once(x, out, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = tl.arange(0, ROWS)[:, None] * stride + tl.arange(0, COLUMNS)[None, :]
+    tl.store(out + at, tl.load(x + at, eviction_policy="evict_first"))
+
+
+@pytest.mark.parametrize(("rows", "columns", "asks"), [(1, 64, True), (4, 64, False), (4, 1024, True)])
+def test_short_rows_above_each_other_are_no_stream(rows: int, columns: int, asks: bool) -> None:
+    text = program(rows_once, stride="i32", ROWS=rows, COLUMNS=columns)
+    assert ("llvm.prefetch" in text) is asks

@@ -13,7 +13,8 @@ from kernelpack.ir.core import Operation
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.passes import TTIR
 from tests.backends.cpu.plan.plans import V3, ttir
-from tests.passes.before_after import check
+from tests.ir.examples import parse
+from tests.passes.before_after import check, stays, wrap
 
 ARGUMENTS = "%p: tensor<32x!tt.ptr<f32>>, %n: i32, %zero: i32, %one: i32"
 
@@ -159,3 +160,58 @@ def product(a, b, c, m, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
 def test_a_mask_of_what_is_packed_for_few_rows_costs_nothing_and_stays() -> None:
     assert versions(product, M=4, N=32, K=256, m="i32", k="i32") == []
     assert len(versions(product, M=64, N=32, K=256, m="i32", k="i32")) == 1
+
+
+def test_a_long_block_with_few_masks_is_not_copied() -> None:
+    sums = "\n".join(f"%s{n + 1} = arith.addf %s{n}, %s{n} : tensor<32xf32>" for n in range(140))
+    body = f"""
+        %i = tt.make_range {{end = 32 : i32, start = 0 : i32}} : tensor<32xi32>
+        %ns = tt.splat %n : i32 -> tensor<32xi32>
+        %m = arith.cmpi slt, %i, %ns : tensor<32xi32>
+        %s0 = tt.load %p, %m : tensor<32x!tt.ptr<f32>>
+        {sums}
+        tt.store %p, %s140, %m : tensor<32x!tt.ptr<f32>>
+        """
+    stays(version, ARGUMENTS, body)
+    short = body.replace("tt.store %p, %s140", "tt.store %p, %s60").split("%s61 =")[0] + body.split(sums)[1].replace(
+        "%s140", "%s60"
+    )
+    module = parse(wrap(short, ARGUMENTS))
+    version(module)
+    assert "scf.if" in str(module)
+
+
+def test_scalars_that_decide_a_mask_may_come_after_tiles() -> None:
+    module = parse(
+        wrap(
+            """
+            %i = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32>
+            %pid = tt.get_program_id x : i32
+            %c32 = arith.constant 32 : i32
+            %first = arith.muli %pid, %c32 : i32
+            %firsts = tt.splat %first : i32 -> tensor<32xi32>
+            %at = arith.addi %firsts, %i : tensor<32xi32>
+            %ns = tt.splat %n : i32 -> tensor<32xi32>
+            %m = arith.cmpi slt, %at, %ns : tensor<32xi32>
+            %v = tt.load %p, %m : tensor<32x!tt.ptr<f32>>
+            tt.store %p, %v, %m : tensor<32x!tt.ptr<f32>>
+            """,
+            ARGUMENTS,
+        )
+    )
+    version(module)
+    TTIR.run(module)
+    whole, _ = (region for op in module.walk() if op.name == "scf.if" for region in op.regions)
+    load = next(op for op in whole.block.operations if op.name == "tt.load")
+    assert len(load.operands) == 1  # no mask
+
+
+def test_a_scalar_that_is_loaded_decides_no_mask() -> None:
+    body = """
+        %i = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32>
+        %length = tt.load %lengths : !tt.ptr<i32>
+        %ns = tt.splat %length : i32 -> tensor<32xi32>
+        %m = arith.cmpi slt, %i, %ns : tensor<32xi32>
+        tt.store %p, %v, %m : tensor<32x!tt.ptr<f32>>
+        """
+    stays(version, f"{ARGUMENTS}, %lengths: !tt.ptr<i32>, %v: tensor<32xf32>", body)
