@@ -30,10 +30,10 @@ def is_allowed(node: ast.stmt) -> bool:
             return True
         case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):  # a program
             return True
+        case ast.Assign(targets=[ast.Name(id="__path__")], value=ast.List(elts=[])):  # nothing is found within
+            return True
         case ast.Assign(targets=[target]):
             return ast.unparse(target) in ("__all__", "__getattr__", "sys.modules[__name__]")
-        case ast.AnnAssign(target=ast.Name(id="__path__"), value=ast.List(elts=[])):  # nothing is found within
-            return True
         case ast.Raise(exc=ast.Call(func=ast.Name(id="refusal"))):
             return True
     return False
