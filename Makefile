@@ -21,7 +21,7 @@ LIBRARY := kernelpack/library
 BENCHMARKS := attention rowwise matmul build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lock test test-full fuzz lint typecheck format verify same wheel demo bench readme docs clean
+.PHONY: help setup build lock test test-full fuzz lint typecheck format verify same wheel demo vllm bench readme docs clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -88,6 +88,12 @@ wheel: $(READY) ## dist/*.whl, with the op library for all targets
 demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Python, TorchScript and AOTInductor in C++
 	@$(PY) -m kernelpack build ops --namespace kernelpack --target cpu:native --out build/demo/library -j $(JOBS)
 	@KERNELPACK_LOAD_LIBRARY=0 $(PY) serving_examples/demo.py build/demo/library
+
+vllm: $(NATIVE) ## vLLM on this CPU with its Triton kernels compiled by kernelpack: serves, checks, times (3.5 GB in build/vllm)
+	@$(PY) -m tests.engines.vllm.serve
+	@$(PY) -m tests.engines.vllm.checks
+	@$(PY) -m tests.engines.vllm.kernels_page
+	@$(PY) -m tests.engines.vllm.speed
 
 bench: build ## every benchmark on this machine's CPU
 	@set -e; for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name; done

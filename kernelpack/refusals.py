@@ -42,7 +42,10 @@ _LAUNCHER = Refusal(
     "launch by kernel[grid](...), or by the compiled kernel's own [grid](...)",
 )
 REFUSED: Mapping[str, Refusal] = {
-    "triton.experimental.gluon": _GLUON,
+    **{
+        f"triton.experimental.gluon{name}": _GLUON
+        for name in ("", ".amd", ".language", ".language.amd", ".language.nvidia", ".nvidia")
+    },
     "triton.tools.compile": _AHEAD_OF_TIME,
     "triton.tools.link": _AHEAD_OF_TIME,
     **{f"triton._C.libtriton.{name}": _MLIR for name in ("gluon_ir", "interpreter", "ir", "llvm", "passes", "proton")},
@@ -96,5 +99,41 @@ def refused_names(module: str) -> Callable[[str], Any]:
             if refused in REFUSED and not name.startswith("__"):
                 raise refusal(refused)
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return __getattr__
+
+
+class RefusedUse:
+    """What a module of REFUSED has under a name, where packages import the module and define kernels by it whether they launch them or
+    not. It can be called, as a decorator is, and launching what it gives raises RefusedNameError."""
+
+    def __init__(self, refused: str) -> None:
+        self._refused = refused
+
+    def __getattr__(self, name: str) -> RefusedUse:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> RefusedUse:
+        return self
+
+    def __getitem__(self, grid: Any) -> Any:
+        raise refusal(self._refused)
+
+    def __bool__(self) -> bool:
+        raise refusal(self._refused)
+
+    def __iter__(self) -> Any:
+        raise refusal(self._refused)
+
+
+def names_refused_on_use(refused: str) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of what is imported as a module of REFUSED: it has every name, as a RefusedUse."""
+
+    def __getattr__(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {refused!r} has no attribute {name!r}")
+        return RefusedUse(refused)
 
     return __getattr__

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NAME = "triton"
 HOME = "kernelpack.triton"
+GLUON = "triton.experimental.gluon"
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -26,10 +27,12 @@ class Finder(MetaPathFinder, Loader):
         name, *inner = fullname.split(".")
         if name != NAME:
             return None
-        found = PathFinder.find_spec(_home_of(fullname), [os.path.join(PACKAGE, *[NAME, *inner][:-1])])
-        if found is None:
-            if not _is_only_asked_for():
-                _refuse(fullname)
+        home = _home_of(fullname)
+        found = PathFinder.find_spec(home, [os.path.join(PACKAGE, *home.split(".")[1:-1])])
+        asked = bool(inner) and _is_only_asked_for()
+        if found is None and not asked:
+            _refuse(fullname)
+        if found is None or (asked and _refusal_of(fullname)):
             return None
         spec = ModuleSpec(fullname, self, origin=found.origin, is_package=found.submodule_search_locations is not None)
         spec.submodule_search_locations = found.submodule_search_locations
@@ -67,13 +70,20 @@ def _is_only_asked_for() -> bool:
 
 def _refuse(name: str) -> None:
     """Raises RefusedNameError if there is a reason why there is no such module."""
+    if (error := _refusal_of(name)) is not None:
+        raise error
+
+
+def _refusal_of(name: str) -> Exception | None:
     from kernelpack.refusals import refusal, refused_part  # whoever imports a module within triton has imported triton
 
-    if (refused := refused_part(name)) is not None:
-        raise refusal(refused)
+    return None if (refused := refused_part(name)) is None else refusal(refused)
 
 
 def _home_of(name: str) -> str:
+    """Returns the name of kernelpack's module. That of Gluon lies elsewhere: who asks whether it is there must not find it."""
+    if name == GLUON or name.startswith(GLUON + "."):
+        return HOME + "._gluon" + name[len(GLUON) :]
     return HOME + name[len(NAME) :]
 
 

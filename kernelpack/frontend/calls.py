@@ -103,6 +103,8 @@ class Calls(Expressions):
         called = node.func if isinstance(node, ast.Call) else node
         if inspect.isfunction(function) and isinstance(called, ast.Attribute) and is_constructor(self.visit(called.value)):
             return self.construct(node, function, args, kwargs)  # a static method of an aggregate
+        if inspect.isfunction(function):
+            return self.call_python(node, function, args, kwargs)
         raise CompilationError(f"`{ast.unparse(called)}` is {describe_type(function)}, which cannot be called")
 
     def constexpr_of(self, node: ast.expr, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -125,6 +127,18 @@ class Calls(Expressions):
             raise
         except Exception as problem:
             raise CompilationError(f"`{ast.unparse(node)}`: {type(problem).__name__}: {problem}") from problem
+
+    def call_python(self, node: ast.expr, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Returns what a plain function of a module gives while compiling. Run-time values it can only hand on."""
+        try:
+            return as_value(function(*args, **kwargs))
+        except CompilationError:
+            raise
+        except Exception as problem:
+            raise CompilationError(
+                f"`{ast.unparse(node)}` is called while compiling and fails: {type(problem).__name__}: {problem}",
+                cure=f"decorate {function.__name__} with @kernelpack.jit if it computes with run-time values",
+            ) from problem
 
     def extremum(self, node: ast.expr, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """min() and max(): Python's for compile-time values, elementwise minimum and maximum for run-time values."""

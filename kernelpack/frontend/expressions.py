@@ -312,6 +312,7 @@ class Expressions(LocalFunctions):
             _readable(value)
             or isinstance(value, (bool, int, float, str, type))  # a class may be the namespace of static functions
             or getattr(value, "__module__", "") == math.__name__
+            or (inspect.isfunction(value) and suggestions.for_foreign(value) is None)  # called while compiling
         ):
             return _frozen(value)
         raise _not_readable(ast.unparse(node), value)

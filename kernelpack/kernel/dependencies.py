@@ -9,7 +9,7 @@ import hashlib
 import inspect
 import linecache
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import CellType, FunctionType, ModuleType, NoneType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from kernelpack.ir.locations import HOMES_OF_THE_LANGUAGE, is_of_language, relative_name
@@ -72,8 +72,18 @@ def _description(plain: FunctionType, reached: Mapping[FunctionType, _Reached]) 
     for name, value in outside:
         for called in map(innermost, functions_in(value, function)):
             seen.add(f"{name} is {called.__qualname__}: {_text_hash(reached[called].source)}")
-        seen |= {f"{name} is {part!r}" for part in map(unwrap, _parts(value)) if isinstance(part, _CONSTANT)}
+        for part in map(unwrap, _parts(value)):
+            if isinstance(part, _CONSTANT):
+                seen.add(f"{name} is {part!r}")
+            elif isinstance(function, JITFunction) and _is_plain(part) and not _has_text(part):
+                seen.add(f"{name} is {_instructions(part.__code__)}")
     return "\n".join([plain.__qualname__, options, source.text, *sorted(seen)])
+
+
+def _instructions(code: CodeType) -> str:
+    """Returns what a function without a text does, by this version of Python."""
+    constants = [_instructions(part) if isinstance(part, CodeType) else repr(part) for part in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -114,20 +124,27 @@ def bindings_of(functions: Iterable[Any]) -> list[Binding]:
 
 
 def functions_in(value: Any, caller: Any = None) -> Iterator[Any]:
-    """Yields the functions that a caller calls among a value, constexpr or not, and what it holds: kernels those of the language,
-    what runs at compile time plain ones of its own package too."""
+    """Yields the functions that a caller calls among a value, constexpr or not, and what it holds: kernels and what runs at compile
+    time call plain functions too, of which those of other packages are followed no further than one call from a kernel."""
     for part in map(unwrap, _parts(value)):
         if isinstance(part, JITCallable) or is_constexpr_function(part) or _is_helper(part, caller):
             yield part
 
 
 def _is_helper(value: Any, caller: Any) -> bool:
-    """Whether a value is a plain function with a text, which a caller that runs at compile time may call, of its own package."""
-    if not isinstance(value, FunctionType) or isinstance(caller, (JITFunction, NoneType)) or value.__name__ == "<lambda>":
+    """Whether a value is a plain function with a text, which a caller may call: a kernel of any package, others of their own."""
+    if not _is_plain(value) or caller is None or not _has_text(value):
         return False
-    package = _package_of(caller)
-    own = package == __name__.partition(".")[0]  # whose text every key covers
-    return not own and _package_of(value) == package and bool(linecache.getlines(value.__code__.co_filename))
+    return isinstance(caller, JITFunction) or _package_of(value) == _package_of(caller)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a plain function, not one of this package, whose text every key covers."""
+    return isinstance(value, FunctionType) and _package_of(value) != __name__.partition(".")[0]
+
+
+def _has_text(function: FunctionType) -> bool:
+    return function.__name__ != "<lambda>" and bool(linecache.getlines(function.__code__.co_filename))
 
 
 def _package_of(function: Any) -> str:

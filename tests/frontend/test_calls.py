@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -196,6 +197,51 @@ def test_bodies_that_are_inlined_into_reductions() -> None:
         f=define("@kp.jit\ndef f(a, b):\n    return a * 2 + b")["f"],
     )
     assert "tt.call" not in body_of(compile_kernel(fn, p="*i32"))
+
+
+def test_plain_functions_of_modules_are_called_while_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def nothing(*args: object, **kwargs: object) -> None:
+        calls.append((args, kwargs))
+
+    host = ModuleType("host")
+    host.nothing, host.second, host.size = nothing, lambda x, y: y, lambda n: [n, n + 1]
+    monkeypatch.setattr(tl, "debug_barrier", nothing)
+    fn = define(
+        """
+        @kp.jit
+        def kernel(p, n):
+            tl.debug_barrier()
+            host.nothing(4, key=tl.float32)
+            tl.store(p, host.second(1, n) + host.size(10)[1])
+        """,
+        host=host,
+    )["kernel"]
+    out = np.zeros(1, np.int32)
+    run(fn, 1, p=out, n=5)
+    assert out[0] == 16
+    assert calls == [((), {}), ((4,), {"key": tl.float32})]
+
+
+def test_a_plain_function_cannot_compute_with_run_time_values() -> None:
+    host = ModuleType("host")
+    exec("def twice(x):\n    return x * 2", vars(host))
+    fn = define("@kp.jit\ndef kernel(p, n):\n    tl.store(p, host.twice(n))", host=host)["kernel"]
+    with pytest.raises(CompilationError, match=r"`host.twice\(n\)` is called while compiling and fails: TypeError") as caught:
+        compile_kernel(fn, p="*i32", n="i32")
+    assert caught.value.cure == "decorate twice with @kernelpack.jit if it computes with run-time values"
+
+
+def test_keys_cover_plain_functions_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = ModuleType("host")
+    keys = set()
+    given = define("def one():\n    return 1\n\ndef other():\n    return 2")
+    for function in (given["one"], given["other"], lambda: 1, lambda: 2):
+        host.size = function
+        fn = define("@kp.jit\ndef kernel(p):\n    tl.store(p, host.size())", host=host)["kernel"]
+        keys.add(fn.cache_key)
+    assert len(keys) == 4
 
 
 @pytest.mark.parametrize(

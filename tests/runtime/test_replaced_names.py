@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -81,6 +82,18 @@ def test_what_compile_time_functions_read_and_call_is_noticed() -> None:
     size._unsafe_update_src("def size():\n    return STEP")
     kernel[(1,)](out)
     assert [*results, out.item()] == [2, 20, 30, 10]
+
+
+def test_a_replaced_plain_function_of_a_module_is_noticed() -> None:
+    host = ModuleType("host")
+    given = define("def one():\n    return 1\n\ndef other():\n    return 2")
+    kernel, out = define("@kp.jit\ndef kernel(out):\n    tl.store(out, host.size())", host=host)["kernel"], torch.zeros(1)
+    results = []
+    for function in (given["one"], given["other"], lambda: 3):
+        host.size = function
+        kernel[(1,)](out)
+        results.append(out.item())
+    assert results == [1, 2, 3]
 
 
 def test_a_name_is_noticed_in_every_place_that_holds_it() -> None:

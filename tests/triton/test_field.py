@@ -36,6 +36,7 @@ _VLLM = {
     "backends": "backends",
     "knobs": "autotuning compilation runtime",
     "language": "constexpr target_info tensor dtype pointer_type PropagateNan TRITON_MAX_TENSOR_NUMEL",
+    "experimental": "gluon",
     "language.extra": "libdevice",
     "language.extra.cuda": "gdc_launch_dependents gdc_wait",
     "language.extra.libdevice": "exp fast_expf rint round tanh",
@@ -117,7 +118,6 @@ ASKED = (
 """What they ask as attributes of `triton`, with nothing but `import triton`."""
 
 REFUSED = {
-    "flash-linear-attention, SGLang": ("from {}.experimental import gluon", "from {}.experimental.gluon import language"),
     "torch": ("from {}._C.libtriton.ir import module", "from {}._C.libtriton import ir", "import {}.profiler.language"),
     "torch, for NVSHMEM": ("from {}.language.core import extern", "from {}.language.core import extern_elementwise"),
     "tools that compile ahead": (

@@ -1,8 +1,7 @@
 """triton.experimental: Gluon's home, and nothing else."""
 
-from kernelpack.refusals import refused_names
+from kernelpack.triton import _gluon as gluon
 
+__all__ = ["gluon"]
 __path__ = []
-"""Who asks whether there is a Gluon finds none. Who imports it is told why."""
-
-__getattr__ = refused_names(__name__)
+"""Who asks whether there is a Gluon finds none. What is imported as triton.experimental.gluon is kernelpack.triton._gluon."""

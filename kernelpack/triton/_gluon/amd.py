@@ -1,0 +1,5 @@
+"""triton.experimental.gluon.amd is refused as a whole."""
+
+from kernelpack.refusals import refusal
+
+raise refusal("triton.experimental.gluon.amd")
