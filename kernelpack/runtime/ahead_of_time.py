@@ -10,7 +10,9 @@ from kernelpack.facts import Fact
 from kernelpack.kernel.jit import JITFunction, jit_function
 from kernelpack.options import BY_DEFAULT, Options
 from kernelpack.runtime.keys import text_of
-from kernelpack.runtime.specialization import CONSTEXPR, Specialization, specialized_ttir
+from kernelpack.runtime.specialization import CONSTEXPR, Specialization, specialized_ttir, ttir_of
+from kernelpack.target import GPUTarget
+from kernelpack.tools import ir_view
 
 Path = tuple[Any, ...]
 """A place in a kernel's arguments: (2,) the third argument, (2, 1) the second entry of it, (2, "base") a part of a descriptor."""
@@ -88,6 +90,13 @@ class ASTSource:
             repr(sorted(special.facts)),
         ]
         return "-".join(parts)
+
+    def make_ir(
+        self, target: GPUTarget, options: Options, codegen_fns: object = None, module_map: object = None, context: object = None
+    ) -> ir_view.module:
+        """Returns the ttir module as it leaves the front end, as host code walks it; calls of other functions are still calls."""
+        special = self.specialization
+        return ir_view.module(ttir_of(self.fn, special, options))
 
     def make_ttir(self, options: Options = BY_DEFAULT) -> Any:
         """Returns the optimised ttir module, and the facts that it states."""

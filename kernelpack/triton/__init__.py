@@ -20,6 +20,8 @@ from kernelpack.runtime.compile import compile as compile
 from kernelpack.runtime.stand_ins import MockTensor as MockTensor
 from kernelpack.runtime.stand_ins import TensorWrapper as TensorWrapper
 from kernelpack.runtime.stand_ins import reinterpret as reinterpret
+from kernelpack.triton import _C as _C
+from kernelpack.triton import _utils as _utils
 from kernelpack.triton import backends as backends
 from kernelpack.triton import compiler as compiler
 from kernelpack.triton import errors as errors
