@@ -23,17 +23,21 @@ Grid = tuple[int, int, int]
 
 
 class Assembly(dict[str, Any]):
-    """The value of every stage of a kernel by name; machine code as text (`sass`, `asm`) is made when it is asked for."""
+    """The value of every stage of a kernel by name. What it has besides is made when it is asked for: machine code as text (`sass`, `asm`),
+    and on CPUs `so` and `launcher.so`, by which other programs launch it. `names` are those of all arguments of its function."""
 
-    def __init__(self, kernel: CompiledKernel) -> None:
+    def __init__(self, kernel: CompiledKernel, names: Sequence[str]) -> None:
         super().__init__(kernel.stages)
-        self._kernel = kernel
+        backend = backend_of(kernel.target)
+        self._made = {backend.machine_code: lambda: backend.disassemble(kernel), **backend.libraries(kernel, names)}
 
-    def __missing__(self, stage: str) -> str:
-        backend = backend_of(self._kernel.target)
-        if stage != backend.machine_code:
-            raise KeyError(f"{stage}: there is {', '.join([*self, backend.machine_code])}")
-        return backend.disassemble(self._kernel)
+    def __missing__(self, stage: str) -> Any:
+        if stage not in self._made:
+            raise KeyError(f"{stage}: there is {', '.join([*self, *self._made])}")
+        return self._made[stage]()
+
+    def get(self, stage: str, default: Any = None) -> Any:
+        return self[stage] if stage in self or stage in self._made else default
 
 
 class KernelView:
@@ -50,7 +54,7 @@ class KernelView:
     @property
     def asm(self) -> dict[str, Any]:
         """The value of every stage by name: `ttir`, `ttgir`, `llir`, `ptx`, `cubin`, ... as far as the backend has them."""
-        return Assembly(self.kernel)
+        return Assembly(self.kernel, () if self.src is None else list(self.src.signature))
 
     @property
     def name(self) -> str:
