@@ -14,11 +14,14 @@ from kernelpack.version import LANGUAGE_VERSION
 
 __all__ = ["install", "installed", "other_versions_wanted", "starts_with_python", "uninstall"]
 
+_INDUCTOR = "torch._inductor.runtime.triton_compat"
+
 
 def install() -> None:
     """Makes `import triton` mean kernelpack in this process, for all modules that are imported from now on.
 
-    Doing it twice is doing it once. Raises StandInError if Triton itself was imported before: two kinds of kernels would meet.
+    Doing it twice is doing it once. Raises StandInError if Triton itself was imported before: two kinds of kernels would meet; and if
+    torch's Inductor was, where it found no Triton.
     """
     if installed():
         return
@@ -26,6 +29,11 @@ def install() -> None:
         raise StandInError(
             f"{NAME} was imported before, from {getattr(sys.modules[NAME], '__file__', None) or 'an unknown place'}",
             cure=f"call kernelpack.as_triton.install() before anything imports {NAME}, or start Python with {knobs.AS_TRITON.name}=1",
+        )
+    if getattr(sys.modules.get(_INDUCTOR), "HAS_TRITON", True) is False:
+        raise StandInError(
+            f"{_INDUCTOR} was imported before, and found no {NAME}: Inductor does without from then on",
+            cure=f"call kernelpack.as_triton.install() before anything imports torch._inductor, or start Python with {knobs.AS_TRITON.name}=1",
         )
     sys.meta_path.insert(0, FINDER)
     _forget_what_torch_found()

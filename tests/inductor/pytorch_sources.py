@@ -64,7 +64,7 @@ def _unpack(archive: Archive, folder: Path, into: Path) -> None:
             raise ValueError(f"its SHA-256 is {found}, expected {archive.sha256}")
         with tarfile.open(packed) as tar:
             for member in tar:
-                top, _, inner = member.name.partition("/")
+                inner = member.name.partition("/")[2]
                 if member.isfile() and inner.startswith(f"{FOLDER}/"):
                     member.name = inner.removeprefix(f"{FOLDER}/")
                     tar.extract(member, partial, filter="data")

@@ -1,15 +1,11 @@
-"""ttir by the names of Triton's binding of MLIR: torch finds by it which tensors a kernel reads and writes."""
+"""ttir by the names of Triton's binding of MLIR (tests/inductor: torch finds by it which tensors a kernel reads and writes)."""
 
 from __future__ import annotations
 
-import logging
-
-import pytest
 import torch
-from torch._higher_order_ops import triton_kernel_wrap
 
 import kernelpack.language as tl
-from kernelpack import as_triton, jit
+from kernelpack import jit
 from kernelpack.kernel.paths import find_paths_if, get_iterable_path
 from kernelpack.runtime.ahead_of_time import ASTSource
 from kernelpack.runtime.argument_types import mangle_type, native_specialize_impl
@@ -22,23 +18,6 @@ HERE = GPUTarget("cpu", "", 32)
 @jit
 def store_it(p, v):
     tl.store(p, v)
-
-
-@jit
-def kernel(read, written, added, both, count, n, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK], tl.float32)
-    i = 0
-    while i < n:
-        total += tl.load(read + i * BLOCK + at)
-        i += 1
-    for _ in range(n):
-        total += 1
-    store_it(written + at, total)
-    if n > 3:
-        tl.atomic_add(added, tl.sum(total))
-        tl.store(both + at, tl.load(both + at) + 1)
-    tl.atomic_cas(count, 0, 1)
 
 
 def test_parts_have_numbers_and_parents_come_last() -> None:
@@ -58,24 +37,6 @@ def test_parts_have_numbers_and_parents_come_last() -> None:
 
     module.walk(visit)
     assert names == ["tt.store", "tt.return", "tt.func", "builtin.module"]
-
-
-@pytest.fixture
-def stand_in():
-    as_triton.install()
-    yield
-    as_triton.uninstall()
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_torch_finds_what_a_kernel_reads_and_writes(caplog: pytest.LogCaptureFixture) -> None:
-    tensors = {name: torch.zeros(64) for name in ("read", "written", "added", "both")}
-    arguments = {**tensors, "count": torch.zeros(1, dtype=torch.int32), "n": 5, "BLOCK": 16}
-    with caplog.at_level(logging.WARNING):
-        found = triton_kernel_wrap.identify_accessed_tensors(kernel, arguments, {})
-    assert caplog.records == [], "torch says so where it has to assume that everything is written"
-    assert {access.name for access in found.read_writes.reads} >= {"read", "both"}
-    assert {access.name for access in found.read_writes.writes} == {"written", "added", "both", "count"}
 
 
 def test_values_have_the_types_that_signatures_name() -> None:

@@ -9,6 +9,7 @@ import sysconfig
 import textwrap
 import venv
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -181,3 +182,13 @@ def test_the_error_says_where_the_other_came_from(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "triton", type(sys)("triton"))
     with pytest.raises(StandInError, match="from an unknown place"):
         as_triton.install()
+
+
+def test_inductor_that_found_no_triton_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = SimpleNamespace(HAS_TRITON=False)
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_compat", looked)
+    with pytest.raises(StandInError, match="found no triton: Inductor does without"):
+        as_triton.install()
+    looked.HAS_TRITON = True
+    as_triton.install()
+    as_triton.uninstall()
