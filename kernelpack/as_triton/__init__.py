@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from importlib.metadata import distributions
@@ -14,6 +15,8 @@ from kernelpack.version import LANGUAGE_VERSION
 
 __all__ = ["install", "installed", "other_versions_wanted", "starts_with_python", "uninstall"]
 
+_ON_PATH = os.path.join(os.path.dirname(__file__), "on_path")
+"""A folder in which `triton` is: for processes that get this one's path, as Inductor's compile workers do, and not its finder."""
 _INDUCTOR = "torch._inductor.runtime.triton_compat"
 
 
@@ -36,6 +39,7 @@ def install() -> None:
             cure=f"call kernelpack.as_triton.install() before anything imports torch._inductor, or start Python with {knobs.AS_TRITON.name}=1",
         )
     sys.meta_path.insert(0, FINDER)
+    sys.path.insert(1, _ON_PATH)
     _forget_what_torch_found()
 
 
@@ -44,6 +48,8 @@ def uninstall() -> None:
     if not installed():
         return
     sys.meta_path.remove(FINDER)
+    if _ON_PATH in sys.path:
+        sys.path.remove(_ON_PATH)
     for name in [name for name in sys.modules if name == NAME or name.startswith(NAME + ".")]:
         del sys.modules[name]
     _forget_what_torch_found()

@@ -13,8 +13,6 @@ from typing import Any
 
 TRITON_ONLY = "_expected_failure_triton_cpu"
 """The attribute of tests that are expected to fail on triton-cpu."""
-SKIPPER = "skip_if_triton_cpu.<locals>.decorator.<locals>.wrapper"
-"""The code of what skips tests on triton-cpu."""
 GONE = {"complex_memory_overlap": "torch._inductor.compile_fx"}
 """Names that tests of older releases import, and later ones do not have, by module: what asks for them is skipped."""
 
@@ -55,10 +53,10 @@ def _cases(backend: str) -> dict[str, unittest.TestCase]:
     for name, module in GONE.items():
         vars(importlib.import_module(module)).setdefault(name, _gone)
     tests = importlib.import_module("test_torchinductor")
-    for name, function in list(vars(tests.CommonTemplate).items()):
-        code = getattr(function, "__code__", None)
-        if code is not None and code.co_qualname == SKIPPER:
-            setattr(tests.CommonTemplate, name, function.__wrapped__)
+    is_triton_cpu = tests.is_triton_cpu_backend
+    # who asks in order to skip a test is told no; tests that ask what code to expect are told the truth
+    tests.is_triton_cpu_backend = lambda device: "SkipTest" not in sys._getframe(1).f_code.co_names and is_triton_cpu(device)
+    for function in vars(tests.CommonTemplate).values():
         if hasattr(function, TRITON_ONLY):
             delattr(function, TRITON_ONLY)
     if backend == "triton":
