@@ -7,6 +7,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 CHECK_PTXAS := $(VENV)/ptxas-13.0/nvidia/cu13/bin/ptxas
 FUZZ := $(VENV)/fuzz
+INDUCTOR := build/inductor/packages
 SECONDS ?= 600
 NATIVE := build/.native
 CXX_FILES = $(shell find csrc serving_examples tests \( -name '*.cpp' -o -name '*.h' \) -print)
@@ -21,7 +22,7 @@ LIBRARY := kernelpack/library
 BENCHMARKS := attention rowwise matmul build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lock test test-full fuzz lint typecheck format verify same wheel demo vllm bench readme docs clean
+.PHONY: help setup build lock test test-full fuzz lint typecheck format verify same wheel demo inductor vllm bench readme docs clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -60,6 +61,12 @@ $(FUZZ): $(READY) requirements-fuzz.txt
 
 fuzz: $(NATIVE) $(FUZZ) ## SECONDS=600 of fuzzing each reader of files, texts and command lines; failing inputs lie in build/fuzz
 	$(PY) -m tests.fuzz --seconds $(SECONDS) --jobs $(JOBS)
+
+$(INDUCTOR): $(READY) requirements-inductor.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ -r requirements-inductor.txt && touch $@
+
+inductor: $(NATIVE) $(INDUCTOR) ## PyTorch's own tests of Inductor on CPUs, with kernelpack as Triton and with the C++ backend; an hour or two
+	$(PY) -m tests.inductor
 
 lint: typecheck ## format, ruff, types, clang-format, rules about files
 	$(PY) -m ruff format --check --quiet . || { echo "to fix: make format" >&2; exit 1; }

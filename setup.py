@@ -92,6 +92,7 @@ setup(
     packages=find_packages(include=["kernelpack", "kernelpack.*"], exclude=["kernelpack.library"]),
     package_data={
         "kernelpack": ["py.typed", "_C.pyi", "cmake/*.cmake"],
+        "kernelpack.as_triton": ["on_path/triton/*.py"],
         "kernelpack.cli": ["project/*.in"],
         "kernelpack.opgen.emit": ["templates/*.in"],
         "kernelpack.report": ["*.html", "*.css", "*.js"],

@@ -309,7 +309,7 @@ GPUs only.
   kernelpack does not have (`knobs.compilation.override` and `use_ir_loc`, `knobs.nvidia.mock_ptx_version`, `knobs.proton`, ...) do not exist;
   those of `knobs.amd` hold what they are set to, and change nothing.
 - Code written for Triton finds its modules in `kernelpack.triton`: `import kernelpack.triton as triton`. What has no meaning here is refused when
-  it is imported, with the reason: the C++ of MLIR (`_C.libtriton.ir`), `tools.compile`, `tools.link`, files of IR. Kernels of Gluon
+  it is imported, with the reason: the C++ of MLIR (`_C.libtriton.passes`), `tools.compile`, `tools.link`, files of IR. Kernels of Gluon
   (`experimental.gluon`) can be defined, and are refused when they are launched.
 - Stages that `knobs.runtime.add_stages_inspection_hook` sees are those of `kernelpack inspect`. Their `ttir` gives the module as the passes
   over ttir left it.

@@ -5,6 +5,15 @@ from typing import Any
 
 def launchers() -> list[str]: ...
 def add_launcher(library: str) -> None: ...
+def runner(
+    kernel: LoadedKernel,
+    places: Sequence[int],
+    count: int,
+    watchers: list[Any],
+    enter: object,
+    exit: object,
+    python: Callable[..., Any],
+) -> Callable[..., None]: ...
 
 class LoadedKernel:
     def __init__(

@@ -42,9 +42,10 @@ if TYPE_CHECKING:
     from kernelpack.opgen.stated.config import VariantPoint, aligned, fastest
     from kernelpack.opgen.stated.space import same_as
     from kernelpack.runtime._async_compile import AsyncCompileMode
-    from kernelpack.runtime.ahead_of_time import ASTSource, compile
+    from kernelpack.runtime.ahead_of_time import ASTSource
     from kernelpack.runtime.allocator import set_allocator
     from kernelpack.runtime.autotune import autotune, heuristics
+    from kernelpack.runtime.compile import compile
     from kernelpack.runtime.stand_ins import MockTensor, TensorWrapper, reinterpret
 
 _MODULES = ("as_triton", "errors", "knobs", "language", "testing", "tools", "triton")
@@ -72,7 +73,8 @@ _HOMES = {
     "opgen.op": ("Op", "op"),
     "opgen.stated.space": ("same_as",),
     "runtime._async_compile": ("AsyncCompileMode",),
-    "runtime.ahead_of_time": ("ASTSource", "compile"),
+    "runtime.ahead_of_time": ("ASTSource",),
+    "runtime.compile": ("compile",),
     "runtime.allocator": ("set_allocator",),
     "runtime.autotune": ("autotune", "heuristics"),
     "runtime.stand_ins": ("MockTensor", "TensorWrapper", "reinterpret"),

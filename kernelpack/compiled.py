@@ -58,3 +58,8 @@ class CompiledKernel:
     stages: dict[str, Any] = field(default_factory=dict)
     code_sha256: str = ""
     descriptors: tuple[str, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what other processes get: IR as text."""
+        stages = {name: value if isinstance(value, bytes) else str(value) for name, value in self.stages.items()}
+        return {**vars(self), "stages": stages}

@@ -60,10 +60,10 @@ class GPUTarget:
 
     def as_target(self) -> Target:
         """Returns the target that kernelpack compiles for. From sm_90 on that is the one with the architecture's own
-        instructions, sm_90a."""
+        instructions, sm_90a. An empty one is that of this machine, which is what torch knows of CPUs."""
         numbered = re.fullmatch(r"(sm)?(\d+)", str(self.arch))
         if self.backend == "cuda" and numbered is not None:
             return Target("cuda", f"sm_{numbered[2]}{'a' if int(numbered[2]) >= 90 else ''}")
         if not isinstance(self.arch, str):
             raise TargetError(f"{self} names no target", cure='write for example GPUTarget("cuda", 90, 32)')
-        return Target.parse(f"{self.backend}:{self.arch}")
+        return Target.parse(f"{self.backend}:{self.arch or 'native'}")

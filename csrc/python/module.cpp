@@ -10,6 +10,7 @@
 #include "python/jit_launcher.h"
 #include "python/launchers.h"
 #include "python/loaded_kernel.h"
+#include "python/runner.h"
 
 namespace py = pybind11;
 
@@ -69,4 +70,5 @@ PYBIND11_MODULE(_C, module) {
   module.def("launchers", &kernelpack::launchers);
   module.def("add_launcher", &kernelpack::add_launcher, py::arg("library"));
   kernelpack::add_jit_launcher(module);
+  kernelpack::add_runner(module);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from importlib.metadata import distributions
@@ -14,11 +15,16 @@ from kernelpack.version import LANGUAGE_VERSION
 
 __all__ = ["install", "installed", "other_versions_wanted", "starts_with_python", "uninstall"]
 
+_ON_PATH = os.path.join(os.path.dirname(__file__), "on_path")
+"""A folder in which `triton` is: for processes that get this one's path, as Inductor's compile workers do, and not its finder."""
+_INDUCTOR = "torch._inductor.runtime.triton_compat"
+
 
 def install() -> None:
     """Makes `import triton` mean kernelpack in this process, for all modules that are imported from now on.
 
-    Doing it twice is doing it once. Raises StandInError if Triton itself was imported before: two kinds of kernels would meet.
+    Doing it twice is doing it once. Raises StandInError if Triton itself was imported before: two kinds of kernels would meet; and if
+    torch's Inductor was, where it found no Triton.
     """
     if installed():
         return
@@ -27,7 +33,13 @@ def install() -> None:
             f"{NAME} was imported before, from {getattr(sys.modules[NAME], '__file__', None) or 'an unknown place'}",
             cure=f"call kernelpack.as_triton.install() before anything imports {NAME}, or start Python with {knobs.AS_TRITON.name}=1",
         )
+    if getattr(sys.modules.get(_INDUCTOR), "HAS_TRITON", True) is False:
+        raise StandInError(
+            f"{_INDUCTOR} was imported before, and found no {NAME}: Inductor does without from then on",
+            cure=f"call kernelpack.as_triton.install() before anything imports torch._inductor, or start Python with {knobs.AS_TRITON.name}=1",
+        )
     sys.meta_path.insert(0, FINDER)
+    sys.path.insert(1, _ON_PATH)
     _forget_what_torch_found()
 
 
@@ -36,6 +48,8 @@ def uninstall() -> None:
     if not installed():
         return
     sys.meta_path.remove(FINDER)
+    if _ON_PATH in sys.path:
+        sys.path.remove(_ON_PATH)
     for name in [name for name in sys.modules if name == NAME or name.startswith(NAME + ".")]:
         del sys.modules[name]
     _forget_what_torch_found()

@@ -174,6 +174,11 @@ class Backend(abc.ABC):
         """Returns a compiled kernel's code where this process can launch it."""
         raise TargetError(f"kernels for {kernel.target} cannot be launched from Python")
 
+    def libraries(self, kernel: CompiledKernel, names: Sequence[str]) -> Mapping[str, Callable[[], bytes]]:
+        """Returns what makes the libraries by which other programs launch a kernel, by the names that `kernel.asm` has for them; `names` are
+        those of all arguments of its function."""
+        return {}
+
     def driver(self) -> type[DriverBase] | None:
         """Returns what host code asks of the devices; None: nothing runs on them unless a launch names the target."""
         return None

@@ -78,9 +78,23 @@ class TargetBackend:
         return TargetOptions(**asdict(options_of(known)), arch=str(self.backend.resolve_target(target)))
 
     @staticmethod
-    def parse_attr(desc: Sequence[tuple[str, int]]) -> list[list[Any]]:
-        """Returns facts of an argument, as a call's specialization has them, in the form of ASTSource."""
+    def parse_attr(desc: str | Sequence[tuple[str, int]]) -> list[list[Any]]:
+        """Returns facts of an argument in the form of ASTSource, as a call's specialization has them, or as Triton says them: "D" for what is
+        divisible by 16."""
+        if isinstance(desc, str):
+            return [["tt.divisibility", 16]] if "D" in desc else []
         return [list(fact) for fact in desc]
+
+    def load_dialects(self, context: object) -> None:
+        """Prepares what ASTSource.make_ir works in: all dialects are there."""
+
+    def get_codegen_implementation(self, options: object = None) -> dict[str, Any]:
+        """Returns what a backend adds to the front end: nothing."""
+        return {}
+
+    def get_module_map(self) -> dict[str, Any]:
+        """Returns which modules of kernels stand for others on this backend: none."""
+        return {}
 
 
 def target_of(backend: str, arch: str) -> Target:

@@ -11,6 +11,9 @@ from typing import Any
 from kernelpack.errors import SourceLocation
 from kernelpack.kernel.source import FunctionSource, innermost, source_of, with_text
 
+_OF_THE_PROCESS = ("__wrapped__", "__globals__", "_launcher", "source", "used_global_vals")
+"""What of a function other processes cannot have."""
+
 
 class JITCallable:
     """A Python function marked @jit or @constexpr_function. Its source is read when somebody asks for it."""
@@ -21,6 +24,7 @@ class JITCallable:
     def __init__(self, fn: Any) -> None:
         self.fn = innermost(fn)
         functools.update_wrapper(self, self.fn)
+        self.__globals__ = self.fn.__globals__
         self.module = self.fn.__module__ or ""
         self.signature = inspect.signature(self.fn)
 
@@ -30,7 +34,7 @@ class JITCallable:
     @property
     def full_name(self) -> str:
         """The function's module and name, by which other processes know it."""
-        return f"{self.fn.__module__}.{self.fn.__qualname__}"
+        return f"{self.module}.{self.__qualname__}"
 
     @property
     def location(self) -> SourceLocation:
@@ -88,10 +92,6 @@ class JITCallable:
         return self.source.tree
 
     @property
-    def __globals__(self) -> dict[str, Any]:
-        return self.fn.__globals__
-
-    @property
     def cache_key(self) -> str:
         """SHA-256 over what the function means: its source, the functions it calls, the constants it reads. No paths."""
         return str(_dependencies().cache_key_of(self))
@@ -108,11 +108,14 @@ class JITCallable:
 
     get_capture_scope = scope
 
-    def __reduce__(self) -> str:  # by name, as functions are: compile workers import the module
-        return self.fn.__qualname__
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        if self.fn is not None:
+            return self.__qualname__  # as functions are: by the module's name and its own
+        # host code took the function away, as compile workers do: their modules exist nowhere else
+        return object.__new__, (type(self),), {name: value for name, value in vars(self).items() if name not in _OF_THE_PROCESS}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.module}:{self.fn.__qualname__})"
+        return f"{type(self).__name__}({self.module}:{self.__qualname__})"
 
 
 def _dependencies() -> Any:

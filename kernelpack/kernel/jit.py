@@ -46,6 +46,11 @@ class KernelParam:
     def has_default(self) -> bool:
         return self.default is not inspect.Parameter.empty
 
+    @property
+    def is_const(self) -> bool:
+        """Whether the annotation says that nothing is stored through the pointer."""
+        return self.type_name == "const"
+
     @functools.cached_property
     def type_name(self) -> str:
         """The annotation's last word: `int64` for `tl.int64`."""

@@ -1,25 +1,18 @@
-"""compile(ASTSource(...)): a kernel compiled for a target with stated types and constants, as triton.compile does."""
+"""ASTSource: a kernel with the types of its arguments and the values of its constants, as triton.compile takes it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelpack import knobs
-from kernelpack.compiler.stages import compile_ttir, microseconds_since
-from kernelpack.compiler.target_backend import stages_hook, target_of
 from kernelpack.errors import LaunchError
 from kernelpack.facts import Fact
 from kernelpack.kernel.jit import JITFunction, jit_function
-from kernelpack.knobs.hooks import CompileTimes
-from kernelpack.options import BY_DEFAULT, OPTION_NAMES, Options, options_of
-from kernelpack.process_wide import collections_put_off
-from kernelpack.runtime.driver import driver
-from kernelpack.runtime.kernel_view import KernelView
+from kernelpack.options import BY_DEFAULT, Options
 from kernelpack.runtime.keys import text_of
-from kernelpack.runtime.specialization import CONSTEXPR, Specialization, specialized_ttir
-from kernelpack.target import GPUTarget, Target
+from kernelpack.runtime.specialization import CONSTEXPR, Specialization, specialized_ttir, ttir_of
+from kernelpack.target import GPUTarget
+from kernelpack.tools import ir_view
 
 Path = tuple[Any, ...]
 """A place in a kernel's arguments: (2,) the third argument, (2, 1) the second entry of it, (2, "base") a part of a descriptor."""
@@ -98,6 +91,13 @@ class ASTSource:
         ]
         return "-".join(parts)
 
+    def make_ir(
+        self, target: GPUTarget, options: Options, codegen_fns: object = None, module_map: object = None, context: object = None
+    ) -> ir_view.module:
+        """Returns the ttir module as it leaves the front end, as host code walks it; calls of other functions are still calls."""
+        special = self.specialization
+        return ir_view.module(ttir_of(self.fn, special, options))
+
     def make_ttir(self, options: Options = BY_DEFAULT) -> Any:
         """Returns the optimised ttir module, and the facts that it states."""
         special = self.specialization
@@ -110,38 +110,3 @@ def _path_of(fn: JITFunction, name: str, separator: str) -> Path:
     argument = max(owners, key=len)
     rest = name[len(argument) :].split(separator)[1:]
     return fn.arg_names.index(argument), *(int(part) if part.isdecimal() else part for part in rest)
-
-
-@collections_put_off
-def compile(
-    src: ASTSource, target: GPUTarget | Target | str | None = None, options: Mapping[str, Any] | None = None
-) -> KernelView:
-    """Returns a kernel compiled for a target: a GPUTarget, `"cuda:sm_90a"`; default: that of the active driver.
-
-    `options` are those of a launch, such as num_warps, and `arch`, which takes the target's place; names that only other compilers know
-    are refused. What this machine runs can be launched. Raises CompilationError, with the user's line, for what cannot be compiled.
-    """
-    if not isinstance(src, ASTSource):
-        raise LaunchError(
-            f"compile takes an ASTSource, got {src!r}", cure="ASTSource(kernel, signature, constexprs): IR is not read back"
-        )
-    wanted = driver.active.get_current_target() if target is None else target
-    if isinstance(wanted, GPUTarget):
-        wanted = wanted.as_target()
-    chosen = Target.parse(wanted) if isinstance(wanted, str) else wanted
-    given = dict(options or {})
-    arch = given.pop("arch", None)
-    if arch is not None:
-        chosen = target_of(chosen.backend, arch)
-    unknown = sorted(set(given) - set(OPTION_NAMES))
-    if unknown:
-        raise LaunchError(f"there is no option {', '.join(unknown)}", cure=f"options are {', '.join(sorted(OPTION_NAMES))}")
-    settings = options_of(given)
-    times = CompileTimes()
-    started = time.perf_counter()
-    module, facts = src.make_ttir(settings)
-    times.ir_initialization = microseconds_since(started)
-    view = KernelView(compile_ttir(module, chosen, settings, facts, times=times, inspect=stages_hook()), src)
-    if knobs.compilation.listener is not None:
-        knobs.compilation.listener(src, vars(view.metadata), {}, times, False)
-    return view

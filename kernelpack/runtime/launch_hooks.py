@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
 from kernelpack.backends.base import Backend
+from kernelpack.backends.installed import backend_of
 from kernelpack.compiler.target_backend import TargetOptions
+from kernelpack.errors import LaunchError, UnreachableMemoryError
 from kernelpack.kernel.jit import JITFunction
-from kernelpack.knobs.hooks import CompileTimes, LazyDict
+from kernelpack.knobs.hooks import CompileTimes
 from kernelpack.runtime import launch_log
 from kernelpack.runtime.ahead_of_time import ASTSource
+from kernelpack.runtime.binder import tensors_in
 from kernelpack.runtime.cache import get_dump_manager
-from kernelpack.runtime.kernel_view import KernelView
+from kernelpack.runtime.kernel_view import Grid, KernelView, LaunchableKernel, run_time_values
 from kernelpack.runtime.loaded import LoadedKernel
 from kernelpack.runtime.specialization_data import serialize_specialization_data
+from kernelpack.runtime.stand_ins import TensorWrapper
 from kernelpack.target import GPUTarget, Target
+from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
     from kernelpack.compiled import CompiledKernel
@@ -36,17 +41,57 @@ class JitFunctionInfo:
 _TOLD = launch_log.start()
 
 
-def launch(fn: JITFunction, loaded: Any, grid: tuple[int, int, int], arguments: Sequence[Any], values: Sequence[Any]) -> None:
+def launch(
+    fn: JITFunction,
+    loaded: LaunchableKernel,
+    grid: Grid,
+    arguments: Sequence[Any],
+    values: Sequence[Any],
+    stream: int | None = None,
+) -> None:
     """Launches a kernel between the enter and the exit hook. Both get a LazyDict with the kernel's name and what its
     `launch_metadata` returns."""
     if _TOLD:
         launch_log.tell(loaded, fn.arg_names, arguments, grid)
-    described = LazyDict({"name": loaded.name, "function": loaded, "stream": loaded.place(values)[1]})
-    if fn.launch_metadata is not None:
-        described.add(fn.launch_metadata, (grid, loaded.metadata, dict(zip(fn.arg_names, arguments, strict=True))))
+    described = loaded.described(grid, loaded.place(values)[1] if stream is None else stream, arguments)
     knobs.runtime.launch_enter_hook(described)
-    loaded.launch(grid, values)
+    loaded.launch(grid, values, stream)
     knobs.runtime.launch_exit_hook(described)
+
+
+def run_by_convention(
+    loaded: LaunchableKernel,
+    x: int,
+    y: int,
+    z: int,
+    stream: int | None,
+    function: Any,
+    packed_metadata: Any,
+    launch_metadata: Any,
+    launch_enter_hook: Callable[[Any], Any] | None,
+    launch_exit_hook: Callable[[Any], Any] | None,
+    *arguments: Any,
+) -> None:
+    """Launches by the convention of Triton's launchers: KernelView.run. Raises LaunchError for arguments that do not fit."""
+    source = loaded.source
+    fn = source.fn
+    if len(arguments) != len(fn.arg_names):
+        raise LaunchError(
+            f"{loaded.name}: run was given {len(arguments)} arguments", cure=f"it takes all of {', '.join(fn.arg_names)}"
+        )
+    if min(x, y, z) <= 0:
+        return
+    check_reachable(fn.__name__, zip(fn.arg_names, arguments, strict=True), backend_of(loaded.kernel.target).device_type)
+    if _TOLD:
+        launch_log.tell(loaded, fn.arg_names, arguments, (x, y, z))
+    described = launch_metadata
+    if described is None and (launch_enter_hook or launch_exit_hook):
+        described = loaded.described((x, y, z), stream or 0, arguments)
+    if launch_enter_hook is not None:
+        launch_enter_hook(described)
+    loaded.launch((x, y, z), list(run_time_values(source, arguments)), stream)
+    if launch_exit_hook is not None:
+        launch_exit_hook(described)
 
 
 def told(
@@ -115,11 +160,28 @@ def dump(kernel: CompiledKernel) -> None:
             folder.put(text, f"{kernel.entry}.{stage}")
 
 
-def load(kernel: CompiledKernel, backend: Backend) -> Any:
-    """Loads a kernel between the hooks, which get (module, function, name, metadata, hash)."""
+def load(kernel: CompiledKernel, backend: Backend, src: ASTSource | None = None) -> LoadedKernel:
+    """Loads a kernel between the hooks, which get (module, function, name, metadata, hash). `src` is what it was compiled from."""
     view = KernelView(kernel)
     described = (None, None, kernel.entry, view.asm, view.hash)
     knobs.runtime.kernel_load_start_hook(*described)
-    loaded = LoadedKernel(kernel, backend.open(kernel))
+    loaded = LoadedKernel(kernel, backend.open(kernel), src)
     knobs.runtime.kernel_load_end_hook(loaded, *described[1:])
     return loaded
+
+
+def check_reachable(name: str, arguments: Iterable[tuple[str, Any]], kind: str) -> None:
+    """Raises UnreachableMemoryError for a tensor that a kernel on this kind of device cannot read: it is elsewhere, or nowhere."""
+    for argument, values in arguments:
+        for value in tensors_in([values]):
+            tensor = value.base if isinstance(value, (TensorDescriptor, TensorWrapper)) else value
+            if tensor.device.type != kind and not (tensor.device.type == "cpu" and tensor.is_pinned()):
+                raise UnreachableMemoryError(
+                    f"{name}: {argument} is on {tensor.device}, the kernel runs on {kind}",
+                    cure=f"move it there: {argument}.to({kind!r})",
+                )
+            if tensor.data_ptr() == 0 and tensor.numel() > 0:
+                raise UnreachableMemoryError(
+                    f"{name}: {argument} has {tensor.numel()} elements and no memory: it is a fake tensor, or its storage was freed",
+                    cure="launch kernels on tensors with storage",
+                )

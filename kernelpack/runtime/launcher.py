@@ -5,39 +5,31 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from kernelpack import knobs
 from kernelpack.backends.installed import backend_of, backends
-from kernelpack.compiled import CompiledKernel
-from kernelpack.compiler.stages import compile_ttir, microseconds_since
-from kernelpack.compiler.target_backend import TargetBackend, TargetOptions, stages_hook
-from kernelpack.errors import LaunchError, OptionError, UnreachableMemoryError
+from kernelpack.compiler.target_backend import TargetBackend, TargetOptions
+from kernelpack.errors import LaunchError, OptionError
 from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO
-from kernelpack.ir.core import Location
 from kernelpack.kernel.dependencies import Binding, functions_in, watched_by
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.kernel.values import unwrap
-from kernelpack.knobs.hooks import WATCHERS, CompileTimes
-from kernelpack.options import Options
-from kernelpack.process_wide import collections_put_off
+from kernelpack.knobs.hooks import WATCHERS
 from kernelpack.runtime import launch_hooks
 from kernelpack.runtime._async_compile import active_mode
 from kernelpack.runtime.ahead_of_time import ASTSource
-from kernelpack.runtime.binder import NO_DEFAULT, OPTIONS, OPTIONS_OF_OTHERS, Binder, Call, tensors_in
+from kernelpack.runtime.binder import NO_DEFAULT, OPTIONS, OPTIONS_OF_OTHERS, Binder, Call
+from kernelpack.runtime.compile import compiled_or_kept
 from kernelpack.runtime.device_caches import DeviceCaches
 from kernelpack.runtime.driver import driver
-from kernelpack.runtime.kernel_cache import KernelCache
 from kernelpack.runtime.kernel_view import LaunchableKernel
-from kernelpack.runtime.specialization import Specialization, specialization_of, specialized_ttir
+from kernelpack.runtime.specialization import specialization_of
 from kernelpack.runtime.specialization_data import read_specialization_data
-from kernelpack.runtime.stand_ins import TensorWrapper
 from kernelpack.target import Target
-from kernelpack.tools.tensor_descriptor import TensorDescriptor
 
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _LAUNCHERS: weakref.WeakSet[Launcher] = weakref.WeakSet()
@@ -139,7 +131,7 @@ class Launcher:
         if loaded is not None:
             extents = self._grid(grid, arguments, options)
             named = zip(self.fn.arg_names, arguments, strict=True)
-            check_reachable(self.fn.__name__, named, backends()[loaded.kernel.target.backend].device_type)
+            launch_hooks.check_reachable(self.fn.__name__, named, backends()[loaded.kernel.target.backend].device_type)
             if 0 not in extents and WATCHERS:
                 launch_hooks.launch(self.fn, loaded, extents, arguments, call.values)
             elif 0 not in extents:
@@ -215,34 +207,10 @@ class Launcher:
                 self._bindings = bindings = watched_by(self._called)
                 if self.native is not None:
                     self.native.watch(bindings)
-                loaded = launch_hooks.load(self._compiled(source, target, options, bindings), backend_of(target))
-                loaded.places = [self.fn.arg_names.index(name) for name, _ in source.specialization.signature]
+                loaded = launch_hooks.load(compiled_or_kept(source, target, options, bindings), backend_of(target), source)
                 kernels[key] = loaded
                 told(knobs.runtime.jit_post_compile_hook)
             return kernels[key]
-
-    def _compiled(
-        self, source: ASTSource, target: Target, options: TargetOptions, bindings: Sequence[Binding]
-    ) -> CompiledKernel:
-        """Returns the kernel for a specialization, from the cache's folder if it is there. Kept is what was compiled while all names
-        of `bindings` stood for the same: the key says what they stood for when it began."""
-        started = time.perf_counter()
-        cache = KernelCache(source, TargetBackend(target), options)
-        unusual = knobs.compilation.unusual
-        times = CompileTimes()
-        known = None if unusual else cache.load()
-        if known is not None:
-            kernel = known
-            times.ir_initialization = microseconds_since(started)
-        else:
-            kernel = compile_kernel(self.fn, source.specialization, target, options.plain, times)
-            launch_hooks.dump(kernel)
-            if not unusual and all(look_up(name) is value for look_up, name, value, _ in bindings):
-                started = time.perf_counter()
-                cache.save(kernel)
-                times.store_results = microseconds_since(started)
-        launch_hooks.tell_of_compiling(source, kernel, cache.path, times, cache_hit=known is not None)
-        return kernel
 
     def _checked(self, options: TargetOptions) -> TargetOptions:
         """Returns the options of a launch. Raises OptionError for what no GPU would take: CPUs, which have no use for them, refuse the
@@ -274,23 +242,6 @@ class Launcher:
         return padded[0], padded[1], padded[2]
 
 
-def check_reachable(name: str, arguments: Iterable[tuple[str, Any]], kind: str) -> None:
-    """Raises UnreachableMemoryError for a tensor that a kernel on this kind of device cannot read: it is elsewhere, or nowhere."""
-    for argument, values in arguments:
-        for value in tensors_in([values]):
-            tensor = value.base if isinstance(value, (TensorDescriptor, TensorWrapper)) else value
-            if tensor.device.type != kind and not (tensor.device.type == "cpu" and tensor.is_pinned()):
-                raise UnreachableMemoryError(
-                    f"{name}: {argument} is on {tensor.device}, the kernel runs on {kind}",
-                    cure=f"move it there: {argument}.to({kind!r})",
-                )
-            if tensor.data_ptr() == 0 and tensor.numel() > 0:
-                raise UnreachableMemoryError(
-                    f"{name}: {argument} has {tensor.numel()} elements and no memory: it is a fake tensor, or its storage was freed",
-                    cure="launch kernels on tensors with storage",
-                )
-
-
 @functools.cache
 def _tests() -> list[tuple[str, int, Callable[[int], bool]]]:
     """Returns what backends may assume of integers and addresses: which kind of test it is, its value, and the test."""
@@ -298,18 +249,3 @@ def _tests() -> list[tuple[str, int, Callable[[int], bool]]]:
     properties = [prop for backend in backends().values() for prop in backend.properties() if not prop.test.of_reach]
     rows = {(kinds.get(prop.test, prop), prop.value): prop for prop in properties}
     return [(kinds.get(prop.test, "other"), prop.value, prop.holds) for prop in rows.values()]
-
-
-@collections_put_off
-def compile_kernel(
-    fn: JITFunction, special: Specialization, target: Target, options: Options, times: CompileTimes | None = None
-) -> CompiledKernel:
-    """Compiles a kernel for a specialization. `times` gets what each part of it took."""
-    started = time.perf_counter()
-    module = specialized_ttir(fn, special, options)
-    if knobs.compilation.disable_line_info:
-        for op in module.walk():
-            op.location = Location()
-    if times is not None:
-        times.ir_initialization = microseconds_since(started)
-    return compile_ttir(module, target, options, special.facts, times=times, inspect=stages_hook())

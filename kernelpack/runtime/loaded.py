@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
@@ -11,8 +11,9 @@ from kernelpack.backends.base import Opened
 from kernelpack.backends.installed import backend_of
 from kernelpack.descriptors import launcher_text
 from kernelpack.errors import MemoryAccessError
+from kernelpack.knobs.hooks import WATCHERS
 from kernelpack.runtime.checked import described, with_bounds
-from kernelpack.runtime.kernel_view import LaunchableKernel
+from kernelpack.runtime.kernel_view import Grid, LaunchableKernel
 from kernelpack.runtime.launchers import with_launcher
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ class LoadedKernel(LaunchableKernel):
     and BuildError where the launcher of another package does not compile.
     """
 
-    def __init__(self, kernel: CompiledKernel, opened: Opened) -> None:
-        super().__init__(kernel)
+    def __init__(self, kernel: CompiledKernel, opened: Opened, src: Any = None) -> None:
+        super().__init__(kernel, src)
         self.opened = opened
         figures = kernel.metadata
         backend = backend_of(kernel.target)
@@ -53,23 +54,35 @@ class LoadedKernel(LaunchableKernel):
         """What the kernel's code is loaded in; None once it was unloaded."""
         return vars(self).get("native")
 
+    @property
+    def runner(self) -> Callable[..., None]:
+        """What `run` is: in C++, as far as arguments are plain and nothing watches launches."""
+        in_python = super().runner
+        if self.kernel.options.checked:
+            return in_python
+        hooks = (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook)
+        runner: Callable[..., None] = with_launcher(backend_of(self.kernel.target)).runner(
+            self.native, self.places, len(self.source.fn.arg_names), WATCHERS, *hooks, in_python
+        )
+        return runner
+
     def __del__(self) -> None:
         unloaded = self.module
         self.native = None
         if unloaded is not None and not sys.is_finalizing():
             knobs.runtime.kernel_unload_hook(unloaded, None, self.name, self.asm, self.hash)
 
-    def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
+    def launch(self, grid: Grid, values: Sequence[Any], stream: int | None = None) -> None:
         """Runs every program of a grid; `values` are the run-time arguments in order, tensors or numbers."""
-        device, stream = self.place(values)
+        device, current = self.place(values)
+        where = current if stream is None else stream
         if not self.kernel.options.checked:
-            self.native.launch(device, stream, grid, values)
+            self.native.launch(device, where, grid, values)
             return
         try:
-            self.native.launch(device, stream, grid, with_bounds(self.kernel, values))
+            self.native.launch(device, where, grid, with_bounds(self.kernel, values))
         except MemoryAccessError as outside:
             raise described(outside, self.kernel, values) from None
 
     def place(self, values: Sequence[Any]) -> tuple[int, int]:
-        """Returns the number of the device and the stream that a launch runs on."""
         return self.opened.place(values)

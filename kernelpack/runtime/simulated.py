@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelpack.backends.devices import DriverBase
 from kernelpack.knobs.hooks import WATCHERS
+from kernelpack.runtime.ahead_of_time import ASTSource
+from kernelpack.runtime.compile import compile_kernel
 from kernelpack.runtime.driver import driver
-from kernelpack.runtime.kernel_view import LaunchableKernel
-from kernelpack.runtime.launcher import compile_kernel
+from kernelpack.runtime.kernel_view import Grid, LaunchableKernel
 from kernelpack.target import GPUTarget, Target
 
 if TYPE_CHECKING:
@@ -65,18 +66,17 @@ class SimulatedKernel(LaunchableKernel):
     resources."""
 
     def __init__(self, driver: SimulatedDriver, fn: JITFunction, special: Specialization, options: Options) -> None:
-        self.src = None
+        self.src = ASTSource.of(fn, special)
         self.driver = driver
         self.fn = fn
         self.special = special
         self.options = options
-        self.places = [fn.arg_names.index(name) for name, _ in special.signature]
 
     @functools.cached_property
     def kernel(self) -> CompiledKernel:
         return compile_kernel(self.fn, self.special, self.driver.emulated_target, self.options)
 
-    def launch(self, grid: tuple[int, int, int], values: Sequence[Any]) -> None:
+    def launch(self, grid: Grid, values: Sequence[Any], stream: int | None = None) -> None:
         self.driver.launch(self, grid, values)
 
 

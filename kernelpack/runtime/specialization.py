@@ -36,19 +36,17 @@ class Specialization:
     facts: tuple[Fact, ...]
 
 
+def ttir_of(fn: JITFunction, special: Specialization, options: Options) -> Operation:
+    """Returns the ttir module of a kernel for a specialization, as the front end makes it."""
+    signature, constexprs = dict(special.signature), dict(special.constexprs)
+    return ast_to_ttir(
+        fn, signature, constexprs, special.facts, options, plain_globals=knobs.compilation.allow_non_constexpr_globals
+    )
+
+
 def specialized_ttir(fn: JITFunction, special: Specialization, options: Options) -> Operation:
     """Returns the optimised ttir module of a kernel for a specialization."""
-    signature, constexprs = dict(special.signature), dict(special.constexprs)
-    return optimise_ttir(
-        ast_to_ttir(
-            fn,
-            signature,
-            constexprs,
-            special.facts,
-            options,
-            plain_globals=knobs.compilation.allow_non_constexpr_globals,
-        )
-    )
+    return optimise_ttir(ttir_of(fn, special, options))
 
 
 class Constant:

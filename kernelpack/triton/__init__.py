@@ -13,13 +13,15 @@ from kernelpack.kernel.jit import jit as jit
 from kernelpack.language.integers import cdiv as cdiv
 from kernelpack.language.integers import next_power_of_2 as next_power_of_2
 from kernelpack.runtime._async_compile import AsyncCompileMode as AsyncCompileMode
-from kernelpack.runtime.ahead_of_time import compile as compile
 from kernelpack.runtime.allocator import set_allocator as set_allocator
 from kernelpack.runtime.autotune import autotune as autotune
 from kernelpack.runtime.autotune import heuristics as heuristics
+from kernelpack.runtime.compile import compile as compile
 from kernelpack.runtime.stand_ins import MockTensor as MockTensor
 from kernelpack.runtime.stand_ins import TensorWrapper as TensorWrapper
 from kernelpack.runtime.stand_ins import reinterpret as reinterpret
+from kernelpack.triton import _C as _C
+from kernelpack.triton import _utils as _utils
 from kernelpack.triton import backends as backends
 from kernelpack.triton import compiler as compiler
 from kernelpack.triton import errors as errors

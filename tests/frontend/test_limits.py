@@ -9,7 +9,7 @@ from kernelpack.errors import CompilationError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import Operation
 from kernelpack.options import Options
-from kernelpack.runtime.launcher import compile_kernel
+from kernelpack.runtime.compile import compile_kernel
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.target import Target
 from tests.frontend.compiling import define, kernel

@@ -30,7 +30,9 @@ print(*(module.__file__ for module in loaded), sep="\\n")
 """
 LOADED_BESIDE = {
     "__init__": "names alone",
+    "files": "what is kept, and who may have written it",
     "_C": "launches",
+    "pack": "links kernels into libraries for other programs",
     "opgen": "kernelpack.op and the loader of op libraries",
     "runtime": "kernelpack.jit asks which device is active when it launches",
     "testing": "times kernels",

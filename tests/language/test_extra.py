@@ -14,7 +14,7 @@ from kernelpack.backends.installed import backends
 from kernelpack.errors import CompilationError
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.options import Options
-from kernelpack.runtime.launcher import compile_kernel
+from kernelpack.runtime.compile import compile_kernel
 from kernelpack.runtime.specialization import specialize
 from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target

@@ -10,7 +10,7 @@ import kernelpack.language as tl
 from kernelpack.errors import CompilationError
 from kernelpack.options import Options
 from kernelpack.process_wide import collections_put_off
-from kernelpack.runtime.launcher import compile_kernel
+from kernelpack.runtime.compile import compile_kernel
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.target import Target
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,6 @@ CONSTANT = tl.constexpr(4)
 @kp.jit
 def fill(out, value, BLOCK: tl.constexpr):
     tl.store(out + tl.arange(0, BLOCK), value)
-
-
-@pytest.fixture
-def switches() -> Iterator[Any]:
-    with knobs.runtime.scope(), knobs.compilation.scope(), knobs.autotuning.scope():
-        yield knobs
 
 
 def test_launch_hooks_get_the_kernels_metadata(switches: Any) -> None:
@@ -63,16 +56,16 @@ def test_a_listener_is_told_of_what_compiling_took(switches: Any, tmp_path: Path
         kernel.device_caches.clear()
         kernel[(1,)](pair, out, BLOCK=16)  # read from the folder
         source = told[0][0]
-        again = kp.compile(source)
-    made, read, compiled = told
+        again = kp.compile(source)  # from there too
+    made, read, taken = told
     assert out.tolist() == [3.0] * 16
-    assert [event[4] for event in told] == [False, True, False]
+    assert [event[4] for event in told] == [False, True, True]
     assert source.name == "kernel"
     assert source.constants == {(2,): 16}
     assert made[1]["target"].backend == "cpu"
     assert made[1]["hash"] == read[1]["hash"] == again.hash
     assert [Path(path).is_file() for path in made[2].values()] == [True]
-    assert compiled[2] == {}
+    assert taken[2] == made[2]
     times: knobs.CompileTimes = made[3]
     assert [name for name, _ in times.lowering_stages] == [name for name in again.asm if name != "ttir"]
     assert min(times.ir_initialization, times.total_lowering, times.store_results) > 0

@@ -72,8 +72,8 @@ def test_launches_on_gpus_take_the_arch_that_they_or_the_environment_state(
     monkeypatch: pytest.MonkeyPatch, arch: str, target: str
 ) -> None:
     x, compiled = SimpleNamespace(device=torch.device("cuda", 0), dtype=torch.float32, data_ptr=lambda: 16), []
-    monkeypatch.setattr(launcher.Launcher, "_compiled", lambda _, source, target, options, bindings: compiled.append(target))
-    monkeypatch.setattr(launch_hooks, "load", lambda kernel, backend: SimpleNamespace(kernel=kernel))
+    monkeypatch.setattr(launcher, "compiled_or_kept", lambda source, target, options, bindings: compiled.append(target))
+    monkeypatch.setattr(launch_hooks, "load", lambda kernel, backend, source: SimpleNamespace(kernel=kernel))
     scale().warmup(x, x, 64, arch=arch, grid=(1,))
     monkeypatch.setenv("TRITON_OVERRIDE_ARCH", arch)
     scale().warmup(x, x, 64, grid=(1,))
@@ -409,9 +409,9 @@ def test_tensors_that_a_gpu_cannot_reach_are_refused() -> None:
             return True
 
     gpu, host = torch.zeros(1).as_subclass(OnDevice), torch.zeros(1)
-    launcher.check_reachable("kernel", zip("abcd", [3, gpu, (host.as_subclass(Pinned), gpu), None], strict=True), "cuda")
+    launch_hooks.check_reachable("kernel", zip("abcd", [3, gpu, (host.as_subclass(Pinned), gpu), None], strict=True), "cuda")
     with pytest.raises(ValueError, match=r"kernel: b is on cpu, the kernel runs on cuda") as problem:
-        launcher.check_reachable("kernel", [("a", gpu), ("b", (1, host))], "cuda")
+        launch_hooks.check_reachable("kernel", [("a", gpu), ("b", (1, host))], "cuda")
     assert isinstance(problem.value, LaunchError)
 
 

@@ -12,7 +12,7 @@ import kernelpack.language as tl
 from kernelpack.facts import Fact
 from kernelpack.options import Options
 from kernelpack.process_wide import deep_recursion
-from kernelpack.runtime.launcher import compile_kernel
+from kernelpack.runtime.compile import compile_kernel
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.target import Target
 from tests.frontend.compiling import define

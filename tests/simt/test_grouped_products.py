@@ -12,7 +12,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.facts import Fact
 from kernelpack.options import Options
-from kernelpack.runtime.launcher import compile_kernel
+from kernelpack.runtime.compile import compile_kernel
 from kernelpack.runtime.specialization import Specialization
 from kernelpack.simt import Emulator
 from kernelpack.target import Target

@@ -9,6 +9,7 @@ import sysconfig
 import textwrap
 import venv
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -183,3 +184,29 @@ def test_the_error_says_where_the_other_came_from(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "triton", type(sys)("triton"))
     with pytest.raises(StandInError, match="from an unknown place"):
         as_triton.install()
+
+
+def test_inductor_that_found_no_triton_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = SimpleNamespace(HAS_TRITON=False)
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_compat", looked)
+    with pytest.raises(StandInError, match="found no triton: Inductor does without"):
+        as_triton.install()
+    looked.HAS_TRITON = True
+    as_triton.install()
+    as_triton.uninstall()
+
+
+def test_a_process_that_gets_the_path_takes_it_over(pypi: Path) -> None:
+    code = """
+        import os, subprocess, sys
+        from kernelpack import as_triton
+        as_triton.install()
+        look = "import triton.language as tl, triton; from triton.runtime import driver; print(triton.__name__, tl.__name__, driver.active)"
+        path = os.pathsep.join(sys.path)
+        given = {**os.environ, "PYTHONPATH": path}
+        said = subprocess.run([sys.executable, "-c", look], env=given, capture_output=True, text=True, check=True).stdout
+        assert said.startswith("kernelpack.triton kernelpack.triton.language <kernelpack."), said
+        as_triton.uninstall()
+        assert not any("on_path" in folder for folder in sys.path)
+        """
+    python(code, pypi, ROOT)

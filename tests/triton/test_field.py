@@ -118,7 +118,8 @@ ASKED = (
 """What they ask as attributes of `triton`, with nothing but `import triton`."""
 
 REFUSED = {
-    "torch": ("from {}._C.libtriton.ir import module", "from {}._C.libtriton import ir", "import {}.profiler.language"),
+    "torch": ("import {}.profiler.language",),
+    "tools that make MLIR": ("from {}._C.libtriton.ir import builder", "from {}._C.libtriton import passes"),
     "torch, for NVSHMEM": ("from {}.language.core import extern", "from {}.language.core import extern_elementwise"),
     "tools that compile ahead": (
         "from {}.compiler import IRSource",

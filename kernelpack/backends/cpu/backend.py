@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpack.backends.base import CSRC, Backend, Device, LauncherSource, Opened, Stage, Tool
 from kernelpack.backends.cpu.device.driver import CPUDriver
 from kernelpack.backends.cpu.device.machine_code import disassemble, model_name
+from kernelpack.backends.cpu.device.nativert import kernel_library, launcher_library
 from kernelpack.backends.cpu.device.open import open_object
 from kernelpack.backends.cpu.emit.elementwise import is_elementwise
 from kernelpack.backends.cpu.emit.tiles_to_llir import tiles_to_llir
@@ -92,6 +94,10 @@ class CPUBackend(Backend):
 
     def open(self, kernel: CompiledKernel) -> Opened:
         return open_object(kernel)
+
+    def libraries(self, kernel: CompiledKernel, names: Sequence[str]) -> Mapping[str, Callable[[], bytes]]:
+        launcher = functools.partial(launcher_library, kernel, names)
+        return {"so": functools.partial(kernel_library, kernel), "launcher.so": launcher}
 
     def driver(self) -> type[CPUDriver]:
         return CPUDriver

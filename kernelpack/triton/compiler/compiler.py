@@ -7,12 +7,12 @@ from kernelpack.compiler.target_backend import TargetBackend as BaseBackend
 from kernelpack.knobs.hooks import LazyDict as LazyDict
 from kernelpack.refusals import refused_names
 from kernelpack.runtime.ahead_of_time import ASTSource as ASTSource
-from kernelpack.runtime.ahead_of_time import compile as compile
 from kernelpack.runtime.cache import get_cache_invalidating_env_vars as get_cache_invalidating_env_vars
 from kernelpack.runtime.cache import get_cache_manager as get_cache_manager
 from kernelpack.runtime.cache import get_dump_manager as get_dump_manager
 from kernelpack.runtime.cache import get_override_manager as get_override_manager
 from kernelpack.runtime.cache import triton_key as triton_key
+from kernelpack.runtime.compile import compile as compile
 from kernelpack.runtime.device_kinds import make_backend as make_backend
 from kernelpack.runtime.driver import driver as driver
 from kernelpack.runtime.kernel_view import KernelView as CompiledKernel

@@ -9,6 +9,8 @@ from kernelpack.kernel.jit import constexpr_function as constexpr_function
 from kernelpack.kernel.jit import jit as jit
 from kernelpack.kernel.signatures import parse_type as parse_type
 from kernelpack.kernel.values import ConstexprFunction as ConstexprFunction
+from kernelpack.runtime.argument_types import mangle_type as mangle_type
+from kernelpack.runtime.argument_types import native_specialize_impl as native_specialize_impl
 from kernelpack.runtime.driver import driver as driver
 from kernelpack.runtime.keys import compute_cache_key as compute_cache_key
 from kernelpack.runtime.keys import get_cache_key as get_cache_key
@@ -33,6 +35,8 @@ __all__ = [
     "get_cache_key",
     "jit",
     "knobs",
+    "mangle_type",
+    "native_specialize_impl",
     "parse_type",
     "reinterpret",
     "serialize_specialization_data",

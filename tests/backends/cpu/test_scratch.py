@@ -14,7 +14,7 @@ from kernelpack.backends.installed import backends
 from kernelpack.compiled import CompiledKernel
 from kernelpack.errors import OutOfResources
 from kernelpack.options import Options
-from kernelpack.runtime.launcher import compile_kernel
+from kernelpack.runtime.compile import compile_kernel
 from kernelpack.runtime.specialization import specialize
 from kernelpack.target import Target
 from tests.backends.cpu.kernels import loaded_object

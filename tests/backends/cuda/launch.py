@@ -13,7 +13,7 @@ from kernelpack.backends.cuda import CUDABackend
 from kernelpack.compiled import CompiledKernel
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.options import Options
-from kernelpack.runtime.launcher import compile_kernel
+from kernelpack.runtime.compile import compile_kernel
 from kernelpack.runtime.specialization import Specialization, specialize
 from kernelpack.target import Target
 
