@@ -9,13 +9,14 @@ from typing import Any
 from kernelpack.options import Options
 
 
-@dataclass(frozen=True)
+@dataclass
 class Config:
     """Values of a kernel's constexpr parameters, and compile options: `Config({"BLOCK_M": 128}, num_warps=8)`.
 
     An option that is None keeps its default. `pre_hook` is for autotuned kernels: it is called before each launch with a dict of
     the arguments by name. `specialize=False` is for ops: of the kernel only the variant is built that assumes nothing of its
     arguments, because aligned ones would not make it faster.
+    As in Triton, host code may set attributes of its own: Inductor notes there what it knows of a config.
     `launch_pdl` is for kernels that call tl.extra.cuda.gdc_wait before they touch memory: they begin while the launch before
     them ends.
     """

@@ -178,3 +178,11 @@ def test_kernels_for_other_machines_are_not_launched() -> None:
     other = KernelView(replace(compiled().kernel, target=Target.parse("amdgpu:gfx942")))
     with pytest.raises(TargetError, match="amdgpu:gfx942 cannot be launched from Python"):
         other._init_handles()
+
+
+def test_configs_take_attributes_of_host_code() -> None:
+    config = triton.Config({"BLOCK": 64}, num_warps=2)
+    config.extra_options = {"by": "Inductor's autotune cache"}
+    config.num_warps = 4
+    assert config == triton.Config({"BLOCK": 64}, num_warps=4)
+    assert hash(config) == hash(triton.Config({"BLOCK": 64}, num_warps=4))

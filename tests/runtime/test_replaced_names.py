@@ -15,7 +15,7 @@ import torch
 
 import kernelpack.language as tl
 from kernelpack import knobs
-from kernelpack.runtime import launcher
+from kernelpack.runtime import compile
 from tests.frontend.compiling import define
 
 pytestmark = [
@@ -194,7 +194,7 @@ def test_a_kernel_is_not_kept_as_what_it_was_to_be_before_a_name_was_replaced(
 ) -> None:
     """Later processes would run it in the place of the other."""
     kernel = define("STEP = tl.constexpr(1)\n@kp.jit\ndef kernel(out):\n    tl.store(out, STEP)")["kernel"]
-    out, compile_kernel = torch.zeros(1), launcher.compile_kernel
+    out, compile_kernel = torch.zeros(1), compile.compile_kernel
     monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path))
 
     def replace(*args: Any) -> Any:
@@ -202,7 +202,7 @@ def test_a_kernel_is_not_kept_as_what_it_was_to_be_before_a_name_was_replaced(
         return compile_kernel(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(launcher, "compile_kernel", replace)
+        patch.setattr(compile, "compile_kernel", replace)
         kernel[(1,)](out)
     for value in (1, 2, 1):
         kernel.fn.__globals__["STEP"] = tl.constexpr(value)
