@@ -24,6 +24,7 @@ from typing import Any
 from kernelpack.errors import RefusedNameError
 
 ROOT = Path(__file__).parents[1]
+OURS, GLUON = "kernelpack.triton", "triton.experimental"
 RECORD = ROOT / "docs" / "triton_names.json"
 HANDED_ON = {"triton": "triton", "tl": "triton.language", "tldevice": "triton.language.extra.libdevice"}
 """What packages hand on from modules of their own under these names, e.g. `from vllm.triton_utils import tl`."""
@@ -125,9 +126,15 @@ def ends_at(name: str, root: str) -> str | None:
 
 
 def answers(names: Iterable[str], root: str) -> dict[str, str]:
-    """Returns what an implementation says of each name: `has`, `refused`, or `none` of the part that it does not know."""
+    """Returns what an implementation says of each name: `has`, `refused`, or `none` of the part that it does not know.
+
+    Names of Gluon count as refused: kernels can be defined with them, and are refused when they are launched.
+    """
     said = {}
     for name in names:
+        if root == OURS and name.startswith(GLUON):
+            said[name] = "refused"
+            continue
         try:
             missing = ends_at(name, root)
         except RefusedNameError:
@@ -166,7 +173,7 @@ def table_rows(record: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str,
     """Returns the head and the rows of the table: a row for each package."""
     rows = []
     for package, names in record["packages"].items():
-        counts = Counter(answer.partition(" ")[0] for answer in answers(names, "kernelpack.triton").values())
+        counts = Counter(answer.partition(" ")[0] for answer in answers(names, OURS).values())
         rows.append((package, str(len(names)), str(counts["has"]), str(counts["refused"])))
     return ("package", "names of Triton 3.6", "exist", "refused by name"), rows
 
@@ -179,7 +186,7 @@ def main() -> None:
     record = scan(arguments.wheels, arguments.triton)
     RECORD.write_text(json.dumps(record, indent=1) + "\n")
     names = sorted(set().union(*record["packages"].values()))
-    for name, answer in answers(names, "kernelpack.triton").items():
+    for name, answer in answers(names, OURS).items():
         if answer not in ("has", "refused"):
             print(name, answer)
 

@@ -89,7 +89,16 @@ RULES = (
         "wait, barrier, fence",
         names={r"bar_sync|warp_sync|\"sync\"|\\s\*sync": "instructions of PTX", "sync_api|sync_playwright": "of playwright"},
     ),
-    Rule("gemms?", "product", names={r"def gemm\(|blas\.gemm\(": "Triton's method", "max_autotune_gemm": "Inductor's option"}),
+    Rule(
+        "gemms?",
+        "product",
+        names={
+            r"def gemm\(|blas\.gemm\(": "Triton's method",
+            "max_autotune_gemm": "Inductor's option",
+            r"quantization\.gemm:\w+": "Conch's",
+            "awq_gemm_triton": "vLLM's",
+        },
+    ),
     Rule("meta (?:function|kernel|implementation)s?", "fake kernel"),
     Rule("baselines?", "peer"),
     Rule("(?:compiler|compilation|optimi[sz]ation) phases?", "pass, or stage"),
