@@ -1,4 +1,5 @@
-// Launches CPU kernels in packages of AOTInductor, which load each kernel and its launcher as two libraries and know no kernelpack.
+// Launches CPU kernels in packages of AOTInductor, which load each kernel and its launcher as two libraries and know no
+// kernelpack.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Launches one compiled kernel by the convention of Triton's launchers: grid, stream, function, metadata, metadata of the launch,
-// hooks before and after it, then all arguments of the kernel's function. What is not plain goes to Python.
+// Launches one compiled kernel by the convention of Triton's launchers: grid, stream, function, metadata, metadata of the
+// launch, hooks before and after it, then all arguments of the kernel's function. What is not plain goes to Python.
 #include "python/runner.h"
 
 #include <pybind11/stl.h>
