@@ -63,7 +63,7 @@ def _grad(place: str, shape: str, inputs: Callable[[], tuple[Any, ...]], run: Ca
         out = run(function, *leaves)
         out = out[0] if isinstance(out, tuple) else out
         wanted = [x for x in leaves if isinstance(x, Tensor) and x.requires_grad]
-        return torch.autograd.grad(out, wanted, torch.ones_like(out), allow_unused=True)
+        return torch.autograd.grad(out, wanted, out.detach(), allow_unused=True)
 
     return Call(place, f"{shape} backward", inputs, both)
 

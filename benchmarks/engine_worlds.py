@@ -60,7 +60,11 @@ class World:
 def _taken_out() -> dict[str, types.ModuleType]:
     """Takes the packages and triton out of the modules that are imported, and returns them."""
     roots = (*PACKAGES, "triton")
-    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in roots}
+    taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in roots}
+    for module in taken.values():  # namespaces, whose names are files in the other world: inspect would look for them
+        if vars(module).get("__file__", "") is None:
+            del module.__file__
+    return taken
 
 
 def _take_first_configs() -> None:

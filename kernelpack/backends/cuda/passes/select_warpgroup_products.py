@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.cuda.machine.async_copy import LEAST_BYTES
 from kernelpack.backends.cuda.machine.features import LANES
 from kernelpack.backends.cuda.machine.matrix import warpgroups_over_dot
 from kernelpack.backends.cuda.machine.warpgroup import ROWS, WARPS, instruction_of, operand_tile
-from kernelpack.backends.gpu.facts.memory_layouts import access_order, memory_bits
+from kernelpack.backends.gpu.facts.memory_layouts import access_order, element_bits, memory_bits
 from kernelpack.backends.gpu.facts.products import is_product
 from kernelpack.backends.gpu.passes.materialize import builder_after
 from kernelpack.ir.core import Block, Builder, Operation, Value
@@ -112,6 +113,12 @@ class _Selector:
             return next((found for operand in op.operands if (found := self._order(operand)) is not None), None)
         return None
 
+    def _is_copied(self, load: Operation) -> bool:
+        """Whether neighbours that a load takes are wide enough for asynchronous copies, which wait for nothing."""
+        pointer = operand(load, "ptr")
+        width = self.facts.access_width(pointer, access_order(load, self.facts)[0])
+        return width * element_bits(load) >= LEAST_BYTES * 8
+
     def _buffer(self, value: Value, encoding: SharedEncoding) -> Value:
         """Returns the buffer of an operand, written where the operand is made. A transposed tile is a view of the tile itself."""
         key = value, encoding
@@ -130,20 +137,21 @@ class _Selector:
             straight = SharedEncoding(permute_dims(encoding.layout, inverse), encoding.alignment)
             buffer = self._buffer(source, straight)
             return build.value("ttg.memdesc_trans", [buffer], {"order": order}, MemDescType(kind.shape, kind.element, encoding))
-        if op is not None and op.name == "tt.load":
-            build = Builder.after(_last_load_before_product(op))
+        if op is not None and op.name == "tt.load" and not self._is_copied(op):
+            build = Builder.after(_last_before_product(op))
         return build.value("ttg.local_alloc", [value], None, MemDescType(kind.shape, kind.element, encoding))
 
 
-def _last_load_before_product(load: Operation) -> Operation:
-    """Returns the last load on the way to the next product: writing a buffer waits for its tile, and should wait for both at once."""
+def _last_before_product(load: Operation) -> Operation:
+    """Returns the last load on the way to the next product, or a buffer that is written after it: writing one waits for its tile, and
+    should wait for all at once."""
     assert load.parent is not None
     operations = load.parent.operations
     last = load
     for op in operations[operations.index(load) + 1 :]:
         if op.regions or is_product(op):
             break
-        if op.name == "tt.load":
+        if op.name in ("tt.load", "ttg.local_alloc"):
             last = op
     return last
 
