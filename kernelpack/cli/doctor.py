@@ -194,20 +194,24 @@ def _said_of(stand_in: StandIn, good: str, absent: str) -> list[str]:
     name, own = knobs.AS_TRITON.name, f"kernelpack, as Triton {LANGUAGE_VERSION}"
     theirs = f"PyPI's triton {stand_in.triton}" if stand_in.triton else "nothing"
     if stand_in.asked_for and stand_in.everywhere:
-        lines = [f"  {good} means {own}, in every process ({name}={knobs.AS_TRITON.get()})"]
+        said = [(good, f"means {own}, in every process ({name}={knobs.AS_TRITON.get()})")]
     elif stand_in.asked_for:
-        lines = [
-            f"  {absent} means {own}, in processes that import kernelpack first ({name}={knobs.AS_TRITON.get()})",
-            "     for every process: pip install 'kernelpack[as-triton]'",
+        said = [
+            (absent, f"means {own}, in processes that import kernelpack first ({name}={knobs.AS_TRITON.get()})"),
+            ("  ", "for every process: pip install 'kernelpack[as-triton]'"),
         ]
     else:
-        lines = [f"  {absent} means {theirs}; {name}=1 or kernelpack.as_triton.install() makes it kernelpack"]
+        said = [(absent, f"means {theirs}; {name}=1 or kernelpack.as_triton.install() makes it kernelpack")]
     if stand_in.other_versions is None:
-        return [*lines, "     which versions packages want was not looked at: pip install packaging"]
-    return lines + [
-        f"  {absent} {package} wants {wanted}, and gets {LANGUAGE_VERSION} where kernelpack stands in"
-        for package, wanted in stand_in.other_versions.items()
-    ]
+        said.append(("  ", "which versions packages want was not looked at: pip install packaging"))
+    for package, wanted in (stand_in.other_versions or {}).items():
+        said.append((absent, f"{package} wants {wanted}, and gets {LANGUAGE_VERSION} where kernelpack stands in"))
+    limit = width(sys.stdout)
+    lines = []
+    for mark, text in said:
+        first, *rest = textwrap.wrap(text, limit - 5) if limit else [text]
+        lines += [f"  {mark} {first}", *(f"     {line}" for line in rest)]
+    return lines
 
 
 # -- libraries --------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ SAYS = {
 FOLLOWS = dict.fromkeys(("docs/serving.md", "docs/ship.md", "docs/wheels.md"), "README.md")
 """Pages that go on in the folder of another, with what it has built."""
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-OF_OTHERS = {"git", "pip", "apt-get", "ldd", "nvidia-smi", "compute-sanitizer", "ls"}
+OF_OTHERS = {"git", "pip", "apt-get", "ldd", "nvidia-smi", "compute-sanitizer", "ls", "vllm"}
 """Programs of others that `checked` blocks may name; what they are told is not held to anything."""
 
 
@@ -80,7 +80,7 @@ def test_commands_that_are_not_run_are_ones(page: Path) -> None:
 def wrong_with(line: str) -> str:
     """Returns what a command names that there is not, or an empty text."""
     words = shlex.split(line, comments=True)
-    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+    while words and re.fullmatch(r"[A-Z_0-9]+=.*", words[0]):
         variable = words.pop(0).partition("=")[0]
         if variable.startswith(("KERNELPACK_", "TRITON_")) and variable not in {knob.name for knob in KNOBS}:
             return f"there is no variable {variable}"

@@ -161,7 +161,7 @@ def test_the_wheel_holds_no_build_leftovers(installed: Path) -> None:
         "sbom.cdx.json",
     ]
     assert [path.name for path in package.glob("_C.*.so")] != []
-    assert {path.name for path in (package / "csrc").iterdir()} == {"kernels", "ops", "simt", "unboxed"}
+    assert {path.name for path in (package / "csrc").iterdir()} == {"kernels", "nativert", "ops", "simt", "unboxed"}
     assert (package / "py.typed").is_file()
     assert not (installed / "tests").exists()
     for library in (package / "library").glob("*_ops*.so"):
