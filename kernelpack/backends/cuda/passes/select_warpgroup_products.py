@@ -138,20 +138,19 @@ class _Selector:
             buffer = self._buffer(source, straight)
             return build.value("ttg.memdesc_trans", [buffer], {"order": order}, MemDescType(kind.shape, kind.element, encoding))
         if op is not None and op.name == "tt.load" and not self._is_copied(op):
-            build = Builder.after(_last_before_product(op))
+            build = Builder.after(_last_load_before_product(op))
         return build.value("ttg.local_alloc", [value], None, MemDescType(kind.shape, kind.element, encoding))
 
 
-def _last_before_product(load: Operation) -> Operation:
-    """Returns the last load on the way to the next product, or a buffer that is written after it: writing one waits for its tile, and
-    should wait for all at once."""
+def _last_load_before_product(load: Operation) -> Operation:
+    """Returns the last load on the way to the next product: writing a buffer waits for its tile, and should wait for both at once."""
     assert load.parent is not None
     operations = load.parent.operations
     last = load
     for op in operations[operations.index(load) + 1 :]:
         if op.regions or is_product(op):
             break
-        if op.name in ("tt.load", "ttg.local_alloc"):
+        if op.name == "tt.load":
             last = op
     return last
 
