@@ -89,8 +89,8 @@ same: build ## make same REF=commit [ROOM=passes]: whether tests and ops compile
 	@test -n "$(REF)" || { echo "to fix: make same REF=HEAD~1" >&2; exit 1; }
 	@$(PY) -m tests.same $(REF) $(if $(ROOM),--room $(ROOM)) -j $(JOBS)
 
-wheel: $(READY) ## dist/*.whl, with the op library for all targets
-	$(PY) -m pip wheel --verbose --no-deps --no-build-isolation --wheel-dir dist .
+wheel: $(READY) ## dist/*.whl: kernelpack, with the op library for all targets, and kernelpack-as-triton
+	$(PY) -m pip wheel --verbose --no-deps --no-build-isolation --wheel-dir dist . ./as_triton
 
 demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Python, TorchScript and AOTInductor in C++
 	@$(PY) -m kernelpack build ops --namespace kernelpack --target cpu:native --out build/demo/library -j $(JOBS)
