@@ -1,4 +1,4 @@
-"""Kernels of engines and libraries, each by its own launcher, with the shapes of serving and training. The list was fixed before it was timed.
+"""Kernels of engines and libraries, each by its own launcher, with the shapes of serving and training. The list was written before the first timing.
 
 Three were removed: fla refuses the backward pass of chunk_gated_delta_rule under Triton 3.6, and Triton's code of Mamba's _chunk_scan_fwd
 needs more shared memory than an H100 has; attorch's BatchNorm, by either
