@@ -1,8 +1,8 @@
-"""Kernels of engines and libraries, each by its own launcher, with the shapes of serving and training. The list was written before the first timing.
+"""Kernels of engines and libraries, each by its own launcher, with the shapes of serving and training.
 
-Three were removed: fla refuses the backward pass of chunk_gated_delta_rule under Triton 3.6, and Triton's code of Mamba's _chunk_scan_fwd
-needs more shared memory than an H100 has; attorch's BatchNorm, by either
-compiler, gives the first channel another result than torch.
+The list was written before the first timing. Three were removed: fla refuses the backward pass of chunk_gated_delta_rule under Triton 3.6,
+Triton's code of Mamba's _chunk_scan_fwd needs more shared memory than an H100 has, and attorch's BatchNorm gives the first channel another
+result than torch, by either compiler.
 """
 
 from __future__ import annotations
