@@ -14,7 +14,7 @@ from kernelpack.errors import CompilationError
 from kernelpack.frontend.expressions import Expressions, is_constructor
 from kernelpack.frontend.local_functions import LocalFunction, generate
 from kernelpack.frontend.scope import describe_type, tensors_in
-from kernelpack.frontend.visitor import as_value, bind
+from kernelpack.frontend.visitor import as_value, bind, failing
 from kernelpack.kernel import tuples
 from kernelpack.kernel.aggregates import user_aggregate
 from kernelpack.kernel.builtin import METHODS, BoundMethod, builtin_signature
@@ -121,24 +121,14 @@ class Calls(Expressions):
         """Makes a named tuple or an aggregate, or calls a plain method of one, as Python does."""
         parameters = inspect.signature(function).parameters
         more = {"_semantic": self} if "_semantic" in parameters else {}
-        try:
+        with failing(node):
             return as_value(function(*args, **kwargs, **more))
-        except CompilationError:
-            raise
-        except Exception as problem:
-            raise CompilationError(f"`{ast.unparse(node)}`: {type(problem).__name__}: {problem}") from problem
 
     def call_python(self, node: ast.expr, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Returns what a plain function of a module gives while compiling. Run-time values it can only hand on."""
-        try:
+        cure = f"decorate {function.__name__} with @kernelpack.jit if it computes with run-time values"
+        with failing(node, " is called while compiling and fails", cure):
             return as_value(function(*args, **kwargs))
-        except CompilationError:
-            raise
-        except Exception as problem:
-            raise CompilationError(
-                f"`{ast.unparse(node)}` is called while compiling and fails: {type(problem).__name__}: {problem}",
-                cure=f"decorate {function.__name__} with @kernelpack.jit if it computes with run-time values",
-            ) from problem
 
     def extremum(self, node: ast.expr, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """min() and max(): Python's for compile-time values, elementwise minimum and maximum for run-time values."""

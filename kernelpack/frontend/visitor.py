@@ -154,14 +154,19 @@ class Visitor:
                     cure=suggestions.for_foreign(function)
                     or "only operators, tl functions and @jit functions take run-time values",
                 )
-        try:
+        with failing(node, " fails at compile time"):
             return as_value(function(*args, **kwargs))
-        except CompilationError:
-            raise
-        except Exception as problem:
-            raise CompilationError(
-                f"`{ast.unparse(node)}` fails at compile time: {type(problem).__name__}: {problem}"
-            ) from problem
+
+
+@contextmanager
+def failing(node: ast.AST, how: str = "", cure: str | None = None) -> Iterator[None]:
+    """Makes an error of Python's, in what runs while compiling, one of compiling that names the expression."""
+    try:
+        yield
+    except CompilationError:
+        raise
+    except Exception as problem:
+        raise CompilationError(f"`{ast.unparse(node)}`{how}: {type(problem).__name__}: {problem}", cure=cure) from problem
 
 
 ENDLESS = "a function that calls itself must shrink a compile-time value or a shape, down to a case in which it does not"
