@@ -5,7 +5,6 @@
 #include "python/jit_launcher.h"
 
 #include <pybind11/stl.h>
-#include <structmember.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,9 +14,9 @@
 #include <vector>
 
 #include "python/call_key.h"
-#include "python/errors.h"
 #include "python/loaded_kernel.h"
 #include "python/tensors.h"
+#include "python/vectorcall.h"
 
 namespace py = pybind11;
 
@@ -361,16 +360,8 @@ constexpr const char* kCapsule = "kernelpack.JitLauncher";
 
 PyObject* call_bound(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
   auto& bound = *reinterpret_cast<Bound*>(self);
-  try {
-    return bound.launcher->launch(bound.grid, args, static_cast<size_t>(PyVectorcall_NARGS(count)), names);
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const Error& error) {
-    set_python_error(error);
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return nullptr;
+  return python_call(
+      [&] { return bound.launcher->launch(bound.grid, args, static_cast<size_t>(PyVectorcall_NARGS(count)), names); });
 }
 
 void delete_bound(PyObject* self) {
@@ -382,21 +373,8 @@ void delete_bound(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyTypeObject* bound_type() {
-  static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Bound, call), READONLY, nullptr},
-                                  {nullptr, 0, 0, 0, nullptr}};
-  static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(delete_bound)},
-                                {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
-                                {Py_tp_members, members},
-                                {0, nullptr}};
-  static PyType_Spec spec = {"kernelpack._C.Bound", sizeof(Bound), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  return type;
-}
-
 PyObject* bind_grid(PyObject* capsule, PyObject* grid) {
-  static PyTypeObject* const type = bound_type();
+  static PyTypeObject* const type = vectorcall_type("kernelpack._C.Bound", sizeof(Bound), offsetof(Bound, call), delete_bound);
   Bound* bound = PyObject_New(Bound, type);
   if (bound == nullptr) return nullptr;
   bound->call = call_bound;

@@ -3,14 +3,13 @@
 #include "python/runner.h"
 
 #include <pybind11/stl.h>
-#include <structmember.h>
 
 #include <vector>
 
 #include "python/call_key.h"
-#include "python/errors.h"
 #include "python/loaded_kernel.h"
 #include "python/tensors.h"
+#include "python/vectorcall.h"
 
 namespace py = pybind11;
 
@@ -110,16 +109,9 @@ struct Callable {
 };
 
 PyObject* call_runner(PyObject* self, PyObject* const* args, size_t count, PyObject* names) {
-  try {
+  return python_call([&] {
     return reinterpret_cast<Callable*>(self)->runner->run(args, static_cast<size_t>(PyVectorcall_NARGS(count)), names);
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const Error& error) {
-    set_python_error(error);
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return nullptr;
+  });
 }
 
 void delete_callable(PyObject* self) {
@@ -129,22 +121,10 @@ void delete_callable(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyTypeObject* callable_type() {
-  static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Callable, call), READONLY, nullptr},
-                                  {nullptr, 0, 0, 0, nullptr}};
-  static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(delete_callable)},
-                                {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
-                                {Py_tp_members, members},
-                                {0, nullptr}};
-  static PyType_Spec spec = {"kernelpack._C.Runner", sizeof(Callable), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  return type;
-}
-
 py::object make_runner(py::object kernel, std::vector<size_t> places, size_t count, py::list watchers, py::object enter,
                        py::object exit, py::object python) {
-  static PyTypeObject* const type = callable_type();
+  static PyTypeObject* const type =
+      vectorcall_type("kernelpack._C.Runner", sizeof(Callable), offsetof(Callable, call), delete_callable);
   auto runner = std::make_unique<Runner>(std::move(kernel), std::move(places), count, std::move(watchers), std::move(enter),
                                          std::move(exit), std::move(python));
   Callable* callable = PyObject_New(Callable, type);
