@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.engine_calls import CALLS, Call
+from benchmarks.engine_launches import host_seconds, recorded
 from benchmarks.engine_worlds import World
 from benchmarks.measure import OURS, Case, Prepared, Stopwatch
 from benchmarks.report import Row, Table, write_json
@@ -89,6 +90,22 @@ def race(subject: Subject, case: Case, table: Table) -> str:
     return ""
 
 
+def race_launches(subject: Subject, case: Case, table: Table) -> str:
+    """Times the host's part of a call's launches, in turns, and adds its row."""
+    contenders, inputs = subject.prepare(case).contenders, subject.calls[case.name].inputs()
+    launches = {name: recorded(subject.worlds[name], lambda run=run: run(*inputs)) for name, run in contenders.items()}  # type: ignore[misc]
+    count = {name: len(made) for name, made in launches.items()}
+    if count[OURS] != count[PEER]:
+        return f"{count[OURS]} launches instead of {count[PEER]}"
+    times: dict[str, list[float]] = {name: [] for name in launches}
+    for _ in range(3):
+        for name, made in launches.items():
+            times[name].append(host_seconds(subject.worlds[name], made))
+    ours, theirs = (statistics.median(times[name]) / count[OURS] * 1e6 for name in (OURS, PEER))
+    table.add(Row(case.name, "us", ours, PEER, theirs))
+    return ""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engines", description=__doc__)
     parser.add_argument("--packages", type=Path, required=True, help="a folder of packages")
@@ -96,6 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--compile", action="store_true", help="call each once, so that both compilers keep its kernels, and time nothing"
     )
+    parser.add_argument("--launches", action="store_true", help="time the host's part of launches instead of the kernels")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     asked = parser.parse_args(argv)
     sys.path.insert(0, str(asked.packages))
@@ -106,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if asked.compile:
                 problem = compare(subject.calls[case.name], subject.prepare(case))
             else:
-                problem = race(subject, case, table)
+                problem = (race_launches if asked.launches else race)(subject, case, table)
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             problem = f"{type(error).__name__}: {str(error)[:300]} ({place.filename}:{place.lineno})"
