@@ -28,12 +28,12 @@ def recorded(world: World, run: Callable[[], Any]) -> list[Launch]:
         own = {name: vars(kind).get(name) for name in ("run", "__getitem__")}
         launch = kind.run
 
-        def record(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        def record(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
             found.append(lambda: self[grid](*args, **kwargs))
             return launch(self, *args, grid=grid, warmup=warmup, **kwargs)
 
         kind.run = record
-        kind.__getitem__ = lambda self, grid: functools.partial(record, self, grid=grid, warmup=False)
+        kind.__getitem__ = lambda self, grid: functools.partial(record, self, grid=grid)
         try:
             run()
         finally:

@@ -7,7 +7,7 @@ import importlib
 import importlib.machinery
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -48,6 +48,8 @@ class World:
         """Returns what `module:name` is in this world, imported if need be."""
         with self.entered():
             if not self._modules:
+                importlib.import_module("triton._C.libtriton")
+                _forget_files_of_namespaces(sys.modules)
                 _take_first_configs()
                 _stand_in_for_what_is_absent()
             module, _, name = place.partition(":")
@@ -61,10 +63,15 @@ def _taken_out() -> dict[str, types.ModuleType]:
     """Takes the packages and triton out of the modules that are imported, and returns them."""
     roots = (*PACKAGES, "triton")
     taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in roots}
-    for module in taken.values():  # namespaces, whose names are files in the other world: inspect would look for them
-        if vars(module).get("__file__", "") is None:
-            del module.__file__
+    _forget_files_of_namespaces(taken)
     return taken
+
+
+def _forget_files_of_namespaces(modules: Mapping[str, types.ModuleType]) -> None:
+    """Lets `inspect` pass by modules that are a file in the other world: it looks for the source of every module that has `__file__`."""
+    for name, module in list(modules.items()):
+        if name.startswith("triton") and vars(module).get("__file__", "") is None:
+            del module.__file__
 
 
 def _take_first_configs() -> None:

@@ -45,20 +45,16 @@ class Subject:
 
     def _contender(self, world: World, call: Call) -> Callable[..., Any]:
         function = world.function(call.place)
-
-        def run(*inputs: Any) -> Any:
-            with world.entered():
-                return call.run(function, *inputs)
-
-        return run
+        return lambda *inputs: call.run(function, *inputs)
 
 
-def compare(call: Call, prepared: Prepared) -> str:
+def compare(subject: Subject, call: Call, prepared: Prepared) -> str:
     """Returns why the two results are not the same within the tolerance, or "". Each contender gets inputs of its own."""
     results = []
-    for contender in prepared.contenders.values():
+    for name, contender in prepared.contenders.items():
         torch.manual_seed(0)
-        result = contender(*call.inputs())
+        with subject.worlds[name].entered():
+            result = contender(*call.inputs())
         torch.cuda.synchronize()
         results.append([one for one in (result if isinstance(result, (tuple, list)) else [result]) if one is not None])
     for ours, theirs in zip(*results, strict=True):
@@ -76,15 +72,20 @@ def compare(call: Call, prepared: Prepared) -> str:
 def race(subject: Subject, case: Case, table: Table) -> str:
     """Times one case in turns and adds its row. Returns what went wrong, or ""."""
     watch = Stopwatch(subject, case)
-    if problem := compare(subject.calls[case.name], watch.prepared):
+    if problem := compare(subject, subject.calls[case.name], watch.prepared):
         return problem
-    once = max(watch.seconds(name, 3) for name in watch.contenders)
+
+    def seconds(name: str, calls: int) -> float:
+        with subject.worlds[name].entered():
+            return watch.seconds(name, calls)
+
+    once = max(seconds(name, 3) for name in watch.contenders)
     calls = max(3, min(100, int(SECONDS / once)))
     times: dict[str, list[float]] = {name: [] for name in watch.contenders}
     for turn in range(TURNS):
         names = list(times) if turn % 2 == 0 else list(reversed(times))
         for name in names:
-            times[name].append(watch.seconds(name, calls))
+            times[name].append(seconds(name, calls))
     ours, theirs = (statistics.median(times[name]) for name in (OURS, PEER))
     table.add(Row(case.name, "us", ours * 1e6, PEER, theirs * 1e6))
     return ""
@@ -122,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for case in subject.cases("cuda", quick=False):
         try:
             if asked.compile:
-                problem = compare(subject.calls[case.name], subject.prepare(case))
+                problem = compare(subject, subject.calls[case.name], subject.prepare(case))
             else:
                 problem = (race_launches if asked.launches else race)(subject, case, table)
         except Exception as error:
