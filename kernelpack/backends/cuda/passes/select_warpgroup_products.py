@@ -10,28 +10,26 @@ without passing through registers. An operand a that is computed from another pr
 
 from __future__ import annotations
 
-import math
-
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cuda.machine.async_copy import LEAST_BYTES
 from kernelpack.backends.cuda.machine.features import LANES
 from kernelpack.backends.cuda.machine.matrix import warpgroups_over_dot
 from kernelpack.backends.cuda.machine.warpgroup import ROWS, WARPS, instruction_of, operand_tile
 from kernelpack.backends.gpu.facts.memory_layouts import access_order, element_bits, memory_bits
+from kernelpack.backends.gpu.facts.product_registers import is_computed, registers_together
 from kernelpack.backends.gpu.facts.products import is_product
 from kernelpack.backends.gpu.passes.materialize import builder_after
 from kernelpack.ir.core import Block, Builder, Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition, operand
-from kernelpack.ir.types import F32, FloatType, MemDescType, TensorType, bit_width, element_of, shape_of
+from kernelpack.ir.types import F32, FloatType, MemDescType, TensorType, element_of, shape_of
 from kernelpack.layout.encoding import SharedEncoding, tma_encoding
 from kernelpack.layout.transfer import permute_dims
 
 MOST_REGISTERS = 128
 """32-bit registers of a thread that one accumulator may take."""
 MOST_TOGETHER = 224
-"""32-bit registers of a thread that the accumulators of a loop and rows in registers may take together. A thread has 255, and they
+"""32-bit registers of a thread that the accumulators of a loop and rows in registers may take at once. A thread has 255, and they
 cannot be spilled while a product is in flight: the assembler would wait for each (message C7511)."""
-LOADS = ("tt.load", "tt.descriptor_load")
 
 
 def select_warpgroup_dots(function: Operation, num_warps: int) -> None:
@@ -52,7 +50,7 @@ class _Selector:
             if op.name == "tt.dot":
                 together.setdefault(op.parent, []).append(op)
         for dots in together.values():
-            if sum(registers_of(dot, self.num_warps) for dot in dots) <= MOST_TOGETHER:
+            if registers_together(dots, self.num_warps * LANES) <= MOST_TOGETHER:
                 for dot in dots:
                     self._select(dot)
 
@@ -182,27 +180,3 @@ def most_on_tensor_core(dot: Operation) -> int | None:
     if not isinstance(element_of(a), FloatType) or instruction.bits != 8 or limit > shape_of(a)[1]:
         return None
     return max(instruction.k, limit // instruction.k * instruction.k)
-
-
-def registers_of(dot: Operation, num_warps: int) -> int:
-    """Returns how many 32-bit registers of a thread a dot's result takes, and a computed operand a."""
-    threads, a = num_warps * LANES, operand(dot, "a")
-    rows = math.prod(shape_of(a.type)) * bit_width(a.type) // 32 if is_computed(a) else 0
-    return (math.prod(shape_of(dot.result.type)) + rows) // threads
-
-
-def is_computed(value: Value) -> bool:
-    """Whether a tile comes from a product or a reduction rather than straight from memory."""
-    seen: set[Value] = set()
-    pending = [value]
-    while pending:
-        op = pending.pop().defining_op
-        if op is None or op.name in LOADS:
-            continue
-        if op.name in ("tt.dot", "ttng.warp_group_dot", "tt.reduce"):
-            return True
-        for source in op.operands:
-            if source not in seen and isinstance(source.type, TensorType):
-                seen.add(source)
-                pending.append(source)
-    return False

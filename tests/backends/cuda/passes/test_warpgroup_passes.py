@@ -116,6 +116,31 @@ def test_dots_that_want_too_many_registers_together_stay() -> None:
         assert [op.name for op in module.walk()].count("ttng.warp_group_dot") == count
 
 
+@pytest.mark.parametrize(("keys", "count"), [(64, 8), (128, 0)])
+def test_trips_of_an_unrolled_loop_take_their_registers_one_after_another(keys: int, count: int) -> None:
+    """Attention of 128 rows by four warps, four trips in one: 64 registers for the sums, and the scores of one trip at a time."""
+    trip = """
+        %d{i} = tt.dot %q, %k, %z : tensor<128x64xbf16> * tensor<64x{n}xbf16> -> tensor<128x{n}xf32>
+        %m{i} = "tt.reduce"(%d{i}) <{{axis = 1 : i32}}> ({{
+        ^bb0(%x{i}: f32, %y{i}: f32):
+          %r{i} = arith.maxnumf %x{i}, %y{i} : f32
+          tt.reduce.return %r{i} : f32
+        }}) : (tensor<128x{n}xf32>) -> tensor<128xf32>
+        %w{i} = arith.maxnumf %m{before}, %m{i} : tensor<128xf32>
+        %f{i} = tt.expand_dims %w{i} {{axis = 1 : i32}} : tensor<128xf32> -> tensor<128x1xf32>
+        %g{i} = tt.broadcast %f{i} : tensor<128x1xf32> -> tensor<128x64xf32>
+        %c{i} = arith.mulf %e{before}, %g{i} : tensor<128x64xf32>
+        %p{i} = arith.truncf %d{i} : tensor<128x{n}xf32> to tensor<128x{n}xbf16>
+        %e{i} = tt.dot %p{i}, %v, %c{i} : tensor<128x{n}xbf16> * tensor<{n}x64xbf16> -> tensor<128x64xf32>
+    """
+    arguments = f"%q: tensor<128x64xbf16>, %k: tensor<64x{keys}xbf16>, %v: tensor<{keys}x64xbf16>, %e0: tensor<128x64xf32>, %m0: tensor<128xf32>"
+    zero = f"    %z = arith.constant dense<0.0> : tensor<128x{keys}xf32>\n"
+    body = zero + "".join(trip.format(i=i, before=i - 1, n=keys) for i in range(1, 5))
+    module = parse(body, arguments, {})
+    select_warpgroup_dots(entry_function(module), 4)
+    assert [op.name for op in module.walk()].count("ttng.warp_group_dot") == count
+
+
 def test_tf32_along_k_goes_to_warpgroups() -> None:
     turned = "    %y = tt.trans %x {order = array<i32: 1, 0>} : tensor<64x64xf32> -> tensor<64x64xf32>\n"
     assert product_of(select(turned + DOT, "f32")).attributes["inputPrecision"] == "tf32"
