@@ -15,6 +15,7 @@ from kernelpack.backends.cuda.machine.roles import REGISTERS, WARPGROUP
 from kernelpack.backends.cuda.machine.shared_uses import SHARED_USES
 from kernelpack.backends.cuda.schedule.loop_schedule import Copy
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
+from kernelpack.backends.gpu.facts.products import is_product
 from kernelpack.backends.gpu.facts.registers import registers_of
 from kernelpack.backends.gpu.facts.scratch import alignment_of, bytes_of, scratch_bytes
 from kernelpack.ir.core import Operation
@@ -48,9 +49,16 @@ class Budget:
             return ahead, 0
         tiles = sum(_bytes(load.result.type) for load in loads)
         needed = self._beside(loads, loop) + tiles * (ahead + 1)
-        if needed + tiles <= self.limit and self._blocks(loop, needed + tiles) >= self._blocks(loop, needed):
+        products = [op for op in loop.body.operations if op.name == PRODUCT]
+        if needed + tiles <= self.limit and self._blocks(products, needed + tiles) >= self._blocks(products, needed):
             return ahead, 1
         return (ahead, 0) if ahead == 1 or (deferred and ahead == 2) else (ahead - 1, 1)
+
+    def gains_blocks(self, loop: Operation, loads: Collection[Operation]) -> bool:
+        """Whether more blocks fit on a multiprocessor where a loop's tiles have one slot instead of two."""
+        tiles, beside = sum(_bytes(load.result.type) for load in loads), self._beside(loads, loop)
+        products = [op for op in loop.walk() if is_product(op)]
+        return self._blocks(products, beside + tiles) > self._blocks(products, beside + 2 * tiles)
 
     def slots(self, loop: Operation, loads: Sequence[Operation], start: Operation) -> int:
         """Returns how many iterations' blocks, each load's with a barrier, fit beside the other buffers that are in use from `start`
@@ -104,9 +112,8 @@ class Budget:
             if op.name == "ttg.local_alloc" and op not in replaced and (loop is None or op in more or _uses(loop, op))
         )
 
-    def _blocks(self, loop: Operation, shared: int) -> int:
+    def _blocks(self, products: Sequence[Operation], shared: int) -> int:
         """Returns how many blocks fit on a multiprocessor. The registers of a thread are those of its sums, and again 64 for all else."""
-        products = [op for op in loop.body.operations if op.name == PRODUCT]
         threads = layout_of(products[0].result).in_size("warp") * LANES
         registers = sum(registers_of(op.result) for op in products) + OTHER_REGISTERS
         return min(self.limit // (shared + BLOCK_BYTES), REGISTERS // (threads * registers))

@@ -100,11 +100,13 @@ class LoopSchedule:
     copies_after: Operation | None = None
     """The operation of the body after which copies are issued; None: at its start. The last one: at its end."""
     products: Products = NONE
+    refills: bool = False
+    """Whether cp.async fills the iteration's own slot again, once all threads have its tiles in registers: after `copies_after`."""
 
     @property
     def slots(self) -> int:
-        """How many buffers a ring has: with cp.async the iteration's own is one more, TMA fills that again."""
-        return self.ahead + self.lag + (self.arrival is not Arrival.FULL)
+        """How many buffers a ring has: with cp.async the iteration's own is mostly one more, TMA fills that again."""
+        return self.ahead + self.lag + (self.arrival is not Arrival.FULL and not self.refills)
 
     @property
     def loads(self) -> list[Operation]:

@@ -284,7 +284,7 @@ class _WithGroups(_Rewriter):
         return within if mask is None else build.value("arith.andi", [mask, within])
 
     def first_place(self, build: Builder) -> list[Value]:
-        return [build.constant(0, I32), build.constant(self.ahead, I32)]
+        return [build.constant(0, I32), build.constant(self.ahead % self.schedule.slots, I32)]
 
     def enter(self, build: Builder, place: Sequence[Value]) -> None:
         build.create(ARRIVE, (), {"num": self.ahead - 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
+from kernelpack.backends.gpu.facts.products import is_product
 from kernelpack.backends.gpu.machine import Machine
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import operand
@@ -29,9 +30,26 @@ def _stage_conversion(op: Operation) -> None:
         return
     kind = op.result.type
     assert isinstance(kind, TensorType)
+    first = min((user for user in op.result.users() if user.parent is op.parent), key=lambda user: user.order, default=None)
+    source = op.operand.defining_op
     build = Builder.before(op)
+    if first is not None and source is not None and source.name == "tt.load":
+        build = Builder.after(_last_load(op, first))
     buffer = allocate(build, op.operand, best_shared((before,), (after,), memory_bits(kind)))
-    op.replace_with(build.value("ttg.local_load", [buffer], None, kind))
+    if first is not None and is_product(first):
+        build = Builder.before(first)
+    read = build.value("ttg.local_load", [buffer], None, kind)
+    op.result.replace_all_uses_with(read)
+    op.drop()
+
+
+def _last_load(op: Operation, end: Operation) -> Operation:
+    """Returns the last load of a block from `op` to `end`, or `op`: to write a tile to shared memory is to wait for it, and for all
+    threads. What is loaded before that is on its way at the same time."""
+    assert op.parent is not None
+    operations = op.parent.operations
+    between = operations[operations.index(op) : operations.index(end)]
+    return next((other for other in reversed(between) if other.name == "tt.load"), op)
 
 
 def allocate(build: Builder, value: Value, memory: LinearLayout) -> Value:
