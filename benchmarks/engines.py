@@ -10,6 +10,7 @@ import statistics
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def race(subject: Subject, case: Case, table: Table) -> str:
 def race_launches(subject: Subject, case: Case, table: Table) -> str:
     """Times the host's part of a call's launches, in turns, and adds its row."""
     contenders, inputs = subject.prepare(case).contenders, subject.calls[case.name].inputs()
-    launches = {name: recorded(subject.worlds[name], lambda run=run: run(*inputs)) for name, run in contenders.items()}  # type: ignore[misc]
+    launches = {name: recorded(subject.worlds[name], partial(run, *inputs)) for name, run in contenders.items()}
     count = {name: len(made) for name, made in launches.items()}
     if count[OURS] != count[PEER]:
         return f"{count[OURS]} launches instead of {count[PEER]}"

@@ -101,7 +101,7 @@ class LoopSchedule:
     """The operation of the body after which copies are issued; None: at its start. The last one: at its end."""
     products: Products = NONE
     refills: bool = False
-    """Whether cp.async fills the iteration's own slot again, once all threads have its tiles in registers: after `copies_after`."""
+    """Whether cp.async fills the iteration's own slot again, at its end."""
 
     @property
     def slots(self) -> int:

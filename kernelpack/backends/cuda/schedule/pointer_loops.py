@@ -12,8 +12,8 @@ A product of warpgroups that the loop only sums up stays in flight while the nex
 overlap_products finds. Their tiles are read for an iteration longer, so they have one buffer more; copies are then issued after the
 first product, which they need not hold up. Where that buffer does not fit, they are issued after the wait and another barrier.
 
-Where one buffer fewer lets more blocks onto a multiprocessor, copies for the next iteration refill the buffers of this one, once all
-threads have read their tiles into registers.
+Where one buffer fewer lets more blocks onto a multiprocessor, the copies for the next iteration fill the buffers of this one again, at
+its end: other blocks compute meanwhile.
 """
 
 from __future__ import annotations
@@ -69,22 +69,17 @@ def _schedule(loop: Operation, copies: list[Copy], stages: int, budget: Budget) 
     schedule.products = overlapping_products(schedule)
     if can_take_turns(schedule):
         schedule.arrival = Arrival.TURNS
-    last = _last_read(loop, loads)
-    if ahead == 1 and not lag and not schedule.products and last is not None and budget.gains_blocks(loop, loads):
+    if ahead == 1 and not lag and not schedule.products and _are_read(loop, loads) and budget.gains_blocks(loop, loads):
         schedule.refills, schedule.copies_after = True, loop.body.terminator
     return schedule
 
 
-def _last_read(loop: Operation, loads: Collection[Operation]) -> Operation | None:
-    """Returns the operation of a loop's body after which all tiles that it loads are in registers; None where one is not."""
-    last = loop.body.operations[0]
-    for load in loads:
-        for user in load.result.users():
-            reads = user.result.users() if user.name == "ttg.local_alloc" else [load]
-            if any(read.parent is not loop.body or read.name not in ("tt.load", "ttg.local_load") for read in reads):
-                return None
-            last = max([last, *reads], key=lambda op: op.order)
-    return last
+def _are_read(loop: Operation, loads: Collection[Operation]) -> bool:
+    """Whether a loop's body reads all that it loads into registers: no operation of it takes a buffer as it is."""
+    buffers = [user for load in loads for user in load.result.users() if user.name == "ttg.local_alloc"]
+    return all(
+        read.name == "ttg.local_load" and read.parent is loop.body for buffer in buffers for read in buffer.result.users()
+    )
 
 
 def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, str]) -> list[Copy]:

@@ -71,7 +71,7 @@ def is_computed(value: Value) -> bool:
         op = pending.pop().defining_op
         if op is None or op.name in LOADS:
             continue
-        if op.name in ("tt.dot", "ttng.warp_group_dot", "tt.reduce"):
+        if is_product(op) or op.name == "tt.reduce":
             return True
         for source in op.operands:
             if source not in seen and isinstance(source.type, TensorType):

@@ -38,9 +38,7 @@ def _stage_conversion(op: Operation) -> None:
     buffer = allocate(build, op.operand, best_shared((before,), (after,), memory_bits(kind)))
     if first is not None and is_product(first):
         build = Builder.before(first)
-    read = build.value("ttg.local_load", [buffer], None, kind)
-    op.result.replace_all_uses_with(read)
-    op.drop()
+    op.replace_with(build.value("ttg.local_load", [buffer], None, kind))
 
 
 def _last_load(op: Operation, end: Operation) -> Operation:

@@ -293,6 +293,32 @@ def test_conversions_between_warps_go_through_a_buffer() -> None:
     )
 
 
+def test_what_is_loaded_next_is_on_its_way_before_a_tile_is_waited_for() -> None:
+    one, other = spread((64, 64), 1, (1, 0), Threads(4, 32)), spread((64, 64), 1, (0, 1), Threads(4, 32))
+    memory = best_shared((one,), (other,), 32)
+    load = "tt.load %{} : tensor<64x64x!tt.ptr<f32>, $one>"
+    check(
+        partial(stage_shared, machine=gpu()),
+        "%p: tensor<64x64x!tt.ptr<f32>, $one>, %q: tensor<64x64x!tt.ptr<f32>, $one>",
+        f"""
+        %x = {load.format("p")}
+        %y = ttg.convert_layout %x : tensor<64x64xf32, $one> -> tensor<64x64xf32, $other>
+        %z = {load.format("q")}
+        %s = arith.negf %z : tensor<64x64xf32, $one>
+        %t = arith.negf %y : tensor<64x64xf32, $other>
+        """,
+        f"""
+        %x = {load.format("p")}
+        %z = {load.format("q")}
+        %0 = ttg.local_alloc %x : (tensor<64x64xf32, $one>) -> !ttg.memdesc<64x64xf32, $memory, #ttg.shared_memory>
+        %y = ttg.local_load %0 : !ttg.memdesc<64x64xf32, $memory, #ttg.shared_memory> -> tensor<64x64xf32, $other>
+        %s = arith.negf %z : tensor<64x64xf32, $one>
+        %t = arith.negf %y : tensor<64x64xf32, $other>
+        """,
+        {"one": one, "other": other, "memory": memory},
+    )
+
+
 def test_conversions_within_a_thread_stay() -> None:
     reordered = ROWS.with_bases("register", ROWS.bases("register")[::-1])
     text = "%y = ttg.convert_layout %x : tensor<16x16xf32, $one> -> tensor<16x16xf32, $other>"
@@ -385,6 +411,35 @@ def test_loads_for_dots_run_ahead(stages: int) -> None:
     assert loop.body.operations[0].attributes["num"] == stages - 2
     buffer = next(op for op in module.walk() if op.name == "ttg.local_alloc")
     assert buffer.result.type.shape == (stages, 16, 16)
+
+
+_IN_REGISTERS = _PIPELINED.replace(
+    "%t = ttg.fma_dot %m, %m, %sum : !ttg.memdesc<16x16xf32, $memory, #ttg.shared_memory> * "
+    "!ttg.memdesc<16x16xf32, $memory, #ttg.shared_memory> -> ",
+    "%f = ttg.local_load %m : !ttg.memdesc<16x16xf32, $memory, #ttg.shared_memory> -> tensor<16x16xf32, $x>\n"
+    "      %t = tt.dot %f, %f, %sum : tensor<16x16xf32, $x> * tensor<16x16xf32, $x> -> ",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "shared", "slots"),
+    [
+        (_IN_REGISTERS, 8192, 1),  # four blocks of one tile fit on a multiprocessor, two of two
+        (_IN_REGISTERS, 1 << 20, 2),  # as many fit by their registers
+        (_PIPELINED, 8192, 2),  # the product reads the buffer itself
+    ],
+)
+def test_buffers_are_filled_again_where_more_blocks_fit_then(text: str, shared: int, slots: int) -> None:
+    module = parse(text, _ARGUMENTS, _LAYOUTS)
+    rewrite_loops(schedule_pointer_loops(entry_function(module), 2, {}, shared))
+    buffer = next(op for op in module.walk() if op.name == "ttg.local_alloc")
+    assert buffer.result.type.shape == (slots, 16, 16)
+    if slots == 1:
+        place_shared(module, gpu(shared))
+        loop = next(op for op in module.walk() if op.name == "scf.for")
+        shown = ("ttg.async_wait", "gpu.barrier", "ttg.local_load", "tt.dot", "ttg.async_copy_global_to_local")
+        order = [op.name.split(".")[-1] for op in loop.body.operations if op.name in shown]
+        assert order == ["async_wait", "barrier", "local_load", "dot", "barrier", "async_copy_global_to_local"]
 
 
 def storing(line: str) -> str:
