@@ -28,6 +28,8 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 OURS = "kernelpack"
 FAST_MKL = "fast-mkl torch"
 """Stock torch in a process whose MKL takes its fast path also on CPUs of other makers (on Intel's it always does)."""
+INDUCTOR_TRITON = "inductor, Triton"
+"""torch.compile in a process in which `import triton` is PyPI's: KERNELPACK_AS_TRITON is 0 there."""
 
 _TURN = 0.04  # seconds that a turn of short calls lasts: far above the clock's and the pipe's granularity
 _PAUSE = {"cpu": 0.005, "cuda": 0.05}  # idle threads of the last turn stop spinning; the GPU's clocks recover
@@ -198,16 +200,14 @@ def load_library(library: str | None, op: str) -> None:
 
 
 class Process:
-    """A measuring process, with a library loaded in front of all others or not."""
+    """A measuring process, with some variables of the environment changed."""
 
-    def __init__(self, subject_name: str, library: str | None, preload: Path | None) -> None:
+    def __init__(self, subject_name: str, library: str | None, changes: Mapping[str, str]) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, subject_name, library), daemon=True)
-        changes = {} if library is None else {"KERNELPACK_LOAD_LIBRARY": "0"}
-        if preload is not None:
-            changes["LD_PRELOAD"] = " ".join([str(preload), *os.environ.get("LD_PRELOAD", "").split()])
-        with mock.patch.dict(os.environ, changes):
+        own_library = {} if library is None else {"KERNELPACK_LOAD_LIBRARY": "0"}
+        with mock.patch.dict(os.environ, {**own_library, **changes}):
             self._process.start()
         theirs.close()
 
@@ -230,16 +230,23 @@ class Process:
 
 @contextmanager
 def processes(subject_name: str, library: str | None, peers: Sequence[str]) -> Iterator[Callable[[str], Process]]:
-    """Starts a process for kernelpack and stock peers, and one for fast-mkl torch if it is among them; gives the one for a name."""
+    """Starts a process for kernelpack and stock peers, and one each for peers that need their own; gives the one for a name."""
     with ExitStack() as stack:
-        plain = Process(subject_name, library, None)
+        plain = Process(subject_name, library, {})
         stack.callback(plain.close)
-        fast = plain
+        own: dict[str, Process] = {}
         if FAST_MKL in peers:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            fast = Process(subject_name, library, _fast_mkl_library(Path(folder)))
-            stack.callback(fast.close)
-        yield lambda name: fast if name == FAST_MKL else plain
+            own[FAST_MKL] = Process(subject_name, library, {"LD_PRELOAD": preloaded(_fast_mkl_library(Path(folder)))})
+        if INDUCTOR_TRITON in peers:
+            own[INDUCTOR_TRITON] = Process(subject_name, library, {"KERNELPACK_AS_TRITON": "0"})
+        for process in own.values():
+            stack.callback(process.close)
+        yield lambda name: own.get(name, plain)
+
+
+def preloaded(library: Path) -> str:
+    return " ".join([str(library), *os.environ.get("LD_PRELOAD", "").split()])
 
 
 def _fast_mkl_library(folder: Path) -> Path:
