@@ -84,7 +84,7 @@ class SmolLM2(nn.Module):
         angles = torch.outer(torch.arange(tokens.shape[1], device=tokens.device), rates)
         x = self.words(tokens)
         for layer in self.layers:
-            x = layer(x, angles.cos(), angles.sin())
+            x = layer(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
         return F.linear(self.norm(x), self.words.weight)
 
 

@@ -13,21 +13,25 @@ from kernelpack.ir.types import TensorType, bit_width, shape_of
 LOADS = ("tt.load", "tt.descriptor_load")
 
 
-def _registers(dot: Operation, threads: int) -> int:
-    """Returns how many 32-bit registers of a thread a dot's result takes, and a computed operand a."""
-    a = operand(dot, "a")
-    rows = math.prod(shape_of(a.type)) * bit_width(a.type) // 32 if is_computed(a) else 0
-    return (math.prod(shape_of(dot.result.type)) + rows) // threads
-
-
 def registers_together(dots: Sequence[Operation], threads: int) -> int:
-    """Returns how many registers of a thread the dots of a block take at once, at most.
+    """Returns how many 32-bit registers of a thread the dots of a block take at once, at most: for their sums, and for computed rows.
 
-    A dot's registers are taken until what is computed from its result is read for the last time. A dot that adds to the result of
-    another takes over its registers, as each trip of an unrolled loop does. Sums that come from before the block are there from its start.
+    A dot's registers are taken until what is computed from its result is read for the last time. A dot that reads it takes them over:
+    one that adds to it, as each trip of an unrolled loop does, and one that has it for rows, which are counted there. Sums that come from
+    before the block are there from its start.
     """
-    spans = [(_first_use(dot), _last_use(dot), _registers(dot, threads)) for dot in dots]
-    return max(sum(count for first, last, count in spans if first <= dot.order <= last) for dot in dots)
+    sums = [(_first_use(dot), _last_use(dot), _registers(dot.result)) for dot in dots]
+    taken = []
+    for dot in dots:
+        rows = operand(dot, "a")
+        there = sum(count for first, last, count in sums if first <= dot.order <= last)
+        taken.append(there + (_registers(rows) if is_computed(rows) else 0))
+    return max(taken) // threads
+
+
+def _registers(tile: Value) -> int:
+    """Returns how many 32-bit registers a tile takes, of all threads together."""
+    return math.prod(shape_of(tile.type)) * bit_width(tile.type) // 32
 
 
 def _first_use(dot: Operation) -> int:
@@ -53,10 +57,9 @@ def _last_use(dot: Operation) -> int:
     pending: list[Value] = [dot.result]
     while pending:
         value = pending.pop()
-        for user, index in value.uses:
+        for user in value.users():
             here = user if user.parent is dot.parent else next(op for op in user.ancestors() if op.parent is dot.parent)
-            taken_over = is_product(user) and user.operands[index] is operand(user, "c")
-            last = max(last, here.order - taken_over)
+            last = max(last, here.order - is_product(user))
             if not is_product(user) and user.name != "tt.reduce":
                 pending += [result for result in here.results if result not in seen]
                 seen |= set(here.results)

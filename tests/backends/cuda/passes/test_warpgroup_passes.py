@@ -103,22 +103,22 @@ def test_other_dots_stay(kind: str, num_warps: int, selected: bool) -> None:
 
 
 def test_dots_that_want_too_many_registers_together_stay() -> None:
-    """Attention of 128 x 128 by four warps: 128 registers for the scores, 64 for them in 16 bits, 64 for the result."""
+    """Attention of 128 x 128 by four warps: 128 registers for the scores, or 64 for them in 16 bits, and as many for the result."""
     text = """
         %d = tt.dot %q, %k, %z : tensor<128x64xbf16> * tensor<64x{n}xbf16> -> tensor<128x{n}xf32>
         %p = arith.truncf %d : tensor<128x{n}xf32> to tensor<128x{n}xbf16>
-        %e = tt.dot %p, %v, %c : tensor<128x{n}xbf16> * tensor<{n}x64xbf16> -> tensor<128x64xf32>
+        %e = tt.dot %p, %v, %c : tensor<128x{n}xbf16> * tensor<{n}x{m}xbf16> -> tensor<128x{m}xf32>
     """
-    arguments = "%q: tensor<128x64xbf16>, %k: tensor<64x{n}xbf16>, %v: tensor<{n}x64xbf16>, %z: tensor<128x{n}xf32>, %c: tensor<128x64xf32>"
-    for columns, warps, count in ((128, 4, 0), (128, 8, 2), (64, 4, 2)):
-        module = parse(text.format(n=columns), arguments.format(n=columns), {})
+    arguments = "%q: tensor<128x64xbf16>, %k: tensor<64x{n}xbf16>, %v: tensor<{n}x{m}xbf16>, %z: tensor<128x{n}xf32>, %c: tensor<128x{m}xf32>"
+    for keys, columns, warps, count in ((128, 128, 4, 0), (128, 128, 8, 2), (64, 128, 4, 2), (128, 64, 4, 2)):
+        module = parse(text.format(n=keys, m=columns), arguments.format(n=keys, m=columns), {})
         select_warpgroup_dots(entry_function(module), warps)
         assert [op.name for op in module.walk()].count("ttng.warp_group_dot") == count
 
 
 @pytest.mark.parametrize(("keys", "count"), [(64, 8), (128, 0)])
 def test_trips_of_an_unrolled_loop_take_their_registers_one_after_another(keys: int, count: int) -> None:
-    """Attention of 128 rows by four warps, four trips in one: 64 registers for the sums, and the scores of one trip at a time."""
+    """Attention of 128 rows by four warps, four trips in one: 128 registers for the sums, and the scores of one trip at a time."""
     trip = """
         %d{i} = tt.dot %q, %k, %z : tensor<128x64xbf16> * tensor<64x{n}xbf16> -> tensor<128x{n}xf32>
         %m{i} = "tt.reduce"(%d{i}) <{{axis = 1 : i32}}> ({{
@@ -128,12 +128,12 @@ def test_trips_of_an_unrolled_loop_take_their_registers_one_after_another(keys: 
         }}) : (tensor<128x{n}xf32>) -> tensor<128xf32>
         %w{i} = arith.maxnumf %m{before}, %m{i} : tensor<128xf32>
         %f{i} = tt.expand_dims %w{i} {{axis = 1 : i32}} : tensor<128xf32> -> tensor<128x1xf32>
-        %g{i} = tt.broadcast %f{i} : tensor<128x1xf32> -> tensor<128x64xf32>
-        %c{i} = arith.mulf %e{before}, %g{i} : tensor<128x64xf32>
+        %g{i} = tt.broadcast %f{i} : tensor<128x1xf32> -> tensor<128x128xf32>
+        %c{i} = arith.mulf %e{before}, %g{i} : tensor<128x128xf32>
         %p{i} = arith.truncf %d{i} : tensor<128x{n}xf32> to tensor<128x{n}xbf16>
-        %e{i} = tt.dot %p{i}, %v, %c{i} : tensor<128x{n}xbf16> * tensor<{n}x64xbf16> -> tensor<128x64xf32>
+        %e{i} = tt.dot %p{i}, %v, %c{i} : tensor<128x{n}xbf16> * tensor<{n}x128xbf16> -> tensor<128x128xf32>
     """
-    arguments = f"%q: tensor<128x64xbf16>, %k: tensor<64x{keys}xbf16>, %v: tensor<{keys}x64xbf16>, %e0: tensor<128x64xf32>, %m0: tensor<128xf32>"
+    arguments = f"%q: tensor<128x64xbf16>, %k: tensor<64x{keys}xbf16>, %v: tensor<{keys}x128xbf16>, %e0: tensor<128x128xf32>, %m0: tensor<128xf32>"
     zero = f"    %z = arith.constant dense<0.0> : tensor<128x{keys}xf32>\n"
     body = zero + "".join(trip.format(i=i, before=i - 1, n=keys) for i in range(1, 5))
     module = parse(body, arguments, {})

@@ -30,7 +30,7 @@ BOTH = "    %s = arith.addf %x, %y : tensor<64x64xf32>\n"
         (ZERO + dot("%x", "%z") + dot("%y", "%z"), 1),  # the first is never read
         (ZERO + dot("%x", "%z") + dot("%y", "%z") + BOTH, 2),
         (ZERO + dot("%x", "%z") + dot("%y", "%c"), 2),  # %c is there from the start
-        (ZERO + dot("%x", "%z") + NARROWED + dot("%y", "%c", "%w"), 2.5),  # and rows of 16 bits in registers
+        (ZERO + dot("%x", "%z") + NARROWED + dot("%y", "%c", "%w"), 2),  # rows of 16 bits take the place of the first
     ],
 )
 def test_products_take_registers_while_somebody_reads_what_they_give(body: str, tiles: float) -> None:
