@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelpack.backends.cuda.assemble.toolchain import find_ptxas
 from kernelpack.backends.cuda.context import CudaContext
 from kernelpack.backends.cuda.machine.dialect import PRODUCT
-from kernelpack.backends.cuda.machine.features import Feature
+from kernelpack.backends.cuda.machine.features import LANES, Feature
 from kernelpack.backends.cuda.machine.roles import check_roles, warps_of
 from kernelpack.backends.cuda.passes.decompose_products import decompose_dots, widen_small_floats
 from kernelpack.backends.cuda.passes.fence_proxies import fence_proxies
@@ -25,6 +25,7 @@ from kernelpack.backends.gpu.passes.remove_conversions import remove_conversions
 from kernelpack.backends.gpu.passes.sink_conversions import sink_conversions
 from kernelpack.backends.gpu.passes.split_reductions import split_reductions
 from kernelpack.backends.gpu.passes.stage_shared import stage_shared
+from kernelpack.backends.gpu.passes.unroll_short_loops import unroll_short_loops
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.passes.pipeline import Nest, Pass, Pipeline
 
@@ -99,7 +100,12 @@ TTGIR = Pipeline(
     (
         Pass("look_at_kernel", _look_at_kernel),
         Pass("hoist_descriptors", _hoist_descriptors, after=("look_at_kernel",)),
-        Pass("narrow_offsets", narrow_kernel, after=("hoist_descriptors",)),
+        Pass(
+            "unroll_short_loops",
+            lambda m, c: unroll_short_loops(m, c.options.num_warps * LANES),
+            after=("hoist_descriptors",),
+        ),
+        Pass("narrow_offsets", narrow_kernel, after=("hoist_descriptors", "unroll_short_loops")),
         Nest(
             (
                 Pass("decompose_dots", lambda f, c: decompose_dots(f)),

@@ -1,4 +1,4 @@
-"""Splits reductions that cross warps: first within each warp, then over one partial result a warp, exchanged by a conversion."""
+"""Splits reductions that cross warps: first within each warp, then over one partial result of each warp, exchanged by a conversion."""
 
 from __future__ import annotations
 
@@ -30,13 +30,26 @@ def _split(op: Operation, warps: list[int]) -> None:
     build = Builder.before(op)
     parts = [_warps_first(build, value, axis, warps) for value in op.operands]
     partial = _reduce(build, op, parts, axis + 1)
-    home = remove_dim(layout_of(source), axis)
+    home = insert_dim(remove_dim(layout_of(source), axis), axis)
+    if (
+        len(partial) > 1
+    ):  # to combine several values takes many instructions: lanes share them, where one value stays in registers
+        home = _over_lanes(home, axis, len(warps))
     exchanged: list[Value] = []
     for value in partial:
-        shape = shape_of(value.type)
-        everywhere = fit(insert_dim(home, axis), shape)
+        everywhere = fit(home, shape_of(value.type))
         exchanged.append(build.value("ttg.convert_layout", [value], None, with_layout(value.type, everywhere)))
     op.replace_with(*_reduce(build, op, exchanged, axis))
+
+
+def _over_lanes(layout: LinearLayout, axis: int, bits: int) -> LinearLayout:
+    """Returns the layout with elements along a dimension that has one so far, as many as lanes that hold copies can take of 2 ** bits."""
+    lanes = list(layout.bases("lane"))
+    free = [lane for lane, basis in enumerate(lanes) if not any(basis)][:bits]
+    for bit, lane in enumerate(free):
+        lanes[lane] = tuple(1 << bit if place == axis else 0 for place in range(len(layout.outs)))
+    outs = tuple((name, size << len(free) if place == axis else size) for place, (name, size) in enumerate(layout.outs))
+    return LinearLayout(layout.with_bases("lane", lanes).ins, outs)
 
 
 def _warps_first(build: Builder, value: Value, axis: int, warps: list[int]) -> Value:

@@ -36,8 +36,8 @@ def _stage_conversion(op: Operation) -> None:
     if first is not None and source is not None and source.name == "tt.load":
         build = Builder.after(_last_load(op, first))
     buffer = allocate(build, op.operand, best_shared((before,), (after,), memory_bits(kind)))
-    if first is not None and is_product(first):
-        build = Builder.before(first)
+    if first is not None and (is_product(first) or first.name == "tt.reduce"):
+        build = Builder.before(first)  # which reads several tiles: all are written by then, and waited for once
     op.replace_with(build.value("ttg.local_load", [buffer], None, kind))
 
 

@@ -264,6 +264,30 @@ def test_reductions_over_warps_become_two() -> None:
     assert [op.name for op in module.walk()].count("ttg.convert_layout") == 1
 
 
+def test_lanes_share_the_parts_of_a_reduction_of_tuples() -> None:
+    """16 parts, one a warp: each thread reads one of them, and all three tiles after one barrier."""
+    layout = spread((2048,), 1, (0,), Threads(16, 32))
+    module = parse(
+        """
+        %s:2 = "tt.reduce"(%x, %y) <{axis = 0 : i32}> ({
+        ^bb0(%a: f32, %b: f32, %c: f32, %d: f32):
+          %e = arith.addf %a, %c : f32
+          %f = arith.mulf %b, %d : f32
+          tt.reduce.return %e, %f : f32, f32
+        }) : (tensor<2048xf32, $x>, tensor<2048xf32, $x>) -> (f32, f32)
+        """,
+        "%x: tensor<2048xf32, $x>, %y: tensor<2048xf32, $x>",
+        {"x": layout},
+    )
+    split_reductions(entry_function(module))
+    stage_shared(entry_function(module), gpu())
+    place_shared(module, gpu())
+    last = [op for op in module.walk() if op.name == "tt.reduce"][-1]
+    assert layout_of(last.operands[0]).in_size("register") == 1
+    order = [op.name for op in module.walk() if op.name in ("ttg.local_alloc", "gpu.barrier", "ttg.local_load")]
+    assert order == ["ttg.local_alloc"] * 2 + ["gpu.barrier"] + ["ttg.local_load"] * 2
+
+
 def test_reductions_within_warps_stay() -> None:
     before = """
         %s = "tt.reduce"(%x) <{axis = 1 : i32}> ({
