@@ -30,8 +30,8 @@ def unroll_short_loops(module: Operation, threads: int) -> None:
 
 
 def _unroll(loop: Operation, threads: int) -> bool:
-    bounds = [_constant(bound) for bound in For.of(loop).bounds]
-    if None in bounds:
+    bounds = [known for bound in For.of(loop).bounds if (known := _constant(bound)) is not None]
+    if len(bounds) < 3:
         return False
     trips = range(*bounds)
     body = [op for op in loop.walk() if op is not loop]
