@@ -30,6 +30,7 @@ def variables(folder: Path, runner: str) -> dict[str, str]:
         "VLLM_USE_V2_MODEL_RUNNER": str(int(runner == "v2")),
         "VLLM_CACHE_ROOT": str(folder / "vllm-cache"),
         "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise one core is kept free, and two processes need two memory nodes
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
