@@ -70,14 +70,18 @@ def same_text(name: str, ours: list[Any], theirs: list[Any]) -> Result:
 
 
 def filtered(logprobs: torch.Tensor, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> torch.Tensor:
-    """Returns the probabilities that remain, by the definitions of the three."""
+    """Returns the probabilities that remain, by the definitions of the three.
+
+    All tokens as likely as the last that top-p keeps remain: in bfloat16 hundreds are equal. vLLM's kernel means to drop some of them,
+    but finds them only where its logarithms are exact.
+    """
     share = (logprobs.double() / TEMPERATURE).softmax(0)
     order = share.argsort(descending=True)
     keep = torch.ones_like(share, dtype=torch.bool)
     if top_k:
         keep[order[top_k:]] = False
     before = share[order].cumsum(0) - share[order]
-    keep[order[before >= top_p]] = False
+    keep &= share >= share[order[before < top_p]].min()
     keep &= share >= min_p * share.max()
     return torch.where(keep, share, 0) / share[keep].sum()
 
