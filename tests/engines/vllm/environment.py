@@ -46,7 +46,7 @@ def set_up(folder: Path) -> None:
     if not Path(python(folder)).exists():
         subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
     pip = [python(folder), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    print(f"installing {REQUIREMENTS.name}: 3.5 GB", flush=True)
+    print(f"installing {REQUIREMENTS.name}: 2.7 GB", flush=True)
     subprocess.run([*pip, "-r", REQUIREMENTS], check=True)
     subprocess.run([*pip, "--no-build-isolation", ROOT / "as_triton"], check=True)
     subprocess.run([python(folder), "-m", "tests.engines.vllm.models", folder], check=True, cwd=ROOT)

@@ -19,7 +19,6 @@ from tests.engines.vllm.prompts import PROMPTS
 
 MEASURES: dict[str, tuple[int, int, int]] = {"batch 1": (1, 0, 64), "batch 16": (16, 0, 64), "prefill 1,024": (1, 1024, 1)}
 """Requests at once, tokens of each prompt (0: a short question), and tokens to generate."""
-STARTS = 3
 
 
 def serve(model: str) -> None:
@@ -84,6 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     folder_argument(parser)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
@@ -93,7 +93,7 @@ def main() -> None:
     Engine(args.folder, "v2").end()  # compiles its kernels, and fills the caches of files
     busy = os.getloadavg()[0]
     starts: dict[str, list[float]] = {runner: [] for runner in RUNNERS}
-    for _ in range(STARTS):
+    for _ in range(args.starts):
         for runner in RUNNERS:
             engine = Engine(args.folder, runner)
             starts[runner].append(engine.start)
