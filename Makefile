@@ -96,7 +96,7 @@ demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Pytho
 	@$(PY) -m kernelpack build ops --namespace kernelpack --target cpu:native --out build/demo/library -j $(JOBS)
 	@KERNELPACK_LOAD_LIBRARY=0 $(PY) serving_examples/demo.py build/demo/library
 
-vllm: $(NATIVE) ## vLLM on this CPU with its Triton kernels compiled by kernelpack: serves, checks, times (3.5 GB in build/vllm)
+vllm: $(NATIVE) ## vLLM on this CPU with its Triton kernels compiled by kernelpack: serves, checks, times (2.7 GB in build/vllm)
 	@$(PY) -m tests.engines.vllm.serve
 	@$(PY) -m tests.engines.vllm.checks
 	@$(PY) -m tests.engines.vllm.kernels_page

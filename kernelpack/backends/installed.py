@@ -17,25 +17,32 @@ BUILT_IN = (
     EntryPoint("amdgpu", "kernelpack.backends.amd:AMDBackend", GROUP),
 )
 """Imported when backends are asked for: they need LLVM, which stating an op does not."""
+DRIVERS = (
+    EntryPoint("cpu", "kernelpack.backends.cpu.device.driver:CPUDriver", GROUP),
+    EntryPoint("cuda", "kernelpack.backends.cuda.device.host_driver:CUDADriver", GROUP),
+)
+"""What the built-in backends give as their drivers. Each process of an engine asks which is active; few of them compile."""
 
 
 @functools.cache
 def backends() -> dict[str, Backend]:
     """Returns every installed backend by name, the built-in ones first."""
-    found: dict[str, Backend] = {}
-    for entry in (*BUILT_IN, *entry_points(group=GROUP)):
-        try:
-            backend = entry.load()()
-        except Exception as problem:
-            if entry in BUILT_IN:
-                raise
-            package = entry.dist.name if entry.dist is not None else entry.value
-            raise TargetError(
-                f"backend {entry.name!r} of the package {package} cannot be used: {problem}",
-                cure=f"update {package} to one for this version of kernelpack, or uninstall it",
-            ) from problem
-        found[backend.name] = backend
-    return found
+    return {backend.name: backend for entry in (*BUILT_IN, *entry_points(group=GROUP)) for backend in (_loaded(entry),)}
+
+
+@functools.cache
+def _loaded(entry: EntryPoint) -> Backend:
+    try:
+        backend: Backend = entry.load()()
+    except Exception as problem:
+        if entry in BUILT_IN:
+            raise
+        package = entry.dist.name if entry.dist is not None else entry.value
+        raise TargetError(
+            f"backend {entry.name!r} of the package {package} cannot be used: {problem}",
+            cure=f"update {package} to one for this version of kernelpack, or uninstall it",
+        ) from problem
+    return backend
 
 
 def backend_of(target: Target) -> Backend:
@@ -58,4 +65,5 @@ def backend_for_device(kind: str) -> Backend | None:
 
 def drivers() -> list[type[DriverBase]]:
     """Returns the drivers of all backends that have one."""
-    return [driver for backend in backends().values() if (driver := backend.driver()) is not None]
+    others = (_loaded(entry).driver() for entry in entry_points(group=GROUP))
+    return [*(entry.load() for entry in DRIVERS), *(driver for driver in others if driver is not None)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
+
 import pytest
 
 from kernelpack.backends import installed
@@ -43,10 +45,15 @@ class Silent(CPUBackend):
         return None
 
 
+OTHERS: dict[str, type[CPUBackend]] = {"silent": Silent, "other": OtherBackend}
+
+
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"silent": Silent(), **backends(), "other": OtherBackend()}
     monkeypatch.setattr(installed, "backends", lambda: known)
+    entries = [EntryPoint(name, f"{__name__}:{kind.__name__}", installed.GROUP) for name, kind in OTHERS.items()]
+    monkeypatch.setattr(installed, "entry_points", lambda group: entries)
 
 
 def test_devices_are_served_by_the_backend_whose_driver_is_theirs(others: None) -> None:
@@ -54,6 +61,10 @@ def test_devices_are_served_by_the_backend_whose_driver_is_theirs(others: None) 
     assert {kind: found and found.name for kind, found in served.items()} == {
         "cpu": "cpu", "cuda": "cuda", "privateuseone": "other", "meta": None,
     }  # fmt: skip
+
+
+def test_drivers_are_those_of_the_backends() -> None:
+    assert drivers() == [driver for backend in backends().values() if (driver := backend.driver()) is not None]
 
 
 def test_the_driver_of_the_devices_that_there_are_is_the_default(others: None) -> None:

@@ -55,6 +55,8 @@ UPWARD = {
     ("backends.installed", "backends.amd"): "finds the backends of this installation when one is asked for",
     ("backends.installed", "backends.cpu"): "finds the backends of this installation when one is asked for",
     ("backends.installed", "backends.cuda"): "finds the backends of this installation when one is asked for",
+    ("backends.installed", "backends.cpu.device"): "finds the drivers of this installation without what compiles",
+    ("backends.installed", "backends.cuda.device"): "finds the drivers of this installation without what compiles",
     ("kernel", "runtime"): "kernel[grid](...) launches; compiling offline launches nothing",
     ("language", "runtime"): "target_info asks which device is active",
     ("runtime", "simt"): "KERNELPACK_EMULATE=1 replaces the driver",

@@ -96,7 +96,7 @@ RULES = (
             r"def gemm\(|blas\.gemm\(": "Triton's method",
             "max_autotune_gemm": "Inductor's option",
             r"quantization\.gemm:\w+": "Conch's",
-            "awq_gemm_triton": "vLLM's",
+            "awq_gemm_\\w+": "vLLM's",
         },
     ),
     Rule("meta (?:function|kernel|implementation)s?", "fake kernel"),

@@ -40,6 +40,17 @@ def pypi(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_importing_it_loads_no_compiler() -> None:
+    """An engine imports Triton in each of its processes; few of them compile."""
+    print_loaded = (
+        "print(*(name for name in sys.modules if name.startswith('kernelpack.backends.') and name.endswith('.backend')))"
+    )
+    asked = (
+        "import sys, triton.language, triton.runtime; from triton.backends import backends; backends['cpu'].driver.is_active()"
+    )
+    assert python(f"from kernelpack import as_triton; as_triton.install(); {asked}; {print_loaded}", ROOT).strip() == ""
+
+
 def test_in_a_program(pypi: Path) -> None:
     code = """
         import importlib.metadata, importlib.util, sys
