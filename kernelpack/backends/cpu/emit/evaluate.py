@@ -16,6 +16,7 @@ from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Place, Uni
 from kernelpack.backends.cpu.emit.streaming import ask_ahead, is_stream, store_past_caches
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
 from kernelpack.backends.cpu.facts.affine import may_wrap, span_of
+from kernelpack.backends.cpu.facts.observed import leading
 from kernelpack.backends.cpu.plan.buffers import Buffer
 from kernelpack.backends.cpu.plan.tile_program import TileProgram
 from kernelpack.ir.core import Operation, Value
@@ -185,6 +186,8 @@ class Evaluator:
         structural = STRUCTURAL.get(op.name)
         if structural is not None:
             return structural(self, op, index)
+        if op.name == "arith.cmpi" and self._holds(value, index):
+            return Uniform(literal(True, "i1"), 0)
         if op.name in QUOTIENTS and self.lane_step > 1:
             grouped = divide_neighbours(self, op, index)
             if grouped is not None:
@@ -196,6 +199,11 @@ class Evaluator:
             if result is not None:
                 return result
         return self._elementwise(op, operands)
+
+    def _holds(self, mask: Value, index: Index) -> bool:
+        """Whether a comparison is known to hold at an index, for all lanes."""
+        found = leading(mask)
+        return found is not None and index[found[0]].ends_by(found[1], self.width)
 
     def _is_number(self, widened: Operation) -> bool:
         """Whether an extension must see what its operand is where that wraps: a kernel works with it, and it is not known to fit."""

@@ -116,10 +116,19 @@ def _add_pointer(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lan
         return Affine(moved, _combine_steps(ev, own, scaled, "add", "i64"), depth)
 
 
+def _both(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes | None:
+    """A mask that is known to hold leaves the other one."""
+    for one, other in (operands, reversed(operands)):
+        if isinstance(one, Uniform) and one.val == Val("i1", "true"):
+            return other
+    return None
+
+
 INDEX_ARITHMETIC: dict[str, Arithmetic] = {
     "arith.addi": _sum("add"),
     "arith.subi": _sum("sub"),
     "arith.muli": _product,
+    "arith.andi": _both,
     "arith.extsi": _resize("sext"),
     "arith.trunci": _resize("trunc"),
     "tt.addptr": _add_pointer,

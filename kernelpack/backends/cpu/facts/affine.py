@@ -191,6 +191,11 @@ class Bound:
     terms: tuple[tuple[Value, int], ...]
     limit: int
 
+    @property
+    def never(self) -> bool:
+        """Whether it fails whatever the scalars are."""
+        return not self.terms and self.limit < 0
+
 
 def bounds_for_all_true(mask: Value) -> list[Bound | Value] | None:
     """Returns scalar conditions (bounds, or i1 scalars) under which every element of a mask is true, or None."""

@@ -82,7 +82,7 @@ def _decidable(block: Block, packed: set[Operation]) -> dict[Value, list[Bound |
     found: dict[Value, list[Bound | Value]] = {}
     for op in block.operations:
         candidates = [value for value in op.operands if value.defining_op is not None and value.defining_op.parent is not block]
-        candidates += op.results if op.name == "arith.cmpi" else []
+        candidates += op.results if op.name in ("arith.cmpi", "tt.splat") else []
         for mask in candidates:
             if isinstance(mask.type, TensorType) and element_of(mask.type) == I1 and mask not in found:
                 bounds = bounds_for_all_true(mask)
@@ -125,10 +125,11 @@ def _scalars(bound: Bound | Value) -> list[Value]:
 
 
 def _available(bound: Bound | Value, block: Block) -> bool:
-    """Whether the condition's scalars exist in front of the block's first tile operation, or can be computed there."""
+    """Whether the condition may hold, and its scalars exist in front of the block's first tile operation, or can be computed there."""
     if isinstance(bound, Value) and bound.type != I1:
         return False
-    return all(_can_lead(value, block) for value in _scalars(bound))
+    never = isinstance(bound, Bound) and bound.never
+    return not never and all(_can_lead(value, block) for value in _scalars(bound))
 
 
 def _can_lead(value: Value, block: Block) -> bool:
