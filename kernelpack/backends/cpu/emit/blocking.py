@@ -12,7 +12,18 @@ from kernelpack.backends.cpu.emit.regions import runs_on_vectors
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.observed import Observed
 from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer
-from kernelpack.backends.cpu.plan.sinks import ALONE, Map, Materialize, Message, Reduce, Root, Scan, Store, turned_axis, values_of
+from kernelpack.backends.cpu.plan.sinks import (
+    ALONE,
+    Map,
+    Materialize,
+    Message,
+    Reduce,
+    Root,
+    Scan,
+    Store,
+    turned_axis,
+    values_of,
+)
 from kernelpack.backends.cpu.plan.tile_program import Nest
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.types import element_of, is_float
