@@ -50,15 +50,15 @@ class Blocking:
     tile: Mapping[int, int]
 
     def points(self, bases: Mapping[int, Place]) -> list[Index]:
-        """Returns the places of the iteration that begins at `bases`, the last one of an axis may be shorter; the lane axis has one place
-        for all lanes."""
+        """Returns the places of the iteration that begins at `bases`; the lane axis has one place for all lanes. The last iteration along an
+        axis is shorter where the shape is no multiple of its tile, but for squares that turn."""
         ranges = []
         for axis in range(len(self.shape)):
             step = self.width if axis == self.lane else 1
             lanes = axis == self.lane and self.width > 1
             base = bases[axis]
             covered = self.tile[axis]
-            if base.base is None and base.end is not None:
+            if base.base is None and base.end is not None and self.turned is None:
                 covered = min(covered, base.end - base.offset)
             ranges.append([replace(base, offset=base.offset + offset, lanes=lanes) for offset in range(0, covered, step)])
         return [tuple(point) for point in itertools.product(*ranges)]
@@ -70,7 +70,7 @@ def blocking_of(nest: Nest, level: Level, kept: Container[Value], observed: Obse
     reduced = next((root.axis for root in nest.roots if isinstance(root, (Reduce, Scan))), None)
     turned = next((turned_axis(root, lane) for root in nest.roots if turned_axis(root, lane) is not None), None)
     width = _width(nest, level, turned)
-    shape = nest.shape if turned is not None else _observed(nest, width, observed)
+    shape = _observed(nest, width if turned is None else 1, observed)
     return Blocking(shape, lane, reduced, turned, width, _tile(nest, shape, width, reduced, turned, kept))
 
 

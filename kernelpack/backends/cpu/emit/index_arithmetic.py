@@ -117,10 +117,10 @@ def _add_pointer(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lan
 
 
 def _both(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes | None:
-    """A mask that is known to hold leaves the other one."""
+    """A mask that is known to hold leaves the other one, one that is known not to decides."""
     for one, other in (operands, reversed(operands)):
-        if isinstance(one, Uniform) and one.val == Val("i1", "true"):
-            return other
+        if isinstance(one, Uniform) and one.val.type == "i1" and one.val.name in ("true", "false"):
+            return other if one.val.name == "true" else one
     return None
 
 

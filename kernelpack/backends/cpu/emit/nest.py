@@ -92,7 +92,7 @@ class NestEmitter:
         reverse = any(isinstance(r, Scan) and attribute(r.op, "reverse") for r in self.nest.roots) and axis == self.reduced
         if whole == step:
             self._loops(rest, {**bases, axis: Place(end=whole)})
-        else:
+        elif whole:
             with self._loop(whole, step, reverse) as place:
                 self._loops(rest, {**bases, axis: replace(place, end=whole)})
         if whole < extent:

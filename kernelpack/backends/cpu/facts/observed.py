@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from kernelpack.backends.cpu.facts.affine import constant_of, span_of, strides
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.cpu.facts.affine import at_least_zero, constant_of, span_of, strides
 from kernelpack.ir.core import Attribute, Operation, Value
 from kernelpack.ir.dialect import Trait, definition, operand, optional_operand
 from kernelpack.ir.dialects.tt import combine_name, extremum_of
@@ -21,7 +23,8 @@ class Observed:
     memory is read. `rests` are those constants, of the reductions whose tiles end in them; `domains` is how far reductions and stores go.
     """
 
-    def __init__(self, function: Operation) -> None:
+    def __init__(self, function: Operation, infos: AxisInfoAnalysis) -> None:
+        self._infos = infos
         self.rests: dict[Operation, Attribute] = {}
         self.domains: dict[Operation, Extents] = {}
         self._masks: dict[Value, Extents] = {}
@@ -55,8 +58,10 @@ class Observed:
                 axis, extents = op.attributes["axis"], self.mask_extents(op.operand, shape)
                 return (*extents[:axis], 1, *extents[axis:])
             case "arith.cmpi":
-                found = leading(mask)
-                return tuple(found[1] if found is not None and axis == found[0] else e for axis, e in enumerate(shape))
+                found = _prefix(mask)
+                if found is None or not at_least_zero(found.beyond, self._infos):
+                    return shape
+                return tuple(found.count if axis == found.axis else extent for axis, extent in enumerate(shape))
             case _:
                 return shape
 
@@ -131,6 +136,21 @@ class Observed:
 
 def leading(mask: Value) -> tuple[int, int] | None:
     """Returns the axis along which a comparison holds for exactly so many leading elements, and that number, where both are known."""
+    found = _prefix(mask)
+    return None if found is None or found.beyond else (found.axis, found.count)
+
+
+@dataclass(frozen=True)
+class _Prefix:
+    """A mask that holds for `count` leading elements along an axis where the sum of scalars (with factors) `beyond` is zero, and for fewer
+    where that is more."""
+
+    axis: int
+    count: int
+    beyond: Mapping[Value, int]
+
+
+def _prefix(mask: Value) -> _Prefix | None:
     op, shape = mask.defining_op, shape_of(mask.type)
     if op is None or op.name != "arith.cmpi" or not shape:
         return None
@@ -141,13 +161,13 @@ def leading(mask: Value) -> tuple[int, int] | None:
         return None
     limit, span, steps = constant_of(large), span_of(small), strides(small)
     axes = [axis for axis, step in enumerate(steps) if step != 0 and shape[axis] > 1]
-    if limit is None or span is None or span.terms or len(axes) != 1:
+    if limit is None or span is None or len(axes) != 1:
         return None
     axis, step = axes[0], steps[axes[0]]
     if not isinstance(step, int) or step <= 0 or span.high - span.low != step * (shape[axis] - 1):
         return None
     last = limit - span.low - (predicate in ("slt", "sgt"))
-    return axis, max(0, min(shape[axis], last // step + 1))
+    return _Prefix(axis, max(0, min(shape[axis], last // step + 1)), span.terms)
 
 
 def _least(*extents: Extents) -> Extents:

@@ -122,7 +122,7 @@ class TileProgram:
     @functools.cached_property
     def observed(self) -> Observed:
         """How far along each axis the kernel looks at its tiles."""
-        return Observed(self.entry)
+        return Observed(self.entry, self.neighbours)
 
     @functools.cached_property
     def neighbours(self) -> AxisInfoAnalysis:

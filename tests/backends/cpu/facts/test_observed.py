@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cpu.facts.observed import Observed, leading
 from kernelpack.ir.core import Value
 from kernelpack.ir.printer import value_names
@@ -29,7 +30,7 @@ def observed(body: str) -> dict[str, tuple[int, ...]]:
     module = parse(function(ROW + body, "%n: i32, %p: !tt.ptr<f32>, %x: tensor<16xf32>, %q: !tt.ptr<f32>"))
     kernel = module.body.operations[0]
     names: dict[Value, str] = value_names(kernel)
-    facts = Observed(kernel)
+    facts = Observed(kernel, AxisInfoAnalysis(kernel))
     return {
         name.removeprefix("%"): facts.extents(value)
         for value, name in names.items()
