@@ -39,7 +39,10 @@ def test_the_tests_alone_are_unpacked_and_kept(tmp_path: Path, monkeypatch: pyte
     places(monkeypatch, packed(tmp_path / "archive.tar.gz"))
     folder, release = fetched("0", tmp_path / "into")
     assert release == "0"
-    assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*.py")) == ["nested/more.py", "test_triton_cpu_backend.py"]
+    assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*.py")) == [
+        "nested/more.py",
+        "test_triton_cpu_backend.py",
+    ]
     (tmp_path / "archive.tar.gz").unlink()
     assert fetched("0", tmp_path / "into") == (folder, release)
     assert [p.name for p in (tmp_path / "into").iterdir()] == [folder.name]

@@ -117,3 +117,27 @@ def test_whole_vectors_of_a_row_have_no_masks() -> None:
     module = optimise_ttir(ttir_of(softmax, [torch.ones(1), torch.ones(1), 8], {"COLUMNS": 200, "TILE": TILE, "ROWS": 1}))
     text = backend_of(V3).disassemble(compile_ttir(module, V3, Options()))
     assert "vmaskmov" not in text
+
+
+@kp.jit
+def channels_last(x, out, rows, COLUMNS: tl.constexpr, CHANNELS: tl.constexpr):
+    row = (tl.program_id(1) * 32 + tl.arange(0, 32))[:, None]
+    column = (tl.program_id(0) * 16 + tl.arange(0, 16))[None, :]
+    inside = (column < COLUMNS) & (row < rows)
+    value = tl.load(x + row * COLUMNS + column, inside)
+    tl.store(out + row % CHANNELS + column * CHANNELS + row // CHANNELS * (CHANNELS * COLUMNS), value, inside)
+
+
+@pytest.mark.parametrize("columns", [1, 8, 9, 16, 25])
+def test_squares_that_turn_stop_at_the_end_of_a_row(columns: int) -> None:
+    x = torch.randn(90, columns)
+    check(channels_last, ((columns + 15) // 16, 3), x, torch.zeros(96 * columns), 90, COLUMNS=columns, CHANNELS=32)
+
+
+def test_where_a_row_is_stored_whole_or_not_no_store_has_a_mask() -> None:
+    arguments = [torch.ones(1), torch.ones(1), 96]
+    module = optimise_ttir(ttir_of(channels_last, arguments, {"COLUMNS": 9, "CHANNELS": 32}))
+    llir = str(compile_ttir(module, V3, Options()).stages["llir"])
+    whole, *_ = llir.partition("\nelse")
+    assert "store <8 x float>" in whole
+    assert "@llvm.masked.store" not in whole
