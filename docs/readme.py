@@ -186,11 +186,16 @@ def _summary(rows: list[dict[str, Any]]) -> Row:
 
 def inductor() -> str:
     """The ratios of docs/benchmarks/inductor-cpu.json: a row for each model or kernel, a column for each number of threads."""
-    rows: dict[str, dict[str, str]] = {}
-    for row in json.loads((FIGURES / "inductor-cpu.json").read_text())["rows"]:
+    file, rows = FIGURES / "inductor-cpu.json", dict[str, dict[str, str]]()
+    if not file.is_file():
+        return f"`python -m benchmarks.inductor --json {file.relative_to(ROOT)}` and `make readme` write the figures here."
+    for row in json.loads(file.read_text())["rows"]:
         name, _, threads = row["case"].rpartition(" ")
         rows.setdefault(name, {})[threads] = f"{row['ratio']:.2f}x"
-    return table(("", "1 thread", "2 threads"), [(name, *map(found.__getitem__, ("1t", "2t"))) for name, found in rows.items()])
+    return table(
+        ("", "1 thread", "2 threads"),
+        [(name, *(found.get(threads, "") for threads in ("1t", "2t"))) for name, found in rows.items()],
+    )
 
 
 def wheels() -> str:
