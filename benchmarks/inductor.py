@@ -81,7 +81,8 @@ def inductor(call: Callable[..., Any], inputs: tuple[Tensor, ...], backend: str)
     def run(*given: Tensor) -> Any:
         with torch.no_grad():
             found = made(*given)
-        return found[0] if isinstance(found, (list, tuple)) and len(found) == 1 else found
+        results = tuple(found) if isinstance(found, (list, tuple)) else (found,)
+        return results[0] if len(results) == 1 else results
 
     return run
 

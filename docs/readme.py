@@ -35,7 +35,10 @@ README = ROOT / "README.md"
 PAGES = (
     README,
     ROOT / "CONTRIBUTING.md",
-    *(ROOT / "docs" / name for name in ("knobs.md", "support.md", "performance.md", "standing-in.md", "wheels.md")),
+    *(
+        ROOT / "docs" / name
+        for name in ("knobs.md", "support.md", "inductor.md", "performance.md", "standing-in.md", "wheels.md")
+    ),
 )
 FIGURES = ROOT / "docs" / "benchmarks"
 
@@ -181,6 +184,20 @@ def _summary(rows: list[dict[str, Any]]) -> Row:
     )
 
 
+def inductor() -> str:
+    """The ratios of docs/benchmarks/inductor-cpu.json: a row for each model or kernel, a column for each number of threads."""
+    file, rows = FIGURES / "inductor-cpu.json", dict[str, dict[str, str]]()
+    if not file.is_file():
+        return f"`python -m benchmarks.inductor --json {file.relative_to(ROOT)}` and `make readme` write the figures here."
+    for row in json.loads(file.read_text())["rows"]:
+        name, _, threads = row["case"].rpartition(" ")
+        rows.setdefault(name, {})[threads] = f"{row['ratio']:.2f}x"
+    return table(
+        ("", "1 thread", "2 threads"),
+        [(name, *(found.get(threads, "") for threads in ("1t", "2t"))) for name, found in rows.items()],
+    )
+
+
 def wheels() -> str:
     """What docs/wheels.json says of the wheel of a new project in fresh environments."""
     return table(*table_rows(json.loads(RECORD.read_text())))
@@ -224,6 +241,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "performance": performance,
     "five": five,
     "triton_names": triton_names,
+    "inductor": inductor,
     "wheels": wheels,
     "knobs": knobs,
     "rooms": rooms,

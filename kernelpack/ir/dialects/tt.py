@@ -378,6 +378,29 @@ def combine_name(op: Operation) -> str | None:
     return inner.name if simple or (swapped and body.terminator.operands == inner.results) else None
 
 
+def extremum_of(op: Operation) -> str | None:
+    """Returns `max` or `min` where a reduction's region compares its two arguments and selects one, the first one also where that is NaN,
+    as Inductor's do."""
+    body = op.body
+    if len(op.operands) != 1 or len(body.operations) < 3:
+        return None
+    (a, b), (first, *between, select, _) = body.arguments, body.operations
+    which = {"ogt": "max", "sgt": "max", "ugt": "max", "olt": "min", "slt": "min", "ult": "min"}.get(
+        first.attributes.get("predicate", "")
+    )
+    condition = first.results
+    if between:
+        names = [inner.name for inner in between]
+        if names != ["arith.cmpf", "arith.ori"] or between[0].attributes["predicate"] not in ("une", "uno"):
+            return None
+        nan, either = between
+        if list(nan.operands) != [a, a] or set(either.operands) != {first.result, nan.result}:
+            return None
+        condition = either.results
+    chosen = select.name == "arith.select" and list(select.operands) == [*condition, a, b]
+    return which if chosen and list(first.operands) == [a, b] and body.terminator.operands == select.results else None
+
+
 def argument_facts(func: Operation) -> list[dict[str, Attribute]]:
     """Returns one dict a function argument: `tt.divisibility` and other facts that callers promise."""
     facts = func.attributes.get("arg_attrs")

@@ -5,13 +5,25 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelpack.backends.cpu.emit.places import Index, Place
 from kernelpack.backends.cpu.emit.regions import runs_on_vectors
 from kernelpack.backends.cpu.facts.features import Level
-from kernelpack.backends.cpu.plan.buffers import OperandBuffer
-from kernelpack.backends.cpu.plan.sinks import ALONE, Map, Materialize, Message, Reduce, Root, Scan, turned_axis, values_of
+from kernelpack.backends.cpu.facts.observed import Observed
+from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer
+from kernelpack.backends.cpu.plan.sinks import (
+    ALONE,
+    Map,
+    Materialize,
+    Message,
+    Reduce,
+    Root,
+    Scan,
+    Store,
+    turned_axis,
+    values_of,
+)
 from kernelpack.backends.cpu.plan.tile_program import Nest
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.types import element_of, is_float
@@ -24,7 +36,7 @@ _STRAIGHT = 8  # a domain of this many vectors needs no loop
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a nest walks over `shape`: an iteration covers `tile` elements along each axis, in vectors of `width` lanes along axis `lane`.
+    """How a nest walks over `shape`, which leaves out the ends of its domain that nobody observes: an iteration covers `tile` elements along each axis, in vectors of `width` lanes along axis `lane`.
 
     `reduced` is the axis of its reductions or scans; `turned` is the one that runs along the lanes of what it writes, where that is
     not `lane`.
@@ -38,23 +50,44 @@ class Blocking:
     tile: Mapping[int, int]
 
     def points(self, bases: Mapping[int, Place]) -> list[Index]:
-        """Returns the places of the iteration that begins at `bases`; the lane axis has one place for all lanes."""
+        """Returns the places of the iteration that begins at `bases`; the lane axis has one place for all lanes. The last iteration along an
+        axis is shorter where the shape is no multiple of its tile, but for squares that turn."""
         ranges = []
         for axis in range(len(self.shape)):
             step = self.width if axis == self.lane else 1
             lanes = axis == self.lane and self.width > 1
-            places = [bases[axis].plus(offset) for offset in range(0, self.tile[axis], step)]
-            ranges.append([Place(p.base, p.offset, p.depth, lanes) for p in places])
+            base = bases[axis]
+            covered = self.tile[axis]
+            if base.base is None and base.end is not None and self.turned is None:
+                covered = min(covered, base.end - base.offset)
+            ranges.append([replace(base, offset=base.offset + offset, lanes=lanes) for offset in range(0, covered, step)])
         return [tuple(point) for point in itertools.product(*ranges)]
 
 
-def blocking_of(nest: Nest, level: Level, kept: Container[Value]) -> Blocking:
+def blocking_of(nest: Nest, level: Level, kept: Container[Value], observed: Observed) -> Blocking:
     """Returns how a nest is cut. Tiles that are `kept` in buffers cost it no constants."""
     lane = nest.lane_axis
     reduced = next((root.axis for root in nest.roots if isinstance(root, (Reduce, Scan))), None)
     turned = next((turned_axis(root, lane) for root in nest.roots if turned_axis(root, lane) is not None), None)
     width = _width(nest, level, turned)
-    return Blocking(nest.shape, lane, reduced, turned, width, _tile(nest, width, reduced, turned, kept))
+    shape = _observed(nest, width if turned is None else 1, observed)
+    return Blocking(shape, lane, reduced, turned, width, _tile(nest, shape, width, reduced, turned, kept))
+
+
+def _observed(nest: Nest, width: int, observed: Observed) -> tuple[int, ...]:
+    """Returns how far a nest has to go along each axis: to what is observed of its roots, in whole vectors."""
+    extents = [1] * len(nest.shape)
+    for root in nest.roots:
+        match root:
+            case Materialize(source=None, into=Buffer()):
+                seen = observed.extents(root.value)
+            case Reduce() | Store():
+                seen = observed.domains[root.op]
+            case _:
+                return nest.shape
+        extents = list(map(max, extents, seen))
+    extents[nest.lane_axis] = math.ceil(extents[nest.lane_axis] / width) * width
+    return tuple(extents)
 
 
 def _width(nest: Nest, level: Level, turned: int | None) -> int:
@@ -79,9 +112,11 @@ def _packs_pairs(nest: Nest) -> bool:
     return isinstance(into, OperandBuffer) and into.pack == 2
 
 
-def _tile(nest: Nest, width: int, reduced: int | None, turned: int | None, kept: Container[Value]) -> dict[int, int]:
-    """Returns how many elements along each axis one iteration covers."""
-    shape, lane = nest.shape, nest.lane_axis
+def _tile(
+    nest: Nest, shape: tuple[int, ...], width: int, reduced: int | None, turned: int | None, kept: Container[Value]
+) -> dict[int, int]:
+    """Returns how many elements along each axis one iteration over a shape covers."""
+    lane = nest.lane_axis
     tile = dict.fromkeys(range(len(shape)), 1)
     tile[lane] = width
     for root in nest.roots:

@@ -16,6 +16,7 @@ from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Place, Uni
 from kernelpack.backends.cpu.emit.streaming import ask_ahead, is_stream, store_past_caches
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
 from kernelpack.backends.cpu.facts.affine import may_wrap, span_of
+from kernelpack.backends.cpu.facts.observed import leading
 from kernelpack.backends.cpu.plan.buffers import Buffer
 from kernelpack.backends.cpu.plan.tile_program import TileProgram
 from kernelpack.ir.core import Operation, Value
@@ -185,6 +186,9 @@ class Evaluator:
         structural = STRUCTURAL.get(op.name)
         if structural is not None:
             return structural(self, op, index)
+        known = self._known(value, index) if op.name == "arith.cmpi" else None
+        if known is not None:
+            return Uniform(literal(known, "i1"), 0)
         if op.name in QUOTIENTS and self.lane_step > 1:
             grouped = divide_neighbours(self, op, index)
             if grouped is not None:
@@ -196,6 +200,15 @@ class Evaluator:
             if result is not None:
                 return result
         return self._elementwise(op, operands)
+
+    def _known(self, mask: Value, index: Index) -> bool | None:
+        """Returns what a comparison is known to give at an index, for all lanes."""
+        found = leading(mask)
+        if found is not None and index[found[0]].ends_by(found[1], self.width):
+            return True
+        extents = self.program.observed.mask_extents(mask, shape_of(mask.type))
+        beyond = any(place.base is None and place.offset >= end for place, end in zip(index, extents, strict=True))
+        return False if beyond else None
 
     def _is_number(self, widened: Operation) -> bool:
         """Whether an extension must see what its operand is where that wraps: a kernel works with it, and it is not known to fit."""
@@ -380,6 +393,8 @@ class Evaluator:
         mask = self.evaluate(mask_value, index) if mask_value is not None else None
         if isinstance(mask, Uniform) and mask.val.name == "true":
             mask = None
+        if isinstance(mask, Uniform) and mask.val.name == "false":
+            return
         element = element_of(pointee_of(operand(op, "ptr").type))
         size = element_bytes(element)
         em = self.em
@@ -402,6 +417,8 @@ class Evaluator:
                     store_past_caches(em, stored, pointer.base, size)
                 elif lanes_mask is None:
                     em.store(stored, pointer.base, size)
+                elif isinstance(mask, Uniform) and "avx512" not in em.features:  # its masked stores take tens of cycles
+                    self._store_if(mask.val, stored, pointer.base, size)
                 else:
                     self._store_masked(stored, pointer.base, lanes_mask, size)
                 return
@@ -409,6 +426,16 @@ class Evaluator:
             chosen = lanes_mask or literal(True, f"<{self.width} x i1>")
             name = f"llvm.masked.scatter.{suffix(stored.type)}.v{self.width}p0"
             em.call("void", name, [stored, pointers, Val("i32", str(size)), chosen])
+
+    def _store_if(self, holds: Val, value: Val, base: Val, size: int) -> None:
+        """Stores a vector or nothing."""
+        em = self.em
+        store, after = em.new_label("store"), em.new_label("after")
+        em.branch(holds, store, after)
+        em.label(store)
+        em.store(value, base, size)
+        em.jump(after)
+        em.label(after)
 
     def _store_masked(self, value: Val, base: Val, mask: Val, size: int) -> None:
         name = f"llvm.masked.store.{suffix(value.type)}.p0"

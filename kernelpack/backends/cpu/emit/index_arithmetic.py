@@ -116,10 +116,19 @@ def _add_pointer(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lan
         return Affine(moved, _combine_steps(ev, own, scaled, "add", "i64"), depth)
 
 
+def _both(ev: Evaluator, op: Operation, operands: Sequence[Lanes]) -> Lanes | None:
+    """A mask that is known to hold leaves the other one, one that is known not to decides."""
+    for one, other in (operands, reversed(operands)):
+        if isinstance(one, Uniform) and one.val.type == "i1" and one.val.name in ("true", "false"):
+            return other if one.val.name == "true" else one
+    return None
+
+
 INDEX_ARITHMETIC: dict[str, Arithmetic] = {
     "arith.addi": _sum("add"),
     "arith.subi": _sum("sub"),
     "arith.muli": _product,
+    "arith.andi": _both,
     "arith.extsi": _resize("sext"),
     "arith.trunci": _resize("trunc"),
     "tt.addptr": _add_pointer,

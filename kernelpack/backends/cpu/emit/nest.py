@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from kernelpack.backends.cpu.emit.atomics import emit_atomic
 from kernelpack.backends.cpu.emit.blocking import blocking_of
@@ -56,7 +57,7 @@ class NestEmitter:
         self.em = lowering.em
         self.lowering = lowering
         self.scalars = regions.scalars
-        self.blocking = blocking_of(nest, level, program.plain)
+        self.blocking = blocking_of(nest, level, program.plain, program.observed)
         self.lane, self.width, self.reduced = self.blocking.lane, self.blocking.width, self.blocking.reduced
         written = [root for root in nest.roots if isinstance(root, Materialize)]
         fresh = frozenset((root.value, id(root.into)) for root in written)
@@ -84,15 +85,18 @@ class NestEmitter:
             return
         axis, *rest = order
         begins_reduction = axis == self.reduced
-        extent, step = self.nest.shape[axis], self.blocking.tile[axis]
+        extent, step = self.blocking.shape[axis], self.blocking.tile[axis]
+        whole = extent - extent % step
         if begins_reduction:
             self.reductions.start(bases)
         reverse = any(isinstance(r, Scan) and attribute(r.op, "reverse") for r in self.nest.roots) and axis == self.reduced
-        if extent == step:
-            self._loops(rest, {**bases, axis: Place()})
-        else:
-            with self._loop(extent, step, reverse) as place:
-                self._loops(rest, {**bases, axis: place})
+        if whole == step:
+            self._loops(rest, {**bases, axis: Place(end=whole)})
+        elif whole:
+            with self._loop(whole, step, reverse) as place:
+                self._loops(rest, {**bases, axis: replace(place, end=whole)})
+        if whole < extent:
+            self._loops(rest, {**bases, axis: Place(offset=whole, end=extent)})
         if begins_reduction:
             self.reductions.finish(bases)
 

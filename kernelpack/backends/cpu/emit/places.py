@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelpack.llvm.text import Val
 
 
 @dataclass(frozen=True)
 class Place:
-    """A position along one axis: a loop variable (or nothing) plus a constant. `lanes`: it stands for that and its successors."""
+    """A position along one axis: a loop variable (or nothing) plus a constant. `lanes`: it stands for that and its successors.
+
+    `end`: it, and those of all lanes, are known to come before this position.
+    """
 
     base: str | None = None
     offset: int = 0
     depth: int = 0
     lanes: bool = False
+    end: int | None = None
 
     def plus(self, offset: int) -> Place:
-        return Place(self.base, self.offset + offset, self.depth, self.lanes)
+        return replace(self, offset=self.offset + offset)
 
     def one(self, lane: int = 0) -> Place:
         """Returns the position of a single lane."""
-        return Place(self.base, self.offset + lane, self.depth, False)
+        return replace(self, offset=self.offset + lane, lanes=False)
+
+    def ends_by(self, position: int, width: int) -> bool:
+        """Whether it, and those of all `width` lanes, come before a position."""
+        if self.base is None:
+            return self.offset + (width if self.lanes else 1) <= position
+        return self.end is not None and self.end <= position
 
 
 Index = tuple[Place, ...]

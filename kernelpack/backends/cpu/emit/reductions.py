@@ -14,9 +14,9 @@ from kernelpack.backends.cpu.plan.sinks import Reduce, Scan
 from kernelpack.backends.cpu.plan.tile_program import Nest
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute
-from kernelpack.ir.dialects.tt import combine_name
+from kernelpack.ir.dialects.tt import combine_name, extremum_of
 from kernelpack.ir.types import I1, FloatType, bit_width, element_of
-from kernelpack.llvm.text import Val
+from kernelpack.llvm.text import Val, vector_width
 
 
 class Reductions:
@@ -31,6 +31,7 @@ class Reductions:
         self.axis, self.width = blocking.reduced, blocking.width
         self.elements = blocking.width if blocking.reduced == blocking.lane else 1  # of a vector, along the axis
         self.ev = ev
+        self.rests = ev.program.observed.rests
         self.em = ev.em
         self.regions = regions
         self.accumulators: dict[tuple[Reduce | Scan, Index, int, int], Val] = {}
@@ -78,14 +79,14 @@ class Reductions:
             before = [self.em.load(value.type, slot, _alignment(value.type)) for value, slot in zip(values, slots, strict=True)]
             after = self._combine(root.op, before, values)
             if _identity(root.op) is None:
-                after = self._unless_first(point[axis], before=values, after=after)
+                after = self._unless_first(point[axis], bases[axis], before=values, after=after)
             for value, slot in zip(after, slots, strict=True):
                 self.em.store(value, slot, _alignment(value.type))
 
-    def _unless_first(self, place: Place, before: list[Val], after: list[Val]) -> list[Val]:
+    def _unless_first(self, place: Place, start: Place, before: list[Val], after: list[Val]) -> list[Val]:
         """Returns the elements themselves in a loop's first iteration, where there is nothing to combine them with."""
         if place.base is None:
-            return before
+            return after if start.offset else before
         first = self.em.op("i1", f"icmp eq i64 {place.base}, 0")
         return [self.em.select(first, element, combined) for element, combined in zip(before, after, strict=True)]
 
@@ -113,13 +114,18 @@ class Reductions:
             partials.append([self.em.load(kind, slot, _alignment(kind)) for kind, slot in zip(kinds, slots, strict=True)])
         while len(partials) > 1:
             half = len(partials) // 2
-            partials = [self._combine(root.op, partials[i], partials[i + half]) for i in range(half)]
+            odd = partials[2 * half :]
+            partials = [self._combine(root.op, partials[i], partials[i + half]) for i in range(half)] + odd
         values = partials[0]
         width = self.elements
         while width > 1:
             width //= 2
             low, high = ([self._lanes(value, start, width) for value in values] for start in (0, width))
             values = self._combine(root.op, low, high)
+        if root.op in self.rests:  # the end of the tile, that the loop leaves out
+            (source,) = root.op.operands
+            rest = constant(self.rests[root.op], element_of(source.type), vector_width(values[0].type))
+            values = self._combine(root.op, values, [rest])
         return values
 
     def _lanes(self, value: Val, start: int, count: int) -> Val:
@@ -188,7 +194,7 @@ def _identity(op: Operation) -> int | float | None:
     source, *_ = op.operands
     element = element_of(source.type)
     if name is None:
-        return None
+        return {"max": -math.inf, "min": math.inf}.get(extremum_of(op) or "") if isinstance(element, FloatType) else None
     if isinstance(element, FloatType):
         nan, inf = math.nan, math.inf
         floats = {"addf": -0.0, "mulf": 1.0, "maxnumf": nan, "minnumf": nan, "maximumf": -inf, "minimumf": inf}

@@ -6,9 +6,11 @@ fewer than 32 bits, or constants that alone exceed its type, as in hash function
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.types import TensorType, bit_width, element_of, is_int, is_pointer, shape_of
 
@@ -190,6 +192,15 @@ class Bound:
 
     terms: tuple[tuple[Value, int], ...]
     limit: int
+
+    def never(self, infos: AxisInfoAnalysis) -> bool:
+        """Whether it fails whatever the scalars are."""
+        return self.limit < 0 and at_least_zero(dict(self.terms), infos)
+
+
+def at_least_zero(terms: Mapping[Value, int], infos: AxisInfoAnalysis) -> bool:
+    """Whether a sum of scalars with factors is known not to be negative."""
+    return all(factor > 0 and infos[value].nonnegative for value, factor in terms.items())
 
 
 def bounds_for_all_true(mask: Value) -> list[Bound | Value] | None:

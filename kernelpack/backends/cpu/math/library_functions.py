@@ -51,6 +51,11 @@ def refusal(symbol: str) -> str | None:
     return None if symbol in SYMBOLS else f"CPUs have no function {symbol}"
 
 
+def operation_for(symbol: str) -> str | None:
+    """Returns the operation that computes a function, or None where it takes more than one."""
+    return _ROWS.get(SYMBOLS[symbol].name)
+
+
 def lower(lo: Elementwise, symbol: str, args: Sequence[Val]) -> Val:
     """Returns the result of a function on vectors or scalars of one width."""
     variant = SYMBOLS[symbol]

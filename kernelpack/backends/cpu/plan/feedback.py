@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from kernelpack.backends.cpu.facts.affine import Stride, strides
 from kernelpack.backends.cpu.facts.in_place import overwrites
+from kernelpack.backends.cpu.math.library_functions import operation_for
 from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, moves_unit_axes
 from kernelpack.backends.cpu.plan.evaluations import Evaluation, Step, Writers, evaluations, steps_of
 from kernelpack.backends.cpu.plan.plan_tiles import Planner
@@ -25,6 +26,7 @@ _COST = {
     **dict.fromkeys(("math.sin", "math.cos"), 40),
     **dict.fromkeys(("arith.divf", "tt.precise_divf", "math.sqrt", "math.rsqrt", "tt.precise_sqrt", "arith.remf"), 6),
     **dict.fromkeys(("arith.divsi", "arith.divui", "arith.remsi", "arith.remui"), 20),
+    "tt.extern_elementwise": 40,  # the C library, one element after the other
     "tt.load": 3,
     "tt.gather": 3,
 }
@@ -137,7 +139,10 @@ class Review:
         seen.add(value)
         if not is_float(value.type) and all(stride is not None for stride in strides(value, self.strides)):
             return 0  # index arithmetic is a few scalar instructions a vector
-        own = _COST.get(op.name)
+        name = op.name
+        if name == "tt.extern_elementwise":
+            name = operation_for(op.attributes["symbol"]) or name
+        own = _COST.get(name)
         if own is None:
             own = 1 if Trait.ELEMENTWISE in definition(op.name).traits and not listed_only else 0
         return own + sum(self.cost(operand, listed_only, seen) for operand in op.operands)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cpu.facts.data_uses import used_as_data
+from kernelpack.backends.cpu.facts.observed import Observed
 from kernelpack.backends.cpu.plan.buffers import Buffer, InPlace, Naming, Operand, Storage
 from kernelpack.backends.cpu.plan.sinks import Root
 from kernelpack.ir import views
@@ -117,6 +118,11 @@ class TileProgram:
     def data(self) -> frozenset[Value]:
         """The values that the kernel works with. Other integers are places, which index arithmetic takes not to wrap."""
         return used_as_data(self.entry)
+
+    @functools.cached_property
+    def observed(self) -> Observed:
+        """How far along each axis the kernel looks at its tiles."""
+        return Observed(self.entry, self.neighbours)
 
     @functools.cached_property
     def neighbours(self) -> AxisInfoAnalysis:

@@ -5,6 +5,7 @@ Full tiles then run without masks, and only tiles at an edge pay for them: a cau
 
 from __future__ import annotations
 
+from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cpu.facts.affine import Bound, bounds_for_all_true
 from kernelpack.backends.cpu.facts.axes import Axes
 from kernelpack.backends.cpu.facts.features import Level
@@ -20,13 +21,13 @@ _WORTH = 64
 def version_masks(module: Operation, level: Level) -> Operation:
     """Rewrites a module in place and returns it."""
     function = entry_function(module)
-    packed = _packed(function, level)
+    packed, infos = _packed(function, level), AxisInfoAnalysis(function)
     loops = [op for op in function.walk() if op.name == "scf.for"]
     for loop in loops:
         if not any(op.name in ("scf.for", "scf.while") for op in loop.walk() if op is not loop):
-            _version(loop.body, packed)
+            _version(loop.body, packed, infos)
     if not any(op.name in ("scf.for", "scf.while") for op in function.walk()):
-        _version(function.body, packed)
+        _version(function.body, packed, infos)
     return module
 
 
@@ -39,8 +40,8 @@ def _packed(function: Operation, level: Level) -> set[Operation]:
     return {source for source in sources if source is not None and source.name == "tt.load"}
 
 
-def _version(block: Block, packed: set[Operation]) -> None:
-    conditions = _decidable(block, packed)
+def _version(block: Block, packed: set[Operation], infos: AxisInfoAnalysis) -> None:
+    conditions = _decidable(block, packed, infos)
     for bounds in conditions.values():
         for bound in bounds:
             for value in _scalars(bound):
@@ -74,7 +75,7 @@ def _version(block: Block, packed: set[Operation]) -> None:
         op.erase()
 
 
-def _decidable(block: Block, packed: set[Operation]) -> dict[Value, list[Bound | Value]]:
+def _decidable(block: Block, packed: set[Operation], infos: AxisInfoAnalysis) -> dict[Value, list[Bound | Value]]:
     """Returns the masks that a block uses, computed in it or before it, with the conditions under which they are all true.
 
     What only `packed` loads are masked with is left out.
@@ -82,13 +83,13 @@ def _decidable(block: Block, packed: set[Operation]) -> dict[Value, list[Bound |
     found: dict[Value, list[Bound | Value]] = {}
     for op in block.operations:
         candidates = [value for value in op.operands if value.defining_op is not None and value.defining_op.parent is not block]
-        candidates += op.results if op.name == "arith.cmpi" else []
+        candidates += op.results if op.name in ("arith.cmpi", "tt.splat") else []
         for mask in candidates:
             if isinstance(mask.type, TensorType) and element_of(mask.type) == I1 and mask not in found:
                 bounds = bounds_for_all_true(mask)
                 guarded = _guarded(mask, block)
                 wanted = not guarded or not guarded <= packed
-                if wanted and bounds and all(_available(bound, block) for bound in bounds):
+                if wanted and bounds and all(_available(bound, block, infos) for bound in bounds):
                     found[mask] = bounds
     return found
 
@@ -124,11 +125,12 @@ def _scalars(bound: Bound | Value) -> list[Value]:
     return [bound] if isinstance(bound, Value) else [value for value, _ in bound.terms]
 
 
-def _available(bound: Bound | Value, block: Block) -> bool:
-    """Whether the condition's scalars exist in front of the block's first tile operation, or can be computed there."""
+def _available(bound: Bound | Value, block: Block, infos: AxisInfoAnalysis) -> bool:
+    """Whether the condition may hold, and its scalars exist in front of the block's first tile operation, or can be computed there."""
     if isinstance(bound, Value) and bound.type != I1:
         return False
-    return all(_can_lead(value, block) for value in _scalars(bound))
+    never = isinstance(bound, Bound) and bound.never(infos)
+    return not never and all(_can_lead(value, block) for value in _scalars(bound))
 
 
 def _can_lead(value: Value, block: Block) -> bool:

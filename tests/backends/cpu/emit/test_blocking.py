@@ -22,7 +22,7 @@ def cut(kernel: JITFunction, level: Level = V3, **types: str | int | bool) -> li
 def blockings(kernel: JITFunction, level: Level = V3, **types: str | int | bool) -> list[Blocking]:
     made = ttir_to_tiles(ttir(kernel, **types), level)
     nests = [statement for statement in walk(made.statements) if isinstance(statement, Nest)]
-    return [blocking_of(nest, level, made.plain) for nest in nests]
+    return [blocking_of(nest, level, made.plain, made.observed) for nest in nests]
 
 
 @kp.jit

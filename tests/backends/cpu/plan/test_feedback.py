@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import kernelpack as kp
 import kernelpack.language as tl
+from kernelpack.language.extra import libdevice
 from tests.backends.cpu.plan.plans import check_lesson, learns_nothing, plan, same_text
 
 # ---- keep_shared ----
@@ -41,6 +42,19 @@ def test_a_costly_tile_of_two_nests_is_kept_and_not_what_it_is_made_of() -> None
         """,
         S=32,
     )
+
+
+@kp.jit
+def of_libdevice(x, out, S: tl.constexpr, EXP: tl.constexpr):
+    i = tl.arange(0, S)
+    a = tl.load(x + i)
+    e = libdevice.exp(a) if EXP else libdevice.fma(a, a, a)
+    tl.store(out + i, e - tl.sum(e))
+
+
+def test_functions_of_libdevice_cost_what_the_operations_cost_that_compute_them() -> None:
+    assert "buffer e: 32xf32" in plan(of_libdevice, S=32, EXP=True)
+    assert "buffer e: 32xf32" not in plan(of_libdevice, S=32, EXP=False)
 
 
 @kp.jit

@@ -135,6 +135,26 @@ def test_masks_that_no_bound_decides_before_the_body_stay(kernel: JITFunction) -
 
 
 @kp.jit
+def short_rows(x, out, m, S: tl.constexpr):
+    row, i = tl.program_id(0) * 4 + tl.arange(0, 4), tl.arange(0, S)
+    inside = (row[:, None] < m) & (i[None, :] < 20)
+    tl.store(out + row[:, None] * 20 + i[None, :], 1.0, mask=inside)
+
+
+@kp.jit
+def one_short_row(x, out, m, S: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, S)
+    tl.store(out + row * 20 + i, 1.0, mask=(row < m) & (i < 20))
+
+
+@pytest.mark.parametrize("kernel", [short_rows, one_short_row], ids=lambda kernel: kernel.__name__)
+def test_a_mask_that_never_holds_whole_keeps_no_other_from_being_split_off(kernel: JITFunction) -> None:
+    module = ttir(kernel, S=32, m="i32")
+    version_masks(module, V3)
+    assert str(module).count("scf.if") == 1
+
+
+@kp.jit
 def rows_and_columns(x, out, m, n, S: tl.constexpr):
     i = tl.arange(0, S)
     inside = (i[:, None] < m) & (i[None, :] < n)
