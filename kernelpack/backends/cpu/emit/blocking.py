@@ -36,7 +36,8 @@ _STRAIGHT = 8  # a domain of this many vectors needs no loop
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a nest walks over `shape`, which leaves out the ends of its domain that nobody observes: an iteration covers `tile` elements along each axis, in vectors of `width` lanes along axis `lane`.
+    """How a nest walks over `shape`, which leaves out the ends of its domain that nobody observes: an iteration covers `tile` elements
+    along each axis, in vectors of `width` lanes along axis `lane`.
 
     `reduced` is the axis of its reductions or scans; `turned` is the one that runs along the lanes of what it writes, where that is
     not `lane`.
