@@ -15,7 +15,7 @@ from benchmarks.engine_worlds import World
 
 IN_A_ROW = 100
 """Launches before the GPU is waited for: a stream takes about a thousand."""
-TURNS = 7
+TURNS = 3
 
 Launch = Callable[[], Any]
 

@@ -198,6 +198,27 @@ def inductor() -> str:
     )
 
 
+def inductor_cuda() -> str:
+    """The ratios of docs/benchmarks/inductor-h100.json."""
+    rows = json.loads((FIGURES / "inductor-h100.json").read_text())["rows"]
+    return table(("", "kernelpack / Triton"), [(row["case"], f"{row['ratio']:.2f}x") for row in rows])
+
+
+def engines() -> str:
+    """What engines-h100.json and engine-launches-h100.json say of the kernels of each package."""
+    kernels, launches = (
+        json.loads((FIGURES / f"{name}-h100.json").read_text())["rows"] for name in ("engines", "engine-launches")
+    )
+    packages = dict.fromkeys(row["case"].partition(" ")[0] for row in kernels)
+    rows: list[Row] = []
+    for package in (*packages, ""):
+        mine = [row for row in kernels if row["case"].startswith(package)]
+        count, mean, worst, _ = _summary(mine)
+        times = [row["ours"] / row["theirs"] for row in launches if row["case"].startswith(package)]
+        rows.append((package or "all", count, mean, worst, f"{math.exp(math.fsum(map(math.log, times)) / len(times)):.2f}"))
+    return table(("package", "calls", "mean", "worst", "host time of a launch"), rows)
+
+
 def wheels() -> str:
     """What docs/wheels.json says of the wheel of a new project in fresh environments."""
     return table(*table_rows(json.loads(RECORD.read_text())))
@@ -242,6 +263,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "five": five,
     "triton_names": triton_names,
     "inductor": inductor,
+    "inductor_cuda": inductor_cuda,
+    "engines": engines,
     "wheels": wheels,
     "knobs": knobs,
     "rooms": rooms,
