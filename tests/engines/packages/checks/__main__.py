@@ -16,7 +16,7 @@ import torch
 from kernelpack import knobs
 from tests.engines.packages.checks.check import CHECKS, Check, distance
 
-ROOMS = ("liger", "bitsandbytes_kernels")
+ROOMS = ("liger", "models", "bitsandbytes_kernels", "fla_ops", "mamba", "torchao_kernels")
 HEAD = "| package | what is called | kernels | largest distance | allowed | agrees |\n| - | - | - | - | - | - |"
 
 
