@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import wraps
+from types import ModuleType, SimpleNamespace
+from unittest.mock import patch
 
 import torch
 from torch.nn.functional import silu, softplus
@@ -15,9 +18,26 @@ PACKAGE = "mamba_ssm"
 B, T, H, P, G, N = 2, 200, 4, 32, 1, 16
 
 
-def without_cuda() -> None:
-    """Lets mamba_ssm be imported where its CUDA extension was not built: it asks for it, though no function here calls it."""
+@contextmanager
+def questions_answered() -> Iterator[None]:
+    """Answers what mamba_ssm asks about GPUs: it imports its CUDA extension, enters the tensors' GPU and counts its multiprocessors."""
     sys.modules.setdefault("selective_scan_cuda", ModuleType("selective_scan_cuda"))
+    with (
+        patch.object(torch.cuda, "device", lambda index: nullcontext()),
+        patch.object(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=4)),
+    ):
+        yield
+
+
+def with_answers(run: Callable[[], Iterator[Pair]]) -> Callable[[], Iterator[Pair]]:
+    """Decorator: questions are answered while a check runs."""
+
+    @wraps(run)
+    def answered() -> Iterator[Pair]:
+        with questions_answered():
+            yield from run()
+
+    return answered
 
 
 def steps(
@@ -34,8 +54,8 @@ def steps(
 
 
 @check(PACKAGE, "mamba_chunk_scan_combined", 1e-3)
+@with_answers
 def chunk_scan() -> Iterator[Pair]:
-    without_cuda()
     from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
 
     yield from gradients(
@@ -45,8 +65,8 @@ def chunk_scan() -> Iterator[Pair]:
 
 
 @check(PACKAGE, "selective_state_update", 1e-4)
+@with_answers
 def decoding() -> Iterator[Pair]:
-    without_cuda()
     from mamba_ssm.ops.triton.selective_state_update import selective_state_update, selective_state_update_ref
 
     x, dt, z, d = normal(B, H, P), normal(B, H, P), normal(B, H, P), normal(H, P)
@@ -58,8 +78,8 @@ def decoding() -> Iterator[Pair]:
 
 
 @check(PACKAGE, "layer_norm_fn, rms_norm_fn", 1e-4)
+@with_answers
 def norms() -> Iterator[Pair]:
-    without_cuda()
     from mamba_ssm.ops.triton import layer_norm
 
     x, residual, weight, bias = normal(37, 320), normal(37, 320), normal(320), normal(320)
@@ -76,8 +96,8 @@ def norms() -> Iterator[Pair]:
 
 
 @check(PACKAGE, "rmsnorm_fn, gated", 1e-4)
+@with_answers
 def gated_norm() -> Iterator[Pair]:
-    without_cuda()
     from mamba_ssm.ops.triton.layernorm_gated import rmsnorm_fn
 
     yield from gradients(
