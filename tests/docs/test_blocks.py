@@ -21,7 +21,6 @@ NOT_RUN = {
     ("docs/standing-in.md", "pip install"): "from the network; tests/triton/test_as_triton.py installs what it installs",
     ("docs/vllm.md", "KERNELPACK_AS_TRITON=1"): "2.7 GB of packages; make vllm does it",
     ("docs/packages.md", "make packages"): "1.5 GB of packages, and some minutes",
-    ("docs/vllm.md", "KERNELPACK_AS_TRITON=1"): "3.5 GB of packages; make vllm does it",
 }
 """Blocks of commands that no test runs, by page and first words, and why. Their commands are held to their parsers by test_commands."""
 

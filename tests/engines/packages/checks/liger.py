@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch.nn import functional as torch_functional
@@ -101,8 +102,8 @@ def cross_entropies() -> Iterator[Pair]:
     chosen = targets()
     for options in ({}, {"label_smoothing": 0.1, "reduction": "sum"}, {"weight": uniform(WORDS)}):
         yield from gradients(
-            lambda x: liger.liger_cross_entropy(x, chosen, **options),  # noqa: B023
-            lambda x: torch_functional.cross_entropy(x, chosen, **options),  # noqa: B023
+            partial(liger.liger_cross_entropy, target=chosen, **options),
+            partial(torch_functional.cross_entropy, target=chosen, **options),
             normal(ROWS, WORDS),
         )
     yield from gradients(
