@@ -22,7 +22,7 @@ LIBRARY := kernelpack/library
 BENCHMARKS := attention rowwise matmul build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lock test test-full fuzz lint typecheck format verify same wheel demo inductor vllm bench readme docs clean
+.PHONY: help setup build lock test test-full fuzz lint typecheck format verify same wheel demo inductor vllm packages bench readme docs clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -101,6 +101,9 @@ vllm: $(NATIVE) ## vLLM on this CPU with its Triton kernels compiled by kernelpa
 	@$(PY) -m tests.engines.vllm.checks
 	@$(PY) -m tests.engines.vllm.kernels_page
 	@$(PY) -m tests.engines.vllm.speed
+
+packages: $(NATIVE) ## Liger's, fla's and other packages' Triton kernels on this CPU, against torch (1.5 GB in build/packages)
+	@$(PY) -m tests.engines.packages.page
 
 bench: build ## every benchmark on this machine's CPU
 	@set -e; for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name; done

@@ -4,6 +4,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <future>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 namespace kernelpack {
 namespace {
@@ -103,8 +108,12 @@ void load(Kernel& /*kernel*/, int /*device*/) {}  // linked in: always ready
 
 void launch(Kernel& kernel, int /*device*/, void* stream, const Grid& grid, void* const* params) {
   const auto entry = reinterpret_cast<CpuEntry>(const_cast<void*>(kernel.image));
+  if (kernel.launch_cooperative_grid) return run_together_on_cpu(entry, grid, params);
   run_on_cpu(entry, kernel.program_ns, static_cast<const ParallelFor*>(stream), grid, params);
 }
+
+// More programs than this never wait for each other on a GPU either: it runs so many at once.
+constexpr int64_t kMostTogether = 4096;
 
 // The programs that one thread starts with; whoever takes the next piece moves `next`.
 struct alignas(64) Range {
@@ -136,6 +145,17 @@ void take_pieces(int64_t worker, int64_t /*end*/, void* argument) {
   }
 }
 
+int64_t programs_of(const Grid& grid) {
+  const int64_t limit = INT32_MAX;
+  if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.x > limit || grid.y > limit || grid.z > limit) {
+    throw Error("grid (" + std::to_string(grid.x) + ", " + std::to_string(grid.y) + ", " + std::to_string(grid.z) +
+                ") is negative or larger than 2^31 - 1 in one dimension");
+  }
+  int64_t count = 0;
+  if (__builtin_mul_overflow(grid.x * grid.y, grid.z, &count)) throw Error("the grid has more than 2^63 programs");
+  return count;
+}
+
 // Called when no thread runs programs of the launch any more.
 void check_failures(const CpuLaunch& launch) {
   if (launch.failed == nullptr) return;
@@ -148,13 +168,7 @@ void check_failures(const CpuLaunch& launch) {
 const Launcher cpu_launcher = {"cpu", choose, describe, load, launch, nullptr, nullptr, true};
 
 void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, const Grid& grid, void* const* params) {
-  const int64_t limit = INT32_MAX;
-  if (grid.x < 0 || grid.y < 0 || grid.z < 0 || grid.x > limit || grid.y > limit || grid.z > limit) {
-    throw Error("grid (" + std::to_string(grid.x) + ", " + std::to_string(grid.y) + ", " + std::to_string(grid.z) +
-                ") is negative or larger than 2^31 - 1 in one dimension");
-  }
-  int64_t count = 0;
-  if (__builtin_mul_overflow(grid.x * grid.y, grid.z, &count)) throw Error("the grid has more than 2^63 programs");
+  const int64_t count = programs_of(grid);
   if (count == 0) return;
   const CpuLaunch launch = {params,
                             {static_cast<uint32_t>(grid.x), static_cast<uint32_t>(grid.y), static_cast<uint32_t>(grid.z)}};
@@ -180,6 +194,40 @@ void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, c
   }
   threads->run(threads->context, workers, take_pieces, &work);
   check_failures(work.launch);
+}
+
+void run_together_on_cpu(CpuEntry entry, const Grid& grid, void* const* params) {
+  const int64_t count = programs_of(grid);
+  if (count > kMostTogether) {
+    throw Error("the programs of this kernel wait for each other, so all of them must run at once; the grid has " +
+                std::to_string(count) + ", a CPU runs at most " + std::to_string(kMostTogether) +
+                "\n  to fix: give a smaller grid");
+  }
+  const CpuLaunch launch = {params,
+                            {static_cast<uint32_t>(grid.x), static_cast<uint32_t>(grid.y), static_cast<uint32_t>(grid.z)}};
+  // Programs start when all threads are there: where one cannot be made, none has run.
+  std::promise<bool> start;
+  const std::shared_future<bool> started = start.get_future().share();
+  std::vector<std::thread> threads;
+  const auto finish = [&](bool runs) {
+    start.set_value(runs);
+    for (std::thread& thread : threads) thread.join();
+  };
+  try {
+    threads.reserve(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+      threads.emplace_back([entry, i, started, &launch] {
+        if (started.get()) entry(i, i + 1, &launch);
+      });
+    }
+  } catch (const std::system_error& error) {
+    finish(false);
+    throw Error("the programs of this kernel wait for each other, so all of them must run at once; the grid has " +
+                std::to_string(count) + ", threads could be made for " + std::to_string(threads.size()) + " (" + error.what() +
+                ")\n  to fix: give a smaller grid");
+  }
+  finish(true);
+  check_failures(launch);
 }
 
 }  // namespace kernelpack

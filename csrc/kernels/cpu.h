@@ -35,4 +35,8 @@ extern const Launcher cpu_launcher;
 // kernel was about to leave a tensor.
 void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, const Grid& grid, void* const* params);
 
+// Runs all programs of a grid at once, each on a thread of its own: they wait for each other. Throws Error where they are too
+// many, and what run_on_cpu throws.
+void run_together_on_cpu(CpuEntry entry, const Grid& grid, void* const* params);
+
 }  // namespace kernelpack

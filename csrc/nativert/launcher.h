@@ -19,9 +19,11 @@ struct Parameter {
   Passed passed;
 };
 
-// Runs all programs of a grid on torch's threads. Throws Error, which AOTInductor's runtime makes an error of the model's call.
+// Runs all programs of a grid: on torch's threads, or each on its own where they run `together`. Throws Error, which
+// AOTInductor's runtime makes an error of the model's call.
 template <size_t count>
-void run_from_nativert(const Grid& grid, void** args, void* kernel, double program_ns, const Parameter (&parameters)[count]) {
+void run_from_nativert(const Grid& grid, void** args, void* kernel, double program_ns, bool together,
+                       const Parameter (&parameters)[count]) {
   void* params[count];
   double wide[count];
   for (size_t i = 0; i < count; ++i) {
@@ -31,6 +33,7 @@ void run_from_nativert(const Grid& grid, void** args, void* kernel, double progr
                 : parameters[i].passed == Passed::narrow_float ? static_cast<void*>(&wide[i])
                                                                : given;
   }
+  if (together) return run_together_on_cpu(reinterpret_cast<CpuEntry>(kernel), grid, params);
   run_on_cpu(reinterpret_cast<CpuEntry>(kernel), program_ns, torch_threads(), grid, params);
 }
 

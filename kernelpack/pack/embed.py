@@ -23,8 +23,8 @@ def kernel_row(pack: KernelPack, image: str, *, linked: bool = False) -> str:
     program_ns = float(figures.get("program_ns", 0))
     lines = launcher_text(pack.descriptors, pack.parameters).splitlines()
     rest = ",\n     " + "\n     ".join(f'"{line}\\n"' for line in lines) if lines else ""
-    if pack.options.launch_pdl or pack.options.launch_cooperative_grid:
-        flags = [pack.options.launch_pdl, pack.options.launch_cooperative_grid]
+    flags = [pack.options.launch_pdl, bool(figures.get("launch_cooperative_grid", pack.options.launch_cooperative_grid))]
+    if any(flags):
         rest = f"{rest or ', nullptr'}, {', '.join(str(flag).lower() for flag in flags)}"
     entry = "nullptr" if linked else f'"{pack.entry}"'
     return (

@@ -46,7 +46,7 @@ class LoadedKernel(LaunchableKernel):
             program_ns=float(figures.get("program_ns", 0)),
             descriptors=launcher_text(kernel.descriptors, kernel.parameters),
             launch_pdl=kernel.options.launch_pdl,
-            launch_cooperative_grid=kernel.options.launch_cooperative_grid,
+            launch_cooperative_grid=bool(figures.get("launch_cooperative_grid", kernel.options.launch_cooperative_grid)),
         )
 
     @property

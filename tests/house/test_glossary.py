@@ -97,6 +97,7 @@ RULES = (
             "max_autotune_gemm": "Inductor's option",
             r"quantization\.gemm:\w+": "Conch's",
             "awq_gemm_\\w+": "vLLM's",
+            "blockwise_fp8_gemm": "torchao's",
         },
     ),
     Rule("meta (?:function|kernel|implementation)s?", "fake kernel"),

@@ -190,4 +190,6 @@ def test_a_kernel_of_a_library_says_how_it_is_launched() -> None:
     together = replace(PACK, options=Options(num_warps=8, launch_cooperative_grid=True))
     assert parse_pack(str(together)).options.launch_cooperative_grid
     assert kernel_row(together, "image").endswith(", false, true},")
+    waiting = replace(PACK, metadata={**PACK.metadata, "launch_cooperative_grid": True})  # as the CPU backend found it
+    assert kernel_row(waiting, "image").endswith(", false, true},")
     assert "true" not in kernel_row(PACK, "image")

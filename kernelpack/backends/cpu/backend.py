@@ -14,6 +14,7 @@ from kernelpack.backends.cpu.device.open import open_object
 from kernelpack.backends.cpu.emit.elementwise import is_elementwise
 from kernelpack.backends.cpu.emit.tiles_to_llir import tiles_to_llir
 from kernelpack.backends.cpu.facts.features import Level, level_for, level_of, native_target, resolve, runnable, targets
+from kernelpack.backends.cpu.facts.waiting import waits_for_programs
 from kernelpack.backends.cpu.math.library_functions import refusal
 from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
@@ -136,6 +137,8 @@ def ttir_to_tiles_stage(module: Operation, context: Context) -> TileProgram:
     program = ttir_to_tiles(module, level)
     context.figures["products"] = any(isinstance(statement, Dot) for statement in walk(program.statements))
     context.figures["program_ns"] = program_nanoseconds(program, level)
+    if waits_for_programs(module):
+        context.figures["launch_cooperative_grid"] = True
     return program
 
 

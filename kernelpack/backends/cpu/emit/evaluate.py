@@ -17,6 +17,7 @@ from kernelpack.backends.cpu.emit.streaming import ask_ahead, is_stream, store_p
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
 from kernelpack.backends.cpu.facts.affine import may_wrap, span_of
 from kernelpack.backends.cpu.facts.observed import leading
+from kernelpack.backends.cpu.facts.waiting import sees_changes
 from kernelpack.backends.cpu.plan.buffers import Buffer
 from kernelpack.backends.cpu.plan.tile_program import TileProgram
 from kernelpack.ir.core import Operation, Value
@@ -314,6 +315,13 @@ class Evaluator:
 
     def load(self, op: Operation, index: Index) -> Lanes:
         """Evaluates a tt.load at an index."""
+        loaded = self._loaded(op, index)
+        if sees_changes(op):
+            with self.em.into(self.at(loaded.depth)):
+                self.em.line("fence acquire")  # no load moves across: neither the next time, nor what was written before
+        return loaded
+
+    def _loaded(self, op: Operation, index: Index) -> Lanes:
         pointer = self.evaluate(operand(op, "ptr"), index)
         mask_value, other_value = optional_operand(op, "mask"), optional_operand(op, "other")
         mask = self.evaluate(mask_value, index) if mask_value is not None else None
