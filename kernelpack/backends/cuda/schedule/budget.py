@@ -28,6 +28,8 @@ OTHER_REGISTERS = 64
 BLOCK_BYTES = 1024
 """What each block takes beside its own shared memory (CUDA C++ Programming Guide, compute capabilities 8.0 to 9.0)."""
 BARRIER_BYTES = 8
+FEW_WARPS = 2
+"""A block of so many waits for few at a barrier."""
 
 
 class Budget:
@@ -55,9 +57,12 @@ class Budget:
         return (ahead, 0) if ahead == 1 or (deferred and ahead == 2) else (ahead - 1, 1)
 
     def gains_blocks(self, loop: Operation, loads: Collection[Operation]) -> bool:
-        """Whether more blocks fit on a multiprocessor where a loop's tiles have one slot instead of two."""
+        """Whether more blocks fit on a multiprocessor where a loop's tiles have one slot instead of two, and are of few warps: one slot
+        takes another barrier in each iteration."""
         tiles, beside = sum(_bytes(load.result.type) for load in loads), self._beside(loads, loop)
         products = [op for op in loop.walk() if is_product(op)]
+        if layout_of(products[0].result).in_size("warp") > FEW_WARPS:
+            return False
         return self._blocks(products, beside + tiles) > self._blocks(products, beside + 2 * tiles)
 
     def slots(self, loop: Operation, loads: Sequence[Operation], start: Operation) -> int:
