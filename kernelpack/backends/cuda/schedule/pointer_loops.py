@@ -12,8 +12,8 @@ A product of warpgroups that the loop only sums up stays in flight while the nex
 overlap_products finds. Their tiles are read for an iteration longer, so they have one buffer more; copies are then issued after the
 first product, which they need not hold up. Where that buffer does not fit, they are issued after the wait and another barrier.
 
-Where one buffer fewer lets more blocks of few warps onto a multiprocessor, the copies for the next iteration fill the buffers of this one again, at
-its end: other blocks compute meanwhile.
+Where one buffer fewer lets more blocks of few warps onto a multiprocessor, the copies for the next iteration fill the buffers of this one
+again, at its end: other blocks compute meanwhile.
 """
 
 from __future__ import annotations
