@@ -95,7 +95,7 @@ RULES = (
         names={
             r"def gemm\(|blas\.gemm\(": "Triton's method",
             "max_autotune_gemm": "Inductor's option",
-            r"quantization\.gemm:\w+": "Conch's",
+            r"quantization\.gemm:\w+|(mixed_precision|scaled)_gemm": "Conch's",
             "awq_gemm_\\w+": "vLLM's",
             "blockwise_fp8_gemm": "torchao's",
         },
