@@ -143,6 +143,10 @@ class Operation:
             yield op
             op = op.parent_op
 
+    def within(self, block: Block) -> Operation:
+        """Returns the operation of a block that this one is, or is nested in. Raises StopIteration where there is none."""
+        return next(op for op in (self, *self.ancestors()) if op.parent is block)
+
     def set_operand(self, index: int, value: Value) -> None:
         self.operands[index].uses.remove((self, index))
         self.operands[index] = value

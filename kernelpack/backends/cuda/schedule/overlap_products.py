@@ -171,7 +171,7 @@ def is_in_ring(buffer: Operation, schedule: LoopSchedule) -> bool:
 
 def _first_user(value: Value, block: Block) -> Operation:
     """Returns the first operation of a block that reads a value, itself or in what is nested in it."""
-    outer = {next(op for op in (user, *user.ancestors()) if op.parent is block) for user in value.users()}
+    outer = {user.within(block) for user in value.users()}
     return next(op for op in block.operations if op in outer)
 
 

@@ -52,13 +52,14 @@ def _first_use(dot: Operation) -> int:
 
 def _last_use(dot: Operation) -> int:
     """Returns the `order` up to which a dot's registers are taken in its block."""
+    assert dot.parent is not None
     last = dot.order
     seen: set[Value] = set()
     pending: list[Value] = [dot.result]
     while pending:
         value = pending.pop()
         for user in value.users():
-            here = user if user.parent is dot.parent else next(op for op in user.ancestors() if op.parent is dot.parent)
+            here = user.within(dot.parent)
             last = max(last, here.order - is_product(user))
             if not is_product(user) and user.name != "tt.reduce":
                 pending += [result for result in here.results if result not in seen]

@@ -31,9 +31,7 @@ def _split(op: Operation, warps: list[int]) -> None:
     parts = [_warps_first(build, value, axis, warps) for value in op.operands]
     partial = _reduce(build, op, parts, axis + 1)
     home = insert_dim(remove_dim(layout_of(source), axis), axis)
-    if (
-        len(partial) > 1
-    ):  # to combine several values takes many instructions: lanes share them, where one value stays in registers
+    if len(partial) > 1:  # tuples take many instructions to combine: lanes share them; a single value stays in registers
         home = _over_lanes(home, axis, len(warps))
     exchanged: list[Value] = []
     for value in partial:

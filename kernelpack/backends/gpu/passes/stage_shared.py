@@ -30,7 +30,7 @@ def _stage_conversion(op: Operation) -> None:
         return
     kind = op.result.type
     assert isinstance(kind, TensorType)
-    first = min((user for user in op.result.users() if user.parent is op.parent), key=lambda user: user.order, default=None)
+    first = _first_reader(op)
     source = op.operand.defining_op
     build = Builder.before(op)
     if first is not None and source is not None and source.name == "tt.load":
@@ -39,6 +39,14 @@ def _stage_conversion(op: Operation) -> None:
     if first is not None and (is_product(first) or first.name == "tt.reduce"):
         build = Builder.before(first)  # which reads several tiles: all are written by then, and waited for once
     op.replace_with(build.value("ttg.local_load", [buffer], None, kind))
+
+
+def _first_reader(op: Operation) -> Operation | None:
+    """Returns the operation that first reads a conversion's result; None where a branch or loop does."""
+    assert op.parent is not None
+    readers = {user.within(op.parent): user for user in op.result.users()}
+    first = min(readers, key=lambda reader: reader.order, default=None)
+    return first if first is not None and first is readers[first] else None
 
 
 def _last_load(op: Operation, end: Operation) -> Operation:

@@ -343,6 +343,28 @@ def test_what_is_loaded_next_is_on_its_way_before_a_tile_is_waited_for() -> None
     )
 
 
+def test_a_branch_reads_a_tile_before_what_is_loaded_after_it() -> None:
+    one, other = spread((64, 64), 1, (1, 0), Threads(4, 32)), spread((64, 64), 1, (0, 1), Threads(4, 32))
+    text = """
+        %x = tt.load %p : tensor<64x64x!tt.ptr<f32>, $one>
+        %y = ttg.convert_layout %x : tensor<64x64xf32, $one> -> tensor<64x64xf32, $other>
+        %r = scf.if %b -> (tensor<64x64xf32, $other>) {
+          %n = arith.negf %y : tensor<64x64xf32, $other>
+          scf.yield %n : tensor<64x64xf32, $other>
+        } else {
+          scf.yield %o : tensor<64x64xf32, $other>
+        }
+        %z = tt.load %q : tensor<64x64x!tt.ptr<f32>, $one>
+        %s = arith.addf %y, %r : tensor<64x64xf32, $other>
+    """
+    arguments = (
+        "%p: tensor<64x64x!tt.ptr<f32>, $one>, %q: tensor<64x64x!tt.ptr<f32>, $one>, %b: i1, %o: tensor<64x64xf32, $other>"
+    )
+    module = parse(text, arguments, {"one": one, "other": other})
+    stage_shared(entry_function(module), gpu())
+    verify(module)
+
+
 def test_conversions_within_a_thread_stay() -> None:
     reordered = ROWS.with_bases("register", ROWS.bases("register")[::-1])
     text = "%y = ttg.convert_layout %x : tensor<16x16xf32, $one> -> tensor<16x16xf32, $other>"
