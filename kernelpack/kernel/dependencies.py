@@ -9,7 +9,7 @@ import hashlib
 import inspect
 import linecache
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from kernelpack.ir.locations import HOMES_OF_THE_LANGUAGE, is_of_language, relative_name
@@ -126,9 +126,13 @@ def bindings_of(functions: Iterable[Any]) -> list[Binding]:
 def functions_in(value: Any, caller: Any = None) -> Iterator[Any]:
     """Yields the functions that a caller calls among a value, constexpr or not, and what it holds: kernels and what runs at compile
     time call plain functions too, of which those of other packages are followed no further than one call from a kernel."""
-    for part in map(unwrap, _parts(value)):
+    for part in map(_plain_of_method, map(unwrap, _parts(value))):
         if isinstance(part, JITCallable) or is_constexpr_function(part) or _is_helper(part, caller):
             yield part
+
+
+def _plain_of_method(value: Any) -> Any:
+    return value.__func__ if isinstance(value, (MethodType, classmethod, staticmethod)) else value
 
 
 def _is_helper(value: Any, caller: Any) -> bool:
@@ -180,7 +184,11 @@ def _binding(words: Words, function: FunctionType, scope: dict[str, Any]) -> Bin
         return Binding(names.get, name, names[name], names) if name in names else None
     place = unwrap(_resolve(tuple(outer), scope))
     if isinstance(place, type) and hasattr(place, name):
-        return Binding(functools.partial(getattr, place), name, getattr(place, name), place)
+        value = getattr(place, name)
+        if value is getattr(place, name):
+            return Binding(functools.partial(getattr, place), name, value, place)
+        look_up = functools.partial(inspect.getattr_static, place)  # a bound method, which is another one each time
+        return Binding(look_up, name, look_up(name), place)
     if not isinstance(place, ModuleType) or place.__name__.startswith(HOMES_OF_THE_LANGUAGE) or not hasattr(place, name):
         return None
     return Binding(vars(place).get, name, vars(place).get(name), vars(place))

@@ -144,6 +144,38 @@ def test_attributes_of_what_an_enclosing_function_holds_are_noticed() -> None:
     assert kernel.cache_key != key
 
 
+def test_methods_that_compile_time_functions_call_are_looked_up_as_they_stand(compilations: list[Any]) -> None:
+    """A class method is another object each time it is read: that alone compiles nothing anew."""
+    names = define(
+        """
+        class Sizes:
+            @classmethod
+            def least(cls):
+                return 4
+
+        class OtherSizes:
+            @classmethod
+            def least(cls):
+                return 8
+
+        @kp.constexpr_function
+        def size():
+            return Sizes.least()
+
+        @kp.jit
+        def kernel(out):
+            tl.store(out, size())
+        """
+    )
+    kernel, out = names["kernel"], torch.zeros(1)
+    for _ in range(3):
+        kernel[(1,)](out)
+    assert out.item() == 4 and len(compilations) == 1
+    names["Sizes"].least = vars(names["OtherSizes"])["least"]
+    kernel[(1,)](out)
+    assert out.item() == 8 and len(compilations) == 2
+
+
 def test_constants_of_functions_that_calls_or_containers_give_are_noticed() -> None:
     names = define(
         """
