@@ -51,6 +51,9 @@ REACHES = Test(
 )
 """Offsets of so many bits, in bytes, reach every element of the tensor that a pointer points to."""
 
+RANGE = "tt.pointer_range"
+"""The property of pointers by which offsets of 32 bits, in bytes and with a sign, reach all of their tensors."""
+
 
 @dataclass(frozen=True)
 class ArgumentProperty:

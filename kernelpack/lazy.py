@@ -1,4 +1,4 @@
-"""Names of a module that are imported from their homes when somebody first asks for them."""
+"""What is imported when somebody first asks for it: names of a module from their homes, and packages that only compiling needs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
+
+
+class LazyModule:
+    """Stands for a module, which is imported when something of it is first used: launching compiled kernels needs no LLVM, no NumPy."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(import_module(self._name), name)
+        setattr(self, name, value)
+        return value
 
 
 def lazy_names(module: str, homes: Mapping[str, Iterable[str]], modules: Iterable[str] = ()) -> Callable[[str], Any]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from kernelpack import knobs
@@ -21,7 +19,7 @@ from kernelpack.facts import Fact
 from kernelpack.ir.core import Operation, entry_function, functions
 from kernelpack.ir.locations import user_location
 from kernelpack.ir.verify import verify
-from kernelpack.knobs.hooks import CompileTimes
+from kernelpack.knobs.hooks import CompileTimes, microseconds_since
 from kernelpack.options import Options
 from kernelpack.passes import TTIR
 from kernelpack.passes.descriptors_to_pointers import descriptors_to_pointers
@@ -174,33 +172,3 @@ def _run_stage(made: Made, stage: Stage, keep_stages: bool, times: CompileTimes 
         made.stages[made.stage] = made.value if is_image else str(made.value)
     if not is_image:
         made.text = made.stages[made.stage] if keep_stages else made.value
-
-
-def microseconds_since(started: float) -> int:
-    """Returns how long ago `time.perf_counter()` was `started`."""
-    return int(1e6 * (time.perf_counter() - started))
-
-
-_ROOMS = (
-    "analysis", "backends", "compiler", "frontend", "ir", "kernel", "knobs", "language", "layout", "llvm", "passes", "semantics",
-)  # fmt: skip
-_FILES = (
-    "compiled.py", "context.py", "descriptors.py", "dtypes.py", "errors.py", "facts.py", "lazy.py", "limits.py", "options.py", "process_wide.py", "target.py",
-    "version.py",
-)  # fmt: skip
-
-
-def source_files(root: Path) -> list[Path]:
-    """Returns the files of a kernelpack folder that decide what is compiled."""
-    return [*(path for room in _ROOMS for path in sorted((root / room).rglob("*.py"))), *(root / name for name in _FILES)]
-
-
-@functools.cache
-def source_hash(*more: str) -> str:
-    """Returns the hash of the compiler's own source, and of `more` files of kernelpack: a changed compiler compiles anew."""
-    root = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in [*source_files(root), *(root / name for name in more)]:
-        digest.update(path.relative_to(root).as_posix().encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()

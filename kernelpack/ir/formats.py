@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernelpack.ir.types import BF16, F8E4M3B15, F16, F32, F64, FloatType, IntegerType, Type
+from kernelpack.lazy import LazyModule
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+else:
+    np = LazyModule("numpy")
 
-_NATIVE: dict[FloatType, np.dtype[Any]] = {F16: np.dtype(np.float16), F32: np.dtype(np.float32), F64: np.dtype(np.float64)}
+Array: TypeAlias = "npt.NDArray[Any]"
+
+_NATIVE = {F16: "float16", F32: "float32", F64: "float64"}
 
 
 def carrier(kind: Type) -> np.dtype[Any]:
@@ -28,7 +32,7 @@ def carrier(kind: Type) -> np.dtype[Any]:
             return np.dtype(f"int{kind.width}")
         raise TypeError(f"{kind} has no NumPy type")
     if isinstance(kind, FloatType):
-        return _NATIVE.get(kind, np.dtype(np.float32))
+        return np.dtype(_NATIVE.get(kind, "float32"))
     return np.dtype(np.int64)
 
 

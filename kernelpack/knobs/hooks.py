@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -132,6 +133,11 @@ class CompileTimes:
     @property
     def total(self) -> int:
         return self.ir_initialization + self.total_lowering + self.store_results
+
+
+def microseconds_since(started: float) -> int:
+    """Returns how long ago `time.perf_counter()` was `started`."""
+    return int(1e6 * (time.perf_counter() - started))
 
 
 class CompilationKnobs(base_knobs):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from typing import Any
 
-import llvmlite
-import llvmlite.binding as llvm
-
 from kernelpack.errors import BuildError, CompilationError
+from kernelpack.lazy import LazyModule
+
+llvm: Any = LazyModule("llvmlite.binding")
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,14 @@ class Machine:
     features: str = ""
 
 
+@functools.cache
 def version() -> str:
-    """Returns the versions that decide the emitted bytes."""
-    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+    """Returns the versions that decide the emitted bytes; "none" where nothing compiles."""
+    try:
+        llvmlite = version_of("llvmlite")
+    except PackageNotFoundError:
+        return "none"
+    return f"llvmlite {llvmlite}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
 def check_version(least: int, llvmlite_version: str, what: str) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelpack.errors import LaunchError
 from kernelpack.facts import Fact
 from kernelpack.kernel.jit import JITFunction, jit_function
+from kernelpack.lazy import LazyModule
 from kernelpack.options import BY_DEFAULT, Options
 from kernelpack.runtime.keys import text_of
-from kernelpack.runtime.specialization import CONSTEXPR, Specialization, specialized_ttir, ttir_of
+from kernelpack.runtime.specialization import CONSTEXPR, Specialization
 from kernelpack.target import GPUTarget
-from kernelpack.tools import ir_view
+
+if TYPE_CHECKING:
+    from kernelpack.runtime import front_end
+    from kernelpack.tools import ir_view
+else:
+    front_end, ir_view = LazyModule("kernelpack.runtime.front_end"), LazyModule("kernelpack.tools.ir_view")
 
 Path = tuple[Any, ...]
 """A place in a kernel's arguments: (2,) the third argument, (2, 1) the second entry of it, (2, "base") a part of a descriptor."""
@@ -96,12 +102,12 @@ class ASTSource:
     ) -> ir_view.module:
         """Returns the ttir module as it leaves the front end, as host code walks it; calls of other functions are still calls."""
         special = self.specialization
-        return ir_view.module(ttir_of(self.fn, special, options))
+        return ir_view.module(front_end.ttir_of(self.fn, special, options))
 
     def make_ttir(self, options: Options = BY_DEFAULT) -> Any:
         """Returns the optimised ttir module, and the facts that it states."""
         special = self.specialization
-        return specialized_ttir(self.fn, special, options), special.facts
+        return front_end.specialized_ttir(self.fn, special, options), special.facts
 
 
 def _path_of(fn: JITFunction, name: str, separator: str) -> Path:

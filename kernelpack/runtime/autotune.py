@@ -15,7 +15,7 @@ from typing import Any
 
 from kernelpack import knobs
 from kernelpack.backends.installed import backend_for_device
-from kernelpack.compiler.stages import source_hash
+from kernelpack.compiler.source_hash import source_hash
 from kernelpack.config import Config
 from kernelpack.errors import AutotunerError, EmulationError, KernelpackError, LaunchError
 from kernelpack.files.cache import CacheFolder

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpack import knobs
-from kernelpack.compiler.stages import source_hash
+from kernelpack.compiler.source_hash import source_hash
 from kernelpack.errors import BuildError, UntrustedFileError
 from kernelpack.files.cache import CacheFolder, go_without
 from kernelpack.files.document import read_document

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelpack import knobs
-from kernelpack.compiler.stages import compile_ttir, microseconds_since
 from kernelpack.compiler.target_backend import TargetBackend, TargetOptions, stages_hook, target_of
 from kernelpack.errors import LaunchError
-from kernelpack.ir.core import Location
+from kernelpack.ir.core import UNKNOWN
 from kernelpack.kernel.dependencies import Binding, functions_in, watched_by
-from kernelpack.knobs.hooks import CompileTimes
+from kernelpack.knobs.hooks import CompileTimes, microseconds_since
+from kernelpack.lazy import LazyModule
 from kernelpack.options import OPTION_NAMES, Options
 from kernelpack.process_wide import collections_put_off
 from kernelpack.runtime import launch_hooks
@@ -21,12 +21,16 @@ from kernelpack.runtime.binder import OPTIONS_OF_OTHERS
 from kernelpack.runtime.driver import driver
 from kernelpack.runtime.kernel_cache import KernelCache
 from kernelpack.runtime.kernel_view import KernelView
-from kernelpack.runtime.specialization import Specialization, specialized_ttir
+from kernelpack.runtime.specialization import Specialization
 from kernelpack.target import GPUTarget, Target
 
 if TYPE_CHECKING:
     from kernelpack.compiled import CompiledKernel
+    from kernelpack.compiler import stages
     from kernelpack.kernel.jit import JITFunction
+    from kernelpack.runtime import front_end
+else:
+    front_end, stages = LazyModule("kernelpack.runtime.front_end"), LazyModule("kernelpack.compiler.stages")
 
 
 def compile(
@@ -85,10 +89,10 @@ def compile_kernel(
 ) -> CompiledKernel:
     """Compiles a kernel for a specialization. `times` gets what each part of it took."""
     started = time.perf_counter()
-    module = specialized_ttir(fn, special, options)
+    module = front_end.specialized_ttir(fn, special, options)
     if knobs.compilation.disable_line_info:
         for op in module.walk():
-            op.location = Location()
+            op.location = UNKNOWN
     if times is not None:
         times.ir_initialization = microseconds_since(started)
-    return compile_ttir(module, target, options, special.facts, times=times, inspect=stages_hook())
+    return stages.compile_ttir(module, target, options, special.facts, times=times, inspect=stages_hook())

@@ -12,8 +12,9 @@ from kernelpack.ir.core import Operation
 from kernelpack.ir.interpret import launch
 from kernelpack.kernel.jit import JITFunction, Launchable
 from kernelpack.options import Options
+from kernelpack.runtime.front_end import specialized_ttir
 from kernelpack.runtime.simulated import SimulatedDriver, SimulatedKernel
-from kernelpack.runtime.specialization import Specialization, specialized_ttir
+from kernelpack.runtime.specialization import Specialization
 
 
 class Interpreter(SimulatedDriver, CPUDriver):

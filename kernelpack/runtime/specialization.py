@@ -6,21 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kernelpack import knobs
 from kernelpack.backends.base import Backend
-from kernelpack.compiler.stages import optimise_ttir
 from kernelpack.dtypes import LANGUAGE_NAMES
 from kernelpack.errors import ArgumentOverflowError, LaunchError
 from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO, ArgumentProperty, Fact
-from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.ir.core import Operation
 from kernelpack.kernel.aggregates import plain, user_aggregate
 from kernelpack.kernel.arguments import class_of, entries_of, number_types, part_names
 from kernelpack.kernel.jit import JITFunction, KernelParam
 from kernelpack.kernel.signatures import signature_name, ttir_type
 from kernelpack.kernel.types import dtype as language_type
 from kernelpack.kernel.values import constexpr, unwrap
-from kernelpack.options import Options
 from kernelpack.tools.tensor_descriptor import ALIGNMENT, TensorDescriptor
 
 
@@ -34,19 +29,6 @@ class Specialization:
     signature: tuple[tuple[str, Any], ...]
     constexprs: tuple[tuple[str, Any], ...]
     facts: tuple[Fact, ...]
-
-
-def ttir_of(fn: JITFunction, special: Specialization, options: Options) -> Operation:
-    """Returns the ttir module of a kernel for a specialization, as the front end makes it."""
-    signature, constexprs = dict(special.signature), dict(special.constexprs)
-    return ast_to_ttir(
-        fn, signature, constexprs, special.facts, options, plain_globals=knobs.compilation.allow_non_constexpr_globals
-    )
-
-
-def specialized_ttir(fn: JITFunction, special: Specialization, options: Options) -> Operation:
-    """Returns the optimised ttir module of a kernel for a specialization."""
-    return optimise_ttir(ttir_of(fn, special, options))
 
 
 class Constant:

@@ -8,7 +8,8 @@ from kernelpack.compiler.target_backend import StagesHook, stages_hook
 from kernelpack.ir.core import Operation, entry_function
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.options import Options
-from kernelpack.runtime.specialization import Specialization, specialized_ttir
+from kernelpack.runtime.front_end import specialized_ttir
+from kernelpack.runtime.specialization import Specialization
 from kernelpack.simt.launch import Program
 from kernelpack.target import Target
 

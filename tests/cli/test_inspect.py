@@ -68,7 +68,7 @@ def test_a_stage_needs_no_tool_of_those_after_it(
     def missing(ptx: str, context: object) -> bytes:
         raise BuildError("there is no assembler")
 
-    monkeypatch.setattr("kernelpack.backends.cuda.backend.ptx_to_cubin", missing)
+    monkeypatch.setattr("kernelpack.backends.cuda.stages.ptx_to_cubin", missing)
     words = (str(source), "--target", "cuda:sm_90a", "--variant", "f32.any", "--stage")
     assert ".target sm_90a" in shown(capsys, *words, "ptx")
     assert "there is no assembler" in error(capsys, *words, "cubin")

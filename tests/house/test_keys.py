@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import kernelpack
-from kernelpack.compiler.stages import source_files
+from kernelpack.compiler.source_hash import source_files
 
 PACKAGE = Path(kernelpack.__file__).parent
 COMPILE = """

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelpack.backends.cpu.backend import CPU_TTIR
+from kernelpack.backends.cpu.stages import CPU_TTIR
 from kernelpack.backends.cuda.ttir_to_ttgir import TTGIR
 from kernelpack.context import Context
 from kernelpack.errors import VerifyError

@@ -239,7 +239,8 @@ def test_every_stage_is_dumped(tmp_path: Path) -> None:
     assert (folder / "dumped.ttir").read_text() == kernel.asm["ttir"]
 
 
-def test_the_assembler_is_chosen(tmp_path: Path) -> None:
+def test_the_assembler_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPACK_CACHE_DIR", str(tmp_path / "cache"))
     ptxas = knobs.nvidia.ptxas
     if ptxas is None:
         pytest.skip("no ptxas here")

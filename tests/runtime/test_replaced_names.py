@@ -170,10 +170,10 @@ def test_methods_that_compile_time_functions_call_are_looked_up_as_they_stand(co
     kernel, out = names["kernel"], torch.zeros(1)
     for _ in range(3):
         kernel[(1,)](out)
-    assert out.item() == 4 and len(compilations) == 1
+    assert (out.item(), len(compilations)) == (4, 1)
     names["Sizes"].least = vars(names["OtherSizes"])["least"]
     kernel[(1,)](out)
-    assert out.item() == 8 and len(compilations) == 2
+    assert (out.item(), len(compilations)) == (8, 2)
 
 
 def test_constants_of_functions_that_calls_or_containers_give_are_noticed() -> None:

@@ -1,4 +1,4 @@
-"""The CPU backend as the rest of the project sees it: targets, stages, argument facts."""
+"""The CPU backend as the rest of the project sees it: targets, argument facts, launches. What compiles is in stages.py."""
 
 from __future__ import annotations
 
@@ -11,39 +11,19 @@ from kernelpack.backends.cpu.device.driver import CPUDriver
 from kernelpack.backends.cpu.device.machine_code import disassemble, model_name
 from kernelpack.backends.cpu.device.nativert import kernel_library, launcher_library
 from kernelpack.backends.cpu.device.open import open_object
-from kernelpack.backends.cpu.emit.elementwise import is_elementwise
-from kernelpack.backends.cpu.emit.tiles_to_llir import tiles_to_llir
-from kernelpack.backends.cpu.facts.features import Level, level_for, level_of, native_target, resolve, runnable, targets
-from kernelpack.backends.cpu.facts.waiting import waits_for_programs
-from kernelpack.backends.cpu.math.library_functions import refusal
-from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
-from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
-from kernelpack.backends.cpu.plan.ttir_to_tiles import ttir_to_tiles
-from kernelpack.backends.cpu.ttir.carry_scalars import carry_scalars
-from kernelpack.backends.cpu.ttir.check_accesses import check_accesses
-from kernelpack.backends.cpu.ttir.expand_ops import expand_ops
-from kernelpack.backends.cpu.ttir.gather_pairs import gather_pairs
-from kernelpack.backends.cpu.ttir.version_masks import version_masks
-from kernelpack.context import Context
+from kernelpack.backends.cpu.facts.features import level_of, native_target, resolve, runnable, targets
 from kernelpack.facts import EQUAL_TO, ArgumentProperty, integers
 from kernelpack.ir.core import Operation
-from kernelpack.ir.types import BF16, element_of
+from kernelpack.lazy import LazyModule
 from kernelpack.llvm import codegen
 from kernelpack.options import FRONT_END_OPTIONS, OPTION_NAMES, Options
-from kernelpack.passes import TTIR
-from kernelpack.passes.pipeline import Pass, Pipeline
 from kernelpack.target import Target
 
 if TYPE_CHECKING:
+    from kernelpack.backends.cpu import stages
     from kernelpack.compiled import CompiledKernel
-
-_STRUCTURE = {
-    "builtin.module", "tt.func", "tt.return", "tt.get_program_id", "tt.get_num_programs", "tt.make_range", "tt.splat",
-    "tt.unsplat", "tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.join", "tt.split", "tt.addptr", "tt.load",
-    "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.gather", "tt.histogram", "tt.map_elementwise",
-    "tt.map_elementwise.return", "tt.print", "tt.assert", "cpu.check_access", "tt.cat", "tt.dot", "tt.reduce", "tt.reduce.return", "tt.scan",
-    "tt.scan.return", "scf.for", "scf.if", "scf.while", "scf.condition", "scf.yield", "arith.constant", "gpu.barrier", "gpu.gdc_wait", "gpu.gdc_launch_dependents",
-}  # fmt: skip
+else:
+    stages = LazyModule("kernelpack.backends.cpu.stages")
 
 
 class CPUBackend(Backend):
@@ -60,7 +40,7 @@ class CPUBackend(Backend):
         return resolve(target)
 
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
-        return {"cpu_ttir": CPU_TTIR, "tiles": ttir_to_tiles_stage, "llir": tiles_to_llir_stage, "object": llir_to_object}
+        return stages.STAGES
 
     def properties(self) -> Sequence[ArgumentProperty]:
         # A stride of 1 makes an access contiguous, which vector code reads and writes whole. It assumes no alignment: CPUs
@@ -83,15 +63,7 @@ class CPUBackend(Backend):
         return disassemble(kernel, level_of(kernel.target))
 
     def supports(self, op: Operation, target: Target) -> str | None:
-        if op.name.startswith(("ttg.", "ttng.")):
-            return "kernelpack.language.hopper needs cuda:sm_90a"
-        if op.name == "tt.elementwise_inline_asm":
-            return "it is PTX, which GPUs alone execute"
-        if op.name not in _STRUCTURE and not is_elementwise(op.name):
-            return "the CPU backend has no lowering for it"
-        if op.name == "tt.extern_elementwise":
-            return refusal(op.attributes["symbol"])
-        return None
+        return stages.supports(op)
 
     def open(self, kernel: CompiledKernel) -> Opened:
         return open_object(kernel)
@@ -111,41 +83,3 @@ class CPUBackend(Backend):
 
     def tool_versions(self) -> Mapping[str, str]:
         return {"llvm": codegen.version()}
-
-
-CPU_TTIR = Pipeline(
-    "cpu_ttir",
-    (
-        Pass("expand_ops", lambda module, context: expand_ops(module)),
-        Pass("gather_pairs", lambda module, context: gather_pairs(module)),
-        Pass("check_accesses", check_accesses, after=("expand_ops",), when=lambda _, context: context.options.checked),
-        Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),
-        Pass("version_masks", lambda module, context: version_masks(module, _level(module, context)), after=("carry_scalars",)),
-        *TTIR.parts,
-    ),
-)
-"""Prepares ttir for tile loops: carried address tiles become scalars, masks that index bounds decide are split off."""
-
-
-def _level(code: Operation, context: Context) -> Level:
-    kinds = {value.type for op in code.walk() for value in op.results}
-    return level_for(context.target, bf16=any(element_of(kind) == BF16 for kind in kinds))
-
-
-def ttir_to_tiles_stage(module: Operation, context: Context) -> TileProgram:
-    level = _level(module, context)
-    program = ttir_to_tiles(module, level)
-    context.figures["products"] = any(isinstance(statement, Dot) for statement in walk(program.statements))
-    context.figures["program_ns"] = program_nanoseconds(program, level)
-    if waits_for_programs(module):
-        context.figures["launch_cooperative_grid"] = True
-    return program
-
-
-def tiles_to_llir_stage(program: TileProgram, context: Context) -> str:
-    llir, context.figures["scratch"] = tiles_to_llir(program, _level(program.entry, context), context.options)
-    return llir
-
-
-def llir_to_object(llir: str, context: Context) -> bytes:
-    return codegen.emit_object(llir, level_for(context.target, bf16="bfloat" in llir).machine)

@@ -13,7 +13,7 @@ from typing import Any
 from kernelpack import knobs
 from kernelpack.backends.installed import backend_of
 from kernelpack.compiled import CompiledKernel
-from kernelpack.compiler.stages import source_hash
+from kernelpack.compiler.source_hash import source_hash
 from kernelpack.dtypes import DType
 from kernelpack.errors import KernelpackError, PackError
 from kernelpack.files.cache import CacheFolder

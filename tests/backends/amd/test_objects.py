@@ -14,7 +14,7 @@ from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.errors import BuildError
 from kernelpack.ir.types import Type
 from kernelpack.options import Options
-from kernelpack.runtime.specialization import specialized_ttir
+from kernelpack.runtime.front_end import specialized_ttir
 from tests.backends.amd.elf import Elf, read
 from tests.backends.amd.kernels import ADD, GFX942, TOTAL, add, compiled, copy, copy_below, functions, total
 from tests.backends.cuda.cases import cases

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.facts.features import Level, host
 from kernelpack.errors import BuildError
 from kernelpack.llvm import codegen
 
@@ -39,7 +39,4 @@ def disassemble(kernel: CompiledKernel, level: Level) -> str:
 
 def model_name() -> str:
     """Returns the name of this machine's CPU."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return host().get("model name") or platform.processor() or platform.machine()

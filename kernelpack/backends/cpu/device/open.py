@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 
-import llvmlite.binding as llvm
-
 from kernelpack import knobs
 from kernelpack.backends.base import Opened
 from kernelpack.compiled import CompiledKernel
-from kernelpack.llvm.codegen import initialise
+from kernelpack.llvm.codegen import initialise, llvm
 
 
 def open_object(kernel: CompiledKernel) -> Opened:

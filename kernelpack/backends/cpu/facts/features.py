@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-import llvmlite.binding as llvm
+from pathlib import Path
 
 from kernelpack import knobs
 from kernelpack.errors import OptionError, TargetError
@@ -75,20 +75,29 @@ def targets() -> tuple[Target, ...]:
     return tuple(Target("cpu", arch, features) for arch, features in _LEVELS)
 
 
+def host() -> Mapping[str, str]:
+    """Returns what Linux says of the first CPU of this machine, by name: `flags`, `vendor_id`, ..."""
+    file = Path("/proc/cpuinfo")
+    first = file.read_text().partition("\n\n")[0] if file.is_file() else ""
+    rows = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in rows}
+
+
 @functools.cache
 def runnable() -> tuple[Target, ...]:
     """Returns the targets whose code this machine runs, the best first."""
     if platform.machine() in ("aarch64", "arm64"):
         return (Target("cpu", "aarch64"),)
-    have = llvm.get_host_cpu_features()
+    cpu = host()
+    have = cpu.get("flags", "").split()
     found: list[Target] = []
-    if all(have.get(name) for name in ("avx2", "fma", "bmi2", "f16c")):
+    if {"avx2", "fma", "bmi2", "f16c"}.issubset(have):
         found.append(Target("cpu", "x86-64-v3"))
-    if found and all(have.get(name) for name in ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")):
+    if found and {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}.issubset(have):
         found.insert(0, Target("cpu", "x86-64-v4"))
-        if have.get("avx512bf16"):
+        if "avx512_bf16" in have:
             # dpbf16ps runs at full rate on AMD alone; on Intel it is slower than converting to fp32 (csrc/kernels/cpu.cpp agrees)
-            pays = llvm.get_host_cpu_name().startswith("znver")
+            pays = cpu.get("vendor_id") == "AuthenticAMD"
             found.insert(0 if pays else 1, Target("cpu", "x86-64-v4", ("avx512bf16",)))
     return tuple(found)
 

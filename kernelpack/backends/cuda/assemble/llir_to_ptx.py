@@ -6,15 +6,13 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
-
 from kernelpack.backends.cuda.assemble.objects import join_ptx, split_llir
 from kernelpack.backends.cuda.assemble.toolchain import find_libdevice
 from kernelpack.backends.cuda.context import CudaContext
 from kernelpack.backends.cuda.machine.features import Features, features_of
 from kernelpack.errors import CompilationError
 from kernelpack.ir.libdevice import LIBDEVICE_PREFIX
-from kernelpack.llvm.codegen import check_version
+from kernelpack.llvm.codegen import check_version, llvm
 
 TRIPLE = "nvptx64-nvidia-cuda"
 

@@ -12,6 +12,8 @@ LANES = 32
 """The threads of a warp, on every architecture (CUDA C Programming Guide, "Technical Specifications")."""
 MAX_THREADS = 1024
 """The threads that a block may have, on every architecture."""
+PTX_FEATURE = "ptx"
+"""`cuda:sm_80+ptx`: the image is PTX of a low ISA version, which drivers compile for sm_80 and everything newer."""
 
 
 class Feature(enum.Enum):

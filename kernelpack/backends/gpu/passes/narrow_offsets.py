@@ -7,13 +7,10 @@ of the offset tells it. What comes of the elements that a mask leaves out is nev
 from __future__ import annotations
 
 from kernelpack.context import Context
-from kernelpack.facts import Fact
+from kernelpack.facts import RANGE, Fact
 from kernelpack.ir.core import Builder, Operation, Value, entry_function
 from kernelpack.ir.dialect import facts, operand_name, replace_operand
 from kernelpack.ir.types import I32, I64, element_of, with_element
-
-RANGE = "tt.pointer_range"
-"""The attribute of arguments whose tensors offsets of 32 bits, in bytes and with a sign, reach."""
 
 _ACCESSES = ("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas")
 _LOW_HALVES = ("arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori")
