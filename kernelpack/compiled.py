@@ -37,6 +37,10 @@ class DescriptorForm:
 POINTERS, DESCRIPTOR = DescriptorForm(False), DescriptorForm(True)
 
 
+LINKED = "linked"
+"""The kind of an image that names a shared object and a symbol in it, `path:symbol`: code that was linked ahead of time."""
+
+
 @dataclass(frozen=True)
 class CompiledKernel:
     """An image with everything a pack header and a launcher need.

@@ -161,6 +161,10 @@ class LaunchError(KernelpackError):
     """A launch that cannot be made: no variant, wrong argument, driver failure."""
 
 
+class MissingKernelError(LaunchError):
+    """A kernel that was not compiled ahead of time, where KERNELPACK_MISS=error lets nothing be compiled."""
+
+
 class MemoryAccessError(LaunchError):
     """A kernel that reads or writes outside of its arguments: on the interpreter, or compiled so that it checks itself. Of a compiled
     one, `address` is what it was about to read or write, and `parameter` the number of the parameter that led there."""

@@ -122,6 +122,10 @@ class Backend(abc.ABC):
         """Returns the target that this machine's device runs best."""
         return self.resolve_target(Target(self.name, "native"))
 
+    def runs_code_of(self, target: Target) -> Sequence[Target]:
+        """Returns the targets whose code a device runs that this process launches code for `target` on, the best first."""
+        return (target,)
+
     @abc.abstractmethod
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
         """Returns the stages after ttir in order, by the name `kernelpack inspect` knows them by."""

@@ -1,4 +1,4 @@
-"""The command line: kernelpack new | build | unbox | wheel | sign | hub | inspect | report | opt | coverage | verify | tune | trace | cache | doctor. A verb is one module with `PURPOSE`, `add_arguments`, `run`.
+"""The command line: kernelpack new | build | unbox | wheel | sign | hub | inspect | report | opt | coverage | verify | tune | trace | adopt | cache | doctor. A verb is one module with `PURPOSE`, `add_arguments`, `run`.
 
 Exit codes: 0 done, 1 it failed or something differs, 2 the command was written wrongly, 130 interrupted.
 """
@@ -22,7 +22,7 @@ from kernelpack.nearest import did_you_mean
 from kernelpack.version import VERSION
 
 VERBS = (
-    "new", "build", "unbox", "wheel", "sign", "hub", "inspect", "report", "opt", "coverage", "verify", "tune", "trace", "cache", "doctor",
+    "new", "build", "unbox", "wheel", "sign", "hub", "inspect", "report", "opt", "coverage", "verify", "tune", "trace", "adopt", "cache", "doctor",
 )  # fmt: skip
 BUILD_PACKAGES = ("llvmlite", "numpy", "torch")
 """What verbs import beside the standard library; an installation that only serves may lack them."""

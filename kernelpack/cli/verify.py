@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from kernelpack.cli.build import add_checked_argument, add_jobs_argument, add_tr
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count
 from kernelpack.errors import BuildError
+from kernelpack.runtime.packs import INDEX
 
 if TYPE_CHECKING:
     from kernelpack.opgen.build import Verified
@@ -23,7 +25,13 @@ SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE", help="a file with ops, or a folder of such files")
+    parser.add_argument(
+        "sources",
+        nargs="*",
+        type=Path,
+        metavar="SOURCE",
+        help="a file with ops, or a folder of such files; or a folder that kernelpack adopt wrote",
+    )
     parser.add_argument("--namespace", metavar="NAME", help="the namespace of the build")
     parser.add_argument(
         "--manifest",
@@ -49,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _verify_manifest(arguments)
     if arguments.public_key is not None:
         raise BuildError("--public-key is for manifests", cure="write --manifest DIR, too")
+    if len(arguments.sources) == 1 and (arguments.sources[0] / INDEX).is_file():
+        return _verify_adopted(arguments)
     if not arguments.sources or arguments.namespace is None:
         raise BuildError(
             "what to verify is not named", cure="kernelpack verify SOURCE --namespace NAME, or kernelpack verify --manifest DIR"
@@ -79,6 +89,29 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(_text(verified))
     return 1 if verified.differences else 0
+
+
+def _verify_adopted(arguments: argparse.Namespace) -> int:
+    from kernelpack.adopt.build import verify
+
+    folder, started = arguments.sources[0], time.monotonic()
+    with ProgressLine() as progress:
+        compared, differing, absent = verify(folder, jobs=arguments.jobs, progress=progress)
+    seconds = time.monotonic() - started
+    if arguments.json:
+        record = {"folder": str(folder), "kernels": compared, "differences": differing, "not compared": absent}
+        print(json.dumps({**record, "seconds": round(seconds, 3)}, indent=1))
+        return 1 if differing else 0
+    made = f"{count(compared, 'variant')} compiled anew in {seconds:.1f} s"
+    if differing:
+        print(_differs(made, differing, folder / INDEX, f"get {folder} again, or adopt it again"))
+    else:
+        print(f"{Style(sys.stdout).green('verified')}: {made}, all as {folder / INDEX} states")
+    for line in absent[:SHOWN]:
+        print(f"  not compared: {line}")
+    if len(absent) > SHOWN:
+        print(f"  and {len(absent) - SHOWN} more; --json lists all")
+    return 1 if differing else 0
 
 
 def _verify_manifest(arguments: argparse.Namespace) -> int:

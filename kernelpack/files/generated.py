@@ -19,6 +19,7 @@ _MARKS = {
     ".json": '{\n "op": "',  # the times that kernelpack tune measured
     ".hatchet": '"name": "ROOT"',
     ".whl": "Generator: kernelpack",
+    "kernels.json": '{\n "kernelpack packs": ',
     "manifest.json": '{\n "kernelpack manifest": ',
     "metadata.json": '{\n "id": "kernelpack_',  # what Hugging Face reads of a repository that kernelpack hub wrote
     "sbom.cdx.json": '"name": "kernelpack"',

@@ -121,8 +121,21 @@ CONFIG = Knob(
 TRACE = Knob(
     "KERNELPACK_TRACE",
     "",
-    "library",
-    "a file to which the calls of ops are counted: dtypes, shapes, variants, no data; `kernelpack trace` reads it",
+    "library, run",
+    "a file to which the calls of ops are counted, and launches of kernels are noted: dtypes, shapes, variants, no data; `kernelpack trace` "
+    "and `kernelpack adopt` read it",
+)
+PACKS = Knob(
+    "KERNELPACK_PACKS",
+    "",
+    "run",
+    "folders that `kernelpack adopt` wrote, separated by colons: launches take compiled kernels from there first",
+)
+MISS = Knob(
+    "KERNELPACK_MISS",
+    "compile",
+    "run",
+    "what a launch does whose kernel is in no folder of KERNELPACK_PACKS: compile, warn (and compile), error",
 )
 LOG = Knob(
     "KERNELPACK_LOG",
@@ -179,6 +192,8 @@ KNOBS = (
         VERIFY_PASSES,
         CONFIG,
         TRACE,
+        PACKS,
+        MISS,
         LOG,
         PERF_MAP,
         LIBCUDA,

@@ -21,6 +21,7 @@ from kernelpack.errors import AutotunerError, EmulationError, KernelpackError, L
 from kernelpack.files.cache import CacheFolder
 from kernelpack.files.document import Either, read_document
 from kernelpack.kernel.jit import Launchable, jit_function
+from kernelpack.runtime import packs, record
 from kernelpack.runtime._async_compile import AsyncCompileMode, active_mode
 from kernelpack.runtime.driver import driver
 from kernelpack.testing import do_bench_cudagraph
@@ -196,6 +197,11 @@ class Autotuner(Launchable):
         pruned = self._pruned(args, kwargs)
         if len(pruned) == 1:
             return pruned[0]
+        packed = packs.chosen(self.base_fn.cache_key, key) if self.base_fn is not None else None
+        for config in pruned if packed is not None else ():
+            if _text_of(config) == packed:
+                self._tell(key, config, cache_hit=True)
+                return config
         place = self._place(key, pruned)
         known = None if place is None else self._remembered(place, pruned)
         if known is not None:
@@ -232,7 +238,9 @@ class Autotuner(Launchable):
         return timed_as
 
     def _tell(self, key: tuple[Any, ...], best: Config, *, cache_hit: bool) -> None:
-        """Tells what a search found, where knobs.autotuning asks for it."""
+        """Tells what a search found, where knobs.autotuning or KERNELPACK_TRACE asks for it."""
+        if knobs.TRACE.get() and self.base_fn is not None:
+            record.searched(self.base_fn, key, _text_of(best))
         if knobs.autotuning.print:
             found = "remembered" if cache_hit else f"{self.bench_time:.2f} s"
             print(f"autotuning {self.__name__} for {key}: best config {best} ({found})")
@@ -344,6 +352,11 @@ def _device_of(arguments: Mapping[str, Any]) -> str:
     """Returns the torch device type that a call runs on: a GPU's kernels also read pinned memory of the CPU."""
     types: set[str] = {value.device.type for value in arguments.values() if hasattr(value, "device")}
     return max(types or {driver.active.device_type}, key=lambda kind: kind != "cpu")
+
+
+def _text_of(config: Config) -> dict[str, str]:
+    """Returns a config's values by name, as records have them."""
+    return {name: repr(value) for name, value in config.all_kwargs().items()}
 
 
 def _median(timing: Timing) -> float:

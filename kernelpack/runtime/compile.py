@@ -15,7 +15,7 @@ from kernelpack.knobs.hooks import CompileTimes, microseconds_since
 from kernelpack.lazy import LazyModule
 from kernelpack.options import OPTION_NAMES, Options
 from kernelpack.process_wide import collections_put_off
-from kernelpack.runtime import launch_hooks
+from kernelpack.runtime import launch_hooks, packs, record
 from kernelpack.runtime.ahead_of_time import ASTSource
 from kernelpack.runtime.binder import OPTIONS_OF_OTHERS
 from kernelpack.runtime.driver import driver
@@ -57,8 +57,14 @@ def compile(
     if unknown:
         raise LaunchError(f"there is no option {', '.join(unknown)}", cure=f"options are {', '.join(sorted(OPTION_NAMES))}")
     backend = TargetBackend(chosen)
-    bindings = watched_by({src.fn, *functions_in(tuple(src.constants.values()))})
-    return KernelView(compiled_or_kept(src, backend.resolved, backend.parse_options(given), bindings), src)
+    parsed = backend.parse_options(given)
+    if knobs.TRACE.get():
+        record.compiled(src, backend.resolved.backend, parsed)
+    kernel = packs.find(src, backend.resolved, parsed)
+    if kernel is None:
+        bindings = watched_by({src.fn, *functions_in(tuple(src.constants.values()))})
+        kernel = compiled_or_kept(src, backend.resolved, parsed, bindings)
+    return KernelView(kernel, src)
 
 
 def compiled_or_kept(source: ASTSource, target: Target, options: TargetOptions, bindings: Sequence[Binding]) -> CompiledKernel:

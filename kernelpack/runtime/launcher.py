@@ -19,7 +19,7 @@ from kernelpack.kernel.dependencies import Binding, functions_in, watched_by
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.kernel.values import unwrap
 from kernelpack.knobs.hooks import WATCHERS
-from kernelpack.runtime import launch_hooks
+from kernelpack.runtime import launch_hooks, packs, record
 from kernelpack.runtime._async_compile import active_mode
 from kernelpack.runtime.ahead_of_time import ASTSource
 from kernelpack.runtime.binder import NO_DEFAULT, OPTIONS, OPTIONS_OF_OTHERS, Binder, Call
@@ -33,6 +33,7 @@ from kernelpack.target import Target
 
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _LAUNCHERS: weakref.WeakSet[Launcher] = weakref.WeakSet()
+_RECORDED = record.start()
 
 
 class Launcher:
@@ -125,6 +126,8 @@ class Launcher:
             if not warmup and 0 not in (extents := self._grid(grid, arguments, options)):
                 simulated.launch(extents, call.values)
             return simulated
+        if _RECORDED:
+            record.launched(call, self.fn, TargetBackend(call.target).parse_options(call.options))
         if warmup:
             return self._prepared(call)
         loaded = self._find(call)
@@ -201,15 +204,17 @@ class Launcher:
             if key not in kernels:
                 source, target = ASTSource(self.fn, signature, constexprs, attrs), Target.parse(options.arch)
                 told = functools.partial(launch_hooks.told, source, key, device, target, options, warmup=warmup)
-                if told(knobs.runtime.jit_cache_hook):
+                packed = packs.find(source, target, options)
+                if packed is None and told(knobs.runtime.jit_cache_hook):
                     return None
                 self._called.update(functions_in(tuple(source.constants.values())))
                 self._bindings = bindings = watched_by(self._called)
                 if self.native is not None:
                     self.native.watch(bindings)
-                loaded = launch_hooks.load(compiled_or_kept(source, target, options, bindings), backend_of(target), source)
-                kernels[key] = loaded
-                told(knobs.runtime.jit_post_compile_hook)
+                kernel = packed or compiled_or_kept(source, target, options, bindings)
+                kernels[key] = launch_hooks.load(kernel, backend_of(target), source)
+                if packed is None:
+                    told(knobs.runtime.jit_post_compile_hook)
             return kernels[key]
 
     def _checked(self, options: TargetOptions) -> TargetOptions:

@@ -10,8 +10,9 @@ from kernelpack.backends.base import CSRC, Backend, Device, LauncherSource, Open
 from kernelpack.backends.cpu.device.driver import CPUDriver
 from kernelpack.backends.cpu.device.machine_code import disassemble, model_name
 from kernelpack.backends.cpu.device.nativert import kernel_library, launcher_library
-from kernelpack.backends.cpu.device.open import open_object
+from kernelpack.backends.cpu.device.open import open_linked, open_object
 from kernelpack.backends.cpu.facts.features import level_of, native_target, resolve, runnable, targets
+from kernelpack.compiled import LINKED
 from kernelpack.facts import EQUAL_TO, ArgumentProperty, integers
 from kernelpack.ir.core import Operation
 from kernelpack.lazy import LazyModule
@@ -38,6 +39,10 @@ class CPUBackend(Backend):
 
     def resolve_target(self, target: Target) -> Target:
         return resolve(target)
+
+    def runs_code_of(self, target: Target) -> Sequence[Target]:
+        levels = runnable()
+        return levels[levels.index(target) :] if target in levels else (target,)
 
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
         return stages.STAGES
@@ -66,7 +71,7 @@ class CPUBackend(Backend):
         return stages.supports(op)
 
     def open(self, kernel: CompiledKernel) -> Opened:
-        return open_object(kernel)
+        return open_linked(kernel) if kernel.image_kind == LINKED else open_object(kernel)
 
     def libraries(self, kernel: CompiledKernel, names: Sequence[str]) -> Mapping[str, Callable[[], bytes]]:
         launcher = functools.partial(launcher_library, kernel, names)

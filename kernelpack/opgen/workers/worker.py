@@ -68,12 +68,15 @@ def _optimised(make_ttir: Callable[[], Operation]) -> Operation | FrontEndError:
     return optimise_ttir(module)
 
 
-def compile_all(jobs: Sequence[CompileJob], processes: int, done: Callable[[CompileJob, Any], None]) -> list[Any]:
+def compile_all(
+    jobs: Sequence[CompileJob], processes: int, done: Callable[[CompileJob, Any], None], *, go_on: bool = False
+) -> list[Any]:
     """Compiles jobs in parallel processes and returns a CompiledKernel, or the exception, for each, in order.
 
     The processes are forks of this one: sources are imported once. Neighbours with the same ttir go to one process, which makes it
     once. `done` is called with each result, one at a time, from any thread. A process that dies gives a BuildError that names its
-    job. What making ttir raises ends all.
+    job. What making ttir raises ends all, unless they `go_on`: then it is
+    the result of its jobs.
     """
     results: dict[int, Any] = {}
     wrong: dict[int, Exception] = {}
@@ -93,6 +96,8 @@ def compile_all(jobs: Sequence[CompileJob], processes: int, done: Callable[[Comp
             if worker.dead:
                 worker = crew.another()
             result = worker.run(index)
+            if isinstance(result, FrontEndError) and go_on:
+                result = result.error
             if isinstance(result, FrontEndError):
                 wrong[index] = result.error
                 broken_off.set()

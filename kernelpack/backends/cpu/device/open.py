@@ -1,13 +1,37 @@
-"""Links CPU objects into this process, for launches from Python."""
+"""Loads CPU code into this process, for launches from Python: objects, which are linked here, and what was linked ahead of time."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 
 from kernelpack import knobs
 from kernelpack.backends.base import Opened
 from kernelpack.compiled import CompiledKernel
+from kernelpack.errors import PackError
 from kernelpack.llvm.codegen import initialise, llvm
+
+
+def open_linked(kernel: CompiledKernel) -> Opened:
+    """Loads the shared object of a kernel that was linked ahead of time. Raises PackError where it does not load."""
+    path, _, symbol = kernel.image.decode().rpartition(":")
+    library = _library(path)
+    try:
+        address = ctypes.cast(library[symbol], ctypes.c_void_p).value
+    except AttributeError:
+        raise PackError(f"{path} has no symbol {symbol}", cure="adopt it again: kernelpack adopt") from None
+    return Opened(address or 0, keeper=library)
+
+
+@functools.cache
+def _library(path: str) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(path)
+    except OSError as problem:
+        raise PackError(
+            f"{path} cannot be loaded: {problem}", cure="adopt it again on this machine: kernelpack adopt"
+        ) from None
 
 
 def open_object(kernel: CompiledKernel) -> Opened:
