@@ -21,6 +21,9 @@ from benchmarks.engine_launches import host_seconds, recorded
 from benchmarks.engine_worlds import World
 from benchmarks.measure import OURS, Case, Prepared, Stopwatch
 from benchmarks.report import Row, Table, write_json
+from kernelpack import knobs
+from kernelpack.adopt import adopt
+from kernelpack.backends.installed import backends
 
 PEER = "triton"
 TOLERANCE = 2e-2
@@ -70,6 +73,16 @@ def compare(subject: Subject, call: Call, prepared: Prepared) -> str:
     return ""
 
 
+def call_once(subject: Subject, case: Case) -> str:
+    """Calls a kernel of kernelpack's world, whose launches are recorded."""
+    call = subject.calls[case.name]
+    function = subject.worlds[OURS].function(call.place)
+    with subject.worlds[OURS].entered():
+        call.run(function, *call.inputs())
+    torch.cuda.synchronize()
+    return ""
+
+
 def race(subject: Subject, case: Case, table: Table) -> str:
     """Times one case in turns and adds its row. Returns what went wrong, or ""."""
     watch = Stopwatch(subject, case)
@@ -116,6 +129,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--compile", action="store_true", help="call each once, so that both compilers keep its kernels, and time nothing"
     )
     parser.add_argument("--launches", action="store_true", help="time the host's part of launches instead of the kernels")
+    parser.add_argument(
+        "--adopt",
+        type=Path,
+        help="with KERNELPACK_TRACE=FILE: call each once with kernelpack, and adopt its kernels into this folder",
+    )
     parser.add_argument("--json", type=Path, help="a file for the figures")
     asked = parser.parse_args(argv)
     sys.path.insert(0, str(asked.packages))
@@ -123,7 +141,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     table, failed = Table(list(subject.calls)), {}
     for case in subject.cases("cuda", quick=False):
         try:
-            if asked.compile:
+            if asked.adopt is not None:
+                problem = call_once(subject, case)
+            elif asked.compile:
                 problem = compare(subject, subject.calls[case.name], subject.prepare(case))
             else:
                 problem = (race_launches if asked.launches else race)(subject, case, table)
@@ -136,6 +156,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         torch.cuda.empty_cache()
     if table.rows:
         table.summarise()
+    if asked.adopt is not None:
+        with subject.worlds[OURS].entered():
+            report = adopt([Path(knobs.TRACE.get())], targets=[backends()["cuda"].native_target()], out=asked.adopt)
+        refused = [f"{one.kernel}: {one.problem}" for one in report.refused]
+        print(
+            f"adopted {report.variants} variants of {report.kernels} kernels, {report.bytes} bytes, {report.seconds:.1f} s",
+            *refused,
+            sep="\n",
+        )
     if asked.json is not None:
         write_json(asked.json, "cuda", table.rows)
     print(f"{len(table.rows)} timed, {len(failed)} failed")

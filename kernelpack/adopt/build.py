@@ -116,16 +116,21 @@ def adopt(
     return Adopted(out, len(kept), len(names), compiled, tuple(refused), unknown, size, time.monotonic() - started)
 
 
-def verify(out: Path, *, jobs: int | None = None, progress: Report | None = None) -> tuple[int, list[str], list[str]]:
+def verify(
+    out: Path, *, records: Iterable[Path] = (), jobs: int | None = None, progress: Report | None = None
+) -> tuple[int, list[str], list[str]]:
     """Compiles the kernels of a folder anew, without the cache. Returns how many were compared, a sentence for each that differs, and one
-    for each that cannot be compared: its package is not here as it was."""
+    for each that cannot be compared: its package is not here as it was. `records` say which files programs and generated code are in."""
     folder = read_folder(out.resolve())
+    files = {one.kernel: {"file": one.said["file"]} for one in read_records(records).variants if "file" in one.said}
     rows = [(kernel, one) for kernel in folder.kernels for one in kernel["variants"]]
     wanted: list[_Wanted] = []
     absent: list[str] = []
     stated = {one["key"]: one["image sha256"] for _, one in rows}
     for kernel, one in rows:
-        noted = Noted({**{name: kernel[name] for name in HEAD}, **one["record"]}, str(out / INDEX))
+        noted = Noted(
+            {**{name: kernel[name] for name in HEAD}, **one["record"], **files.get(kernel["kernel"], {})}, str(out / INDEX)
+        )
         try:
             found = _variant(noted, *kernels.source_of(noted), Target.parse(one["target"]))
         except KernelpackError as problem:

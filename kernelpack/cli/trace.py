@@ -46,6 +46,7 @@ def _record(trace: Trace) -> dict[str, Any]:
         "refusals": [asdict(refusal) for refusal in trace.refusals],
         "library": None if trace.library is None else str(trace.library),
         "missed": trace.missed,
+        "kernels": trace.kernels,
     }
 
 
@@ -54,7 +55,15 @@ def _text(trace: Trace, with_shapes: bool) -> list[str]:
     total = sum(trace.calls.values())
     verdict = style.red(f"{count(trace.missed, 'call')} missed") if trace.missed else style.green("all covered")
     where = f" by {trace.library}" if trace.library is not None else ""
-    lines = [f"{count(total, 'call')} of {count(len(trace.calls), 'op')}: {verdict}{where}"]
+    lines = [f"{count(total, 'call')} of {count(len(trace.calls), 'op')}: {verdict}{where}"] if trace.calls else []
+    if trace.kernels:
+        launched = (
+            f"{count(sum(trace.kernels.values()), 'variant')} of {count(len(trace.kernels), 'kernel')} launched from Python"
+        )
+        lines.append(f"{launched}; kernelpack adopt compiles them ahead of time")
+        if not trace.calls:
+            rows = [[kernel, str(number)] for kernel, number in trace.kernels.items()]
+            lines += ["", *table(["kernel", "variants"], rows, columns=width(sys.stdout))]
     if trace.variants:
         rows = [
             [v.name, v.target, str(v.calls), f"{100 * v.calls / total:.1f} %", str(len(v.shapes)), *_library(trace, v)]

@@ -96,7 +96,9 @@ def _verify_adopted(arguments: argparse.Namespace) -> int:
 
     folder, started = arguments.sources[0], time.monotonic()
     with ProgressLine() as progress:
-        compared, differing, absent = verify(folder, jobs=arguments.jobs, progress=progress)
+        compared, differing, absent = verify(
+            folder, records=[arguments.trace] if arguments.trace else (), jobs=arguments.jobs, progress=progress
+        )
     seconds = time.monotonic() - started
     if arguments.json:
         record = {"folder": str(folder), "kernels": compared, "differences": differing, "not compared": absent}
@@ -106,7 +108,9 @@ def _verify_adopted(arguments: argparse.Namespace) -> int:
     if differing:
         print(_differs(made, differing, folder / INDEX, f"get {folder} again, or adopt it again"))
     else:
-        print(f"{Style(sys.stdout).green('verified')}: {made}, all as {folder / INDEX} states")
+        style = Style(sys.stdout)
+        said = style.green("verified") if compared else style.yellow("nothing compared")
+        print(f"{said}: {made}, all as {folder / INDEX} states" if compared else said)
     for line in absent[:SHOWN]:
         print(f"  not compared: {line}")
     if len(absent) > SHOWN:

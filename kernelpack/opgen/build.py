@@ -134,7 +134,12 @@ def plan_library(
     op_plans = tuple(planner.plan(op) for op in ops)
     variants = planner.used_variants()
     if trace is not None:
-        needed = needed_variants(read_trace(Path(trace)), tuple(resolved))
+        recorded = read_trace(Path(trace))
+        if not recorded.calls:
+            raise BuildError(
+                f"{trace} records no calls of ops", cure="run a model that calls ops of a built library, to its end"
+            )
+        needed = needed_variants(recorded, tuple(resolved))
         op_plans = tuple(only(op, needed) for op in op_plans)
         variants = [variant for variant in variants if is_needed(variant, needed)]
     files = " ".join(path.name for path in paths)

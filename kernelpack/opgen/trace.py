@@ -49,6 +49,8 @@ class Trace:
     variants: tuple[NeededVariant, ...]
     refusals: tuple[Refusal, ...]
     library: Path | None
+    kernels: Mapping[str, int]
+    """How many variants of each kernel were launched from Python, most first: `kernelpack adopt` compiles them."""
 
     @property
     def missed(self) -> int:
@@ -63,7 +65,7 @@ def read_trace(file: Path, library: Path | None = None) -> Trace:
     Without one, it is compared with the library that kernelpack ships if all its ops are that one's. Raises BuildError with the
     line that no op library wrote.
     """
-    records = _records(file)
+    records, kernels = _records(file)
     if library is None and all(record["op"].startswith("kernelpack::") for record in records):
         library = own_library() if (own_library() / "packs").is_dir() else None
     built = None if library is None else _built(library)
@@ -92,6 +94,7 @@ def read_trace(file: Path, library: Path | None = None) -> Trace:
             for (op, message), tally in sorted(refusals.items(), key=lambda item: (-item[1].calls, item[0]))
         ),
         library,
+        dict(_ranked(kernels)),
     )
 
 
@@ -112,24 +115,34 @@ def _ranked(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _records(file: Path) -> list[dict[str, Any]]:
+def _records(file: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Returns what the lines of calls say, and how many variants the lines of launches have of each kernel."""
     cure = "run the model with KERNELPACK_TRACE=FILE, then name that file"
     try:
         lines = file.read_bytes().rstrip(b"\n").split(b"\n")
     except OSError as problem:
         raise BuildError(f"{file} cannot be read: {problem.strerror}", cure=cure) from None
-    found = []
+    found: list[dict[str, Any]] = []
+    kernels: dict[str, set[bytes]] = {}
     for number, line in enumerate(lines if lines != [b""] else [], 1):
         try:
-            found.append(_record(line))
+            if line.startswith(_LAUNCHED):
+                said = read_document(line, {"kernel": str, ...: object})
+                kernels.setdefault(said["kernel"], set()).update([line] if "signature" in said else [])
+            else:
+                found.append(_record(line))
         except (ValueError, TargetError) as problem:
             shown = line[:60].decode(errors="backslashreplace")
             wrong = f"{file}:{number}: this is no line that KERNELPACK_TRACE wrote: {shown!r}: {problem}"
             raise BuildError(wrong, cure=cure) from None
-    if not found:
-        raise BuildError(f"{file} records no calls", cure="run a model that calls ops of a built library, to its end")
-    return found
+    if not found and not kernels:
+        cure = "run a model that calls ops of a built library, or launches kernels, to its end"
+        raise BuildError(f"{file} records no calls", cure=cure)
+    return found, {kernel: len(variants) for kernel, variants in kernels.items()}
 
+
+_LAUNCHED = b'{"kernel": "'
+"""What lines of launches from Python begin with (kernelpack/runtime/record.py)."""
 
 _CALL: Shape = {
     "op": str,
