@@ -42,7 +42,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("opgen.variants",),
     ("opgen.emit", "opgen.workers"),
     ("opgen",),
-    ("opgen.tune", "report"),
+    ("adopt", "opgen.tune", "report"),
     ("cli",),
 )
 """From the ground up: a room imports what lies on floors below its own. Rooms on one floor know nothing of each other."""

@@ -7,8 +7,8 @@ import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.cpu.stages import CPU_TTIR, ttir_to_tiles_stage
 from kernelpack.backends.cpu.plan.buffers import OperandBuffer
+from kernelpack.backends.cpu.stages import CPU_TTIR, ttir_to_tiles_stage
 from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.context import Context
 from kernelpack.options import Options
