@@ -99,11 +99,11 @@ demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Pytho
 vllm: $(NATIVE) ## vLLM on this CPU with its Triton kernels compiled by kernelpack: serves, checks, times (2.7 GB in build/vllm)
 	@$(PY) -m tests.engines.vllm.serve
 	@$(PY) -m tests.engines.vllm.checks
-	@$(PY) -m tests.engines.vllm.kernels_page
+	@$(PY) -m tests.engines.page vllm
 	@$(PY) -m tests.engines.vllm.speed
 
 packages: $(NATIVE) ## Liger's, fla's and other packages' Triton kernels on this CPU, against torch (1.5 GB in build/packages)
-	@$(PY) -m tests.engines.packages.page
+	@$(PY) -m tests.engines.page packages
 
 bench: build ## every benchmark on this machine's CPU
 	@set -e; for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name; done
