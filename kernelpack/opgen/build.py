@@ -389,7 +389,7 @@ def _link(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int)
     launchers = [file for source in library.launchers for file in source.sources]
     headers = [source.header.parent for source in library.launchers]
     file = NinjaFile(
-        list(dict.fromkeys([cpp, runtime, *headers, torch / "include"])), [f"TORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"]
+        list(dict.fromkeys([runtime, *headers, torch / "include"])), [f"TORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"]
     )
     # first what takes longest: a thousand short functions, which more than -O1 does nothing for
     made = [file.compile(cpp / "kernels_c.cpp", "kernels_c", "-O1")]
