@@ -82,7 +82,7 @@ format: $(READY) ## ruff and clang-format, in place
 	$(PY) -m ruff check --fix .
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
-verify: $(READY) ## compiles every op anew, without caches, with two assemblers, and compares with ops/ops.lock
+verify: $(READY) ## compiles every op anew, without caches, wgmma with two assemblers, and compares with ops/ops.lock
 	@KERNELPACK_CHECK_PTXAS=$(CURDIR)/$(CHECK_PTXAS) $(PY) -m kernelpack verify ops --namespace kernelpack --target "$(OP_TARGETS)" --lock ops/ops.lock -j $(JOBS)
 
 same: build ## make same REF=commit [ROOM=passes]: whether tests and ops compile what they compiled there, stage by stage
