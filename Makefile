@@ -9,6 +9,8 @@ CHECK_PTXAS := $(VENV)/ptxas-13.0/nvidia/cu13/bin/ptxas
 FUZZ := $(VENV)/fuzz
 INDUCTOR := build/inductor/packages
 SECONDS ?= 600
+# tests of a file share what it has built
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 NATIVE := build/.native
 CXX_FILES = $(shell find csrc serving_examples tests \( -name '*.cpp' -o -name '*.h' \) -print)
 
@@ -50,10 +52,10 @@ lock: build ## ops/ops.lock anew: what `make verify` compares with
 	@$(PY) -c "from pathlib import Path; from kernelpack.files.generated import write; write(Path('ops/ops.lock'), Path('$(LIBRARY)/ops.lock').read_text())"
 
 test: build ## the whole test suite; what needs a GPU is skipped where there is none
-	$(PY) -m pytest -n $(JOBS) -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-full: build ## the same with the tests marked slow
-	$(PY) -m pytest -n $(JOBS)
+	$(PYTEST)
 
 $(FUZZ): $(READY) requirements-fuzz.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ -r requirements-fuzz.txt \

@@ -397,7 +397,7 @@ def _link(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int)
     made += [file.compile(runtime / "kernels" / "zstd_image.cpp", "runtime/zstd_image")] if unpacks else []
     for backend in library.backends:
         names = [f"kernels_{backend.name}", *([] if library.is_linked(backend) else [f"images_{backend.name}"])]
-        made += [file.compile(cpp / f"{name}.cpp", name) for name in names]
+        made += [file.compile(cpp / f"{name}.cpp", name, "-O0") for name in names]  # tables
     made += [file.compile(source, f"runtime/ops_{source.stem}") for source in sorted((runtime / "ops").glob("*.cpp"))]
     made += [file.compile(cpp / f"op_{plan.host.name}.cpp", f"op_{plan.host.name}") for plan in library.ops]
     made.append(file.compile(cpp / "library.cpp", "library"))
