@@ -9,6 +9,8 @@ CHECK_PTXAS := $(VENV)/ptxas-13.0/nvidia/cu13/bin/ptxas
 FUZZ := $(VENV)/fuzz
 INDUCTOR := build/inductor/packages
 SECONDS ?= 600
+# tests of a file share what it has built
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 NATIVE := build/.native
 CXX_FILES = $(shell find csrc serving_examples tests \( -name '*.cpp' -o -name '*.h' \) -print)
 
@@ -50,10 +52,10 @@ lock: build ## ops/ops.lock anew: what `make verify` compares with
 	@$(PY) -c "from pathlib import Path; from kernelpack.files.generated import write; write(Path('ops/ops.lock'), Path('$(LIBRARY)/ops.lock').read_text())"
 
 test: build ## the whole test suite; what needs a GPU is skipped where there is none
-	$(PY) -m pytest -n $(JOBS) -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-full: build ## the same with the tests marked slow
-	$(PY) -m pytest -n $(JOBS)
+	$(PYTEST)
 
 $(FUZZ): $(READY) requirements-fuzz.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ -r requirements-fuzz.txt \
@@ -82,7 +84,7 @@ format: $(READY) ## ruff and clang-format, in place
 	$(PY) -m ruff check --fix .
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
-verify: $(READY) ## compiles every op anew, without caches, with two assemblers, and compares with ops/ops.lock
+verify: $(READY) ## compiles every op anew, without caches, wgmma with two assemblers, and compares with ops/ops.lock
 	@KERNELPACK_CHECK_PTXAS=$(CURDIR)/$(CHECK_PTXAS) $(PY) -m kernelpack verify ops --namespace kernelpack --target "$(OP_TARGETS)" --lock ops/ops.lock -j $(JOBS)
 
 same: build ## make same REF=commit [ROOM=passes]: whether tests and ops compile what they compiled there, stage by stage
@@ -99,11 +101,11 @@ demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Pytho
 vllm: $(NATIVE) ## vLLM on this CPU with its Triton kernels compiled by kernelpack: serves, checks, times (2.7 GB in build/vllm)
 	@$(PY) -m tests.engines.vllm.serve
 	@$(PY) -m tests.engines.vllm.checks
-	@$(PY) -m tests.engines.vllm.kernels_page
+	@$(PY) -m tests.engines.page vllm
 	@$(PY) -m tests.engines.vllm.speed
 
 packages: $(NATIVE) ## Liger's, fla's and other packages' Triton kernels on this CPU, against torch (1.5 GB in build/packages)
-	@$(PY) -m tests.engines.packages.page
+	@$(PY) -m tests.engines.page packages
 
 bench: build ## every benchmark on this machine's CPU
 	@set -e; for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name; done

@@ -74,8 +74,8 @@ CHECK_PTXAS = Knob(
     "KERNELPACK_CHECK_PTXAS",
     "",
     "build",
-    "another ptxas that must assemble every PTX without messages of lost speed too; that of CUDA 13.0 reports fences that newer "
-    "ones insert silently",
+    "another ptxas that must assemble PTX with wgmma or setmaxnreg without messages of lost speed too; that of CUDA 13.0 reports "
+    "fences that newer ones insert silently",
 )
 LOAD_LIBRARY = Knob("KERNELPACK_LOAD_LIBRARY", "1", "run", "0: import kernelpack does not load its own op library")
 AS_TRITON = Knob(

@@ -1,43 +1,4 @@
 """What kernels for sm_90a may say themselves, where kernels import it from; its home is kernelpack.backends.cuda.hopper."""
 
-from kernelpack.backends.cuda.hopper.language import (
-    async_dot,
-    async_load,
-    async_store,
-    async_store_wait,
-    fence_async_shared,
-    local_alloc,
-    local_load,
-    local_store,
-    mbarrier_alloc,
-    mbarrier_arrive,
-    mbarrier_expect,
-    mbarrier_wait,
-    named_barrier_arrive,
-    named_barrier_wait,
-    prefetch,
-    role,
-    wait_dots,
-    warp_specialize,
-)
-
-__all__ = [
-    "async_dot",
-    "async_load",
-    "async_store",
-    "async_store_wait",
-    "fence_async_shared",
-    "local_alloc",
-    "local_load",
-    "local_store",
-    "mbarrier_alloc",
-    "mbarrier_arrive",
-    "mbarrier_expect",
-    "mbarrier_wait",
-    "named_barrier_arrive",
-    "named_barrier_wait",
-    "prefetch",
-    "role",
-    "wait_dots",
-    "warp_specialize",
-]
+from kernelpack.backends.cuda.hopper.language import *
+from kernelpack.backends.cuda.hopper.language import __all__ as __all__

@@ -389,7 +389,7 @@ def _link(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int)
     launchers = [file for source in library.launchers for file in source.sources]
     headers = [source.header.parent for source in library.launchers]
     file = NinjaFile(
-        list(dict.fromkeys([cpp, runtime, *headers, torch / "include"])), [f"TORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"]
+        list(dict.fromkeys([runtime, *headers, torch / "include"])), [f"TORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"]
     )
     # first what takes longest: a thousand short functions, which more than -O1 does nothing for
     made = [file.compile(cpp / "kernels_c.cpp", "kernels_c", "-O1")]
@@ -397,7 +397,7 @@ def _link(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int)
     made += [file.compile(runtime / "kernels" / "zstd_image.cpp", "runtime/zstd_image")] if unpacks else []
     for backend in library.backends:
         names = [f"kernels_{backend.name}", *([] if library.is_linked(backend) else [f"images_{backend.name}"])]
-        made += [file.compile(cpp / f"{name}.cpp", name) for name in names]
+        made += [file.compile(cpp / f"{name}.cpp", name, "-O0") for name in names]  # tables
     made += [file.compile(source, f"runtime/ops_{source.stem}") for source in sorted((runtime / "ops").glob("*.cpp"))]
     made += [file.compile(cpp / f"op_{plan.host.name}.cpp", f"op_{plan.host.name}") for plan in library.ops]
     made.append(file.compile(cpp / "library.cpp", "library"))

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import re
 
-from docs.functions import PAGE, SECTIONS, functions_of, in_words, page
+import pytest
+
+from docs.functions import PAGE, SECTIONS, entry, functions_of, in_words, page
 from kernelpack.ir.libdevice import FUNCTIONS
 
 
+@pytest.mark.slow
 def test_the_page_is_up_to_date() -> None:
     assert page() == PAGE.read_text(), "to fix: make docs"
+
+
+def test_a_sample_of_the_page_is_up_to_date() -> None:
+    """Every fifth function's entry, in its section."""
+    sections = {title: text for title, _, text in (part.partition("\n\n") for part in PAGE.read_text().split("\n## "))}
+    for title, (module, prefix) in SECTIONS.items():
+        for name, value in list(functions_of(module))[::5]:
+            assert f"\n\n{entry(prefix, name, value)}\n" in f"\n\n{sections[title]}\n", "to fix: make docs"
 
 
 def test_every_function_has_an_entry_that_says_something() -> None:

@@ -42,9 +42,12 @@ def test_a_pass_keeps_the_meaning(run: object, program: Program, values: dict) -
     assert all(map(same, program.run(values, changed), expected)), str(changed)
 
 
-@settings(_BUDGET, max_examples=150)
-@given(program=programs(steps=20), values=inputs())
-def test_all_passes_keep_the_meaning(program: Program, values: dict) -> None:
+@pytest.mark.parametrize("examples", [50, pytest.param(500, marks=pytest.mark.slow)])
+def test_all_passes_keep_the_meaning(examples: int) -> None:
+    settings(_BUDGET, max_examples=examples)(given(program=programs(steps=20), values=inputs())(_all_passes_keep_the_meaning))()
+
+
+def _all_passes_keep_the_meaning(program: Program, values: dict) -> None:
     expected = program.run(values)
     changed = program.module.clone()
     for step in TTIR.passes():

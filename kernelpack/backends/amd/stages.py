@@ -9,6 +9,7 @@ from kernelpack.backends.amd.lowering.math import SINGLE
 from kernelpack.backends.amd.machine import MAX_THREADS, machine_of
 from kernelpack.backends.amd.ttir_to_ttgir import TTGIR
 from kernelpack.backends.base import Stage
+from kernelpack.backends.gpu.lowering.control_flow import STRUCTURE
 from kernelpack.errors import OutOfResources, UnsupportedError
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import attribute
@@ -17,18 +18,6 @@ from kernelpack.options import Options
 from kernelpack.target import Target
 
 _INTEGERS = (1, 8, 16, 32, 64)
-_STRUCTURE = frozenset(
-    {
-        "builtin.module",
-        "tt.func",
-        "tt.return",
-        "scf.yield",
-        "scf.condition",
-        "tt.reduce.return",
-        "tt.scan.return",
-        "tt.map_elementwise.return",
-    }
-)
 _WHY = {
     "tt.call": "functions are inlined",
     "tt.dot": "matrix products are not lowered yet",
@@ -53,7 +42,7 @@ def supports(op: Operation) -> str | None:
     """Returns why an operation cannot be lowered, or None."""
     if op.name in _WHY:
         return _WHY[op.name]
-    if op.name not in LOWERINGS and op.name not in _STRUCTURE:
+    if op.name not in LOWERINGS and op.name not in STRUCTURE:
         return "the AMD backend has no lowering for it"
     if op.name == "tt.fp_to_fp" and op.operands and attribute(op, "rounding") == "rtz":
         return "rounding to zero is not lowered"

@@ -22,6 +22,7 @@ from kernelpack.backends.cuda.machine.tensor_map import (
     tensor_map_of,
 )
 from kernelpack.backends.cuda.ttir_to_ttgir import TTGIR
+from kernelpack.backends.gpu.lowering.control_flow import STRUCTURE
 from kernelpack.compiled import DESCRIPTOR, POINTERS, DescriptorForm
 from kernelpack.errors import OutOfResources, UnsupportedError
 from kernelpack.ir.core import Operation
@@ -35,20 +36,7 @@ from kernelpack.target import Target
 _INTEGERS = (1, 8, 16, 32, 64)
 _MOVES = frozenset({"arith.constant", "arith.select", "arith.bitcast", "math.absf"})
 """What arith and math do to bits as they are."""
-_STRUCTURE = frozenset(
-    {
-        "builtin.module",
-        "tt.func",
-        "tt.return",
-        "scf.yield",
-        "scf.condition",
-        "tt.reduce.return",
-        "tt.scan.return",
-        "tt.map_elementwise.return",
-        "ttg.role",
-        "ttg.warp_return",
-    }
-)
+_STRUCTURE = STRUCTURE | {"ttg.role", "ttg.warp_return"}
 
 
 def stages(target: Target, options: Options) -> dict[str, Stage]:

@@ -184,6 +184,13 @@ def test_libdevice_is_part_of_cache_keys(monkeypatch: pytest.MonkeyPatch) -> Non
     assert CUDABackend().cache_key() != before
 
 
+def test_the_second_assembler_is_given_what_it_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages are about products of wgmma and setmaxnreg; /bin/true assembles nothing."""
+    monkeypatch.setenv("KERNELPACK_CHECK_PTXAS", "/bin/true")
+    assert ptx_to_cubin.ptx_to_cubin(kernel("", 8), lowered()).startswith(ELF)
+    assert "to fix: set KERNELPACK_CHECK_PTXAS to NVIDIA's ptxas" in str(refusal(kernel(FENCE, 8)))
+
+
 def test_a_second_assembler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELPACK_CHECK_PTXAS", "/nowhere/ptxas")
     assert "KERNELPACK_CHECK_PTXAS=/nowhere/ptxas: there is no such file" in str(refusal(GOOD))

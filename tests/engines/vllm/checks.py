@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tests.engines.environment import ROOT, python
 from tests.engines.vllm.answers import COUNTERS, FILTERS, LIMITS, SAMPLED, TEMPERATURE
-from tests.engines.vllm.environment import ROOT, RUNNERS, folder_argument, python, set_up, variables
+from tests.engines.vllm.environment import RUNNERS, VLLM, variables
 
 MOST_APART, LARGEST_DISTANCE = 2, 1e-2
 """So many of 20 texts may part, each where the logits of the two likeliest tokens are that near: a bfloat16 has 8 bits."""
@@ -148,10 +149,10 @@ CHECKS: dict[str, Callable[[Path], Iterator[Result]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    folder_argument(parser)
+    VLLM.add_folder(parser)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(CHECKS)}; default: all")
     args = parser.parse_args()
-    set_up(args.folder)
+    VLLM.set_up(args.folder)
     missed = 0
     for name in args.names or CHECKS:
         started = time.perf_counter()

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
 
-from tests.engines.vllm.environment import ROOT, RUNNERS, folder_argument, python, set_up, variables
+from tests.engines.environment import ROOT, python
+from tests.engines.vllm.environment import RUNNERS, VLLM, variables
 
 QUESTION = "What is the capital of France?"
 PATIENCE_S = 300
@@ -73,10 +74,10 @@ def ask(address: str, question: str, tokens: int = 48) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    folder_argument(parser)
+    VLLM.add_folder(parser)
     parser.add_argument("--question", default=QUESTION)
     args = parser.parse_args()
-    set_up(args.folder)
+    VLLM.set_up(args.folder)
     answers = {}
     for runner in reversed(RUNNERS):
         started = time.monotonic()

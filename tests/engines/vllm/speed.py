@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.engines.vllm.environment import ROOT, RUNNERS, folder_argument, python, set_up, variables
+from tests.engines.environment import ROOT, python
+from tests.engines.vllm.environment import RUNNERS, VLLM, variables
 from tests.engines.vllm.prompts import PROMPTS
 
 MEASURES: dict[str, tuple[int, int, int]] = {"batch 1": (1, 0, 64), "batch 16": (16, 0, 64), "prefill 1,024": (1, 1024, 1)}
@@ -81,7 +82,7 @@ class Engine:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    folder_argument(parser)
+    VLLM.add_folder(parser)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
@@ -89,7 +90,7 @@ def main() -> None:
     if args.serve:
         serve(args.serve)
         return
-    set_up(args.folder)
+    VLLM.set_up(args.folder)
     Engine(args.folder, "v2").end()  # compiles its kernels, and fills the caches of files
     busy = os.getloadavg()[0]
     starts: dict[str, list[float]] = {runner: [] for runner in RUNNERS}

@@ -39,6 +39,8 @@ LOSSES = {
 }
 """Messages of the assembler that are no errors to it, but mean that the code is not what was written: what they say, and which
 option of the kernel to change."""
+_MAY_BE_LOST = re.compile(r"\b(?:wgmma|setmaxnreg)\.")
+"""The instructions that they are about."""
 
 
 _REGISTER_FILE, _MOST_REGISTERS = 65536, 255
@@ -85,7 +87,7 @@ def ptx_to_cubin(ptx: str, context: CudaContext) -> bytes:
             raise BuildError(f"{CHECK_PTXAS.name}={other}: there is no such file", cure="name a ptxas, or unset it")
         context.is_checked = True
         more = ("-c",) if len(modules) > 1 else ()
-        for module in modules:
+        for module in filter(_MAY_BE_LOST.search, modules):
             refuse_losses(assemble_with_ptxas(module, arch, other, *more), module, context)
     context.figures.update(resources(assembled.log))
     context.figures["assembler"] = assembled.tool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelpack.backends.cuda.machine.block_copies import transfer_of
+from kernelpack.backends.gpu.dialect import TTG as TTG  # what it adds to is known wherever it is
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, operand, operands_called, row, same_as
 from kernelpack.ir.dialects.descriptors import squeezed

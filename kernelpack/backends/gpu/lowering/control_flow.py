@@ -10,6 +10,20 @@ from kernelpack.ir.core import Block, Operation, Value
 from kernelpack.ir.views import For, If, While
 from kernelpack.llvm.text import Val
 
+STRUCTURE = frozenset(
+    {
+        "builtin.module",
+        "tt.func",
+        "tt.return",
+        "scf.yield",
+        "scf.condition",
+        "tt.reduce.return",
+        "tt.scan.return",
+        "tt.map_elementwise.return",
+    }
+)
+"""Operations that have no lowering of their own: what holds them, or what they end, is lowered with them."""
+
 
 class _Phis:
     """Values that meet at the head of a block, written before all of their sources are known."""

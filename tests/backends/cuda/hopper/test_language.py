@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -147,3 +149,13 @@ def test_every_name_is_documented_and_handed_on() -> None:
     for name in language.__all__:
         assert getattr(language, name).__doc__
         assert getattr(hopper, name) is getattr(language, name)
+
+
+def test_its_operations_are_known_wherever_it_is_imported() -> None:
+    """`kernelpack verify` makes ttir before anything imports what compiles it."""
+    code = (
+        "import kernelpack.language.hopper; from kernelpack.ir.dialect import definition; "
+        "print(definition('ttg.warp_return').name, definition('ttng.fence_async_shared').name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "ttg.warp_return ttng.fence_async_shared\n", done.stderr

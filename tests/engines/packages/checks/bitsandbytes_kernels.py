@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import torch
 
-from tests.engines.packages.checks.check import Pair, check, normal, uniform
+from tests.engines.cases import Pair, case
+from tests.engines.packages.checks.inputs import normal, uniform
 
 PACKAGE = "bitsandbytes"
 ELEMENTS = 64 * 257
 
 
-@check(PACKAGE, "quantize_blockwise, dequantize_blockwise, 8 bit", 1e-6)
+@case(PACKAGE, "quantize_blockwise, dequantize_blockwise, 8 bit", 1e-6)
 def eight_bits() -> Iterator[Pair]:
     from bitsandbytes.backends.triton import kernels_8bit_quant as triton_kernels
     from bitsandbytes.functional import create_dynamic_map
@@ -33,7 +34,7 @@ def eight_bits() -> Iterator[Pair]:
             )
 
 
-@check(PACKAGE, "quantize_4bit, dequantize_4bit: nf4, fp4", 1e-5)
+@case(PACKAGE, "quantize_4bit, dequantize_4bit: nf4, fp4", 1e-5)
 def four_bits() -> Iterator[Pair]:
     from bitsandbytes.backends.triton import kernels_4bit
 
@@ -56,7 +57,7 @@ def four_bits() -> Iterator[Pair]:
             yield out, expected
 
 
-@check(PACKAGE, "optimizer_update_32bit: adam, ademamix, momentum, lion, rmsprop, adagrad", 1e-5)
+@case(PACKAGE, "optimizer_update_32bit: adam, ademamix, momentum, lion, rmsprop, adagrad", 1e-5)
 def optimisers() -> Iterator[Pair]:
     from bitsandbytes.backends.triton.kernels_optim import optimizer_update_32bit_impl
 
@@ -71,7 +72,7 @@ def optimisers() -> Iterator[Pair]:
         yield from zip(*results, strict=True)
 
 
-@check(PACKAGE, "optimizer_update_8bit_blockwise: adam, momentum, lion, rmsprop, adagrad", 2e-2)
+@case(PACKAGE, "optimizer_update_8bit_blockwise: adam, momentum, lion, rmsprop, adagrad", 2e-2)
 def optimisers_8bit() -> Iterator[Pair]:
     from bitsandbytes.backends.triton import kernels_optim
     from bitsandbytes.functional import create_dynamic_map

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.nn.functional import logsigmoid, normalize
 
-from tests.engines.packages.checks.check import Pair, check, gradients, normal, uniform
+from tests.engines.cases import Pair, case
+from tests.engines.packages.checks.inputs import gradients, normal, uniform
 
 PACKAGE = "fla_core"
 B, T, H, D = 2, 150, 2, 64
@@ -42,14 +43,14 @@ def decay(*sizes: int) -> torch.Tensor:
     return logsigmoid(normal(*sizes)) / 4
 
 
-@check(PACKAGE, "chunk_gla, fused_recurrent_gla", 1e-3)
+@case(PACKAGE, "chunk_gla, fused_recurrent_gla", 1e-3)
 def gla() -> Iterator[Pair]:
     inputs = heads(), heads(), heads(), decay(B, T, H, D)
     for name in ("chunk_gla", "fused_recurrent_gla"):
         yield from gradients(partial(called, f"gla:{name}"), partial(called, "gla.naive:naive_recurrent_gla"), *inputs)
 
 
-@check(PACKAGE, "chunk_simple_gla, fused_recurrent_simple_gla, parallel_simple_gla", 1e-3)
+@case(PACKAGE, "chunk_simple_gla, fused_recurrent_simple_gla, parallel_simple_gla", 1e-3)
 def simple_gla() -> Iterator[Pair]:
     inputs = heads(), heads(), heads(), decay(B, T, H)
     for name in ("chunk_simple_gla", "fused_recurrent_simple_gla", "parallel_simple_gla"):
@@ -59,7 +60,7 @@ def simple_gla() -> Iterator[Pair]:
         )  # fmt: skip
 
 
-@check(PACKAGE, "chunk_retention, fused_recurrent_retention, parallel_retention", 1e-3)
+@case(PACKAGE, "chunk_retention, fused_recurrent_retention, parallel_retention", 1e-3)
 def retention() -> Iterator[Pair]:
     def reference(*x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = of("retention.naive:naive_retention")(*(y.transpose(1, 2) for y in x))
@@ -69,7 +70,7 @@ def retention() -> Iterator[Pair]:
         yield from gradients(partial(called, f"retention:{name}"), reference, heads(), heads(), heads())
 
 
-@check(PACKAGE, "chunk_delta_rule, fused_recurrent_delta_rule, bfloat16", 3e-2)
+@case(PACKAGE, "chunk_delta_rule, fused_recurrent_delta_rule, bfloat16", 3e-2)
 def delta_rule() -> Iterator[Pair]:
     def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
         moved = (x.transpose(1, 2) for x in (q, k, v, beta))
@@ -80,7 +81,7 @@ def delta_rule() -> Iterator[Pair]:
         yield from gradients(partial(called, f"delta_rule:{name}"), reference, *inputs)
 
 
-@check(PACKAGE, "chunk_gated_delta_rule", 1e-3)
+@case(PACKAGE, "chunk_gated_delta_rule", 1e-3)
 def gated_delta_rule() -> Iterator[Pair]:
     yield from gradients(
         lambda q, k, v, g, beta: first(of("gated_delta_rule:chunk_gated_delta_rule")(q, k, v, g, beta)),
@@ -89,7 +90,7 @@ def gated_delta_rule() -> Iterator[Pair]:
     )  # fmt: skip
 
 
-@check(PACKAGE, "fused_recurrent_gated_delta_rule, forward", 1e-3)
+@case(PACKAGE, "fused_recurrent_gated_delta_rule, forward", 1e-3)
 def gated_delta_rule_decoding() -> Iterator[Pair]:
     q, k, v, g, beta = heads(), normalize(heads(), dim=-1), heads(), decay(B, T, H), uniform(B, T, H)
     state = normal(B, H, D, D)
@@ -100,7 +101,7 @@ def gated_delta_rule_decoding() -> Iterator[Pair]:
     yield from zip(got, naive(q, k, v, beta, g, initial_state=state, output_final_state=True), strict=True)
 
 
-@check(PACKAGE, "chunk_kda, fused_recurrent_kda forward", 1e-3)
+@case(PACKAGE, "chunk_kda, fused_recurrent_kda forward", 1e-3)
 def kda() -> Iterator[Pair]:
     inputs = heads(), normalize(heads(), dim=-1), heads(), decay(B, T, H, D), uniform(B, T, H)
     naive = of("kda.naive:naive_recurrent_kda")
@@ -108,7 +109,7 @@ def kda() -> Iterator[Pair]:
     yield first(of("kda:fused_recurrent_kda")(*inputs)), first(naive(*inputs))
 
 
-@check(PACKAGE, "chunk_linear_attn, fused_recurrent_linear_attn, fused_chunk_linear_attn", 1e-3)
+@case(PACKAGE, "chunk_linear_attn, fused_recurrent_linear_attn, fused_chunk_linear_attn", 1e-3)
 def linear_attn() -> Iterator[Pair]:
     naive = of("linear_attn.naive:naive_recurrent_linear_attn")
     for name in ("chunk_linear_attn", "fused_recurrent_linear_attn", "fused_chunk_linear_attn"):
@@ -121,7 +122,7 @@ def linear_attn() -> Iterator[Pair]:
         )
 
 
-@check(PACKAGE, "chunk_hgrn, fused_recurrent_hgrn", 1e-3)
+@case(PACKAGE, "chunk_hgrn, fused_recurrent_hgrn", 1e-3)
 def hgrn() -> Iterator[Pair]:
     for name in ("chunk_hgrn", "fused_recurrent_hgrn"):
         yield from gradients(
@@ -130,7 +131,7 @@ def hgrn() -> Iterator[Pair]:
         )  # fmt: skip
 
 
-@check(PACKAGE, "chunk_rwkv6, fused_recurrent_rwkv6", 1e-3)
+@case(PACKAGE, "chunk_rwkv6, fused_recurrent_rwkv6", 1e-3)
 def rwkv6() -> Iterator[Pair]:
     def reference(*x: torch.Tensor) -> torch.Tensor:
         *moved, u = x
@@ -141,7 +142,7 @@ def rwkv6() -> Iterator[Pair]:
         yield from gradients(partial(called, f"rwkv6:{name}"), reference, *inputs)
 
 
-@check(PACKAGE, "chunk_gsa", 1e-3)
+@case(PACKAGE, "chunk_gsa", 1e-3)
 def gsa() -> Iterator[Pair]:
     yield from gradients(
         partial(called, "gsa:chunk_gsa"), partial(called, "gsa.naive:naive_recurrent_gsa"),
@@ -149,7 +150,7 @@ def gsa() -> Iterator[Pair]:
     )  # fmt: skip
 
 
-@check(PACKAGE, "parallel_attn, parallel_forgetting_attn", 1e-3)
+@case(PACKAGE, "parallel_attn, parallel_forgetting_attn", 1e-3)
 def attention() -> Iterator[Pair]:
     q, k, v = normal(B, T, 4, D), heads(), heads()
     yield from gradients(partial(called, "attn:parallel_attn"), partial(called, "attn.naive:naive_parallel_attn"), q, k, v)
@@ -159,7 +160,7 @@ def attention() -> Iterator[Pair]:
     )  # fmt: skip
 
 
-@check(PACKAGE, "parallel_path_attn", 1e-3)
+@case(PACKAGE, "parallel_path_attn", 1e-3)
 def path_attention() -> Iterator[Pair]:
     inputs = heads(), heads(), heads(), normalize(heads(), dim=-1), uniform(B, T, H), decay(B, T, H)
     yield from gradients(

@@ -8,7 +8,8 @@ from functools import partial
 import torch
 from torch.nn import functional as torch_functional
 
-from tests.engines.packages.checks.check import Pair, check, gradients, normal, uniform
+from tests.engines.cases import Pair, case
+from tests.engines.packages.checks.inputs import gradients, normal, uniform
 
 PACKAGE = "liger_kernel"
 ROWS, COLUMNS, WORDS = 37, 320, 1000
@@ -24,7 +25,7 @@ def targets() -> torch.Tensor:
     return chosen
 
 
-@check(PACKAGE, "rms_norm, layer_norm, group_norm, fused_add_rms_norm", 1e-4)
+@case(PACKAGE, "rms_norm, layer_norm, group_norm, fused_add_rms_norm", 1e-4)
 def norms() -> Iterator[Pair]:
     from liger_kernel.transformers import functional as liger
 
@@ -44,7 +45,7 @@ def norms() -> Iterator[Pair]:
     )  # fmt: skip
 
 
-@check(PACKAGE, "swiglu, geglu, relu_squared", 1e-4)
+@case(PACKAGE, "swiglu, geglu, relu_squared", 1e-4)
 def activations() -> Iterator[Pair]:
     from liger_kernel.transformers import functional as liger
 
@@ -54,7 +55,7 @@ def activations() -> Iterator[Pair]:
     yield from gradients(liger.liger_relu_squared, lambda a: a.relu().square(), a)
 
 
-@check(PACKAGE, "dyt", 1e-4)
+@case(PACKAGE, "dyt", 1e-4)
 def dyt() -> Iterator[Pair]:
     from liger_kernel.transformers import functional as liger
 
@@ -64,7 +65,7 @@ def dyt() -> Iterator[Pair]:
     )  # fmt: skip
 
 
-@check(PACKAGE, "softmax, sparsemax", 1e-4)
+@case(PACKAGE, "softmax, sparsemax", 1e-4)
 def softmaxes() -> Iterator[Pair]:
     from liger_kernel.transformers import functional as liger
 
@@ -79,7 +80,7 @@ def softmaxes() -> Iterator[Pair]:
     yield from gradients(liger.liger_sparsemax, sparsemax, x)
 
 
-@check(PACKAGE, "rope", 1e-4)
+@case(PACKAGE, "rope", 1e-4)
 def rope() -> Iterator[Pair]:
     from liger_kernel.transformers import functional as liger
 
@@ -95,7 +96,7 @@ def rope() -> Iterator[Pair]:
     )  # fmt: skip
 
 
-@check(PACKAGE, "cross_entropy, fused_linear_cross_entropy", 1e-4)
+@case(PACKAGE, "cross_entropy, fused_linear_cross_entropy", 1e-4)
 def cross_entropies() -> Iterator[Pair]:
     from liger_kernel.transformers import functional as liger
 
@@ -113,7 +114,7 @@ def cross_entropies() -> Iterator[Pair]:
     )  # fmt: skip
 
 
-@check(PACKAGE, "jsd, kl_div, tvd, fused_linear_jsd", 1e-4)
+@case(PACKAGE, "jsd, kl_div, tvd, fused_linear_jsd", 1e-4)
 def divergences() -> Iterator[Pair]:
     from liger_kernel.transformers import functional as liger
 

@@ -12,7 +12,8 @@ from unittest.mock import patch
 import torch
 from torch.nn.functional import silu, softplus
 
-from tests.engines.packages.checks.check import Pair, check, gradients, normal, uniform
+from tests.engines.cases import Pair, case
+from tests.engines.packages.checks.inputs import gradients, normal, uniform
 
 PACKAGE = "mamba_ssm"
 B, T, H, P, G, N = 2, 200, 4, 32, 1, 16
@@ -53,7 +54,7 @@ def steps(
     return torch.stack(results, 1)
 
 
-@check(PACKAGE, "mamba_chunk_scan_combined", 1e-3)
+@case(PACKAGE, "mamba_chunk_scan_combined", 1e-3)
 @with_answers
 def chunk_scan() -> Iterator[Pair]:
     from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
@@ -64,7 +65,7 @@ def chunk_scan() -> Iterator[Pair]:
     )  # fmt: skip
 
 
-@check(PACKAGE, "selective_state_update", 1e-4)
+@case(PACKAGE, "selective_state_update", 1e-4)
 @with_answers
 def decoding() -> Iterator[Pair]:
     from mamba_ssm.ops.triton.selective_state_update import selective_state_update, selective_state_update_ref
@@ -77,7 +78,7 @@ def decoding() -> Iterator[Pair]:
     yield state, other
 
 
-@check(PACKAGE, "layer_norm_fn, rms_norm_fn", 1e-4)
+@case(PACKAGE, "layer_norm_fn, rms_norm_fn", 1e-4)
 @with_answers
 def norms() -> Iterator[Pair]:
     from mamba_ssm.ops.triton import layer_norm
@@ -95,7 +96,7 @@ def norms() -> Iterator[Pair]:
     )
 
 
-@check(PACKAGE, "rmsnorm_fn, gated", 1e-4)
+@case(PACKAGE, "rmsnorm_fn, gated", 1e-4)
 @with_answers
 def gated_norm() -> Iterator[Pair]:
     from mamba_ssm.ops.triton.layernorm_gated import rmsnorm_fn

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tests.engines.packages.checks.check import Pair, check
+from tests.engines.cases import Pair, case
 
 SIZES = {
     "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -34,7 +34,7 @@ def patched(kind: Any, config: Any, apply: Callable[..., None]) -> Iterator[Pair
     yield from ((gradients[name], wanted[name]) for name in wanted)
 
 
-@check("transformers", "LlamaForCausalLM with Liger's kernels: loss and all gradients", 1e-3)
+@case("transformers", "LlamaForCausalLM with Liger's kernels: loss and all gradients", 1e-3)
 def llama() -> Iterator[Pair]:
     from liger_kernel.transformers import apply_liger_kernel_to_llama
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -42,7 +42,7 @@ def llama() -> Iterator[Pair]:
     yield from patched(LlamaForCausalLM, LlamaConfig(**SIZES), apply_liger_kernel_to_llama)
 
 
-@check("transformers", "Qwen3ForCausalLM with Liger's kernels: loss and all gradients", 1e-3)
+@case("transformers", "Qwen3ForCausalLM with Liger's kernels: loss and all gradients", 1e-3)
 def qwen() -> Iterator[Pair]:
     from liger_kernel.transformers import apply_liger_kernel_to_qwen3
     from transformers import Qwen3Config, Qwen3ForCausalLM

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from tests.engines.packages.checks.check import Pair, check, normal, uniform
+from tests.engines.cases import Pair, case
+from tests.engines.packages.checks.inputs import normal, uniform
 
 PACKAGE = "torchao"
 ROWS, COLUMNS = 256, 512
@@ -16,7 +17,7 @@ def quantised(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return (x / scale).to(torch.float8_e4m3fn).float()
 
 
-@check(PACKAGE, "fp8_blockwise_act_quant, fp8_blockwise_weight_quant, fp8_blockwise_weight_dequant", 7e-2)
+@case(PACKAGE, "fp8_blockwise_act_quant, fp8_blockwise_weight_quant, fp8_blockwise_weight_dequant", 7e-2)
 def blockwise() -> Iterator[Pair]:
     from torchao.kernel import blockwise_quantization as kernels
 
@@ -33,7 +34,7 @@ def blockwise() -> Iterator[Pair]:
     yield kernels.fp8_blockwise_weight_dequant(got, scale, 128), got.float() * whole
 
 
-@check(PACKAGE, "blockwise_fp8_gemm", 1e-2)
+@case(PACKAGE, "blockwise_fp8_gemm", 1e-2)
 def blockwise_product() -> Iterator[Pair]:
     from torchao.kernel.blockwise_quantization import blockwise_fp8_gemm
 
@@ -44,7 +45,7 @@ def blockwise_product() -> Iterator[Pair]:
     yield blockwise_fp8_gemm(a, scale_a, b, scale_b, 128).float(), wanted
 
 
-@check(PACKAGE, "int_matmul, int_scaled_matmul: kernels of intmm_triton", 1e-5)
+@case(PACKAGE, "int_matmul, int_scaled_matmul: kernels of intmm_triton", 1e-5)
 def int8_products() -> Iterator[Pair]:
     from torchao.kernel import intmm_triton as kernels
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from tests.engines.vllm.kernels.cases import Pair, case, normal
+from tests.engines.cases import Pair, case
+from tests.engines.vllm.kernels.inputs import normal
 
 HEADS, KEY_HEADS, SIZE, PAGE = 8, 2, 64, 16
 

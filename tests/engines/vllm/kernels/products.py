@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from tests.engines.vllm.kernels.cases import Pair, case, normal
+from tests.engines.cases import Pair, case
+from tests.engines.vllm.kernels.inputs import normal
 
 TILES = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8, "SPLIT_K": 1}
 TOKENS, EXPERTS, TOP, HIDDEN, WIDE = 37, 8, 2, 128, 192

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch.nn.functional import conv1d, normalize, silu, softplus
 
-from tests.engines.vllm.kernels.cases import Pair, case, normal
+from tests.engines.cases import Pair, case
+from tests.engines.vllm.kernels.inputs import normal
 
 LENGTHS = [70, 3, 130, 64]
 STARTS = torch.tensor([0, *LENGTHS]).cumsum(0).int()

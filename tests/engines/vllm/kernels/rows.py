@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch.nn.functional import silu
 
-from tests.engines.vllm.kernels.cases import Pair, case, normal
+from tests.engines.cases import Pair, case
+from tests.engines.vllm.kernels.inputs import normal
 
 
 def rms(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -1,39 +1,13 @@
-"""A check: a package's own function called on CPU tensors, and what it is compared with."""
+"""What the packages' functions are given, and the results and gradients that are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tests.engines.vllm.kernels.cases import Pair, distance
-
-__all__ = ["CHECKS", "Check", "Pair", "check", "distance", "gradients", "normal", "uniform"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """`run` yields what kernels gave and what is expected. `tolerance` is the distance allowed, relative to the largest value expected."""
-
-    package: str
-    what: str
-    tolerance: float
-    run: Callable[[], Iterator[Pair]]
-
-
-CHECKS: list[Check] = []
-
-
-def check(package: str, what: str, tolerance: float) -> Callable[[Callable[[], Iterator[Pair]]], Callable[[], Iterator[Pair]]]:
-    """Decorator: adds a check of a package, by its name on PyPI, to CHECKS."""
-
-    def add(run: Callable[[], Iterator[Pair]]) -> Callable[[], Iterator[Pair]]:
-        CHECKS.append(Check(package, what, tolerance, run))
-        return run
-
-    return add
+from tests.engines.cases import Pair
 
 
 def normal(*sizes: int, scale: float = 1.0) -> torch.Tensor:
