@@ -103,14 +103,17 @@ def _width(nest: Nest, level: Level, turned: int | None) -> int:
             width = 1
     if turned is not None:
         width = min(width, nest.shape[turned])
-        if _packs_pairs(nest):  # they are turned as 32-bit units
-            width = min(2 * width, nest.shape[nest.lane_axis])
+        into = _operand(nest)
+        if into is not None and into.k_axis == nest.lane_axis:  # they are turned as 32-bit units
+            width = min(into.pack * width, nest.shape[nest.lane_axis])
+        elif into is not None:
+            width = min(width, nest.shape[turned] // into.pack)
     return width
 
 
-def _packs_pairs(nest: Nest) -> bool:
+def _operand(nest: Nest) -> OperandBuffer | None:
     into = next((root.into for root in nest.roots if isinstance(root, Materialize)), None)
-    return isinstance(into, OperandBuffer) and into.pack == 2
+    return into if isinstance(into, OperandBuffer) else None
 
 
 def _tile(
@@ -124,7 +127,9 @@ def _tile(
         if isinstance(root, Materialize) and isinstance(root.into, OperandBuffer) and root.into.k_axis != lane:
             tile[root.into.k_axis] = max(tile[root.into.k_axis], root.into.pack)
     if turned is not None:
-        tile[turned] = width // 2 if _packs_pairs(nest) else width
+        into = _operand(nest)
+        pack = into.pack if into is not None else 1
+        tile[turned] = width // pack if into is not None and into.k_axis == lane else width * pack
         return tile
     if any(isinstance(root, ALONE) for root in nest.roots):
         return tile

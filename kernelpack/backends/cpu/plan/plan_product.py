@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelpack.backends.cpu.facts.affine import strides
 from kernelpack.backends.cpu.facts.axes import Axes
 from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.facts.tiles import EDGE, PACKS, TileGrid, fits_tiles
 from kernelpack.backends.cpu.plan.buffers import InPlace, Operand, OperandBuffer, tile_name
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Effect, effects_of, operand, optional_operand
@@ -23,7 +24,13 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
     element, pack = _product_element(kind, shape[k_axis], shape_of(dot.result.type)[lane_axis], level)
     along_k = has_k_in_lanes(dot, axes, level)
     panel = 0
-    if along_k:
+    if is_in_tiles(dot, axes, level):
+        element, pack = kind, PACKS[kind]
+        k_inner, direct = rows_in_lanes != (name == "a"), False
+        if not k_inner:
+            grid = tile_grid(dot, lane_axis)
+            panel = grid.wide * grid.width
+    elif along_k:
         k_inner, direct = True, name == "b" and bit_width(kind) >= 16
     elif rows_in_lanes == (name == "a"):
         lanes = min(level.lanes(bit_width(element) * pack), shape[other_axis])
@@ -56,6 +63,18 @@ def _product_element(kind: Type, depth: int, lanes: int, level: Level) -> tuple[
     return (I32, 1) if is_int(kind) else (kind, 1)
 
 
+def is_in_tiles(dot: Operation, axes: Axes, level: Level) -> bool:
+    """Whether a product takes AMX's tiles. Fewer rows than a tile has are not worth turning b for, where it lies along k."""
+    return level.tiles and fits_tiles(dot) and not has_k_in_lanes(dot, axes, level)
+
+
+def tile_grid(dot: Operation, lane_axis: int) -> TileGrid:
+    """Returns how a product in tiles is cut."""
+    a, _ = factors(dot)
+    shape = shape_of(dot.result.type)
+    return TileGrid.of(shape[2 * len(shape) - 3 - lane_axis], shape[lane_axis], shape_of(a.type)[-1] // PACKS[element_of(a.type)])
+
+
 def has_k_in_lanes(dot: Operation, axes: Axes, level: Level) -> bool:
     """Whether a product has k in the lanes: both operands lie so, and the rows are too few to be worth turning b for.
 
@@ -73,6 +92,7 @@ def has_k_in_lanes(dot: Operation, axes: Axes, level: Level) -> bool:
         and depth % level.lanes(bit_width(element)) == 0
         and columns % block_along_k(rows, level)[1] == 0
         and rows * 8 <= depth
+        and not (level.tiles and rows >= EDGE and fits_tiles(dot))
     )
 
 
