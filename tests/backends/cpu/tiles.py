@@ -44,8 +44,21 @@ def stand_in() -> ctypes.CDLL:
     codegen.initialise()
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "stand_in.so"
-        options = ["-std=c++17", "-O2", "-mavx2", "-mfma", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-        subprocess.run([*compiler(), *options, "-o", str(library), str(Path(__file__).with_name("tiles_stand_in.cpp"))], check=True)
+        options = [
+            "-std=c++17",
+            "-O2",
+            "-mavx2",
+            "-mfma",
+            "-ffp-contract=off",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+        ]
+        subprocess.run(
+            [*compiler(), *options, "-o", str(library), str(Path(__file__).with_name("tiles_stand_in.cpp"))], check=True
+        )
         loaded = ctypes.CDLL(str(library))
     loaded.stand_in_products.restype = ctypes.c_long
     for name in INSTRUCTIONS:

@@ -147,7 +147,11 @@ class InTiles(ProductEmitter):
         grid = self.grid
         for i in range(grid.tall):
             for j in range(grid.wide):
-                point = {**bases, self.other: bases[self.other].plus(i * grid.height), self.lane: bases[self.lane].plus(j * grid.width)}
+                point = {
+                    **bases,
+                    self.other: bases[self.other].plus(i * grid.height),
+                    self.lane: bases[self.lane].plus(j * grid.width),
+                }
                 yield self.registers.result(i, j), tuple(point[axis] for axis in range(len(self.dot.out.shape)))
 
     def _direct(self) -> Buffer | Val | None:

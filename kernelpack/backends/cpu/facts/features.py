@@ -44,6 +44,7 @@ class Level:
 _LINUX_X86 = "x86_64-unknown-linux-gnu"
 _AMX = {"amx_tile", "amx_bf16", "amx_int8", "avx512_bf16"}
 """What Linux calls the parts of the level with tiles, beyond x86-64-v4."""
+_TILED = Target("cpu", "x86-64-v4", ("amx",))
 
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 """Linux's arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) on x86-64."""
@@ -53,7 +54,7 @@ _LEVELS: dict[tuple[str, tuple[str, ...]], Level] = {
     ("x86-64-v3", ()): Level(Machine(_LINUX_X86, "x86-64-v3"), 256, 4, 2, False),
     ("x86-64-v4", ()): Level(Machine(_LINUX_X86, "x86-64-v4", "-prefer-256-bit"), 512, 6, 4, False),
     ("x86-64-v4", ("avx512bf16",)): Level(Machine(_LINUX_X86, "x86-64-v4", "+avx512bf16,-prefer-256-bit"), 512, 4, 4, True),
-    ("x86-64-v4", ("amx",)): Level(
+    (_TILED.arch, _TILED.features): Level(
         Machine(_LINUX_X86, "x86-64-v4", "+amx-tile,+amx-bf16,+amx-int8,+avx512bf16,-prefer-256-bit"), 512, 6, 4, False, True
     ),
     ("aarch64", ()): Level(Machine("aarch64-unknown-linux-gnu", "generic", "+neon,+v8.2a"), 128, 4, 4, False),
@@ -107,10 +108,16 @@ def host() -> Mapping[str, str]:
     return {name.strip(): value.strip() for name, _, value in rows}
 
 
+def has_amx() -> bool:
+    """Whether this machine's CPU has what the level with tiles takes."""
+    return _AMX.issubset(host().get("flags", "").split())
+
+
 @functools.cache
 def tiles_granted() -> bool:
     """Whether Linux lets this process use AMX's tiles, which it has to be asked for once (csrc/kernels/cpu.cpp does the same)."""
-    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
+    refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
+    return refused == 0
 
 
 @functools.cache
@@ -129,8 +136,8 @@ def runnable() -> tuple[Target, ...]:
             # dpbf16ps runs at full rate on AMD alone; on Intel it is slower than converting to fp32 (csrc/kernels/cpu.cpp agrees)
             pays = cpu.get("vendor_id") == "AuthenticAMD"
             found.insert(0 if pays else 1, Target("cpu", "x86-64-v4", ("avx512bf16",)))
-        if _AMX.issubset(have) and tiles_granted():
-            found.insert(0, Target("cpu", "x86-64-v4", ("amx",)))
+        if has_amx() and tiles_granted():
+            found.insert(0, _TILED)
     return tuple(found)
 
 
@@ -140,8 +147,9 @@ def native_target() -> Target:
     forced = knobs.CPU_TARGET.get()
     levels = {str(target): target for target in runnable()}
     if forced and forced not in levels:
+        refused = ": Linux does not let this process use the tiles of AMX" if forced == str(_TILED) and has_amx() else ""
         raise OptionError(
-            f"{knobs.CPU_TARGET.name}={forced} is no target that this CPU runs",
+            f"{knobs.CPU_TARGET.name}={forced} is no target that this CPU runs{refused}",
             cure=f"set it to one of {', '.join(levels)}, or unset it",
         )
     return levels[forced] if forced else _native()

@@ -72,7 +72,9 @@ def tile_grid(dot: Operation, lane_axis: int) -> TileGrid:
     """Returns how a product in tiles is cut."""
     a, _ = factors(dot)
     shape = shape_of(dot.result.type)
-    return TileGrid.of(shape[2 * len(shape) - 3 - lane_axis], shape[lane_axis], shape_of(a.type)[-1] // PACKS[element_of(a.type)])
+    return TileGrid.of(
+        shape[2 * len(shape) - 3 - lane_axis], shape[lane_axis], shape_of(a.type)[-1] // PACKS[element_of(a.type)]
+    )
 
 
 def has_k_in_lanes(dot: Operation, axes: Axes, level: Level) -> bool:

@@ -29,7 +29,9 @@ def close(got: torch.Tensor, want: torch.Tensor) -> None:
         assert torch.equal(got, want.to(got.dtype))
 
 
-def run(kernel: JITFunction, tensors: list[Any], got: torch.Tensor, grid: tuple[int, int, int] = (1, 1, 1), **types: Any) -> int:
+def run(
+    kernel: JITFunction, tensors: list[Any], got: torch.Tensor, grid: tuple[int, int, int] = (1, 1, 1), **types: Any
+) -> int:
     """Runs a kernel on the stand-in, and, where this CPU has tiles, on it, which must come out the same; returns how many products of
     tiles there were."""
     code = compiled(kernel, **types)
@@ -76,7 +78,9 @@ def test_operands_of_every_layout_are_multiplied(kind: str, rows: int, columns: 
         sizes = {"M": rows, "N": columns, "K": depth, "A": along, "B": beside}
         counted = run(product, tensors, got, a=f"*{kind}", b=f"*{kind}", c=pointer, o=pointer, **sizes)
         close(got, a.to(wide) @ b.to(wide) + c)
-        few = rows < 16 and rows * 8 <= depth and (along or rows == 1) and not beside and kind == "bf16"  # those have k in the lanes
+        few = (
+            rows < 16 and rows * 8 <= depth and (along or rows == 1) and not beside and kind == "bf16"
+        )  # those have k in the lanes
         assert few or counted == (tiles if kind == "bf16" else -(-depth // 64) * tiles // (depth // 32))
 
 
@@ -206,6 +210,6 @@ def summed(a, b, o, times):
     """c lies in the buffer that the sum goes to, and so in tiles."""
     m, n, k = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :], tl.arange(0, 32)
     acc = tl.load(o + m * 16 + n)
-    for _ in range(0, times):
+    for _ in range(times):
         acc = tl.dot(tl.load(a + m * 32 + k[None, :]), tl.load(b + k[:, None] * 16 + n), acc)
     tl.store(o + m * 16 + n, acc)
