@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelpack.backends.cpu.emit.places import Index, Place
-from kernelpack.backends.cpu.emit.product_in_lanes import ProductEmitter, compute_type
+from kernelpack.backends.cpu.emit.product_in_lanes import ProductEmitter
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.tiles import TileGrid
 from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer

@@ -16,7 +16,6 @@ from kernelpack.compiler.stages import compile_ttir
 from kernelpack.errors import BuildError
 from kernelpack.options import Options
 from kernelpack.target import Target
-from tests.backends.cpu.plan.plans import V3
 from tests.ir.examples import ADD, parse
 
 KERNEL = compile_ttir(parse(ADD), Target.parse("cpu:x86-64-v3"), Options())
