@@ -52,7 +52,11 @@ CPU_TTIR = Pipeline(
         Pass("gather_pairs", lambda module, context: gather_pairs(module)),
         Pass("check_accesses", check_accesses, after=("expand_ops",), when=lambda _, context: context.options.checked),
         Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),
-        Pass("version_masks", lambda module, context: version_masks(module, level_of_kernel(context.target, module)), after=("carry_scalars",)),
+        Pass(
+            "version_masks",
+            lambda module, context: version_masks(module, level_of_kernel(context.target, module)),
+            after=("carry_scalars",),
+        ),
         *TTIR.parts,
     ),
 )
