@@ -1,6 +1,6 @@
 """Emits matrix products for AMX: tiles of up to 16 x 16 results stay in tile registers while k runs over packed operands.
 
-One operand has its rows in tiles as they lie, k inside; the other has 32-bit units of neighbours along k, the lanes of the result beside
+One operand has its rows in tiles as they lie, k inside, where they can be in global memory itself; the other has 32-bit units of neighbours along k, the lanes of the result beside
 each other. Where the sum goes to a buffer that c lies in too, or c is zero, tiles are read from and written to buffers; otherwise they
 pass through scratch memory, from which rows are read to add c. Tiles are configured where a kernel begins, or before each product where
 products differ, and released where it ends.
@@ -93,8 +93,7 @@ class InTiles(ProductEmitter):
         dot = self.dot
         rank = len(dot.out.shape)
         lanes, rows = (dot.a, dot.b) if dot.lane_axis == rank - 2 else (dot.b, dot.a)
-        assert isinstance(lanes, OperandBuffer), "tiles are read from packed operands"
-        assert isinstance(rows, OperandBuffer), "tiles are read from packed operands"
+        assert isinstance(lanes, OperandBuffer), "lanes are read from panels"
         self.lanes, self.rows = lanes, rows
         self.lane, self.other = dot.lane_axis, 2 * rank - 3 - dot.lane_axis
         self.grid = tile_grid(dot.op, dot.lane_axis)
@@ -121,9 +120,8 @@ class InTiles(ProductEmitter):
         """Computes tall x wide tiles over all of k."""
         em, ev, grid = self.em, self.ev, self.grid
         before = self._direct()
-        rows_at = lanes_at = Val("ptr", "null")
+        rows_at, stride = self._rows(bases)
         with em.into(ev.frames[-1]):
-            rows_at = self.operand_start(self.rows, bases, bases[self.other])
             lanes_at = self.operand_start(self.lanes, bases, bases[self.lane])
         for tile, index in self._tiles(bases):
             if before is not None and not isinstance(before, Val):
@@ -135,7 +133,7 @@ class InTiles(ProductEmitter):
         step = min(_UNROLL_K * grid.deep, units)
         with self.loop(units, step) as place, em.into(ev.frames[-1]):
             for unit in range(0, step, grid.deep):
-                self._step(rows_at, lanes_at, place.plus(unit))
+                self._step(rows_at, stride, lanes_at, place.plus(unit))
         if before is not None:
             for tile, index in self._tiles(bases):
                 self._move("tilestored64", tile, self.dot.out, index)
@@ -172,18 +170,31 @@ class InTiles(ProductEmitter):
         with self.em.into(self.ev.frames[-1]):
             self._access(name, tile, address, buffer.strides[self.other] * size)
 
-    def _access(self, name: str, tile: int, address: Val, stride: int) -> None:
-        self.em.call("void", f"llvm.x86.{name}", [Val("i8", str(tile)), address, literal(stride, "i64")])
+    def _access(self, name: str, tile: int, address: Val, stride: int | Val) -> None:
+        step = stride if isinstance(stride, Val) else literal(stride, "i64")
+        self.em.call("void", f"llvm.x86.{name}", [Val("i8", str(tile)), address, step])
 
-    def _step(self, rows_at: Val, lanes_at: Val, unit: Place) -> None:
+    def _rows(self, bases: dict[int, Place]) -> tuple[list[Val], int | Val]:
+        """Returns where each tile of rows begins at the first k, and how far rows are apart."""
+        em, grid, first = self.em, self.grid, bases[self.other]
+        if isinstance(self.rows, OperandBuffer):
+            apart = self.rows.row_units * _UNIT_BYTES
+            with em.into(self.ev.frames[-1]):
+                start = self.operand_start(self.rows, bases, first)
+                return [em.offset(start, i * grid.height * apart) for i in range(grid.tall)], apart
+        starts = [self.in_place(self.rows, bases, first.plus(i * grid.height), Place()) for i in range(grid.tall)]
+        second = self.in_place(self.rows, bases, first.plus(min(1, grid.height - 1)), Place())
+        with em.into(self.ev.frames[-1]):
+            return starts, em.binary("sub", em.cast("ptrtoint", second, "i64"), em.cast("ptrtoint", starts[0], "i64"))
+
+    def _step(self, rows_at: list[Val], stride: int | Val, lanes_at: Val, unit: Place) -> None:
         """Adds to every tile what one tile of each operand gives. An operand is read just before it is first needed."""
         grid, registers = self.grid, self.registers
         product = "llvm.x86.tdpbssd" if self.lanes.element == I8 else "llvm.x86.tdpbf16ps"
-        row_bytes, lane_bytes = (buffer.row_units * _UNIT_BYTES for buffer in (self.rows, self.lanes))
-        first = self.along_k(rows_at, unit, _UNIT_BYTES)
+        lane_bytes = self.lanes.row_units * _UNIT_BYTES
         lane = self.along_k(lanes_at, unit, lane_bytes)
         for i in range(grid.tall):
-            self._access("tileloadd64", registers.rows[i], self.em.offset(first, i * grid.height * row_bytes), row_bytes)
+            self._access("tileloadd64", registers.rows[i], self.along_k(rows_at[i], unit, _UNIT_BYTES), stride)
             for j in range(grid.wide):
                 if i == 0:
                     beside = self.em.offset(lane, j * grid.width * _UNIT_BYTES)

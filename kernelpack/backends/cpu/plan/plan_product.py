@@ -26,7 +26,7 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
     panel = 0
     if is_in_tiles(dot, axes, level):
         element, pack = kind, PACKS[kind]
-        k_inner, direct = rows_in_lanes != (name == "a"), False
+        k_inner = direct = rows_in_lanes != (name == "a")
         if not k_inner:
             grid = tile_grid(dot, lane_axis)
             panel = grid.wide * grid.width
@@ -39,7 +39,7 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
     else:
         k_inner, direct = axes.lane_axis(value) == k_axis, (element, pack) == (kind, 1)
     in_place = _read_in_place(dot, name, k_axis) if direct else None
-    if in_place is not None and (in_place.k_inner or not along_k):
+    if in_place is not None and (in_place.k_inner or not (along_k or pack > 1)):
         return in_place
     return OperandBuffer(tile_name(value), shape, k_axis, element, pack, k_inner, panel)
 

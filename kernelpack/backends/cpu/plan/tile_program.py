@@ -51,7 +51,7 @@ class Dot:
     @property
     def packs_units(self) -> bool:
         """Whether neighbours along k share units of 32 bits."""
-        return isinstance(self.a, OperandBuffer) and self.a.pack > 1
+        return any(isinstance(side, OperandBuffer) and side.pack > 1 for side in (self.a, self.b))
 
 
 @dataclass(eq=False)
