@@ -56,7 +56,7 @@ const Feature kFeatures[] = {
     {"x86-64-v2", [] { return __builtin_cpu_supports("x86-64-v2") != 0; }, always},
     {"x86-64-v3", [] { return __builtin_cpu_supports("x86-64-v3") != 0; }, always},
     {"x86-64-v4", [] { return __builtin_cpu_supports("x86-64-v4") != 0; }, always},
-    // dpbf16ps runs at full rate on AMD; on Intel without AMX at a quarter of it, slower than fp32 arithmetic
+    // dpbf16ps runs at full rate on AMD; on Intel at a quarter of it, slower than fp32 arithmetic
     {"avx512bf16", [] { return __builtin_cpu_supports("avx512bf16") != 0; }, [] { return __builtin_cpu_is("amd") != 0; }},
     {"amx", [] { return missing_tiles().empty(); }, always},
     {"avx512vnni", [] { return __builtin_cpu_supports("avx512vnni") != 0; }, always},

@@ -73,6 +73,10 @@ def on_stand_in(kernel: CompiledKernel) -> CompiledKernel:
     for name in INSTRUCTIONS:
         llir = llir.replace(f"@llvm.x86.{name}(", f"@stand_in_{name}(")
     llir = with_bf16_conversions(llir)
+    for name in _OTHERS:
+        if f"@llvm.x86.avx512.mask.{name}(" in llir:
+            llir = re.sub(rf"declare .*@llvm\.x86\.avx512\.mask\.{name}\(.*\n", "", llir)
+            llir = llir.replace(f"@llvm.x86.avx512.mask.{name}(", f"@stand_in_{name}(") + _OTHERS[name]
     assert "@llvm.x86." not in llir.replace("@llvm.x86.sse.", ""), "an instruction without a stand-in"
     return replace(kernel, target=V3, image=codegen.emit_object(llir, level_of(V3).machine))
 
@@ -118,6 +122,32 @@ define internal $bf16 @stand_in_bf16_$width($f32 %x) alwaysinline {
   ret $bf16 %result
 }
 """)
+
+
+_OTHERS = {
+    "reduce.ps.512": """
+declare <16 x float> @llvm.rint.v16f32(<16 x float>)
+define internal <16 x float> @stand_in_reduce.ps.512(<16 x float> %x, i32 %how, <16 x float> %other, i16 %mask, i32 %mode) alwaysinline {
+  %n = call <16 x float> @llvm.rint.v16f32(<16 x float> %x)
+  %r = fsub <16 x float> %x, %n
+  %endless = fcmp oeq <16 x float> %x, %n
+  %result = select <16 x i1> %endless, <16 x float> zeroinitializer, <16 x float> %r
+  ret <16 x float> %result
+}
+""",
+    "scalef.ps.512": """
+declare <16 x float> @llvm.ldexp.v16f32.v16i32(<16 x float>, <16 x i32>)
+define internal <16 x float> @stand_in_scalef.ps.512(<16 x float> %x, <16 x float> %n, <16 x float> %other, i16 %mask, i32 %mode) alwaysinline {
+  %chosen = bitcast i16 %mask to <16 x i1>
+  %power = select <16 x i1> %chosen, <16 x float> %n, <16 x float> zeroinitializer
+  %exponent = fptosi <16 x float> %power to <16 x i32>
+  %scaled = call <16 x float> @llvm.ldexp.v16f32.v16i32(<16 x float> %x, <16 x i32> %exponent)
+  %result = select <16 x i1> %chosen, <16 x float> %scaled, <16 x float> %other
+  ret <16 x float> %result
+}
+""",
+}
+"""What two instructions of AVX-512 do, as far as kernels use them: x less the nearest whole number, and x times a power of two."""
 
 
 def compiled(kernel: JITFunction | Operation, **types: Any) -> CompiledKernel:

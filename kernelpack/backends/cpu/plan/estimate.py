@@ -14,7 +14,7 @@ from kernelpack.ir.types import shape_of
 
 _VECTOR_NS = 2.0  # one vector of a nest: a load, a dozen operations, a store
 _FMA_NS = 0.15  # one vector multiply-add
-_TILE_NS = 0.03  # what AMX does of one
+_TILE_NS = 0.03  # the same arithmetic in tiles of AMX
 _UNKNOWN_TRIPS = 4
 _UNKNOWN_ELEMENTS = 1024  # what a loop over blocks of unknown number is taken to walk, if its blocks are small
 

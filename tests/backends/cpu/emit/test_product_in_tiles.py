@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -141,6 +143,38 @@ def test_rows_in_the_lanes_and_products_of_different_tiles(rows: int, keys: int,
 
 
 @kp.jit
+def attend(q, k, v, o, L, scale, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+    """Attention with sums that are scaled between products: what is added is computed."""
+    d, m = tl.arange(0, D), tl.program_id(0) * M + tl.arange(0, M)
+    x = tl.load(q + m[:, None] * D + d[None, :])
+    best, total = tl.full([M], float("-inf"), tl.float32), tl.zeros([M], tl.float32)
+    acc = tl.zeros([M, D], tl.float32)
+    for first in range(0, L, N):
+        n = first + tl.arange(0, N)
+        s = tl.dot(x, tl.load(k + n[None, :] * D + d[:, None])) * scale
+        high = tl.maximum(best, tl.max(s, 1))
+        p, alpha = tl.exp2(s - high[:, None]), tl.exp2(best - high)
+        total = total * alpha + tl.sum(p, 1)
+        acc = tl.dot(p.to(tl.bfloat16), tl.load(v + n[:, None] * D + d[None, :]), acc * alpha[:, None])
+        best = high
+    tl.store(o + m[:, None] * D + d[None, :], acc / total[:, None])
+
+
+def test_attention() -> None:
+    q, k, v = (drawn("bf16", extent, 64) for extent in (64, 256, 256))
+    got = torch.zeros(64, 64)
+    code = compiled(attend, q="*bf16", k="*bf16", v="*bf16", L="i32", scale="fp32", M=32, N=64, D=64)
+    launch(on_stand_in(code), q, k, v, got, 256, 0.125 * 1.4426950408889634, grid=(2, 1, 1))
+    want = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+    assert (got - want).norm() <= 5e-3 * want.norm()
+    assert stand_in().stand_in_products() == 2 * 4 * (2 * 4 * 2 + 2 * 4 * 2)
+    if has_tiles():
+        silicon = torch.zeros(64, 64)
+        launch(code, q, k, v, silicon, 256, 0.125 * 1.4426950408889634, grid=(2, 1, 1))
+        assert torch.equal(silicon, got)
+
+
+@kp.jit
 def batches(a, b, o, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     i, m, n, k = tl.arange(0, B)[:, None, None], tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     x = tl.load(a + (i * M + m[None, :, None]) * K + k[None, None, :])
@@ -153,6 +187,26 @@ def test_a_batch_of_products() -> None:
     got = torch.zeros(4, 32, 16)
     assert run(batches, [a, b], got, a="*bf16", b="*bf16", B=4, M=32, N=16, K=64) == 4 * 2 * 2
     close(got, a.double() @ b.double())
+
+
+@pytest.mark.skipif(not has_tiles(), reason="no AMX")
+def test_threads_and_forked_processes_have_tiles() -> None:
+    code = compiled(summed, a="*bf16", b="*bf16", times="i32")
+    a, b = drawn("bf16", 16, 32), drawn("bf16", 32, 16)
+    want = 100 * (a.float() @ b.float())
+
+    def right() -> bool:
+        got = torch.zeros(16, 16)
+        launch(code, a, b, got, 100)
+        return bool((got - want).norm() < 1e-3 * got.norm())
+
+    assert right()
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(lambda _: right(), range(64)))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if right() else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @kp.jit(debug=True)
