@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kernelpack.backends.cpu.emit.elements import register_type
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
 from kernelpack.backends.cpu.emit.places import Index, Place
@@ -20,16 +22,15 @@ def write_operand(
         for point, vector in zip(points, converted, strict=True):
             _put(ev, into, point, vector)
     elif lane == into.inner_axis:  # neighbours along k come from several vectors
-        for point, units in zip(points, _units(ev, into, points, converted), strict=True):
-            if units is not None:
-                _put(ev, into, point, units)
+        for point, units in _units(ev, into, points, converted):
+            _put(ev, into, point, units)
     else:
         rows, step = converted, 1
         if into.pack > 1 and lane == into.k_axis:
             count = vector_width(rows[0].type) // into.pack
             rows, step = [ev.em.cast("bitcast", row, vector_type("i32", count)) for row in rows], into.pack
         elif into.pack > 1:
-            rows = [units for units in _units(ev, into, points, rows) if units is not None]
+            rows = [units for _, units in _units(ev, into, points, rows)]
         first = points[0]
         for row, vector in enumerate(transpose(ev.em, rows)):
             places = list(first)
@@ -45,17 +46,14 @@ def _converted(ev: Evaluator, vector: Val, source: Type, result: Type) -> Val:
     return ev.em.cast("sext", vector, register_type(result, vector_width(vector.type)))
 
 
-def _units(ev: Evaluator, into: OperandBuffer, points: list[Index], vectors: list[Val]) -> list[Val | None]:
-    """Returns the 32-bit units that begin at each point, whose neighbours along k are at other ones; None for those neighbours."""
-    by_point, found = dict(zip(points, vectors, strict=True)), list[Val | None]()
+def _units(ev: Evaluator, into: OperandBuffer, points: list[Index], vectors: list[Val]) -> Iterator[tuple[Index, Val]]:
+    """Yields the points at which 32-bit units of neighbours along k begin, and the units; the other neighbours are at other points."""
+    by_point = dict(zip(points, vectors, strict=True))
     for point in points:
         k = point[into.k_axis]
-        if k.offset % into.pack:
-            found.append(None)
-            continue
-        places = [(*point[: into.k_axis], k.plus(number), *point[into.k_axis + 1 :]) for number in range(into.pack)]
-        found.append(_interleaved(ev, [by_point[place] for place in places]))
-    return found
+        if k.offset % into.pack == 0:
+            places = [(*point[: into.k_axis], k.plus(number), *point[into.k_axis + 1 :]) for number in range(into.pack)]
+            yield point, _interleaved(ev, [by_point[place] for place in places])
 
 
 def _interleaved(ev: Evaluator, vectors: list[Val]) -> Val:
