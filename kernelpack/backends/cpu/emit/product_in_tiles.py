@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from kernelpack.backends.cpu.emit.places import Index, Place
 from kernelpack.backends.cpu.emit.product_in_lanes import ProductEmitter
+from kernelpack.backends.cpu.emit.transpose import transpose
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.tiles import TileGrid
 from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer
@@ -49,7 +50,7 @@ def release_tiles(em: Emitter) -> None:
 
 def _configurations(program: TileProgram) -> set[bytes]:
     dots = (statement for statement in walk(program.statements) if isinstance(statement, Dot))
-    return {_Registers(tile_grid(dot.op, dot.lane_axis)).configuration() for dot in dots if dot.packs_units}
+    return {_Registers(tile_grid(dot.op, dot.tile_lane_axis)).configuration() for dot in dots if dot.packs_units}
 
 
 def _configure(em: Emitter, configuration: bytes) -> None:
@@ -92,11 +93,11 @@ class InTiles(ProductEmitter):
     def divide(self, level: Level) -> tuple[OperandBuffer, int, int]:
         dot = self.dot
         rank = len(dot.out.shape)
-        lanes, rows = (dot.a, dot.b) if dot.lane_axis == rank - 2 else (dot.b, dot.a)
+        self.lane, self.other = dot.tile_lane_axis, 2 * rank - 3 - dot.tile_lane_axis
+        lanes, rows = (dot.a, dot.b) if self.lane == rank - 2 else (dot.b, dot.a)
         assert isinstance(lanes, OperandBuffer), "lanes are read from panels"
         self.lanes, self.rows = lanes, rows
-        self.lane, self.other = dot.lane_axis, 2 * rank - 3 - dot.lane_axis
-        self.grid = tile_grid(dot.op, dot.lane_axis)
+        self.grid = tile_grid(dot.op, self.lane)
         self.registers = _Registers(self.grid)
         return lanes, self.grid.width, self.grid.width
 
@@ -156,7 +157,7 @@ class InTiles(ProductEmitter):
         """Returns the buffer that holds c in the order of the result, or a zero, where tiles can take it as it is; None where rows have to be
         added: c is computed, lies in another order, or the result has another type."""
         out, c = self.dot.out, operand(self.dot.op, "c")
-        if out.element != self.compute or element_of(c.type) != self.compute:
+        if out.inner_axis != self.lane or out.element != self.compute or element_of(c.type) != self.compute:
             return None
         if _is_zero(c):
             return literal(0, self.kind)
@@ -213,13 +214,39 @@ class InTiles(ProductEmitter):
                 for j in range(grid.wide):
                     at = em.offset(sums, i * grid.height * width + j * grid.width * size)
                     self._access("tilestored64", self.registers.result(i, j), at, width)
-        with self.loop(grid.tall * grid.height, 1) as row:
-            for j in range(grid.wide):
-                place = bases[self.lane].plus(j * grid.width)
-                lanes = Place(place.base, place.offset, place.depth, grid.width > 1)
-                point = {**bases, self.other: self.sum_of(bases[self.other], row), self.lane: lanes}
-                with em.into(ev.frames[-1]):
-                    at = em.offset(self.along_k(sums, row, width), j * grid.width * size)
+        if self.dot.lane_axis == self.lane:
+            self._write_rows(bases, sums, self.lane, self.other, (grid.tall * grid.height, grid.wide * grid.width))
+        else:
+            turned = self._turned(sums, width)
+            self._write_rows(bases, turned, self.other, self.lane, (grid.wide * grid.width, grid.tall * grid.height))
+
+    def _turned(self, sums: Val, row_bytes: int) -> Val:
+        """Returns scratch memory with what is in `sums`, rows and lanes exchanged. Tiles are square: both sides have 16 or more."""
+        em, grid, size = self.em, self.grid, bit_width(self.compute) // 8
+        turned = em.alloca(f"[{grid.tall * grid.height * row_bytes} x i8]", "turned")
+        across = grid.tall * grid.height * size
+        with em.into(self.ev.frames[-1]):
+            for i in range(grid.tall):
+                for j in range(grid.wide):
+                    at = em.offset(sums, i * grid.height * row_bytes + j * grid.width * size)
+                    rows = [em.load(self.kind, em.offset(at, row * row_bytes), 64) for row in range(grid.height)]
+                    to = em.offset(turned, j * grid.width * across + i * grid.height * size)
+                    for row, vector in enumerate(transpose(em, rows)):
+                        em.store(vector, em.offset(to, row * across), 64)
+        return turned
+
+    def _write_rows(self, bases: dict[int, Place], sums: Val, lane: int, other: int, extents: tuple[int, int]) -> None:
+        """Writes so many rows of so many results along an axis, which lie one after the other."""
+        rows, lanes = extents
+        step = min(self.width, lanes)
+        row_bytes = lanes * bit_width(self.compute) // 8
+        with self.loop(rows, 1) as row:
+            for first in range(0, lanes, step):
+                place = bases[lane].plus(first)
+                beside = Place(place.base, place.offset, place.depth, step > 1)
+                point = {**bases, other: self.sum_of(bases[other], row), lane: beside}
+                with self.em.into(self.ev.frames[-1]):
+                    at = self.em.offset(self.along_k(sums, row, row_bytes), first * row_bytes // lanes)
                 self.write(at, self.kind, tuple(point[axis] for axis in range(len(self.dot.out.shape))))
 
 

@@ -17,6 +17,10 @@ _FEW_LANES = 128
 multiple of 8 KB apart share the sets of the second cache, and tiles come out of it at half the speed (measured)."""
 
 
+_FEW_ROWS = 64
+"""Up to so many rows, turning their tiles of results costs less than turning b: a tile costs about 100 cycles, an element of b 0.15."""
+
+
 def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand:
     """Returns how a product reads operand "a" or "b"."""
     value = operand(dot, name)
@@ -30,10 +34,11 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
     panel = 0
     if is_in_tiles(dot, axes, level):
         element, pack = kind, PACKS[kind]
-        k_inner = rows_in_lanes != (name == "a")
-        direct = k_inner and shape_of(dot.result.type)[lane_axis] <= _FEW_LANES
+        tile_lane = tile_lane_axis(dot, axes)
+        k_inner = (tile_lane == rank - 2) != (name == "a")
+        direct = k_inner and shape_of(dot.result.type)[tile_lane] <= _FEW_LANES
         if not k_inner:
-            grid = tile_grid(dot, lane_axis)
+            grid = tile_grid(dot, tile_lane)
             panel = grid.wide * grid.width
     elif along_k:
         k_inner, direct = True, name == "b" and bit_width(kind) >= 16
@@ -71,6 +76,16 @@ def _product_element(kind: Type, depth: int, lanes: int, level: Level) -> tuple[
 def is_in_tiles(dot: Operation, axes: Axes, level: Level) -> bool:
     """Whether a product takes AMX's tiles. Fewer rows than a tile has are not worth turning b for, where it lies along k."""
     return level.tiles and fits_tiles(dot) and not has_k_in_lanes(dot, axes, level)
+
+
+def tile_lane_axis(dot: Operation, axes: Axes) -> int:
+    """Returns the axis of a result that runs along the rows of its tiles: that of its lanes. Where both operands lie along k one has to be
+    turned; it is the one with fewer rows, and tiles are turned back."""
+    a, b = factors(dot)
+    *batch, rows, columns = shape_of(dot.result.type)
+    lane_axis, first = axes.dot_axis(dot), len(batch)
+    along_k = [axes.preference(tile)[0] for tile in (a, b)] == [first + 1, first]
+    return first if lane_axis == first + 1 and along_k and EDGE <= rows <= min(_FEW_ROWS, columns // 2) else lane_axis
 
 
 def tile_grid(dot: Operation, lane_axis: int) -> TileGrid:

@@ -49,6 +49,12 @@ class Dot:
         return self.a.k_inner and self.b.k_inner
 
     @property
+    def tile_lane_axis(self) -> int:
+        """The axis of the result along the rows of tiles: it is that of the operand whose neighbours along k are in units."""
+        rank = len(self.out.shape)
+        return rank - 2 if isinstance(self.a, OperandBuffer) and not self.a.k_inner else rank - 1
+
+    @property
     def packs_units(self) -> bool:
         """Whether neighbours along k share units of 32 bits."""
         return any(isinstance(side, OperandBuffer) and side.pack > 1 for side in (self.a, self.b))

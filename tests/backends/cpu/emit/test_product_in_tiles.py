@@ -107,6 +107,19 @@ def matmul(a, b, o, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_tiles_of_few_rows_are_turned_back(kind: str) -> None:
+    """Both operands lie along k: a is turned instead of b, and the tiles of the result are too."""
+    pointer, result = KINDS[kind]
+    wide = torch.float64 if kind == "bf16" else torch.int64
+    for rows, columns in ((16, 32), (32, 64), (64, 128), (16, 256)):
+        a, b, c = drawn(kind, rows, 64), drawn(kind, columns, 64), drawn(kind, rows, columns).to(result)
+        got = torch.full_like(c, 77)
+        sizes = {"M": rows, "N": columns, "K": 64, "A": True, "B": False}
+        run(product, [a, b, c], got, a=f"*{kind}", b=f"*{kind}", c=pointer, o=pointer, **sizes)
+        close(got, a.to(wide) @ b.to(wide).T + c)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_sums_along_a_loop_and_ends_of_tensors(kind: str) -> None:
     pointer, result = KINDS[kind]
     a, b = drawn(kind, 70, 130), drawn(kind, 130, 100)

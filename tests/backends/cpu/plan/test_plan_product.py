@@ -72,6 +72,13 @@ def test_tiles_take_rows_along_k_and_units_of_neighbours_along_k() -> None:
     assert operands(product, AMX, a="*fp16", b="*fp16") == operands(product, V4, a="*fp16", b="*fp16")
 
 
+def test_of_two_operands_along_k_tiles_turn_the_smaller_one() -> None:
+    kinds = {"a": "*bf16", "b": "*bf16", "B": False, "N": 128}
+    assert operands(product, AMX, **kinds) == ["buffer x: 16x64xbf16, panels of 16, pairs", "z <- x * %y in place + 0.0"]
+    many = ["buffer x: 128x64xbf16, k inner, pairs", "buffer y: 64x256xbf16, panels of 32, pairs", "z <- x * y + 0.0"]
+    assert operands(product, AMX, **(kinds | {"M": 128, "N": 256})) == many
+
+
 def test_few_rows_have_k_in_the_lanes_where_tiles_would_turn_b() -> None:
     kinds = {"a": "*bf16", "b": "*bf16", "B": False, "K": 512}
     assert "k in the lanes" in operands(product, AMX, M=8, N=32, **kinds)[-1]
