@@ -2,6 +2,7 @@
 #include "kernels/cpu.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <future>
@@ -9,6 +10,11 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace kernelpack {
 namespace {
@@ -29,6 +35,20 @@ bool always() {
 }
 
 #if defined(__x86_64__)
+// Returns why this process cannot use the tiles of AMX, or an empty text. Linux is asked for them once a process; a forked one has
+// what its parent was granted, and so do threads.
+const std::string& missing_tiles() {
+  static const std::string missing = []() -> std::string {
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16") || !__builtin_cpu_supports("amx-int8")) {
+      return "this CPU has no AMX";
+    }
+    if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return "";
+    return std::string("Linux does not let this process use the tiles of AMX: ") + std::strerror(errno);
+  }();
+  return missing;
+}
+
 constexpr const char* kLowest = "cpu:x86-64";
 // The parts of a CPU target's name. __builtin_cpu_supports takes literals only.
 const Feature kFeatures[] = {
@@ -36,14 +56,22 @@ const Feature kFeatures[] = {
     {"x86-64-v2", [] { return __builtin_cpu_supports("x86-64-v2") != 0; }, always},
     {"x86-64-v3", [] { return __builtin_cpu_supports("x86-64-v3") != 0; }, always},
     {"x86-64-v4", [] { return __builtin_cpu_supports("x86-64-v4") != 0; }, always},
-    // dpbf16ps runs at full rate on AMD; on Intel without AMX at a quarter of it, slower than fp32 arithmetic
+    // dpbf16ps runs at full rate on AMD; on Intel at a quarter of it, slower than fp32 arithmetic
     {"avx512bf16", [] { return __builtin_cpu_supports("avx512bf16") != 0; }, [] { return __builtin_cpu_is("amd") != 0; }},
+    {"amx", [] { return missing_tiles().empty(); }, always},
     {"avx512vnni", [] { return __builtin_cpu_supports("avx512vnni") != 0; }, always},
 };
 #else
+const std::string& missing_tiles() {
+  static const std::string missing = "this CPU has no AMX";
+  return missing;
+}
+
 constexpr const char* kLowest = "cpu:aarch64";
 const Feature kFeatures[] = {{"aarch64", always, always}};
 #endif
+
+bool needs_tiles(const char* target) { return std::strstr(target, "+amx") != nullptr; }
 
 // Returns what a target is worth if this CPU has all its parts, else -1. A part that is later in the table is worth more.
 int score(const char* target, bool products) {
@@ -75,7 +103,8 @@ int choose(const char* const* targets, int count, int /*device*/, const KernelTr
     if (forced != nullptr && *forced != '\0') {
       if (std::strcmp(forced, targets[i]) == 0) {
         if (worth < 0) {
-          throw Error(std::string("KERNELPACK_CPU_TARGET asks for ") + forced + ", which this CPU cannot run" +
+          const std::string why = needs_tiles(forced) && !missing_tiles().empty() ? ": " + missing_tiles() : "";
+          throw Error(std::string("KERNELPACK_CPU_TARGET asks for ") + forced + ", which this CPU cannot run" + why +
                       "\n  to fix: unset it, for the best level that the CPU has");
         }
         return i;
@@ -97,16 +126,22 @@ int choose(const char* const* targets, int count, int /*device*/, const KernelTr
 std::string describe(int /*device*/) {
   std::string best = kLowest;
 #if defined(__x86_64__)
-  for (const char* level : {"cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"}) {
+  for (const char* level : {"cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16",
+                            "cpu:x86-64-v4+amx"}) {
     if (score(level, false) >= 0) best = level;
   }
 #endif
   return best;
 }
 
-void load(Kernel& /*kernel*/, int /*device*/) {}  // linked in: always ready
+// Kernels are linked in, and ready where the CPU is.
+void load(Kernel& kernel, int /*device*/) {
+  if (needs_tiles(kernel.target)) allow_tiles(kernel.name);
+  kernel.loaded.store(&kernel, std::memory_order_relaxed);
+}
 
-void launch(Kernel& kernel, int /*device*/, void* stream, const Grid& grid, void* const* params) {
+void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
+  if (kernel.loaded.load(std::memory_order_relaxed) == nullptr) load(kernel, device);
   const auto entry = reinterpret_cast<CpuEntry>(const_cast<void*>(kernel.image));
   if (kernel.launch_cooperative_grid) return run_together_on_cpu(entry, grid, params);
   run_on_cpu(entry, kernel.program_ns, static_cast<const ParallelFor*>(stream), grid, params);
@@ -166,6 +201,12 @@ void check_failures(const CpuLaunch& launch) {
 }  // namespace
 
 const Launcher cpu_launcher = {"cpu", choose, describe, load, launch, nullptr, nullptr, true};
+
+void allow_tiles(const char* kernel) {
+  if (missing_tiles().empty()) return;
+  throw Error(std::string("kernel ") + kernel + " is for cpu:x86-64-v4+amx; " + missing_tiles() +
+              "\n  to fix: compile it for another level, or run it where Linux (5.16 or later) grants tiles");
+}
 
 void run_on_cpu(CpuEntry entry, double program_ns, const ParallelFor* threads, const Grid& grid, void* const* params) {
   const int64_t count = programs_of(grid);

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kernelpack.backends.cpu.emit.tiles_to_llir import FIRST_FREE, tiles_to_llir
-from kernelpack.backends.cpu.facts.features import level_for
+from kernelpack.backends.cpu.facts.features import level_of_llir
+from kernelpack.backends.cpu.facts.tiles import level_of_kernel
 from kernelpack.backends.cpu.plan.sinks import operation_of
 from kernelpack.backends.cpu.plan.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram, While
 from kernelpack.ir.core import Operation
@@ -25,7 +26,7 @@ def cpu_lines(program: TileProgram, target: Target, options: Options, llir: str,
     located = _located_llir(program, target, options)
     found["llir"] = _aligned(llir, llvm_lines(located))
     if found["llir"] is not None:
-        machine = level_for(target, bf16="bfloat" in llir).machine
+        machine = level_of_llir(target, llir).machine
         found["asm"] = _aligned(assembly, assembly_lines(codegen.emit_assembly(located, machine)))
     return {name: text for name, text in found.items() if text is not None}
 
@@ -45,13 +46,8 @@ def _aligned(plain: str, located: Text) -> Text | None:
 
 def _located_llir(program: TileProgram, target: Target, options: Options) -> str:
     """Returns the LLVM IR of a tile program with !dbg attachments."""
-    level = level_for(target, bf16=_has_bf16(program))
-    text, _ = tiles_to_llir(program, level, options, DebugInfo(first=FIRST_FREE))
+    text, _ = tiles_to_llir(program, level_of_kernel(target, program.entry), options, DebugInfo(first=FIRST_FREE))
     return text
-
-
-def _has_bf16(program: TileProgram) -> bool:
-    return any("bf16" in str(value.type) for op in program.entry.walk() for value in op.results)
 
 
 # -- tiles ------------------------------------------------------------------------------------------------------------------

@@ -181,6 +181,12 @@ TEST(a_forked_process_launches) {
   pieces_of({64, 1, 1}, 1e6, &threads);
 }
 
+#if defined(__x86_64__)
+bool has_amx() {
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("amx-int8");
+}
+#endif
+
 TEST(the_best_level_that_the_cpu_has_is_chosen) {
   unsetenv("KERNELPACK_CPU_TARGET");
 #if defined(__x86_64__)
@@ -193,6 +199,20 @@ TEST(the_best_level_that_the_cpu_has_is_chosen) {
   if (__builtin_cpu_supports("avx512bf16")) {  // its products are slow on Intel, its conversions never
     EXPECT(cpu_launcher.choose(halves, 2, 0, {false}) == 1);
     EXPECT(cpu_launcher.choose(halves, 2, 0, {true}) == (__builtin_cpu_is("amd") ? 1 : 0));
+  }
+  const char* const tiled[] = {"cpu:x86-64-v4", "cpu:x86-64-v4+amx"};
+  if (has_amx()) {
+    EXPECT(cpu_launcher.choose(tiled, 2, 0, {true}) == 1);
+    allow_tiles("matmul");
+  } else {
+    EXPECT(cpu_launcher.choose(tiled + 1, 1, 0, {true}) == -1);
+    expect_error("kernel matmul is for cpu:x86-64-v4+amx; this CPU has no AMX", [] { allow_tiles("matmul"); });
+    Kernel kernel{"matmul", "matmul", tiled[1], nullptr};
+    expect_error("kernel matmul is for cpu:x86-64-v4+amx; this CPU has no AMX", [&] { cpu_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr); });
+    setenv("KERNELPACK_CPU_TARGET", tiled[1], 1);
+    expect_error("asks for cpu:x86-64-v4+amx, which this CPU cannot run: this CPU has no AMX",
+                 [&] { cpu_launcher.choose(tiled, 2, 0, {true}); });
+    unsetenv("KERNELPACK_CPU_TARGET");
   }
   const char* const other[] = {"cpu:x86-64+no-such-feature", "cpu:aarch64"};
   EXPECT(cpu_launcher.choose(other, 2, 0, {true}) == -1);

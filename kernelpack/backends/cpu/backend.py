@@ -65,7 +65,7 @@ class CPUBackend(Backend):
         return (Device(model_name(), runnable()),)
 
     def disassemble(self, kernel: CompiledKernel) -> str:
-        return disassemble(kernel, level_of(kernel.target))
+        return disassemble(kernel)
 
     def supports(self, op: Operation, target: Target) -> str | None:
         return stages.supports(op)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kernelpack.backends.base import Stage
 from kernelpack.backends.cpu.emit.elementwise import is_elementwise
 from kernelpack.backends.cpu.emit.tiles_to_llir import tiles_to_llir
-from kernelpack.backends.cpu.facts.features import Level, level_for
+from kernelpack.backends.cpu.facts.features import level_of_llir
+from kernelpack.backends.cpu.facts.tiles import level_of_kernel
 from kernelpack.backends.cpu.facts.waiting import waits_for_programs
 from kernelpack.backends.cpu.math.library_functions import refusal
 from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
@@ -18,7 +19,6 @@ from kernelpack.backends.cpu.ttir.gather_pairs import gather_pairs
 from kernelpack.backends.cpu.ttir.version_masks import version_masks
 from kernelpack.context import Context
 from kernelpack.ir.core import Operation
-from kernelpack.ir.types import BF16, element_of
 from kernelpack.llvm import codegen
 from kernelpack.passes import TTIR
 from kernelpack.passes.pipeline import Pass, Pipeline
@@ -52,20 +52,19 @@ CPU_TTIR = Pipeline(
         Pass("gather_pairs", lambda module, context: gather_pairs(module)),
         Pass("check_accesses", check_accesses, after=("expand_ops",), when=lambda _, context: context.options.checked),
         Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),
-        Pass("version_masks", lambda module, context: version_masks(module, _level(module, context)), after=("carry_scalars",)),
+        Pass(
+            "version_masks",
+            lambda module, context: version_masks(module, level_of_kernel(context.target, module)),
+            after=("carry_scalars",),
+        ),
         *TTIR.parts,
     ),
 )
 """Prepares ttir for tile loops: carried address tiles become scalars, masks that index bounds decide are split off."""
 
 
-def _level(code: Operation, context: Context) -> Level:
-    kinds = {value.type for op in code.walk() for value in op.results}
-    return level_for(context.target, bf16=any(element_of(kind) == BF16 for kind in kinds))
-
-
 def ttir_to_tiles_stage(module: Operation, context: Context) -> TileProgram:
-    level = _level(module, context)
+    level = level_of_kernel(context.target, module)
     program = ttir_to_tiles(module, level)
     context.figures["products"] = any(isinstance(statement, Dot) for statement in walk(program.statements))
     context.figures["program_ns"] = program_nanoseconds(program, level)
@@ -75,12 +74,13 @@ def ttir_to_tiles_stage(module: Operation, context: Context) -> TileProgram:
 
 
 def tiles_to_llir_stage(program: TileProgram, context: Context) -> str:
-    llir, context.figures["scratch"] = tiles_to_llir(program, _level(program.entry, context), context.options)
+    level = level_of_kernel(context.target, program.entry)
+    llir, context.figures["scratch"] = tiles_to_llir(program, level, context.options)
     return llir
 
 
 def llir_to_object(llir: str, context: Context) -> bytes:
-    return codegen.emit_object(llir, level_for(context.target, bf16="bfloat" in llir).machine)
+    return codegen.emit_object(llir, level_of_llir(context.target, llir).machine)
 
 
 STAGES: dict[str, Stage] = {

@@ -19,7 +19,7 @@ from kernelpack.options import Options
 from kernelpack.runtime.loaded import LoadedKernel
 from kernelpack.target import Target
 
-LEVELS = ("x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16")
+LEVELS = ("x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16", "x86-64-v4+amx")
 
 
 def loaded_object(kernel: CompiledKernel) -> LoadedKernel:

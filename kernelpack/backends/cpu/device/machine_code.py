@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpack.backends.cpu.facts.features import Level, host
+from kernelpack.backends.cpu.facts.features import host, level_of_llir
 from kernelpack.errors import BuildError
 from kernelpack.llvm import codegen
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from kernelpack.compiled import CompiledKernel
 
 
-def disassemble(kernel: CompiledKernel, level: Level) -> str:
+def disassemble(kernel: CompiledKernel) -> str:
     """Returns a kernel's assembly: LLVM's, with its labels, where the LLVM IR is at hand, else what objdump reads."""
     if "llir" in kernel.stages:
-        return codegen.emit_assembly(kernel.stages["llir"], level.machine)
+        llir = kernel.stages["llir"]
+        return codegen.emit_assembly(llir, level_of_llir(kernel.target, llir).machine)
     tool = shutil.which("objdump")
     if tool is None:
         raise BuildError("objdump was not found", cure="apt-get install binutils, or inspect the op files")

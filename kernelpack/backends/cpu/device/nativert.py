@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelpack.backends.base import CSRC
+from kernelpack.backends.cpu.facts.features import level_of
 from kernelpack.errors import BuildError
 from kernelpack.pack.native import native_library
 from kernelpack.pack.ninja import compiler
@@ -31,7 +32,7 @@ extern "C" void run_from_nativert(uint32_t x, uint32_t y, uint32_t z, int, void*
   static constexpr kernelpack::Parameter kParameters[] = {
       $parameters
   };
-  kernelpack::run_from_nativert({x, y, z}, args, kernel, $program_ns, $together, kParameters);
+  kernelpack::run_from_nativert({x, y, z}, args, kernel, $program_ns, $together, $tiled, kParameters);
 }
 """)
 
@@ -63,7 +64,8 @@ def launcher_library(kernel: CompiledKernel, names: Sequence[str]) -> bytes:
         rows.append(f"{{{names.index(parameter.name)}, Passed::{passed}}},  // {parameter.name}")
     program_ns = float(kernel.metadata.get("program_ns", 0))
     together = str(bool(kernel.metadata.get("launch_cooperative_grid", kernel.options.launch_cooperative_grid))).lower()
-    text = _LAUNCHER.substitute(parameters="\n      ".join(rows), program_ns=program_ns, together=together)
+    tiled = f'"{kernel.entry}"' if level_of(kernel.target).tiles else "nullptr"
+    text = _LAUNCHER.substitute(parameters="\n      ".join(rows), program_ns=program_ns, together=together, tiled=tiled)
     files = [CSRC / "kernels" / "cpu.cpp", *sorted((CSRC / "nativert").glob("*.h")), *sorted((CSRC / "kernels").glob("*.h"))]
     digest = hashlib.sha256(b"\0".join([text.encode(), *(file.read_bytes() for file in files)])).hexdigest()
     with tempfile.TemporaryDirectory(prefix="kernelpack-") as folder:

@@ -26,7 +26,7 @@ from kernelpack.backends.cpu.plan.sinks import (
 )
 from kernelpack.backends.cpu.plan.tile_program import Nest
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.types import element_of, is_float
+from kernelpack.ir.types import bit_width, element_of, is_float
 
 _UNROLL = 4  # vectors an iteration works on: enough independent chains to hide the latency of an fma
 _FEW = 12  # so many constants leave registers for that many vectors
@@ -93,7 +93,7 @@ def _observed(nest: Nest, width: int, observed: Observed) -> tuple[int, ...]:
 
 def _width(nest: Nest, level: Level, turned: int | None) -> int:
     """Returns the number of lanes; a block that is turned has as many rows as lanes."""
-    width = min(level.lanes(32), nest.shape[nest.lane_axis])
+    width = min(_most_lanes(nest, level, turned), nest.shape[nest.lane_axis])
     for root in nest.roots:
         if isinstance(root, (Reduce, Scan, Map)) and not runs_on_vectors(root.op.body):
             width = 1
@@ -103,14 +103,34 @@ def _width(nest: Nest, level: Level, turned: int | None) -> int:
             width = 1
     if turned is not None:
         width = min(width, nest.shape[turned])
-        if _packs_pairs(nest):  # they are turned as 32-bit units
-            width = min(2 * width, nest.shape[nest.lane_axis])
+        into = _operand(nest)
+        if into is not None and into.k_axis == nest.lane_axis:  # they are turned as 32-bit units
+            width = min(into.pack * width, nest.shape[nest.lane_axis])
+        elif into is not None:
+            width = min(width, nest.shape[turned] // into.pack)
     return width
 
 
-def _packs_pairs(nest: Nest) -> bool:
+def _most_lanes(nest: Nest, level: Level, turned: int | None) -> int:
+    """Returns how many lanes a nest has at most: elements become 32 bits wide, but for those that go from memory to a product in tiles as
+    they are, and no further than a panel."""
+    into = _operand(nest)
+    if not level.tiles or into is None or into.pack == 1 or turned is not None or len(nest.roots) > 1:
+        return level.lanes(32)
+    if not all(isinstance(root, Materialize) and _is_loaded(root.value) for root in nest.roots):
+        return level.lanes(32)
+    lanes = level.lanes(bit_width(into.element))
+    return lanes if into.k_inner else min(lanes, into.panel)
+
+
+def _is_loaded(value: Value) -> bool:
+    op = value.defining_op
+    return op is not None and op.name == "tt.load"
+
+
+def _operand(nest: Nest) -> OperandBuffer | None:
     into = next((root.into for root in nest.roots if isinstance(root, Materialize)), None)
-    return isinstance(into, OperandBuffer) and into.pack == 2
+    return into if isinstance(into, OperandBuffer) else None
 
 
 def _tile(
@@ -124,7 +144,9 @@ def _tile(
         if isinstance(root, Materialize) and isinstance(root.into, OperandBuffer) and root.into.k_axis != lane:
             tile[root.into.k_axis] = max(tile[root.into.k_axis], root.into.pack)
     if turned is not None:
-        tile[turned] = width // 2 if _packs_pairs(nest) else width
+        into = _operand(nest)
+        pack = into.pack if into is not None else 1
+        tile[turned] = width // pack if into is not None and into.k_axis == lane else width * pack
         return tile
     if any(isinstance(root, ALONE) for root in nest.roots):
         return tile

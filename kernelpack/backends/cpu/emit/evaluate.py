@@ -159,7 +159,7 @@ class Evaluator:
     def _unknown_operands(self, value: Value, index: Index) -> Iterator[Value]:
         """Yields the tiles that an elementwise operation takes at the same index, and that are not evaluated there."""
         op = value.defining_op
-        if op is None or op.name == "tt.split" or op.name in STRUCTURAL or self._filled(value):
+        if op is None or op.name == "tt.split" or op.name in STRUCTURAL or self.filled(value):
             return
         for source in op.operands:
             if shape_of(source.type) and (source, index) not in self.memo:
@@ -170,7 +170,7 @@ class Evaluator:
         return self.vector(self.evaluate(value, index), element_of(value.type))
 
     def _compute(self, value: Value, index: Index) -> Lanes:
-        buffers = self._filled(value)
+        buffers = self.filled(value)
         if buffers:
             return self.read(self._best_buffer(buffers, index), index)
         op = value.defining_op
@@ -233,7 +233,7 @@ class Evaluator:
 
     # ---- buffers ----
 
-    def _filled(self, value: Value) -> dict[int, Buffer]:
+    def filled(self, value: Value) -> dict[int, Buffer]:
         """Returns the buffers that hold a tile by now. They are filled in the order in which the plan lists them."""
         filled: dict[int, Buffer] = {}
         for axis, buffer in self.program.plain.get(value, {}).items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kernelpack.backends.cpu.emit.elements import register_type
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
 from kernelpack.backends.cpu.emit.places import Index, Place
@@ -19,22 +21,20 @@ def write_operand(
     if lane == into.inner_axis and (into.k_inner or into.pack == 1):
         for point, vector in zip(points, converted, strict=True):
             _put(ev, into, point, vector)
-    elif lane == into.inner_axis:  # neighbours along k come from two vectors
-        by_point = dict(zip(points, converted, strict=True))
-        for point in points:
-            if point[into.k_axis].offset % 2 == 0:
-                following = list(point)
-                following[into.k_axis] = point[into.k_axis].plus(1)
-                _put(ev, into, point, _interleaved(ev, by_point[point], by_point[tuple(following)]))
+    elif lane == into.inner_axis:  # neighbours along k come from several vectors
+        for point, units in _units(ev, into, points, converted):
+            _put(ev, into, point, units)
     else:
-        rows = converted
-        if into.pack == 2:
-            units = vector_width(rows[0].type) // 2
-            rows = [ev.em.cast("bitcast", row, vector_type("i32", units)) for row in rows]
+        rows, step = converted, 1
+        if into.pack > 1 and lane == into.k_axis:
+            count = vector_width(rows[0].type) // into.pack
+            rows, step = [ev.em.cast("bitcast", row, vector_type("i32", count)) for row in rows], into.pack
+        elif into.pack > 1:
+            rows = [units for _, units in _units(ev, into, points, rows)]
         first = points[0]
         for row, vector in enumerate(transpose(ev.em, rows)):
             places = list(first)
-            places[lane] = first[lane].one(row * into.pack)
+            places[lane] = first[lane].one(row * step)
             inner = first[into.inner_axis]
             places[into.inner_axis] = Place(inner.base, inner.offset, inner.depth, True)
             _put(ev, into, tuple(places), vector)
@@ -46,18 +46,29 @@ def _converted(ev: Evaluator, vector: Val, source: Type, result: Type) -> Val:
     return ev.em.cast("sext", vector, register_type(result, vector_width(vector.type)))
 
 
-def _interleaved(ev: Evaluator, low: Val, high: Val) -> Val:
-    """Returns 32-bit units with an element of `low` in the lower half and one of `high` in the upper."""
-    em, width = ev.em, vector_width(low.type)
-    short, wide = vector_type("i16", width), vector_type("i32", width)
-    first = em.cast("zext", em.cast("bitcast", low, short), wide)
-    second = em.cast("zext", em.cast("bitcast", high, short), wide)
-    return em.binary("or", first, em.binary("shl", second, literal(16, wide)))
+def _units(ev: Evaluator, into: OperandBuffer, points: list[Index], vectors: list[Val]) -> Iterator[tuple[Index, Val]]:
+    """Yields the points at which 32-bit units of neighbours along k begin, and the units; the other neighbours are at other points."""
+    by_point = dict(zip(points, vectors, strict=True))
+    for point in points:
+        k = point[into.k_axis]
+        if k.offset % into.pack == 0:
+            places = [(*point[: into.k_axis], k.plus(number), *point[into.k_axis + 1 :]) for number in range(into.pack)]
+            yield point, _interleaved(ev, [by_point[place] for place in places])
+
+
+def _interleaved(ev: Evaluator, vectors: list[Val]) -> Val:
+    """Returns 32-bit units with an element of each vector, the first in the lowest bits."""
+    em, width, bits = ev.em, vector_width(vectors[0].type), 32 // len(vectors)
+    short, wide = vector_type(f"i{bits}", width), vector_type("i32", width)
+    first, *others = (em.cast("zext", em.cast("bitcast", vector, short), wide) for vector in vectors)
+    for number, other in enumerate(others, 1):
+        first = em.binary("or", first, em.binary("shl", other, literal(bits * number, wide)))
+    return first
 
 
 def _put(ev: Evaluator, into: OperandBuffer, point: Index, vector: Val) -> None:
     address = operand_address(ev, into, point)
-    ev.em.store(vector, address, 2 if element_type(vector.type) == "i16" else 4)
+    ev.em.store(vector, address, {"i8": 1, "i16": 2}.get(element_type(vector.type), 4))
 
 
 def operand_address(ev: Evaluator, into: OperandBuffer, point: Index) -> Val:

@@ -21,7 +21,7 @@ from kernelpack.backends.cpu.plan.buffers import InPlace, OperandBuffer
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram
 from kernelpack.ir.core import Value
 from kernelpack.ir.dialect import operand
-from kernelpack.ir.types import BF16, F32, Type, bit_width, element_of, is_float
+from kernelpack.ir.types import BF16, F32, I32, Type, bit_width, element_of, is_float, is_int
 from kernelpack.llvm.text import Val, literal, suffix, vector_type
 
 _UNROLL_K = 4
@@ -37,7 +37,7 @@ def rows_at_a_time(extent: int, level: Level) -> int:
 
 def compute_type(packed: OperandBuffer) -> Type:
     """Returns what a product with this operand is summed in."""
-    return F32 if packed.element == BF16 else packed.element
+    return F32 if packed.element == BF16 else I32 if is_int(packed.element) else packed.element
 
 
 class ProductEmitter(ABC):
@@ -108,6 +108,13 @@ class ProductEmitter(ABC):
         pointer = self.ev.evaluate(operand(source.load, "ptr"), tuple(index))
         assert isinstance(pointer, Uniform)
         return pointer.val
+
+    def sum_of(self, outer: Place, inner: Place) -> Place:
+        """Returns the place `inner` positions after `outer`, in the loop of `inner`."""
+        if outer.base is None or inner.base is None:
+            return inner if outer.base is None else outer
+        with self.em.into(self.ev.frames[-1]):
+            return Place(self.em.op("i64", f"add nuw nsw i64 {outer.base}, {inner.base}").name, 0, inner.depth)
 
     def along_k(self, start: Val, unit: Place, step: int) -> Val:
         address = start
@@ -181,7 +188,7 @@ class LanesAlongResult(ProductEmitter):
             self.loop(lanes, panel) as lane,
             self.loop(self._most(group, first, whole), self.rows) as within,
         ):
-            self._block({**bases, self.lane: lane, self.other: self._sum(first, within)}, self.rows)
+            self._block({**bases, self.lane: lane, self.other: self.sum_of(first, within)}, self.rows)
         if left:
             with self.loop(lanes, panel) as lane:
                 self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left)
@@ -193,13 +200,6 @@ class LanesAlongResult(ProductEmitter):
         with self.em.into(self.ev.frames[-1]):
             left = self.em.binary("sub", literal(end, "i64"), Val("i64", str(first.base)))
             return self.em.call("i64", "llvm.umin.i64", [left, literal(group, "i64")])
-
-    def _sum(self, outer: Place, inner: Place) -> Place:
-        """Returns the place `inner` positions after `outer`, in the loop of `inner`."""
-        if outer.base is None or inner.base is None:
-            return inner if outer.base is None else outer
-        with self.em.into(self.ev.frames[-1]):
-            return Place(self.em.op("i64", f"add nuw nsw i64 {outer.base}, {inner.base}").name, 0, inner.depth)
 
     def _index(self, bases: dict[int, Place], row: int, vector: int) -> Index:
         places = []

@@ -19,6 +19,7 @@ from kernelpack.backends.cpu.emit.nest import NestEmitter
 from kernelpack.backends.cpu.emit.places import FIRST, Uniform
 from kernelpack.backends.cpu.emit.product_along_k import LanesAlongK
 from kernelpack.backends.cpu.emit.product_in_lanes import LanesAlongResult
+from kernelpack.backends.cpu.emit.product_in_tiles import InTiles, configure_tiles, release_tiles
 from kernelpack.backends.cpu.emit.regions import Regions
 from kernelpack.backends.cpu.emit.scratch import Scratch
 from kernelpack.backends.cpu.emit.streaming import NONTEMPORAL, finish_streams
@@ -65,7 +66,7 @@ class _FunctionEmitter:
         self.level = level
         features = frozenset({"avx512"} if level.vector_bits == 512 else ())
         self.em = Emitter(features)
-        self.lowering = Lowering(self.em, fuse=options.enable_fp_fusion, bf16_hardware=level.bf16_dot)
+        self.lowering = Lowering(self.em, fuse=options.enable_fp_fusion, bf16_hardware=level.converts_bf16)
         self.scalars: dict[Value, Val] = {}
         self.storage = Scratch(self.em, program.buffers)
         self.regions = Regions(self.lowering, self.scalars, self._statements)
@@ -77,7 +78,9 @@ class _FunctionEmitter:
             em.located = functools.partial(debug.at, subprogram)
         with em.work_on(entry):
             self._parameters()
+            configure_tiles(em, self.program, self.level)
             self._programs()
+        release_tiles(em)
         tiles, needed = self.storage.allocate()
         _check_scratch(self.program, needed)
         name = entry.attributes["sym_name"]
@@ -145,7 +148,8 @@ class _FunctionEmitter:
                         statement, self.program, self.lowering, self.level, self.regions, self.storage, self.program_id
                     ).run()
                 case Dot():
-                    emitter = LanesAlongK if statement.along_k else LanesAlongResult
+                    in_tiles = self.level.tiles and statement.packs_units
+                    emitter = InTiles if in_tiles else LanesAlongK if statement.along_k else LanesAlongResult
                     with self.em.work_on(statement.op):
                         emitter(statement, self.program, self.lowering, self.level, self.scalars, self.storage).run()
                 case Scalar():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import platform
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ class Level:
     """One instruction-set level.
 
     `vector_bits` is the width of a register, `rows` x `vectors` is the block of accumulators that a matrix product holds in registers
-    (docs/decisions.md says how it was chosen), `bf16_dot` says whether the instruction `vdpbf16ps` exists.
+    (docs/decisions.md says how it was chosen), `bf16_dot` says whether products take the instruction `vdpbf16ps`, `tiles` whether they
+    take AMX's tiles.
     """
 
     machine: Machine
@@ -27,6 +29,12 @@ class Level:
     rows: int
     vectors: int
     bf16_dot: bool
+    tiles: bool = False
+
+    @property
+    def converts_bf16(self) -> bool:
+        """Whether an instruction rounds to bfloat16."""
+        return self.bf16_dot or self.tiles
 
     def lanes(self, bits: int) -> int:
         """Returns how many elements of `bits` bits a register holds."""
@@ -34,12 +42,21 @@ class Level:
 
 
 _LINUX_X86 = "x86_64-unknown-linux-gnu"
+_AMX = {"amx_tile", "amx_bf16", "amx_int8", "avx512_bf16"}
+"""What Linux calls the parts of the level with tiles, beyond x86-64-v4."""
+_TILED = Target("cpu", "x86-64-v4", ("amx",))
+
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+"""Linux's arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) on x86-64."""
 
 # 512-bit registers are preferred explicitly: LLVM's default for several CPUs is 256
 _LEVELS: dict[tuple[str, tuple[str, ...]], Level] = {
     ("x86-64-v3", ()): Level(Machine(_LINUX_X86, "x86-64-v3"), 256, 4, 2, False),
     ("x86-64-v4", ()): Level(Machine(_LINUX_X86, "x86-64-v4", "-prefer-256-bit"), 512, 6, 4, False),
     ("x86-64-v4", ("avx512bf16",)): Level(Machine(_LINUX_X86, "x86-64-v4", "+avx512bf16,-prefer-256-bit"), 512, 4, 4, True),
+    (_TILED.arch, _TILED.features): Level(
+        Machine(_LINUX_X86, "x86-64-v4", "+amx-tile,+amx-bf16,+amx-int8,+avx512bf16,-prefer-256-bit"), 512, 6, 4, False, True
+    ),
     ("aarch64", ()): Level(Machine("aarch64-unknown-linux-gnu", "generic", "+neon,+v8.2a"), 128, 4, 4, False),
 }
 
@@ -53,11 +70,19 @@ def level_of(target: Target) -> Level:
     return level
 
 
-def level_for(target: Target, *, bf16: bool) -> Level:
-    """Returns the level that a kernel is compiled for. Only kernels that hold bfloat16 gain from its instructions: others have the code of
-    the level without them, and a library holds it once."""
+def level_for(target: Target, *, bf16: bool, tiles: bool) -> Level:
+    """Returns the level that a kernel is compiled for. Only kernels that hold bfloat16 gain from its instructions, and only those with
+    products in tiles from AMX: others have the code of a level without them, and a library holds it once."""
     level = level_of(target)
+    if level.tiles and not tiles:
+        target = replace(target, features=("avx512bf16",))
+        level = level_of(target)
     return level if bf16 or not level.bf16_dot else level_of(replace(target, features=()))
+
+
+def level_of_llir(target: Target, llir: str) -> Level:
+    """Returns the level whose instructions a kernel's LLVM IR is for."""
+    return level_for(target, bf16="bfloat" in llir, tiles="@llvm.x86.ldtilecfg" in llir)
 
 
 def resolve(target: Target) -> Target:
@@ -83,6 +108,18 @@ def host() -> Mapping[str, str]:
     return {name.strip(): value.strip() for name, _, value in rows}
 
 
+def has_amx() -> bool:
+    """Whether this machine's CPU has what the level with tiles takes."""
+    return _AMX.issubset(host().get("flags", "").split())
+
+
+@functools.cache
+def tiles_granted() -> bool:
+    """Whether Linux lets this process use AMX's tiles, which it has to be asked for once (csrc/kernels/cpu.cpp does the same)."""
+    refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
+    return refused == 0
+
+
 @functools.cache
 def runnable() -> tuple[Target, ...]:
     """Returns the targets whose code this machine runs, the best first."""
@@ -99,6 +136,8 @@ def runnable() -> tuple[Target, ...]:
             # dpbf16ps runs at full rate on AMD alone; on Intel it is slower than converting to fp32 (csrc/kernels/cpu.cpp agrees)
             pays = cpu.get("vendor_id") == "AuthenticAMD"
             found.insert(0 if pays else 1, Target("cpu", "x86-64-v4", ("avx512bf16",)))
+        if has_amx() and tiles_granted():
+            found.insert(0, _TILED)
     return tuple(found)
 
 
@@ -108,8 +147,9 @@ def native_target() -> Target:
     forced = knobs.CPU_TARGET.get()
     levels = {str(target): target for target in runnable()}
     if forced and forced not in levels:
+        refused = ": Linux does not let this process use the tiles of AMX" if forced == str(_TILED) and has_amx() else ""
         raise OptionError(
-            f"{knobs.CPU_TARGET.name}={forced} is no target that this CPU runs",
+            f"{knobs.CPU_TARGET.name}={forced} is no target that this CPU runs{refused}",
             cure=f"set it to one of {', '.join(levels)}, or unset it",
         )
     return levels[forced] if forced else _native()

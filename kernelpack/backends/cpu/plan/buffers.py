@@ -46,7 +46,7 @@ class Buffer:
 class OperandBuffer:
     """Scratch memory that holds an operand of a matrix product in the order its inner loop reads it.
 
-    The operand has axes (..., `other_axis`/`k_axis`). `pack` neighbours along k share one 32-bit unit (2 for bf16 pairs).
+    The operand has axes (..., `other_axis`/`k_axis`). `pack` neighbours along k share one 32-bit unit (2 for bf16 pairs, 4 for int8).
     `k_inner` says that k runs fastest; otherwise the other axis does, and `panel` > 0 cuts it into panels that wide.
     """
 
@@ -103,8 +103,8 @@ class OperandBuffer:
 
     def __str__(self) -> str:
         order = "k inner" if self.k_inner else f"panels of {self.panel}" if self.panel else "k outer"
-        pairs = ", pairs" if self.pack == 2 else ""
-        return f"{self.name}: {'x'.join(map(str, self.shape))}x{self.element}, {order}{pairs}"
+        units = {1: "", 2: ", pairs", 4: ", quads"}[self.pack]
+        return f"{self.name}: {'x'.join(map(str, self.shape))}x{self.element}, {order}{units}"
 
 
 Storage = Buffer | OperandBuffer

@@ -14,6 +14,7 @@ from kernelpack.ir.types import shape_of
 
 _VECTOR_NS = 2.0  # one vector of a nest: a load, a dozen operations, a store
 _FMA_NS = 0.15  # one vector multiply-add
+_TILE_NS = 0.03  # the same arithmetic in tiles of AMX
 _UNKNOWN_TRIPS = 4
 _UNKNOWN_ELEMENTS = 1024  # what a loop over blocks of unknown number is taken to walk, if its blocks are small
 
@@ -34,7 +35,8 @@ def _statement(statement: Statement, level: Level) -> float:
             return math.ceil(math.prod(statement.shape) / lanes) * _VECTOR_NS * len(statement.roots)
         case Dot():
             depth = shape_of(operand(statement.op, "a").type)[-1]
-            return math.prod(statement.out.shape) * depth / lanes * _FMA_NS
+            in_tiles = level.tiles and statement.packs_units
+            return math.prod(statement.out.shape) * depth / lanes * (_TILE_NS if in_tiles else _FMA_NS)
         case For():
             return _trips(statement) * _statements(statement.body, level)
         case While():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cpu.facts.data_uses import used_as_data
 from kernelpack.backends.cpu.facts.observed import Observed
-from kernelpack.backends.cpu.plan.buffers import Buffer, InPlace, Naming, Operand, Storage
+from kernelpack.backends.cpu.plan.buffers import Buffer, InPlace, Naming, Operand, OperandBuffer, Storage
 from kernelpack.backends.cpu.plan.sinks import Root
 from kernelpack.ir import views
 from kernelpack.ir.core import Operation, Value
@@ -47,6 +47,17 @@ class Dot:
     def along_k(self) -> bool:
         """Whether the inner loop has k in the lanes, and sums of lanes are the result."""
         return self.a.k_inner and self.b.k_inner
+
+    @property
+    def tile_lane_axis(self) -> int:
+        """The axis of the result along the rows of tiles: it is that of the operand whose neighbours along k are in units."""
+        rank = len(self.out.shape)
+        return rank - 2 if isinstance(self.a, OperandBuffer) and not self.a.k_inner else rank - 1
+
+    @property
+    def packs_units(self) -> bool:
+        """Whether neighbours along k share units of 32 bits."""
+        return any(isinstance(side, OperandBuffer) and side.pack > 1 for side in (self.a, self.b))
 
 
 @dataclass(eq=False)

@@ -16,7 +16,6 @@ from kernelpack.compiler.stages import compile_ttir
 from kernelpack.errors import BuildError
 from kernelpack.options import Options
 from kernelpack.target import Target
-from tests.backends.cpu.plan.plans import V3
 from tests.ir.examples import ADD, parse
 
 KERNEL = compile_ttir(parse(ADD), Target.parse("cpu:x86-64-v3"), Options())
@@ -24,14 +23,14 @@ WITHOUT_IR = dataclasses.replace(KERNEL, stages={})
 
 
 def test_assembly_has_the_labels_of_llvm() -> None:
-    text = disassemble(KERNEL, V3)
+    text = disassemble(KERNEL)
     assert "\nkernel:\n" in text
     assert "vmaskmovps" in text
 
 
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump")
 def test_an_object_is_read_by_objdump() -> None:
-    text = disassemble(WITHOUT_IR, V3)
+    text = disassemble(WITHOUT_IR)
     assert "<kernel>:" in text
     assert "vmaskmovps" in text
 
@@ -39,7 +38,7 @@ def test_an_object_is_read_by_objdump() -> None:
 def test_without_objdump_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_code.shutil, "which", lambda name: None)
     with pytest.raises(BuildError, match="objdump was not found") as raised:
-        disassemble(WITHOUT_IR, V3)
+        disassemble(WITHOUT_IR)
     assert "apt-get install binutils" in str(raised.value)
 
 
@@ -52,7 +51,7 @@ def test_what_objdump_cannot_read_is_an_error_with_its_words(monkeypatch: pytest
     monkeypatch.setattr(machine_code.shutil, "which", lambda name: "/bin/objdump")
     monkeypatch.setattr(machine_code.subprocess, "run", fails)
     with pytest.raises(BuildError, match="objdump cannot read code for cpu:x86-64-v3: file format not recognized"):
-        disassemble(WITHOUT_IR, V3)
+        disassemble(WITHOUT_IR)
 
 
 def test_the_cpu_is_called_what_the_system_calls_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def runnable(monkeypatch: pytest.MonkeyPatch, have: Set[str], vendor: str = "", 
         features.runnable.cache_clear()
 
 
-V3, V4, BF16 = "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"
+V3, V4, BF16, AMX = "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx"
 
 
 @pytest.mark.parametrize("missing", sorted(AVX2))
@@ -43,6 +43,38 @@ def test_a_higher_level_comes_first_and_lower_ones_run_too(monkeypatch: pytest.M
 def test_the_instruction_for_bfloat16_is_preferred_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runnable(monkeypatch, AVX512 | {"avx512_bf16"}, "AuthenticAMD") == [BF16, V4, V3]
     assert runnable(monkeypatch, AVX512 | {"avx512_bf16"}, "GenuineIntel") == [V4, BF16, V3]
+
+
+PARTS = AVX512 | {"avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"}
+
+
+def test_tiles_are_preferred_where_linux_grants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "tiles_granted", lambda: True)
+    assert runnable(monkeypatch, PARTS, "GenuineIntel") == [AMX, V4, BF16, V3]
+    assert runnable(monkeypatch, PARTS - {"amx_int8"}, "GenuineIntel") == [V4, BF16, V3]
+    monkeypatch.setattr(features, "tiles_granted", lambda: False)
+    assert runnable(monkeypatch, PARTS, "GenuineIntel") == [V4, BF16, V3]
+
+
+def test_linux_is_asked_for_tiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    class Library:
+        def __init__(self, name: str | None) -> None:
+            assert name is None
+
+        def syscall(self, *numbers: int) -> int:
+            asked.append(numbers)
+            return 0
+
+    monkeypatch.setattr(features.ctypes, "CDLL", Library)
+    features.tiles_granted.cache_clear()
+    try:
+        assert features.tiles_granted()
+        assert features.tiles_granted()
+        assert asked == [(158, 0x1023, 18)]  # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+    finally:
+        features.tiles_granted.cache_clear()
 
 
 def test_arm_runs_its_own_level(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +111,13 @@ def test_accumulators_leave_registers_for_operands(target: str, lanes: int, accu
 
 def test_only_kernels_with_bfloat16_are_compiled_for_its_instructions() -> None:
     with_bf16, without = Target.parse(BF16), Target.parse(V4)
-    assert level_for(with_bf16, bf16=True) == level_of(with_bf16)
-    assert level_for(with_bf16, bf16=False) == level_of(without)
-    assert level_for(without, bf16=True) == level_for(without, bf16=False) == level_of(without)
+    assert level_for(with_bf16, bf16=True, tiles=True) == level_of(with_bf16)
+    assert level_for(with_bf16, bf16=False, tiles=True) == level_of(without)
+    assert level_for(without, bf16=True, tiles=True) == level_for(without, bf16=False, tiles=False) == level_of(without)
+
+
+def test_only_kernels_with_products_in_tiles_are_compiled_for_amx() -> None:
+    with_tiles = Target.parse(AMX)
+    assert level_for(with_tiles, bf16=True, tiles=True) == level_for(with_tiles, bf16=False, tiles=True) == level_of(with_tiles)
+    assert level_for(with_tiles, bf16=True, tiles=False) == level_of(Target.parse(BF16))
+    assert level_for(with_tiles, bf16=False, tiles=False) == level_of(Target.parse(V4))

@@ -18,6 +18,7 @@ from kernelpack.target import Target
 V3 = level_of(Target.parse("cpu:x86-64-v3"))
 V4 = level_of(Target.parse("cpu:x86-64-v4"))
 BF16 = level_of(Target.parse("cpu:x86-64-v4+avx512bf16"))
+AMX = level_of(Target.parse("cpu:x86-64-v4+amx"))
 
 
 def ttir(kernel: JITFunction, **types: str | int | bool) -> Operation:

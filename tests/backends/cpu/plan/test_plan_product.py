@@ -11,7 +11,7 @@ import kernelpack.language as tl
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.plan_product import block_along_k
 from kernelpack.kernel.jit import JITFunction
-from tests.backends.cpu.plan.plans import BF16, V3, V4, plan
+from tests.backends.cpu.plan.plans import AMX, BF16, V3, V4, plan
 
 
 @kp.jit
@@ -57,6 +57,32 @@ def test_the_instruction_for_bfloat16_takes_pairs_along_k() -> None:
     assert operands(product, BF16, a="*fp16", b="*fp16")[0] == "buffer x: 16x64xf32, k inner"
     narrow = operands(product, BF16, a="*bf16", b="*bf16", N=2, M=32)  # the instruction takes four lanes or more
     assert narrow[1] == "buffer y: 64x2xf32, panels of 2"
+
+
+def test_tiles_take_rows_along_k_and_units_of_neighbours_along_k() -> None:
+    kinds = {"a": "*bf16", "b": "*bf16"}
+    few = ["buffer y: 64x32xbf16, panels of 32, pairs", "z <- %x in place * y + 0.0"]
+    assert operands(product, AMX, **kinds) == few
+    many = ["buffer x: 16x64xbf16, k inner, pairs", "buffer y: 64x256xbf16, panels of 64, pairs", "z <- x * y + 0.0"]
+    assert operands(product, AMX, N=256, **kinds) == many
+    turned = ["buffer x: 16x64xbf16, k inner, pairs", "buffer y: 64x32xbf16, panels of 32, pairs", "z <- x * y + 0.0"]
+    assert operands(product, AMX, A=False, **kinds) == turned
+    bytes_ = ["buffer y: 64x32xi8, panels of 32, quads", "z <- %x in place * y + 0"]
+    assert operands(product, AMX, a="*i8", b="*i8", c="*i32") == bytes_
+    assert operands(product, AMX, a="*fp16", b="*fp16") == operands(product, V4, a="*fp16", b="*fp16")
+
+
+def test_of_two_operands_along_k_tiles_turn_the_smaller_one() -> None:
+    kinds = {"a": "*bf16", "b": "*bf16", "B": False, "N": 128}
+    assert operands(product, AMX, **kinds) == ["buffer x: 16x64xbf16, panels of 16, pairs", "z <- x * %y in place + 0.0"]
+    many = ["buffer x: 128x64xbf16, k inner, pairs", "buffer y: 64x256xbf16, panels of 32, pairs", "z <- x * y + 0.0"]
+    assert operands(product, AMX, **(kinds | {"M": 128, "N": 256})) == many
+
+
+def test_few_rows_have_k_in_the_lanes_where_tiles_would_turn_b() -> None:
+    kinds = {"a": "*bf16", "b": "*bf16", "B": False, "K": 512}
+    assert "k in the lanes" in operands(product, AMX, M=8, N=32, **kinds)[-1]
+    assert "k in the lanes" not in operands(product, AMX, M=16, N=32, **kinds)[-1]
 
 
 def test_integers_become_32_bits_wide() -> None:
