@@ -221,6 +221,24 @@ def engines() -> str:
     return table(("package", "calls", "mean", "worst", "launches, mean", "worst"), rows)
 
 
+def adopted() -> str:
+    """The rows of docs/benchmarks/adopted-h100.json."""
+    rows = json.loads((FIGURES / "adopted-h100.json").read_text())["rows"]
+    return table(
+        ("on an H100", "from a folder", "beside", "", "ratio"),
+        [
+            (
+                row["case"],
+                f"{row['ours']:.3g} {row['unit']}",
+                row["peer"],
+                f"{row['theirs']:.3g} {row['unit']}",
+                f"{row['ratio']:.2f}x",
+            )
+            for row in rows
+        ],
+    )
+
+
 def wheels() -> str:
     """What docs/wheels.json says of the wheel of a new project in fresh environments."""
     return table(*table_rows(json.loads(RECORD.read_text())))
@@ -267,6 +285,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "inductor": inductor,
     "inductor_cuda": inductor_cuda,
     "engines": engines,
+    "adopted": adopted,
     "wheels": wheels,
     "knobs": knobs,
     "rooms": rooms,

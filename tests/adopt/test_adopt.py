@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from kernelpack.adopt import build
 from kernelpack.adopt.kernels import licence_of
+from kernelpack.adopt.op_file import op_text
 from kernelpack.adopt.records import read_records
 from kernelpack.backends.cpu.facts.features import native_target
 from kernelpack.cli import main
@@ -157,3 +159,33 @@ def test_licences_are_those_that_packages_state() -> None:
     assert licence_of("pytest") == "MIT"
     assert licence_of("no-such-package") is None
     assert licence_of(None) is None
+
+
+def test_an_op_of_a_recorded_kernel_runs(recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["adopt", str(recorded.file), "--op", "add", "--out", str(recorded.folder)]
+    assert main(command) == 0
+    assert "wrote" in capsys.readouterr().out
+    written = runpy.run_path(str(recorded.folder / "add.py"))["add"]
+    assert str(written.schema) == "add(Tensor x, Tensor(b!) out, int n) -> ()"
+    assert written.host.launches  # it becomes C++
+    x = torch.arange(100.0)
+    out = torch.empty_like(x)
+    written(x, out, 100)
+    assert bool((out == x + 1).all())
+    assert main(command) == 1
+    assert "exists, and nothing is overwritten" in capsys.readouterr().err
+
+
+def test_ops_of_several_variants_choose_among_them(recorded: Recorded) -> None:
+    x = torch.arange(100, dtype=torch.float16)
+    recorded.module.add[(2,)](x, torch.empty_like(x), 100, B=64)
+    _, text = op_text(read_records([recorded.file]), f"{NAME}:add")
+    assert '"add(Tensor x, Tensor(b!) out, int n, int B) -> ()"' in text
+    assert '"x": [tl.float32, tl.float16]' in text
+    assert '"B": [128, 64]' in text
+    assert "kernel[(1,)](x, out, n, B=B)" in text
+
+
+def test_ops_of_kernels_that_were_not_recorded_are_refused(recorded: Recorded) -> None:
+    with pytest.raises(BuildError, match=f"the record has no kernels 'ad'.*\n.*recorded are {NAME}:add"):
+        op_text(read_records([recorded.file]), "ad")

@@ -20,6 +20,10 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "make test"): "minutes, and packages from the network; .ci/run is the test of the first three",
     ("docs/standing-in.md", "pip install"): "from the network; tests/triton/test_as_triton.py installs what it installs",
     ("docs/vllm.md", "KERNELPACK_AS_TRITON=1"): "2.7 GB of packages; make vllm does it",
+    (
+        "docs/adopting.md",
+        "cat > ask.py",
+    ): "packages from the network; the page's first example is the same with a kernel of its own",
     ("docs/packages.md", "make packages"): "1.5 GB of packages, and some minutes",
 }
 """Blocks of commands that no test runs, by page and first words, and why. Their commands are held to their parsers by test_commands."""
