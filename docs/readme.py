@@ -37,7 +37,7 @@ PAGES = (
     ROOT / "CONTRIBUTING.md",
     *(
         ROOT / "docs" / name
-        for name in ("knobs.md", "support.md", "inductor.md", "performance.md", "standing-in.md", "wheels.md")
+        for name in ("knobs.md", "support.md", "inductor.md", "performance.md", "standing-in.md", "wheels.md", "adopting.md")
     ),
 )
 FIGURES = ROOT / "docs" / "benchmarks"

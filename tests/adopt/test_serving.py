@@ -52,7 +52,9 @@ def test_a_program_can_name_the_folder(serving: Recorded, monkeypatch: pytest.Mo
     assert bool((added(serving) == 1).all())
 
 
-def test_a_miss_names_the_nearest_variant_and_the_line_that_adopts_it(serving: Recorded) -> None:
+def test_a_miss_names_the_nearest_variant_and_the_line_that_adopts_it(
+    serving: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(MissingKernelError) as raised:
         added(serving, B=64)
     message = str(raised.value)
@@ -62,7 +64,7 @@ def test_a_miss_names_the_nearest_variant_and_the_line_that_adopts_it(serving: R
     line.write_text(message[message.index("{") :])
     serving.file.write_bytes(serving.file.read_bytes() + line.read_bytes() + b"\n")
     serving.adopt()
-    packs._packs.__init__()  # type: ignore[misc]
+    monkeypatch.setattr(packs, "_packs", packs._Packs())
     assert bool((added(serving, B=64) == 1).all())
 
 
