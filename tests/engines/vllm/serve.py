@@ -11,10 +11,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
+from types import MappingProxyType
 
 from tests.engines.environment import ROOT, python
 from tests.engines.vllm.environment import RUNNERS, VLLM, variables
@@ -24,8 +25,8 @@ PATIENCE_S = 300
 
 
 @contextmanager
-def server(folder: Path, runner: str, *options: str) -> Iterator[str]:
-    """Runs a server, and gives the address that it listens to."""
+def server(folder: Path, runner: str, *options: str, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+    """Runs a server, with `more` variables, and gives the address that it listens to."""
     with socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -37,7 +38,7 @@ def server(folder: Path, runner: str, *options: str) -> Iterator[str]:
         process = subprocess.Popen(
             [*command, "--host", host, "--port", port, *options],
             cwd=ROOT,
-            env=variables(folder, runner),
+            env={**variables(folder, runner), **more},
             stdout=lines,
             stderr=lines,
         )
