@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from kernelpack.backends.cpu.facts.features import native_target
 from kernelpack.compiler.target_backend import TargetOptions
 from kernelpack.errors import MissingKernelError, OptionError, PackError, UntrustedFileError
 from kernelpack.runtime import compile, packs
+from kernelpack.runtime.ahead_of_time import ASTSource
 from kernelpack.target import Target
 from tests.adopt.conftest import COMPILE, NAME, Recorded
 
@@ -206,3 +208,21 @@ except Exception as problem:
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, cwd=serving.folder)
     assert (done.stdout, done.returncode) == ("MissingKernelError\n", 0), done.stderr
+
+
+def test_what_host_code_compiles_by_itself_is_served_too(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor launches what triton.compile returns."""
+    signature = {"x": "*fp32", "out": "*fp32", "n": "i32", "B": "constexpr"}
+
+    def compiled() -> Any:
+        return compile.compile(ASTSource(recorded.module.add, signature, {"B": 32}))
+
+    compiled()
+    recorded.adopt()
+    recorded.again()
+    load(recorded.folder / "packs")
+    monkeypatch.setattr(compile, "compile_kernel", lambda *_: pytest.fail("it compiled"))
+    x = torch.arange(100.0)
+    out = torch.empty_like(x)
+    compiled()[(4,)](x, out, 100)
+    assert bool((out == x + 1).all())
