@@ -100,11 +100,16 @@ def _identity(fn: JITFunction) -> dict[str, Any]:
 @functools.cache
 def _package(module: str) -> tuple[str | None, str | None]:
     """Returns the installed package that a module belongs to, and its version."""
-    owners = packages_distributions().get(module.partition(".")[0])
+    owners = _owners().get(module.partition(".")[0])
     try:
         return (owners[0], version(owners[0])) if owners else (None, None)
     except PackageNotFoundError:
         return None, None
+
+
+@functools.cache
+def _owners() -> Mapping[str, list[str]]:
+    return packages_distributions()
 
 
 def _write(said: Mapping[str, Any]) -> None:
