@@ -28,7 +28,7 @@ from kernelpack.ir.core import Operation
 from kernelpack.opgen.workers.compile import Progress
 from kernelpack.opgen.workers.worker import CompileJob, compile_all
 from kernelpack.pack.ninja import compiler, compiler_machine, version_script
-from kernelpack.runtime import front_end
+from kernelpack.runtime import front_end, record
 from kernelpack.runtime.ahead_of_time import ASTSource
 from kernelpack.runtime.cache import triton_key
 from kernelpack.runtime.kernel_file import kernel_bytes, parse_kernel
@@ -101,15 +101,15 @@ def adopt(
     """
     started = time.monotonic()
     _check(out)
-    record = read_records(files)
-    wanted, refused = _wanted(record, targets)
+    read = read_records(files)
+    wanted, refused = _wanted(read, targets)
     made, failed, compiled = _compiled(wanted, jobs, progress)
     refused += failed
     kept = [one for one in wanted if one.key in made]
     if not kept:
         first = f", the first: {refused[0].problem.message}" if refused else ""
         raise BuildError(f"nothing was adopted: {len(refused)} variants were refused{first}")
-    size = _write(out, kept, made, record)
+    size = _write(out, kept, made, read)
     owners = {one.noted.said["package"] or one.noted.kernel.partition(":")[0]: one.noted.said["package"] for one in kept}
     unknown = tuple(sorted(name for name, package in owners.items() if kernels.licence_of(package) is None))
     names = {one.noted.kernel for one in kept}
@@ -153,21 +153,21 @@ def verify(
     return len(wanted), differ, absent
 
 
-def _wanted(record: Record, targets: Sequence[Target]) -> tuple[list[_Wanted], list[Refusal]]:
+def _wanted(read: Record, targets: Sequence[Target]) -> tuple[list[_Wanted], list[Refusal]]:
     """Returns what is to be compiled, each once, and what is not found here."""
     found: dict[str, _Wanted] = {}
     refused = [
         Refusal(one.kernel, one.place, one.said["backend"], BuildError(f"{one.place}: {one.kernel}: {one.said['refused']}"))
-        for one in record.refused
+        for one in read.refused
     ]
     backends = {target.backend for target in targets}
-    lacking = backends - {one.said["backend"] for one in (*record.variants, *record.refused)}
+    lacking = backends - {one.said["backend"] for one in (*read.variants, *read.refused)}
     if lacking:
         raise BuildError(
             f"the record has no launches for {', '.join(sorted(lacking))}",
             cure="record a run with KERNELPACK_TRACE=FILE, or name other targets",
         )
-    for noted in record.variants:
+    for noted in read.variants:
         if noted.said["backend"] not in backends:
             continue
         try:
@@ -175,6 +175,8 @@ def _wanted(record: Record, targets: Sequence[Target]) -> tuple[list[_Wanted], l
         except KernelpackError as problem:
             refused.append(Refusal(noted.kernel, noted.place, noted.said["backend"], problem))
             continue
+        if not noted.said["source"]:  # written by hand
+            noted = replace(noted, said={**noted.said, **record.identity(source.fn), "kernel": noted.kernel})
         first: _Wanted | None = None
         for target in targets:
             if target.backend == noted.said["backend"]:
@@ -264,7 +266,7 @@ def _check(out: Path) -> None:
     generated.check(out / INDEX)
 
 
-def _write(out: Path, kept: Sequence[_Wanted], made: Mapping[str, CompiledKernel], record: Record) -> int:
+def _write(out: Path, kept: Sequence[_Wanted], made: Mapping[str, CompiledKernel], read: Record) -> int:
     """Writes the folder: what is loaded first, the index last, so that a process that reads meanwhile has the old one whole."""
     make_folder(out, mode=0o755)
     files: dict[str, bytes] = {}
@@ -289,7 +291,7 @@ def _write(out: Path, kept: Sequence[_Wanted], made: Mapping[str, CompiledKernel
         if not (out / name).is_file() or (out / name).read_bytes() != data:
             write_whole(out / name, data, shared=False)
     stated = {name: _sha256(data) for name, data in sorted(files.items())}
-    index = _index_text(rows, stated, record, sorted({str(one.target) for one in kept}))
+    index = _index_text(rows, stated, read, sorted({str(one.target) for one in kept}))
     generated.write(out / INDEX, index)
     for old in out.iterdir():
         if old.suffix in (".so", ".bin") and old.name not in files:
@@ -323,7 +325,7 @@ def _linked(target: Target, objects: Sequence[tuple[str, bytes]]) -> bytes:
 def _index_text(
     rows: Sequence[tuple[_Wanted, CompiledKernel, int, int, str]],
     files: Mapping[str, str],
-    record: Record,
+    read: Record,
     targets: Sequence[str],
 ) -> str:
     """Returns the index: a line for each variant."""
@@ -354,7 +356,7 @@ def _index_text(
     adopted = {(head["kernel"], head["source"]) for head in heads.values()}
     searches = [
         json.dumps({name: one.said[name] for name in ("kernel", "source", "search", "config")})
-        for one in record.searches
+        for one in read.searches
         if (one.kernel, one.said["source"]) in adopted
     ]
     first = {"kernelpack packs": FORMAT, "kernelpack": VERSION, "targets": list(targets), "files": dict(files)}

@@ -32,7 +32,7 @@ def source_of(noted: Noted) -> tuple[ASTSource, Options]:
     """Returns what a line of a record is compiled from, and its options. Raises NotFoundError, with the place of the line."""
     said = noted.said
     fn = _function(noted)
-    if fn.cache_key != said["source"]:
+    if said["source"] not in (fn.cache_key, ""):
         had, here = said["version"], _version(said["package"])
         versions = f": {said['package']} was {had} and is {here}" if had != here else ""
         raise NotFoundError(

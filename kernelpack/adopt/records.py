@@ -24,6 +24,16 @@ _VARIANT: Shape = {
     "facts": [(_PATHS, [(str, int)])],
     "options": {f"{name}?": kind for name, kind in OPTION_TYPES.items()},
 }
+_BY_HAND: Shape = {
+    "kernel": str,
+    "file?": str,
+    "backend": str,
+    "signature": {...: object},
+    "constants?": {...: object},
+    "facts?": {...: [(str, int)]},
+    "options?": _VARIANT["options"],
+}
+"""A line that somebody wrote: whatever is installed is meant, and constants and facts are by name."""
 _REFUSED: Shape = {**_KERNEL, "backend": str, "refused": str}
 _SEARCH: Shape = {**_KERNEL, "search": [str], "config": {...: str}}
 
@@ -81,12 +91,27 @@ def _take(line: bytes, place: str, found: Record) -> None:
     if not line.strip():
         return
     try:
-        said = read_document(line, Either(_VARIANT, _SEARCH, _REFUSED) if b'"backend"' in line else Either(_SEARCH, _VARIANT))
+        said = read_document(
+            line, Either(_VARIANT, _SEARCH, _REFUSED, _BY_HAND) if b'"backend"' in line else Either(_SEARCH, _VARIANT)
+        )
     except ValueError as problem:
         shown = line[:60].decode(errors="backslashreplace").rstrip()
         raise BuildError(f"{place}: this is no line that KERNELPACK_TRACE wrote: {shown!r}: {problem}", cure=_CURE) from None
+    if "signature" in said and "source" not in said:
+        said = _in_full(said, place)
     kind = found.searches if "search" in said else found.refused if "refused" in said else found.variants
     kind.append(Noted(said, place))
+
+
+def _in_full(said: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Returns a line that somebody wrote as a launch would be noted; `source` is empty. Raises BuildError for names that it does not have."""
+    names = list(said["signature"])
+    by_name = {part: said.get(part, {}) for part in ("constants", "facts")}
+    unknown = sorted(name for found in by_name.values() for name in found if name not in names)
+    if unknown:
+        raise BuildError(f"{place}: the signature has no {', '.join(unknown)}", cure=f"it has {', '.join(names)}")
+    full = {part: [[[names.index(name)], value] for name, value in found.items()] for part, found in by_name.items()}
+    return {"package": None, "version": None, "source": "", "options": {}, **said, **full}
 
 
 def _chosen(found: Record) -> Record:

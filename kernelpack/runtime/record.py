@@ -61,19 +61,19 @@ def compiled(source: ASTSource, backend: str, options: TargetOptions) -> None:
     try:
         _write(line_of(source, backend, options))
     except TypeError as problem:
-        _write({**_identity(source.fn), "backend": backend, "refused": str(problem)})
+        _write({**identity(source.fn), "backend": backend, "refused": str(problem)})
 
 
 def searched(fn: JITFunction, key: Sequence[Any], config: Mapping[str, str]) -> None:
     """Notes which config a search chose for a key."""
-    _write({**_identity(fn), "search": [repr(part) for part in key], "config": dict(config)})
+    _write({**identity(fn), "search": [repr(part) for part in key], "config": dict(config)})
 
 
 def line_of(source: ASTSource, backend: str, options: TargetOptions) -> dict[str, Any]:
     """Returns what a line says of a kernel that is to be compiled. Raises TypeError for a constant that cannot be written down."""
     given = {name: value for name, value in vars(options.plain).items() if value != getattr(BY_DEFAULT, name)}
     return {
-        **_identity(source.fn),
+        **identity(source.fn),
         "backend": backend,
         "signature": source.signature,
         "constants": [[list(path), as_json(value)] for path, value in source.constants.items()],
@@ -82,7 +82,7 @@ def line_of(source: ASTSource, backend: str, options: TargetOptions) -> dict[str
     }
 
 
-def _identity(fn: JITFunction) -> dict[str, Any]:
+def identity(fn: JITFunction) -> dict[str, Any]:
     """Returns the name of a kernel, where it comes from, and the digest of its source and of what it calls."""
     module = fn.module
     if module == "__main__":  # of `python -m package.module`, the module

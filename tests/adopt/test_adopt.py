@@ -16,6 +16,7 @@ from kernelpack.adopt.records import read_records
 from kernelpack.backends.cpu.facts.features import native_target
 from kernelpack.cli import main
 from kernelpack.errors import BuildError
+from kernelpack.runtime.packs import read_folder
 from kernelpack.ship.manifest import compare, read_manifest
 from kernelpack.target import Target
 from tests.adopt.conftest import NAME, Recorded
@@ -189,3 +190,18 @@ def test_ops_of_several_variants_choose_among_them(recorded: Recorded) -> None:
 def test_ops_of_kernels_that_were_not_recorded_are_refused(recorded: Recorded) -> None:
     with pytest.raises(BuildError, match=f"the record has no kernels 'ad'.*\n.*recorded are {NAME}:add"):
         op_text(read_records([recorded.file]), "ad")
+
+
+def test_a_line_may_be_written_by_hand(recorded: Recorded) -> None:
+    signature = {"x": "*fp32", "out": "*fp32", "n": "i32", "B": "constexpr"}
+    said = {"kernel": f"{NAME}:add", "backend": "cpu", "signature": signature, "constants": {"B": 256}}
+    lines = [said, {**said, "constants": {"C": 256}}]
+    recorded.file.write_text(json.dumps(lines[0]) + "\n")
+    recorded.adopt()
+    recorded.again()
+    index = read_folder(recorded.folder / "packs")
+    assert [variant.said["constants"] for variant in index.variants] == [[[[3], 256]]]
+    assert index.variants[0].source == recorded.module.add.cache_key
+    recorded.file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(BuildError, match="record:2: the signature has no C"):
+        recorded.adopt()
