@@ -11,10 +11,10 @@ from kernelpack.lazy import LazyModule
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-else:
-    np = LazyModule("numpy")
 
-Array: TypeAlias = "npt.NDArray[Any]"
+    Array: TypeAlias = npt.NDArray[Any]
+else:
+    np, Array = LazyModule("numpy"), Any
 
 _NATIVE = {F16: "float16", F32: "float32", F64: "float64"}
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
+from importlib import import_module
 from typing import Any
 
 from kernelpack.errors import BuildError, CompilationError
@@ -23,14 +22,18 @@ class Machine:
     features: str = ""
 
 
-@functools.cache
-def version() -> str:
-    """Returns the versions that decide the emitted bytes; "none" where nothing compiles."""
+def installed() -> str | None:
+    """Returns the versions of llvmlite and LLVM; None where they are missing, and nothing compiles."""
     try:
-        llvmlite = version_of("llvmlite")
-    except PackageNotFoundError:
-        return "none"
-    return f"llvmlite {llvmlite}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+        numbers = llvm.llvm_version_info
+    except ImportError:
+        return None
+    return f"llvmlite {import_module('llvmlite').__version__}, LLVM {'.'.join(map(str, numbers))}"
+
+
+def version() -> str:
+    """Returns the versions that decide the emitted bytes."""
+    return installed() or "none"
 
 
 def check_version(least: int, llvmlite_version: str, what: str) -> None:

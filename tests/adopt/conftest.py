@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from kernelpack import as_triton
 from kernelpack.adopt import build, kernels
 from kernelpack.adopt.build import Adopted
 from kernelpack.backends.cpu.facts.features import native_target
@@ -75,6 +76,7 @@ class Recorded:
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
     """A run that launched `add`, whose launches are recorded while `KERNELPACK_TRACE` is set."""
+    stood_in = as_triton.installed()
     monkeypatch.setenv("KERNELPACK_CACHE", "0")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -90,6 +92,8 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Record
     finally:
         WATCHERS.remove(TRACE)
         sys.modules.pop(NAME, None)
+        if not stood_in:  # adopting does it
+            as_triton.uninstall()
 
 
 @pytest.fixture

@@ -57,6 +57,7 @@ class Seed:
 
 _FRONTEND, _CUDA, _ROWS = "frontend/kernels.py", "backends/cuda/kernels.py", "backends/cuda/tile_kernels.py"
 _TILES, _OPS, _SUMS = "backends/cpu/test_tiles.py", "backends/cpu/test_tile_ops.py", "backends/cpu/test_reductions.py"
+_PRODUCTS = "backends/cpu/test_tile_products.py"
 _BLOCKS = "backends/cpu/test_descriptors.py"
 
 SEEDS = (
@@ -90,15 +91,15 @@ SEEDS = (
     ),
     Seed(_TILES, "transpose", (2, 2), lambda d: [d.whole(30 * 20, I8), d.whole(30 * 20, I8), 30, 20], {"BM": 16, "BN": 16}),
     Seed(
-        _TILES, "matmul", (2, 1), lambda d: [d.real(600, F16), d.real(600, F16), d.real(600), 20, 18, 30],
+        _PRODUCTS, "matmul", (2, 1), lambda d: [d.real(600, F16), d.real(600, F16), d.real(600), 20, 18, 30],
         {"BM": 16, "BN": 32, "BK": 16, "TRANSPOSED": True},
     ),
-    Seed(_TILES, "batched_product", (1,), lambda d: [d.real(512), d.real(512), d.real(512)], {"B": 2, "M": 16, "N": 16, "K": 16}),
+    Seed(_PRODUCTS, "batched_product", (1,), lambda d: [d.real(512), d.real(512), d.real(512)], {"B": 2, "M": 16, "N": 16, "K": 16}),
     Seed(_TILES, "swap_in_a_loop", (1,), lambda d: [d.real(32), d.real(32), d.real(64), 4], {"BLOCK": 32}),
     Seed(_TILES, "old_value_used_late", (1,), lambda d: [d.real(32), d.real(32), 3], {"BLOCK": 32}),
     Seed(_TILES, "branches", (1,), lambda d: [d.whole(32), d.whole(32), 1], {"BLOCK": 32}),
-    Seed(_TILES, "loaded_or_summed", (1,), lambda d: [d.real(64), d.real(512), d.real(64), 1], {"S": 8}),
-    Seed(_TILES, "one_product_or_another", (1,), lambda d: [d.real(256), d.real(256), d.real(512), 2], {"S": 16}),
+    Seed(_PRODUCTS, "loaded_or_summed", (1,), lambda d: [d.real(64), d.real(512), d.real(64), 1], {"S": 8}),
+    Seed(_PRODUCTS, "one_product_or_another", (1,), lambda d: [d.real(256), d.real(256), d.real(512), 2], {"S": 16}),
     Seed(_TILES, "nested_loops", (1,), lambda d: [d.real(256), d.real(64), 4, 3], {"BLOCK": 64}),
     Seed(_TILES, "rotate_in_place", (1,), lambda d: [d.whole(128)], {"BLOCK": 64}),
     Seed(_TILES, "load_before_store", (1,), lambda d: [d.whole(64), d.whole(64, I16), d.whole(64, I64)], {"BLOCK": 64}),

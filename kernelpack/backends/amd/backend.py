@@ -66,7 +66,7 @@ class AMDBackend(Backend):
     def tools(self) -> Sequence[Tool]:
         linker = find_linker()
         return (
-            Tool("LLVM", codegen.version(), True, "no kernel compiles", "pip install llvmlite"),
+            Tool("LLVM", codegen.installed(), True, "no kernel compiles", "pip install 'kernelpack[build]'"),
             Tool("lld", f"{linker.version}, {linker.command[0]}" if linker else None, False, "no .hsaco is linked", CURE),
         )
 

@@ -59,7 +59,7 @@ class CPUBackend(Backend):
         return targets()
 
     def tools(self) -> Sequence[Tool]:
-        return (Tool("LLVM", codegen.version(), True, "no kernel compiles", "pip install llvmlite"),)
+        return (Tool("LLVM", codegen.installed(), True, "no kernel compiles", "pip install 'kernelpack[build]'"),)
 
     def devices(self) -> Sequence[Device]:
         return (Device(model_name(), runnable()),)

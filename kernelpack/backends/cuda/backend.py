@@ -29,7 +29,7 @@ from kernelpack.errors import OutOfResources, TargetError
 from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO, RANGE, REACHES, ArgumentProperty, integers, numbers_and_pointers, pointers
 from kernelpack.ir.core import Operation
 from kernelpack.lazy import LazyModule
-from kernelpack.llvm.codegen import version as llvm_version
+from kernelpack.llvm import codegen
 from kernelpack.options import Options
 from kernelpack.target import Target
 
@@ -109,7 +109,7 @@ class CUDABackend(Backend):
     def tools(self) -> Sequence[Tool]:
         ptxas, linker, libdevice, nvdisasm = find_ptxas(), nvjitlink_version(), find_libdevice(), find_nvdisasm()
         return (
-            Tool("LLVM", llvm_version(), True, "no kernel compiles", "pip install llvmlite"),
+            Tool("LLVM", codegen.installed(), True, "no kernel compiles", "pip install 'kernelpack[build]'"),
             Tool(
                 "ptxas",
                 f"{ptxas_version(ptxas)}, {ptxas}" if ptxas else None,
@@ -167,7 +167,7 @@ class CUDABackend(Backend):
             assembler = ptxas_name(ptxas)
         else:
             assembler = f"nvJitLink {nvjitlink_version()}"
-        return {"llvm": llvm_version(), "assembler": assembler}
+        return {"llvm": codegen.version(), "assembler": assembler}
 
     def cache_key(self) -> str:
         return f"{super().cache_key()} libdevice {libdevice_digest()}"

@@ -103,8 +103,8 @@ def targets() -> tuple[Target, ...]:
 def host() -> Mapping[str, str]:
     """Returns what Linux says of the first CPU of this machine, by name: `flags`, `vendor_id`, ..."""
     file = Path("/proc/cpuinfo")
-    first = file.read_text().partition("\n\n")[0] if file.is_file() else ""
-    rows = (line.partition(":") for line in first.splitlines())
+    lines = file.read_text().splitlines() if file.is_file() else []
+    rows = (line.partition(":") for line in reversed(lines))  # the first one counts
     return {name.strip(): value.strip() for name, _, value in rows}
 
 

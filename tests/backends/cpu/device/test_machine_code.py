@@ -12,6 +12,7 @@ import pytest
 
 from kernelpack.backends.cpu.device import machine_code
 from kernelpack.backends.cpu.device.machine_code import disassemble, model_name
+from kernelpack.backends.cpu.facts import features
 from kernelpack.compiler.stages import compile_ttir
 from kernelpack.errors import BuildError
 from kernelpack.options import Options
@@ -57,7 +58,7 @@ def test_what_objdump_cannot_read_is_an_error_with_its_words(monkeypatch: pytest
 def test_the_cpu_is_called_what_the_system_calls_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text("processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\nmodel name\t: Another\n")
-    monkeypatch.setattr(machine_code, "Path", lambda name: file)
+    monkeypatch.setattr(features, "Path", lambda name: file)
     assert model_name() == "Some CPU @ 3 GHz"
     file.unlink()
     monkeypatch.setattr(machine_code.platform, "processor", lambda: "")
