@@ -66,7 +66,13 @@ class AMDBackend(Backend):
     def tools(self) -> Sequence[Tool]:
         linker = find_linker()
         return (
-            Tool("LLVM", codegen.installed(), True, "no kernel compiles", "pip install 'kernelpack[build]'"),
+            Tool(
+                "LLVM",
+                codegen.installed(),
+                True,
+                "no kernel compiles",
+                "pip install 'kernelpack[build]', which brings llvmlite",
+            ),
             Tool("lld", f"{linker.version}, {linker.command[0]}" if linker else None, False, "no .hsaco is linked", CURE),
         )
 

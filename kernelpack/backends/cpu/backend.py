@@ -59,7 +59,15 @@ class CPUBackend(Backend):
         return targets()
 
     def tools(self) -> Sequence[Tool]:
-        return (Tool("LLVM", codegen.installed(), True, "no kernel compiles", "pip install 'kernelpack[build]'"),)
+        return (
+            Tool(
+                "LLVM",
+                codegen.installed(),
+                True,
+                "no kernel compiles",
+                "pip install 'kernelpack[build]', which brings llvmlite",
+            ),
+        )
 
     def devices(self) -> Sequence[Device]:
         return (Device(model_name(), runnable()),)

@@ -109,7 +109,13 @@ class CUDABackend(Backend):
     def tools(self) -> Sequence[Tool]:
         ptxas, linker, libdevice, nvdisasm = find_ptxas(), nvjitlink_version(), find_libdevice(), find_nvdisasm()
         return (
-            Tool("LLVM", codegen.installed(), True, "no kernel compiles", "pip install 'kernelpack[build]'"),
+            Tool(
+                "LLVM",
+                codegen.installed(),
+                True,
+                "no kernel compiles",
+                "pip install 'kernelpack[build]', which brings llvmlite",
+            ),
             Tool(
                 "ptxas",
                 f"{ptxas_version(ptxas)}, {ptxas}" if ptxas else None,
