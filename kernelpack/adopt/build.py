@@ -27,6 +27,7 @@ from kernelpack.files.whole import make_folder, write_whole
 from kernelpack.ir.core import Operation
 from kernelpack.opgen.workers.compile import Progress
 from kernelpack.opgen.workers.worker import CompileJob, compile_all
+from kernelpack.pack.lock import LockLine
 from kernelpack.pack.ninja import compiler, compiler_machine, version_script
 from kernelpack.runtime import front_end, record
 from kernelpack.runtime.ahead_of_time import ASTSource
@@ -123,25 +124,23 @@ def verify(
     for each that cannot be compared: its package is not here as it was. `records` say which files programs and generated code are in."""
     folder = read_folder(out.resolve())
     files = {one.kernel: {"file": one.said["file"]} for one in read_records(records).variants if "file" in one.said}
-    rows = [(kernel, one) for kernel in folder.kernels for one in kernel["variants"]]
     wanted: list[_Wanted] = []
     absent: list[str] = []
-    stated = {one["key"]: one["image sha256"] for _, one in rows}
-    for kernel, one in rows:
-        noted = Noted(
-            {**{name: kernel[name] for name in HEAD}, **one["record"], **files.get(kernel["kernel"], {})}, str(out / INDEX)
-        )
+    for variant in folder.variants:
+        what = f"{variant.kernel} for {variant.target}"
+        noted = Noted({**variant.said, **files.get(variant.kernel, {})}, str(out / INDEX))
         try:
-            found = _variant(noted, *kernels.source_of(noted), Target.parse(one["target"]))
+            found = _variant(noted, *kernels.source_of(noted), Target.parse(variant.target))
         except KernelpackError as problem:
-            absent.append(f"{kernel['kernel']} for {one['target']}: {problem.message}")
+            absent.append(f"{what}: {problem.message}")
             continue
-        if found.key != one["key"]:
-            absent.append(f"{kernel['kernel']} for {one['target']}: its line has another key than it is kept under")
-            continue
-        wanted.append(found)
+        if found.key == variant.key:
+            wanted.append(found)
+        else:
+            absent.append(f"{what}: its line has another key than it is kept under")
     made, failed, _ = _compiled(wanted, jobs, progress, cache=False)
     differ = [f"{one.kernel} for {one.target} does not compile: {one.problem.message}" for one in failed]
+    stated = {variant.key: variant.image_sha256 for variant in folder.variants}
     for one in wanted:
         if one.key in made and _sha256(made[one.key].image) != stated[one.key]:
             differ.append(f"{one.noted.kernel} for {one.target} ({one.key[:12]}) has another image")
@@ -210,20 +209,24 @@ def _compiled(
     if progress is not None and finished:
         progress(Progress(finished, len(wanted), "kernels from the cache", 0.0))
 
+    todo = [one.job for one in missing]
+    wanted_by = {id(job): one for job, one in zip(todo, missing, strict=True)}
+
     def done(job: CompileJob, result: Any) -> None:
         nonlocal finished
         finished += 1
+        if isinstance(result, CompiledKernel):  # kept at once, so that a run that breaks off loses little
+            one = wanted_by[id(job)]
+            made[one.key] = _bare(result)
+            store.save(one, made[one.key])
         if progress is not None:
             progress(Progress(finished, len(wanted), f"{job.name} for {job.target}", time.monotonic() - started))
 
     processes = max(1, min(jobs or knobs.jobs(), len(missing)))
-    results = compile_all([one.job for one in missing], processes, done, go_on=True) if missing else []
+    results = compile_all(todo, processes, done, go_on=True) if missing else []
     refused = []
     for one, result in zip(missing, results, strict=True):
-        if isinstance(result, CompiledKernel):
-            made[one.key] = kernel = _bare(result)
-            store.save(one, kernel)
-        elif isinstance(result, KernelpackError):
+        if isinstance(result, KernelpackError):
             refused.append(Refusal(one.noted.kernel, one.noted.place, str(one.target), result))
         elif isinstance(result, BaseException):
             raise result
@@ -283,7 +286,7 @@ def _write(out: Path, kept: Sequence[_Wanted], made: Mapping[str, CompiledKernel
             kernel = replace(kernel, image_kind=LINKED, image=f"{libraries[one.target]}:{one.symbol}".encode())
         data = kernel_bytes(kernel)
         packed = lzma.compress(data, preset=6)
-        rows.append((one, made[one.key], len(images), len(packed), _sha256(data)))
+        rows.append((one, made[one.key], len(images), len(packed)))
         images += packed
     files[f"kernels-{_sha256(bytes(images))[:12]}.bin"] = bytes(images)
     files[LOCK] = _lock_text(kept, made).encode()
@@ -323,7 +326,7 @@ def _linked(target: Target, objects: Sequence[tuple[str, bytes]]) -> bytes:
 
 
 def _index_text(
-    rows: Sequence[tuple[_Wanted, CompiledKernel, int, int, str]],
+    rows: Sequence[tuple[_Wanted, CompiledKernel, int, int]],
     files: Mapping[str, str],
     read: Record,
     targets: Sequence[str],
@@ -331,7 +334,7 @@ def _index_text(
     """Returns the index: a line for each variant."""
     kernel_rows: dict[str, list[dict[str, Any]]] = {}
     heads: dict[str, dict[str, Any]] = {}
-    for one, kernel, start, size, sha256 in rows:
+    for one, kernel, start, size in rows:
         said = {name: part for name, part in one.noted.said.items() if name not in (*HEAD, "file")}
         head = {name: one.noted.said[name] for name in HEAD}
         head["licence"] = kernels.licence_of(head["package"])
@@ -343,7 +346,6 @@ def _index_text(
             "entry": _entry(one.source),
             "start": start,
             "size": size,
-            "sha256": sha256,
             "image sha256": _sha256(kernel.image),
             "code sha256": kernel.code_sha256,
             "record": said,
@@ -365,25 +367,33 @@ def _index_text(
     return "\n".join(["{", *head_lines, ' "kernels": [', ",\n".join(lines), " ],", f' "searches": [{searched}]', "}", ""])
 
 
+def _tools(kept: Sequence[_Wanted]) -> dict[str, tuple[str, ...]]:
+    """Returns the versions of what made the images, by tool."""
+    stated = {pair for target in {one.target for one in kept} for pair in backend_of(target).tool_versions().items()}
+    return {tool: tuple(sorted(number for name, number in stated if name == tool)) for tool in sorted(dict(stated))}
+
+
 def _lock_text(kept: Sequence[_Wanted], made: Mapping[str, CompiledKernel]) -> str:
-    tools = {name: stated for one in kept for name, stated in backend_of(one.target).tool_versions().items()}
-    lines = sorted(f"{one.target} {one.noted.kernel}:{one.key[:16]} {_sha256(made[one.key].image)}" for one in kept)
-    return "\n".join([_LOCK_BEGIN, *(f"# {name} = {tools[name]}" for name in sorted(tools)), *lines]) + "\n"
+    lines = sorted(LockLine(str(one.target), _name(one), _sha256(made[one.key].image)) for one in kept)
+    tools = [f"# {tool} = {number}" for tool, numbers in _tools(kept).items() for number in numbers]
+    return "\n".join([_LOCK_BEGIN, *tools, *map(str, lines)]) + "\n"
+
+
+def _name(wanted: _Wanted) -> str:
+    """Returns what the lock and the manifest call a variant."""
+    return f"{wanted.noted.kernel}:{wanted.key[:16]}"
 
 
 def _write_manifest(out: Path, kept: Sequence[_Wanted], made: Mapping[str, CompiledKernel], files: Iterable[str]) -> None:
     """Writes what `kernelpack sign` signs and `kernelpack verify --manifest` compares."""
     images: dict[str, dict[str, str]] = {}
-    tools: dict[str, set[str]] = {}
     for one in kept:
-        images.setdefault(str(one.target), {})[f"{one.noted.kernel}:{one.key[:16]}"] = _sha256(made[one.key].image)
-        for tool, stated in backend_of(one.target).tool_versions().items():
-            tools.setdefault(tool, set()).add(stated)
+        images.setdefault(str(one.target), {})[_name(one)] = _sha256(made[one.key].image)
     whole = manifest.Manifest(
         namespace="adopted",
         kernelpack=VERSION,
         targets=tuple(sorted(images)),
-        tools={tool: tuple(sorted(tools[tool])) for tool in sorted(tools)},
+        tools=_tools(kept),
         sources={},
         files={name: manifest.sha256(out / name) for name in sorted(files)},
         images={target: dict(sorted(images[target].items())) for target in sorted(images)},

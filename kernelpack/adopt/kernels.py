@@ -16,6 +16,7 @@ from kernelpack.adopt.records import Noted
 from kernelpack.errors import BuildError, KernelpackError
 from kernelpack.kernel.jit import KNOWN, JITFunction
 from kernelpack.options import Options
+from kernelpack.runtime import record
 from kernelpack.runtime.ahead_of_time import ASTSource
 from kernelpack.runtime.key_text import from_json
 
@@ -33,7 +34,7 @@ def source_of(noted: Noted) -> tuple[ASTSource, Options]:
     said = noted.said
     fn = _function(noted)
     if said["source"] not in (fn.cache_key, ""):
-        had, here = said["version"], _version(said["package"])
+        had, here = said["version"], record.identity(fn)["version"]
         versions = f": {said['package']} was {had} and is {here}" if had != here else ""
         raise NotFoundError(
             f"{noted.place}: {noted.kernel} is not what was recorded: its source, or what it calls, has changed{versions}",
@@ -54,6 +55,7 @@ def source_of(noted: Noted) -> tuple[ASTSource, Options]:
         raise NotFoundError(f"{noted.place}: {noted.kernel} cannot be called so: {problem}", cure="record it again") from None
 
 
+@functools.cache
 def licence_of(package: str | None) -> str | None:
     """Returns the licence that an installed package states; None where it states none."""
     if package is None:
@@ -65,13 +67,6 @@ def licence_of(package: str | None) -> str | None:
     expression, plain = stated.get("License-Expression"), stated.get("License") or ""
     classified = [row.rpartition(" :: ")[2] for row in stated.get_all("Classifier") or () if row.startswith("License ::")]
     return expression or ", ".join(classified) or (plain if 0 < len(plain) < 60 else None)
-
-
-def _version(package: str | None) -> str | None:
-    try:
-        return None if package is None else importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _function(noted: Noted) -> JITFunction:

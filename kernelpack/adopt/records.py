@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelpack.errors import BuildError
 from kernelpack.files.document import Either, Shape, read_document
-from kernelpack.options import OPTION_TYPES
+from kernelpack.options import BY_DEFAULT, OPTION_TYPES
 from kernelpack.runtime.record import BEGINS
 
 _KERNEL: Shape = {"kernel": str, "package": str | None, "version": str | None, "source": str, "file?": str}
@@ -35,7 +35,7 @@ _BY_HAND: Shape = {
 }
 """A line that somebody wrote: whatever is installed is meant, and constants and facts are by name."""
 _REFUSED: Shape = {**_KERNEL, "backend": str, "refused": str}
-_SEARCH: Shape = {**_KERNEL, "search": [str], "config": {...: str}}
+_SEARCH: Shape = {**_KERNEL, "search": [str], "config": {...: object}}
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _in_full(said: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 def _chosen(found: Record) -> Record:
     """Leaves out the variants that searches tried and did not choose, and what differs only in where it was recorded."""
-    configs: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+    configs: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for search in found.searches:
         configs.setdefault((search.kernel, search.said["source"]), []).append(search.said["config"])
     kept: dict[str, Noted] = {}
@@ -127,15 +127,9 @@ def _chosen(found: Record) -> Record:
     return Record(list(kept.values()), found.searches, found.refused)
 
 
-def _has(said: Mapping[str, Any], config: Mapping[str, str]) -> bool:
-    """Whether a variant was compiled with a config, as far as its line says."""
+def _has(said: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a variant was compiled with a config: the constants and options that the config names are its own."""
     names: Sequence[str] = list(said["signature"])
     values = {names[path[0]]: value for path, value in said["constants"] if len(path) == 1}
-    options = {**{name: repr(value) for name, value in said["options"].items()}}
-    for name, text in config.items():
-        if name in values:
-            if repr(values[name]) != text and isinstance(values[name], (int, float, str, bool, type(None))):
-                return False
-        elif options.get(name, text) != text:
-            return False
-    return True
+    stated = {**vars(BY_DEFAULT), **said["options"], **values}
+    return all(stated[name] == value for name, value in config.items() if name in stated)

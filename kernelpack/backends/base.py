@@ -15,6 +15,7 @@ from kernelpack.context import Context, Hook
 from kernelpack.errors import BuildError, OutOfResources, TargetError
 from kernelpack.facts import ArgumentProperty, Test
 from kernelpack.ir.core import Operation
+from kernelpack.llvm import codegen
 from kernelpack.options import Options
 from kernelpack.target import Target
 
@@ -66,6 +67,12 @@ class Tool:
     needed: bool
     without: str
     cure: str
+
+
+def llvm_tool() -> Tool:
+    """Returns LLVM, by which every backend of kernelpack's own compiles."""
+    cure = "pip install 'kernelpack[build]', which brings llvmlite"
+    return Tool("LLVM", codegen.installed(), True, "no kernel compiles", cure)
 
 
 @dataclass(frozen=True)

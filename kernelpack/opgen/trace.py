@@ -10,6 +10,7 @@ from typing import Any
 from kernelpack.errors import BuildError, TargetError
 from kernelpack.files.document import Either, Shape, read_document
 from kernelpack.opgen.load import own_library
+from kernelpack.runtime.record import BEGINS
 from kernelpack.target import Target
 
 
@@ -126,7 +127,7 @@ def _records(file: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
     kernels: dict[str, set[bytes]] = {}
     for number, line in enumerate(lines if lines != [b""] else [], 1):
         try:
-            if line.startswith(_LAUNCHED):
+            if line.startswith(BEGINS[1].encode()):
                 said = read_document(line, {"kernel": str, ...: object})
                 kernels.setdefault(said["kernel"], set()).update([line] if "signature" in said else [])
             else:
@@ -140,9 +141,6 @@ def _records(file: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
         raise BuildError(f"{file} records no calls", cure=cure)
     return found, {kernel: len(variants) for kernel, variants in kernels.items()}
 
-
-_LAUNCHED = b'{"kernel": "'
-"""What lines of launches from Python begin with (kernelpack/runtime/record.py)."""
 
 _CALL: Shape = {
     "op": str,

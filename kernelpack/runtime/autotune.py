@@ -199,7 +199,7 @@ class Autotuner(Launchable):
             return pruned[0]
         packed = packs.chosen(self.base_fn.cache_key, key) if self.base_fn is not None else None
         for config in pruned if packed is not None else ():
-            if _text_of(config) == packed:
+            if record.config_of(config.all_kwargs()) == packed:
                 self._tell(key, config, cache_hit=True)
                 return config
         place = self._place(key, pruned)
@@ -239,8 +239,9 @@ class Autotuner(Launchable):
 
     def _tell(self, key: tuple[Any, ...], best: Config, *, cache_hit: bool) -> None:
         """Tells what a search found, where knobs.autotuning or KERNELPACK_TRACE asks for it."""
-        if knobs.TRACE.get() and self.base_fn is not None:
-            record.searched(self.base_fn, key, _text_of(best))
+        noted = record.config_of(best.all_kwargs()) if knobs.TRACE.get() else None
+        if noted is not None and self.base_fn is not None:
+            record.searched(self.base_fn, key, noted)
         if knobs.autotuning.print:
             found = "remembered" if cache_hit else f"{self.bench_time:.2f} s"
             print(f"autotuning {self.__name__} for {key}: best config {best} ({found})")
@@ -352,11 +353,6 @@ def _device_of(arguments: Mapping[str, Any]) -> str:
     """Returns the torch device type that a call runs on: a GPU's kernels also read pinned memory of the CPU."""
     types: set[str] = {value.device.type for value in arguments.values() if hasattr(value, "device")}
     return max(types or {driver.active.device_type}, key=lambda kind: kind != "cpu")
-
-
-def _text_of(config: Config) -> dict[str, str]:
-    """Returns a config's values by name, as records have them."""
-    return {name: repr(value) for name, value in config.all_kwargs().items()}
 
 
 def _median(timing: Timing) -> float:

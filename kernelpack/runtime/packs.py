@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import lzma
 import os
 import threading
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from kernelpack.files.trust import own_file
 from kernelpack.runtime import record
 from kernelpack.runtime.ahead_of_time import ASTSource
 from kernelpack.runtime.kernel_file import parse_kernel
+from kernelpack.ship.manifest import sha256
 from kernelpack.target import Target
 from kernelpack.version import VERSION
 
@@ -34,12 +34,12 @@ HEAD = ("kernel", "package", "version", "source")
 CURE = "adopt it again: kernelpack adopt"
 
 _VARIANT: Shape = {
-    "key": str, "target": str, "entry": str, "start": range(2**40), "size": range(2**31), "sha256": str, "image sha256": str, "code sha256": str, "record": {...: object},
+    "key": str, "target": str, "entry": str, "start": range(2**40), "size": range(2**31), "image sha256": str, "code sha256": str, "record": {...: object},
 }  # fmt: skip
 _KERNEL: Shape = {
     "kernel": str, "package": str | None, "version": str | None, "licence": str | None, "source": str, "variants": [_VARIANT],
 }  # fmt: skip
-_SEARCH: Shape = {"kernel": str, "source": str, "search": [str], "config": {...: str}}
+_SEARCH: Shape = {"kernel": str, "source": str, "search": [str], "config": {...: object}}
 _INDEX: Shape = {
     "kernelpack packs": range(FORMAT, FORMAT + 1),
     "kernelpack": str,
@@ -61,7 +61,7 @@ class Variant:
     key: str
     said: Mapping[str, Any]
     place: tuple[int, int]
-    sha256: str
+    image_sha256: str
     code_sha256: str
 
 
@@ -74,6 +74,7 @@ class Folder:
     """The SHA-256 of each other file."""
     kernels: tuple[Mapping[str, Any], ...]
     searches: tuple[Mapping[str, Any], ...]
+    _compared: dict[str, Path] = field(default_factory=dict)
 
     @functools.cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -86,7 +87,7 @@ class Folder:
                 one["key"],
                 {**{name: kernel[name] for name in HEAD}, **one["record"]},
                 (one["start"], one["size"]),
-                one["sha256"],
+                one["image sha256"],
                 one["code sha256"],
             )
             for kernel in self.kernels
@@ -103,13 +104,17 @@ class Folder:
 
     def file(self, name: str) -> Path:
         """Returns a file of the folder that is as it was written. Raises PackError and UntrustedFileError."""
-        path = _own(self.path, name)
-        if name not in self.files or _sha256(path) != self.files[name]:
-            raise PackError(f"{path} was altered: its SHA-256 is not that of {INDEX}", cure=CURE)
-        return path
+        if name not in self._compared:
+            path = _own(self.path, name)
+            if name not in self.files or sha256(path) != self.files[name]:
+                raise PackError(f"{path} was altered: its SHA-256 is not that of {INDEX}", cure=CURE)
+            self._compared[name] = path
+        return self._compared[name]
 
     def load(self, variant: Variant) -> CompiledKernel:
         """Returns the compiled kernel of a variant. Raises PackError for a folder that was altered."""
+        import lzma  # late: Python can be built without it
+
         start, size = variant.place
         packed = self.images[start : start + size]
         where = f"{self.path / self._images}, {variant.kernel}"
@@ -149,10 +154,6 @@ def _own(path: Path, name: str) -> Path:
         ) from None
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 class _Packs:
     """The folders of this process."""
 
@@ -160,7 +161,7 @@ class _Packs:
         self._lock = threading.Lock()
         self._folders: dict[str, Folder] = {}
         self._by_key: dict[str, Variant] = {}
-        self._searches: dict[tuple[str, tuple[str, ...]], Mapping[str, str]] = {}
+        self._searches: dict[tuple[str, tuple[str, ...]], Mapping[str, Any]] = {}
         self._read = ""
 
     def add(self, path: Path) -> None:
@@ -176,12 +177,13 @@ class _Packs:
                 check_signed(Path(place), Path(key))
             folder = read_folder(Path(place))
             for variant in folder.variants:
-                other = self._by_key.setdefault(variant.key, variant)
+                other = self._by_key.get(variant.key, variant)
                 if other.code_sha256 != variant.code_sha256:
                     raise PackError(
                         f"{folder.path} and {other.folder.path} have different code of one variant of {variant.kernel}",
                         cure="name one of them, or adopt both records into one folder",
                     )
+            self._by_key = {**{variant.key: variant for variant in folder.variants}, **self._by_key}
             for search in folder.searches:
                 self._searches.setdefault((search["source"], tuple(search["search"])), search["config"])
             self._folders[place] = folder
@@ -199,7 +201,7 @@ class _Packs:
     def find(self, key: str) -> Variant | None:
         return self._by_key.get(key)
 
-    def config(self, source: str, key: tuple[str, ...]) -> Mapping[str, str] | None:
+    def config(self, source: str, key: tuple[str, ...]) -> Mapping[str, Any] | None:
         return self._searches.get((source, key))
 
 
@@ -226,29 +228,30 @@ def key_of(source: ASTSource, options: TargetOptions) -> str:
 def find(source: ASTSource, target: Target, options: TargetOptions) -> CompiledKernel | None:
     """Returns the kernel for a source from the folders of this process, None where they do not have it. Raises MissingKernelError then, if
     KERNELPACK_MISS=error."""
-    if not _packs.folders and not knobs.MISS.get():
+    if not _packs.folders and knobs.MISS.get() == "compile":
         return None
     if knobs.compilation.unusual or inspection()[0]:  # it asks for other code than was packed
         return None
+    levels = backend_of(target).runs_code_of(target)
     try:
-        for level in backend_of(target).runs_code_of(target):
-            variant = _packs.find(key_of(source, replace(options, arch=str(level))))
-            if variant is not None:
-                return replace(variant.folder.load(variant), options=options.plain)
-    except TypeError:
-        pass
-    _missed(source, target, options)
-    return None
+        keys = [key_of(source, replace(options, arch=str(level))) for level in levels]
+    except TypeError:  # of a constant no text says all: it cannot have been adopted
+        keys = []
+    variant = next(filter(None, map(_packs.find, keys)), None)
+    if variant is None:
+        _missed(source, target, options)
+        return None
+    return replace(variant.folder.load(variant), options=options.plain)
 
 
-def chosen(source: str, key: tuple[Any, ...]) -> Mapping[str, str] | None:
-    """Returns the config, as text by name, that a recorded search of a kernel with this digest chose for a key; None where there is none."""
+def chosen(source: str, key: tuple[Any, ...]) -> Mapping[str, Any] | None:
+    """Returns the config, as records have it, that a recorded search of a kernel with this digest chose for a key; None where there is none."""
     return _packs.config(source, tuple(map(repr, key))) if _packs.folders else None
 
 
 def _missed(source: ASTSource, target: Target, options: TargetOptions) -> None:
     """Does what KERNELPACK_MISS asks for a kernel that no folder has."""
-    asked = knobs.MISS.get() or "compile"
+    asked = knobs.MISS.get()
     if asked not in ("compile", "warn", "error"):
         raise OptionError(f"{knobs.MISS.name} is {asked!r}", cure="set it to compile, warn or error")
     if asked == "compile":

@@ -64,9 +64,17 @@ def compiled(source: ASTSource, backend: str, options: TargetOptions) -> None:
         _write({**identity(source.fn), "backend": backend, "refused": str(problem)})
 
 
-def searched(fn: JITFunction, key: Sequence[Any], config: Mapping[str, str]) -> None:
-    """Notes which config a search chose for a key."""
+def searched(fn: JITFunction, key: Sequence[Any], config: Mapping[str, Any]) -> None:
+    """Notes which config, as `config_of` has it, a search chose for a key."""
     _write({**identity(fn), "search": [repr(part) for part in key], "config": dict(config)})
+
+
+def config_of(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns a config's values by name, in the form that constants have in a line; None where one cannot be written down."""
+    try:
+        return {name: as_json(value) for name, value in values.items()}
+    except TypeError:
+        return None
 
 
 def line_of(source: ASTSource, backend: str, options: TargetOptions) -> dict[str, Any]:

@@ -162,6 +162,15 @@ def test_licences_are_those_that_packages_state() -> None:
     assert licence_of(None) is None
 
 
+def test_variants_that_a_search_tried_with_other_options_are_left_out(recorded: Recorded) -> None:
+    said = json.loads(recorded.file.read_text().splitlines()[1])
+    search = {name: said[name] for name in ("kernel", "package", "version", "source")}
+    search |= {"search": [], "config": {"B": 128, "num_warps": 8}}
+    lines = [said, {**said, "options": {"num_warps": 8}}, {**said, "options": {"num_warps": 2}}, search]
+    recorded.file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [one.said["options"] for one in read_records([recorded.file]).variants] == [{"num_warps": 8}]
+
+
 def test_an_op_of_a_recorded_kernel_runs(recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["adopt", str(recorded.file), "--op", "add", "--out", str(recorded.folder)]
     assert main(command) == 0

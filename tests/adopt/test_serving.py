@@ -158,8 +158,11 @@ def test_two_folders_may_have_a_kernel_if_its_code_is_one(serving: Recorded, mon
     (second / "kernels.json").write_text(json.dumps(index))
     monkeypatch.setattr(packs, "_packs", packs._Packs())
     serving.again()
+    index["kernels"][0]["variants"].insert(0, {**index["kernels"][0]["variants"][0], "key": "another"})
+    (second / "kernels.json").write_text(json.dumps(index))
     with pytest.raises(PackError, match=f"have different code of one variant of {NAME}:add"):
         added(serving)
+    assert packs._packs.find("another") is None  # nothing of a folder that was refused
 
 
 def test_a_recorded_search_is_not_made_again(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:

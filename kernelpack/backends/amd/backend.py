@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelpack.backends.amd.assemble import CURE, find_linker, without_lines
 from kernelpack.backends.amd.machine import ARCHITECTURES, machine_of
-from kernelpack.backends.base import Backend, Device, Stage, Tool
+from kernelpack.backends.base import Backend, Device, Stage, Tool, llvm_tool
 from kernelpack.context import Hook
 from kernelpack.errors import BuildError, TargetError
 from kernelpack.facts import DIVISIBLE_BY, EQUAL_TO, RANGE, REACHES, ArgumentProperty, integers, numbers_and_pointers, pointers
@@ -50,8 +50,7 @@ class AMDBackend(Backend):
         return stages.stages(target, options)
 
     def context(self, target: Target, options: Options, entry: str, attempt: Any, hooks: Sequence[Hook]) -> AmdContext:
-        context: AmdContext = stages.AmdContext(target, options, entry, attempt, hooks=hooks)
-        return context
+        return stages.AmdContext(target, options, entry, attempt, hooks=hooks)
 
     def properties(self) -> Sequence[ArgumentProperty]:
         return (
@@ -66,13 +65,7 @@ class AMDBackend(Backend):
     def tools(self) -> Sequence[Tool]:
         linker = find_linker()
         return (
-            Tool(
-                "LLVM",
-                codegen.installed(),
-                True,
-                "no kernel compiles",
-                "pip install 'kernelpack[build]', which brings llvmlite",
-            ),
+            llvm_tool(),
             Tool("lld", f"{linker.version}, {linker.command[0]}" if linker else None, False, "no .hsaco is linked", CURE),
         )
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kernelpack.backends.base import CSRC, Backend, Device, LauncherSource, Opened, Stage, Tool
+from kernelpack.backends.base import CSRC, Backend, Device, LauncherSource, Opened, Stage, Tool, llvm_tool
 from kernelpack.backends.cpu.device.driver import CPUDriver
 from kernelpack.backends.cpu.device.machine_code import disassemble, model_name
 from kernelpack.backends.cpu.device.nativert import kernel_library, launcher_library
@@ -59,15 +59,7 @@ class CPUBackend(Backend):
         return targets()
 
     def tools(self) -> Sequence[Tool]:
-        return (
-            Tool(
-                "LLVM",
-                codegen.installed(),
-                True,
-                "no kernel compiles",
-                "pip install 'kernelpack[build]', which brings llvmlite",
-            ),
-        )
+        return (llvm_tool(),)
 
     def devices(self) -> Sequence[Device]:
         return (Device(model_name(), runnable()),)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernelpack.backends.base import CSRC, Backend, Device, Failed, LauncherSource, Opened, Stage, Tool
+from kernelpack.backends.base import CSRC, Backend, Device, Failed, LauncherSource, Opened, Stage, Tool, llvm_tool
 from kernelpack.backends.cuda.assemble.cubin import without_line_tables
 from kernelpack.backends.cuda.assemble.toolchain import (
     disassemble,
@@ -82,8 +82,7 @@ class CUDABackend(Backend):
         return stages.stages(target, options)
 
     def context(self, target: Target, options: Options, entry: str, attempt: Any, hooks: Sequence[Hook]) -> CudaContext:
-        context: CudaContext = stages.CudaContext(target, options, entry, attempt, hooks=hooks)
-        return context
+        return stages.CudaContext(target, options, entry, attempt, hooks=hooks)
 
     def attempts(self, target: Target, options: Options) -> Sequence[Attempt]:
         most = options.num_stages
@@ -109,13 +108,7 @@ class CUDABackend(Backend):
     def tools(self) -> Sequence[Tool]:
         ptxas, linker, libdevice, nvdisasm = find_ptxas(), nvjitlink_version(), find_libdevice(), find_nvdisasm()
         return (
-            Tool(
-                "LLVM",
-                codegen.installed(),
-                True,
-                "no kernel compiles",
-                "pip install 'kernelpack[build]', which brings llvmlite",
-            ),
+            llvm_tool(),
             Tool(
                 "ptxas",
                 f"{ptxas_version(ptxas)}, {ptxas}" if ptxas else None,

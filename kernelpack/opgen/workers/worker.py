@@ -75,8 +75,7 @@ def compile_all(
 
     The processes are forks of this one: sources are imported once. Neighbours with the same ttir go to one process, which makes it
     once. `done` is called with each result, one at a time, from any thread. A process that dies gives a BuildError that names its
-    job. What making ttir raises ends all, unless they `go_on`: then it is
-    the result of its jobs.
+    job. What making ttir raises ends all, unless they `go_on`: then it is the result of its jobs.
     """
     results: dict[int, Any] = {}
     wrong: dict[int, Exception] = {}
