@@ -35,8 +35,8 @@ bool always() {
 }
 
 #if defined(__x86_64__)
-// Returns why this process cannot use the tiles of AMX, or an empty text. Linux is asked for them once a process; a forked one has
-// what its parent was granted, and so do threads.
+// Returns why this process cannot use the tiles of AMX, or an empty text. Linux is asked for them once a process; a forked one
+// has what its parent was granted, and so do threads.
 const std::string& missing_tiles() {
   static const std::string missing = []() -> std::string {
     constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -71,7 +71,9 @@ constexpr const char* kLowest = "cpu:aarch64";
 const Feature kFeatures[] = {{"aarch64", always, always}};
 #endif
 
-bool needs_tiles(const char* target) { return std::strstr(target, "+amx") != nullptr; }
+bool needs_tiles(const char* target) {
+  return std::strstr(target, "+amx") != nullptr;
+}
 
 // Returns what a target is worth if this CPU has all its parts, else -1. A part that is later in the table is worth more.
 int score(const char* target, bool products) {
@@ -126,8 +128,8 @@ int choose(const char* const* targets, int count, int /*device*/, const KernelTr
 std::string describe(int /*device*/) {
   std::string best = kLowest;
 #if defined(__x86_64__)
-  for (const char* level : {"cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16",
-                            "cpu:x86-64-v4+amx"}) {
+  for (const char* level :
+       {"cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx"}) {
     if (score(level, false) >= 0) best = level;
   }
 #endif

@@ -30,8 +30,8 @@ struct ParallelFor {
 
 extern const Launcher cpu_launcher;
 
-// Asks Linux for the tiles of AMX, which kernels for targets with +amx need, the first time in a process. Throws Error where this
-// CPU has none or Linux refuses.
+// Asks Linux for the tiles of AMX, which kernels for targets with +amx need, the first time in a process. Throws Error where
+// this CPU has none or Linux refuses.
 void allow_tiles(const char* kernel);
 
 // Runs all programs of a grid. The serial-or-parallel rule of the CPU launcher, for launches outside a library too. Throws

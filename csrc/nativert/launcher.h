@@ -19,9 +19,8 @@ struct Parameter {
   Passed passed;
 };
 
-// Runs all programs of a grid: on torch's threads, or each on its own where they run `together`. `tiled` names a kernel that needs
-// the tiles of AMX. Throws Error, which
-// AOTInductor's runtime makes an error of the model's call.
+// Runs all programs of a grid: on torch's threads, or each on its own where they run `together`. `tiled` names a kernel that
+// needs the tiles of AMX. Throws Error, which AOTInductor's runtime makes an error of the model's call.
 template <size_t count>
 void run_from_nativert(const Grid& grid, void** args, void* kernel, double program_ns, bool together, const char* tiled,
                        const Parameter (&parameters)[count]) {

@@ -208,7 +208,8 @@ TEST(the_best_level_that_the_cpu_has_is_chosen) {
     EXPECT(cpu_launcher.choose(tiled + 1, 1, 0, {true}) == -1);
     expect_error("kernel matmul is for cpu:x86-64-v4+amx; this CPU has no AMX", [] { allow_tiles("matmul"); });
     Kernel kernel{"matmul", "matmul", tiled[1], nullptr};
-    expect_error("kernel matmul is for cpu:x86-64-v4+amx; this CPU has no AMX", [&] { cpu_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr); });
+    expect_error("kernel matmul is for cpu:x86-64-v4+amx; this CPU has no AMX",
+                 [&] { cpu_launcher.launch(kernel, 0, nullptr, {1, 1, 1}, nullptr); });
     setenv("KERNELPACK_CPU_TARGET", tiled[1], 1);
     expect_error("asks for cpu:x86-64-v4+amx, which this CPU cannot run: this CPU has no AMX",
                  [&] { cpu_launcher.choose(tiled, 2, 0, {true}); });

@@ -49,8 +49,8 @@ float widened(uint16_t bits) {
   return value;
 }
 
-// Elements of even and of odd k are summed apart, by fused multiply-adds from zero on; both sums are added, then the sum to what
-// was there. A function of its own: no compiler moves its arithmetic out of where the rounding is set.
+// Elements of even and of odd k are summed apart, by fused multiply-adds from zero on; both sums are added, then the sum to
+// what was there. A function of its own: no compiler moves its arithmetic out of where the rounding is set.
 [[gnu::noinline]] void add_pairs(int sum, int a, int b) {
   const int columns = tiles.row_bytes[sum] / 4, units = tiles.row_bytes[a] / 4;
   for (int row = 0; row < tiles.rows[sum]; ++row) {
@@ -74,10 +74,14 @@ float widened(uint16_t bits) {
 
 extern "C" {
 
-int stand_in_is_configured(void) { return tiles.configured; }
+int stand_in_is_configured(void) {
+  return tiles.configured;
+}
 
 // Returns how many products of tiles there have been since it was last asked.
-long stand_in_products(void) { return products.exchange(0); }
+long stand_in_products(void) {
+  return products.exchange(0);
+}
 
 void stand_in_ldtilecfg(const uint8_t* table) {
   check(table[0] == 1, "a palette other than 1");
@@ -92,7 +96,9 @@ void stand_in_ldtilecfg(const uint8_t* table) {
   tiles.configured = 1;
 }
 
-void stand_in_tilerelease(void) { memset(&tiles, 0, sizeof tiles); }
+void stand_in_tilerelease(void) {
+  memset(&tiles, 0, sizeof tiles);
+}
 
 void stand_in_tilezero(int8_t tile) {
   check_tile(tile);
