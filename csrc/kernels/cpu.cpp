@@ -55,11 +55,13 @@ const Feature kFeatures[] = {
     {"x86-64", always, always},
     {"x86-64-v2", [] { return __builtin_cpu_supports("x86-64-v2") != 0; }, always},
     {"x86-64-v3", [] { return __builtin_cpu_supports("x86-64-v3") != 0; }, always},
+    {"avxvnni", [] { return __builtin_cpu_supports("avxvnni") != 0; }, always},
     {"x86-64-v4", [] { return __builtin_cpu_supports("x86-64-v4") != 0; }, always},
-    // dpbf16ps runs at full rate on AMD; on Intel at a quarter of it, slower than fp32 arithmetic
-    {"avx512bf16", [] { return __builtin_cpu_supports("avx512bf16") != 0; }, [] { return __builtin_cpu_is("amd") != 0; }},
-    {"amx", [] { return missing_tiles().empty(); }, always},
     {"avx512vnni", [] { return __builtin_cpu_supports("avx512vnni") != 0; }, always},
+    // the level has VNNI too. dpbf16ps runs at full rate on AMD; on Intel at a quarter of it, slower than fp32 arithmetic
+    {"avx512bf16", [] { return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"); },
+     [] { return __builtin_cpu_is("amd") != 0; }},
+    {"amx", [] { return missing_tiles().empty(); }, always},
 };
 #else
 const std::string& missing_tiles() {
@@ -128,8 +130,8 @@ int choose(const char* const* targets, int count, int /*device*/, const KernelTr
 std::string describe(int /*device*/) {
   std::string best = kLowest;
 #if defined(__x86_64__)
-  for (const char* level :
-       {"cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx"}) {
+  for (const char* level : {"cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v3+avxvnni", "cpu:x86-64-v4",
+                            "cpu:x86-64-v4+avx512vnni", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx"}) {
     if (score(level, false) >= 0) best = level;
   }
 #endif

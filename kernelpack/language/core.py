@@ -38,7 +38,7 @@ from kernelpack.kernel.types import (
 from kernelpack.kernel.values import block_pointer, constexpr, tensor, unwrap
 from kernelpack.language.loops import condition, range, static_range
 from kernelpack.language.shapes import broadcast, broadcast_to, dims_of, expand_dims, join, permute, reshape, split, trans, view
-from kernelpack.semantics import block_pointers, memory, operators, tiles
+from kernelpack.semantics import block_pointers, byte_products, memory, operators, tiles
 from kernelpack.semantics.overflow import checked_arithmetic
 
 __all__ = [
@@ -355,12 +355,12 @@ def dot(
     """Returns input @ other (+ acc) of [M, K] and [K, N] tiles or [B, M, K] and [B, K, N] batches.
 
     float32 operands are rounded to TF32 unless input_precision="ieee". The result has the type of `acc`, which `out_dtype` states
-    where there is none (float32 without either). See semantics/tiles.py for types and least sizes.
+    where there is none (float32 without either; int32 for int8 and uint8, which mix). See semantics/tiles.py for types and least sizes.
     """
-    default = _generator.options.default_dot_input_precision
-    return tiles.dot(
-        _generator.builder, input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype, default
-    )
+    builder, default = _generator.builder, _generator.options.default_dot_input_precision
+    if byte_products.has_unsigned_bytes(input, other):
+        return byte_products.dot(builder, input, other, acc, out_dtype)
+    return tiles.dot(builder, input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype, default)
 
 
 @member

@@ -216,7 +216,7 @@ def dot(
     if allowed is None or (x.dtype != y.dtype and not (x.dtype.is_fp8() and y.dtype.is_fp8())):
         raise CompilationError(
             f"tl.dot does not take {x.dtype} and {y.dtype}",
-            cure="cast both to one of float16, bfloat16, float32, float64, int8",
+            cure="cast both to one of float16, bfloat16, float32, float64, int8; int8 and uint8 mix",
         )
     shape = _dot_shape(x, y)
     if out_dtype is None and isinstance(acc, tensor) and acc.dtype in allowed:

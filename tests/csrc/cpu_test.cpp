@@ -196,6 +196,9 @@ TEST(the_best_level_that_the_cpu_has_is_chosen) {
   const int expected = __builtin_cpu_supports("x86-64-v4") ? 2 : __builtin_cpu_supports("x86-64-v3") ? 1 : 0;
   EXPECT(cpu_launcher.choose(levels, 3, 0, {true}) == expected);
   const char* const halves[] = {"cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"};
+  const char* const bytes[] = {"cpu:x86-64-v3+avxvnni", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512vnni"};
+  if (__builtin_cpu_supports("avx512vnni")) EXPECT(cpu_launcher.choose(bytes, 3, 0, {true}) == 2);
+  EXPECT((cpu_launcher.choose(bytes, 1, 0, {true}) == 0) == (__builtin_cpu_supports("avxvnni") != 0));
   if (__builtin_cpu_supports("avx512bf16")) {  // its products are slow on Intel, its conversions never
     EXPECT(cpu_launcher.choose(halves, 2, 0, {false}) == 1);
     EXPECT(cpu_launcher.choose(halves, 2, 0, {true}) == (__builtin_cpu_is("amd") ? 1 : 0));

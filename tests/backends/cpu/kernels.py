@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernelpack.backends.cpu.device.open import open_object
-from kernelpack.backends.cpu.facts.features import resolve
+from kernelpack.backends.cpu.facts.features import runnable
 from kernelpack.compiled import CompiledKernel
 from kernelpack.compiler.stages import compile_ttir
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value, module
@@ -28,8 +28,8 @@ def loaded_object(kernel: CompiledKernel) -> LoadedKernel:
 
 def levels_here() -> list[str]:
     """Returns the levels that this machine can run, the lowest first."""
-    best = str(resolve(Target.parse("cpu:native"))).removeprefix("cpu:")
-    return list(LEVELS[: LEVELS.index(best) + 1])
+    here = {str(target).removeprefix("cpu:") for target in runnable()}
+    return [level for level in LEVELS if level in here]
 
 
 def compile_module(kernel: Operation, level: str, options: Options | None = None) -> CompiledKernel:

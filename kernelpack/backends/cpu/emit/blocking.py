@@ -26,7 +26,7 @@ from kernelpack.backends.cpu.plan.sinks import (
 )
 from kernelpack.backends.cpu.plan.tile_program import Nest
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.types import bit_width, element_of, is_float
+from kernelpack.ir.types import I8, bit_width, element_of, is_float
 
 _UNROLL = 4  # vectors an iteration works on: enough independent chains to hide the latency of an fma
 _FEW = 12  # so many constants leave registers for that many vectors
@@ -113,9 +113,9 @@ def _width(nest: Nest, level: Level, turned: int | None) -> int:
 
 def _most_lanes(nest: Nest, level: Level, turned: int | None) -> int:
     """Returns how many lanes a nest has at most: elements become 32 bits wide, but for those that go from memory to a product in tiles as
-    they are, and no further than a panel."""
+    they are, or of bytes, and no further than a panel."""
     into = _operand(nest)
-    if not level.tiles or into is None or into.pack == 1 or turned is not None or len(nest.roots) > 1:
+    if into is None or not (level.tiles or into.element == I8) or into.pack == 1 or turned is not None or len(nest.roots) > 1:
         return level.lanes(32)
     if not all(isinstance(root, Materialize) and _is_loaded(root.value) for root in nest.roots):
         return level.lanes(32)

@@ -17,7 +17,7 @@ def write_operand(
     ev: Evaluator, into: OperandBuffer, element: Type, lane: int, points: list[Index], vectors: list[Val]
 ) -> None:
     """Writes the elements of one iteration: `vectors` at `points`, with lanes along axis `lane`."""
-    converted = [_converted(ev, vector, element, into.element) for vector in vectors]
+    converted = [_converted(ev, into, vector, element) for vector in vectors]
     if lane == into.inner_axis and (into.k_inner or into.pack == 1):
         for point, vector in zip(points, converted, strict=True):
             _put(ev, into, point, vector)
@@ -40,10 +40,11 @@ def write_operand(
             _put(ev, into, tuple(places), vector)
 
 
-def _converted(ev: Evaluator, vector: Val, source: Type, result: Type) -> Val:
+def _converted(ev: Evaluator, into: OperandBuffer, vector: Val, source: Type) -> Val:
     if is_float(source):
-        return ev.lowering.convert(vector, source, result)
-    return ev.em.cast("sext", vector, register_type(result, vector_width(vector.type)))
+        return ev.lowering.convert(vector, source, into.element)
+    result = ev.em.cast("sext", vector, register_type(into.element, vector_width(vector.type)))
+    return ev.em.binary("xor", result, literal(-128, result.type)) if into.biased else result
 
 
 def _units(ev: Evaluator, into: OperandBuffer, points: list[Index], vectors: list[Val]) -> Iterator[tuple[Index, Val]]:

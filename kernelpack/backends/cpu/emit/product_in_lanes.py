@@ -25,6 +25,9 @@ from kernelpack.ir.types import BF16, F32, I32, Type, bit_width, element_of, is_
 from kernelpack.llvm.text import Val, literal, suffix, vector_type
 
 _UNROLL_K = 4
+_MULTIPLY_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
+_BIAS = int.from_bytes(bytes([128] * 4), "little", signed=True)
+"""A unit of four biased zeros."""
 _GROUP = 8
 """How many blocks of rows meet a panel before the next panel's turn: few enough that they stay in the first cache beside it."""
 
@@ -124,18 +127,23 @@ class ProductEmitter(ABC):
         return self.em.offset(address, unit.offset * step)
 
     def unit(self) -> str:
-        return "i32" if self.packed.pack == 2 else register_type(self.packed.element)
+        return "i32" if self.packed.pack > 1 else register_type(self.packed.element)
 
     def unit_vector(self) -> str:
         return vector_type(self.unit(), self.width)
 
     def multiply_add(self, a: Val, b: Val, accumulator: Val) -> Val:
-        em = self.em
-        if self.packed.pack == 2:
-            pairs = vector_type("bfloat", 2 * self.width)
-            bits = self.width * 32
-            arguments = [accumulator, em.cast("bitcast", a, pairs), em.cast("bitcast", b, pairs)]
-            return em.call(self.kind, f"llvm.x86.avx512bf16.dpbf16ps.{bits}", arguments)
+        """Returns accumulator + a * b, summed over the neighbours that share a unit."""
+        em, bits = self.em, self.width * 32
+        match self.packed.pack:
+            case 4:
+                return em.call(self.kind, f"llvm.x86.avx512.vpdpbusd.{bits}", [accumulator, a, b])
+            case 2:
+                pairs = vector_type("bfloat" if self.packed.element == BF16 else "i16", 2 * self.width)
+                factors = [em.cast("bitcast", a, pairs), em.cast("bitcast", b, pairs)]
+                if self.packed.element == BF16:
+                    return em.call(self.kind, f"llvm.x86.avx512bf16.dpbf16ps.{bits}", [accumulator, *factors])
+                return em.binary("add", accumulator, em.call(self.kind, _MULTIPLY_PAIRS[bits], factors))
         if is_float(self.compute):
             return em.call(self.kind, f"llvm.fma.{suffix(self.kind)}", [a, b, accumulator])
         return em.binary("add", accumulator, em.binary("mul", a, b))
@@ -183,15 +191,34 @@ class LanesAlongResult(ProductEmitter):
         left = rows % self.rows
         whole = rows - left
         group = min(whole, _GROUP * self.rows)
-        with (
-            self.loop(whole, group) as first,
-            self.loop(lanes, panel) as lane,
-            self.loop(self._most(group, first, whole), self.rows) as within,
-        ):
-            self._block({**bases, self.lane: lane, self.other: self.sum_of(first, within)}, self.rows)
+        with self.loop(whole, group) as first, self.loop(lanes, panel) as lane:
+            start = self._start({**bases, self.lane: lane})
+            with self.loop(self._most(group, first, whole), self.rows) as within:
+                self._block({**bases, self.lane: lane, self.other: self.sum_of(first, within)}, self.rows, start)
         if left:
             with self.loop(lanes, panel) as lane:
-                self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left)
+                start = self._start({**bases, self.lane: lane})
+                self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left, start)
+
+    def _start(self, bases: dict[int, Place]) -> list[Val] | None:
+        """Returns what the sums of each vector of a panel start at, in memory; None for zero. Where what is broadcast is biased, it is -128
+        times the sum of the panel's elements along k."""
+        if not (isinstance(self.scalar, OperandBuffer) and self.scalar.biased):
+            return None
+        em, ev = self.em, self.ev
+        slots = [em.alloca(self.kind, "start") for _ in range(self.vectors)]
+        with em.into(ev.frames[-1]):
+            for slot in slots:
+                em.store(literal(0, self.kind), slot, 64)
+            panel = self.operand_start(self.vector, bases, bases[self.lane])
+        with self.loop(self.vector.k_units, 1) as unit, em.into(ev.frames[-1]):
+            bias = em.splat(literal(_BIAS, "i32"), self.width)
+            for slot, vector in zip(slots, self._vectors(panel, unit), strict=True):
+                em.store(self.multiply_add(bias, vector, em.load(self.kind, slot, 64)), slot, 64)
+        with em.into(ev.frames[-1]):
+            for slot in slots:
+                em.store(em.binary("sub", literal(0, self.kind), em.load(self.kind, slot, 64)), slot, 64)
+        return slots
 
     def _most(self, group: int, first: Place, end: int) -> int | Val:
         """Returns how many rows of a group there are from `first` on: the last group may be shorter."""
@@ -213,15 +240,15 @@ class LanesAlongResult(ProductEmitter):
                 places.append(bases[axis])
         return tuple(places)
 
-    def _block(self, bases: dict[int, Place], rows: int) -> None:
-        """Computes rows x vectors accumulators over all of k."""
+    def _block(self, bases: dict[int, Place], rows: int, start: list[Val] | None) -> None:
+        """Computes rows x vectors accumulators over all of k. The sums of each vector begin at `start`."""
         em, ev = self.em, self.ev
         blocks = [(row, vector) for row in range(rows) for vector in range(self.vectors)]
         slots = [em.alloca(self.kind, "acc") for _ in blocks]
         units = self.vector.k_units
         with em.into(ev.frames[-1]):
-            for slot in slots:
-                em.store(literal(0, self.kind), slot, 64)
+            for slot, (_, vector) in zip(slots, blocks, strict=True):
+                em.store(em.load(self.kind, start[vector], 64) if start else literal(0, self.kind), slot, 64)
             vectors_at = self.operand_start(self.vector, bases, bases[self.lane])
         ones = self._ones(bases, rows)
         step = min(_UNROLL_K, units) if rows == self.rows else 1  # few rows are left over: short code for them
@@ -258,14 +285,19 @@ class LanesAlongResult(ProductEmitter):
 
         return along_rows
 
-    def _step(self, accumulators: list[Val], unit: Place, vectors_at: Val, ones: Callable[[Place], list[Val]]) -> list[Val]:
-        """Adds one unit of k (an element, or a bf16 pair) to every accumulator."""
-        em = self.em
-        size = self.vector.unit_bytes
-        lanes_at = self.along_k(vectors_at, unit, self.vector.row_units * size)
-        vectors = [
+    def _vectors(self, panel: Val, unit: Place) -> list[Val]:
+        """Returns the vectors of a panel at a unit of k."""
+        em, size = self.em, self.vector.unit_bytes
+        lanes_at = self.along_k(panel, unit, self.vector.row_units * size)
+        return [
             em.load(self.unit_vector(), em.offset(lanes_at, vector * self.width * size), size) for vector in range(self.vectors)
         ]
+
+    def _step(self, accumulators: list[Val], unit: Place, vectors_at: Val, ones: Callable[[Place], list[Val]]) -> list[Val]:
+        """Adds one unit of k (an element, a pair or a quad) to every accumulator."""
+        em = self.em
+        vectors = self._vectors(vectors_at, unit)
+        size = self.vector.unit_bytes
         result: list[Val] = []
         for row, address in enumerate(ones(unit)):
             spread = em.splat(em.load(self.unit(), address, size), self.width)

@@ -21,7 +21,8 @@ class Level:
 
     `vector_bits` is the width of a register, `rows` x `vectors` is the block of accumulators that a matrix product holds in registers
     (docs/decisions.md says how it was chosen), `bf16_dot` says whether products take the instruction `vdpbf16ps`, `tiles` whether they
-    take AMX's tiles.
+    take AMX's tiles. `int8_pack` neighbours along k are multiplied and added at a time in products of int8: 4 by `vpdpbusd` of VNNI, 2 by
+    `vpmaddwd`.
     """
 
     machine: Machine
@@ -30,6 +31,7 @@ class Level:
     vectors: int
     bf16_dot: bool
     tiles: bool = False
+    int8_pack: int = 1
 
     @property
     def converts_bf16(self) -> bool:
@@ -42,7 +44,7 @@ class Level:
 
 
 _LINUX_X86 = "x86_64-unknown-linux-gnu"
-_AMX = {"amx_tile", "amx_bf16", "amx_int8", "avx512_bf16"}
+_AMX = {"amx_tile", "amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni"}
 """What Linux calls the parts of the level with tiles, beyond x86-64-v4."""
 _TILED = Target("cpu", "x86-64-v4", ("amx",))
 
@@ -51,9 +53,15 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 # 512-bit registers are preferred explicitly: LLVM's default for several CPUs is 256
 _LEVELS: dict[tuple[str, tuple[str, ...]], Level] = {
-    ("x86-64-v3", ()): Level(Machine(_LINUX_X86, "x86-64-v3"), 256, 4, 2, False),
-    ("x86-64-v4", ()): Level(Machine(_LINUX_X86, "x86-64-v4", "-prefer-256-bit"), 512, 6, 4, False),
-    ("x86-64-v4", ("avx512bf16",)): Level(Machine(_LINUX_X86, "x86-64-v4", "+avx512bf16,-prefer-256-bit"), 512, 4, 4, True),
+    ("x86-64-v3", ()): Level(Machine(_LINUX_X86, "x86-64-v3"), 256, 4, 2, False, int8_pack=2),
+    ("x86-64-v3", ("avxvnni",)): Level(Machine(_LINUX_X86, "x86-64-v3", "+avxvnni"), 256, 4, 2, False, int8_pack=4),
+    ("x86-64-v4", ()): Level(Machine(_LINUX_X86, "x86-64-v4", "-prefer-256-bit"), 512, 6, 4, False, int8_pack=2),
+    ("x86-64-v4", ("avx512vnni",)): Level(
+        Machine(_LINUX_X86, "x86-64-v4", "+avx512vnni,-prefer-256-bit"), 512, 6, 4, False, int8_pack=4
+    ),
+    ("x86-64-v4", ("avx512bf16",)): Level(
+        Machine(_LINUX_X86, "x86-64-v4", "+avx512bf16,+avx512vnni,-prefer-256-bit"), 512, 4, 4, True, int8_pack=4
+    ),
     (_TILED.arch, _TILED.features): Level(
         Machine(_LINUX_X86, "x86-64-v4", "+amx-tile,+amx-bf16,+amx-int8,+avx512bf16,-prefer-256-bit"), 512, 6, 4, False, True
     ),
@@ -70,19 +78,22 @@ def level_of(target: Target) -> Level:
     return level
 
 
-def level_for(target: Target, *, bf16: bool, tiles: bool) -> Level:
-    """Returns the level that a kernel is compiled for. Only kernels that hold bfloat16 gain from its instructions, and only those with
-    products in tiles from AMX: others have the code of a level without them, and a library holds it once."""
-    level = level_of(target)
-    if level.tiles and not tiles:
+def level_for(target: Target, *, bf16: bool, tiles: bool, int8: bool) -> Level:
+    """Returns the level that a kernel is compiled for. Only kernels with products in tiles gain from AMX, only those that hold bfloat16 from
+    its instructions, and only those with products of int8 from VNNI: others have the code of a level without them, and a library holds it
+    once."""
+    if level_of(target).tiles and not tiles:
         target = replace(target, features=("avx512bf16",))
-        level = level_of(target)
-    return level if bf16 or not level.bf16_dot else level_of(replace(target, features=()))
+    if level_of(target).bf16_dot and not bf16:
+        target = replace(target, features=("avx512vnni",))
+    if level_of(target).int8_pack == 4 and not level_of(target).bf16_dot and not int8:
+        target = replace(target, features=())
+    return level_of(target)
 
 
 def level_of_llir(target: Target, llir: str) -> Level:
     """Returns the level whose instructions a kernel's LLVM IR is for."""
-    return level_for(target, bf16="bfloat" in llir, tiles="@llvm.x86.ldtilecfg" in llir)
+    return level_for(target, bf16="bfloat" in llir, tiles="@llvm.x86.ldtilecfg" in llir, int8="vpdpbusd" in llir)
 
 
 def resolve(target: Target) -> Target:
@@ -130,9 +141,13 @@ def runnable() -> tuple[Target, ...]:
     found: list[Target] = []
     if {"avx2", "fma", "bmi2", "f16c"}.issubset(have):
         found.append(Target("cpu", "x86-64-v3"))
+        if "avx_vnni" in have:
+            found.insert(0, Target("cpu", "x86-64-v3", ("avxvnni",)))
     if found and {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}.issubset(have):
         found.insert(0, Target("cpu", "x86-64-v4"))
-        if "avx512_bf16" in have:
+        if "avx512_vnni" in have:
+            found.insert(0, Target("cpu", "x86-64-v4", ("avx512vnni",)))
+        if {"avx512_vnni", "avx512_bf16"}.issubset(have):
             # dpbf16ps runs at full rate on AMD alone; on Intel it is slower than converting to fp32 (csrc/kernels/cpu.cpp agrees)
             pays = cpu.get("vendor_id") == "AuthenticAMD"
             found.insert(0 if pays else 1, Target("cpu", "x86-64-v4", ("avx512bf16",)))

@@ -60,4 +60,6 @@ def level_of_kernel(target: Target, code: Operation) -> Level:
     """Returns the level that a kernel is compiled for."""
     kinds = {value.type for op in code.walk() for value in op.results}
     bf16 = any(element_of(kind) == BF16 for kind in kinds)
-    return level_for(target, bf16=bf16, tiles=any(fits_tiles(op) for op in code.walk()))
+    products = [op for op in code.walk() if op.name == "tt.dot"]
+    int8 = any(element_of(factors(op)[0].type) == I8 for op in products)
+    return level_for(target, bf16=bf16, tiles=any(map(fits_tiles, products)), int8=int8)

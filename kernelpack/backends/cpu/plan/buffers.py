@@ -46,8 +46,9 @@ class Buffer:
 class OperandBuffer:
     """Scratch memory that holds an operand of a matrix product in the order its inner loop reads it.
 
-    The operand has axes (..., `other_axis`/`k_axis`). `pack` neighbours along k share one 32-bit unit (2 for bf16 pairs, 4 for int8).
-    `k_inner` says that k runs fastest; otherwise the other axis does, and `panel` > 0 cuts it into panels that wide.
+    The operand has axes (..., `other_axis`/`k_axis`). `pack` neighbours along k share one 32-bit unit (2 for bf16 and 16-bit pairs, 4 for
+    int8). `k_inner` says that k runs fastest; otherwise the other axis does, and `panel` > 0 cuts it into panels that wide. Elements that
+    are `biased` are greater by 128, which makes unsigned bytes of signed ones.
     """
 
     name: str
@@ -57,6 +58,7 @@ class OperandBuffer:
     pack: int
     k_inner: bool = False
     panel: int = 0
+    biased: bool = False
 
     @property
     def other_axis(self) -> int:
@@ -69,7 +71,7 @@ class OperandBuffer:
     @property
     def layout(self) -> tuple[object, ...]:
         """What products that share the buffer agree on."""
-        return self.k_axis, self.element, self.pack, self.k_inner, self.panel
+        return self.k_axis, self.element, self.pack, self.k_inner, self.panel, self.biased
 
     @property
     def unit_bytes(self) -> int:
@@ -104,7 +106,8 @@ class OperandBuffer:
     def __str__(self) -> str:
         order = "k inner" if self.k_inner else f"panels of {self.panel}" if self.panel else "k outer"
         units = {1: "", 2: ", pairs", 4: ", quads"}[self.pack]
-        return f"{self.name}: {'x'.join(map(str, self.shape))}x{self.element}, {order}{units}"
+        biased = ", biased" if self.biased else ""
+        return f"{self.name}: {'x'.join(map(str, self.shape))}x{self.element}, {order}{units}{biased}"
 
 
 Storage = Buffer | OperandBuffer

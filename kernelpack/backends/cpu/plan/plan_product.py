@@ -9,7 +9,7 @@ from kernelpack.backends.cpu.facts.tiles import EDGE, PACKS, TileGrid, fits_tile
 from kernelpack.backends.cpu.plan.buffers import InPlace, Operand, OperandBuffer, tile_name
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Effect, effects_of, operand, optional_operand
-from kernelpack.ir.types import BF16, F16, F32, I32, Type, bit_width, element_of, is_float, is_int, shape_of
+from kernelpack.ir.types import BF16, F16, F32, I8, I16, I32, Type, bit_width, element_of, is_float, is_int, shape_of
 from kernelpack.ir.views import factors
 
 _FEW_LANES = 128
@@ -31,7 +31,7 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
     k_axis, other_axis = (rank - 1, rank - 2) if name == "a" else (rank - 2, rank - 1)
     element, pack = _product_element(kind, shape[k_axis], shape_of(dot.result.type)[lane_axis], level)
     along_k = has_k_in_lanes(dot, axes, level)
-    panel = 0
+    panel, biased = 0, False
     if is_in_tiles(dot, axes, level):
         element, pack = kind, PACKS[kind]
         tile_lane = tile_lane_axis(dot, axes)
@@ -47,11 +47,13 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
         panel = min(lanes * level.vectors, shape[other_axis])
         k_inner, direct = False, False
     else:
+        # vpdpbusd multiplies unsigned bytes by signed ones: those that are broadcast become unsigned
+        biased = pack == 4
         k_inner, direct = axes.lane_axis(value) == k_axis, (element, pack) == (kind, 1)
     in_place = _read_in_place(dot, name, k_axis) if direct else None
     if in_place is not None and (in_place.k_inner or not (along_k or pack > 1)):
         return in_place
-    return OperandBuffer(tile_name(value), shape, k_axis, element, pack, k_inner, panel)
+    return OperandBuffer(tile_name(value), shape, k_axis, element, pack, k_inner, panel, biased)
 
 
 def block_along_k(rows: int, level: Level) -> tuple[int, int]:
@@ -64,10 +66,12 @@ def block_along_k(rows: int, level: Level) -> tuple[int, int]:
 def _product_element(kind: Type, depth: int, lanes: int, level: Level) -> tuple[Type, int]:
     """Returns what an operand element becomes for the product's inner loop, and how many share a 32-bit unit.
 
-    `depth` is the extent of k and `lanes` of the result's lane axis; the bf16 instruction takes pairs and 4, 8 or 16 lanes.
+    `depth` is the extent of k and `lanes` of the result's lane axis; the instructions for pairs and quads take 4, 8 or 16 lanes.
     """
     if kind == BF16 and level.bf16_dot and depth % 2 == 0 and lanes >= 4:
         return BF16, 2
+    if kind == I8 and level.int8_pack > 1 and depth % level.int8_pack == 0 and lanes >= 4:
+        return (I8 if level.int8_pack == 4 else I16), level.int8_pack
     if kind in (BF16, F16):
         return F32, 1
     return (I32, 1) if is_int(kind) else (kind, 1)

@@ -11,7 +11,7 @@ import kernelpack.language as tl
 from kernelpack.backends.cpu.emit.product_in_lanes import rows_at_a_time
 from kernelpack.backends.cpu.facts.features import Level
 from tests.backends.cpu.emit.llir import program
-from tests.backends.cpu.plan.plans import BF16, V3, V4
+from tests.backends.cpu.plan.plans import BF16, V3, V4, V4_VNNI
 from tests.backends.cpu.plan.test_plan_product import product, rows_reduced
 from tests.backends.fragments import count, in_order
 
@@ -111,12 +111,32 @@ def test_pairs_of_bfloat16_are_multiplied_by_their_instruction() -> None:
     )
 
 
-def test_integers_are_multiplied_and_added() -> None:
+def test_pairs_of_16_bits_are_multiplied_and_added() -> None:
     in_order(
         program(product, a="*i8", b="*i8", c="*i32", **(SIZES | {"K": 32})),
         """
-        %P = mul <8 x i32> ...
+        %P = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %H, <16 x i16> %W)
         %S = add <8 x i32> %A, %P
+        """,
+    )
+
+
+def test_sums_of_biased_quads_start_at_what_the_bias_adds() -> None:
+    """A panel's sums along k, times -128: 0x80808080 is four biased zeros."""
+    in_order(
+        program(product, V4_VNNI, a="*i8", b="*i8", c="*i32", **(SIZES | {"K": 32})),
+        """
+        store <16 x i32> splat (i32 0), ptr %S, align 64
+        %V = load <16 x i32>, ptr ..., align 4
+        %O = load <16 x i32>, ptr %S, align 64
+        %N = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %O, <16 x i32> splat (i32 -2139062144), <16 x i32> %V)
+        store <16 x i32> %N, ptr %S, align 64
+        %T = load <16 x i32>, ptr %S, align 64
+        %M = sub <16 x i32> splat (i32 0), %T
+        store <16 x i32> %M, ptr %S, align 64
+        %B = load <16 x i32>, ptr %S, align 64
+        store <16 x i32> %B, ptr %A, align 64
+        %C = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> ..., <16 x i32> %E, <16 x i32> %W)
         """,
     )
 

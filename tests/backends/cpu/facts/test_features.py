@@ -27,6 +27,7 @@ def runnable(monkeypatch: pytest.MonkeyPatch, have: Set[str], vendor: str = "", 
 
 
 V3, V4, BF16, AMX = "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx"
+V3_VNNI, V4_VNNI = "cpu:x86-64-v3+avxvnni", "cpu:x86-64-v4+avx512vnni"
 
 
 @pytest.mark.parametrize("missing", sorted(AVX2))
@@ -41,19 +42,27 @@ def test_a_higher_level_comes_first_and_lower_ones_run_too(monkeypatch: pytest.M
 
 
 def test_the_instruction_for_bfloat16_is_preferred_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert runnable(monkeypatch, AVX512 | {"avx512_bf16"}, "AuthenticAMD") == [BF16, V4, V3]
-    assert runnable(monkeypatch, AVX512 | {"avx512_bf16"}, "GenuineIntel") == [V4, BF16, V3]
+    both = AVX512 | {"avx512_bf16", "avx512_vnni"}
+    assert runnable(monkeypatch, both, "AuthenticAMD") == [BF16, V4_VNNI, V4, V3]
+    assert runnable(monkeypatch, both, "GenuineIntel") == [V4_VNNI, BF16, V4, V3]
+    assert runnable(monkeypatch, both - {"avx512_vnni"}, "AuthenticAMD") == [V4, V3]
 
 
-PARTS = AVX512 | {"avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"}
+def test_products_of_bytes_have_levels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert runnable(monkeypatch, AVX2 | {"avx_vnni"}) == [V3_VNNI, V3]
+    assert runnable(monkeypatch, AVX512 | {"avx512_vnni", "avx_vnni"}) == [V4_VNNI, V4, V3_VNNI, V3]
+
+
+PARTS = AVX512 | {"avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8"}
 
 
 def test_tiles_are_preferred_where_linux_grants_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "tiles_granted", lambda: True)
-    assert runnable(monkeypatch, PARTS, "GenuineIntel") == [AMX, V4, BF16, V3]
-    assert runnable(monkeypatch, PARTS - {"amx_int8"}, "GenuineIntel") == [V4, BF16, V3]
+    others = [V4_VNNI, BF16, V4, V3]
+    assert runnable(monkeypatch, PARTS, "GenuineIntel") == [AMX, *others]
+    assert runnable(monkeypatch, PARTS - {"amx_int8"}, "GenuineIntel") == others
     monkeypatch.setattr(features, "tiles_granted", lambda: False)
-    assert runnable(monkeypatch, PARTS, "GenuineIntel") == [V4, BF16, V3]
+    assert runnable(monkeypatch, PARTS, "GenuineIntel") == others
 
 
 def test_linux_is_asked_for_tiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,15 +118,24 @@ def test_accumulators_leave_registers_for_operands(target: str, lanes: int, accu
     assert accumulators < (16 if target == V3 else 32)
 
 
-def test_only_kernels_with_bfloat16_are_compiled_for_its_instructions() -> None:
-    with_bf16, without = Target.parse(BF16), Target.parse(V4)
-    assert level_for(with_bf16, bf16=True, tiles=True) == level_of(with_bf16)
-    assert level_for(with_bf16, bf16=False, tiles=True) == level_of(without)
-    assert level_for(without, bf16=True, tiles=True) == level_for(without, bf16=False, tiles=False) == level_of(without)
-
-
-def test_only_kernels_with_products_in_tiles_are_compiled_for_amx() -> None:
-    with_tiles = Target.parse(AMX)
-    assert level_for(with_tiles, bf16=True, tiles=True) == level_for(with_tiles, bf16=False, tiles=True) == level_of(with_tiles)
-    assert level_for(with_tiles, bf16=True, tiles=False) == level_of(Target.parse(BF16))
-    assert level_for(with_tiles, bf16=False, tiles=False) == level_of(Target.parse(V4))
+@pytest.mark.parametrize(
+    ("target", "holds", "level"),
+    [
+        (AMX, "tiles bf16", AMX),
+        (AMX, "tiles int8", AMX),
+        (AMX, "bf16", BF16),
+        (AMX, "int8", V4_VNNI),
+        (AMX, "", V4),
+        (BF16, "bf16 int8", BF16),
+        (BF16, "tiles int8", V4_VNNI),
+        (BF16, "", V4),
+        (V4_VNNI, "bf16 int8", V4_VNNI),
+        (V4_VNNI, "tiles bf16", V4),
+        (V4, "tiles bf16 int8", V4),
+        (V3_VNNI, "int8", V3_VNNI),
+        (V3_VNNI, "bf16", V3),
+    ],
+)
+def test_kernels_are_compiled_for_the_instructions_that_they_gain_from(target: str, holds: str, level: str) -> None:
+    made = level_for(Target.parse(target), bf16="bf16" in holds, tiles="tiles" in holds, int8="int8" in holds)
+    assert made == level_of(Target.parse(level))

@@ -59,3 +59,8 @@ def test_kernels_without_products_in_tiles_are_those_of_other_levels() -> None:
     assert level(product, a="*bf16", b="*bf16", **SIZES) == level(product, a="*i8", b="*i8", c="*i32", **SIZES) == level_of(AMX)
     assert level(rounded) == level_of(BF16)
     assert level(product, **SIZES) == level_of(V4)
+
+
+def test_kernels_with_products_of_bytes_are_for_vnni() -> None:
+    level = level_of_kernel(BF16, ttir(product, a="*i8", b="*i8", c="*i32", **SIZES))
+    assert level == level_of(Target.parse("cpu:x86-64-v4+avx512vnni"))

@@ -11,7 +11,7 @@ import kernelpack.language as tl
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.plan_product import block_along_k
 from kernelpack.kernel.jit import JITFunction
-from tests.backends.cpu.plan.plans import AMX, BF16, V3, V4, plan
+from tests.backends.cpu.plan.plans import AMX, ARM, BF16, V3, V4, V4_VNNI, plan
 
 
 @kp.jit
@@ -72,6 +72,17 @@ def test_tiles_take_rows_along_k_and_units_of_neighbours_along_k() -> None:
     assert operands(product, AMX, a="*fp16", b="*fp16") == operands(product, V4, a="*fp16", b="*fp16")
 
 
+def test_bytes_are_multiplied_as_quads_or_pairs() -> None:
+    """vpdpbusd takes unsigned bytes of the operand that is broadcast."""
+    kinds = {"a": "*i8", "b": "*i8", "c": "*i32"}
+    quads = ["buffer x: 16x64xi8, k inner, quads, biased", "buffer y: 64x32xi8, panels of 32, quads", "z <- x * y + 0"]
+    assert operands(product, V4_VNNI, **kinds) == operands(product, BF16, **kinds) == quads
+    pairs = ["buffer x: 16x64xi16, k inner, pairs", "buffer y: 64x32xi16, panels of 16, pairs", "z <- x * y + 0"]
+    assert operands(product, V3, **kinds) == pairs
+    few = operands(product, V4_VNNI, N=2, M=32, **kinds)
+    assert few[1] == "buffer y: 64x2xi32, panels of 2"
+
+
 def test_of_two_operands_along_k_tiles_turn_the_smaller_one() -> None:
     kinds = {"a": "*bf16", "b": "*bf16", "B": False, "N": 128}
     assert operands(product, AMX, **kinds) == ["buffer x: 16x64xbf16, panels of 16, pairs", "z <- x * %y in place + 0.0"]
@@ -85,9 +96,9 @@ def test_few_rows_have_k_in_the_lanes_where_tiles_would_turn_b() -> None:
     assert "k in the lanes" not in operands(product, AMX, M=16, N=32, **kinds)[-1]
 
 
-def test_integers_become_32_bits_wide() -> None:
+def test_bytes_become_32_bits_wide_where_no_instruction_takes_them() -> None:
     expected = ["buffer x: 16x64xi32, k inner", "buffer y: 64x32xi32, panels of 16", "z <- x * y + 0"]
-    assert operands(product, a="*i8", b="*i8", c="*i32") == expected
+    assert operands(product, ARM, a="*i8", b="*i8", c="*i32") == expected
 
 
 @kp.jit
