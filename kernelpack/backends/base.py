@@ -133,6 +133,11 @@ class Backend(abc.ABC):
         """Returns the targets whose code a device runs that this process launches code for `target` on, the best first."""
         return (target,)
 
+    def code_target(self, target: Target, module: Operation) -> Target:
+        """Returns the target whose code a kernel has that is compiled for a target: another one where it gains nothing from what this one
+        adds. `module` is its ttir."""
+        return target
+
     @abc.abstractmethod
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
         """Returns the stages after ttir in order, by the name `kernelpack inspect` knows them by."""

@@ -117,7 +117,9 @@ def _kernels(arguments: argparse.Namespace) -> list[tuple[str, CompiledKernel]]:
         return [
             (
                 pack.variant,
-                CompiledKernel(pack.entry, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image),
+                CompiledKernel(
+                    pack.symbol, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image
+                ),
             )
             for pack in packs
         ]

@@ -108,16 +108,16 @@ def _text(data: bytes, offset: int) -> str:
     return data[offset : data.index(b"\0", offset)].decode()
 
 
-def linked_entries(packs: Sequence[KernelPack]) -> dict[str, str]:
-    """Returns by each pack's entry that of the pack whose code is linked for it: of packs with equal code, the first."""
-    first: dict[object, str] = {}
-    return {pack.entry: first.setdefault(_code(pack), pack.entry) for pack in packs}
+def linked_for(packs: Sequence[KernelPack]) -> dict[str, KernelPack]:
+    """Returns by each pack's entry the pack whose code is linked for it: of packs with equal code, the first."""
+    first: dict[object, KernelPack] = {}
+    return {pack.entry: first.setdefault(_code(pack), pack) for pack in packs}
 
 
 def linked_packs(packs: Sequence[KernelPack]) -> list[KernelPack]:
     """Returns the packs whose code is linked."""
-    linked = linked_entries(packs)
-    return [pack for pack in packs if linked[pack.entry] == pack.entry]
+    linked = linked_for(packs)
+    return [pack for pack in packs if linked[pack.entry] is pack]
 
 
 def _code(pack: KernelPack) -> object:
@@ -130,13 +130,13 @@ def _code(pack: KernelPack) -> object:
                 (
                     one.offset,
                     one.kind,
-                    "" if one.symbol.name == pack.entry else one.symbol.name,
+                    "" if one.symbol.name == pack.symbol else one.symbol.name,
                     one.symbol.section,
                     one.symbol.value,
                     one.addend,
                 )
                 for one in made.relocations(index)
             )
-            entries = tuple(one.value for one in made.symbols if one.name == pack.entry and one.section == index)
+            entries = tuple(one.value for one in made.symbols if one.name == pack.symbol and one.section == index)
             loaded.append((section.name, section.flags, section.alignment, section.data, places, entries))
     return made.machine, tuple(loaded)

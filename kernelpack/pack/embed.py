@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from kernelpack.descriptors import launcher_text
 from kernelpack.pack.compress import compress, zstd_version
-from kernelpack.pack.elf import linked_entries
+from kernelpack.pack.elf import linked_for
 from kernelpack.pack.format import KernelPack
 
 _FORM = 2
@@ -26,9 +26,9 @@ def kernel_row(pack: KernelPack, image: str, *, linked: bool = False) -> str:
     flags = [pack.options.launch_pdl, bool(figures.get("launch_cooperative_grid", pack.options.launch_cooperative_grid))]
     if any(flags):
         rest = f"{rest or ', nullptr'}, {', '.join(str(flag).lower() for flag in flags)}"
-    entry = "nullptr" if linked else f'"{pack.entry}"'
+    symbol = "nullptr" if linked else f'"{pack.symbol}"'
     return (
-        f'    {{"{pack.variant}", {entry}, "{pack.target}", {image},\n'
+        f'    {{"{pack.variant}", {symbol}, "{pack.target}", {image},\n'
         f"     {numbers[0]}, {numbers[1]}, {numbers[2]}, {program_ns!r}{rest}}},"
     )
 
@@ -38,8 +38,8 @@ def object_kernels(namespace: str, backend: str, packs: Sequence[KernelPack]) ->
 
     Their symbols are declared as data: only so are their addresses constants, which compile fast and need no code at load.
     """
-    linked = linked_entries(packs)
-    declarations = "\n".join(f'extern "C" const char {entry}[];' for entry in dict.fromkeys(linked.values()))
+    linked = {entry: pack.symbol for entry, pack in linked_for(packs).items()}
+    declarations = "\n".join(f'extern "C" const char {symbol}[];' for symbol in dict.fromkeys(linked.values()))
     rows = "\n".join(kernel_row(pack, linked[pack.entry], linked=True) for pack in packs)
     return (
         f"{declarations}\n\nnamespace {namespace}_kernels {{\n\n"

@@ -39,7 +39,8 @@ class KernelPack:
     `ops` are the names of the ops that launch it, `constexprs` what it was compiled for, as text, `metadata` the backend's figures
     (shared, num_warps, registers, spills, program_ns, ...), `tools` the versions of what made the image. `code_sha256` is the hash of
     the image's assembly, whatever its entry is called ("" if there is none), `descriptors` are
-    those of tensors that its launcher makes at each launch.
+    those of tensors that its launcher makes at each launch. `code_of` is the entry whose name its code bears in the image, where it is that of
+    a lower target.
     """
 
     ops: tuple[str, ...]
@@ -56,6 +57,12 @@ class KernelPack:
     image: bytes = field(repr=False)
     code_sha256: str = ""
     descriptors: tuple[str, ...] = ()
+    code_of: str = ""
+
+    @property
+    def symbol(self) -> str:
+        """What its code is called in the image."""
+        return self.code_of or self.entry
 
     @property
     def file_name(self) -> str:
@@ -75,6 +82,7 @@ class KernelPack:
             f"image kind: {self.image_kind}",
             f"entry: {self.entry}",
         ]
+        lines += [f"code of: {self.code_of}"] if self.code_of else []
         lines += [f"parameter: {parameter.name} {parameter.type}" for parameter in self.parameters]
         lines += [f"constexpr: {name} = {value}" for name, value in self.constexprs.items()]
         options = vars(self.options)
@@ -128,6 +136,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
     ops, variant = tuple(reader.field("op").split(", ")), reader.field("variant")
     target = _target(reader, reader.field("target"))
     image_kind, entry = reader.field("image kind"), reader.field("entry")
+    code_of = next(reader.fields("code of"), "")
     parameters = []
     for value in reader.fields("parameter"):
         parameter, _, kind = value.partition(" ")
@@ -169,6 +178,7 @@ def parse_pack(text: str, name: str = "pack") -> KernelPack:
         image=image,
         code_sha256=code_hash,
         descriptors=descriptors,
+        code_of=code_of,
     )
     if str(pack) != text:  # e.g. another order, other line breaks, base64 with other padding bits
         raise reader.fail("the text is not in the one form that a build writes")

@@ -39,7 +39,7 @@ def object_source(pack: KernelPack) -> str:
         lines.append(f"  .balign {section.alignment}")
         lines.append(f"{_label(pack, index)}:")
         for symbol in made.symbols:
-            if symbol.name == pack.entry and symbol.section == index:
+            if symbol.name == pack.symbol and symbol.section == index:
                 lines += [f"  .globl {symbol.name}", f"  .hidden {symbol.name}", f"  .type {symbol.name}, @function"]
                 lines.append(f"  .set {symbol.name}, {_label(pack, index)} + {symbol.value}")
         lines += words_of(section.data)

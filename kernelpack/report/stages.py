@@ -49,7 +49,7 @@ NO_LINES = "This stage does not say which line of source its lines come from."
 
 def stages_of_pack(pack: KernelPack) -> Staged:
     """Returns the machine code of a pack: all that a library has of a kernel's stages."""
-    kernel = CompiledKernel(pack.entry, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image)
+    kernel = CompiledKernel(pack.symbol, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image)
     return Staged((_machine_code(backend_of(pack.target), kernel, {}),), {}, ())
 
 

@@ -174,6 +174,21 @@ def test_launches_that_check_overflow_and_not_are_compiled_each_for_itself(folde
     assert checked == {True: True, False: False}
 
 
+def test_kernels_that_gain_nothing_from_a_level_have_the_code_of_a_lower_one(folder: Path) -> None:
+    """It is compiled once for both, and is the same whether the lower level is asked for or not."""
+    (folder / "scale.py").write_text(SCALE)
+    low, high = "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"
+    plan = plan_library([folder / "scale.py"], namespace="mine", targets=[low, high])
+    packs = compile_variants(plan.variants, jobs=1, cache=False)[0]
+    of = {target: [pack for pack in packs.values() if str(pack.target) == target] for target in (low, high)}
+    assert len(of[low]) == len(of[high]) > 0
+    for lower, higher in zip(of[low], of[high], strict=True):
+        assert (lower.code_of, higher.code_of) == ("", lower.entry)
+        assert (lower.image, lower.variant) == (higher.image, higher.variant)
+    alone = plan_library([folder / "scale.py"], namespace="mine", targets=[high])
+    assert list(compile_variants(alone.variants, jobs=1, cache=False)[0].values()) == of[high]
+
+
 def test_kernels_that_read_plain_globals_are_compiled_each_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys do not say what the globals hold."""
     (folder / "scale.py").write_text(SCALE.replace("* 2", "* FACTOR").replace("@kp.jit", "FACTOR = 2\n\n\n@kp.jit"))

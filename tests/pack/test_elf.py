@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.errors import PackError
-from kernelpack.pack.elf import linked_entries, linked_packs, read_object
+from kernelpack.pack.elf import linked_for, linked_packs, read_object
 from kernelpack.pack.format import KernelPack
 from kernelpack.target import Target
 from tests.backends.cpu.kernels import compile_module
@@ -31,6 +32,10 @@ def pack_of(name: str, level: str, n: int, x: str = "*fp32") -> KernelPack:
     return replace(PACK, variant=name, entry=f"my_{name}", target=Target.parse(f"cpu:{level}"), image=kernel.image)
 
 
+def entries_linked_for(packs: Sequence[KernelPack]) -> dict[str, str]:
+    return {entry: pack.entry for entry, pack in linked_for(packs).items()}
+
+
 def test_equal_code_is_linked_once() -> None:
     """Without bfloat16 in it, a kernel is the same with and without its instructions; another size or dtype is another kernel."""
     packs = [
@@ -40,7 +45,7 @@ def test_equal_code_is_linked_once() -> None:
         pack_of("older", "x86-64-v3", 64),
         pack_of("narrow", "x86-64-v4", 64, x="*bf16"),
     ]
-    linked = {name.removeprefix("my_"): other.removeprefix("my_") for name, other in linked_entries(packs).items()}
+    linked = {name.removeprefix("my_"): other.removeprefix("my_") for name, other in entries_linked_for(packs).items()}
     assert linked == {"first": "first", "second": "first", "longer": "longer", "older": "older", "narrow": "narrow"}
     assert [pack.variant for pack in linked_packs(packs)] == ["first", "longer", "older", "narrow"]
 
@@ -52,12 +57,12 @@ def test_what_is_referred_to_counts() -> None:
     others = {one.symbol.name for index in range(len(made.sections)) for one in made.relocations(index)} - {"", "my_first"}
     assert {section.name for section in made.sections if section.is_loaded} >= {".text"}
     renamed = replace(pack, entry="my_other", image=pack.image.replace(b"my_first", b"my_other"))
-    assert linked_entries([pack, renamed]) == {"my_first": "my_first", "my_other": "my_first"}
+    assert entries_linked_for([pack, renamed]) == {"my_first": "my_first", "my_other": "my_first"}
     for name in others:
         changed = replace(renamed, image=renamed.image.replace(name.encode(), name[:-1].encode() + b"?"))
-        assert linked_entries([pack, changed])["my_other"] == "my_other"
+        assert entries_linked_for([pack, changed])["my_other"] == "my_other"
 
 
 def test_an_image_that_is_no_object_is_refused() -> None:
     with pytest.raises(PackError, match="no 64-bit little-endian ELF object"):
-        linked_entries([replace(PACK, image=b"\x7fELF of another kind")])
+        entries_linked_for([replace(PACK, image=b"\x7fELF of another kind")])

@@ -53,6 +53,13 @@ def test_text_and_pack_are_inverse() -> None:
     assert f"image sha256: {PACK.sha256}" in text.splitlines()
 
 
+def test_a_pack_may_hold_the_code_of_another() -> None:
+    shared = replace(PACK, code_of="my_other_kernel")
+    assert (PACK.symbol, shared.symbol) == ("my_scale_kernel", "my_other_kernel")
+    assert parse_pack(str(shared)) == shared
+    assert str(shared).splitlines()[6] == "code of: my_other_kernel"
+
+
 @pytest.mark.parametrize("byte", ["0", "A", ":", " ", "\n", "é"])
 def test_every_altered_byte_is_refused_with_file_and_line(byte: str) -> None:
     text = str(PACK)

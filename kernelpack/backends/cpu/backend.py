@@ -44,6 +44,9 @@ class CPUBackend(Backend):
         levels = runnable()
         return levels[levels.index(target) :] if target in levels else (target,)
 
+    def code_target(self, target: Target, module: Operation) -> Target:
+        return stages.target_of_kernel(target, module)
+
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
         return stages.STAGES
 

@@ -6,7 +6,7 @@ from kernelpack.backends.base import Stage
 from kernelpack.backends.cpu.emit.elementwise import is_elementwise
 from kernelpack.backends.cpu.emit.tiles_to_llir import tiles_to_llir
 from kernelpack.backends.cpu.facts.features import level_of_llir
-from kernelpack.backends.cpu.facts.tiles import level_of_kernel
+from kernelpack.backends.cpu.facts.tiles import level_of_kernel, target_of_kernel
 from kernelpack.backends.cpu.facts.waiting import waits_for_programs
 from kernelpack.backends.cpu.math.library_functions import refusal
 from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
@@ -44,6 +44,8 @@ def supports(op: Operation) -> str | None:
         return refusal(op.attributes["symbol"])
     return None
 
+
+__all__ = ["CPU_TTIR", "STAGES", "supports", "target_of_kernel"]
 
 CPU_TTIR = Pipeline(
     "cpu_ttir",

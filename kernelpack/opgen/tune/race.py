@@ -293,7 +293,7 @@ def _reach(tensor: Any) -> int:
 def _call(pack: KernelPack, variant: KernelVariant, launch: CapturedLaunch) -> Callable[[], None]:
     """Returns a function that launches a kernel as the built op does."""
     kernel = CompiledKernel(
-        pack.entry, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image, dict(pack.metadata),
+        pack.symbol, pack.target, pack.options, pack.parameters, pack.facts, pack.image_kind, pack.image, dict(pack.metadata),
         descriptors=pack.descriptors,
     )  # fmt: skip
     loaded = LoadedKernel(kernel, backend_of(pack.target).open(kernel))

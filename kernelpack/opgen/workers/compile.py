@@ -209,7 +209,7 @@ def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
         variant=variant.name,
         target=kernel.target,
         image_kind=kernel.image_kind,
-        entry=kernel.entry,
+        entry=variant.entry,
         parameters=kernel.parameters,
         constexprs={name: _constexpr_text(value) for name, value in variant.constexprs.items()},
         options=kernel.options,
@@ -218,6 +218,7 @@ def _pack(variant: KernelVariant, kernel: CompiledKernel) -> KernelPack:
         tools={"kernelpack": VERSION, **backend_of(kernel.target).tool_versions()},
         code_sha256=kernel.code_sha256,
         descriptors=kernel.descriptors,
+        code_of=kernel.entry if kernel.entry != variant.entry else "",
         image=kernel.image,
     )
 

@@ -13,10 +13,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
+from kernelpack.backends.installed import backend_of
+from kernelpack.compiled import CompiledKernel
 from kernelpack.compiler.stages import compile_ttir, optimise_ttir
 from kernelpack.errors import BuildError
 from kernelpack.facts import Fact
@@ -50,10 +52,30 @@ class FrontEndError:
 
 @collections_put_off
 def compile_job(job: CompileJob) -> Any:
-    """Compiles a job in this process and returns the CompiledKernel, without its stages unless they are asked for."""
+    """Compiles a job in this process and returns the CompiledKernel, without its stages unless they are asked for. Where its code is that of
+    another target, it bears that one's name, and is compiled once for both."""
     optimised = _optimised(job.make_ttir)
     if isinstance(optimised, FrontEndError):
         return optimised
+    if job.keep_stages or job.until is not None:
+        return _compiled(job, optimised)
+    code = backend_of(job.target).code_target(job.target, optimised)
+    of_target = job.entry.endswith(job.target.slug)
+    symbol = job.entry.removesuffix(job.target.slug) + code.slug if of_target else job.entry
+    key = (job.make_ttir, symbol, code, job.options, job.facts)
+    if key not in _MADE:
+        kernel = _compiled(replace(job, entry=symbol), optimised)
+        for known in [known for known in _MADE if known[0] is not job.make_ttir]:
+            del _MADE[known]
+        _MADE[key] = kernel
+    return replace(_MADE[key], target=job.target)
+
+
+_MADE: dict[tuple[object, ...], CompiledKernel] = {}
+"""The kernels that this process compiled of the last ttir."""
+
+
+def _compiled(job: CompileJob, optimised: Operation) -> CompiledKernel:
     module = optimised.clone()
     entry_function(module).attributes["sym_name"] = job.entry
     return compile_ttir(module, job.target, job.options, job.facts, keep_stages=job.keep_stages, until=job.until)

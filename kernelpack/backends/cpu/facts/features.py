@@ -78,8 +78,8 @@ def level_of(target: Target) -> Level:
     return level
 
 
-def level_for(target: Target, *, bf16: bool, tiles: bool, int8: bool) -> Level:
-    """Returns the level that a kernel is compiled for. Only kernels with products in tiles gain from AMX, only those that hold bfloat16 from
+def target_for(target: Target, *, bf16: bool, tiles: bool, int8: bool) -> Target:
+    """Returns the target whose level a kernel is compiled for. Only kernels with products in tiles gain from AMX, only those that hold bfloat16 from
     its instructions, and only those with products of int8 from VNNI: others have the code of a level without them, and a library holds it
     once."""
     if level_of(target).tiles and not tiles:
@@ -88,12 +88,12 @@ def level_for(target: Target, *, bf16: bool, tiles: bool, int8: bool) -> Level:
         target = replace(target, features=("avx512vnni",))
     if level_of(target).int8_pack == 4 and not level_of(target).bf16_dot and not int8:
         target = replace(target, features=())
-    return level_of(target)
+    return target
 
 
 def level_of_llir(target: Target, llir: str) -> Level:
     """Returns the level whose instructions a kernel's LLVM IR is for."""
-    return level_for(target, bf16="bfloat" in llir, tiles="@llvm.x86.ldtilecfg" in llir, int8="vpdpbusd" in llir)
+    return level_of(target_for(target, bf16="bfloat" in llir, tiles="@llvm.x86.ldtilecfg" in llir, int8="vpdpbusd" in llir))
 
 
 def resolve(target: Target) -> Target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kernelpack.backends.cpu.facts.features import Level, level_for
+from kernelpack.backends.cpu.facts.features import Level, level_of, target_for
 from kernelpack.ir.core import Operation
 from kernelpack.ir.types import BF16, I8, element_of, shape_of
 from kernelpack.ir.views import factors
@@ -58,8 +58,13 @@ def fits_tiles(op: Operation) -> bool:
 
 def level_of_kernel(target: Target, code: Operation) -> Level:
     """Returns the level that a kernel is compiled for."""
+    return level_of(target_of_kernel(target, code))
+
+
+def target_of_kernel(target: Target, code: Operation) -> Target:
+    """Returns the target whose level a kernel is compiled for."""
     kinds = {value.type for op in code.walk() for value in op.results}
     bf16 = any(element_of(kind) == BF16 for kind in kinds)
     products = [op for op in code.walk() if op.name == "tt.dot"]
     int8 = any(element_of(factors(op)[0].type) == I8 for op in products)
-    return level_for(target, bf16=bf16, tiles=any(map(fits_tiles, products)), int8=int8)
+    return target_for(target, bf16=bf16, tiles=any(map(fits_tiles, products)), int8=int8)

@@ -7,7 +7,7 @@ from collections.abc import Set
 import pytest
 
 from kernelpack.backends.cpu.facts import features
-from kernelpack.backends.cpu.facts.features import level_for, level_of, resolve, targets
+from kernelpack.backends.cpu.facts.features import level_of, resolve, target_for, targets
 from kernelpack.errors import TargetError
 from kernelpack.target import Target
 
@@ -137,5 +137,5 @@ def test_accumulators_leave_registers_for_operands(target: str, lanes: int, accu
     ],
 )
 def test_kernels_are_compiled_for_the_instructions_that_they_gain_from(target: str, holds: str, level: str) -> None:
-    made = level_for(Target.parse(target), bf16="bf16" in holds, tiles="tiles" in holds, int8="int8" in holds)
-    assert made == level_of(Target.parse(level))
+    made = target_for(Target.parse(target), bf16="bf16" in holds, tiles="tiles" in holds, int8="int8" in holds)
+    assert made == Target.parse(level)
