@@ -140,6 +140,17 @@ def cpu_config(point):
     return kp.fastest(configs, key=["shape.rows", "shape.columns"])
 
 
+AMX_BLOCKS = {0: (256, 256, 512), 16: (16, 128, 512), 64: (32, 128, 512), 128: (128, 128, 512)}
+"""The same for bfloat16 in the tiles of AMX, which want many steps along k: a block of sums is read and written for each block of k."""
+
+
+def amx_config(point):
+    if point["a"] != tl.bfloat16 or point["FEW_ROWS"] not in AMX_BLOCKS:
+        return cpu_config(point)
+    rows, columns, depth = AMX_BLOCKS[point["FEW_ROWS"]]
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
+
+
 def cuda_config(point):
     wide, few = point["a"] == tl.float32, point["FEW_ROWS"]
     if few in (4, 8, 128) or (wide and few in (16, 32)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
@@ -185,7 +196,7 @@ def tuning_calls(tensor):
         "B_TRANSPOSED": [False, True],
         "FEW_ROWS": FEW_ROWS,
     },
-    configs={"cpu": cpu_config, "cuda": cuda_config, "cuda:sm_90a": hopper_config},
+    configs={"cpu": cpu_config, "cpu:x86-64-v4+amx": amx_config, "cuda": cuda_config, "cuda:sm_90a": hopper_config},
     tune=tuning_calls,
     specialize=[kp.aligned(divisible=[f"strides.{name}" for name in Strides._fields])],
 )

@@ -104,6 +104,14 @@ def cpu_config(point):
     return kp.Config({**blocks, "TRIANGLE": triangle(point, shared=point["SHORT"])})
 
 
+def amx_config(point):
+    """Tiles want columns enough: a block of sums is read and written for each block of keys."""
+    plain = cpu_config(point)
+    if point.kernel != "mha_fwd" or point["query"] != tl.bfloat16 or point["SHORT"]:
+        return plain
+    return kp.Config({**plain.constexprs, "BLOCK_N": 128})
+
+
 CUDA_BLOCKS = {32: (64, 64, 4, 3), 64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}
 """By head size: BLOCK_M, BLOCK_N, warps and stages for 16-bit inputs without a mask, the fastest measured on an H100."""
 

@@ -1,4 +1,4 @@
-"""Matrix product of 8-bit floats, scaled by rows and columns, as torch._scaled_mm gives it."""
+"""Matrix product of 8-bit floats or int8, scaled by rows and columns, as torch._scaled_mm gives it."""
 
 import kernelpack as kp
 import kernelpack.language as tl
@@ -9,6 +9,7 @@ from ._matmul_roles import matmul_by_roles, scale_sums
 RANGES = {
     "dtypes": ("float8_e4m3fn", "float8_e5m2"),
     "b": ("float8_e4m3fn",),
+    "integers": ("int8",),
     "bias": (None, "bfloat16"),
     "ranks": (2,),
     "result": ("bfloat16",),
@@ -24,15 +25,15 @@ def scaled_block(a, b, out, strides, shape, epilogue, blocks):
     offs_k = tl.arange(0, blocks.K)
     a_tile = a + offs_m[:, None] * strides.a_row + offs_k[None, :]
     b_tile = b + offs_k[:, None] + offs_n[None, :] * strides.b_step
-    acc = tl.zeros([blocks.M, blocks.N], tl.float32)
+    sums = tl.zeros([blocks.M, blocks.N], tl.int32 if a.dtype.element_ty == tl.int8 else tl.float32)
     for k in range(0, shape.depth, blocks.K):
         inside = k + offs_k < shape.depth
         x = tl.load(a_tile, mask=(offs_m[:, None] < shape.rows) & inside[None, :], other=0.0)
         y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < shape.columns), other=0.0)
-        acc = tl.dot(x, y, acc)
+        sums = tl.dot(x, y, sums)
         a_tile += blocks.K
         b_tile += blocks.K
-    acc = scale_sums(acc, epilogue.scales, m * blocks.M, n * blocks.N, shape)
+    acc = scale_sums(sums.to(tl.float32), epilogue.scales, m * blocks.M, n * blocks.N, shape)
     if epilogue.bias is not None:
         acc += tl.load(epilogue.bias + offs_n, mask=offs_n < shape.columns, other=0.0).to(tl.float32)[None, :]
     inside = (offs_m[:, None] < shape.rows) & (offs_n[None, :] < shape.columns)
@@ -56,14 +57,26 @@ def scaled_matmul_kernel(
 ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 
 
+INT8_BLOCKS = {0: (256, 256, 512), 1: (1, 64, 512), 16: (16, 128, 512), 64: (64, 128, 512), 128: (128, 128, 512)}
+"""BLOCK_M, BLOCK_N and BLOCK_K of int8 on CPUs by FEW_ROWS: for so many rows at a time, or 0 for large blocks. Up to 16 leave b where it lies."""
+
+
 def config(point):
+    whole = point["a"] == tl.int8
+    if whole != (point["b"] == tl.int8):
+        return None
+    if point.target.backend == "cpu" and whole:
+        rows, columns, depth = INT8_BLOCKS[point["FEW_ROWS"]]
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
+    if point["FEW_ROWS"]:
+        return None
     if point.target.backend == "cpu":
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP": 8})
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 
 def hopper_config(point):
-    if not point.specialized:
+    if not point.specialized or point["a"] == tl.int8 or point["FEW_ROWS"]:
         return config(point)
     blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8, "SLOTS": 4}
     return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
@@ -72,21 +85,22 @@ def hopper_config(point):
 @kp.op(
     "scaled_matmul(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None) -> Tensor",
     variants={
-        "a": [tl.float8e4nv, tl.float8e5],
-        "b": [tl.float8e4nv],
+        "a": [tl.float8e4nv, tl.float8e5, tl.int8],
+        "b": [tl.float8e4nv, tl.int8],
         "scale_a": [tl.float32],
         "scale_b": [tl.float32],
         "bias": [None, tl.bfloat16],
+        "FEW_ROWS": tuple(INT8_BLOCKS),
     },
     configs={"": config, "cuda:sm_90a": hopper_config},
     specialize=[kp.aligned(divisible=["strides.a_row", "strides.b_step"])],
 )
 def scaled_matmul(a, b, scale_a, scale_b, bias):
-    """a b * scale_a * scale_b + bias in bfloat16, for a [M, K] and b [K, N] in 8-bit floats.
+    """a b * scale_a * scale_b + bias in bfloat16, for a [M, K] and b [K, N] in 8-bit floats, or both in int8.
 
     a is contiguous along its last dimension, b along its first (a transposed weight). The float32 scales hold one value, or one for
     each row of a ([M, 1]) and column of b ([1, N]); bias [N] is bfloat16. On Hopper, tensor cores sum 8-bit products with 14 bits,
-    as torch._scaled_mm does with use_fast_accum.
+    as torch._scaled_mm does with use_fast_accum. Products of int8 are summed in int32, which holds every sum up to K = 131,071.
     """
     kp.check(a.dim() == 2, f"a must have 2 dimensions, its shape is {a.shape}")
     kp.check(b.dim() == 2, f"b must have 2 dimensions, its shape is {b.shape}")
@@ -117,21 +131,30 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
             "\n  to fix: call .contiguous() on it before the op",
         )
     out = kp.empty((rows, columns), tl.bfloat16, a.device)
+    few = 0
+    if a.dtype == tl.int8 and not a.is_cuda:
+        blocks = kp.cdiv(rows, 256) * kp.cdiv(columns, 256)
+        # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
+        computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (256 * 256)
+        few = 1 if rows <= 1 else 16 if rows <= 32 else 64 if rows <= 64 else 128 if computed // 9 > rows * columns // 8 else 0
     scales = Scales(scale_a, scale_b, 0 if scale_a.numel() == 1 else 1, 0 if scale_b.numel() == 1 else 1)
     strides = Strides(None, None, a.stride(0), None, None, b.stride(1))
     scaled_matmul_kernel[
         lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]),)
-    ](a, b, scales, bias, out, strides, Shape(None, None, rows, columns, depth))
+    ](a, b, scales, bias, out, strides, Shape(None, None, rows, columns, depth), FEW_ROWS=few)
     return out
 
 
 def reference(a, b, scale_a, scale_b, bias=None):
-    """The same with torch: by torch._scaled_mm, or in the dtype of a and b if they are wider."""
+    """The same with torch: by torch._scaled_mm, or in the dtype of a and b if they are wider; sums of int8 exact, by float64."""
     import torch  # builds do without it
 
     if a.element_size() > 1:
         x = a @ b * scale_a * scale_b
         return x if bias is None else x + bias
+    if a.dtype == torch.int8:
+        x = (a.double() @ b.double()).float() * scale_a * scale_b
+        return (x if bias is None else x + bias).bfloat16()
 
     def padded(x, *shape):
         filled = torch.zeros(shape, dtype=x.dtype, device=x.device)

@@ -87,6 +87,10 @@ def compiled(module: Operation, target: Target) -> CompiledKernel:
         ((5, 3, 64), (2, 2, 32), True, True),
         ((16, 1, 32), (16, 1, 32), True, False),
         ((7, 256, 33), (4, 128, 32), True, False),
+        ((1, 70, 600), (1, 64, 256), True, True),
+        ((4, 70, 300), (4, 64, 256), True, True),
+        ((5, 32, 128), (2, 32, 128), True, True),
+        ((16, 64, 1024), (16, 64, 512), True, True),
     ],
     ids=str,
 )

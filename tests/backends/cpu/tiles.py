@@ -74,9 +74,9 @@ def on_stand_in(kernel: CompiledKernel) -> CompiledKernel:
         llir = llir.replace(f"@llvm.x86.{name}(", f"@stand_in_{name}(")
     llir = with_bf16_conversions(llir)
     for name in _OTHERS:
-        if f"@llvm.x86.avx512.mask.{name}(" in llir:
-            llir = re.sub(rf"declare .*@llvm\.x86\.avx512\.mask\.{name}\(.*\n", "", llir)
-            llir = llir.replace(f"@llvm.x86.avx512.mask.{name}(", f"@stand_in_{name}(") + _OTHERS[name]
+        if f"@llvm.x86.avx512.{name}(" in llir:
+            llir = re.sub(rf"declare .*@llvm\.x86\.avx512\.{re.escape(name)}\(.*\n", "", llir)
+            llir = llir.replace(f"@llvm.x86.avx512.{name}(", f"@stand_in_{name}(") + _OTHERS[name]
     assert "@llvm.x86." not in llir.replace("@llvm.x86.sse.", ""), "an instruction without a stand-in"
     return replace(kernel, target=V3, image=codegen.emit_object(llir, level_of(V3).machine))
 
@@ -124,10 +124,20 @@ define internal $bf16 @stand_in_bf16_$width($f32 %x) alwaysinline {
 """)
 
 
+def _quads() -> str:
+    """Returns the lines that add every four neighbours of %products to %sum."""
+    lines = []
+    for number in range(4):
+        lanes = ", ".join(f"i32 {lane}" for lane in range(number, 64, 4))
+        lines.append(f"  %p{number} = shufflevector <64 x i32> %products, <64 x i32> poison, <16 x i32> <{lanes}>")
+        lines.append(f"  %sum{number + 1} = add <16 x i32> %{f'sum{number}' if number else 'sum'}, %p{number}")
+    return "\n".join(lines)
+
+
 _OTHERS = {
-    "reduce.ps.512": """
+    "mask.reduce.ps.512": """
 declare <16 x float> @llvm.rint.v16f32(<16 x float>)
-define internal <16 x float> @stand_in_reduce.ps.512(<16 x float> %x, i32 %how, <16 x float> %other, i16 %mask, i32 %mode) alwaysinline {
+define internal <16 x float> @stand_in_mask.reduce.ps.512(<16 x float> %x, i32 %how, <16 x float> %other, i16 %mask, i32 %mode) alwaysinline {
   %n = call <16 x float> @llvm.rint.v16f32(<16 x float> %x)
   %r = fsub <16 x float> %x, %n
   %endless = fcmp oeq <16 x float> %x, %n
@@ -135,9 +145,9 @@ define internal <16 x float> @stand_in_reduce.ps.512(<16 x float> %x, i32 %how, 
   ret <16 x float> %result
 }
 """,
-    "scalef.ps.512": """
+    "mask.scalef.ps.512": """
 declare <16 x float> @llvm.ldexp.v16f32.v16i32(<16 x float>, <16 x i32>)
-define internal <16 x float> @stand_in_scalef.ps.512(<16 x float> %x, <16 x float> %n, <16 x float> %other, i16 %mask, i32 %mode) alwaysinline {
+define internal <16 x float> @stand_in_mask.scalef.ps.512(<16 x float> %x, <16 x float> %n, <16 x float> %other, i16 %mask, i32 %mode) alwaysinline {
   %chosen = bitcast i16 %mask to <16 x i1>
   %power = select <16 x i1> %chosen, <16 x float> %n, <16 x float> zeroinitializer
   %exponent = fptosi <16 x float> %power to <16 x i32>
@@ -146,8 +156,20 @@ define internal <16 x float> @stand_in_scalef.ps.512(<16 x float> %x, <16 x floa
   ret <16 x float> %result
 }
 """,
+    "vpdpbusd.512": f"""
+define internal <16 x i32> @stand_in_vpdpbusd.512(<16 x i32> %sum, <16 x i32> %a, <16 x i32> %b) alwaysinline {{
+  %a.bytes = bitcast <16 x i32> %a to <64 x i8>
+  %b.bytes = bitcast <16 x i32> %b to <64 x i8>
+  %a.wide = zext <64 x i8> %a.bytes to <64 x i32>
+  %b.wide = sext <64 x i8> %b.bytes to <64 x i32>
+  %products = mul <64 x i32> %a.wide, %b.wide
+{_quads()}
+  ret <16 x i32> %sum4
+}}
+""",
 }
-"""What two instructions of AVX-512 do, as far as kernels use them: x less the nearest whole number, and x times a power of two."""
+"""What instructions of AVX-512 do, as far as kernels use them: x less the nearest whole number, x times a power of two, and sums of four
+products of unsigned and signed bytes."""
 
 
 def compiled(kernel: JITFunction | Operation, **types: Any) -> CompiledKernel:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from kernelpack.backends.cpu.emit.elements import from_memory, memory_type, register_type
 from kernelpack.backends.cpu.emit.places import Place
-from kernelpack.backends.cpu.emit.product_in_lanes import ProductEmitter, compute_type
+from kernelpack.backends.cpu.emit.product_in_lanes import BIAS, ProductEmitter, compute_type
 from kernelpack.backends.cpu.emit.streaming import ask_for
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.buffers import InPlace, Operand, OperandBuffer
 from kernelpack.backends.cpu.plan.plan_product import block_along_k
-from kernelpack.ir.types import bit_width, element_of
+from kernelpack.ir.types import bit_width, element_of, is_float
 from kernelpack.llvm.text import Val, literal
 
 _UNROLL = 2
@@ -34,8 +34,29 @@ class LanesAlongK(ProductEmitter):
     def matrix(self, bases: dict[int, Place]) -> None:
         rank = len(self.dot.out.shape)
         rows, columns = self.dot.out.shape[-2:]
+        self.starts = self._starts(bases) if self.packed.pack == 4 else None
         with self.loop(columns, self.columns) as column, self.loop(rows, self.rows) as row:
             self._block({**bases, rank - 2: row, rank - 1: column})
+
+    def _starts(self, bases: dict[int, Place]) -> Val:
+        """Returns memory with what the sums of each row start at. Bytes of b become unsigned as they are read, 128 greater: what the elements of
+        a row add too much, 128 times each, is taken off before."""
+        em, rows, size = self.em, self.dot.out.shape[-2], self.width * bit_width(self.compute) // 8
+        starts = em.alloca(f"[{rows * size} x i8]", "starts")
+        total = em.alloca(self.kind, "start")
+        with self.loop(rows, 1) as row:
+            with em.into(self.ev.frames[-1]):
+                em.store(literal(0, self.kind), total, 64)
+            first = self._start(self.dot.a, bases, row)
+            with self.loop(self.packed.k_units, self.width) as unit, em.into(self.ev.frames[-1]):
+                added = self.multiply_add(
+                    literal(BIAS, self.kind), self._vector(self.dot.a, first, unit), em.load(self.kind, total, 64)
+                )
+                em.store(added, total, 64)
+            with em.into(self.ev.frames[-1]):
+                start = em.binary("sub", literal(0, self.kind), em.load(self.kind, total, 64))
+                em.store(start, self.along_k(starts, row, size), 64)
+        return starts
 
     def _block(self, bases: dict[int, Place]) -> None:
         """Computes rows x columns sums over all of k, and writes as many at a time as a register has lanes."""
@@ -43,8 +64,12 @@ class LanesAlongK(ProductEmitter):
         *batch, row, column = bases.values()
         slots = [em.alloca(self.kind, "acc") for _ in range(self.rows * self.columns)]
         with em.into(frame):
-            for slot in slots:
-                em.store(literal(0, self.kind), slot, 64)
+            for number, slot in enumerate(slots):
+                start = literal(0, self.kind)
+                if self.starts is not None:
+                    size = self.width * bit_width(self.compute) // 8
+                    start = em.load(self.kind, self.along_k(self.starts, row.plus(number // self.columns), size), 64)
+                em.store(start, slot, 64)
         self._add_products(slots, bases)
         neighbours = min(self.columns, self.width)
         merged = em.alloca(self.kind, "sums")
@@ -75,7 +100,11 @@ class LanesAlongK(ProductEmitter):
                 b = [self._vector(self.dot.b, start, unit) for start in columns]
                 for start in following:
                     ask_for(em, self.along_k(start, unit, self._unit_bytes(self.dot.b)))
-                pairs = [(x, y) for x in a for y in b]
+                if self.starts is not None:
+                    b = [em.binary("xor", vector, literal(BIAS, vector.type)) for vector in b]
+                    pairs = [(y, x) for x in a for y in b]
+                else:
+                    pairs = [(x, y) for x in a for y in b]
                 sums = [self.multiply_add(x, y, total) for (x, y), total in zip(pairs, sums, strict=True)]
             for total, slot in zip(sums, slots, strict=True):
                 em.store(total, slot, 64)
@@ -136,4 +165,4 @@ class LanesAlongK(ProductEmitter):
             for lane in range(run // 2)
         ]
         halves = [self.em.shuffle(x, y, [lane + half for lane in low]) for half in (0, run // 2)]
-        return self.em.binary(f"fadd {self.lowering.flags}".strip(), *halves)
+        return self.em.binary(f"fadd {self.lowering.flags}".strip() if is_float(self.compute) else "add", *halves)

@@ -26,7 +26,7 @@ from kernelpack.llvm.text import Val, literal, suffix, vector_type
 
 _UNROLL_K = 4
 _MULTIPLY_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
-_BIAS = int.from_bytes(bytes([128] * 4), "little", signed=True)
+BIAS = int.from_bytes(bytes([128] * 4), "little", signed=True)
 """A unit of four biased zeros."""
 _GROUP = 8
 """How many blocks of rows meet a panel before the next panel's turn: few enough that they stay in the first cache beside it."""
@@ -58,6 +58,7 @@ class ProductEmitter(ABC):
         self.dot = dot
         self.em = lowering.em
         self.lowering = lowering
+        self.level = level
         self.packed, self.width, results = self.divide(level)
         self.compute = compute_type(self.packed)
         self.kind = register_type(self.compute, self.width)
@@ -212,7 +213,7 @@ class LanesAlongResult(ProductEmitter):
                 em.store(literal(0, self.kind), slot, 64)
             panel = self.operand_start(self.vector, bases, bases[self.lane])
         with self.loop(self.vector.k_units, 1) as unit, em.into(ev.frames[-1]):
-            bias = em.splat(literal(_BIAS, "i32"), self.width)
+            bias = em.splat(literal(BIAS, "i32"), self.width)
             for slot, vector in zip(slots, self._vectors(panel, unit), strict=True):
                 em.store(self.multiply_add(bias, vector, em.load(self.kind, slot, 64)), slot, 64)
         with em.into(ev.frames[-1]):

@@ -33,7 +33,7 @@ _CONFIGURE, _RELEASE = "llvm.x86.ldtilecfg", "llvm.x86.tilerelease"
 
 def configure_tiles(em: Emitter, program: TileProgram, level: Level) -> None:
     """Configures the tiles for all products of a kernel, where one configuration does for them."""
-    found = _configurations(program) if level.tiles else set[bytes]()
+    found = _configurations(program, level)
     if len(found) == 1:
         _configure(em, *found)
 
@@ -48,9 +48,9 @@ def release_tiles(em: Emitter) -> None:
         em.lines[:] = released
 
 
-def _configurations(program: TileProgram) -> set[bytes]:
+def _configurations(program: TileProgram, level: Level) -> set[bytes]:
     dots = (statement for statement in walk(program.statements) if isinstance(statement, Dot))
-    return {_Registers(tile_grid(dot.op, dot.tile_lane_axis)).configuration() for dot in dots if dot.packs_units}
+    return {_Registers(tile_grid(dot.op, dot.tile_lane_axis)).configuration() for dot in dots if dot.in_tiles(level)}
 
 
 def _configure(em: Emitter, configuration: bytes) -> None:
@@ -102,7 +102,7 @@ class InTiles(ProductEmitter):
         return lanes, self.grid.width, self.grid.width
 
     def run(self) -> None:
-        if len(_configurations(self.ev.program)) > 1:
+        if len(_configurations(self.ev.program, self.level)) > 1:
             _configure(self.em, self.registers.configuration())
         super().run()
 

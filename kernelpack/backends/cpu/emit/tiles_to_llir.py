@@ -148,8 +148,9 @@ class _FunctionEmitter:
                         statement, self.program, self.lowering, self.level, self.regions, self.storage, self.program_id
                     ).run()
                 case Dot():
-                    in_tiles = self.level.tiles and statement.packs_units
-                    emitter = InTiles if in_tiles else LanesAlongK if statement.along_k else LanesAlongResult
+                    emitter = (
+                        InTiles if statement.in_tiles(self.level) else LanesAlongK if statement.along_k else LanesAlongResult
+                    )
                     with self.em.work_on(statement.op):
                         emitter(statement, self.program, self.lowering, self.level, self.scalars, self.storage).run()
                 case Scalar():

@@ -63,7 +63,13 @@ _LEVELS: dict[tuple[str, tuple[str, ...]], Level] = {
         Machine(_LINUX_X86, "x86-64-v4", "+avx512bf16,+avx512vnni,-prefer-256-bit"), 512, 4, 4, True, int8_pack=4
     ),
     (_TILED.arch, _TILED.features): Level(
-        Machine(_LINUX_X86, "x86-64-v4", "+amx-tile,+amx-bf16,+amx-int8,+avx512bf16,-prefer-256-bit"), 512, 6, 4, False, True
+        Machine(_LINUX_X86, "x86-64-v4", "+amx-tile,+amx-bf16,+amx-int8,+avx512bf16,+avx512vnni,-prefer-256-bit"),
+        512,
+        6,
+        4,
+        False,
+        True,
+        4,
     ),
     ("aarch64", ()): Level(Machine("aarch64-unknown-linux-gnu", "generic", "+neon,+v8.2a"), 128, 4, 4, False),
 }
@@ -82,11 +88,15 @@ def target_for(target: Target, *, bf16: bool, tiles: bool, int8: bool) -> Target
     """Returns the target whose level a kernel is compiled for. Only kernels with products in tiles gain from AMX, only those that hold bfloat16 from
     its instructions, and only those with products of int8 from VNNI: others have the code of a level without them, and a library holds it
     once."""
-    if level_of(target).tiles and not tiles:
+    if level_of(target).tiles:
+        if tiles:
+            return target
         target = replace(target, features=("avx512bf16",))
-    if level_of(target).bf16_dot and not bf16:
+    if level_of(target).bf16_dot:
+        if bf16:
+            return target
         target = replace(target, features=("avx512vnni",))
-    if level_of(target).int8_pack == 4 and not level_of(target).bf16_dot and not int8:
+    if level_of(target).int8_pack == 4 and not int8:
         target = replace(target, features=())
     return target
 

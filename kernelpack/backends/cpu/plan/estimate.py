@@ -35,8 +35,7 @@ def _statement(statement: Statement, level: Level) -> float:
             return math.ceil(math.prod(statement.shape) / lanes) * _VECTOR_NS * len(statement.roots)
         case Dot():
             depth = shape_of(operand(statement.op, "a").type)[-1]
-            in_tiles = level.tiles and statement.packs_units
-            return math.prod(statement.out.shape) * depth / lanes * (_TILE_NS if in_tiles else _FMA_NS)
+            return math.prod(statement.out.shape) * depth / lanes * (_TILE_NS if statement.in_tiles(level) else _FMA_NS)
         case For():
             return _trips(statement) * _statements(statement.body, level)
         case While():

@@ -41,7 +41,7 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
             grid = tile_grid(dot, tile_lane)
             panel = grid.wide * grid.width
     elif along_k:
-        k_inner, direct = True, name == "b" and bit_width(kind) >= 16
+        k_inner, direct = True, name == "b" and (bit_width(kind) >= 16 or pack == 4)
     elif rows_in_lanes == (name == "a"):
         lanes = min(level.lanes(bit_width(element) * pack), shape[other_axis])
         panel = min(lanes * level.vectors, shape[other_axis])
@@ -109,15 +109,16 @@ def has_k_in_lanes(dot: Operation, axes: Axes, level: Level) -> bool:
     a, b = factors(dot)
     *batch, rows, depth = shape_of(a.type)
     columns = shape_of(dot.result.type)[-1]
-    element, _ = _product_element(element_of(a.type), depth, columns, level)
+    element, pack = _product_element(element_of(a.type), depth, columns, level)
     preferred = [axes.preference(tile)[0] for tile in (a, b)]
+    units = depth // pack
     return (
-        is_float(element)
+        (is_float(element) or pack == 4)
         and axes.dot_axis(dot) == len(batch) + 1
         and preferred == [len(batch) + 1, len(batch)]
-        and depth % level.lanes(bit_width(element)) == 0
+        and units % level.lanes(bit_width(element) * pack) == 0
         and columns % block_along_k(rows, level)[1] == 0
-        and rows * 8 <= depth
+        and rows * 8 <= units
         and not (level.tiles and rows >= EDGE and fits_tiles(dot))
     )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
 from kernelpack.backends.cpu.facts.data_uses import used_as_data
+from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.observed import Observed
 from kernelpack.backends.cpu.plan.buffers import Buffer, InPlace, Naming, Operand, OperandBuffer, Storage
 from kernelpack.backends.cpu.plan.sinks import Root
@@ -54,10 +55,11 @@ class Dot:
         rank = len(self.out.shape)
         return rank - 2 if isinstance(self.a, OperandBuffer) and not self.a.k_inner else rank - 1
 
-    @property
-    def packs_units(self) -> bool:
-        """Whether neighbours along k share units of 32 bits."""
-        return any(isinstance(side, OperandBuffer) and side.pack > 1 for side in (self.a, self.b))
+    def in_tiles(self, level: Level) -> bool:
+        """Whether it takes AMX's tiles: at a level that has them neighbours along k share units of 32 bits for tiles alone, but for those
+        in the lanes."""
+        packs = any(isinstance(side, OperandBuffer) and side.pack > 1 for side in (self.a, self.b))
+        return level.tiles and packs and not self.along_k
 
 
 @dataclass(eq=False)

@@ -96,6 +96,14 @@ def test_few_rows_have_k_in_the_lanes_where_tiles_would_turn_b() -> None:
     assert "k in the lanes" not in operands(product, AMX, M=16, N=32, **kinds)[-1]
 
 
+def test_few_rows_of_bytes_have_k_in_the_lanes() -> None:
+    kinds = {"a": "*i8", "b": "*i8", "c": "*i32", "B": False, "K": 512}
+    for level in (V4_VNNI, AMX):
+        few = ["buffer x: 8x512xi8, k inner, quads", "z <- x * %y in place + 0, k in the lanes"]
+        assert operands(product, level, M=8, N=32, **kinds) == few
+    assert "k in the lanes" not in operands(product, V4_VNNI, M=32, N=32, **kinds)[-1]
+
+
 def test_bytes_become_32_bits_wide_where_no_instruction_takes_them() -> None:
     expected = ["buffer x: 16x64xi32, k inner", "buffer y: 64x32xi32, panels of 16", "z <- x * y + 0"]
     assert operands(product, ARM, a="*i8", b="*i8", c="*i32") == expected
