@@ -109,7 +109,7 @@ def amx_config(point):
     plain = cpu_config(point)
     if point.kernel != "mha_fwd" or point["query"] != tl.bfloat16 or point["SHORT"]:
         return plain
-    return kp.Config({**plain.constexprs, "BLOCK_N": 128})
+    return kp.Config({**plain.kwargs, "BLOCK_N": 128})
 
 
 CUDA_BLOCKS = {32: (64, 64, 4, 3), 64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}
@@ -245,7 +245,12 @@ def check_heads(heads, kv_heads, enable_gqa):
         "LONG": [False, True],  # many queries, of those calls for which that makes a difference
         "ROWS": DECODE_ROWS,  # of few queries to shared keys
     },
-    configs={"cpu": built(cpu_config), "cuda": built(cuda_config), "cuda:sm_90a": built(hopper_config)},
+    configs={
+        "cpu": built(cpu_config),
+        "cpu:x86-64-v4+amx": built(amx_config),
+        "cuda": built(cuda_config),
+        "cuda:sm_90a": built(hopper_config),
+    },
 )
 def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
     """Scaled dot-product attention with the meaning of torch.nn.functional.scaled_dot_product_attention.

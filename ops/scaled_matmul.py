@@ -9,7 +9,7 @@ from ._matmul_roles import matmul_by_roles, scale_sums
 RANGES = {
     "dtypes": ("float8_e4m3fn", "float8_e5m2"),
     "b": ("float8_e4m3fn",),
-    "integers": ("int8",),
+    "also": ("int8 a and b",),
     "bias": (None, "bfloat16"),
     "ranks": (2,),
     "result": ("bfloat16",),

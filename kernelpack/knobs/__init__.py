@@ -61,7 +61,15 @@ CXX = Knob(
     "build, run",
     "the C++ compiler that links op libraries, and compiles the emulator; options may follow it, `ccache g++` too",
 )
-ALL_OP_TARGETS = ("cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cuda:sm_80", "cuda:sm_90a")
+ALL_OP_TARGETS = (
+    "cpu:x86-64-v3",
+    "cpu:x86-64-v4",
+    "cpu:x86-64-v4+avx512vnni",
+    "cpu:x86-64-v4+avx512bf16",
+    "cpu:x86-64-v4+amx",
+    "cuda:sm_80",
+    "cuda:sm_90a",
+)
 """The targets of the op library that is distributed, checked by `make verify` and locked in ops/ops.lock."""
 OP_TARGETS = Knob(
     "KERNELPACK_OP_TARGETS",
