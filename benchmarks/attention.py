@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.measure import DTYPES, FAST_MKL, OURS, Case, Prepared
+from benchmarks.measure import DTYPES, FAST_MKL, OURS, Case, Prepared, cpu_threads
 from benchmarks.report import main
 
 _BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
@@ -19,7 +19,7 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
     if quick:
         return list(_cases(device, ["fp32"], [64], [128], [1]))
     if device == "cpu":
-        return list(_cases(device, ["fp32", "bf16"], [64, 128], [1024, 4096], [1, 2]))
+        return list(_cases(device, ["fp32", "bf16"], [64, 128], [1024, 4096], cpu_threads()))
     return [
         *_cases(device, ["bf16"], [64, 128, 256], [512, 1024, 2048, 4096, 8192, 16384], [1]),
         *_cases(device, ["bf16"], [128], [1024, 4096], [1], key_heads=4),

@@ -1,4 +1,5 @@
-"""Matrix products: torch.ops.kernelpack.matmul beside torch.matmul, scaled_matmul beside torch._scaled_mm."""
+"""Matrix products: torch.ops.kernelpack.matmul beside torch.matmul, scaled_matmul beside torch._scaled_mm; of int8 beside torch._int_mm, which
+scales nothing, and oneDNN's quantised linear layer, whose weight is packed beforehand."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from itertools import product
 
 import torch
 
-from benchmarks.measure import DTYPES, FAST_MKL, OURS, Case, Prepared
+from benchmarks.measure import DTYPES, FAST_MKL, OURS, Case, Prepared, cpu_threads
 from benchmarks.report import main
 
 
@@ -17,8 +18,10 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
         return list(_cubes(device, ["fp32"], [128], [1], ["nn"]))
     if device == "cpu":
         return [
-            *_cubes(device, ["fp32", "bf16"], [512, 1024, 2048], [1, 2], ["nn"]),
-            *_few_rows(device, ["fp32", "bf16"], [1, 4, 16], [2048]),
+            *_cubes(device, ["fp32", "bf16"], [512, 1024, 2048, 4096], cpu_threads(), ["nn"]),
+            *_few_rows(device, ["fp32", "bf16"], [1, 4, 16, 64], [2048, 4096]),
+            *(_int8((size, size, size), count) for size in (512, 1024, 2048, 4096) for count in cpu_threads()),
+            *(_int8((rows, size, size), 1) for rows in (1, 4, 16, 64) for size in (2048, 4096)),
         ]
     return [
         *_cubes(device, ["bf16", "fp16"], [2048, 4096, 8192], [1], ["nn", "nt"]),
@@ -55,6 +58,37 @@ def _scaled(size: int) -> Case:
     return Case(f"fp8 {size} nt", "TFLOP/s", 2 * size**3 / 1e12, "cuda", ("scaled_mm",), "scaled_matmul", 1, arguments)
 
 
+def _int8(shape: tuple[int, int, int], threads: int) -> Case:
+    rows, size, _ = shape
+    name = f"int8 {size} {threads}t" if rows == size else f"int8 {rows} rows {size} {threads}t"
+    peers = ("int_mm", "onednn")
+    return Case(name, "GOP/s", 2 * math.prod(shape) / 1e9, "cpu", peers, "scaled_matmul", threads, {"shape": shape})
+
+
+def _prepare_int8(case: Case) -> Prepared:
+    rows, columns, depth = case.arguments["shape"]
+
+    def inputs() -> tuple[torch.Tensor, ...]:
+        a, b = (torch.randint(-128, 128, (extent, depth), dtype=torch.int8) for extent in (rows, columns))
+        return a, b, torch.tensor(0.5), torch.rand(columns), torch.ops.onednn.qlinear_prepack(b, None)
+
+    def ours(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return torch.ops.kernelpack.scaled_matmul(a, b.T, a_scale, b_scale[None])
+
+    def int_mm(a: torch.Tensor, b: torch.Tensor, *_: torch.Tensor) -> None:
+        torch._int_mm(a, b.T)
+
+    zeros = torch.zeros(columns, dtype=torch.int64)
+
+    def onednn(
+        a: torch.Tensor, _: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor, packed: torch.Tensor
+    ) -> torch.Tensor:
+        linear = torch.ops.onednn.qlinear_pointwise
+        return linear(a, a_scale.item(), 0, packed, b_scale, zeros, None, 1.0, 0, torch.bfloat16, "none", [], "")
+
+    return Prepared(inputs, {OURS: ours, "int_mm": int_mm, "onednn": onednn})
+
+
 def _prepare_scaled(case: Case) -> Prepared:
     rows, columns, depth = case.arguments["shape"]
 
@@ -70,7 +104,7 @@ def _prepare_scaled(case: Case) -> Prepared:
 
 def prepare(case: Case) -> Prepared:
     if case.op == "scaled_matmul":
-        return _prepare_scaled(case)
+        return _prepare_int8(case) if case.device == "cpu" else _prepare_scaled(case)
     (rows, columns, depth), dtype = case.arguments["shape"], DTYPES[case.arguments["dtype"]]
 
     def inputs() -> tuple[torch.Tensor, ...]:

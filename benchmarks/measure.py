@@ -58,6 +58,11 @@ class Case:
     graph: bool = False
 
 
+def cpu_threads() -> list[int]:
+    """Returns the numbers of threads that benchmarks on CPUs run with here."""
+    return [count for count in (1, 2, 4, 8, 16) if count <= (os.cpu_count() or 1)]
+
+
 Result = torch.Tensor | tuple[torch.Tensor, ...]
 
 

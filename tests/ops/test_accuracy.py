@@ -12,7 +12,7 @@ import pytest
 from tests.ops.grid import OPS, cases
 
 ROOT = Path(__file__).parents[2]
-LEVELS = ("cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16")
+LEVELS = ("cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx")
 
 
 def test_the_grid_is_large_and_covers_every_op_and_dtype() -> None:
