@@ -13,8 +13,12 @@ import torch
 from kernelpack.opgen.build import BuildPlan
 from kernelpack.opgen.variants.coverage import coverage
 from kernelpack.target import Target
+from ops import add_rms_norm
 from ops._rows import WHOLE_ROWS
-from tests.ops.grid import Arguments, Case, Typed, contiguous, convert, gaps, module_of, padded
+from tests.ops.arguments import Arguments, Typed
+from tests.ops.functional import module_of
+from tests.ops.grid import Case
+from tests.ops.layouts import contiguous, convert, gaps, padded
 
 Call = tuple[str, Callable[[], Arguments]]
 E4M3 = torch.float8_e4m3fn
@@ -28,7 +32,7 @@ def kernel_calls() -> list[Case]:
     """Returns the calls, with every dtype that the ops' RANGES name."""
     made: list[Case] = []
     makers = {
-        "gelu": _gelu, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
+        "add_rms_norm": _add_rms_norm, "gelu": _gelu, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
         "scaled_matmul": _scaled_matmul, "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
     for op, maker in makers.items():
@@ -74,6 +78,13 @@ def _rms_norm(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     for columns, rows in _rows(aligned):
         yield f"{columns}", lambda rows=rows: ((rows(),), {})
         yield f"{columns} weight", lambda rows=rows, n=columns: ((rows(), torch.randn(n)), {})
+
+
+def _add_rms_norm(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    make = gaps if aligned else padded
+    for tile in (*add_rms_norm.TILES, max(add_rms_norm.TILES) + 256):
+        columns = _size(aligned, tile - 16)
+        yield f"{columns}", lambda n=columns: ((make(3, n), make(3, n), torch.randn(n)), {})
 
 
 def _layer_norm(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

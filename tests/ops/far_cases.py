@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tests.ops.grid import Arguments, module_of
+from tests.ops.arguments import Arguments
+from tests.ops.functional import module_of, results_of, written
 
 BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 STEP = 2**31 + 64
@@ -40,6 +41,8 @@ FAR_CALLS: dict[str, tuple[str, Callable[[Tensors], Arguments]]] = {
     "softmax": ("softmax", lambda of: ((of.far(2, 100),), {})),
     "rms_norm": ("rms_norm", lambda of: ((of.far(2, 100),), {})),
     "layer_norm": ("layer_norm", lambda of: ((of.far(2, 100),), {})),
+    "add_rms_norm": ("add_rms_norm", lambda of: ((of.far(2, 100), of.near(2, 100), of.near(100)), {})),
+    "add_rms_norm, residual": ("add_rms_norm", lambda of: ((of.near(2, 100), of.far(2, 100), of.near(100)), {})),
     "gelu": ("gelu", lambda of: ((of.far(2, 100),), {})),
     "silu_mul": ("silu_mul", lambda of: ((of.far(2, 100), of.far(2, 100)), {})),
     "rope": ("rope", lambda of: ((of.far(2, 3, 5, 16), of.far(2, 1, 5, 8), of.far(2, 1, 5, 8)), {})),
@@ -63,6 +66,8 @@ def check_far_call(name: str, device: str) -> None:
     """Holds a call's result to the reference's."""
     op, make = FAR_CALLS[name]
     args, kwargs = make(Tensors(device))
-    got = getattr(torch.ops.kernelpack, op)(*args, **kwargs)
     near = [x.clone(memory_format=torch.preserve_format) if isinstance(x, torch.Tensor) else x for x in args]
-    torch.testing.assert_close(got, module_of(op).reference(*near, **kwargs), atol=4e-2, rtol=3e-2)
+    result = getattr(torch.ops.kernelpack, op)(*args, **kwargs)
+    got = (*results_of(result), *(args[place] for place in written(op).values()))
+    expected = results_of(module_of(op).reference(*near, **kwargs))
+    torch.testing.assert_close([*got], [*expected], atol=4e-2, rtol=3e-2)

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from tests.ops.grid import OPS, module_of
+from tests.ops.grid import module_of
+from tests.probes.draw import OPS
 from tests.probes.draw import Watch
 
 Judge = Callable[[int, Watch], tuple[dict[str, str], str]]
