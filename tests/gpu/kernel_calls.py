@@ -32,8 +32,8 @@ def kernel_calls() -> list[Case]:
     """Returns the calls, with every dtype that the ops' RANGES name."""
     made: list[Case] = []
     makers = {
-        "add_rms_norm": _add_rms_norm, "gelu": _gelu, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
-        "scaled_matmul": _scaled_matmul, "silu_mul": _silu_mul, "softmax": _softmax,
+        "add_rms_norm": _add_rms_norm, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
+        "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul, "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
     for op, maker in makers.items():
         for name in module_of(op).RANGES["dtypes"]:
@@ -112,6 +112,17 @@ def _silu_mul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     columns = _size(aligned, 1040)
     for make in (contiguous, gaps if aligned else padded):
         yield make.__name__, lambda make=make: ((make(5, columns), make(5, columns)), {})
+
+
+def _silu_and_mul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    columns = 2 * _size(aligned, 1040)
+    yield "halves", lambda: (((gaps if aligned else padded)(5, columns),), {})
+
+
+def _gelu_and_mul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    for approximate in (0, 1):
+        for _, make in _silu_and_mul(dtype, aligned):
+            yield f"{approximate}", lambda make=make, a=approximate: (make()[0], {"approximate": a})
 
 
 def _rope(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

@@ -235,6 +235,11 @@ OVERFLOWS: dict[str, list[tuple[str, set[torch.dtype]]]] = {
         ("(all|one|half) (lowest|largest).*|lowest and largest.*|largest, 0.*|.*roots of the largest.*", _WIDE),  # squares
         ("(all lowest|all largest|equal and large).*", _ALL),  # rounding in the mean counts as much
     ],
+    "gelu_and_mul": [
+        ("((all|one) largest|lowest and largest|largest, 0).*0", _WIDE),  # x (1 + erf) before it is halved
+        ("one infinity times .*0", _WIDE),  # NaN
+        ("(subnormal|smallest normal) times .*0", {torch.bfloat16}),  # 0, before it is multiplied
+    ],
     "gelu": [("(all|one) largest.*0|lowest and largest.*0|largest, 0.*0", _WIDE)],  # x (1 + erf) before it is halved
     "matmul": [
         ("(all|half) lowest.*|all largest.*|lowest and largest.*|largest, 0.*", _WIDE),
@@ -261,7 +266,10 @@ def magnitudes(op: str, args: tuple[Any, ...], exact: Tensor) -> Tensor:
         return torch.where(scores < torch.finfo(torch.float32).max, value.amax((-1, -2), keepdim=True), inf).expand_as(exact)
     if op == "gelu":  # below 0 it is a difference from x
         return torch.where(args[0] < 0, _finite(args[0]), _finite(exact))
-    if op == "silu_mul":
+    if op == "gelu_and_mul":
+        gate, value = _finite(args[0]).chunk(2, -1)
+        return torch.where(args[0].chunk(2, -1)[0] < 0, gate * value, _finite(exact))
+    if op in ("silu_mul", "silu_and_mul"):
         return _finite(exact)
     return _finite(exact).amax(-1, keepdim=True).expand_as(exact)
 

@@ -43,6 +43,8 @@ FAR_CALLS: dict[str, tuple[str, Callable[[Tensors], Arguments]]] = {
     "layer_norm": ("layer_norm", lambda of: ((of.far(2, 100),), {})),
     "add_rms_norm": ("add_rms_norm", lambda of: ((of.far(2, 100), of.near(2, 100), of.near(100)), {})),
     "add_rms_norm, residual": ("add_rms_norm", lambda of: ((of.near(2, 100), of.far(2, 100), of.near(100)), {})),
+    "silu_and_mul": ("silu_and_mul", lambda of: ((of.far(2, 100),), {})),
+    "gelu_and_mul": ("gelu_and_mul", lambda of: ((of.far(2, 100),), {})),
     "gelu": ("gelu", lambda of: ((of.far(2, 100),), {})),
     "silu_mul": ("silu_mul", lambda of: ((of.far(2, 100), of.far(2, 100)), {})),
     "rope": ("rope", lambda of: ((of.far(2, 3, 5, 16), of.far(2, 1, 5, 8), of.far(2, 1, 5, 8)), {})),

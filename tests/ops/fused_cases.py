@@ -33,7 +33,35 @@ def add_rms_norm_cases() -> Calls:
             )
 
 
-CASES: dict[str, Callable[[], Calls]] = {"add_rms_norm": add_rms_norm_cases}
+def _gated_cases(kwargs: dict[str, int]) -> Calls:
+    for make, shape in ROWS:
+
+        def call(make: Callable[..., torch.Tensor] = make, shape: tuple[int, ...] = shape) -> Arguments:
+            return (times(make(*shape[:-1], 2 * shape[-1]), 3),), kwargs
+
+        yield " ".join((layout_name(make, shape), *map(str, kwargs.values()))), call
+
+
+def silu_and_mul_cases() -> Calls:
+    yield from _gated_cases({})
+    yield "line", lambda: ((torch.cat((torch.linspace(-20, 20, 10001), torch.randn(10001))),), {})
+
+
+def gelu_and_mul_cases() -> Calls:
+    for approximate in (0, 1):
+        kwargs = {"approximate": approximate}
+        yield from _gated_cases(kwargs)
+        yield (
+            f"line {approximate}",
+            lambda kwargs=kwargs: ((torch.cat((torch.linspace(-20, 20, 10001), torch.randn(10001))),), kwargs),
+        )
+
+
+CASES: dict[str, Callable[[], Calls]] = {
+    "add_rms_norm": add_rms_norm_cases,
+    "gelu_and_mul": gelu_and_mul_cases,
+    "silu_and_mul": silu_and_mul_cases,
+}
 """By op, what yields the names of its cases and their arguments."""
 
 
@@ -51,4 +79,28 @@ def add_rms_norm_edges(dtype: torch.dtype) -> Calls:
             yield f"{name}, {columns}", arguments
 
 
-EDGES: dict[str, Callable[[torch.dtype], Calls]] = {"add_rms_norm": add_rms_norm_edges}
+def _gated_edges(dtype: torch.dtype, kwargs: dict[str, int]) -> Calls:
+    info = torch.finfo(dtype)
+    for name, make in extremes.ROWS.items():
+        for other in ("one lowest", "subnormal", "signed zeros"):
+
+            def arguments(make: extremes.Row = make, other: extremes.Row = extremes.ROWS[other]) -> Arguments:
+                return (torch.cat((make(300, info), other(300, info))),), kwargs
+
+            yield ", ".join((f"{name} times {other}", *map(str, kwargs.values()))), arguments
+
+
+def silu_and_mul_edges(dtype: torch.dtype) -> Calls:
+    yield from _gated_edges(dtype, {})
+
+
+def gelu_and_mul_edges(dtype: torch.dtype) -> Calls:
+    for approximate in (0, 1):
+        yield from _gated_edges(dtype, {"approximate": approximate})
+
+
+EDGES: dict[str, Callable[[torch.dtype], Calls]] = {
+    "add_rms_norm": add_rms_norm_edges,
+    "gelu_and_mul": gelu_and_mul_edges,
+    "silu_and_mul": silu_and_mul_edges,
+}

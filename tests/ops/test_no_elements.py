@@ -23,6 +23,8 @@ CALLS: list[tuple[str, tuple[torch.Tensor, ...]]] = [
     ("rms_norm", (x(MANY, 0), x(0))),
     ("layer_norm", (x(MANY, 0), x(0), x(0))),
     ("add_rms_norm", (x(MANY, 0), x(MANY, 0), x(0))),
+    ("silu_and_mul", (x(MANY, 0),)),
+    ("gelu_and_mul", (x(MANY, 0),)),
     ("silu_mul", (x(MANY, 0), x(MANY, 0))),
     ("rope", (x(1, MANY, 5, 0), x(5, 0), x(5, 0))),
     ("rope", (x(1, 5, MANY, 0), x(MANY, 0), x(MANY, 0))),

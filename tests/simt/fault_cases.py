@@ -70,6 +70,9 @@ def _row_wise() -> Iterator[FaultCase]:
             if n in (1000, 100, 5003):
                 yield FaultCase("gelu", label, (lambda rows=rows: ((rows(),), {"approximate": 1}),))
                 yield FaultCase("silu_mul", label, (lambda rows=rows: ((rows(), rows()), {}),))
+                if n % 2 == 0:
+                    yield FaultCase("silu_and_mul", label, (lambda rows=rows: ((rows(),), {}),))
+                    yield FaultCase("gelu_and_mul", label, (lambda rows=rows: ((rows(),), {"approximate": 1}),))
 
         for interleaved in (False, True):
 
