@@ -17,6 +17,7 @@ from ops import add_rms_norm
 from ops._rows import WHOLE_ROWS
 from tests.ops.arguments import Arguments, Typed
 from tests.ops.functional import module_of
+from tests.ops.fused_cases import rope_and_cache_call
 from tests.ops.grid import Case
 from tests.ops.layouts import contiguous, convert, gaps, padded
 
@@ -33,6 +34,7 @@ def kernel_calls() -> list[Case]:
     made: list[Case] = []
     makers = {
         "add_rms_norm": _add_rms_norm, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
+        "rope_and_cache": _rope_and_cache,
         "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul, "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
     for op, maker in makers.items():
@@ -135,6 +137,18 @@ def _rope(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
             return ((gaps if aligned else padded)(2, 3, 70, size), *turns), {"interleaved": interleaved}
 
         yield f"{interleaved} {own}", call
+
+
+def _rope_and_cache(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    size, rotary = _size(aligned, 192), _size(aligned, 160) // 2 * 2
+    for interleaved, cache in product((False, True), (None, E4M3)):
+        yield (
+            f"{interleaved} {cache}",
+            rope_and_cache_call(
+                (20, 17, 9), (size, size), rotary=rotary, make=gaps if aligned else padded, cache=cache, interleaved=interleaved,
+                scales=(1, 9), skipped=2,
+            ),
+        )  # fmt: skip
 
 
 def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

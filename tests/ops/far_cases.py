@@ -36,6 +36,13 @@ class Tensors:
         scale = torch.tensor(0.5, device=self.device)
         return (self.far(2, 48, dtype=E4M3), self.far(2, 48, dtype=E4M3).t(), scale, scale), {}
 
+    def cached(self, cache: Callable[..., torch.Tensor], **given: torch.Tensor) -> Arguments:
+        """A call of rope_and_cache that writes to two blocks of what `cache` makes."""
+        rows = {"query": self.near(2, 3, 16), "key": self.near(2, 2, 16), "value": self.near(2, 2, 16)} | given
+        positions, slots = (torch.tensor(numbers, device=self.device) for numbers in ([3, 1], [7, 2]))
+        caches = [cache(2, 4, 2, 16) for _ in range(2)]
+        return (*rows.values(), *caches, positions, torch.rand(5, 16, device=self.device), slots), {}
+
 
 FAR_CALLS: dict[str, tuple[str, Callable[[Tensors], Arguments]]] = {
     "softmax": ("softmax", lambda of: ((of.far(2, 100),), {})),
@@ -45,6 +52,11 @@ FAR_CALLS: dict[str, tuple[str, Callable[[Tensors], Arguments]]] = {
     "add_rms_norm, residual": ("add_rms_norm", lambda of: ((of.near(2, 100), of.far(2, 100), of.near(100)), {})),
     "silu_and_mul": ("silu_and_mul", lambda of: ((of.far(2, 100),), {})),
     "gelu_and_mul": ("gelu_and_mul", lambda of: ((of.far(2, 100),), {})),
+    "rope_and_cache, cache": ("rope_and_cache", lambda of: of.cached(of.far)),
+    "rope_and_cache, tokens": (
+        "rope_and_cache",
+        lambda of: of.cached(of.near, query=of.far(2, 3, 16), key=of.far(2, 2, 16), value=of.far(2, 2, 16)),
+    ),
     "gelu": ("gelu", lambda of: ((of.far(2, 100),), {})),
     "silu_mul": ("silu_mul", lambda of: ((of.far(2, 100), of.far(2, 100)), {})),
     "rope": ("rope", lambda of: ((of.far(2, 3, 5, 16), of.far(2, 1, 5, 8), of.far(2, 1, 5, 8)), {})),

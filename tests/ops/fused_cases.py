@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor
 
 from tests.ops import extremes
-from tests.ops.arguments import Arguments
-from tests.ops.layouts import ROWS, contiguous, layout_name, repeated, times
+from tests.ops.arguments import Arguments, Typed
+from tests.ops.layouts import ROWS, contiguous, convert, gaps, layout_name, padded, repeated, times
 
 Calls = Iterator[tuple[str, Callable[[], Arguments]]]
 
@@ -57,9 +58,85 @@ def gelu_and_mul_cases() -> Calls:
         )
 
 
+def table(positions: int, rotary: int) -> Tensor:
+    """Returns cosines and sines [positions, rotary] of random angles."""
+    angles = torch.rand(positions, rotary // 2) * 6
+    return torch.cat((angles.cos(), angles.sin()), -1)
+
+
+def rope_and_cache_call(
+    heads: tuple[int, int, int],
+    sizes: tuple[int, int],
+    *,
+    rotary: int | None = None,
+    block: int = 16,
+    make: Callable[..., Tensor] = contiguous,
+    cache: torch.dtype | None = None,
+    scales: tuple[int, int] | None = None,
+    skipped: int = 0,
+    interleaved: bool = False,
+) -> Callable[[], Arguments]:
+    """A call: `heads` are the number of tokens, of their heads and of their key heads, `sizes` those of keys and of values, `scales`
+    how many scales keys and values have. Each token but the `skipped` first has a slot of its own."""
+
+    def arguments() -> Arguments:
+        (count, query_heads, key_heads), (size, value_size) = heads, sizes
+        blocks = -(-count // block) + 2
+        caches: list[Tensor | Typed] = [make(blocks, block, key_heads, width) for width in (size, value_size)]
+        if cache is not None:
+            caches = [Typed(convert(one, cache)) for one in caches if isinstance(one, Tensor)]
+        slots = torch.randperm(blocks * block)[:count]
+        slots[:skipped] = -1
+        kwargs: dict[str, object] = {"interleaved": interleaved}
+        if scales is not None:
+            kwargs |= {
+                name: Typed(torch.rand(length) + 0.5)
+                for name, length in zip(("key_scale", "value_scale"), scales, strict=True)
+            }
+        rows = [make(count, number, width) for number, width in ((query_heads, size), (key_heads, size), (key_heads, value_size))]
+        angles = table(300, size // 2 * 2 if rotary is None else rotary)
+        return (*rows, *caches, torch.randint(0, 300, (count,)), Typed(angles), slots), kwargs
+
+    return arguments
+
+
+def rope_and_cache_cases() -> Calls:
+    for interleaved in (False, True):
+        for heads, sizes in (
+            ((37, 9, 3), (64, 64)), ((1, 8, 2), (128, 128)), ((5, 3, 3), (10, 10)), ((20, 4, 1), (63, 40)), ((3, 17, 9), (192, 128)),
+            ((0, 3, 1), (16, 16)), ((2, 1, 1), (2, 1)), ((300, 2, 1), (80, 80)),
+        ):  # fmt: skip
+            name = f"{heads} {sizes} {interleaved}"
+            yield name, rope_and_cache_call(heads, sizes, interleaved=interleaved)
+        for rotary in (0, 2, 20, 48):
+            yield (
+                f"{rotary} of 64 {interleaved}",
+                rope_and_cache_call((7, 4, 2), (64, 64), rotary=rotary, interleaved=interleaved),
+            )
+        for make in (padded, gaps):
+            yield f"{make.__name__} {interleaved}", rope_and_cache_call((9, 6, 2), (64, 48), make=make, interleaved=interleaved)
+        yield f"some skipped {interleaved}", rope_and_cache_call((9, 6, 2), (64, 64), skipped=4, interleaved=interleaved)
+        yield f"blocks of 1 {interleaved}", rope_and_cache_call((9, 6, 2), (64, 64), block=1, interleaved=interleaved)
+        for scales in (None, (1, 1), (3, 3), (1, 3)):
+            yield (
+                f"fp8 {scales} {interleaved}",
+                rope_and_cache_call(
+                    (17, 6, 3), (64, 64), cache=torch.float8_e4m3fn, scales=scales, interleaved=interleaved, block=32
+                ),
+            )
+        yield (
+            f"fp8 {interleaved}, padded, partial",
+            rope_and_cache_call(
+                (17, 6, 3), (70, 30), cache=torch.float8_e4m3fn, make=padded, rotary=44, interleaved=interleaved
+            ),
+        )
+        yield f"scales {interleaved}", rope_and_cache_call((17, 6, 3), (64, 64), scales=(3, 1), interleaved=interleaved)
+
+
 CASES: dict[str, Callable[[], Calls]] = {
     "add_rms_norm": add_rms_norm_cases,
     "gelu_and_mul": gelu_and_mul_cases,
+    "rope_and_cache": rope_and_cache_cases,
     "silu_and_mul": silu_and_mul_cases,
 }
 """By op, what yields the names of its cases and their arguments."""
@@ -99,8 +176,25 @@ def gelu_and_mul_edges(dtype: torch.dtype) -> Calls:
         yield from _gated_edges(dtype, {"approximate": approximate})
 
 
+def rope_and_cache_edges(dtype: torch.dtype) -> Calls:
+    for name, make in extremes.ROWS.items():
+        for interleaved in (False, True):
+
+            def arguments(make: extremes.Row = make, interleaved: bool = interleaved) -> Arguments:
+                rows = [torch.stack([make(40, torch.finfo(dtype)) for _ in range(6)]).reshape(3, 2, 40) for _ in range(3)]
+                caches = [torch.zeros(2, 4, 2, 40, dtype=torch.float64) for _ in range(2)]
+                angles = table(3, 40).double()
+                angles[0] = torch.tensor([1.0, 0.0]).repeat_interleave(20)  # where a turn is none
+                return (*rows, *caches, torch.arange(3), Typed(angles.float()), torch.tensor([5, -1, 0])), {
+                    "interleaved": interleaved
+                }
+
+            yield f"{name}, {interleaved}", arguments
+
+
 EDGES: dict[str, Callable[[torch.dtype], Calls]] = {
     "add_rms_norm": add_rms_norm_edges,
     "gelu_and_mul": gelu_and_mul_edges,
+    "rope_and_cache": rope_and_cache_edges,
     "silu_and_mul": silu_and_mul_edges,
 }

@@ -39,6 +39,15 @@ def scaled(**given: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple((fitting | given).values())
 
 
+def cached(**given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Arguments of rope_and_cache, with some in place of others."""
+    fitting = {
+        "query": x(3, 4, 8), "key": x(3, 2, 8), "value": x(3, 2, 8), "key_cache": x(5, 16, 2, 8), "value_cache": x(5, 16, 2, 8),
+        "positions": torch.arange(3), "angles": x(9, 8), "slots": torch.arange(3),
+    }  # fmt: skip
+    return tuple((fitting | given).values())
+
+
 # op, arguments, keywords, and what the message says
 BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("softmax", (x(2, 3, dtype=f64),), {}, r"x has dtype float64, built are: float32, float16, bfloat16.*to fix: .*x\.to"),
@@ -117,6 +126,33 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("gelu_and_mul", (x(2, 3),), {}, r"last dimension of x is 3, expected an even number"),
     ("gelu_and_mul", (x(2, 4),), {"approximate": 2}, r"approximate is 2, expected 0 \(none: by erf\) or 1 \(tanh\)"),
     ("gelu_and_mul", (columns(2, 4),), {}, r"last dimension of x must be contiguous"),
+    ("rope_and_cache", cached(query=x(3, 4, 8, dtype=f64)), {}, r"query has dtype float64"),
+    ("rope_and_cache", cached(key=x(3, 2, 8, dtype=f16)), {}, r"key has dtype float16"),
+    ("rope_and_cache", cached(value_cache=x(5, 16, 2, 8).to(e4m3)), {}, r"value_cache has dtype float8_e4m3fn"),
+    ("rope_and_cache", cached(key_cache=x(5, 16, 2, 8).to(e5m2)), {}, r"key_cache has dtype float8_e5m2"),
+    ("rope_and_cache", cached(positions=torch.arange(3).int()), {}, r"positions has dtype int32, built are: int64"),
+    ("rope_and_cache", cached(slots=torch.arange(3).int()), {}, r"slots has dtype int32, built are: int64"),
+    ("rope_and_cache", cached(angles=x(9, 8, dtype=bf16)), {}, r"angles has dtype bfloat16, built are: float32"),
+    ("rope_and_cache", cached(query=x(3, 32)), {}, r"query must have 3 dimensions, it has shape \(3, 32\)"),
+    ("rope_and_cache", cached(key=x(2, 2, 8)), {}, r"key has shape \(2, 2, 8\), expected 3 tokens and heads of 8"),
+    ("rope_and_cache", cached(key=x(3, 2, 6)), {}, r"key has shape \(3, 2, 6\), expected 3 tokens and heads of 8"),
+    ("rope_and_cache", cached(value=x(3, 1, 8)), {}, r"value has shape \(3, 1, 8\), expected 3 tokens of 2 heads"),
+    ("rope_and_cache", cached(key_cache=x(5, 16, 2, 6)), {}, r"key_cache has shape \(5, 16, 2, 6\), expected 2 heads of 8, as key has"),
+    ("rope_and_cache", cached(value_cache=x(5, 16, 1, 8)), {}, r"value_cache has shape .* expected 2 heads of 8, as value has"),
+    ("rope_and_cache", cached(value_cache=x(5, 8, 2, 8)), {}, r"value_cache has 5 blocks of 8, key_cache has 5 of 16"),
+    ("rope_and_cache", cached(key_cache=x(80, 2, 8)), {}, r"key_cache must have 4 dimensions"),
+    ("rope_and_cache", cached(positions=torch.arange(2)), {}, r"positions has shape \(2,\), expected \(3,\): one for each token"),
+    ("rope_and_cache", cached(slots=torch.arange(4)), {}, r"slots has shape \(4,\), expected \(3,\)"),
+    ("rope_and_cache", cached(slots=torch.arange(6)[::2]), {}, r"slots must be contiguous, its stride is 2"),
+    ("rope_and_cache", cached(angles=x(9, 7)), {}, r"angles has 7 columns, expected .* an even number up to 8"),
+    ("rope_and_cache", cached(angles=x(9, 10)), {}, r"angles has 10 columns, expected .* up to 8"),
+    ("rope_and_cache", cached(query=columns(3, 4, 8)), {}, r"last dimension of query must be contiguous"),
+    ("rope_and_cache", cached(key_cache=columns(5, 16, 2, 8)), {}, r"last dimension of key_cache must be contiguous"),
+    ("rope_and_cache", cached(key=x(1, 2, 8).expand(3, 2, 8)), {}, r"key is written to, but its dimension 0 repeats"),
+    ("rope_and_cache", cached(), {"key_scale": x(3)}, r"key_scale has shape \(3,\), expected \(1,\), or one value for each of 2"),
+    ("rope_and_cache", cached(), {"value_scale": x()}, r"value_scale has shape \(\), expected \(1,\)"),
+    ("rope_and_cache", cached(), {"value_scale": columns(2)}, r"value_scale must be contiguous"),
+    ("rope_and_cache", cached(slots=x(3, device="meta").long()), {}, r"slots is on meta, query is on cpu"),
     ("matmul", (x(2, 3, dtype=f64), x(3, 4, dtype=f64)), {}, r"a has dtype float64"),
     ("matmul", (x(2, 3), x(3, 4, dtype=f16)), {}, r"b has dtype float16"),
     ("matmul", (x(2, 3), x(3, 4), x(4, dtype=f16)), {}, r"bias has dtype float16"),

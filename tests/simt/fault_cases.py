@@ -10,7 +10,11 @@ from typing import Any
 
 import torch
 
-from tests.ops.grid import Arguments, contiguous, convert, gaps, module_of, padded
+from tests.ops.arguments import Arguments
+from tests.ops.functional import module_of
+from tests.ops.fused_cases import rope_and_cache_call
+from tests.ops.grid import Case
+from tests.ops.layouts import contiguous, convert, gaps, padded
 
 BF16, F32, E4M3 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 
@@ -84,6 +88,21 @@ def _row_wise() -> Iterator[FaultCase]:
             # heads with angles of their own; angles that they share, in more than one block
             calls = tuple(functools.partial(turned, dtype, interleaved, *sizes) for sizes in ((48, 3, 5, 17), (160, 5, 70)))
             yield FaultCase("rope", f"{kind}-interleaved" if interleaved else kind, calls)
+
+
+def _cached() -> Iterator[FaultCase]:
+    for dtype, cache in ((BF16, None), (F32, E4M3)):
+        calls = [
+            rope_and_cache_call((3, 9, 2), (size, size), rotary=rotary, cache=cache, interleaved=interleaved, skipped=1)
+            for interleaved in (False, True)
+            for size, rotary in ((64, 64), (96, 34))
+        ]
+        kind = str(dtype).removeprefix("torch.")
+        yield FaultCase("rope_and_cache", kind, tuple(functools.partial(_in_dtype, dtype, call) for call in calls))
+
+
+def _in_dtype(dtype: torch.dtype, make: Callable[[], Arguments]) -> Arguments:
+    return Case("rope_and_cache", "fault", dtype, make).arguments()
 
 
 def _products() -> Iterator[FaultCase]:
@@ -161,4 +180,4 @@ def _attention() -> Iterator[FaultCase]:
 
 
 def fault_cases() -> list[FaultCase]:
-    return [*_row_wise(), *_products(), *_scaled_products(), *_attention()]
+    return [*_row_wise(), *_cached(), *_products(), *_scaled_products(), *_attention()]
