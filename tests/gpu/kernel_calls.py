@@ -17,7 +17,7 @@ from ops import add_rms_norm
 from ops._rows import WHOLE_ROWS
 from tests.ops.arguments import Arguments, Typed
 from tests.ops.functional import module_of
-from tests.ops.fused_cases import rope_and_cache_call
+from tests.ops.fused_cases import copy_blocks_call, rope_and_cache_call
 from tests.ops.grid import Case
 from tests.ops.layouts import contiguous, convert, gaps, padded
 
@@ -33,7 +33,7 @@ def kernel_calls() -> list[Case]:
     """Returns the calls, with every dtype that the ops' RANGES name."""
     made: list[Case] = []
     makers = {
-        "add_rms_norm": _add_rms_norm, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
+        "add_rms_norm": _add_rms_norm, "copy_blocks": _copy_blocks, "embedding": _embedding, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
         "rope_and_cache": _rope_and_cache,
         "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul, "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
@@ -125,6 +125,19 @@ def _gelu_and_mul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     for approximate in (0, 1):
         for _, make in _silu_and_mul(dtype, aligned):
             yield f"{approximate}", lambda make=make, a=approximate: (make()[0], {"approximate": a})
+
+
+def _embedding(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    columns = _size(aligned, 1040)
+    for ids in (torch.int64, torch.int32):
+        yield (
+            f"{ids}",
+            lambda ids=ids: ((torch.randint(0, 9, (5,)).to(ids), (gaps if aligned else padded)(9, columns)), {}),
+        )
+
+
+def _copy_blocks(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    yield "blocks", copy_blocks_call(3, (16 if aligned else 3, 5, _size(aligned, 64)), _size(aligned, 48))
 
 
 def _rope(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

@@ -133,8 +133,62 @@ def rope_and_cache_cases() -> Calls:
         yield f"scales {interleaved}", rope_and_cache_call((17, 6, 3), (64, 64), scales=(3, 1), interleaved=interleaved)
 
 
+def embedding_cases() -> Calls:
+    for shape in ((5,), (2, 3), (1,), (0,), (2, 0, 3), (), (300,), (3, 5, 7)):
+        for columns in (1, 16, 63, 576, 1000, 5000):
+            for ids in (torch.int64, torch.int32):
+
+                def call(shape: tuple[int, ...] = shape, columns: int = columns, ids: torch.dtype = ids) -> Arguments:
+                    make = padded if len(shape) == 2 else contiguous
+                    return (torch.randint(0, 37, shape).to(ids), make(37, columns)), {}
+
+                yield f"{shape} of {columns}, {ids}", call
+    yield "no columns", lambda: ((torch.tensor([3, 4]), torch.randn(7, 0)), {})
+    yield "no rows", lambda: ((torch.empty(0, dtype=torch.int64), torch.randn(0, 5)), {})
+
+
+def blocks_apart(blocks: int, *block: int) -> Tensor:
+    """A cache whose blocks lie apart, as where keys and values of a block are neighbours."""
+    return torch.randn(blocks, 2, *block)[:, 0]
+
+
+def copy_blocks_call(
+    count: int, block: tuple[int, int, int], value_size: int, make: Callable[..., Tensor] = contiguous
+) -> Callable[[], Arguments]:
+    """A call that copies `count` blocks of [block size, key heads, size]."""
+
+    def arguments() -> Arguments:
+        blocks = 2 * count + 3
+        pairs = torch.randperm(blocks)[: 2 * count].reshape(count, 2)
+        return (make(blocks, *block), make(blocks, *block[:2], value_size), pairs), {}
+
+    return arguments
+
+
+def copy_blocks_cases() -> Calls:
+    for count in (0, 1, 2, 5, 40):
+        for block, value_size in (
+            ((16, 3, 64), 64), ((1, 1, 1), 1), ((4, 2, 10), 7), ((32, 2, 80), 80), ((5, 3, 33), 33), ((16, 1, 40), 3),
+        ):  # fmt: skip
+            for make in (contiguous, blocks_apart):
+                yield f"{count} of {block} {value_size} {make.__name__}", copy_blocks_call(count, block, value_size, make)
+    yield "large blocks", copy_blocks_call(2, (64, 8, 100), 100)
+    yield "no elements", copy_blocks_call(2, (16, 0, 64), 64)
+
+    def one_source() -> Arguments:
+        caches = (torch.randn(9, 4, 2, 16) for _ in range(2))
+        return (*caches, torch.tensor([[3, 0], [3, 8], [7, 7]])), {}
+
+    yield "one source, one to itself", one_source
+
+
+COPIES = ("copy_blocks", "embedding")
+"""Ops that compute nothing: their results have the bits of their arguments."""
+
 CASES: dict[str, Callable[[], Calls]] = {
     "add_rms_norm": add_rms_norm_cases,
+    "copy_blocks": copy_blocks_cases,
+    "embedding": embedding_cases,
     "gelu_and_mul": gelu_and_mul_cases,
     "rope_and_cache": rope_and_cache_cases,
     "silu_and_mul": silu_and_mul_cases,
@@ -192,8 +246,29 @@ def rope_and_cache_edges(dtype: torch.dtype) -> Calls:
             yield f"{name}, {interleaved}", arguments
 
 
+def embedding_edges(dtype: torch.dtype) -> Calls:
+    def arguments(columns: int) -> Arguments:
+        rows = [make(columns, torch.finfo(dtype)) for make in extremes.ROWS.values()]
+        return (torch.randperm(len(rows)), torch.stack(rows)), {}
+
+    for columns in (7, 300):
+        yield f"{columns} columns", lambda columns=columns: arguments(columns)
+
+
+def copy_blocks_edges(dtype: torch.dtype) -> Calls:
+    for name, make in extremes.ROWS.items():
+
+        def arguments(make: extremes.Row = make) -> Arguments:
+            caches = (make(4 * 20, torch.finfo(dtype)).reshape(4, 2, 2, 5).contiguous() for _ in range(2))
+            return (*caches, torch.tensor([[2, 0], [1, 3]])), {}
+
+        yield name, arguments
+
+
 EDGES: dict[str, Callable[[torch.dtype], Calls]] = {
     "add_rms_norm": add_rms_norm_edges,
+    "copy_blocks": copy_blocks_edges,
+    "embedding": embedding_edges,
     "gelu_and_mul": gelu_and_mul_edges,
     "rope_and_cache": rope_and_cache_edges,
     "silu_and_mul": silu_and_mul_edges,

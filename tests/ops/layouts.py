@@ -27,6 +27,11 @@ def in_place(x: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) 
     return function(x.as_strided((size,), (1,))).as_strided(x.shape, x.stride())
 
 
+def bits(x: torch.Tensor) -> torch.Tensor:
+    """Returns the bits of a tensor's elements as integers."""
+    return x.contiguous().view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
+
+
 def contiguous(*shape: int) -> torch.Tensor:
     return torch.randn(shape)
 

@@ -48,6 +48,12 @@ def cached(**given: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple((fitting | given).values())
 
 
+def blocks(**given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Arguments of copy_blocks, with some in place of others."""
+    fitting = {"key_cache": x(5, 4, 2, 8), "value_cache": x(5, 4, 2, 8), "pairs": torch.tensor([[0, 1], [3, 4]])}
+    return tuple((fitting | given).values())
+
+
 # op, arguments, keywords, and what the message says
 BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("softmax", (x(2, 3, dtype=f64),), {}, r"x has dtype float64, built are: float32, float16, bfloat16.*to fix: .*x\.to"),
@@ -153,6 +159,30 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("rope_and_cache", cached(), {"value_scale": x()}, r"value_scale has shape \(\), expected \(1,\)"),
     ("rope_and_cache", cached(), {"value_scale": columns(2)}, r"value_scale must be contiguous"),
     ("rope_and_cache", cached(slots=x(3, device="meta").long()), {}, r"slots is on meta, query is on cpu"),
+    ("embedding", (torch.arange(2), x(3, 4, dtype=f64)), {}, r"weight has dtype float64"),
+    ("embedding", (x(2), x(3, 4)), {}, r"ids has dtype float32, built are: int64, int32"),
+    ("embedding", (torch.arange(2), x(3)), {}, r"weight must have 2 dimensions, it has shape \(3,\)"),
+    ("embedding", (torch.arange(2), columns(3, 4)), {}, r"last dimension of weight must be contiguous"),
+    ("embedding", (torch.arange(4)[::2], x(5, 4)), {}, r"ids must be contiguous, its strides are \(2,\)\n  to fix"),
+    ("embedding", (torch.arange(2), x(3, 4, device="meta")), {}, r"weight is on meta, ids is on cpu"),
+    ("embedding", (torch.tensor([1, 3]), x(3, 4)), {}, r"embedding: ids: one lies outside of the rows of weight"),
+    ("embedding", (torch.tensor([1, -1]), x(3, 4)), {}, r"embedding: ids: one lies outside of the rows of weight"),
+    ("embedding", (torch.tensor([1, 2**40]), x(3, 4)), {}, r"embedding: ids: one lies outside of the rows of weight"),
+    ("copy_blocks", blocks(key_cache=x(5, 4, 2, 8, dtype=f64)), {}, r"key_cache has dtype float64"),
+    ("copy_blocks", blocks(value_cache=x(5, 4, 2, 8, dtype=f16)), {}, r"value_cache has dtype float16"),
+    ("copy_blocks", blocks(key_cache=x(5, 4, 16)), {}, r"key_cache must have 4 dimensions, it has shape \(5, 4, 16\)"),
+    ("copy_blocks", blocks(value_cache=x(6, 4, 2, 8)), {}, r"value_cache has 6 blocks, key_cache has 5"),
+    ("copy_blocks", blocks(key_cache=x(5, 2, 4, 8).transpose(1, 2)), {}, r"the blocks of key_cache must be contiguous"),
+    ("copy_blocks", blocks(value_cache=columns(5, 4, 2, 8)), {}, r"the blocks of value_cache must be contiguous"),
+    ("copy_blocks", blocks(key_cache=x(1, 4, 2, 8).expand(5, 4, 2, 8)), {}, r"key_cache is written to, but its dimension 0 repeats"),
+    ("copy_blocks", blocks(pairs=torch.ones(2, 3).long()), {}, r"pairs has shape \(2, 3\), expected two columns"),
+    ("copy_blocks", blocks(pairs=torch.ones(2).long()), {}, r"pairs has shape \(2,\), expected two columns"),
+    ("copy_blocks", blocks(pairs=torch.ones(2, 2).int()), {}, r"pairs has dtype int32, built are: int64"),
+    ("copy_blocks", blocks(pairs=torch.ones(2, 4).long()[:, ::2]), {}, r"pairs must be contiguous"),
+    ("copy_blocks", blocks(pairs=torch.tensor([[1, 5]])), {}, r"copy_blocks: pairs: a block lies outside of key_cache"),
+    ("copy_blocks", blocks(pairs=torch.tensor([[1, 2], [-1, 3]])), {}, r"copy_blocks: pairs: a block lies outside of key_cache"),
+    ("copy_blocks", blocks(pairs=torch.tensor([[0, 1], [2, 1]])), {}, r"copy_blocks: pairs: a block that is copied to comes in"),
+    ("copy_blocks", blocks(pairs=torch.tensor([[0, 1], [1, 2]])), {}, r"copy_blocks: pairs: a block that is copied to comes in"),
     ("matmul", (x(2, 3, dtype=f64), x(3, 4, dtype=f64)), {}, r"a has dtype float64"),
     ("matmul", (x(2, 3), x(3, 4, dtype=f16)), {}, r"b has dtype float16"),
     ("matmul", (x(2, 3), x(3, 4), x(4, dtype=f16)), {}, r"bias has dtype float16"),
