@@ -53,7 +53,9 @@ def config(point):
 def gated(x, gate):
     """A host function's body: returns what the op with this Gate does."""
     check_rows(x, "x")
-    kp.check(x.shape[-1] % 2 == 0, f"the last dimension of x is {x.shape[-1]}, expected an even number: as many gates as values")
+    kp.check(
+        x.shape[-1] % 2 == 0, f"the last dimension of x is {x.shape[-1]}, expected an even number: as many gates as values"
+    )
     columns = x.shape[-1] // 2
     out = kp.empty_like(x, shape=(*x.shape[:-1], columns))
     sizes, strides = kp.collapse_rows(x, ndims=3)

@@ -59,7 +59,9 @@ def add_normalize_in_blocks(x, residual, weight, target, eps, columns, BLOCK: tl
 
 
 @kp.jit
-def add_rms_norm_kernel(x, residual, weight, out, eps, x_strides, residual_strides, rows, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
+def add_rms_norm_kernel(
+    x, residual, weight, out, eps, x_strides, residual_strides, rows, WHOLE: tl.constexpr, BLOCK: tl.constexpr
+):
     """Takes one row in a tile of WHOLE elements or, where WHOLE is 0, a program's rows in blocks of BLOCK."""
     if WHOLE:
         row = tl.program_id(0).to(tl.int64)  # a program's only one

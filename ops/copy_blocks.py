@@ -54,8 +54,7 @@ def copy_blocks_kernel(
     pair = (tl.program_id(0) // parts).to(tl.int64)
     begin = tl.program_id(0) % parts * CHUNK
     if CHECKED:
-        if begin == 0:
-            check_pair(pairs, pair, count, blocks)
+        check_pair(pairs, pair, count, blocks)
     source, target = tl.load(pairs + 2 * pair), tl.load(pairs + 2 * pair + 1)
     if (source >= 0) & (source < blocks) & (target >= 0) & (target < blocks):
         copy_block(keys, source, target, begin, tl.minimum(begin + CHUNK, keys.size), BLOCK)

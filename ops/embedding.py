@@ -70,7 +70,10 @@ def embedding(ids, weight):
     """
     kp.check(weight.dim() == 2, f"weight must have 2 dimensions, it has shape {weight.shape}")
     check_contiguous(weight, "weight")
-    kp.check(ids.is_contiguous(), f"ids must be contiguous, its strides are {ids.stride()}\n  to fix: call .contiguous() on it before the op")
+    kp.check(
+        ids.is_contiguous(),
+        f"ids must be contiguous, its strides are {ids.stride()}\n  to fix: call .contiguous() on it before the op",
+    )
     rows, columns = weight.shape
     out = kp.empty((*ids.shape, columns), weight.dtype, weight.device)
     count = ids.numel()

@@ -68,8 +68,12 @@ class Tokens(NamedTuple):
 @kp.jit(debug=True)
 def check_token(token, position, slot, angles, tokens):
     """Ends the program where a token's position or slot is none. Negative slots are right: they say that a token is not written."""
-    tl.device_assert((position >= 0) & (position < angles.count), "rope_and_cache: positions: one lies outside of the rows of angles")
-    tl.device_assert(slot < tokens.slot_count, "rope_and_cache: slots: one lies outside of key_cache, which has blocks * block size slots")
+    tl.device_assert(
+        (position >= 0) & (position < angles.count), "rope_and_cache: positions: one lies outside of the rows of angles"
+    )
+    tl.device_assert(
+        slot < tokens.slot_count, "rope_and_cache: slots: one lies outside of key_cache, which has blocks * block size slots"
+    )
     if (tokens.count <= COMPARED) & (slot >= 0):
         for begin in range(token + 1, tokens.count, 64):
             at = begin + tl.arange(0, 64)
@@ -138,20 +142,20 @@ def rotate(x, head, angles, position, token, cache, target, written, BLOCK: tl.c
                 put(target + column, left, scale, cache.scaled, inside & written)
                 put(target + pairs + column, right, scale, cache.scaled, inside & written)
     if cache is not None:
-        if written:
-            store_heads(x, head, token, cache, target, 2 * pairs, BLOCK)
+        store_heads(x, head, token, cache, target, 2 * pairs, written, BLOCK)
 
 
 @kp.jit
-def store_heads(x, head, token, cache, target, first, BLOCK: tl.constexpr):
-    """Copies the heads [HEADS, 1] of a token into a cache, from their element `first` on."""
-    here = head < x.heads
-    scale = scales_of(cache, head, here)
-    source = x.data + token * x.token + head * x.head
-    for begin in range(first, x.size, BLOCK):
-        column = begin + tl.arange(0, BLOCK)[None, :]
-        inside = (column < x.size) & here
-        put(target + column, tl.load(source + column, mask=inside, other=0.0), scale, cache.scaled, inside)
+def store_heads(x, head, token, cache, target, first, written, BLOCK: tl.constexpr):
+    """Copies the heads [HEADS, 1] of a token into a cache, from their element `first` on, where the token is `written`."""
+    if written:
+        here = head < x.heads
+        scale = scales_of(cache, head, here)
+        source = x.data + token * x.token + head * x.head
+        for begin in range(first, x.size, BLOCK):
+            column = begin + tl.arange(0, BLOCK)[None, :]
+            inside = (column < x.size) & here
+            put(target + column, tl.load(source + column, mask=inside, other=0.0), scale, cache.scaled, inside)
 
 
 @kp.jit
@@ -175,8 +179,8 @@ def rope_and_cache_kernel(
                 head = begin + heads
                 target = place_in(key_cache, slot, tokens.block_size, head)
                 rotate(key, head, angles, position, token, key_cache, target, written, BLOCK)
-                if written:
-                    store_heads(value, head, token, value_cache, place_in(value_cache, slot, tokens.block_size, head), 0, BLOCK)
+                target = place_in(value_cache, slot, tokens.block_size, head)
+                store_heads(value, head, token, value_cache, target, 0, written, BLOCK)
     else:
         query_groups, key_groups = tl.cdiv(query.heads, HEADS), tl.cdiv(key.heads, HEADS)
         groups = query_groups + 2 * key_groups
@@ -192,9 +196,10 @@ def rope_and_cache_kernel(
             head = (group - query_groups) * HEADS + heads
             target = place_in(key_cache, slot, tokens.block_size, head)
             rotate(key, head, angles, position, token, key_cache, target, written, BLOCK)
-        elif written:
+        else:
             head = (group - query_groups - key_groups) * HEADS + heads
-            store_heads(value, head, token, value_cache, place_in(value_cache, slot, tokens.block_size, head), 0, BLOCK)
+            target = place_in(value_cache, slot, tokens.block_size, head)
+            store_heads(value, head, token, value_cache, target, 0, written, BLOCK)
 
 
 def config(point):
@@ -231,7 +236,9 @@ def check_cache(cache, name, rows, rows_name, slots_of):
 
 def check_tokens(x, name, count):
     """A host function's check that a tensor has one element for each token."""
-    kp.check(x.dim() == 1 and x.shape[0] == count, f"{name} has shape {x.shape}, expected ({count},): one for each token of query")
+    kp.check(
+        x.dim() == 1 and x.shape[0] == count, f"{name} has shape {x.shape}, expected ({count},): one for each token of query"
+    )
     kp.check(x.stride(0) == 1 or count <= 1, f"{name} must be contiguous, its stride is {x.stride(0)}")
 
 

@@ -58,7 +58,10 @@ FAR_CALLS: dict[str, tuple[str, Callable[[Tensors], Arguments]]] = {
         lambda of: of.cached(of.near, query=of.far(2, 3, 16), key=of.far(2, 2, 16), value=of.far(2, 2, 16)),
     ),
     "embedding": ("embedding", lambda of: ((torch.tensor([1, 0, 1], device=of.device), of.far(2, 100)), {})),
-    "copy_blocks": ("copy_blocks", lambda of: ((of.far(2, 4, 2, 16), of.near(2, 4, 2, 16), torch.tensor([[0, 1]], device=of.device)), {})),
+    "copy_blocks": (
+        "copy_blocks",
+        lambda of: ((of.far(2, 4, 2, 16), of.near(2, 4, 2, 16), torch.tensor([[0, 1]], device=of.device)), {}),
+    ),
     "gelu": ("gelu", lambda of: ((of.far(2, 100),), {})),
     "silu_mul": ("silu_mul", lambda of: ((of.far(2, 100), of.far(2, 100)), {})),
     "rope": ("rope", lambda of: ((of.far(2, 3, 5, 16), of.far(2, 1, 5, 8), of.far(2, 1, 5, 8)), {})),

@@ -90,10 +90,11 @@ def rope_and_cache_call(
         kwargs: dict[str, object] = {"interleaved": interleaved}
         if scales is not None:
             kwargs |= {
-                name: Typed(torch.rand(length) + 0.5)
-                for name, length in zip(("key_scale", "value_scale"), scales, strict=True)
+                name: Typed(torch.rand(length) + 0.5) for name, length in zip(("key_scale", "value_scale"), scales, strict=True)
             }
-        rows = [make(count, number, width) for number, width in ((query_heads, size), (key_heads, size), (key_heads, value_size))]
+        rows = [
+            make(count, number, width) for number, width in ((query_heads, size), (key_heads, size), (key_heads, value_size))
+        ]
         angles = table(300, size // 2 * 2 if rotary is None else rotary)
         return (*rows, *caches, torch.randint(0, 300, (count,)), Typed(angles), slots), kwargs
 

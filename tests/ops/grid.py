@@ -66,6 +66,7 @@ class Case:
 
 # -- cases, by op; what they cover follows the op's RANGES ---------------------------------------------------------------------
 
+
 def softmax_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for make, shape in ROWS:
         yield layout_name(make, shape), lambda make=make, shape=shape: ((make(*shape),), {})
@@ -89,7 +90,10 @@ def rms_norm_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
         if index % 3 == 0:
             yield f"{layout_name(make, shape)} plain", lambda make=make, shape=shape: ((make(*shape),), {})
         if index % 5 == 0:
-            yield f"{layout_name(make, shape)} small", lambda make=make, shape=shape: ((times(make(*shape), 1e-3), None, 1e-5), {})
+            yield (
+                f"{layout_name(make, shape)} small",
+                lambda make=make, shape=shape: ((times(make(*shape), 1e-3), None, 1e-5), {}),
+            )
 
 
 def layer_norm_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
@@ -102,9 +106,15 @@ def layer_norm_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
         if index % 3 == 0:
             yield f"{layout_name(make, shape)} plain", lambda make=make, shape=shape: ((make(*shape),), {})
         if index % 4 == 0:
-            yield f"{layout_name(make, shape)} bias", lambda make=make, shape=shape, n=n: ((make(*shape), None, torch.randn(n)), {})
+            yield (
+                f"{layout_name(make, shape)} bias",
+                lambda make=make, shape=shape, n=n: ((make(*shape), None, torch.randn(n)), {}),
+            )
         if index % 4 == 1:
-            yield f"{layout_name(make, shape)} far", lambda make=make, shape=shape, n=n: ((make(*shape) + 20, torch.randn(n)), {})
+            yield (
+                f"{layout_name(make, shape)} far",
+                lambda make=make, shape=shape, n=n: ((make(*shape) + 20, torch.randn(n)), {}),
+            )
 
 
 def gelu_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
@@ -403,8 +413,7 @@ def problem(
         return f"{case}: {len(ours)} results, expected {len(exacts)}"
     dtypes = [case.result] if len(exacts) == 1 else [one.dtype for one in torchs]
     found = (
-        _check_result(case, device, wide, *results, times, strict)
-        for results in zip(ours, torchs, exacts, dtypes, strict=True)
+        _check_result(case, device, wide, *results, times, strict) for results in zip(ours, torchs, exacts, dtypes, strict=True)
     )
     return next(filter(None, found), "")
 

@@ -29,8 +29,11 @@ CALLS: list[tuple[str, tuple[torch.Tensor, ...]]] = [
     (
         "rope_and_cache",
         (
-            *(x(1, heads, 0) for heads in (MANY, 1, 1)), *(x(2, 4, 1, 0) for _ in range(2)),
-            torch.zeros(1, dtype=torch.int64), x(3, 0), torch.zeros(1, dtype=torch.int64),
+            *(x(1, heads, 0) for heads in (MANY, 1, 1)),
+            *(x(2, 4, 1, 0) for _ in range(2)),
+            torch.zeros(1, dtype=torch.int64),
+            x(3, 0),
+            torch.zeros(1, dtype=torch.int64),
         ),
     ),
     ("embedding", (torch.arange(3), x(MANY, 0))),

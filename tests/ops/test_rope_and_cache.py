@@ -118,10 +118,10 @@ def test_what_8_bits_cannot_hold_is_their_largest_number(run: Run) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_token_does_not_depend_on_the_others(dtype: torch.dtype) -> None:
     """A token's bits are those that it has alone, whatever else is in the batch."""
-    given = {name: x.to(dtype) if name not in ("angles", "positions", "slots") else x for name, x in arguments([9, 0, 7, 3]).items()}
-    alone = [
-        {name: x[i : i + 1].clone() if len(x) == 4 else x.clone() for name, x in given.items()} for i in range(4)
-    ]
+    given = {
+        name: x.to(dtype) if name not in ("angles", "positions", "slots") else x for name, x in arguments([9, 0, 7, 3]).items()
+    }
+    alone = [{name: x[i : i + 1].clone() if len(x) == 4 else x.clone() for name, x in given.items()} for i in range(4)]
     built(given)
     for i, one in enumerate(alone):
         built(one)
