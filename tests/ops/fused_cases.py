@@ -96,7 +96,9 @@ def rope_and_cache_call(
             make(count, number, width) for number, width in ((query_heads, size), (key_heads, size), (key_heads, value_size))
         ]
         angles = table(300, size // 2 * 2 if rotary is None else rotary)
-        return (*rows, *caches, torch.randint(0, 300, (count,)), Typed(angles), slots), kwargs
+        positions = torch.randint(0, 300, (count,))
+        positions[-1:] = 299  # after the last row memory may end
+        return (*rows, *caches, positions, Typed(angles), slots), kwargs
 
     return arguments
 

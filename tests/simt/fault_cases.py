@@ -93,12 +93,27 @@ def _row_wise() -> Iterator[FaultCase]:
 def _cached() -> Iterator[FaultCase]:
     for dtype, cache in ((BF16, None), (F32, E4M3)):
         calls = [
-            rope_and_cache_call((3, 9, 2), (size, size), rotary=rotary, cache=cache, interleaved=interleaved, skipped=1)
+            rope_and_cache_call(
+                (3, 9, 2), (size, size), rotary=rotary, cache=cache, interleaved=interleaved, scales=(2, 2), skipped=1
+            )
             for interleaved in (False, True)
-            for size, rotary in ((64, 64), (96, 34))
+            # two blocks of pairs, and heads whose larger part is not turned; aligned and not
+            for size, rotary in ((192, 192), (208, 32), (190, 190), (203, 34))
         ]
         kind = str(dtype).removeprefix("torch.")
+        for columns in (1040, 1003):
+            ids = functools.partial(lambda dtype, n: ((torch.tensor([8, 0]), torch.randn(9, n).to(dtype)), {}), dtype, columns)
+            yield FaultCase("embedding", f"{kind}-{columns}", (ids,))
+        for size in (80, 77):
+            copies = functools.partial(_last_blocks, dtype, size)
+            yield FaultCase("copy_blocks", f"{kind}-{size}", (copies,))
         yield FaultCase("rope_and_cache", kind, tuple(functools.partial(_in_dtype, dtype, call) for call in calls))
+
+
+def _last_blocks(dtype: torch.dtype, size: int) -> Arguments:
+    """Copies from and to the last block, of keys and of values that are larger."""
+    caches = (torch.randn(4, 11, 5, width).to(dtype) for width in (size, size + 16))
+    return (*caches, torch.tensor([[3, 0], [1, 2]])), {}
 
 
 def _in_dtype(dtype: torch.dtype, make: Callable[[], Arguments]) -> Arguments:
