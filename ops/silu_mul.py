@@ -3,14 +3,10 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
+from ._activations import silu
 from ._rows import DTYPES, ROW_RANGES, RowStrides, check_rows, grid_of, own_rows, row_offset, rows_of
 
 RANGES = ROW_RANGES
-
-
-@kp.jit
-def silu(x):
-    return x / (1.0 + tl.exp(-x))
 
 
 @kp.jit

@@ -109,7 +109,12 @@ EMULATE = Knob(
     "run",
     "a CUDA target, e.g. cuda:sm_90a: kernels that Python launches, on tensors of the CPU, run on the SIMT emulator as compiled for it",
 )
-DEBUG = Knob("KERNELPACK_DEBUG", "0", "run", "1: kernels check their run-time assertions")
+DEBUG = Knob(
+    "KERNELPACK_DEBUG",
+    "0",
+    "build, run",
+    "1: kernels that Python launches check their run-time assertions; kernels for GPUs of kernelpack's own op library, also built ones, check slots, positions, indices and blocks",
+)
 CHECKED = Knob(
     "KERNELPACK_CHECKED",
     "0",

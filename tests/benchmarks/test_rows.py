@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import attention, decode, matmul, rowwise
+from benchmarks import attention, decode, fused_rows, matmul, rowwise
 from benchmarks.measure import FAST_MKL, OURS, Case, Stopwatch
 from benchmarks.report import Row, main
 from tests.benchmarks import trivial
+from tests.ops.fused_cases import CASES as FUSED
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_contenders_that_compute_something_else_are_found() -> None:
         stopwatch.check([OURS, "stock torch", "wrong"])
 
 
-@pytest.mark.parametrize("subject", [attention, decode, matmul, rowwise])
+@pytest.mark.parametrize("subject", [attention, decode, fused_rows, matmul, rowwise])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_has_its_own_name_and_its_peers(subject: object, device: str) -> None:
     cases: list[Case] = [*subject.cases(device, False), *subject.cases(device, True)]
@@ -80,6 +81,7 @@ def test_what_was_asked_for_is_measured() -> None:
         "gelu",
         "rope",
     }
+    assert {case.op for case in fused_rows.cases("cpu", False)} == set(FUSED)
     few = {(rows, 2048, 2048) for rows in (1, 4, 16)}
     assert {case.arguments["shape"] for case in matmul.cases("cpu", False)} == {(n, n, n) for n in (512, 1024, 2048)} | few
     asked = {"bf16 8192 nt", "fp16 2048 nn", "bf16 16 rows 4096 nt", "bf16 64 rows 8192 nt"}

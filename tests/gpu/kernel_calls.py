@@ -13,8 +13,13 @@ import torch
 from kernelpack.opgen.build import BuildPlan
 from kernelpack.opgen.variants.coverage import coverage
 from kernelpack.target import Target
+from ops import add_rms_norm
 from ops._rows import WHOLE_ROWS
-from tests.ops.grid import Arguments, Case, Typed, contiguous, convert, gaps, module_of, padded
+from tests.ops.arguments import Arguments, Typed
+from tests.ops.functional import module_of
+from tests.ops.fused_cases import copy_blocks_call, rope_and_cache_call
+from tests.ops.grid import Case
+from tests.ops.layouts import contiguous, convert, gaps, padded
 
 Call = tuple[str, Callable[[], Arguments]]
 E4M3 = torch.float8_e4m3fn
@@ -28,8 +33,9 @@ def kernel_calls() -> list[Case]:
     """Returns the calls, with every dtype that the ops' RANGES name."""
     made: list[Case] = []
     makers = {
-        "gelu": _gelu, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
-        "scaled_matmul": _scaled_matmul, "silu_mul": _silu_mul, "softmax": _softmax,
+        "add_rms_norm": _add_rms_norm, "copy_blocks": _copy_blocks, "embedding": _embedding, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
+        "rope_and_cache": _rope_and_cache,
+        "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul, "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
     for op, maker in makers.items():
         for name in module_of(op).RANGES["dtypes"]:
@@ -76,6 +82,13 @@ def _rms_norm(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
         yield f"{columns} weight", lambda rows=rows, n=columns: ((rows(), torch.randn(n)), {})
 
 
+def _add_rms_norm(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    make = gaps if aligned else padded
+    for tile in (*add_rms_norm.TILES, max(add_rms_norm.TILES) + 256):
+        columns = _size(aligned, tile - 16)
+        yield f"{columns}", lambda n=columns: ((make(3, n), make(3, n), torch.randn(n)), {})
+
+
 def _layer_norm(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     for columns, rows in _rows(aligned):
         in_blocks = columns > max(WHOLE_ROWS)
@@ -103,6 +116,30 @@ def _silu_mul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
         yield make.__name__, lambda make=make: ((make(5, columns), make(5, columns)), {})
 
 
+def _silu_and_mul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    columns = 2 * _size(aligned, 1040)
+    yield "halves", lambda: (((gaps if aligned else padded)(5, columns),), {})
+
+
+def _gelu_and_mul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    for approximate in (0, 1):
+        for _, make in _silu_and_mul(dtype, aligned):
+            yield f"{approximate}", lambda make=make, a=approximate: (make()[0], {"approximate": a})
+
+
+def _embedding(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    columns = _size(aligned, 1040)
+    for ids in (torch.int64, torch.int32):
+        yield (
+            f"{ids}",
+            lambda ids=ids: ((torch.randint(0, 9, (5,)).to(ids), (gaps if aligned else padded)(9, columns)), {}),
+        )
+
+
+def _copy_blocks(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    yield "blocks", copy_blocks_call(3, (16 if aligned else 3, 5, _size(aligned, 64)), _size(aligned, 48))
+
+
 def _rope(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     size, pairs = _size(aligned, 192), _size(aligned, 80)
     for interleaved, own in product((False, True), dict.fromkeys((torch.float32, dtype))):
@@ -113,6 +150,18 @@ def _rope(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
             return ((gaps if aligned else padded)(2, 3, 70, size), *turns), {"interleaved": interleaved}
 
         yield f"{interleaved} {own}", call
+
+
+def _rope_and_cache(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    size, rotary = _size(aligned, 192), _size(aligned, 160) // 2 * 2
+    for interleaved, cache in product((False, True), (None, E4M3)):
+        yield (
+            f"{interleaved} {cache}",
+            rope_and_cache_call(
+                (20, 17, 9), (size, size), rotary=rotary, make=gaps if aligned else padded, cache=cache, interleaved=interleaved,
+                scales=(1, 9), skipped=2,
+            ),
+        )  # fmt: skip
 
 
 def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

@@ -20,18 +20,18 @@ def _repeat(columns: int, *values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64).repeat(-(-columns // len(values)))[:columns]
 
 
-def _usual(*shape: int) -> Tensor:
+def usual(*shape: int) -> Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
 def _with(columns: int, place: int, value: float) -> Tensor:
     """Usual numbers, but for one."""
-    return _usual(columns).index_fill(0, torch.tensor([place % columns]), value)
+    return usual(columns).index_fill(0, torch.tensor([place % columns]), value)
 
 
 def _every_second(columns: int, value: float) -> Tensor:
     """Usual numbers, but for every second one."""
-    return torch.where(torch.arange(columns) % 2 == 0, _usual(columns), value)
+    return torch.where(torch.arange(columns) % 2 == 0, usual(columns), value)
 
 
 Row = Callable[[int, torch.finfo], Tensor]
@@ -69,8 +69,8 @@ def _of_rows(dtype: torch.dtype, parameters: int = 0) -> Calls:
         for name, make in ROWS.items():
 
             def arguments(columns: int = columns, make: Row = make) -> Arguments:
-                x = torch.stack([make(columns, torch.finfo(dtype)), _usual(columns)])
-                return (x, *(_usual(columns) for _ in range(parameters))), {}
+                x = torch.stack([make(columns, torch.finfo(dtype)), usual(columns)])
+                return (x, *(usual(columns) for _ in range(parameters))), {}
 
             yield f"{name}, {columns}", arguments
 
@@ -121,9 +121,9 @@ def matmul(dtype: torch.dtype) -> Calls:
         for m, n in ((1, 1), (3, 40), (70, 1), (70, 130)):
 
             def arguments(make: Row = make, m: int = m, n: int = n) -> Arguments:
-                a = _usual(m, 50)
+                a = usual(m, 50)
                 a[m // 2] = make(50, torch.finfo(dtype))
-                return (a, _usual(50, n) / 8, _usual(n)), {}
+                return (a, usual(50, n) / 8, usual(n)), {}
 
             yield f"{name}, {m}x{n}", arguments
     for activation in range(5):
@@ -160,7 +160,7 @@ def mha(dtype: torch.dtype) -> Calls:
     for m, n, size in ((1, 300, 64), (5, 9, 32), (70, 131, 64), (130, 260, 128)):
 
         def qkv(m: int = m, n: int = n, size: int = size) -> list[Tensor]:
-            return [_usual(1, 2, length, size) for length in (m, n, n)]
+            return [usual(1, 2, length, size) for length in (m, n, n)]
 
         for name, mask in MASKS.items():
             yield f"mask {name}, {m}x{n}", lambda m=m, n=n, mask=mask, qkv=qkv: ((*qkv(), mask(m, n, info)), {})
@@ -196,8 +196,8 @@ def scaled_matmul(dtype: torch.dtype) -> Calls:
         for scale in (1.0, 1e-30, 1e-6, nan):
 
             def arguments(name: str = name, scale: float = scale) -> Arguments:
-                a = torch.stack([ROWS[name](48, torch.finfo(dtype)), *_usual(4, 48)])
-                weight = _usual(40, 48).to(torch.float8_e4m3fn)
+                a = torch.stack([ROWS[name](48, torch.finfo(dtype)), *usual(4, 48)])
+                weight = usual(40, 48).to(torch.float8_e4m3fn)
                 return (a, Typed(weight.t()), Typed(torch.tensor(scale)), Typed(torch.full((1, 40), 2.0)), None), {}
 
             yield f"{name}, scale {scale}", arguments
@@ -224,14 +224,21 @@ def may_overflow(op: str, dtype: torch.dtype, name: str) -> bool:
 
 _WIDE = {torch.float32, torch.bfloat16}
 _ALL = {torch.float16, *_WIDE}
+_RMS_NORM = [
+    ("(all|one|half) (lowest|largest).*|lowest and largest.*|largest, 0.*|.*roots of the largest.*", _WIDE),  # squares
+    ("(one|half) -?infinity.*", _ALL),  # float64 on GPUs, all of the row
+]
 OVERFLOWS: dict[str, list[tuple[str, set[torch.dtype]]]] = {
-    "rms_norm": [
-        ("(all|one|half) (lowest|largest).*|lowest and largest.*|largest, 0.*|.*roots of the largest.*", _WIDE),  # squares
-        ("(one|half) -?infinity.*", _ALL),  # float64 on GPUs, all of the row
-    ],
+    "rms_norm": _RMS_NORM,
+    "add_rms_norm": _RMS_NORM,
     "layer_norm": [
         ("(all|one|half) (lowest|largest).*|lowest and largest.*|largest, 0.*|.*roots of the largest.*", _WIDE),  # squares
         ("(all lowest|all largest|equal and large).*", _ALL),  # rounding in the mean counts as much
+    ],
+    "gelu_and_mul": [
+        ("((all|one) largest|lowest and largest|largest, 0).*0", _WIDE),  # x (1 + erf) before it is halved
+        ("one infinity times .*0", _WIDE),  # NaN
+        ("(subnormal|smallest normal) times .*0", {torch.bfloat16}),  # 0, before it is multiplied
     ],
     "gelu": [
         ("(all|one) largest.*0|lowest and largest.*0|largest, 0.*0", _WIDE),  # x (1 + erf) before it is halved
@@ -262,7 +269,10 @@ def magnitudes(op: str, args: tuple[Any, ...], exact: Tensor) -> Tensor:
         return torch.where(scores < torch.finfo(torch.float32).max, value.amax((-1, -2), keepdim=True), inf).expand_as(exact)
     if op == "gelu":  # below 0 it is a difference from x
         return torch.where(args[0] < 0, _finite(args[0]), _finite(exact))
-    if op == "silu_mul":
+    if op == "gelu_and_mul":
+        gate, value = _finite(args[0]).chunk(2, -1)
+        return torch.where(args[0].chunk(2, -1)[0] < 0, gate * value, _finite(exact))
+    if op in ("silu_mul", "silu_and_mul"):
         return _finite(exact)
     return _finite(exact).amax(-1, keepdim=True).expand_as(exact)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tests.ops.grid import Arguments, module_of
+from tests.ops.arguments import Arguments
+from tests.ops.functional import module_of, results_of, written
 
 BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 STEP = 2**31 + 64
@@ -35,11 +36,32 @@ class Tensors:
         scale = torch.tensor(0.5, device=self.device)
         return (self.far(2, 48, dtype=E4M3), self.far(2, 48, dtype=E4M3).t(), scale, scale), {}
 
+    def cached(self, cache: Callable[..., torch.Tensor], **given: torch.Tensor) -> Arguments:
+        """A call of rope_and_cache that writes to two blocks of what `cache` makes."""
+        rows = {"query": self.near(2, 3, 16), "key": self.near(2, 2, 16), "value": self.near(2, 2, 16)} | given
+        positions, slots = (torch.tensor(numbers, device=self.device) for numbers in ([3, 1], [7, 2]))
+        caches = [cache(2, 4, 2, 16) for _ in range(2)]
+        return (*rows.values(), *caches, positions, torch.rand(5, 16, device=self.device), slots), {}
+
 
 FAR_CALLS: dict[str, tuple[str, Callable[[Tensors], Arguments]]] = {
     "softmax": ("softmax", lambda of: ((of.far(2, 100),), {})),
     "rms_norm": ("rms_norm", lambda of: ((of.far(2, 100),), {})),
     "layer_norm": ("layer_norm", lambda of: ((of.far(2, 100),), {})),
+    "add_rms_norm": ("add_rms_norm", lambda of: ((of.far(2, 100), of.near(2, 100), of.near(100)), {})),
+    "add_rms_norm, residual": ("add_rms_norm", lambda of: ((of.near(2, 100), of.far(2, 100), of.near(100)), {})),
+    "silu_and_mul": ("silu_and_mul", lambda of: ((of.far(2, 100),), {})),
+    "gelu_and_mul": ("gelu_and_mul", lambda of: ((of.far(2, 100),), {})),
+    "rope_and_cache, cache": ("rope_and_cache", lambda of: of.cached(of.far)),
+    "rope_and_cache, tokens": (
+        "rope_and_cache",
+        lambda of: of.cached(of.near, query=of.far(2, 3, 16), key=of.far(2, 2, 16), value=of.far(2, 2, 16)),
+    ),
+    "embedding": ("embedding", lambda of: ((torch.tensor([1, 0, 1], device=of.device), of.far(2, 100)), {})),
+    "copy_blocks": (
+        "copy_blocks",
+        lambda of: ((of.far(2, 4, 2, 16), of.near(2, 4, 2, 16), torch.tensor([[0, 1]], device=of.device)), {}),
+    ),
     "gelu": ("gelu", lambda of: ((of.far(2, 100),), {})),
     "silu_mul": ("silu_mul", lambda of: ((of.far(2, 100), of.far(2, 100)), {})),
     "rope": ("rope", lambda of: ((of.far(2, 3, 5, 16), of.far(2, 1, 5, 8), of.far(2, 1, 5, 8)), {})),
@@ -63,6 +85,8 @@ def check_far_call(name: str, device: str) -> None:
     """Holds a call's result to the reference's."""
     op, make = FAR_CALLS[name]
     args, kwargs = make(Tensors(device))
-    got = getattr(torch.ops.kernelpack, op)(*args, **kwargs)
     near = [x.clone(memory_format=torch.preserve_format) if isinstance(x, torch.Tensor) else x for x in args]
-    torch.testing.assert_close(got, module_of(op).reference(*near, **kwargs), atol=4e-2, rtol=3e-2)
+    result = getattr(torch.ops.kernelpack, op)(*args, **kwargs)
+    got = (*results_of(result), *(args[place] for place in written(op).values()))
+    expected = results_of(module_of(op).reference(*near, **kwargs))
+    torch.testing.assert_close([*got], [*expected], atol=4e-2, rtol=3e-2)

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.ops import extremes
+from tests.ops import extremes, fused_cases
 from tests.ops.arguments import Arguments, Typed
+from tests.ops.functional import functional, module_of, results_of
+from tests.ops.layouts import (
+    ROWS,
+    bits,
+    contiguous,
+    convert,
+    layout_name,
+    padded,
+    repeated,
+    reversed_rows,
+    swapped,
+    times,
+)
 
-OPS = ("gelu", "layer_norm", "matmul", "mha", "rms_norm", "rope", "scaled_matmul", "silu_mul", "softmax")
+OPS = (
+    "gelu", "layer_norm", "matmul", "mha", "rms_norm", "rope", "scaled_matmul", "silu_mul", "softmax", *fused_cases.CASES,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,93 +64,15 @@ class Case:
         return convert(value, self.dtype, device) if isinstance(value, torch.Tensor) else value
 
 
-def convert(x: torch.Tensor, dtype: torch.dtype, device: str = "cpu") -> torch.Tensor:
-    """Converts floats to a dtype and moves a tensor."""
-    return _in_place(x, lambda flat: flat.to(device=device, dtype=dtype if x.is_floating_point() else x.dtype))
-
-
-def times(x: torch.Tensor, factor: float) -> torch.Tensor:
-    return _in_place(x, lambda flat: flat * factor)
-
-
-def _in_place(x: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Applies a function to all elements of a tensor and between them: strides stay, also those of expanded and sliced ones."""
-    size = 1 + sum((extent - 1) * stride for extent, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
-    return function(x.as_strided((size,), (1,))).as_strided(x.shape, x.stride())
-
-
-def module_of(op: str) -> ModuleType:
-    """Returns the op's file: kernels, host function, `reference`, `RANGES`."""
-    return importlib.import_module(f"ops.{op}")
-
-
-# -- how tensors lie in memory: views of one shape whose last dimension is contiguous -----------------------------------------
-
-
-def contiguous(*shape: int) -> torch.Tensor:
-    return torch.randn(shape)
-
-
-def padded(*shape: int) -> torch.Tensor:
-    """Rows apart: a slice of wider rows that begins after their start."""
-    return torch.randn(*shape[:-1], shape[-1] + 5)[..., 3 : 3 + shape[-1]]
-
-
-def gaps(*shape: int) -> torch.Tensor:
-    """Rows with gaps between them that begin at multiples of 16 elements, so that wide accesses and TMA are possible."""
-    return torch.randn(*shape[:-1], shape[-1] // 16 * 16 + 32)[..., : shape[-1]]
-
-
-def swapped(*shape: int) -> torch.Tensor:
-    """[B, H, S, D] out of [B, S, H, D], as projections leave it."""
-    order = (*range(len(shape) - 3), len(shape) - 2, len(shape) - 3, len(shape) - 1)
-    return torch.randn([shape[axis] for axis in order]).permute(order)
-
-
-def reversed_rows(*shape: int) -> torch.Tensor:
-    """All dimensions but the last in opposite order, every second one of the first left out: nothing merges."""
-    lead = len(shape) - 1
-    order = (*reversed(range(lead)), lead)
-    x = torch.randn([shape[axis] * (2 if axis == 0 else 1) for axis in order])
-    return x.permute(order)[::2]
-
-
-def repeated(*shape: int) -> torch.Tensor:
-    """One row, read for all."""
-    return torch.randn(shape[-1]).expand(shape)
-
-
 # -- cases, by op; what they cover follows the op's RANGES ---------------------------------------------------------------------
-
-ROWS: list[tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = [
-    *((contiguous, (3, columns)) for columns in (1, 2, 7, 16, 31, 63, 64, 65, 100, 127, 129, 768, 1000, 4097)),
-    (contiguous, (5,)),
-    (contiguous, (1, 70001)),
-    (contiguous, (2, 131072)),
-    (contiguous, (300, 24)),
-    (contiguous, (2, 3, 4, 40)),
-    (contiguous, (0, 8)),
-    (contiguous, (4, 0)),
-    (padded, (7, 130)),
-    (padded, (1, 33)),
-    (swapped, (2, 3, 5, 48)),
-    (swapped, (4, 3, 1, 200)),
-    (reversed_rows, (3, 4, 5, 72)),
-    (reversed_rows, (6, 77)),
-    (repeated, (4, 6, 90)),
-]
-
-
-def _layout(make: Callable[..., torch.Tensor], shape: tuple[int, ...]) -> str:
-    return f"{make.__name__} {'x'.join(map(str, shape))}"
 
 
 def softmax_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for make, shape in ROWS:
-        yield _layout(make, shape), lambda make=make, shape=shape: ((make(*shape),), {})
+        yield layout_name(make, shape), lambda make=make, shape=shape: ((make(*shape),), {})
         if shape[-1] in (64, 65, 1000):
             yield (
-                f"{_layout(make, shape)} wide",
+                f"{layout_name(make, shape)} wide",
                 lambda make=make, shape=shape: ((times(make(*shape), 30),), {"dim": len(shape) - 1}),
             )
 
@@ -151,33 +86,42 @@ def softmax_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
 
 def rms_norm_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for index, (make, shape) in enumerate(ROWS):
-        yield _layout(make, shape), lambda make=make, shape=shape: ((make(*shape), torch.randn(shape[-1])), {"eps": 1e-6})
+        yield layout_name(make, shape), lambda make=make, shape=shape: ((make(*shape), torch.randn(shape[-1])), {"eps": 1e-6})
         if index % 3 == 0:
-            yield f"{_layout(make, shape)} plain", lambda make=make, shape=shape: ((make(*shape),), {})
+            yield f"{layout_name(make, shape)} plain", lambda make=make, shape=shape: ((make(*shape),), {})
         if index % 5 == 0:
-            yield f"{_layout(make, shape)} small", lambda make=make, shape=shape: ((times(make(*shape), 1e-3), None, 1e-5), {})
+            yield (
+                f"{layout_name(make, shape)} small",
+                lambda make=make, shape=shape: ((times(make(*shape), 1e-3), None, 1e-5), {}),
+            )
 
 
 def layer_norm_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for index, (make, shape) in enumerate(ROWS):
         n = shape[-1]
         yield (
-            _layout(make, shape),
+            layout_name(make, shape),
             lambda make=make, shape=shape, n=n: ((make(*shape), torch.randn(n), torch.randn(n)), {"eps": 1e-6}),
         )
         if index % 3 == 0:
-            yield f"{_layout(make, shape)} plain", lambda make=make, shape=shape: ((make(*shape),), {})
+            yield f"{layout_name(make, shape)} plain", lambda make=make, shape=shape: ((make(*shape),), {})
         if index % 4 == 0:
-            yield f"{_layout(make, shape)} bias", lambda make=make, shape=shape, n=n: ((make(*shape), None, torch.randn(n)), {})
+            yield (
+                f"{layout_name(make, shape)} bias",
+                lambda make=make, shape=shape, n=n: ((make(*shape), None, torch.randn(n)), {}),
+            )
         if index % 4 == 1:
-            yield f"{_layout(make, shape)} far", lambda make=make, shape=shape, n=n: ((make(*shape) + 20, torch.randn(n)), {})
+            yield (
+                f"{layout_name(make, shape)} far",
+                lambda make=make, shape=shape, n=n: ((make(*shape) + 20, torch.randn(n)), {}),
+            )
 
 
 def gelu_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for make, shape in ROWS:
         for approximate in (0, 1):
             yield (
-                f"{_layout(make, shape)} {approximate}",
+                f"{layout_name(make, shape)} {approximate}",
                 lambda make=make, shape=shape, a=approximate: ((times(make(*shape), 3),), {"approximate": a}),
             )
     for approximate in (0, 1):
@@ -187,8 +131,8 @@ def gelu_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
 
 def silu_mul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     for make, shape in ROWS:
-        yield _layout(make, shape), lambda make=make, shape=shape: ((times(make(*shape), 3), contiguous(*shape)), {})
-        yield f"{_layout(make, shape)} both", lambda make=make, shape=shape: ((contiguous(*shape), make(*shape)), {})
+        yield layout_name(make, shape), lambda make=make, shape=shape: ((times(make(*shape), 3), contiguous(*shape)), {})
+        yield f"{layout_name(make, shape)} both", lambda make=make, shape=shape: ((contiguous(*shape), make(*shape)), {})
 
     def halves() -> Arguments:
         gate, up = torch.randn(9, 2 * 70).chunk(2, dim=-1)
@@ -220,7 +164,7 @@ def rope_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
                     angles = torch.rand(shape[2], pairs) * 6
                     return (make(*shape), angles.cos(), angles.sin()), {"interleaved": interleaved}
 
-                yield f"{_layout(make, shape)} {pairs} {interleaved}", turned
+                yield f"{layout_name(make, shape)} {pairs} {interleaved}", turned
 
     def by_batch() -> Arguments:
         angles = torch.rand(2, 1, 9, 16) * 6
@@ -384,17 +328,33 @@ def scaled_matmul_cases() -> Iterator[tuple[str, Callable[[], Arguments]]]:
     yield "no rows", call(0, 20, 48, by_row=True)
 
 
+MAKERS: dict[str, Callable[[], Iterator[tuple[str, Callable[[], Arguments]]]]] = {
+    "gelu": gelu_cases,
+    "layer_norm": layer_norm_cases,
+    "matmul": matmul_cases,
+    "mha": mha_cases,
+    "rms_norm": rms_norm_cases,
+    "rope": rope_cases,
+    "scaled_matmul": scaled_matmul_cases,
+    "silu_mul": silu_mul_cases,
+    "softmax": softmax_cases,
+    **fused_cases.CASES,
+}
+"""By op, what yields the names of its cases and their arguments."""
+
+
 def cases() -> list[Case]:
     """Returns the whole grid: every op's cases in every dtype that its RANGES name."""
     made: list[Case] = []
     dtypes = {op: [getattr(torch, name) for name in module_of(op).RANGES["dtypes"]] for op in OPS}
     for op in OPS:
         for dtype in dtypes[op]:
-            for name, make in globals()[f"{op}_cases"]():
+            for name, make in MAKERS[op]():
                 made.append(Case(op, name, dtype, make))
+    edges = {**extremes.CALLS, **fused_cases.EDGES}
     for op in OPS:
         for dtype in dtypes[op]:
-            for name, make in extremes.CALLS[op](dtype):
+            for name, make in edges[op](dtype):
                 overflows = extremes.may_overflow(op, dtype, name)
                 made.append(Case(op, f"edge: {name}", dtype, make, edge=True, overflows=overflows))
     return made
@@ -423,7 +383,7 @@ def check(case: Case, device: str = "cpu", run: Callable[..., Any] | None = None
     float32.
     """
     args, kwargs = case.arguments(device)
-    got = (run or getattr(torch.ops.kernelpack, case.op))(*args, **kwargs)
+    got = functional(case.op, run)(*args, **kwargs)
     return problem(case, args, kwargs, got, device, times)
 
 
@@ -431,12 +391,12 @@ def problem(
     case: Case,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    got: torch.Tensor,
+    got: torch.Tensor | tuple[torch.Tensor, ...],
     device: str = "cpu",
     times: float = 2,
     strict: bool = True,
 ) -> str:
-    """Returns what is wrong with a result of a case's op for these arguments, or ""; see `check`. `strict`: a case at the edge must
+    """Returns what is wrong with the results of a case's op for these arguments, or ""; see `check`. `strict`: a case at the edge must
     say that torch overflows; otherwise the op must be right where torch is not."""
     module = module_of(case.op)
     with torch.no_grad():
@@ -448,16 +408,38 @@ def problem(
             exact = module.reference(*wide, **kwargs)
         if own is None:  # torch 2.11 does so on GPUs for empty inputs of its attention
             own = exact
-    if got.shape != exact.shape or got.dtype != case.result or got.device.type != device:
-        return (
-            f"{case}: {tuple(got.shape)} {got.dtype} on {got.device}, expected {tuple(exact.shape)} {case.result} on {device}"
-        )
+    ours, torchs, exacts = results_of(got), results_of(own), results_of(exact)
+    if len(ours) != len(exacts):
+        return f"{case}: {len(ours)} results, expected {len(exacts)}"
+    dtypes = [case.result] if len(exacts) == 1 else [one.dtype for one in torchs]
+    found = (
+        _check_result(case, device, wide, *results, times, strict) for results in zip(ours, torchs, exacts, dtypes, strict=True)
+    )
+    return next(filter(None, found), "")
+
+
+def _check_result(
+    case: Case,
+    device: str,
+    wide: list[Any],
+    got: torch.Tensor,
+    own: torch.Tensor,
+    exact: torch.Tensor,
+    dtype: torch.dtype,
+    times: float,
+    strict: bool,
+) -> str:
+    if got.shape != exact.shape or got.dtype != dtype or got.device.type != device:
+        return f"{case}: {tuple(got.shape)} {got.dtype} on {got.device}, expected {tuple(exact.shape)} {dtype} on {device}"
+    if case.op in fused_cases.COPIES:
+        different = bits(got) != bits(own)
+        return f"{case}: {int(different.sum())} elements have other bits" if bool(different.any()) else ""
     if case.edge:
         return _check_edge(case, device, wide, got, own, exact, times, strict)
     finite = exact[exact.isfinite()]
-    unit = torch.finfo(case.result).eps * (float(finite.abs().max()) if finite.numel() else 0.0)
+    unit = torch.finfo(dtype).eps * (float(finite.abs().max()) if finite.numel() else 0.0)
     ours, torchs = _error(got, exact), _error(own, exact)
-    allowed = times * torchs + unit * (2 if case.dtype == torch.float32 else 0.5)
+    allowed = times * torchs + unit * (2 if dtype == torch.float32 else 0.5)
     return "" if ours <= allowed else f"{case}: error {ours:.3g}, torch's {torchs:.3g}, allowed {allowed:.3g}"
 
 
@@ -472,14 +454,14 @@ def _check_edge(
     strict: bool,
 ) -> str:
     """The same for each element of its own, or each row: a large one must not hide a small one's error."""
-    info = torch.finfo(case.result)
-    exact = torch.where(exact.to(case.result).isinf(), exact.to(case.result).double(), exact)
+    info = torch.finfo(got.dtype)
+    exact = torch.where(exact.to(got.dtype).isinf(), exact.to(got.dtype).double(), exact)
     units = extremes.magnitudes(case.op, tuple(args), exact) * info.eps
     ours, torchs = _errors(got, exact), _errors(own, exact)
     wrong = torchs > units / info.eps / 10 + info.smallest_normal  # then torch has lost more than rounding does
     if strict and bool(wrong.any()) and not case.overflows and device == "cpu":  # torch's kernels for GPUs have other faults
         return f"{case}: torch's own result is {own[wrong][0]}, exact is {exact[wrong][0]}: the case must say that it overflows"
-    allowed = times * torch.where(wrong, 0.0, torchs).amax() + units * (2 if case.dtype == torch.float32 else 1)
+    allowed = times * torch.where(wrong, 0.0, torchs).amax() + units * (2 if got.dtype == torch.float32 else 1)
     allowed = torch.where(
         units > info.max * info.eps, float("inf"), allowed + info.smallest_normal
     )  # sums may overflow on the way

@@ -12,6 +12,7 @@ import sys
 import torch
 
 import kernelpack
+from tests.ops.functional import has_out, results_of, written
 from tests.ops.grid import Case, cases
 
 PAGE = mmap.PAGESIZE
@@ -51,18 +52,36 @@ class Guarded:
 
 
 def run(case: Case, *, at_end: bool) -> None:
-    """Calls a case's op, as a function and into an out tensor, both with everything against forbidden pages."""
+    """Calls a case's op, as a function and, if it has results, into an out tensor that lies against forbidden pages as its arguments
+    do."""
     args, kwargs = case.arguments()
     op = getattr(torch.ops.kernelpack, case.op)
-    expected = op(*args, **kwargs)
     guarded = [Guarded(value, at_end=at_end) if isinstance(value, torch.Tensor) else value for value in args]
-    out = Guarded(torch.zeros_like(expected), at_end=at_end)
+    named = {
+        name: Guarded(value, at_end=at_end) if isinstance(value, torch.Tensor) else value for name, value in kwargs.items()
+    }
+    expected = results_of(op(*args, **kwargs))
     values = [value.tensor if isinstance(value, Guarded) else value for value in guarded]
-    op.out(*values, **kwargs, out=out.tensor)
-    assert torch.equal(out.tensor.nan_to_num(7.0), expected.nan_to_num(7.0)), str(case)
-    for value in (*guarded, out):
+    keywords = {name: value.tensor if isinstance(value, Guarded) else value for name, value in named.items()}
+    outs = [Guarded(torch.zeros_like(one), at_end=at_end) for one in expected]
+    if has_out(case.op):
+        (out,) = outs
+        op.out(*values, **keywords, out=out.tensor)
+    else:
+        op(*values, **keywords)
+    pairs = [(one.tensor, right) for one, right in zip(outs, expected, strict=True)]
+    pairs += [(values[place], args[place]) for place in written(case.op).values()]
+    for got, right in pairs:
+        assert torch.equal(_numbers(got), _numbers(right)), str(case)
+    for value in (*guarded, *named.values(), *outs):
         if isinstance(value, Guarded):
             value.release()
+
+
+def _numbers(x: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor whose numbers can be compared: NaN is equal to NaN, floats of 8 bits are float32."""
+    wide = x.float() if x.element_size() == 1 and x.is_floating_point() else x
+    return wide.nan_to_num(7.0) if wide.is_floating_point() else wide
 
 
 if __name__ == "__main__":

@@ -14,13 +14,19 @@ from tests.ops.grid import OPS, cases
 ROOT = Path(__file__).parents[2]
 LEVELS = ("cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx")
 
+DTYPES = {
+    "copy_blocks": {"float32", "float16", "bfloat16", "float8_e4m3fn"},
+    "scaled_matmul": {"float8_e4m3fn", "float8_e5m2"},
+}
+"""Of ops that have others than most."""
+
 
 def test_the_grid_is_large_and_covers_every_op_and_dtype() -> None:
     grid = cases()
     assert len(grid) >= 500
     assert len({str(case) for case in grid}) == len(grid)
     for op in OPS:
-        dtypes = {"float8_e4m3fn", "float8_e5m2"} if op == "scaled_matmul" else {"float32", "float16", "bfloat16"}
+        dtypes = DTYPES.get(op, {"float32", "float16", "bfloat16"})
         assert {str(case.dtype) for case in grid if case.op == op} == {f"torch.{dtype}" for dtype in dtypes}
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
+from tests.ops.functional import has_out, results_of, written
 from tests.ops.grid import OPS, cases
 
 ops = torch.ops.kernelpack
@@ -63,12 +64,24 @@ def test_every_float_argument_of_every_op_asks(op: str) -> None:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             continue
         asking = [*args[:index], value.detach().requires_grad_(), *args[index + 1 :]]
+        if index in written(op).values():
+            with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+                getattr(ops, op)(*asking, **kwargs)
+            continue
+        asking = [value.detach() if place in written(op).values() else value for place, value in enumerate(asking)]
         result = getattr(ops, op)(*asking, **kwargs)
+        if result is None:  # then what it wrote to asks
+            result = asking[next(iter(written(op).values()))]
         assert result.requires_grad
         with pytest.raises(RuntimeError, match=f"kernelpack::{op} has no gradient"):
             result.float().sum().backward()
         with torch.no_grad():
-            assert not getattr(ops, op)(*asking, **kwargs).requires_grad
+            given, _ = case.arguments()
+            fresh = [*given[:index], asking[index], *given[index + 1 :]]
+            results = results_of(getattr(ops, op)(*fresh, **kwargs))
+            assert not any(one.requires_grad for one in (*results, *(fresh[place] for place in written(op).values())))
+        if not has_out(op):
+            continue
         out = torch.empty_like(result, requires_grad=False)
         with pytest.raises(RuntimeError, match=f"{op}.*out=.*requires grad"):
             getattr(ops, op).out(*asking, **kwargs, out=out)

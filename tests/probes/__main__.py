@@ -9,8 +9,7 @@ import sys
 from dataclasses import asdict
 
 import kernelpack
-from tests.ops.grid import OPS
-from tests.probes.draw import Draw
+from tests.probes.draw import OPS, Draw
 from tests.probes.probe import AXES, probe
 from tests.probes.runner import Outcome, prepare, run
 

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import torch
 
-from tests.ops.grid import OPS
+OPS = ("gelu", "layer_norm", "matmul", "mha", "rms_norm", "rope", "scaled_matmul", "silu_mul", "softmax")
+"""The ops that are probed: those whose calls tests/probes/calls.py draws."""
 
 T = TypeVar("T")
 Watch = Callable[[dict[str, str]], None]

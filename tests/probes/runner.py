@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from tests.ops.grid import OPS, module_of
-from tests.probes.draw import Watch
+from tests.ops.grid import module_of
+from tests.probes.draw import OPS, Watch
 
 Judge = Callable[[int, Watch], tuple[dict[str, str], str]]
 """Runs a case; returns what was drawn, by axis, and what is wrong, or ""."""

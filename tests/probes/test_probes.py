@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.grid import OPS
-from tests.probes.draw import Draw
+from tests.probes.draw import OPS, Draw
 from tests.probes.faults import FAULTS
 from tests.probes.kinds import KINDS
 from tests.probes.modes import MODES

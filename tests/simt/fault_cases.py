@@ -10,7 +10,11 @@ from typing import Any
 
 import torch
 
-from tests.ops.grid import Arguments, contiguous, convert, gaps, module_of, padded
+from tests.ops.arguments import Arguments
+from tests.ops.functional import module_of
+from tests.ops.fused_cases import rope_and_cache_call
+from tests.ops.grid import Case
+from tests.ops.layouts import contiguous, convert, gaps, padded
 
 BF16, F32, E4M3 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 
@@ -57,6 +61,8 @@ def _row_wise() -> Iterator[FaultCase]:
 
             yield FaultCase("softmax", label, (lambda rows=rows: ((rows(),), {}),))
             yield FaultCase("rms_norm", label, (lambda rows=rows, columns=columns: ((rows(), columns()), {}),))
+            added = functools.partial(lambda rows, columns: ((rows(), rows(), columns()), {}), rows, columns)
+            yield FaultCase("add_rms_norm", label, (added,))
             # rows whose mean, and whose sums, need a second look too
             changes = (lambda x: x, lambda x: x + 1000, lambda x: x * (torch.finfo(x.dtype).max / 8))
             calls = [lambda rows=rows, columns=columns, f=f: ((f(rows()), columns(), columns()), {}) for f in changes]
@@ -68,6 +74,9 @@ def _row_wise() -> Iterator[FaultCase]:
             if n in (1000, 100, 5003):
                 yield FaultCase("gelu", label, (lambda rows=rows: ((rows(),), {"approximate": 1}),))
                 yield FaultCase("silu_mul", label, (lambda rows=rows: ((rows(), rows()), {}),))
+                if n % 2 == 0:
+                    yield FaultCase("silu_and_mul", label, (lambda rows=rows: ((rows(),), {}),))
+                    yield FaultCase("gelu_and_mul", label, (lambda rows=rows: ((rows(),), {"approximate": 1}),))
 
         for interleaved in (False, True):
 
@@ -79,6 +88,36 @@ def _row_wise() -> Iterator[FaultCase]:
             # heads with angles of their own; angles that they share, in more than one block
             calls = tuple(functools.partial(turned, dtype, interleaved, *sizes) for sizes in ((48, 3, 5, 17), (160, 5, 70)))
             yield FaultCase("rope", f"{kind}-interleaved" if interleaved else kind, calls)
+
+
+def _cached() -> Iterator[FaultCase]:
+    for dtype, cache in ((BF16, None), (F32, E4M3)):
+        calls = [
+            rope_and_cache_call(
+                (3, 9, 2), (size, size), rotary=rotary, cache=cache, interleaved=interleaved, scales=(2, 2), skipped=1
+            )
+            for interleaved in (False, True)
+            # two blocks of pairs, and heads whose larger part is not turned; aligned and not
+            for size, rotary in ((192, 192), (208, 32), (190, 190), (203, 34))
+        ]
+        kind = str(dtype).removeprefix("torch.")
+        for columns in (1040, 1003):
+            ids = functools.partial(lambda dtype, n: ((torch.tensor([8, 0]), torch.randn(9, n).to(dtype)), {}), dtype, columns)
+            yield FaultCase("embedding", f"{kind}-{columns}", (ids,))
+        for size in (80, 77):
+            copies = functools.partial(_last_blocks, dtype, size)
+            yield FaultCase("copy_blocks", f"{kind}-{size}", (copies,))
+        yield FaultCase("rope_and_cache", kind, tuple(functools.partial(_in_dtype, dtype, call) for call in calls))
+
+
+def _last_blocks(dtype: torch.dtype, size: int) -> Arguments:
+    """Copies from and to the last block, of keys and of values that are larger."""
+    caches = (torch.randn(4, 11, 5, width).to(dtype) for width in (size, size + 16))
+    return (*caches, torch.tensor([[3, 0], [1, 2]])), {}
+
+
+def _in_dtype(dtype: torch.dtype, make: Callable[[], Arguments]) -> Arguments:
+    return Case("rope_and_cache", "fault", dtype, make).arguments()
 
 
 def _products() -> Iterator[FaultCase]:
@@ -156,4 +195,4 @@ def _attention() -> Iterator[FaultCase]:
 
 
 def fault_cases() -> list[FaultCase]:
-    return [*_row_wise(), *_products(), *_scaled_products(), *_attention()]
+    return [*_row_wise(), *_cached(), *_products(), *_scaled_products(), *_attention()]

@@ -106,9 +106,9 @@ class FakePrinter:
         """Returns the indented lines below `with running(...)`."""
         host = self.plan.host
         names = {argument.name: variable.name for argument, variable in zip(host.schema.arguments, host.arguments, strict=True)}
-        tensors = [names[argument.name] for argument in host.schema.tensors]
+        tensors = [f"{argument.name}={names[argument.name]}" for argument in host.schema.tensors]
         if len(tensors) > 1:
-            self.emit(f"check_same_device({', '.join(f'{name}={name}' for name in tensors)})")
+            self.emit(f"check_same_device({', '.join(tensors)})")
         for argument in host.schema.tensors:
             entries = self.plan.space.dtypes[argument.name]
             dtypes = ", ".join(
