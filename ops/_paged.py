@@ -58,8 +58,9 @@ class PagedSizes(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How many queries and keys a sequence has at most, and how many keys its row of block_table holds."""
+    """How many tokens there are, how many queries and keys a sequence has at most, and how many keys its row of block_table holds."""
 
+    tokens: int
     queries: int
     keys: int
     table: int
@@ -118,22 +119,28 @@ class Pages(NamedTuple):
 
 
 class PagedForm(NamedTuple):
-    """What is known at compile time. BLOCK_N keys are walked at a time; WITHIN: they lie in one block of the cache."""
+    """What is known at compile time. BLOCK_N keys are walked at a time; WITHIN: they lie in one block of the cache. CHECKED: lengths and
+    blocks that point outside are an error, which they are not otherwise."""
 
     BLOCK_N: tl.constexpr
     WITHIN: tl.constexpr
     SPLIT: tl.constexpr
+    CHECKED: tl.constexpr
 
 
-@kp.jit
-def sequence_of(number, query_starts, key_lengths, limits):
-    """Returns a sequence, whose lengths are held to be none below 0 and no more keys than its row of block_table holds."""
+@kp.jit(debug=True)
+def sequence_of(number, query_starts, key_lengths, limits, CHECKED: tl.constexpr):
+    """Returns a sequence. Its lengths are at least 0, and it has no more keys than its row of block_table holds."""
     token = tl.load(query_starts + number)
     queries = tl.maximum(tl.load(query_starts + number + 1) - token, 0)
     keys = tl.load(key_lengths + number)
-    tl.device_assert(queries <= limits.queries, "paged_attention: query_starts has a sequence of more than max_query_length queries")
-    tl.device_assert(keys <= limits.keys, "paged_attention: key_lengths has more than max_key_length keys")
-    tl.device_assert(keys <= limits.table, "paged_attention: key_lengths has more keys than block_table has room for")
+    if CHECKED:
+        ends = token + queries
+        tl.device_assert((token >= 0) & (ends <= limits.tokens), "query_starts points outside of query's tokens, or descends")
+        tl.device_assert(queries <= limits.queries, "query_starts has a sequence of more than max_query_length tokens")
+        tl.device_assert(keys >= 0, "key_lengths has a length below 0")
+        tl.device_assert(keys <= limits.keys, "key_lengths has a length above max_key_length")
+        tl.device_assert(keys <= limits.table, "key_lengths has a length for which block_table has too few columns")
     return Sequence(token, queries, tl.maximum(tl.minimum(keys, limits.table), 0))
 
 
@@ -158,22 +165,21 @@ def pages_of(number, head, key_cache, value_cache, block_table, strides, sizes):
     )  # fmt: skip
 
 
-@kp.jit
-def places(pages, n, numbers, stop, WITHIN: tl.constexpr):
+@kp.jit(debug=True)
+def places(pages, n, numbers, stop, form):
     """Returns how far the rows of keys n + numbers, and of their values, lie from the caches' start."""
-    if WITHIN:
+    if form.WITHIN:
         block = tl.load(pages.table + (n >> pages.block_bits))
         row = numbers + (n & ((1 << pages.block_bits) - 1))
-        tl.device_assert((block >= 0) & (block < pages.blocks), "paged_attention: block_table points outside of the cache")
-        key_start, value_start = block.to(tl.int64) * pages.key_block, block.to(tl.int64) * pages.value_block
     else:
         columns = n + numbers
         inside = columns < stop
         block = tl.load(pages.table + (columns >> pages.block_bits), mask=inside, other=0)
         row = columns & ((1 << pages.block_bits) - 1)
-        tl.device_assert((block >= 0) & (block < pages.blocks), "paged_attention: block_table points outside of the cache")
-        key_start, value_start = block.to(tl.int64) * pages.key_block, block.to(tl.int64) * pages.value_block
-    return key_start + row * pages.key_row, value_start + row * pages.value_row
+    if form.CHECKED:
+        tl.device_assert((block >= 0) & (block < pages.blocks), "block_table points outside of the cache")
+    block = block.to(tl.int64)
+    return block * pages.key_block + row * pages.key_row, block * pages.value_block + row * pages.value_row
 
 
 @kp.jit
@@ -202,7 +208,7 @@ def walk(sums, q, pages, rows, start, stop, unit, rules, sizes, EDGE: tl.constex
     for n in range(start, stop, form.BLOCK_N):
         columns = n + numbers
         inside = columns < stop
-        key_at, value_at = places(pages, n, numbers, stop, form.WITHIN)
+        key_at, value_at = places(pages, n, numbers, stop, form)
         if FEW:  # transposing keys for a product would take longer than the products of their elements
             k_inside = both(inside[:, None], offs_d[None, :] < sizes.head_dim, EDGE)
             k = tl.load(pages.key + key_at[:, None] + offs_d[None, :], mask=k_inside, other=0.0).to(tl.float32)

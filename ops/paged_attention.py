@@ -6,6 +6,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 
 from ._attend import no_sums
+from ._decode import DECODE_HEADS, DECODE_PROGRAMS
 from ._paged import (
     CacheStrides,
     Limits,
@@ -29,6 +30,9 @@ RANGES = {
     "head_dim": (1, 128),
     "block_size": (16, 32, 64, 128, 256),
 }
+
+CHUNK = 512
+"""How many keys a program takes where few rows share them: on CPUs, and where results must not depend on what else is in a batch."""
 
 
 @kp.jit
@@ -70,12 +74,13 @@ def sequence_number(block, query_starts, sizes, BLOCK_M: tl.constexpr):
 def paged_block(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WITHIN: tl.constexpr, SPLIT: tl.constexpr,
+    CHECKED: tl.constexpr,
 ):  # fmt: skip
     """One block of rows of one sequence and key head."""
-    form: tl.constexpr = PagedForm(BLOCK_N, WITHIN, SPLIT)
+    form: tl.constexpr = PagedForm(BLOCK_N, WITHIN, SPLIT, CHECKED)
     number, block = sequence_number(tl.program_id(0), query_starts, sizes, BLOCK_M)
     head = tl.program_id(1).to(tl.int64)
-    sequence = sequence_of(number, query_starts, key_lengths, limits)
+    sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
     if (sequence.queries * sizes.group > sizes.few) & (block * BLOCK_M < sequence.queries * sizes.group):
         rows = rows_of(sequence, block * BLOCK_M + tl.arange(0, BLOCK_M), sizes.group, rules)
         q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
@@ -92,16 +97,17 @@ def paged_part(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits,
     rules, chunk,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WITHIN: tl.constexpr, SPLIT: tl.constexpr,
+    CHECKED: tl.constexpr,
 ):  # fmt: skip
     """`chunk` keys of one key head, a multiple of BLOCK_N, for all rows of a sequence of at most `few` rows; the last part takes what is left.
 
     One part gives out and lse. Of several, partial [sequences * kv_heads, parts, few, value_dim] gets sums that are not yet divided,
     weights [sequences * kv_heads, parts, few, 2] the maximum of the scores in units of log2(e) and the sum of exponentials relative to it.
     """
-    form: tl.constexpr = PagedForm(BLOCK_N, WITHIN, SPLIT)
+    form: tl.constexpr = PagedForm(BLOCK_N, WITHIN, SPLIT, CHECKED)
     number, part, parts = tl.program_id(0) // sizes.kv_heads, tl.program_id(1), tl.num_programs(1)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
-    sequence = sequence_of(number, query_starts, key_lengths, limits)
+    sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
     count = sequence.queries * sizes.group
     first = part * chunk
     if (count > 0) & (count <= sizes.few) & ((first < sequence.keys) | (parts == 1)):
@@ -128,13 +134,13 @@ def paged_part(
 @kp.jit
 def paged_sum(
     query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
-    HEAD_DIM: tl.constexpr, PARTS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, PARTS: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """One row of one sequence and key head: the parts, each weighed by what its maximum is below the highest. Layouts are those of
     paged_part."""
     number, row = tl.program_id(0) // sizes.kv_heads, tl.program_id(1)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
-    sequence = sequence_of(number, query_starts, key_lengths, limits)
+    sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
     count = sequence.queries * sizes.group
     if (row < count) & (count <= sizes.few):
         rows = rows_of(sequence, row + tl.arange(0, 1), sizes.group, rules)
@@ -153,15 +159,31 @@ def paged_sum(
         store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
 
 
-def config(point):
-    cpu = point.target.backend == "cpu"
-    size = point["HEAD_DIM"]
+def cpu_config(point):
+    """On CPUs, 16 keys are always of one block of the cache, and checking them costs nothing that could be measured."""
     if point.kernel == "paged_sum":
-        return kp.Config({"PARTS": 16}, num_warps=4) if point["ROWS"] == 16 else None
-    if cpu:
-        blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "WITHIN": True, "SPLIT": False}
-        return kp.Config(blocks)
-    return None
+        return kp.Config({"PARTS": 16, "CHECKED": True}) if point["ROWS"] == 16 else None
+    blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "WITHIN": True, "SPLIT": False}
+    return kp.Config({**blocks, "CHECKED": True})
+
+
+def cuda_config(point):
+    """Products on GPUs have 16 rows at least."""
+    if point["ROWS"] != 16:
+        return None
+    checked = kp.knobs.runtime.debug
+    if point.kernel == "paged_sum":
+        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False)
+    size, wide = point["HEAD_DIM"], point["query"] == tl.float32
+    if point.kernel == "paged_part":
+        rows, columns, warps, stages = 16, 32 if wide else 64, 4, 2
+    elif wide:
+        rows, columns, warps, stages = 64, 32 if size == 64 else 16, 4, 2
+    else:
+        rows, columns, warps, stages = 128 if size == 64 else 64, 64, 4, 3 if size == 64 else 2
+    split = point.specialized and not wide
+    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "WITHIN": False, "SPLIT": split, "CHECKED": checked}
+    return kp.Config(blocks, num_warps=warps, num_stages=stages)
 
 
 @kp.op(
@@ -181,7 +203,8 @@ def config(point):
         "HEAD_DIM": [64, 128],
         "ROWS": [4, 16],
     },
-    configs={"cpu": config, "cuda": config},
+    configs={"cpu": cpu_config, "cuda": cuda_config},
+    specialize=[kp.aligned("query", "key_cache", "value_cache")],
 )
 def paged_attention(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, max_query_length, max_key_length, causal, window, softcap,
@@ -202,7 +225,12 @@ def paged_attention(
     size = max(kp.next_power_of_2(max(head_dim, value_dim)), 64)
     reach = max_query_length * group
     few = 4 if group <= 4 and not (4 < reach and reach <= 16 and not batch_invariant) else 16
-    chunk = max(256, kp.cdiv(kp.cdiv(max_key_length * sequences * kv_heads, kp.num_threads()), 64) * 64)
+    chunk = CHUNK
+    if query.is_cuda:
+        few = 16
+        if not batch_invariant:
+            share = kp.cdiv(max_key_length * sequences * kv_heads, DECODE_PROGRAMS)
+            chunk = 1024 if sequences * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
     parts = max(kp.cdiv(max_key_length, chunk), 1)
     shared = parts if parts > 1 else 0
     partial = kp.empty((sequences * kv_heads, shared, few, value_dim), tl.float32, query.device)
@@ -217,7 +245,7 @@ def paged_attention(
         0 if value_scale is None else (value_scale.stride(0) if value_scale.shape[0] > 1 else 0),
     )
     sizes = PagedSizes(sequences, kv_heads, group, tokens, head_dim, value_dim, blocks, int(math.log2(block_size)), few)
-    limits = Limits(max_query_length, max_key_length, block_table.shape[1] * block_size)
+    limits = Limits(tokens, max_query_length, max_key_length, block_table.shape[1] * block_size)
     rules = Rules(causal, window, softcap, scale)
     options = Optional(
         lse if sinks is None else sinks, lse if key_scale is None else key_scale, lse if value_scale is None else value_scale,
