@@ -129,6 +129,13 @@ class PagedForm(NamedTuple):
 
 
 @kp.jit(debug=True)
+def must(condition, message: tl.constexpr):
+    """Ends the program with an error where a condition does not hold. Assertions have a function of their own, which is compiled for
+    debugging, because there integers that overflow are errors, too."""
+    tl.device_assert(condition, message)
+
+
+@kp.jit
 def sequence_of(number, query_starts, key_lengths, limits, CHECKED: tl.constexpr):
     """Returns a sequence. Its lengths are at least 0, and it has no more keys than its row of block_table holds."""
     token = tl.load(query_starts + number)
@@ -136,11 +143,11 @@ def sequence_of(number, query_starts, key_lengths, limits, CHECKED: tl.constexpr
     keys = tl.load(key_lengths + number)
     if CHECKED:
         ends = token + queries
-        tl.device_assert((token >= 0) & (ends <= limits.tokens), "query_starts points outside of query's tokens, or descends")
-        tl.device_assert(queries <= limits.queries, "query_starts has a sequence of more than max_query_length tokens")
-        tl.device_assert(keys >= 0, "key_lengths has a length below 0")
-        tl.device_assert(keys <= limits.keys, "key_lengths has a length above max_key_length")
-        tl.device_assert(keys <= limits.table, "key_lengths has a length for which block_table has too few columns")
+        must((token >= 0) & (ends <= limits.tokens), "query_starts points outside of query's tokens, or descends")
+        must(queries <= limits.queries, "query_starts has a sequence of more than max_query_length tokens")
+        must(keys >= 0, "key_lengths has a length below 0")
+        must(keys <= limits.keys, "key_lengths has a length above max_key_length")
+        must(keys <= limits.table, "key_lengths has a length for which block_table has too few columns")
     return Sequence(token, queries, tl.maximum(tl.minimum(keys, limits.table), 0))
 
 
@@ -165,7 +172,7 @@ def pages_of(number, head, key_cache, value_cache, block_table, strides, sizes):
     )  # fmt: skip
 
 
-@kp.jit(debug=True)
+@kp.jit
 def places(pages, n, numbers, stop, form):
     """Returns how far the rows of keys n + numbers, and of their values, lie from the caches' start."""
     if form.WITHIN:
@@ -177,7 +184,7 @@ def places(pages, n, numbers, stop, form):
         block = tl.load(pages.table + (columns >> pages.block_bits), mask=inside, other=0)
         row = columns & ((1 << pages.block_bits) - 1)
     if form.CHECKED:
-        tl.device_assert((block >= 0) & (block < pages.blocks), "block_table points outside of the cache")
+        must((block >= 0) & (block < pages.blocks), "block_table points outside of the cache")
     block = block.to(tl.int64)
     return block * pages.key_block + row * pages.key_row, block * pages.value_block + row * pages.value_row
 

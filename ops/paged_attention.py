@@ -24,6 +24,7 @@ from ._paged import (
     walk_all,
     with_parts,
 )
+from ._rows import check_contiguous
 
 RANGES = {
     "dtypes": ("float32", "float16", "bfloat16"),
@@ -186,6 +187,42 @@ def cuda_config(point):
     return kp.Config(blocks, num_warps=warps, num_stages=stages)
 
 
+MAX_HEAD_DIM = 128
+
+
+def check_cache(cache, name, query):
+    """A host function's checks of one of the caches."""
+    kp.check(
+        cache.dim() == 4, f"{name} must have 4 dimensions (blocks, block size, kv heads, head size), its shape is {cache.shape}"
+    )
+    kp.check(cache.shape[-1] <= MAX_HEAD_DIM, f"{name} has head size {cache.shape[-1]}, at most {MAX_HEAD_DIM} is built")
+    check_contiguous(cache, name)
+    kp.check(cache.shape[0] < 2**31, f"{name} has {cache.shape[0]} blocks, which int32 cannot count")
+
+
+def check_scale(scale, name, kv_heads):
+    """A host function's check of the scales of a cache, which are one or one for each key head."""
+    if scale is not None:
+        kp.check(
+            scale.dim() == 1 and (scale.shape[0] == 1 or scale.shape[0] == kv_heads),
+            f"{name} has shape {scale.shape}, expected (1,) or ({kv_heads},), one for each key head",
+        )
+
+
+def check_numbers(x, name, count, meaning):
+    """A host function's check of a tensor of one number for each sequence, or one more."""
+    kp.check(x.dim() == 1 and x.shape[0] == count, f"{name} has shape {x.shape}, expected ({count},): {meaning}")
+    kp.check(
+        x.stride(0) == 1 or count <= 1,
+        f"{name} must be contiguous, its stride is {x.stride(0)}\n  to fix: call .contiguous() on it before the op",
+    )
+
+
+def scale_step(scale):
+    """A host function's stride of the scales of a cache: 0 where all key heads share one."""
+    return 0 if scale is None else scale.stride(0) if scale.shape[0] > 1 else 0
+
+
 @kp.op(
     "paged_attention(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor query_starts, Tensor key_lengths, *, "
     "int max_query_length, int max_key_length, bool causal=True, int? window=None, float? softcap=None, Tensor? sinks=None, "
@@ -201,7 +238,7 @@ def cuda_config(point):
         "key_scale": [None, tl.float32],
         "value_scale": [None, tl.float32],
         "HEAD_DIM": [64, 128],
-        "ROWS": [4, 16],
+        "ROWS": [4, 16],  # of few queries that share a key head
     },
     configs={"cpu": cpu_config, "cuda": cuda_config},
     specialize=[kp.aligned("query", "key_cache", "value_cache")],
@@ -210,27 +247,92 @@ def paged_attention(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, max_query_length, max_key_length, causal, window, softcap,
     sinks, scale, key_scale, value_scale, batch_invariant,
 ):  # fmt: skip
+    """Attention of each sequence's queries to its keys, which lie in blocks of a cache: decoding rows and prefill chunks of any length
+    together (PagedAttention; Kwon et al., 2023).
+
+    query [T, H, D] holds the tokens of S sequences one after the other: those from query_starts[i] to query_starts[i + 1]
+    (query_starts [S + 1] int32, ascending) are the last ones of sequence i, which has key_lengths[i] keys (key_lengths [S] int32,
+    those of the queries included). key_cache [blocks, block size, H_kv, D] and value_cache [blocks, block size, H_kv, D_v] have the
+    query's dtype; H is a multiple of H_kv, D and D_v are at most 128, the block size is a power of two from 16 on. Key j of sequence i is
+    row j % block size of block block_table[i, j // block size] (block_table [S, columns] int32).
+
+    causal: a query sees keys up to its own, counted from the last. window: of these the last `window` alone. Scores are products times
+    `scale` (default: D ** -0.5) times key_scale, and with softcap softcap * tanh(scores / softcap). sinks [H] float32: one more
+    score for each head that has no value. key_scale and value_scale, float32 of shape [1] or [H_kv], multiply keys and values.
+
+    No sequence may have more than max_query_length queries or max_key_length keys. They decide, without a look at tensors, what is
+    launched, so that a captured graph is right for all lengths up to them. batch_invariant: a sequence's result has the same bits
+    whatever else is in the batch.
+
+    Returns out [T, H, D_v] in the query's dtype, and lse [H, T] float32, the natural logarithm of the sum of the exponentials of a query's
+    scores, the sink's among them. A query that sees no key gives 0, and the sink or -inf. Tokens of no sequence are left as they
+    are. On CPUs lengths and blocks that point outside of what they index raise an error; on GPUs with KERNELPACK_DEBUG=1.
+    """
+    kp.check(query.dim() == 3, f"query must have 3 dimensions (tokens, heads, head size), its shape is {query.shape}")
+    check_contiguous(query, "query")
+    check_cache(key_cache, "key_cache", query)
+    check_cache(value_cache, "value_cache", query)
     tokens, heads, head_dim = query.shape[0], query.shape[1], query.shape[2]
-    blocks, block_size, kv_heads, value_dim = value_cache.shape[0], value_cache.shape[1], value_cache.shape[2], value_cache.shape[3]
-    sequences = key_lengths.shape[0]
-    group = heads // max(kv_heads, 1)
-    out = kp.empty((tokens, heads, value_dim), query.dtype, query.device)
-    lse = kp.empty((heads, tokens), tl.float32, query.device)
-    if scale is None:
-        scale = 1.0 / math.sqrt(max(head_dim, 1))
-    if softcap is None:
-        softcap = 0.0
+    blocks, block_size, kv_heads, value_dim = (
+        value_cache.shape[0],
+        value_cache.shape[1],
+        value_cache.shape[2],
+        value_cache.shape[3],
+    )
+    sequences = key_lengths.shape[0] if key_lengths.dim() > 0 else 0
+    kp.check(key_cache.shape[3] == head_dim, f"key_cache has head size {key_cache.shape[3]}, query has {head_dim}")
+    kp.check(
+        key_cache.shape[:3] == value_cache.shape[:3],
+        f"value_cache has shape {value_cache.shape}, key_cache has {key_cache.shape}: all but the head size must be equal",
+    )
+    kp.check(
+        block_size >= 16 and block_size & (block_size - 1) == 0,
+        f"key_cache has blocks of {block_size} keys, expected a power of two from 16 on",
+    )
+    kp.check(
+        heads == 0 or (kv_heads > 0 and heads % kv_heads == 0),
+        f"query has {heads} heads, which is no multiple of key_cache's {kv_heads}",
+    )
+    check_numbers(key_lengths, "key_lengths", sequences, "one for each sequence")
+    check_numbers(query_starts, "query_starts", sequences + 1, "one for each sequence of key_lengths, and the end")
+    kp.check(
+        block_table.dim() == 2 and block_table.shape[0] == sequences,
+        f"block_table has shape {block_table.shape}, expected ({sequences}, columns): a row for each sequence of key_lengths",
+    )
+    kp.check(
+        block_table.stride(1) == 1 or block_table.shape[1] <= 1,
+        f"the last dimension of block_table must be contiguous, its stride is {block_table.stride(1)}\n  to fix: call .contiguous() on it",
+    )
+    if sinks is not None:
+        check_numbers(sinks, "sinks", heads, "one for each head of query")
+    check_scale(key_scale, "key_scale", kv_heads)
+    check_scale(value_scale, "value_scale", kv_heads)
+    kp.check(max_query_length >= 0, f"max_query_length is {max_query_length}, expected 0 or more")
+    kp.check(max_key_length >= 0 and max_key_length < 2**30, f"max_key_length is {max_key_length}, expected 0 ... 2**30 - 1")
+    kp.check(tokens * heads < 2**30, f"query has {tokens} tokens of {heads} heads, more than 2**30 rows")
+    kp.check(window is None or causal, "window is given without causal=True, which it is a part of")
     if window is None:
         window = 0
+    else:
+        kp.check(window > 0 and window < 2**30, f"window is {window}, expected 1 ... 2**30 - 1")
+    if softcap is None:
+        softcap = 0.0
+    else:
+        kp.check(softcap > 0.0, f"softcap is {softcap}, expected a positive number")
+    if scale is None:
+        scale = 1.0 / math.sqrt(max(head_dim, 1))
+    out = kp.empty((tokens, heads, value_dim), query.dtype, query.device)
+    lse = kp.empty((heads, tokens), tl.float32, query.device)
+    group = heads // max(kv_heads, 1)
     size = max(kp.next_power_of_2(max(head_dim, value_dim)), 64)
     reach = max_query_length * group
-    few = 4 if group <= 4 and not (4 < reach and reach <= 16 and not batch_invariant) else 16
-    chunk = CHUNK
+    few, chunk = 16, CHUNK
     if query.is_cuda:
-        few = 16
         if not batch_invariant:
             share = kp.cdiv(max_key_length * sequences * kv_heads, DECODE_PROGRAMS)
             chunk = 1024 if sequences * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
+    elif group <= 4 and (reach <= 4 or reach > 16 or batch_invariant):
+        few = 4
     parts = max(kp.cdiv(max_key_length, chunk), 1)
     shared = parts if parts > 1 else 0
     partial = kp.empty((sequences * kv_heads, shared, few, value_dim), tl.float32, query.device)
@@ -240,29 +342,28 @@ def paged_attention(
         CacheStrides(key_cache.stride(0), key_cache.stride(1), key_cache.stride(2)),
         CacheStrides(value_cache.stride(0), value_cache.stride(1), value_cache.stride(2)),
         RowStrides(out.stride(0), out.stride(1)),
-        block_table.stride(0),
-        0 if key_scale is None else (key_scale.stride(0) if key_scale.shape[0] > 1 else 0),
-        0 if value_scale is None else (value_scale.stride(0) if value_scale.shape[0] > 1 else 0),
-    )
+        block_table.stride(0), scale_step(key_scale), scale_step(value_scale),
+    )  # fmt: skip
     sizes = PagedSizes(sequences, kv_heads, group, tokens, head_dim, value_dim, blocks, int(math.log2(block_size)), few)
-    limits = Limits(tokens, max_query_length, max_key_length, block_table.shape[1] * block_size)
+    limits = Limits(tokens, max_query_length, max_key_length, min(block_table.shape[1] * block_size, 2**30))
     rules = Rules(causal, window, softcap, scale)
     options = Optional(
         lse if sinks is None else sinks, lse if key_scale is None else key_scale, lse if value_scale is None else value_scale,
         sinks is not None, key_scale is not None, value_scale is not None,
-    )
-    paged_part[(sequences * kv_heads, parts)](
-        query, key_cache, value_cache, block_table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes,
-        limits, rules, chunk, HEAD_DIM=size, ROWS=few,
-    )
-    if parts > 1:
-        paged_sum[(sequences * kv_heads, min(few, reach))](
-            query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
-            HEAD_DIM=size, ROWS=16,
-        )
-    if reach > few:
-        paged_block[lambda meta: (tokens * group // meta["BLOCK_M"] + sequences, kv_heads)](
-            query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
-            HEAD_DIM=size, ROWS=16,
-        )
+    )  # fmt: skip
+    if sequences > 0:
+        paged_part[(sequences * kv_heads, parts)](
+            query, key_cache, value_cache, block_table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes,
+            limits, rules, chunk, HEAD_DIM=size, ROWS=few,
+        )  # fmt: skip
+        if parts > 1:
+            paged_sum[(sequences * kv_heads, min(few, reach))](
+                query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
+                HEAD_DIM=size, ROWS=16,
+            )  # fmt: skip
+        if reach > few:
+            paged_block[lambda meta: (tokens * group // meta["BLOCK_M"] + sequences, kv_heads)](
+                query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+                HEAD_DIM=size, ROWS=16,
+            )  # fmt: skip
     return out, lse
