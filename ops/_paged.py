@@ -119,11 +119,11 @@ class Pages(NamedTuple):
 
 
 class PagedForm(NamedTuple):
-    """What is known at compile time. BLOCK_N keys are walked at a time; WITHIN: they lie in one block of the cache. CHECKED: lengths and
+    """What is known at compile time. BLOCK_N keys are walked at a time; of them PIECE lie in one block of the cache. CHECKED: lengths and
     blocks that point outside are an error, which they are not otherwise."""
 
     BLOCK_N: tl.constexpr
-    WITHIN: tl.constexpr
+    PIECE: tl.constexpr
     SPLIT: tl.constexpr
     CHECKED: tl.constexpr
 
@@ -173,18 +173,25 @@ def pages_of(number, head, key_cache, value_cache, block_table, strides, sizes):
 
 
 @kp.jit
-def places(pages, n, numbers, stop, form):
-    """Returns how far the rows of keys n + numbers, and of their values, lie from the caches' start."""
-    if form.WITHIN:
-        block = tl.load(pages.table + (n >> pages.block_bits))
-        row = numbers + (n & ((1 << pages.block_bits) - 1))
-    else:
-        columns = n + numbers
-        inside = columns < stop
-        block = tl.load(pages.table + (columns >> pages.block_bits), mask=inside, other=0)
-        row = columns & ((1 << pages.block_bits) - 1)
+def block_of(pages, n, stop, form):
+    """Returns the block of the cache in which key n lies, 0 from `stop` on."""
+    block = tl.load(pages.table + (n >> pages.block_bits), mask=n < stop, other=0)
     if form.CHECKED:
         must((block >= 0) & (block < pages.blocks), "block_table points outside of the cache")
+    return block
+
+
+@kp.jit
+def places(pages, n, numbers, stop, form):
+    """Returns how far the rows of keys n + numbers, and of their values, lie from the caches' start."""
+    last = (1 << pages.block_bits) - 1
+    block = block_of(pages, n, stop, form)
+    row = numbers + (n & last)
+    if form.PIECE < form.BLOCK_N:  # numbers, not a tile of them: a tile would move between threads before copies can begin
+        block += tl.zeros_like(numbers)
+        for piece in tl.static_range(form.PIECE, form.BLOCK_N, form.PIECE):
+            block = tl.where(numbers >= piece, block_of(pages, n + piece, stop, form), block)
+        row = (n + numbers) & last
     block = block.to(tl.int64)
     return block * pages.key_block + row * pages.key_row, block * pages.value_block + row * pages.value_row
 

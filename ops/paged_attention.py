@@ -74,11 +74,11 @@ def sequence_number(block, query_starts, sizes, BLOCK_M: tl.constexpr):
 @kp.jit
 def paged_block(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
-    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WITHIN: tl.constexpr, SPLIT: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
     CHECKED: tl.constexpr,
 ):  # fmt: skip
     """One block of rows of one sequence and key head."""
-    form: tl.constexpr = PagedForm(BLOCK_N, WITHIN, SPLIT, CHECKED)
+    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
     number, block = sequence_number(tl.program_id(0), query_starts, sizes, BLOCK_M)
     head = tl.program_id(1).to(tl.int64)
     sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
@@ -97,7 +97,7 @@ def paged_block(
 def paged_part(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits,
     rules, chunk,
-    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WITHIN: tl.constexpr, SPLIT: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
     CHECKED: tl.constexpr,
 ):  # fmt: skip
     """`chunk` keys of one key head, a multiple of BLOCK_N, for all rows of a sequence of at most `few` rows; the last part takes what is left.
@@ -105,7 +105,7 @@ def paged_part(
     One part gives out and lse. Of several, partial [sequences * kv_heads, parts, few, value_dim] gets sums that are not yet divided,
     weights [sequences * kv_heads, parts, few, 2] the maximum of the scores in units of log2(e) and the sum of exponentials relative to it.
     """
-    form: tl.constexpr = PagedForm(BLOCK_N, WITHIN, SPLIT, CHECKED)
+    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
     number, part, parts = tl.program_id(0) // sizes.kv_heads, tl.program_id(1), tl.num_programs(1)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
     sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
@@ -164,7 +164,7 @@ def cpu_config(point):
     """On CPUs, 16 keys are always of one block of the cache, and checking them costs nothing that could be measured."""
     if point.kernel == "paged_sum":
         return kp.Config({"PARTS": 16, "CHECKED": True}) if point["ROWS"] == 16 else None
-    blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "WITHIN": True, "SPLIT": False}
+    blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "PIECE": 16, "SPLIT": False}
     return kp.Config({**blocks, "CHECKED": True})
 
 
@@ -183,8 +183,8 @@ def cuda_config(point):
     else:
         rows, columns, warps, stages = 128 if size == 64 else 64, 64, 4, 3 if size == 64 else 2
     split = point.specialized and not wide
-    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "WITHIN": False, "SPLIT": split, "CHECKED": checked}
-    return kp.Config(blocks, num_warps=warps, num_stages=stages)
+    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked}
+    return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide)
 
 
 MAX_HEAD_DIM = 128
