@@ -32,6 +32,8 @@ RANGES = {
     "block_size": (16, 32, 64, 128, 256),
 }
 
+MAX_HEAD_DIM = 128
+
 CHUNK = 512
 """How many keys a program takes where few rows share them: on CPUs, and where results must not depend on what else is in a batch."""
 
@@ -160,21 +162,26 @@ def paged_sum(
         store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
 
 
+def one_of_all(point):
+    """Whether a point is the one that serves all head sizes and numbers of rows: paged_sum takes no time to speak of."""
+    return point["HEAD_DIM"] == MAX_HEAD_DIM and point["ROWS"] == 16
+
+
 def cpu_config(point):
     """On CPUs, 16 keys are always of one block of the cache, and checking them costs nothing that could be measured."""
     if point.kernel == "paged_sum":
-        return kp.Config({"PARTS": 16, "CHECKED": True}) if point["ROWS"] == 16 else None
+        return kp.Config({"PARTS": 16, "CHECKED": True}) if one_of_all(point) else None
     blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "PIECE": 16, "SPLIT": False}
     return kp.Config({**blocks, "CHECKED": True})
 
 
 def cuda_config(point):
     """Products on GPUs have 16 rows at least."""
-    if point["ROWS"] != 16:
-        return None
     checked = kp.knobs.runtime.debug
     if point.kernel == "paged_sum":
-        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False)
+        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False) if one_of_all(point) else None
+    if point["ROWS"] != 16:
+        return None
     size, wide = point["HEAD_DIM"], point["query"] == tl.float32
     if point.kernel == "paged_part":
         rows, columns, warps, stages = 16, 32 if wide else 64, 4, 2
@@ -185,9 +192,6 @@ def cuda_config(point):
     split = point.specialized and not wide
     blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked}
     return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide)
-
-
-MAX_HEAD_DIM = 128
 
 
 def check_cache(cache, name, query):
@@ -359,11 +363,52 @@ def paged_attention(
         if parts > 1:
             paged_sum[(sequences * kv_heads, min(few, reach))](
                 query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
-                HEAD_DIM=size, ROWS=16,
+                HEAD_DIM=MAX_HEAD_DIM, ROWS=16,
             )  # fmt: skip
         if reach > few:
             paged_block[lambda meta: (tokens * group // meta["BLOCK_M"] + sequences, kv_heads)](
                 query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
                 HEAD_DIM=size, ROWS=16,
             )  # fmt: skip
+    return out, lse
+
+
+def reference(
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, *, max_query_length, max_key_length, causal=True, window=None,
+    softcap=None, sinks=None, scale=None, key_scale=None, value_scale=None, batch_invariant=False,
+):  # fmt: skip
+    """The same in plain torch, one sequence after the other: scores in float32 at least, weights and values in the query's dtype."""
+    import torch  # builds do without it
+
+    tokens, heads, size = query.shape
+    block_size, kv_heads = key_cache.shape[1], key_cache.shape[2]
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    out = query.new_zeros(tokens, heads, value_cache.shape[3])
+    lse = torch.full((heads, tokens), -float("inf"), dtype=dtype, device=query.device)
+    starts = query_starts.tolist()
+    for number, keys in enumerate(key_lengths.tolist()):
+        begin, end = starts[number], starts[number + 1]
+        blocks = block_table[number, : -(-keys // block_size)].long()
+
+        def gathered(cache, cache_scale):
+            found = cache[blocks].reshape(-1, kv_heads, cache.shape[3])[:keys].to(dtype)  # noqa: B023
+            if cache_scale is not None:
+                found = found * cache_scale.to(dtype)[:, None]
+            return found.repeat_interleave(heads // max(kv_heads, 1), 1).transpose(0, 1)
+
+        scores = query[begin:end].to(dtype).transpose(0, 1) @ gathered(key_cache, key_scale).mT
+        scores = scores * (size**-0.5 if scale is None else scale)
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        if causal:
+            own = keys - (end - begin) + torch.arange(end - begin, device=query.device)[:, None]
+            column = torch.arange(keys, device=query.device)
+            counts = (column <= own) & (column > own - (window or 2**31))
+            scores = scores.masked_fill(~counts, -float("inf"))
+        sink = scores.new_full((heads,), -float("inf")) if sinks is None else sinks.to(dtype)
+        whole = torch.cat((scores, sink[:, None, None].expand(heads, end - begin, 1)), -1).logsumexp(-1)
+        weights = torch.exp(scores - torch.where(whole == -float("inf"), 0.0, whole)[..., None]).to(query.dtype)
+        values = gathered(value_cache, value_scale).to(query.dtype)
+        out[begin:end] = (weights @ values).transpose(0, 1)
+        lse[:, begin:end] = whole
     return out, lse
