@@ -139,11 +139,11 @@ def must(condition, message: tl.constexpr):
 def sequence_of(number, query_starts, key_lengths, limits, CHECKED: tl.constexpr):
     """Returns a sequence. Its lengths are at least 0, and it has no more keys than its row of block_table holds."""
     token = tl.load(query_starts + number)
-    queries = tl.maximum(tl.load(query_starts + number + 1) - token, 0)
+    ends = tl.load(query_starts + number + 1)
+    queries = tl.maximum(ends - token, 0)
     keys = tl.load(key_lengths + number)
     if CHECKED:
-        ends = token + queries
-        must((token >= 0) & (ends <= limits.tokens), "query_starts points outside of query's tokens, or descends")
+        must((token >= 0) & (token <= ends) & (ends <= limits.tokens), "query_starts points outside of query's tokens, or descends")
         must(queries <= limits.queries, "query_starts has a sequence of more than max_query_length tokens")
         must(keys >= 0, "key_lengths has a length below 0")
         must(keys <= limits.keys, "key_lengths has a length above max_key_length")
