@@ -143,7 +143,10 @@ def sequence_of(number, query_starts, key_lengths, limits, CHECKED: tl.constexpr
     queries = tl.maximum(ends - token, 0)
     keys = tl.load(key_lengths + number)
     if CHECKED:
-        must((token >= 0) & (token <= ends) & (ends <= limits.tokens), "query_starts points outside of query's tokens, or descends")
+        must(
+            (token >= 0) & (token <= ends) & (ends <= limits.tokens),
+            "query_starts points outside of query's tokens, or descends",
+        )
         must(queries <= limits.queries, "query_starts has a sequence of more than max_query_length tokens")
         must(keys >= 0, "key_lengths has a length below 0")
         must(keys <= limits.keys, "key_lengths has a length above max_key_length")

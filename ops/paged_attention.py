@@ -28,11 +28,11 @@ from ._rows import check_contiguous
 
 RANGES = {
     "dtypes": ("float32", "float16", "bfloat16"),
-    "head_dim": (1, 128),
+    "head_dim": (1, 256),
     "block_size": (16, 32, 64, 128, 256),
 }
 
-MAX_HEAD_DIM = 128
+MAX_HEAD_DIM = 256
 
 CHUNK = 512
 """How many keys a program takes where few rows share them: on CPUs, and where results must not depend on what else is in a batch."""
@@ -167,16 +167,29 @@ def one_of_all(point):
     return point["HEAD_DIM"] == MAX_HEAD_DIM and point["ROWS"] == 16
 
 
+def is_built(point):
+    """Whether a variant is built: caches in 8 bits serve queries in bfloat16."""
+    return point["key_cache"] != tl.float8e4nv or point["query"] == tl.bfloat16
+
+
 def cpu_config(point):
     """On CPUs, 16 keys are always of one block of the cache, and checking them costs nothing that could be measured."""
+    if not is_built(point):
+        return None
     if point.kernel == "paged_sum":
         return kp.Config({"PARTS": 16, "CHECKED": True}) if one_of_all(point) else None
     blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "PIECE": 16, "SPLIT": False}
     return kp.Config({**blocks, "CHECKED": True})
 
 
+CUDA_BLOCKS = {64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}
+"""By head size: BLOCK_M, BLOCK_N, warps and stages for queries in 16 bits, those of mha."""
+
+
 def cuda_config(point):
     """Products on GPUs have 16 rows at least."""
+    if not is_built(point):
+        return None
     checked = kp.knobs.runtime.debug
     if point.kernel == "paged_sum":
         return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False) if one_of_all(point) else None
@@ -184,11 +197,11 @@ def cuda_config(point):
         return None
     size, wide = point["HEAD_DIM"], point["query"] == tl.float32
     if point.kernel == "paged_part":
-        rows, columns, warps, stages = 16, 32 if wide else 64, 4, 2
+        rows, columns, warps, stages = 16, 32 if wide or size == 256 else 64, 4, 2
     elif wide:
-        rows, columns, warps, stages = 64, 32 if size == 64 else 16, 4, 2
+        rows, columns, warps, stages = 64, 32 if size == 64 else 16, 8 if size == 256 else 4, 2
     else:
-        rows, columns, warps, stages = 128 if size == 64 else 64, 64, 4, 3 if size == 64 else 2
+        rows, columns, warps, stages = CUDA_BLOCKS[size]
     split = point.specialized and not wide
     blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked}
     return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide)
@@ -199,7 +212,7 @@ def check_cache(cache, name, query):
     kp.check(
         cache.dim() == 4, f"{name} must have 4 dimensions (blocks, block size, kv heads, head size), its shape is {cache.shape}"
     )
-    kp.check(cache.shape[-1] <= MAX_HEAD_DIM, f"{name} has head size {cache.shape[-1]}, at most {MAX_HEAD_DIM} is built")
+    kp.check(cache.shape[-1] <= MAX_HEAD_DIM, f"{name} has head size {cache.shape[-1]}, at most {MAX_HEAD_DIM} is supported")
     check_contiguous(cache, name)
     kp.check(cache.shape[0] < 2**31, f"{name} has {cache.shape[0]} blocks, which int32 cannot count")
 
@@ -233,15 +246,15 @@ def scale_step(scale):
     "float? scale=None, Tensor? key_scale=None, Tensor? value_scale=None, bool batch_invariant=False) -> (Tensor out, Tensor lse)",
     variants={
         "query": [tl.float32, tl.float16, tl.bfloat16],
-        "key_cache": [kp.same_as("query")],
-        "value_cache": [kp.same_as("query")],
+        "key_cache": [kp.same_as("query"), tl.float8e4nv],
+        "value_cache": [kp.same_as("key_cache")],
         "block_table": [tl.int32],
         "query_starts": [tl.int32],
         "key_lengths": [tl.int32],
         "sinks": [None, tl.float32],
         "key_scale": [None, tl.float32],
         "value_scale": [None, tl.float32],
-        "HEAD_DIM": [64, 128],
+        "HEAD_DIM": [64, 128, 256],
         "ROWS": [4, 16],  # of few queries that share a key head
     },
     configs={"cpu": cpu_config, "cuda": cuda_config},
@@ -257,7 +270,7 @@ def paged_attention(
     query [T, H, D] holds the tokens of S sequences one after the other: those from query_starts[i] to query_starts[i + 1]
     (query_starts [S + 1] int32, ascending) are the last ones of sequence i, which has key_lengths[i] keys (key_lengths [S] int32,
     those of the queries included). key_cache [blocks, block size, H_kv, D] and value_cache [blocks, block size, H_kv, D_v] have the
-    query's dtype; H is a multiple of H_kv, D and D_v are at most 128, the block size is a power of two from 16 on. Key j of sequence i is
+    query's dtype, or float8_e4m3fn where that is bfloat16; H is a multiple of H_kv, D and D_v are at most 256, the block size is a power of two from 16 on. Key j of sequence i is
     row j % block size of block block_table[i, j // block size] (block_table [S, columns] int32).
 
     causal: a query sees keys up to its own, counted from the last. window: of these the last `window` alone. Scores are products times

@@ -20,7 +20,8 @@ NOWHERE = -(2**31)
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences of (queries, keys), and how the op is called. `window`, `softcap` and so on are in `options`; `sinks` and `scales` are made."""
+    """Sequences of (queries, keys), and how the op is called. `window`, `softcap` and so on are in `options`; `sinks` and `scales` are made.
+    `narrow`: the cache is float8_e4m3fn, for queries in bfloat16."""
 
     name: str
     lengths: tuple[tuple[int, int], ...]
@@ -31,7 +32,13 @@ class Batch:
     block: int = 16
     sinks: bool = False
     scales: int = 0
+    narrow: bool = False
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """The dtypes of queries that the op is built for."""
+        return (torch.bfloat16,) if self.narrow else DTYPES
 
     def arguments(self, dtype: torch.dtype) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
         """Returns the op's arguments. Rows of the cache that hold no key are NaN."""
@@ -61,6 +68,8 @@ class Batch:
         if self.scales:
             keywords |= {"key_scale": torch.rand(self.scales) + 0.5, "value_scale": torch.rand(self.scales) + 0.5}
         lengths = torch.tensor([keys for _, keys in self.lengths], dtype=torch.int32)
+        if self.narrow:
+            key_cache, value_cache = (cache.to(torch.float8_e4m3fn) for cache in (key_cache, value_cache))
         return (query, key_cache, value_cache, table, starts, lengths), keywords | self.options
 
 
@@ -92,7 +101,13 @@ CASES = (
     Batch("fewer keys than queries, no sinks", ((5, 3), (70, 20), (1, 0), (33, 0))),
     *(Batch(f"blocks of {block}", ((1, 300), (65, 400)), block=block) for block in (64, 128, 256, 1024)),
     *(Batch(f"head size {size}", ((1, 300), (65, 130)), size=size) for size in (1, 16, 40, 72, 80, 96, 100)),
+    *(Batch(f"head size {size}", MIXED, size=size) for size in (192, 256)),
     Batch("value size differs", ((1, 300), (65, 130)), size=96, value_size=48),
+    Batch("value size differs, large", MIXED, size=192, value_size=128),
+    *(
+        Batch(f"8 bits, head size {size}", MIXED, size=size, scales=scales, narrow=True)
+        for size, scales in ((64, 2), (128, 1), (80, 0))
+    ),
     Batch("no sequence", ()),
     Batch("no query", ((0, 10), (0, 0))),
 )
@@ -125,7 +140,7 @@ def failures(run: Callable[..., Any], chosen: Sequence[Batch] = CASES) -> list[s
     """Runs batches in every dtype; returns what is wrong."""
     found = []
     for batch in chosen:
-        for dtype in DTYPES:
+        for dtype in batch.dtypes:
             args, kwargs = batch.arguments(dtype)
             found.append(compare(batch.name, run(*args, **kwargs), args, kwargs))
     return [problem for problem in found if problem]
@@ -136,5 +151,5 @@ if __name__ == "__main__":
 
     assert kernelpack.__version__
     problems = failures(torch.ops.kernelpack.paged_attention)
-    print(*problems, f"{len(CASES) * len(DTYPES)} cases, {len(problems)} inaccurate", sep="\n")
+    print(*problems, f"{sum(len(batch.dtypes) for batch in CASES)} cases, {len(problems)} inaccurate", sep="\n")
     sys.exit(bool(problems))

@@ -41,7 +41,7 @@ def test_errors_are_at_most_twice_those_of_torch(level: str) -> None:
     if "which this CPU cannot run" in done.stderr:
         pytest.skip(f"this CPU has no {level}")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert f"{len(CASES) * len(DTYPES)} cases, 0 inaccurate" in done.stdout
+    assert f"{sum(len(batch.dtypes) for batch in CASES)} cases, 0 inaccurate" in done.stdout
 
 
 def test_a_key_too_many_would_be_found() -> None:
@@ -141,7 +141,7 @@ print("no access outside of a tensor")
 def run_guarded() -> None:
     """Calls the op with every tensor against forbidden pages, after it and before it."""
     for batch in CASES:
-        for dtype in DTYPES:
+        for dtype in batch.dtypes:
             args, kwargs = batch.arguments(dtype)
             expected = attention(*args, **kwargs)
             for at_end in (True, False):
@@ -211,7 +211,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"key_cache": lambda x: x[0]}, r"key_cache must have 4 dimensions \(blocks, block size, kv heads, head size\)"),
     ({"key_cache": lambda x: x[:-1]}, r"value_cache has shape \(7, 16, 2, 64\), key_cache has \(6, 16, 2, 64\): all but the head"),
     ({"value_cache": lambda x: x[:, :, :1]}, r"value_cache has shape .*, key_cache has .*: all but the head size must be equal"),
-    ({"value_cache": lambda x: x.repeat(1, 1, 1, 3)}, r"value_cache has head size 192, at most 128 is built"),
+    ({"value_cache": lambda x: x.repeat(1, 1, 1, 5)}, r"value_cache has head size 320, at most 256 is supported"),
     ({"key_cache": lambda x: x[:, :8], "value_cache": lambda x: x[:, :8]}, r"blocks of 8 keys, expected a power of two from 16 on"),
     ({"key_cache": lambda x: x.repeat(1, 3, 1, 1), "value_cache": lambda x: x.repeat(1, 3, 1, 1)}, r"blocks of 48 keys, expected a"),
     ({"block_table": lambda x: x.long()}, r"block_table has dtype int64, built are: int32"),
