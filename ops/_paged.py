@@ -217,12 +217,16 @@ def capped(scores, softcap):
 
 
 @kp.jit
-def walk(sums, q, pages, rows, start, stop, unit, rules, sizes, EDGE: tl.constexpr, form):
-    """Adds the keys from `start`, a multiple of BLOCK_N, to `stop` to the sums of a tile of rows. EDGE: some do not count for some rows."""
+def walk(sums, q, pages, rows, start, stop, low, skipped, unit, rules, sizes, EDGE: tl.constexpr, form):
+    """Adds the keys from `start` to `stop` to the sums of a tile of rows, with SPLIT but for the `skipped` ones from `low` on. All but `stop` are
+    multiples of BLOCK_N. EDGE: some keys do not count for some rows."""
     FEW: tl.constexpr = q.shape[0] < 16
     PRECISION: tl.constexpr = "tf32x3" if q.shape[0] >= 64 else "ieee"
     numbers, offs_d = tl.arange(0, form.BLOCK_N), tl.arange(0, q.shape[1])
-    for n in range(start, stop, form.BLOCK_N):
+    for step in range(start, stop - skipped, form.BLOCK_N):
+        n = step
+        if form.SPLIT:
+            n += tl.where(step >= low, skipped, 0)
         columns = n + numbers
         inside = columns < stop
         key_at, value_at = places(pages, n, numbers, stop, form)
@@ -258,16 +262,14 @@ def walk_all(sums, q, pages, rows, start, stop, unit, rules, sizes, form):
     own, without masks (the CPU backend splits loops by itself)."""
     start = tl.maximum(start, tl.min(rows.first, 0)) // form.BLOCK_N * form.BLOCK_N
     stop = tl.minimum(stop, tl.max(rows.last, 0) + 1)
+    low, whole = start, 0
     if form.SPLIT:
-        # blocks from `low` to `high` are whole; one loop takes those at both edges
         low = tl.max(tl.where(rows.inside, rows.first, 0), 0) + form.BLOCK_N - 1
         low = tl.minimum(tl.maximum(low // form.BLOCK_N * form.BLOCK_N, start), stop)
-        high = tl.minimum(tl.min(tl.where(rows.inside, rows.last + 1, stop), 0), stop) // form.BLOCK_N * form.BLOCK_N
-        high = tl.maximum(high, low)
-        sums = walk(sums, q, pages, rows, low, high, unit, rules, sizes, False, form)
-        sums = walk(sums, q, pages, rows, start, low, unit, rules, sizes, True, form)
-        start = high
-    return walk(sums, q, pages, rows, start, stop, unit, rules, sizes, True, form)
+        high = tl.minimum(tl.min(tl.where(rows.inside, rows.last + 1, stop), 0), stop)
+        whole = tl.maximum(high - low, 0) // form.BLOCK_N * form.BLOCK_N
+        sums = walk(sums, q, pages, rows, low, low + whole, low, 0, unit, rules, sizes, False, form)
+    return walk(sums, q, pages, rows, start, stop, low, whole, unit, rules, sizes, True, form)
 
 
 @kp.jit

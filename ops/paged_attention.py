@@ -162,14 +162,15 @@ def paged_sum(
         store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
 
 
-def one_of_all(point):
-    """Whether a point is the one that serves all head sizes and numbers of rows: paged_sum takes no time to speak of."""
-    return point["HEAD_DIM"] == MAX_HEAD_DIM and point["ROWS"] == 16
-
-
 def is_built(point):
-    """Whether a variant is built: caches in 8 bits serve queries in bfloat16."""
-    return point["key_cache"] != tl.float8e4nv or point["query"] == tl.bfloat16
+    """Whether a variant is built. Caches in 8 bits serve queries in bfloat16 of head sizes up to 128. One paged_sum, which takes no time to speak
+    of, serves all head sizes."""
+    narrow = point["key_cache"] == tl.float8e4nv
+    if narrow and point["query"] != tl.bfloat16:
+        return False
+    if point.kernel == "paged_sum":
+        return point["HEAD_DIM"] == MAX_HEAD_DIM and point["ROWS"] == 16
+    return not narrow or point["HEAD_DIM"] <= 128
 
 
 def cpu_config(point):
@@ -177,7 +178,7 @@ def cpu_config(point):
     if not is_built(point):
         return None
     if point.kernel == "paged_sum":
-        return kp.Config({"PARTS": 16, "CHECKED": True}) if one_of_all(point) else None
+        return kp.Config({"PARTS": 16, "CHECKED": True})
     blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "PIECE": 16, "SPLIT": False}
     return kp.Config({**blocks, "CHECKED": True})
 
@@ -192,7 +193,7 @@ def cuda_config(point):
         return None
     checked = kp.knobs.runtime.debug
     if point.kernel == "paged_sum":
-        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False) if one_of_all(point) else None
+        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False)
     if point["ROWS"] != 16:
         return None
     size, wide = point["HEAD_DIM"], point["query"] == tl.float32
@@ -270,7 +271,7 @@ def paged_attention(
     query [T, H, D] holds the tokens of S sequences one after the other: those from query_starts[i] to query_starts[i + 1]
     (query_starts [S + 1] int32, ascending) are the last ones of sequence i, which has key_lengths[i] keys (key_lengths [S] int32,
     those of the queries included). key_cache [blocks, block size, H_kv, D] and value_cache [blocks, block size, H_kv, D_v] have the
-    query's dtype, or float8_e4m3fn where that is bfloat16; H is a multiple of H_kv, D and D_v are at most 256, the block size is a power of two from 16 on. Key j of sequence i is
+    query's dtype, or float8_e4m3fn where that is bfloat16 and D and D_v at most 128; H is a multiple of H_kv, D and D_v are at most 256, the block size is a power of two from 16 on. Key j of sequence i is
     row j % block size of block block_table[i, j // block size] (block_table [S, columns] int32).
 
     causal: a query sees keys up to its own, counted from the last. window: of these the last `window` alone. Scores are products times
