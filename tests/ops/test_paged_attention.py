@@ -201,13 +201,19 @@ def numbers(*values: int) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32)
 
 
+def eight(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.float8_e4m3fn)
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"query": lambda x: x.double()}, r"query has dtype float64, built are: float32, float16, bfloat16"),
     ({"query": lambda x: x[0]}, r"query must have 3 dimensions \(tokens, heads, head size\), its shape is \(6, 64\)"),
     ({"query": lambda x: x[..., ::2]}, r"last dimension of query must be contiguous, its stride is 2\n  to fix: .*contiguous"),
     ({"query": lambda x: x[..., :48]}, r"key_cache has head size 64, query has 48"),
     ({"query": lambda x: x[:, :5]}, r"query has 5 heads, which is no multiple of key_cache's 2"),
-    ({"key_cache": lambda x: x.half()}, r"key_cache has dtype float16, query has float32\n  to fix: convert"),
+    ({"key_cache": lambda x: x.half()}, r"key_cache has dtype float16, built are: float32, float8_e4m3fn"),
+    ({"key_cache": eight, "value_cache": eight}, r"key_cache has 8 bits, which are built for queries in bfloat16"),
+    ({"key_cache": eight}, r"value_cache has dtype float32, key_cache has float8_e4m3fn"),
     ({"key_cache": lambda x: x[0]}, r"key_cache must have 4 dimensions \(blocks, block size, kv heads, head size\)"),
     ({"key_cache": lambda x: x[:-1]}, r"value_cache has shape \(7, 16, 2, 64\), key_cache has \(6, 16, 2, 64\): all but the head"),
     ({"value_cache": lambda x: x[:, :, :1]}, r"value_cache has shape .*, key_cache has .*: all but the head size must be equal"),
