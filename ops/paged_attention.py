@@ -24,6 +24,7 @@ from ._paged import (
     walk_all,
     with_parts,
 )
+from ._roles import begin_early
 from ._rows import check_contiguous
 
 RANGES = {
@@ -80,6 +81,7 @@ def paged_block(
     CHECKED: tl.constexpr,
 ):  # fmt: skip
     """One block of rows of one sequence and key head."""
+    begin_early()
     form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
     number, block = sequence_number(tl.program_id(0), query_starts, sizes, BLOCK_M)
     head = tl.program_id(1).to(tl.int64)
@@ -107,6 +109,7 @@ def paged_part(
     One part gives out and lse. Of several, partial [sequences * kv_heads, parts, few, value_dim] gets sums that are not yet divided,
     weights [sequences * kv_heads, parts, few, 2] the maximum of the scores in units of log2(e) and the sum of exponentials relative to it.
     """
+    begin_early()
     form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
     number, part, parts = tl.program_id(0) // sizes.kv_heads, tl.program_id(1), tl.num_programs(1)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
@@ -141,6 +144,7 @@ def paged_sum(
 ):  # fmt: skip
     """One row of one sequence and key head: the parts, each weighed by what its maximum is below the highest. Layouts are those of
     paged_part."""
+    begin_early()
     number, row = tl.program_id(0) // sizes.kv_heads, tl.program_id(1)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
     sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
@@ -191,9 +195,9 @@ def cuda_config(point):
     """Products on GPUs have 16 rows at least."""
     if not is_built(point):
         return None
-    checked = kp.knobs.runtime.debug
+    checked, early = kp.knobs.runtime.debug, True if point.target.arch.startswith("sm_90") else None
     if point.kernel == "paged_sum":
-        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False)
+        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False, launch_pdl=early)
     if point["ROWS"] != 16:
         return None
     size, wide = point["HEAD_DIM"], point["query"] == tl.float32
@@ -205,7 +209,7 @@ def cuda_config(point):
         rows, columns, warps, stages = CUDA_BLOCKS[size]
     split = point.specialized and not wide
     blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked}
-    return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide)
+    return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide, launch_pdl=early)
 
 
 def check_cache(cache, name, query):
