@@ -1,0 +1,436 @@
+"""Attention of decoding rows and prefill chunks, in one call, to keys and values that lie in pages."""
+
+import math
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+from ._attend import no_sums
+from ._decode import DECODE_HEADS, DECODE_PROGRAMS
+from ._paged import (
+    CacheStrides,
+    Limits,
+    Optional,
+    PagedForm,
+    PagedSizes,
+    PagedStrides,
+    RowStrides,
+    Rules,
+    finished,
+    pages_of,
+    rows_of,
+    sequence_of,
+    unit_of,
+    walk_all,
+    with_parts,
+)
+from ._roles import begin_early
+from ._rows import check_contiguous
+
+RANGES = {
+    "dtypes": ("float32", "float16", "bfloat16"),
+    "head_dim": (1, 256),
+    "block_size": (16, 32, 64, 128, 256),
+}
+
+MAX_HEAD_DIM = 256
+
+CHUNK = 512
+"""How many keys a program takes where few rows share them: on CPUs, and where results must not depend on what else is in a batch."""
+
+
+@kp.jit
+def load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM: tl.constexpr):
+    """Returns the queries of a tile of rows."""
+    columns = tl.arange(0, HEAD_DIM)
+    tokens, heads = (sequence.token + rows.tokens).to(tl.int64), (head * sizes.group + rows.heads).to(tl.int64)
+    at = tokens * strides.query.token + heads * strides.query.head
+    inside = rows.inside[:, None] & (columns[None, :] < sizes.head_dim)
+    return tl.load(query + at[:, None] + columns[None, :], mask=inside, other=0.0)
+
+
+@kp.jit
+def store_result(out, lse, means, logs, sequence, rows, head, strides, sizes):
+    """Stores the results of a tile of rows."""
+    columns = tl.arange(0, means.shape[1])
+    tokens, heads = (sequence.token + rows.tokens).to(tl.int64), (head * sizes.group + rows.heads).to(tl.int64)
+    at = tokens * strides.out.token + heads * strides.out.head
+    inside = rows.inside[:, None] & (columns[None, :] < sizes.value_dim)
+    tl.store(out + at[:, None] + columns[None, :], means.to(out.dtype.element_ty), mask=inside)
+    tl.store(lse + heads * sizes.tokens + tokens, logs, mask=rows.inside)
+
+
+@kp.jit
+def sequence_number(block, query_starts, sizes, BLOCK_M: tl.constexpr):
+    """Returns the sequence that a block of rows belongs to, and the block's number among those of the sequence: sequence i has the blocks
+    from query_starts[i] * group // BLOCK_M + i on, which are enough of them."""
+    numbers = tl.arange(0, 64)
+    count = 0
+    for first in range(0, sizes.sequences, 64):
+        inside = first + numbers < sizes.sequences
+        starts = tl.load(query_starts + first + numbers, mask=inside, other=0) * sizes.group // BLOCK_M + first + numbers
+        count += tl.sum(tl.where(inside & (starts <= block), 1, 0), 0)
+    number = tl.maximum(count - 1, 0)
+    return number, block - (tl.load(query_starts + number) * sizes.group // BLOCK_M + number)
+
+
+@kp.jit
+def paged_block(
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
+    CHECKED: tl.constexpr,
+):  # fmt: skip
+    """One block of rows of one sequence and key head."""
+    begin_early()
+    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
+    number, block = sequence_number(tl.program_id(0), query_starts, sizes, BLOCK_M)
+    head = tl.program_id(1).to(tl.int64)
+    sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
+    if (sequence.queries * sizes.group > sizes.few) & (block * BLOCK_M < sequence.queries * sizes.group):
+        rows = rows_of(sequence, block * BLOCK_M + tl.arange(0, BLOCK_M), sizes.group, rules)
+        q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
+        pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
+        unit = unit_of(rules, options, head, strides.key_scale)
+        sums = no_sums(BLOCK_M, HEAD_DIM)
+        sums = walk_all(sums, q, pages, rows, 0, sequence.keys, unit, rules, sizes, form)
+        means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
+        store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
+
+
+@kp.jit
+def paged_part(
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits,
+    rules, chunk,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
+    CHECKED: tl.constexpr,
+):  # fmt: skip
+    """`chunk` keys of one key head, a multiple of BLOCK_N, for all rows of a sequence of at most `few` rows; the last part takes what is left.
+
+    One part gives out and lse. Of several, partial [sequences * kv_heads, parts, few, value_dim] gets sums that are not yet divided,
+    weights [sequences * kv_heads, parts, few, 2] the maximum of the scores in units of log2(e) and the sum of exponentials relative to it.
+    """
+    begin_early()
+    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
+    number, part, parts = tl.program_id(0) // sizes.kv_heads, tl.program_id(1), tl.num_programs(1)
+    head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
+    sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
+    count = sequence.queries * sizes.group
+    first = part * chunk
+    if (count > 0) & (count <= sizes.few) & ((first < sequence.keys) | (parts == 1)):
+        rows = rows_of(sequence, tl.arange(0, BLOCK_M), sizes.group, rules)
+        q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
+        if BLOCK_M < 16:
+            q = q.to(tl.float32)
+        pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
+        unit = unit_of(rules, options, head, strides.key_scale)
+        stop = sequence.keys if part == parts - 1 else tl.minimum(sequence.keys, first + chunk)
+        sums = walk_all(no_sums(BLOCK_M, HEAD_DIM), q, pages, rows, first, stop, unit, rules, sizes, form)
+        if parts == 1:
+            means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
+            store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
+        else:
+            columns = tl.arange(0, HEAD_DIM)
+            at = (tl.program_id(0).to(tl.int64) * parts + part) * sizes.few + tl.arange(0, BLOCK_M)
+            in_tile = rows.inside[:, None] & (columns[None, :] < sizes.value_dim)
+            tl.store(partial + at[:, None] * sizes.value_dim + columns[None, :], sums.values, mask=in_tile)
+            tl.store(weights + at * 2, sums.largest, mask=rows.inside)
+            tl.store(weights + at * 2 + 1, sums.weights, mask=rows.inside)
+
+
+@kp.jit
+def paged_sum(
+    query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
+    HEAD_DIM: tl.constexpr, PARTS: tl.constexpr, CHECKED: tl.constexpr,
+):  # fmt: skip
+    """One row of one sequence and key head: the parts, each weighed by what its maximum is below the highest. Layouts are those of
+    paged_part."""
+    begin_early()
+    number, row = tl.program_id(0) // sizes.kv_heads, tl.program_id(1)
+    head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
+    sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
+    count = sequence.queries * sizes.group
+    if (row < count) & (count <= sizes.few):
+        rows = rows_of(sequence, row + tl.arange(0, 1), sizes.group, rules)
+        columns, places = tl.arange(0, HEAD_DIM), tl.arange(0, PARTS)
+        own = tl.minimum(parts, tl.cdiv(sequence.keys, chunk))
+        sums = no_sums(1, HEAD_DIM)
+        for first in range(0, own, PARTS):
+            inside = first + places < own
+            at = (tl.program_id(0).to(tl.int64) * parts + first + places) * sizes.few + row
+            tops = tl.load(weights + at * 2, mask=inside, other=-float("inf"))
+            sizes_of = tl.load(weights + at * 2 + 1, mask=inside, other=0.0)
+            in_tile = inside[:, None] & (columns[None, :] < sizes.value_dim)
+            tile = tl.load(partial + at[:, None] * sizes.value_dim + columns[None, :], mask=in_tile, other=0.0)
+            sums = with_parts(sums, tops, sizes_of, tile)
+        means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
+        store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
+
+
+def is_built(point):
+    """Whether a variant is built. Caches in 8 bits serve queries in bfloat16 of head sizes up to 128. One paged_sum, which takes no time to speak
+    of, serves all head sizes."""
+    narrow = point["key_cache"] == tl.float8e4nv
+    if narrow and point["query"] != tl.bfloat16:
+        return False
+    if point.kernel == "paged_sum":
+        return point["HEAD_DIM"] == MAX_HEAD_DIM and point["ROWS"] == 16
+    return not narrow or point["HEAD_DIM"] <= 128
+
+
+def cpu_config(point):
+    """On CPUs, 16 keys are always of one block of the cache, and checking them costs nothing that could be measured."""
+    if not is_built(point):
+        return None
+    if point.kernel == "paged_sum":
+        return kp.Config({"PARTS": 16, "CHECKED": True})
+    blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "PIECE": 16, "SPLIT": False}
+    return kp.Config({**blocks, "CHECKED": True})
+
+
+CUDA_BLOCKS = {64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}
+"""By head size: BLOCK_M, BLOCK_N, warps and stages for queries in 16 bits, those of mha."""
+
+
+def cuda_config(point):
+    """Products on GPUs have 16 rows at least."""
+    if not is_built(point):
+        return None
+    checked, early = kp.knobs.runtime.debug, True if point.target.arch.startswith("sm_90") else None
+    if point.kernel == "paged_sum":
+        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False, launch_pdl=early)
+    if point["ROWS"] != 16:
+        return None
+    size, wide = point["HEAD_DIM"], point["query"] == tl.float32
+    if point.kernel == "paged_part":
+        rows, columns, warps, stages = 16, 32 if wide or size == 256 else 64, 4, 2
+    elif wide:
+        rows, columns, warps, stages = 64, 32 if size == 64 else 16, 8 if size == 256 else 4, 2
+    else:
+        rows, columns, warps, stages = CUDA_BLOCKS[size]
+    split = point.specialized and not wide
+    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked}
+    return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide, launch_pdl=early)
+
+
+def check_cache(cache, name, query):
+    """A host function's checks of one of the caches."""
+    kp.check(
+        cache.dim() == 4, f"{name} must have 4 dimensions (blocks, block size, kv heads, head size), its shape is {cache.shape}"
+    )
+    kp.check(cache.shape[-1] <= MAX_HEAD_DIM, f"{name} has head size {cache.shape[-1]}, at most {MAX_HEAD_DIM} is supported")
+    check_contiguous(cache, name)
+    kp.check(cache.shape[0] < 2**31, f"{name} has {cache.shape[0]} blocks, which int32 cannot count")
+
+
+def check_scale(scale, name, kv_heads):
+    """A host function's check of the scales of a cache, which are one or one for each key head."""
+    if scale is not None:
+        kp.check(
+            scale.dim() == 1 and (scale.shape[0] == 1 or scale.shape[0] == kv_heads),
+            f"{name} has shape {scale.shape}, expected (1,) or ({kv_heads},), one for each key head",
+        )
+
+
+def check_numbers(x, name, count, meaning):
+    """A host function's check of a tensor of one number for each sequence, or one more."""
+    kp.check(x.dim() == 1 and x.shape[0] == count, f"{name} has shape {x.shape}, expected ({count},): {meaning}")
+    kp.check(
+        x.stride(0) == 1 or count <= 1,
+        f"{name} must be contiguous, its stride is {x.stride(0)}\n  to fix: call .contiguous() on it before the op",
+    )
+
+
+def scale_step(scale):
+    """A host function's stride of the scales of a cache: 0 where all key heads share one."""
+    return 0 if scale is None else scale.stride(0) if scale.shape[0] > 1 else 0
+
+
+@kp.op(
+    "paged_attention(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor query_starts, Tensor key_lengths, *, "
+    "int max_query_length, int max_key_length, bool causal=True, int? window=None, float? softcap=None, Tensor? sinks=None, "
+    "float? scale=None, Tensor? key_scale=None, Tensor? value_scale=None, bool batch_invariant=False) -> (Tensor out, Tensor lse)",
+    variants={
+        "query": [tl.float32, tl.float16, tl.bfloat16],
+        "key_cache": [kp.same_as("query"), tl.float8e4nv],
+        "value_cache": [kp.same_as("key_cache")],
+        "block_table": [tl.int32],
+        "query_starts": [tl.int32],
+        "key_lengths": [tl.int32],
+        "sinks": [None, tl.float32],
+        "key_scale": [None, tl.float32],
+        "value_scale": [None, tl.float32],
+        "HEAD_DIM": [64, 128, 256],
+        "ROWS": [4, 16],  # of few queries that share a key head
+    },
+    configs={"cpu": cpu_config, "cuda": cuda_config},
+    specialize=[kp.aligned("query", "key_cache", "value_cache")],
+)
+def paged_attention(
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, max_query_length, max_key_length, causal, window, softcap,
+    sinks, scale, key_scale, value_scale, batch_invariant,
+):  # fmt: skip
+    """Attention of each sequence's queries to its keys, which lie in blocks of a cache: decoding rows and prefill chunks of any length
+    together (PagedAttention; Kwon et al., 2023).
+
+    query [T, H, D] holds the tokens of S sequences one after the other: those from query_starts[i] to query_starts[i + 1]
+    (query_starts [S + 1] int32, ascending) are the last ones of sequence i, which has key_lengths[i] keys (key_lengths [S] int32,
+    those of the queries included). key_cache [blocks, block size, H_kv, D] and value_cache [blocks, block size, H_kv, D_v] have the
+    query's dtype, or float8_e4m3fn where that is bfloat16 and D and D_v at most 128; H is a multiple of H_kv, D and D_v are at most 256, the block size is a power of two from 16 on. Key j of sequence i is
+    row j % block size of block block_table[i, j // block size] (block_table [S, columns] int32).
+
+    causal: a query sees keys up to its own, counted from the last. window: of these the last `window` alone. Scores are products times
+    `scale` (default: D ** -0.5) times key_scale, and with softcap softcap * tanh(scores / softcap). sinks [H] float32: one more
+    score for each head that has no value. key_scale and value_scale, float32 of shape [1] or [H_kv], multiply keys and values.
+
+    No sequence may have more than max_query_length queries or max_key_length keys. They decide, without a look at tensors, what is
+    launched, so that a captured graph is right for all lengths up to them. batch_invariant: a sequence's result has the same bits
+    whatever else is in the batch.
+
+    Returns out [T, H, D_v] in the query's dtype, and lse [H, T] float32, the natural logarithm of the sum of the exponentials of a query's
+    scores, the sink's among them. A query that sees no key gives 0, and the sink or -inf. Tokens of no sequence are left as they
+    are. On CPUs lengths and blocks that point outside of what they index raise an error; on GPUs with KERNELPACK_DEBUG=1.
+    """
+    kp.check(query.dim() == 3, f"query must have 3 dimensions (tokens, heads, head size), its shape is {query.shape}")
+    check_contiguous(query, "query")
+    check_cache(key_cache, "key_cache", query)
+    check_cache(value_cache, "value_cache", query)
+    tokens, heads, head_dim = query.shape[0], query.shape[1], query.shape[2]
+    blocks, block_size, kv_heads, value_dim = (
+        value_cache.shape[0],
+        value_cache.shape[1],
+        value_cache.shape[2],
+        value_cache.shape[3],
+    )
+    sequences = key_lengths.shape[0] if key_lengths.dim() > 0 else 0
+    kp.check(key_cache.shape[3] == head_dim, f"key_cache has head size {key_cache.shape[3]}, query has {head_dim}")
+    kp.check(
+        key_cache.shape[:3] == value_cache.shape[:3],
+        f"value_cache has shape {value_cache.shape}, key_cache has {key_cache.shape}: all but the head size must be equal",
+    )
+    kp.check(
+        block_size >= 16 and block_size & (block_size - 1) == 0,
+        f"key_cache has blocks of {block_size} keys, expected a power of two from 16 on",
+    )
+    kp.check(
+        heads == 0 or (kv_heads > 0 and heads % kv_heads == 0),
+        f"query has {heads} heads, which is no multiple of key_cache's {kv_heads}",
+    )
+    check_numbers(key_lengths, "key_lengths", sequences, "one for each sequence")
+    check_numbers(query_starts, "query_starts", sequences + 1, "one for each sequence of key_lengths, and the end")
+    kp.check(
+        block_table.dim() == 2 and block_table.shape[0] == sequences,
+        f"block_table has shape {block_table.shape}, expected ({sequences}, columns): a row for each sequence of key_lengths",
+    )
+    kp.check(
+        block_table.stride(1) == 1 or block_table.shape[1] <= 1,
+        f"the last dimension of block_table must be contiguous, its stride is {block_table.stride(1)}\n  to fix: call .contiguous() on it",
+    )
+    if sinks is not None:
+        check_numbers(sinks, "sinks", heads, "one for each head of query")
+    check_scale(key_scale, "key_scale", kv_heads)
+    check_scale(value_scale, "value_scale", kv_heads)
+    kp.check(max_query_length >= 0, f"max_query_length is {max_query_length}, expected 0 or more")
+    kp.check(max_key_length >= 0 and max_key_length < 2**30, f"max_key_length is {max_key_length}, expected 0 ... 2**30 - 1")
+    kp.check(tokens * heads < 2**30, f"query has {tokens} tokens of {heads} heads, more than 2**30 rows")
+    kp.check(window is None or causal, "window is given without causal=True, which it is a part of")
+    if window is None:
+        window = 0
+    else:
+        kp.check(window > 0 and window < 2**30, f"window is {window}, expected 1 ... 2**30 - 1")
+    if softcap is None:
+        softcap = 0.0
+    else:
+        kp.check(softcap > 0.0, f"softcap is {softcap}, expected a positive number")
+    if scale is None:
+        scale = 1.0 / math.sqrt(max(head_dim, 1))
+    out = kp.empty((tokens, heads, value_dim), query.dtype, query.device)
+    lse = kp.empty((heads, tokens), tl.float32, query.device)
+    group = heads // max(kv_heads, 1)
+    size = max(kp.next_power_of_2(max(head_dim, value_dim)), 64)
+    kp.check(
+        key_cache.element_size() == query.element_size() or (query.element_size() == 2 and size <= 128),
+        "key_cache has 8 bits, which are built for queries in bfloat16 and head sizes up to 128",
+    )
+    reach = max_query_length * group
+    few, chunk = 16, CHUNK
+    if query.is_cuda:
+        if not batch_invariant:
+            share = kp.cdiv(max_key_length * sequences * kv_heads, DECODE_PROGRAMS)
+            chunk = 1024 if sequences * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
+    elif group <= 4 and (reach <= 4 or reach > 16 or batch_invariant):
+        few = 4
+    parts = max(kp.cdiv(max_key_length, chunk), 1)
+    shared = parts if parts > 1 else 0
+    partial = kp.empty((sequences * kv_heads, shared, few, value_dim), tl.float32, query.device)
+    weights = kp.empty((sequences * kv_heads, shared, few, 2), tl.float32, query.device)
+    strides = PagedStrides(
+        RowStrides(query.stride(0), query.stride(1)),
+        CacheStrides(key_cache.stride(0), key_cache.stride(1), key_cache.stride(2)),
+        CacheStrides(value_cache.stride(0), value_cache.stride(1), value_cache.stride(2)),
+        RowStrides(out.stride(0), out.stride(1)),
+        block_table.stride(0), scale_step(key_scale), scale_step(value_scale),
+    )  # fmt: skip
+    sizes = PagedSizes(sequences, kv_heads, group, tokens, head_dim, value_dim, blocks, int(math.log2(block_size)), few)
+    limits = Limits(tokens, max_query_length, max_key_length, min(block_table.shape[1] * block_size, 2**30))
+    rules = Rules(causal, window, softcap, scale)
+    options = Optional(
+        lse if sinks is None else sinks, lse if key_scale is None else key_scale, lse if value_scale is None else value_scale,
+        sinks is not None, key_scale is not None, value_scale is not None,
+    )  # fmt: skip
+    if sequences > 0:
+        paged_part[(sequences * kv_heads, parts)](
+            query, key_cache, value_cache, block_table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes,
+            limits, rules, chunk, HEAD_DIM=size, ROWS=few,
+        )  # fmt: skip
+        if parts > 1:
+            paged_sum[(sequences * kv_heads, min(few, reach))](
+                query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
+                HEAD_DIM=MAX_HEAD_DIM, ROWS=16,
+            )  # fmt: skip
+        if reach > few:
+            paged_block[lambda meta: (tokens * group // meta["BLOCK_M"] + sequences, kv_heads)](
+                query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+                HEAD_DIM=size, ROWS=16,
+            )  # fmt: skip
+    return out, lse
+
+
+def reference(
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, *, max_query_length, max_key_length, causal=True, window=None,
+    softcap=None, sinks=None, scale=None, key_scale=None, value_scale=None, batch_invariant=False,
+):  # fmt: skip
+    """The same in plain torch, one sequence after the other: scores in float32 at least, weights and values in the query's dtype."""
+    import torch  # builds do without it
+
+    tokens, heads, size = query.shape
+    block_size, kv_heads = key_cache.shape[1], key_cache.shape[2]
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    out = query.new_zeros(tokens, heads, value_cache.shape[3])
+    lse = torch.full((heads, tokens), -float("inf"), dtype=dtype, device=query.device)
+    starts = query_starts.tolist()
+    for number, keys in enumerate(key_lengths.tolist()):
+        begin, end = starts[number], starts[number + 1]
+        blocks = block_table[number, : -(-keys // block_size)].long()
+
+        def gathered(cache, cache_scale):
+            found = cache[blocks].reshape(-1, kv_heads, cache.shape[3])[:keys].to(dtype)  # noqa: B023
+            if cache_scale is not None:
+                found = found * cache_scale.to(dtype)[:, None]
+            return found.repeat_interleave(heads // max(kv_heads, 1), 1).transpose(0, 1)
+
+        scores = query[begin:end].to(dtype).transpose(0, 1) @ gathered(key_cache, key_scale).mT
+        scores = scores * (size**-0.5 if scale is None else scale)
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        if causal:
+            own = keys - (end - begin) + torch.arange(end - begin, device=query.device)[:, None]
+            column = torch.arange(keys, device=query.device)
+            counts = (column <= own) & (column > own - (window or 2**31))
+            scores = scores.masked_fill(~counts, -float("inf"))
+        sink = scores.new_full((heads,), -float("inf")) if sinks is None else sinks.to(dtype)
+        whole = torch.cat((scores, sink[:, None, None].expand(heads, end - begin, 1)), -1).logsumexp(-1)
+        weights = torch.exp(scores - torch.where(whole == -float("inf"), 0.0, whole)[..., None]).to(query.dtype)
+        values = gathered(value_cache, value_scale).to(query.dtype)
+        out[begin:end] = (weights @ values).transpose(0, 1)
+        lse[:, begin:end] = whole
+    return out, lse
