@@ -14,7 +14,17 @@ import torch
 from kernelpack.backends.cpu.facts.features import runnable
 from tests.ops.model import module_of
 
-SHAPES = [(1, 1, 1), (1, 300, 70), (1, 64, 1024), (5, 7, 1000), (16, 130, 512), (17, 33, 65), (40, 100, 600), (65, 127, 33), (300, 129, 1100)]
+SHAPES = [
+    (1, 1, 1),
+    (1, 300, 70),
+    (1, 64, 1024),
+    (5, 7, 1000),
+    (16, 130, 512),
+    (17, 33, 65),
+    (40, 100, 600),
+    (65, 127, 33),
+    (300, 129, 1100),
+]
 
 
 def bytes_of(*shape: int) -> torch.Tensor:
