@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kernelpack.backends.cpu.facts.features import runnable
-from tests.ops.model import module_of
+from tests.ops.grid import module_of
 
 SHAPES = [
     (1, 1, 1),
