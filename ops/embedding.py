@@ -52,7 +52,7 @@ def embedding_kernel(
 
 def config(point):
     if point.target.backend == "cpu":
-        return kp.Config({"BLOCK": 256, "WALK": True, "CHECKED": True})
+        return kp.Config({"BLOCK": 64, "WALK": True, "CHECKED": True})
     return kp.Config({"BLOCK": 1024, "WALK": False, "CHECKED": DEBUG.is_on()}, num_warps=4)
 
 

@@ -23,6 +23,7 @@ from tests.ops.layouts import (
     padded,
     repeated,
     reversed_rows,
+    steps_apart,
     swapped,
     times,
 )
@@ -434,6 +435,9 @@ def _check_result(
     if case.op in fused_cases.COPIES:
         different = bits(got) != bits(own)
         return f"{case}: {int(different.sum())} elements have other bits" if bool(different.any()) else ""
+    if dtype.itemsize == 1:  # where torch's error is by luck less than half a step, ours may round to the other side
+        steps = steps_apart(got, own)
+        return f"{case}: {int((steps > 1).sum())} elements are off by more than a step" if bool((steps > 1).any()) else ""
     if case.edge:
         return _check_edge(case, device, wide, got, own, exact, times, strict)
     finite = exact[exact.isfinite()]

@@ -63,16 +63,16 @@ def run(case: Case, *, at_end: bool) -> None:
     expected = results_of(op(*args, **kwargs))
     values = [value.tensor if isinstance(value, Guarded) else value for value in guarded]
     keywords = {name: value.tensor if isinstance(value, Guarded) else value for name, value in named.items()}
-    outs = [Guarded(torch.zeros_like(one), at_end=at_end) for one in expected]
-    if has_out(case.op):
-        (out,) = outs
-        op.out(*values, **keywords, out=out.tensor)
+    outs = [Guarded(torch.zeros_like(one), at_end=at_end) for one in expected] if has_out(case.op) else []
+    if outs:
+        op.out(*values, **keywords, out=outs[0].tensor)
+        got = tuple(out.tensor for out in outs)
     else:
-        op(*values, **keywords)
-    pairs = [(one.tensor, right) for one, right in zip(outs, expected, strict=True)]
+        got = results_of(op(*values, **keywords))
+    pairs = list(zip(got, expected, strict=True))
     pairs += [(values[place], args[place]) for place in written(case.op).values()]
-    for got, right in pairs:
-        assert torch.equal(_numbers(got), _numbers(right)), str(case)
+    for one, right in pairs:
+        assert torch.equal(_numbers(one), _numbers(right)), str(case)
     for value in (*guarded, *named.values(), *outs):
         if isinstance(value, Guarded):
             value.release()

@@ -32,6 +32,18 @@ def bits(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous().view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
 
 
+def steps_apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Returns how many numbers of their dtype, which has 8 bits, elements lie apart; NaN lies at NaN."""
+    places = []
+    for x in (one, other):
+        place = x.contiguous().view(torch.int8).int()
+        if x.is_floating_point():
+            place = torch.where(place < 0, -(place & 127), place)  # sign and magnitude
+        places.append(place)
+    both = (one.float().isnan() & other.float().isnan()) if one.is_floating_point() else torch.zeros_like(one, dtype=torch.bool)
+    return torch.where(both, 0, (places[0] - places[1]).abs())
+
+
 def contiguous(*shape: int) -> torch.Tensor:
     return torch.randn(shape)
 

@@ -63,6 +63,7 @@ def _row_wise() -> Iterator[FaultCase]:
             yield FaultCase("rms_norm", label, (lambda rows=rows, columns=columns: ((rows(), columns()), {}),))
             added = functools.partial(lambda rows, columns: ((rows(), rows(), columns()), {}), rows, columns)
             yield FaultCase("add_rms_norm", label, (added,))
+            yield FaultCase("add_rms_norm_int8", label, (added,))
             # rows whose mean, and whose sums, need a second look too
             changes = (lambda x: x, lambda x: x + 1000, lambda x: x * (torch.finfo(x.dtype).max / 8))
             calls = [lambda rows=rows, columns=columns, f=f: ((f(rows()), columns(), columns()), {}) for f in changes]
