@@ -65,9 +65,10 @@ def _flash_attention() -> Callable[..., torch.Tensor] | None:
     """Returns FlashAttention's function for blocks of a cache: vLLM's, or else that of flash_attn."""
     for package in ("vllm.vllm_flash_attn", "flash_attn"):
         try:
-            return import_module(package).flash_attn_varlen_func  # type: ignore[no-any-return]
+            found: Callable[..., torch.Tensor] = import_module(package).flash_attn_varlen_func
         except (ImportError, OSError, AttributeError):
             continue
+        return found
     return None
 
 
@@ -97,7 +98,8 @@ def prepare(case: Case) -> Prepared:
         return query, key, value, table, *numbers, groups
 
     def ours(*args: Any) -> torch.Tensor:
-        return torch.ops.kernelpack.paged_attention(*args[:-1], **bounds)[0]  # type: ignore[no-any-return]
+        out: torch.Tensor = torch.ops.kernelpack.paged_attention(*args[:-1], **bounds)[0]
+        return out
 
     def stock(*args: Any) -> list[torch.Tensor]:
         """One call for all sequences of the same lengths."""

@@ -395,6 +395,14 @@ def paged_attention(
     return out, lse
 
 
+def gathered(cache, scale, blocks, keys, heads, dtype):
+    """Returns the rows of one sequence as [heads, keys, head size], key heads repeated for the query heads that share them."""
+    found = cache[blocks].flatten(0, 1)[:keys].to(dtype)
+    if scale is not None:
+        found = found * scale.to(dtype)[:, None]
+    return found.repeat_interleave(heads // max(cache.shape[2], 1), 1).transpose(0, 1)
+
+
 def reference(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, *, max_query_length, max_key_length, causal=True, window=None,
     softcap=None, sinks=None, scale=None, key_scale=None, value_scale=None, batch_invariant=False,
@@ -403,7 +411,7 @@ def reference(
     import torch  # builds do without it
 
     tokens, heads, size = query.shape
-    block_size, kv_heads = key_cache.shape[1], key_cache.shape[2]
+    block_size = key_cache.shape[1]
     dtype = torch.promote_types(query.dtype, torch.float32)
     out = query.new_zeros(tokens, heads, value_cache.shape[3])
     lse = torch.full((heads, tokens), -float("inf"), dtype=dtype, device=query.device)
@@ -412,13 +420,7 @@ def reference(
         begin, end = starts[number], starts[number + 1]
         blocks = block_table[number, : -(-keys // block_size)].long()
 
-        def gathered(cache, cache_scale):
-            found = cache[blocks].reshape(-1, kv_heads, cache.shape[3])[:keys].to(dtype)  # noqa: B023
-            if cache_scale is not None:
-                found = found * cache_scale.to(dtype)[:, None]
-            return found.repeat_interleave(heads // max(kv_heads, 1), 1).transpose(0, 1)
-
-        scores = query[begin:end].to(dtype).transpose(0, 1) @ gathered(key_cache, key_scale).mT
+        scores = query[begin:end].to(dtype).transpose(0, 1) @ gathered(key_cache, key_scale, blocks, keys, heads, dtype).mT
         scores = scores * (size**-0.5 if scale is None else scale)
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
@@ -430,7 +432,7 @@ def reference(
         sink = scores.new_full((heads,), -float("inf")) if sinks is None else sinks.to(dtype)
         whole = torch.cat((scores, sink[:, None, None].expand(heads, end - begin, 1)), -1).logsumexp(-1)
         weights = torch.exp(scores - torch.where(whole == -float("inf"), 0.0, whole)[..., None]).to(query.dtype)
-        values = gathered(value_cache, value_scale).to(query.dtype)
+        values = gathered(value_cache, value_scale, blocks, keys, heads, dtype).to(query.dtype)
         out[begin:end] = (weights @ values).transpose(0, 1)
         lse[:, begin:end] = whole
     return out, lse
