@@ -1,5 +1,5 @@
 """Attention to a cache in blocks: torch.ops.kernelpack.paged_attention beside torch's scaled_dot_product_attention on keys that were
-gathered before, and on GPUs beside FlashAttention, on the same blocks, where vllm or flash_attn can be imported.
+gathered before, and on GPUs beside FlashAttention, on the same blocks, where vllm can be imported.
 
 In cases with `copy bandwidth` a copy reads and writes together as many bytes as keys and values have.
 """
@@ -62,14 +62,12 @@ def _cases(
 
 
 def _flash_attention() -> Callable[..., torch.Tensor] | None:
-    """Returns FlashAttention's function for blocks of a cache: vLLM's, or else that of flash_attn."""
-    for package in ("vllm.vllm_flash_attn", "flash_attn"):
-        try:
-            found: Callable[..., torch.Tensor] = import_module(package).flash_attn_varlen_func
-            return found
-        except (ImportError, OSError, AttributeError):
-            continue
-    return None
+    """Returns vLLM's function of FlashAttention, which reads blocks of a cache and takes the lengths of keys; None where there is none."""
+    try:
+        found: Callable[..., torch.Tensor] = import_module("vllm.vllm_flash_attn").flash_attn_varlen_func
+    except (ImportError, OSError, AttributeError):
+        return None
+    return found
 
 
 def prepare(case: Case) -> Prepared:

@@ -20,6 +20,7 @@ from tests.ops.functional import module_of
 from tests.ops.fused_cases import copy_blocks_call, rope_and_cache_call
 from tests.ops.grid import Case
 from tests.ops.layouts import contiguous, convert, gaps, padded
+from tests.ops.paged_batches import Batch
 
 Call = tuple[str, Callable[[], Arguments]]
 E4M3 = torch.float8_e4m3fn
@@ -33,9 +34,11 @@ def kernel_calls() -> list[Case]:
     """Returns the calls, with every dtype that the ops' RANGES name."""
     made: list[Case] = []
     makers = {
-        "add_rms_norm": _add_rms_norm, "add_rms_norm_fp8": _add_rms_norm, "add_rms_norm_int8": _add_rms_norm, "copy_blocks": _copy_blocks, "embedding": _embedding, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul, "mha": _mha, "rms_norm": _rms_norm, "rope": _rope,
-        "rope_and_cache": _rope_and_cache,
-        "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul, "silu_mul": _silu_mul, "softmax": _softmax,
+        "add_rms_norm": _add_rms_norm, "add_rms_norm_fp8": _add_rms_norm, "add_rms_norm_int8": _add_rms_norm, "copy_blocks": _copy_blocks,
+        "embedding": _embedding, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul,
+        "merge_attention_states": _merge_attention_states, "mha": _mha, "paged_attention": _paged_attention, "rms_norm": _rms_norm,
+        "rope": _rope, "rope_and_cache": _rope_and_cache, "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul,
+        "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
     for op, maker in makers.items():
         for name in module_of(op).RANGES["dtypes"]:
@@ -236,3 +239,27 @@ def _mha(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     if narrow:
         size = _size(aligned, 64)
         yield "many queries, causal", call(8, 2, 3100, 77, size, causal=True)
+
+
+def _paged_attention(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    """Each call has decoding rows whose keys are shared and summed up, and chunks of more rows."""
+    for padded_size, narrow in product((64, 128, 256), (False, True)):
+        if narrow and (dtype != torch.bfloat16 or padded_size == 256):
+            continue
+        lengths = ((1, 1100), (37, 300), (2, 70))
+        size = _size(aligned, padded_size * 3 // 4)
+        batch = Batch(f"{size} {narrow}", lengths, size=size, narrow=narrow, sinks=True, scales=2, options={"softcap": 5.0})
+
+        def call(batch: Batch = batch) -> Arguments:
+            args, kwargs = batch.arguments(dtype)
+            return tuple(map(Typed, args)), {name: Typed(x) if isinstance(x, torch.Tensor) else x for name, x in kwargs.items()}
+
+        yield batch.name, call
+
+
+def _merge_attention_states(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    size = _size(aligned, 80)
+    yield (
+        f"{size}",
+        lambda: ((torch.randn(9, 3, size), Typed(torch.randn(3, 9)), torch.randn(9, 3, size), Typed(torch.randn(3, 9))), {}),
+    )

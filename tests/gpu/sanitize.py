@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import torch
 
@@ -57,12 +58,26 @@ def run(case: Case) -> None:
     """Makes a call on the GPU. Raises AssertionError where its result is not finite, or was not written."""
     args, kwargs = case.arguments()
     packet = getattr(torch.ops.kernelpack, case.op)
-    like = packet(*(torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-                    if isinstance(x, torch.Tensor) else x for x in args), **kwargs)  # fmt: skip
-    out = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).fill_(float("nan"))
-    there = convert(out, out.dtype, "cuda")
-    packet.out(*(convert(x, x.dtype, "cuda") if isinstance(x, torch.Tensor) else x for x in args), **kwargs, out=there)
-    assert convert(there, out.dtype).isfinite().all(), f"{case}: not all of the result was written"
+    (meta_args, meta_kwargs), (there_args, there_kwargs) = (
+        (tuple(place(x) for x in args), {name: place(x) for name, x in kwargs.items()}) for place in (_on_meta, _on_gpu)
+    )
+    likes = packet(*meta_args, **meta_kwargs)
+    names = [result.name or "out" for result in packet.default._schema.returns]
+    outs = {}
+    for name, like in zip(names, likes if isinstance(likes, tuple) else (likes,), strict=True):
+        out = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).fill_(float("nan"))
+        outs[name] = convert(out, out.dtype, "cuda")
+    packet.out(*there_args, **there_kwargs, **outs)
+    for name, out in outs.items():
+        assert convert(out, out.dtype).isfinite().all(), f"{case}: not all of {name} was written"
+
+
+def _on_meta(x: Any) -> Any:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if isinstance(x, torch.Tensor) else x
+
+
+def _on_gpu(x: Any) -> Any:
+    return convert(x, x.dtype, "cuda") if isinstance(x, torch.Tensor) else x
 
 
 def run_share(number: int, shares: int) -> None:
