@@ -143,19 +143,9 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
         blocks = kp.cdiv(rows, 256) * kp.cdiv(columns, 256)
         # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
         computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (256 * 256)
-        few = (
-            1
-            if rows <= 1
-            else 4
-            if rows <= 8
-            else 16
-            if rows <= 32
-            else 64
-            if rows <= 64
-            else 128
-            if computed // 9 > rows * columns // 8
-            else 0
-        )
+        few = 1 if rows <= 1 else 4 if rows <= 8 else 16 if rows <= 32 else 64
+        if rows > 64:
+            few = 128 if computed // 9 > rows * columns // 8 else 0
     scales = Scales(scale_a, scale_b, 0 if scale_a.numel() == 1 else 1, 0 if scale_b.numel() == 1 else 1)
     strides = Strides(None, None, a.stride(0), None, None, b.stride(1))
     scaled_matmul_kernel[
