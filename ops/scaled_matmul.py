@@ -111,6 +111,10 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
     """
     kp.check(a.dim() == 2, f"a must have 2 dimensions, its shape is {a.shape}")
     kp.check(b.dim() == 2, f"b must have 2 dimensions, its shape is {b.shape}")
+    if a.dtype == tl.int8:
+        kp.check(b.dtype == tl.int8, "b must be int8, as a is")
+    else:
+        kp.check(b.dtype != tl.int8, "b is int8, a has 8-bit floats\n  to fix: pass both as int8, or both as 8-bit floats")
     rows, depth, columns = a.shape[0], a.shape[1], b.shape[1]
     kp.check(b.shape[0] == depth, f"b has shape {b.shape}, expected {depth} rows, as a has columns")
     kp.check(

@@ -69,5 +69,7 @@ def test_the_largest_sums_fit() -> None:
 
 def test_int8_and_8_bit_floats_do_not_mix() -> None:
     a, b, one = bytes_of(4, 16), bytes_of(8, 16).t(), torch.ones(1)
-    with pytest.raises(RuntimeError, match="scaled_matmul"):
+    with pytest.raises(RuntimeError, match="scaled_matmul: b must be int8, as a is"):
         torch.ops.kernelpack.scaled_matmul(a, b.to(torch.float8_e4m3fn), one, one)
+    with pytest.raises(RuntimeError, match="scaled_matmul: b is int8, a has 8-bit floats"):
+        torch.ops.kernelpack.scaled_matmul(a.to(torch.float8_e4m3fn), b, one, one)
