@@ -94,14 +94,16 @@ def call(
     are names to change for this call, of the op's file or of those whose functions it calls."""
     names = op._runnable.__globals__  # the copy that the host function runs with
     with pytest.MonkeyPatch.context() as patch, emulated(target) as runs:
-        if own := names.get("rows_of"):
-
-            def taken(x: Any, sizes: Sequence[int]) -> Any:
-                """A program takes one row only where the row is one tile."""
-                return own(x, sizes)._replace(per_program=1 if names.get("whole_row", lambda x: 0)(x) else rows)
-
-            patch.setitem(names, "rows_of", taken)
         modules = [names, *(called.__globals__ for called in names.values() if inspect.isfunction(called))]
+        for module in modules:
+            if own := module.get("rows_of"):
+
+                def taken(x: Any, sizes: Sequence[int], own: Any = own, module: Mapping[str, Any] = module) -> Any:
+                    """A program takes one row only where the row is one tile."""
+                    return own(x, sizes)._replace(per_program=1 if module.get("whole_row", lambda x: 0)(x) else rows)
+
+                if own.__name__ != taken.__name__:
+                    patch.setitem(module, "rows_of", taken)
         for name, value in (given or {}).items():
             patch.setitem(next(module for module in modules if name in module), name, value)
         result = op(*args, **kwargs)
