@@ -111,7 +111,13 @@ def _text(data: bytes, offset: int) -> str:
 def linked_for(packs: Sequence[KernelPack]) -> dict[str, KernelPack]:
     """Returns by each pack's entry the pack whose code is linked for it: of packs with equal code, the first."""
     first: dict[object, KernelPack] = {}
-    return {pack.entry: first.setdefault(_code(pack), pack) for pack in packs}
+    linked = {pack.entry: first.setdefault(_code(pack), pack) for pack in packs}
+    by_symbol: dict[str, KernelPack] = {}
+    for pack in first.values():
+        other = by_symbol.setdefault(pack.symbol, pack)
+        if other is not pack:
+            raise PackError(f"{other.file_name} and {pack.file_name} have different code of one name, {pack.symbol}")
+    return linked
 
 
 def linked_packs(packs: Sequence[KernelPack]) -> list[KernelPack]:

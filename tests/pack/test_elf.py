@@ -63,6 +63,12 @@ def test_what_is_referred_to_counts() -> None:
         assert entries_linked_for([pack, changed])["my_other"] == "my_other"
 
 
+def test_different_code_of_one_name_is_refused() -> None:
+    first, other = pack_of("first", "x86-64-v3", 64), pack_of("first", "x86-64-v3", 128)
+    with pytest.raises(PackError, match="have different code of one name, my_first"):
+        linked_for([first, replace(other, entry="my_other", code_of="my_first")])
+
+
 def test_an_image_that_is_no_object_is_refused() -> None:
     with pytest.raises(PackError, match="no 64-bit little-endian ELF object"):
         entries_linked_for([replace(PACK, image=b"\x7fELF of another kind")])

@@ -45,7 +45,7 @@ class CPUBackend(Backend):
         return levels[levels.index(target) :] if target in levels else (target,)
 
     def code_target(self, target: Target, module: Operation) -> Target:
-        return stages.target_of_kernel(target, module)
+        return stages.code_target(target, module)
 
     def stages(self, target: Target, options: Options) -> dict[str, Stage]:
         return stages.STAGES

@@ -22,6 +22,7 @@ from kernelpack.ir.core import Operation
 from kernelpack.llvm import codegen
 from kernelpack.passes import TTIR
 from kernelpack.passes.pipeline import Pass, Pipeline
+from kernelpack.target import Target
 
 _STRUCTURE = {
     "builtin.module", "tt.func", "tt.return", "tt.get_program_id", "tt.get_num_programs", "tt.make_range", "tt.splat",
@@ -45,7 +46,12 @@ def supports(op: Operation) -> str | None:
     return None
 
 
-__all__ = ["CPU_TTIR", "STAGES", "supports", "target_of_kernel"]
+def code_target(target: Target, module: Operation) -> Target:
+    """Returns the target whose code a kernel has: that of the level which it gains from, once what its operations become is known."""
+    expanded = module.clone()
+    expand_ops(expanded)
+    return target_of_kernel(target, expanded)
+
 
 CPU_TTIR = Pipeline(
     "cpu_ttir",

@@ -64,7 +64,7 @@ def compile_job(job: CompileJob) -> Any:
     symbol = job.entry.removesuffix(job.target.slug) + code.slug if of_target else job.entry
     key = (job.make_ttir, symbol, code, job.options, job.facts)
     if key not in _MADE:
-        kernel = _compiled(replace(job, entry=symbol), optimised)
+        kernel = _compiled(replace(job, entry=symbol, target=code), optimised)
         for known in [known for known in _MADE if known[0] is not job.make_ttir]:
             del _MADE[known]
         _MADE[key] = kernel
