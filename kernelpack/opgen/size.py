@@ -46,13 +46,14 @@ def sizes(folder: Path) -> Sizes:
     if len(libraries) != 1 or not files or not sources:
         raise BuildError(f"{folder} is no folder that kernelpack build wrote", cure="name the folder of a built library")
     packs = {pack.entry: pack for pack in map(read_pack, files)}
+    of_symbol = {pack.symbol: pack for pack in packs.values()} | packs  # code that several share counts for the lowest target
     parts: dict[tuple[str, str, str], int] = defaultdict(int)
     compressed = dict(_compressed(path.read_text() for path in sources))
     for entry, count in compressed.items():
         parts[_op(packs[entry]), str(packs[entry].target), "compressed code"] += count
     image = libraries[0].read_bytes()
     for kind, name, count in _pieces(image):
-        pack = packs.get(name)
+        pack = of_symbol.get(name)
         if pack is not None:
             parts[_op(pack), str(pack.target), "linked code"] += count
         else:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import attention, decode, fused_rows, matmul, rowwise
-from benchmarks.measure import FAST_MKL, OURS, Case, Stopwatch
+from benchmarks.measure import FAST_MKL, OURS, Case, Stopwatch, cpu_threads
 from benchmarks.report import Row, main
 from tests.benchmarks import trivial
 from tests.ops.fused_cases import CASES as FUSED
@@ -70,7 +70,7 @@ def test_every_case_has_its_own_name_and_its_peers(subject: object, device: str)
 
 def test_what_was_asked_for_is_measured() -> None:
     names = {case.name for case in attention.cases("cpu", False)}
-    assert len(names) == 2 * 2 * 2 * 2 * 2
+    assert len(names) == 2 * 2 * 2 * 2 * len(cpu_threads())
     assert {"fp32 d64 s1024 full 1t", "bf16 d128 s4096 causal 2t"} <= names
     assert {peer for case in attention.cases("cpu", False) for peer in case.peers} == {"stock torch", FAST_MKL}
     assert {case.op for case in rowwise.cases("cpu", False)} == {
@@ -82,8 +82,10 @@ def test_what_was_asked_for_is_measured() -> None:
         "rope",
     }
     assert {case.op for case in fused_rows.cases("cpu", False)} == set(FUSED) - {"add_rms_norm_fp8"}
-    few = {(rows, 2048, 2048) for rows in (1, 4, 16)}
-    assert {case.arguments["shape"] for case in matmul.cases("cpu", False)} == {(n, n, n) for n in (512, 1024, 2048)} | few
+    few = {(rows, size, size) for rows in (1, 4, 16, 64) for size in (2048, 4096)}
+    cubes = {(n, n, n) for n in (512, 1024, 2048, 4096)}
+    assert {case.arguments["shape"] for case in matmul.cases("cpu", False)} == cubes | few
+    assert {case.op for case in matmul.cases("cpu", False)} == {"matmul", "scaled_matmul"}
     asked = {"bf16 8192 nt", "fp16 2048 nn", "bf16 16 rows 4096 nt", "bf16 64 rows 8192 nt"}
     assert asked <= {case.name for case in matmul.cases("cuda", False)}
     asked = {"bf16 d256 s512 causal", "bf16 d64 s16384 full", "bf16 d128 s4096 causal 4 key heads", "bf16 d128 s1024 full bshd"}
