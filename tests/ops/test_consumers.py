@@ -150,12 +150,14 @@ def test_torchscript_loads_in_a_fresh_process(model: Model, library_file: str, t
 def test_fake_tensors_have_the_results_metadata() -> None:
     """Strides too: a transposed argument still gives a contiguous result."""
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._pytree import tree_map_only
 
     for case in cases()[::17]:
         args, kwargs = case.arguments()
         packet = getattr(torch.ops.kernelpack, case.op)
         with FakeTensorMode() as mode:
-            fake = packet(*(mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args), **kwargs)
+            given, named = tree_map_only(torch.Tensor, mode.from_tensor, (tuple(args), kwargs))
+            fake = packet(*given, **named)
         real = packet(*args, **kwargs)
         for one, other in zip(results_of(fake), results_of(real), strict=True):
             assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride()), str(case)

@@ -120,7 +120,7 @@ def _most_lanes(nest: Nest, level: Level, turned: int | None) -> int:
     if not all(isinstance(root, Materialize) and _is_loaded(root.value) for root in nest.roots):
         return level.lanes(32)
     lanes = level.lanes(bit_width(into.element))
-    return lanes if into.k_inner else min(lanes, into.panel)
+    return min(lanes, into.panel) if into.panel else lanes
 
 
 def _is_loaded(value: Value) -> bool:
