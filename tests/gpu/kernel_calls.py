@@ -201,6 +201,14 @@ def _scaled_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
         yield f"{bias}", call
 
+        def bytes_(bias: bool = bias) -> Arguments:
+            (_, _, *scales), named = call(bias)
+            wide = torch.randint(-128, 128, (200 + n, k if aligned else k + 3), dtype=torch.int8)[:, :k]
+            return (Typed(wide[:200]), Typed(wide[200:].t()), *scales), named
+
+        if dtype == E4M3:
+            yield f"int8 {bias}", bytes_
+
 
 def _mha(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     """Few queries have no kernels for aligned arguments, float32 has some for large heads without a mask."""
