@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.ops.grid import OPS, cases
-
-ROOT = Path(__file__).parents[2]
-LEVELS = ("cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx")
+from tests.ops.levels import LEVELS, run_at
 
 DTYPES = {
     "copy_blocks": {"float32", "float16", "bfloat16", "float8_e4m3fn"},
@@ -39,15 +32,6 @@ def test_every_op_and_dtype_has_cases_at_the_edge() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_errors_are_at_most_twice_those_of_torch(level: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.ops.grid"],
-        cwd=ROOT,
-        env={**os.environ, "KERNELPACK_CPU_TARGET": level, "OMP_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    if "which this CPU cannot run" in done.stderr:
-        pytest.skip(f"this CPU has no {level}")
+    done = run_at(level, "-m", "tests.ops.grid")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert f"{len(cases())} cases, 0 inaccurate" in done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.ops.grid import cases
-from tests.ops.test_accuracy import LEVELS
+from tests.ops.levels import LEVELS, run_at
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,16 +34,7 @@ def test_a_forbidden_page_ends_the_process() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_no_access_outside_of_a_tensor(level: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.ops.guard_pages"],
-        cwd=ROOT,
-        env={**os.environ, "KERNELPACK_CPU_TARGET": level},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    if "which this CPU cannot run" in done.stderr:
-        pytest.skip(f"this CPU has no {level}")
+    done = run_at(level, "-m", "tests.ops.guard_pages")
     lines = done.stdout.splitlines()
     assert done.returncode == 0, f"exit {done.returncode} at {lines[-1] if lines else 'the start'}\n{done.stderr[-3000:]}"
     assert lines[-1] == "no access outside of a tensor"

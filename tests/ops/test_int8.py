@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from kernelpack.backends.cpu.facts.features import runnable
 from tests.ops.grid import module_of
+from tests.ops.levels import LEVELS, run_at
 
 SHAPES = [
     (1, 1, 1),
@@ -49,15 +45,9 @@ def check() -> None:
     assert torch.equal(op(padded, weight.t(), one, one), reference(padded, weight.t(), one, one))
 
 
-@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4", "x86-64-v4+avx512vnni", "x86-64-v4+avx512bf16", "x86-64-v4+amx"])
+@pytest.mark.parametrize("level", [*LEVELS, "cpu:x86-64-v4+avx512vnni"])
 def test_sums_are_exact(level: str) -> None:
-    if f"cpu:{level}" not in map(str, runnable()):
-        pytest.skip(f"this CPU has no {level}")
-    environment = {**os.environ, "KERNELPACK_CPU_TARGET": f"cpu:{level}", "OMP_NUM_THREADS": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", "from tests.ops.test_int8 import check; check()"],
-        cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    done = run_at(level, "-c", "import kernelpack; from tests.ops.test_int8 import check; check()")
     assert done.returncode == 0, done.stderr[-3000:]
 
 

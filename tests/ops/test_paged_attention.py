@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +11,9 @@ import torch
 from tests.ops.far_cases import STEP
 from tests.ops.grid import module_of
 from tests.ops.guard_pages import Guarded
+from tests.ops.levels import LEVELS, run_at
 from tests.ops.paged_batches import CASES, DTYPES, MIXED, Batch, compare
-from tests.ops.test_accuracy import LEVELS
 
-ROOT = Path(__file__).parents[2]
 Call = tuple[tuple[torch.Tensor, ...], dict[str, Any]]
 NAMES = ("query", "key_cache", "value_cache", "block_table", "query_starts", "key_lengths")
 
@@ -30,16 +25,7 @@ def attention(*args: torch.Tensor, **kwargs: Any) -> tuple[torch.Tensor, torch.T
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_errors_are_at_most_twice_those_of_torch(level: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.ops.paged_batches"],
-        cwd=ROOT,
-        env={**os.environ, "KERNELPACK_CPU_TARGET": level, "OMP_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    if "which this CPU cannot run" in done.stderr:
-        pytest.skip(f"this CPU has no {level}")
+    done = run_at(level, "-m", "tests.ops.paged_batches")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert f"{sum(len(batch.dtypes) for batch in CASES)} cases, 0 inaccurate" in done.stdout
 
@@ -161,11 +147,7 @@ def run_guarded() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_no_access_outside_of_a_tensor(level: str) -> None:
-    environment = {**os.environ, "KERNELPACK_CPU_TARGET": level}
-    command = [sys.executable, "-c", GUARDED]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-    if "which this CPU cannot run" in done.stderr:
-        pytest.skip(f"this CPU has no {level}")
+    done = run_at(level, "-c", GUARDED)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr[-3000:]
     assert done.stdout.endswith("no access outside of a tensor\n")
 

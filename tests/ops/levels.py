@@ -1,0 +1,28 @@
+"""Runs programs at each CPU level that the op library holds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LEVELS = ("cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx")
+"""Those whose kernels differ for floats."""
+
+
+def run_at(level: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python with arguments, on two threads, in a process whose ops are those of a level; skips the test where this CPU lacks it."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "KERNELPACK_CPU_TARGET": level, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    if "which this CPU cannot run" in done.stderr:
+        pytest.skip(f"this CPU has no {level}")
+    return done
