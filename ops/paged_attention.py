@@ -344,7 +344,7 @@ def paged_attention(
     group = heads // max(kv_heads, 1)
     size = max(kp.next_power_of_2(max(head_dim, value_dim)), 64)
     kp.check(
-        key_cache.element_size() == query.element_size() or (query.element_size() == 2 and size <= 128),
+        key_cache.element_size() == query.element_size() or (query.dtype == tl.bfloat16 and size <= 128),
         "key_cache has 8 bits, which are built for queries in bfloat16 and head sizes up to 128",
     )
     reach = max_query_length * group

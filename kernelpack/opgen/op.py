@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kernelpack import language
 from kernelpack.backends.installed import backend_for_device
 from kernelpack.dtypes import DType, dtype_of
 from kernelpack.errors import HostFunctionError, SchemaError, SourceLocation
@@ -202,14 +203,15 @@ class Op:
 
 
 def _with_kernels_of(op: Op, function: Any, copies: dict[Any, types.FunctionType]) -> types.FunctionType:
-    """Returns a copy of a host function in which kernels are bound to the op's configs, also in the functions that it calls."""
+    """Returns a copy of a host function in which kernels are bound to the op's configs, also in the functions that it calls, and
+    dtypes of the language are those of torch, which its tensors have."""
 
     def bound(value: Any) -> Any:
         if is_kernel(value):
             return BoundKernel(op, value)
         if inspect.isfunction(value) and not value.__module__.startswith(("kernelpack.", "torch.")):
             return copies.get(value) or _with_kernels_of(op, value, copies)
-        return value
+        return _LanguageOnHost() if value is language else _on_host(value)
 
     names = dict(function.__globals__)
     cells = tuple(types.CellType() for _ in function.__closure__ or ())
@@ -220,6 +222,24 @@ def _with_kernels_of(op: Op, function: Any, copies: dict[Any, types.FunctionType
     for cell, outer in zip(cells, function.__closure__ or (), strict=True):
         cell.cell_contents = bound(outer.cell_contents)
     return copy
+
+
+class _LanguageOnHost:
+    """What a host function that Python runs sees as kernelpack.language."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _on_host(getattr(language, name))
+
+
+def _on_host(value: Any) -> Any:
+    row = dtype_of(value) if isinstance(value, language.dtype) else None
+    return value if row is None else _named_in_torch(row)
+
+
+def _named_in_torch(row: DType) -> Any:
+    import torch
+
+    return getattr(torch, row.name)
 
 
 def _names_in(code: types.CodeType) -> set[str]:
@@ -318,11 +338,7 @@ def device_target(device: Any) -> Target:
 def _torch_dtype(values: Mapping[str, Any], entry: DType | SameAs | None) -> Any:
     if isinstance(entry, SameAs):
         return values[entry.argument].dtype
-    if entry is None:
-        return None
-    import torch
-
-    return getattr(torch, entry.name)
+    return None if entry is None else _named_in_torch(entry)
 
 
 def op(

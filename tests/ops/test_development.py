@@ -29,6 +29,13 @@ def test_development_run_refuses_as_the_built_op_does() -> None:
             op(x)
 
 
+def test_development_run_compares_dtypes_as_the_built_op_does() -> None:
+    a, b, scale = torch.ones(4, 64, dtype=torch.int8), torch.ones(64, 4).to(torch.float8_e4m3fn), torch.ones(1)
+    for op in (module_of("scaled_matmul").scaled_matmul, torch.ops.kernelpack.scaled_matmul):
+        with pytest.raises(RuntimeError, match=r"scaled_matmul: b must be int8, as a is"):
+            op(a, b.t().contiguous().t(), scale, scale)
+
+
 def test_development_run_reads_negated_views_as_the_built_op_does() -> None:
     x = torch._neg_view(torch.randn(3, 4))
     for op in (module_of("softmax").softmax, torch.ops.kernelpack.softmax):
