@@ -42,7 +42,8 @@ def dequantize(codes, scales, mins, dtype=None):
     dtype = dtype or torch.float32
     values = unpack(codes)
     columns, inner = values.shape
-    values = values.reshape(columns, scales.shape[0], inner // scales.shape[0])
+    groups = scales.shape[0]
+    values = values.reshape(columns, groups, inner // max(groups, 1))
     if codes.shape[1] == 4 and mins.shape[0] == 0:
         values = values - 8
     weight = values.to(dtype) * scales.T.to(dtype)[..., None]

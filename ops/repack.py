@@ -174,10 +174,11 @@ def repack_kernel(
     column = tl.program_id(0) % groups * COLUMNS + tl.arange(0, COLUMNS)[None, :].to(tl.int64)
     i = tl.arange(0, WORDS)[:, None].to(tl.int64)
     inside = column < sizes.columns
+    whole = tl.broadcast_to(inside, [WORDS, COLUMNS])
     first = (tl.program_id(0) // groups).to(tl.int64) * BLOCKS
     for block in range(first, tl.minimum(first + BLOCKS, sizes.blocks)):
-        word = words_of(source, sizes, block, i, column, inside & (i < WORDS), FORMAT)
-        tl.store(codes + (block * WORDS + i) * sizes.columns + column, word, mask=inside)
+        word = words_of(source, sizes, block, i, column, whole, FORMAT)
+        tl.store(codes + (block * WORDS + i) * sizes.columns + column, word, mask=whole)
         if block * 32 % sizes.group == 0 or FORMAT == Format.Q6_K:
             store_scales(source, sizes, scales, mins, block, column, inside, FORMAT)
 
@@ -347,7 +348,7 @@ def repack(weight, format, scales, zeros):
             f"scales has shape {scales.shape}, expected ({columns},): one a row",
         )
         check_whole(scales, "scales")
-        factors = kp.empty((1, columns), tl.float32, weight.device)
+        factors = kp.empty((min(inner, 1), columns), tl.float32, weight.device)
         mins = kp.empty((0, columns), tl.float32, weight.device)
         repack_kernel[lambda meta: (kp.cdiv(columns, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
             Source(weight, scales, None, 0), codes, factors, mins, Sizes(columns, blocks, inner, inner)
@@ -381,7 +382,7 @@ def ggml_parts(weight, format):
         steps = torch.cat((low & 63, (high & 15) | (low >> 6 << 4)), -1)
         least = torch.cat((middle & 63, (high >> 4) | (middle >> 6 << 4)), -1)
         codes = torch.stack((codes & 15, codes >> 4), -2)
-        return codes.flatten(1), (common[..., :1] * steps).flatten(1), (common[..., 1:] * -least.float()).flatten(1)
+        return codes.flatten(1), (common[..., :1] * steps).flatten(1), (common[..., 1:] * -least.int()).flatten(1)
     lower, upper = data[..., :128].unflatten(-1, (2, 1, 64)), data[..., 128:192].unflatten(-1, (2, 1, 32))
     shifts = torch.arange(0, 8, 2, dtype=torch.uint8, device=weight.device)[:, None]
     codes = torch.cat((lower & 15, lower >> 4), -2).flatten(-2) | (((upper >> shifts) & 3) << 4).flatten(-2)
@@ -398,10 +399,9 @@ def unpacked(words, places):
 
 def reference(weight, format, scales=None, zeros=None):
     """The same with torch."""
-    import torch  # builds do without it
 
     if format == Format.INT8:
-        return pack(weight, 8), scales[None].clone(), scales.new_empty(0, weight.shape[0])
+        return pack(weight, 8), scales[None][: weight.shape[1]].clone(), scales.new_empty(0, weight.shape[0])
     if format in (Format.AWQ, Format.GPTQ, Format.GPTQ_V2):
         ascending = list(range(0, 32, 4))
         places = [0, 16, 4, 20, 8, 24, 12, 28] if format == Format.AWQ else ascending
