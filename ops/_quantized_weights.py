@@ -32,7 +32,7 @@ def pack(values, bits):
     columns, inner = values.shape
     kept = (values.to(torch.int64) & (2**bits - 1)).T.reshape(inner // 32, 8 // bits, bits, 4, columns)
     shifts = torch.arange(0, 32, 8, device=values.device) + torch.arange(0, 8, bits, device=values.device)[:, None, None]
-    return (kept << shifts[..., None]).sum((1, 3)).to(torch.int32)
+    return (kept << shifts[..., None]).sum((1, 3)).to(torch.int32).contiguous()
 
 
 def dequantize(codes, scales, mins, dtype=None):

@@ -21,7 +21,8 @@ BYTES = {Format.Q4_0: (18, 32), Format.Q4_1: (20, 32), Format.Q8_0: (34, 32), Fo
 HALVES = {Format.Q4_0: (0,), Format.Q4_1: (0, 2), Format.Q8_0: (0,), Format.Q4_K: (0, 2), Format.Q6_K: (208,)}
 """Where float16 numbers lie in a block; all else may have any bits."""
 BESIDE = (Format.AWQ, Format.GPTQ, Format.GPTQ_V2)
-DTYPES = {torch.uint8: tuple(BYTES), torch.int32: BESIDE, torch.int8: (Format.INT8,)}
+FORMATS: dict[torch.dtype, tuple[Format, ...]] = {torch.uint8: tuple(BYTES), torch.int32: BESIDE, torch.int8: (Format.INT8,)}
+"""By dtype of the weight."""
 EDGES = (0.0, -0.0, 65504.0, -65504.0, 2.0**-24, -(2.0**-14), float("inf"), float("nan"))
 """Scales at the edge of float16."""
 
