@@ -15,12 +15,14 @@ from kernelpack.opgen.variants.coverage import coverage
 from kernelpack.target import Target
 from ops import add_rms_norm
 from ops._rows import WHOLE_ROWS
+from ops.repack import Format
 from tests.ops.arguments import Arguments, Typed
 from tests.ops.functional import module_of
 from tests.ops.fused_cases import copy_blocks_call, rope_and_cache_call
 from tests.ops.grid import Case
 from tests.ops.layouts import contiguous, convert, gaps, padded
 from tests.ops.paged_batches import Batch
+from tests.ops.quantized_blocks import BESIDE, FORMATS, given
 
 Call = tuple[str, Callable[[], Arguments]]
 E4M3 = torch.float8_e4m3fn
@@ -36,8 +38,8 @@ def kernel_calls() -> list[Case]:
     makers = {
         "add_rms_norm": _add_rms_norm, "add_rms_norm_fp8": _add_rms_norm, "add_rms_norm_int8": _add_rms_norm, "copy_blocks": _copy_blocks,
         "embedding": _embedding, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul,
-        "merge_attention_states": _merge_attention_states, "mha": _mha, "paged_attention": _paged_attention, "rms_norm": _rms_norm,
-        "rope": _rope, "rope_and_cache": _rope_and_cache, "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul,
+        "merge_attention_states": _merge_attention_states, "mha": _mha, "paged_attention": _paged_attention, "repack": _repack,
+        "rms_norm": _rms_norm, "rope": _rope, "rope_and_cache": _rope_and_cache, "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul,
         "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
     for op, maker in makers.items():
@@ -271,3 +273,14 @@ def _merge_attention_states(dtype: torch.dtype, aligned: bool) -> Iterator[Call]
         f"{size}",
         lambda: ((torch.randn(9, 3, size), Typed(torch.randn(3, 9)), torch.randn(9, 3, size), Typed(torch.randn(3, 9))), {}),
     )
+
+
+def _repack(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    for format in FORMATS[dtype]:
+        for kind in (torch.float16, torch.float32) if format in BESIDE else (torch.float16,):
+
+            def call(format: Format = format, kind: torch.dtype = kind) -> Arguments:
+                weight, number, scales, zeros = given(format, 128 if aligned else 72, 512, kind=kind)
+                return (weight, number, None if scales is None else Typed(scales), zeros), {}
+
+            yield f"{format.name} {kind}", call
