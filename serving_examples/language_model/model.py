@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -175,12 +175,17 @@ class LanguageModel:
         return out.flatten(1)
 
 
-def generate(model: LanguageModel, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
-    """Returns the `count` tokens that are most likely after each prompt, one after the other; all prompts are one batch."""
+def continued(model: LanguageModel, prompts: Sequence[Sequence[int]], count: int) -> Iterator[Tensor]:
+    """Yields `count` times the logits after prompts, [prompts, vocabulary], to each of which the most likely token is then added; all
+    prompts are one batch."""
     cache = Cache(model.config, len(prompts), max(map(len, prompts)) + count)
-    tokens, texts = prompts, [[] for _ in prompts]
+    tokens = prompts
     for _ in range(count):
-        tokens = model(tokens, cache).argmax(-1, keepdim=True).tolist()
-        for text, token in zip(texts, tokens, strict=True):
-            text += token
-    return texts
+        logits = model(tokens, cache)
+        yield logits
+        tokens = logits.argmax(-1, keepdim=True).tolist()
+
+
+def generate(model: LanguageModel, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+    """Returns the `count` tokens that are most likely after each prompt, one after the other."""
+    return torch.stack([logits.argmax(-1) for logits in continued(model, prompts, count)], 1).tolist()
