@@ -155,6 +155,12 @@ EXAMPLES: dict[str, str] = {
         "cpu.check_access"(%1, %0) <{message = "load through x", parameters = array<i32: 0>}> : (tensor<8xi1>, tensor<8xi32>) -> ()
         """
     ),
+    "bytes": function(
+        """
+        %0 = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32>
+        %1 = "cpu.dot_bytes"(%0, %0, %0) <{a_most = 15 : i32, a_signed = false, b_signed = true}> : (tensor<8xi32>, tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>
+        """
+    ),
     "dependent_launch": function(
         """
         gpu.gdc_wait

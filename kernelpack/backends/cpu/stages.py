@@ -14,6 +14,7 @@ from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
 from kernelpack.backends.cpu.plan.ttir_to_tiles import ttir_to_tiles
 from kernelpack.backends.cpu.ttir.carry_scalars import carry_scalars
 from kernelpack.backends.cpu.ttir.check_accesses import check_accesses
+from kernelpack.backends.cpu.ttir.dot_bytes import dot_bytes
 from kernelpack.backends.cpu.ttir.expand_ops import expand_ops
 from kernelpack.backends.cpu.ttir.gather_pairs import gather_pairs
 from kernelpack.backends.cpu.ttir.version_masks import version_masks
@@ -50,6 +51,7 @@ def code_target(target: Target, module: Operation) -> Target:
     """Returns the target whose code a kernel has: that of the level which it gains from, once what its operations become is known."""
     expanded = module.clone()
     expand_ops(expanded)
+    dot_bytes(expanded)
     return target_of_kernel(target, expanded)
 
 
@@ -57,6 +59,7 @@ CPU_TTIR = Pipeline(
     "cpu_ttir",
     (
         Pass("expand_ops", lambda module, context: expand_ops(module)),
+        Pass("dot_bytes", lambda module, context: dot_bytes(module)),
         Pass("gather_pairs", lambda module, context: gather_pairs(module)),
         Pass("check_accesses", check_accesses, after=("expand_ops",), when=lambda _, context: context.options.checked),
         Pass("carry_scalars", lambda module, context: carry_scalars(module), after=("expand_ops",)),

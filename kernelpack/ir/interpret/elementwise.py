@@ -296,6 +296,17 @@ def bytes_of(kind: Type) -> int:
     return (bit_width(kind) + 7) // 8
 
 
+def _dot_bytes(op: Operation, a: Array, b: Array, acc: Array) -> Array:
+    total = acc.astype(np.int64)
+    for place in range(4):
+        factors = (
+            (value >> 8 * place).astype(np.int8 if op.attributes[name] else np.uint8).astype(np.int64)
+            for value, name in ((a, "a_signed"), (b, "b_signed"))
+        )
+        total = total + math.prod(factors)
+    return total.astype(np.int32)
+
+
 def _addptr(op: Operation, pointers: Array, offsets: Array) -> Array:
     kind = _result(op)
     assert isinstance(kind, PointerType)
@@ -336,6 +347,7 @@ _OTHERS: dict[str, Callable[..., Array]] = {
     "tt.ptr_to_int": lambda op, values: _back(values, _result(op)),
     "tt.clampf": _clamp,
     "tt.extern_elementwise": extern_elementwise,
+    "cpu.dot_bytes": _dot_bytes,
 }
 
 

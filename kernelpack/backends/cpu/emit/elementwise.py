@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kernelpack.backends.cpu.emit import byte_products
 from kernelpack.backends.cpu.emit.elements import register_type
 from kernelpack.backends.cpu.math import fp8, library_functions
 from kernelpack.ir.core import Attribute, Operation
@@ -17,10 +18,11 @@ from kernelpack.llvm.vector_math import FUNCTIONS, VectorMath
 class Lowering:
     """Lowers operations of one kernel; `fuse` allows a multiplication and an addition to become one fma."""
 
-    def __init__(self, emitter: Emitter, *, fuse: bool, bf16_hardware: bool) -> None:
+    def __init__(self, emitter: Emitter, *, fuse: bool, bf16_hardware: bool, int8_pack: int = 1) -> None:
         self.em = emitter
         self.flags = "contract " if fuse else ""
         self.bf16_hardware = bf16_hardware
+        self.int8_pack = int8_pack
 
     def lower(self, op: Operation, arguments: Sequence[Val]) -> Val:
         """Returns the result of an elementwise operation on arguments of one width."""
@@ -289,6 +291,15 @@ def _clamp(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width:
     return lo.em.call(x.type, f"llvm.{least}.{suffix(x.type)}", [raised, high])
 
 
+def _dot_bytes(lo: Lowering, args: Sequence[Val], source: Type, result: Type, width: int, op: Operation | None) -> Val:
+    assert op is not None
+    a, b, acc = args
+    a_signed, b_signed = (bool(attribute(op, name)) for name in ("a_signed", "b_signed"))
+    most = attribute(op, "a_most")
+    assert isinstance(most, int)
+    return byte_products.dot(lo.em, a, b, acc, a_signed, b_signed, most, lo.int8_pack)
+
+
 _TABLE: dict[str, Row] = {
     **{f"arith.{name}i": _binary(name) for name in ("add", "sub", "mul", "and", "or", "xor")},
     **{f"arith.{name}f": _binary(f"f{name}", flags=True) for name in ("add", "sub", "mul")},
@@ -320,6 +331,7 @@ _TABLE: dict[str, Row] = {
     "math.absf": _intrinsic("fabs"),
     "math.absi": _intrinsic("abs", extra="i1 false"),
     "math.rsqrt": _rsqrt,
+    "cpu.dot_bytes": _dot_bytes,
 }
 
 _BITWISE = {"arith.bitcast", "tt.bitcast", "arith.select"}

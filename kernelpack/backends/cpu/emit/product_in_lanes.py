@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from kernelpack.backends.cpu.emit.byte_products import MULTIPLY_PAIRS
 from kernelpack.backends.cpu.emit.elements import register_type
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
@@ -25,7 +26,6 @@ from kernelpack.ir.types import BF16, F32, I32, Type, bit_width, element_of, is_
 from kernelpack.llvm.text import Val, literal, suffix, vector_type
 
 _UNROLL_K = 4
-_MULTIPLY_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
 BIAS = int.from_bytes(bytes([128] * 4), "little", signed=True)
 """A unit of four biased zeros."""
 _GROUP = 8
@@ -144,7 +144,7 @@ class ProductEmitter(ABC):
                 factors = [em.cast("bitcast", a, pairs), em.cast("bitcast", b, pairs)]
                 if self.packed.element == BF16:
                     return em.call(self.kind, f"llvm.x86.avx512bf16.dpbf16ps.{bits}", [accumulator, *factors])
-                return em.binary("add", accumulator, em.call(self.kind, _MULTIPLY_PAIRS[bits], factors))
+                return em.binary("add", accumulator, em.call(self.kind, MULTIPLY_PAIRS[bits], factors))
         if is_float(self.compute):
             return em.call(self.kind, f"llvm.fma.{suffix(self.kind)}", [a, b, accumulator])
         return em.binary("add", accumulator, em.binary("mul", a, b))

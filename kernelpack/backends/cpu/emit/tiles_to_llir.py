@@ -66,7 +66,9 @@ class _FunctionEmitter:
         self.level = level
         features = frozenset({"avx512"} if level.vector_bits == 512 else ())
         self.em = Emitter(features)
-        self.lowering = Lowering(self.em, fuse=options.enable_fp_fusion, bf16_hardware=level.converts_bf16)
+        self.lowering = Lowering(
+            self.em, fuse=options.enable_fp_fusion, bf16_hardware=level.converts_bf16, int8_pack=level.int8_pack
+        )
         self.scalars: dict[Value, Val] = {}
         self.storage = Scratch(self.em, program.buffers)
         self.regions = Regions(self.lowering, self.scalars, self._statements)

@@ -66,5 +66,7 @@ def target_of_kernel(target: Target, code: Operation) -> Target:
     kinds = {value.type for op in code.walk() for value in op.results}
     bf16 = any(element_of(kind) == BF16 for kind in kinds)
     products = [op for op in code.walk() if op.name == "tt.dot"]
-    int8 = any(element_of(factors(op)[0].type) == I8 for op in products)
+    int8 = any(element_of(factors(op)[0].type) == I8 for op in products) or any(
+        op.name == "cpu.dot_bytes" for op in code.walk()
+    )
     return target_for(target, bf16=bf16, tiles=any(map(fits_tiles, products)), int8=int8)

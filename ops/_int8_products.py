@@ -1,0 +1,114 @@
+"""Kernels of quantized_matmul with activations in int8: a scale for each 32 of them, sums of products in int32."""
+
+from typing import NamedTuple
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+from ._quantized_products import codes_of, mins_at, scales_at, store_block, store_row
+from ._quantized_rows import ROUNDING
+
+
+class Activations(NamedTuple):
+    """Rows of activations [rows, K]: `values` in int8, what each 32 of them are multiplied with, and the sum of each 16."""
+
+    values: tl.tensor
+    scales: tl.tensor
+    sums: tl.tensor
+
+
+@kp.jit
+def quantize_activations_kernel(x, activations, blocks, BLOCKS: tl.constexpr):
+    """Rounds a row to int8: each 32 elements to multiples of 1/127 of the largest of them, halves to even."""
+    row = tl.program_id(0).to(tl.int64) * blocks
+    for begin in range(0, blocks, BLOCKS):
+        block = begin + tl.arange(0, BLOCKS)
+        half = 2 * begin + tl.arange(0, 2 * BLOCKS)
+        at = half[:, None] * 16 + tl.arange(0, 16)[None, :]
+        value = tl.load(x + row * 32 + at, mask=half[:, None] < 2 * blocks, other=0.0).to(tl.float32)
+        peak = tl.max(tl.reshape(tl.max(tl.abs(value), axis=1), [BLOCKS, 2]), axis=1)
+        scale = peak / 127.0
+        tl.store(activations.scales + row + block, scale, mask=block < blocks)
+        step = tl.reshape(tl.broadcast_to(scale[:, None], [BLOCKS, 2]), [2 * BLOCKS])[:, None]
+        rounded = tl.where(step > 0.0, value / step, 0.0) + ROUNDING - ROUNDING
+        code = rounded.to(tl.int8)
+        tl.store(activations.values + row * 32 + at, code, mask=half[:, None] < 2 * blocks)
+        tl.store(activations.sums + row * 2 + half, tl.sum(code.to(tl.int32), axis=1), mask=half < 2 * blocks)
+
+
+@kp.jit
+def dot_of_bytes(codes, x, acc, BIT: tl.constexpr, MASK: tl.constexpr):
+    """Returns acc and the sum of four products: of codes, those bits from BIT on of every byte that MASK keeps, and of signed bytes of x."""
+    for byte in tl.static_range(4):
+        acc += ((codes >> (8 * byte + BIT)) & MASK) * (x >> (8 * byte)).to(tl.int8).to(tl.int32)
+    return acc
+
+
+@kp.jit
+def int8_rows_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_N: tl.constexpr):
+    """A block of columns of one row, columns in the lanes. Codes of eight bits are made unsigned, 128 greater, which sums of x undo."""
+    BITS: tl.constexpr = 4 if CODES == 4 else 8
+    HALVES: tl.constexpr = CODES == 16
+    row = tl.program_id(0).to(tl.int64)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    inside = n < weight.columns
+    x = activations.values.to(tl.pointer_type(tl.int32), bitcast=True) + row * weight.blocks * 8
+    scales, sums = activations.scales + row * weight.blocks, activations.sums + row * weight.blocks * 2
+    acc = tl.zeros([BLOCK_N], tl.float32)
+    for block in range(weight.blocks):
+        low, high = tl.zeros([BLOCK_N], tl.int32), tl.zeros([BLOCK_N], tl.int32)
+        for i in tl.static_range(4):
+            words = weight.codes + (block * BITS + i) * weight.columns + n
+            word = tl.load(words, mask=inside, other=0)
+            first, second = tl.load(x + block * 8 + i), tl.load(x + block * 8 + 4 + i)
+            if BITS == 4:
+                low = dot_of_bytes(word, first, low, 0, 15)
+                high = dot_of_bytes(word, second, high, 4, 15)
+            else:
+                upper = tl.load(words + 4 * weight.columns, mask=inside, other=0)
+                low = dot_of_bytes(word ^ -0x7F7F7F80, first, low, 0, 255)
+                high = dot_of_bytes(upper ^ -0x7F7F7F80, second, high, 0, 255)
+        scale, below, above = tl.load(scales + block), tl.load(sums + 2 * block), tl.load(sums + 2 * block + 1)
+        if BITS == 8:
+            low -= 128 * below
+            high -= 128 * above
+        if HALVES:
+            part = scales_at(weight, 2 * block, n, inside) * low.to(tl.float32)
+            acc += scale * (part + scales_at(weight, 2 * block + 1, n, inside) * high.to(tl.float32))
+        else:
+            at = block // weight.per_scale
+            acc += scales_at(weight, at, n, inside) * (scale * (low + high).to(tl.float32))
+            if BITS == 4:
+                acc += mins_at(weight, at, n, inside) * (scale * (below + above).to(tl.float32))
+    store_row(result, acc, row, n, weight.columns)
+
+
+@kp.jit
+def int8_blocks_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """A block of the product: 32 steps of k at a time, whose sums are scaled."""
+    BITS: tl.constexpr = 4 if CODES == 4 else 8
+    HALVES: tl.constexpr = CODES == 16
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, 32)
+    here, inside = m < result.rows, n < weight.columns
+    rows = activations.values + m[:, None].to(tl.int64) * (weight.blocks * 32) + k[None, :]
+    first = m.to(tl.int64) * weight.blocks
+    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for block in range(weight.blocks):
+        x = tl.load(rows + block * 32, mask=here[:, None], other=0)
+        codes = codes_of(weight, block, n, BITS, 1).to(tl.int8)
+        scale = tl.load(activations.scales + first + block, mask=here, other=0.0)[:, None]
+        if HALVES:
+            low = tl.dot(tl.where(k[None, :] < 16, x, 0), codes).to(tl.float32)
+            high = tl.dot(tl.where(k[None, :] < 16, 0, x), codes).to(tl.float32)
+            part = scales_at(weight, 2 * block, n, inside)[None, :] * low
+            acc += scale * (part + scales_at(weight, 2 * block + 1, n, inside)[None, :] * high)
+        else:
+            at = block // weight.per_scale
+            acc += scales_at(weight, at, n, inside)[None, :] * (scale * tl.dot(x, codes).to(tl.float32))
+            if BITS == 4:
+                sums = activations.sums + 2 * (first + block)
+                total = tl.load(sums, mask=here, other=0) + tl.load(sums + 1, mask=here, other=0)
+                acc += mins_at(weight, at, n, inside)[None, :] * (scale * total.to(tl.float32)[:, None])
+    store_block(result, acc, m, n, weight.columns)

@@ -1,0 +1,198 @@
+"""Kernels of quantized_matmul with activations as they are: rows that read each word of codes once, and blocks for more rows."""
+
+from typing import NamedTuple
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+
+class Weight(NamedTuple):
+    """A quantised weight W [N, K] (ops/_quantized_weights.py). `per_scale` blocks of 32 along k share a row of scales, or a block has two of
+    them. Each column of a row of scales adds min_factor * mins to its elements: mins are the scales themselves where there are no mins,
+    and the factor moves codes of four bits to around zero."""
+
+    codes: tl.tensor
+    scales: tl.tensor
+    mins: tl.tensor
+    min_factor: float
+    columns: int
+    blocks: int
+    per_scale: int
+
+
+class Result(NamedTuple):
+    """Where the product [rows, N] goes, and the bias [N] that is added to it: without has_bias it is any tensor of its dtype."""
+
+    out: tl.tensor
+    bias: tl.tensor
+    has_bias: bool
+    rows: int
+
+
+@kp.jit
+def scales_at(weight, row, n, inside):
+    """Returns a row of scales in float32."""
+    return tl.load(weight.scales + row * weight.columns + n, mask=inside, other=0.0).to(tl.float32)
+
+
+@kp.jit
+def mins_at(weight, row, n, inside):
+    """Returns what a row of scales adds to every element."""
+    return tl.load(weight.mins + row * weight.columns + n, mask=inside, other=0.0).to(tl.float32) * weight.min_factor
+
+
+@kp.jit
+def store_row(result, acc, row, n, columns):
+    """Stores a part of a row of the product, with bias."""
+    inside = n < columns
+    acc += tl.load(result.bias + n, mask=inside & result.has_bias, other=0.0).to(tl.float32)
+    tl.store(result.out + row * columns + n, acc.to(result.out.dtype.element_ty), mask=inside)
+
+
+@kp.jit
+def sixteen_more(word, BIT: tl.constexpr):
+    """Returns 16 + the four bits from BIT on, as float32: the bits become the highest of a fraction, which no conversion has to make."""
+    bits = word << (19 - BIT) if BIT < 19 else word >> (BIT - 19)
+    return ((bits & 0x780000) | 0x41800000).to(tl.float32, bitcast=True)
+
+
+@kp.jit
+def signed_byte(word, BYTE: tl.constexpr):
+    """Returns a signed byte of a word, as float32."""
+    return ((word << (24 - 8 * BYTE)) >> 24).to(tl.float32)
+
+
+@kp.jit
+def one_row(x, weight, result, row, n, BITS: tl.constexpr, HALVES: tl.constexpr):
+    """Part of a row of the product, columns `n` in the lanes. x is read element by element. Both halves of a block have sums of their
+    own: then neither waits for the other."""
+    inside = n < weight.columns
+    acc = tl.zeros(n.shape, tl.float32)
+    for block in range(weight.blocks):
+        low, high = tl.zeros(n.shape, tl.float32), tl.zeros(n.shape, tl.float32)
+        total = 0.0
+        for i in tl.static_range(4):
+            words = weight.codes + (block * BITS + i) * weight.columns + n
+            word = tl.load(words, mask=inside, other=0)
+            upper = word if BITS == 4 else tl.load(words + 4 * weight.columns, mask=inside, other=0)
+            for byte in tl.static_range(4):
+                first = tl.load(x + block * 32 + 4 * i + byte).to(tl.float32)
+                second = tl.load(x + block * 32 + 16 + 4 * i + byte).to(tl.float32)
+                if BITS == 4:
+                    low += first * sixteen_more(word, 8 * byte)
+                    high += second * sixteen_more(word, 8 * byte + 4)
+                    total += first + second
+                else:
+                    low += first * signed_byte(word, byte)
+                    high += second * signed_byte(upper, byte)
+        if HALVES:
+            acc += scales_at(weight, 2 * block, n, inside) * low + scales_at(weight, 2 * block + 1, n, inside) * high
+        elif BITS == 4:
+            scale = block // weight.per_scale
+            acc += scales_at(weight, scale, n, inside) * (low + high - 16 * total) + mins_at(weight, scale, n, inside) * total
+        else:
+            acc += scales_at(weight, block // weight.per_scale, n, inside) * (low + high)
+    store_row(result, acc, row, n, weight.columns)
+
+
+@kp.jit
+def one_row_in_tiles(x, weight, result, row, n, BITS: tl.constexpr, HALVES: tl.constexpr, WORDS: tl.constexpr):
+    """The same with tiles of WORDS words along k: threads share the columns of a GPU's program."""
+    inside = n < weight.columns
+    acc = tl.zeros([WORDS, n.shape[0]], tl.float32)
+    for begin in range(0, weight.blocks * BITS, WORDS):
+        at = begin + tl.arange(0, WORDS)
+        there = at < weight.blocks * BITS
+        both = there[:, None] & inside[None, :]
+        word = tl.load(weight.codes + at[:, None] * weight.columns + n[None, :], mask=both, other=0)
+        block, i = at // BITS, at % BITS
+        part, total = tl.zeros(acc.shape, tl.float32), tl.zeros([WORDS], tl.float32)
+        for byte in tl.static_range(4):
+            first = tl.load(x + block * 32 + 4 * i + byte, mask=there, other=0.0).to(tl.float32)
+            if BITS == 4:
+                second = tl.load(x + block * 32 + 16 + 4 * i + byte, mask=there, other=0.0).to(tl.float32)
+                part += first[:, None] * sixteen_more(word, 8 * byte) + second[:, None] * sixteen_more(word, 8 * byte + 4)
+                total += first + second
+            else:
+                part += first[:, None] * signed_byte(word, byte)
+        scale = (2 * block + i // 4 if HALVES else block // weight.per_scale)[:, None]
+        if BITS == 4:
+            part += -16 * total[:, None]
+            acc += mins_at(weight, scale, n[None, :], both) * total[:, None]
+        acc += scales_at(weight, scale, n[None, :], both) * part
+    store_row(result, tl.sum(acc, axis=0), row, n, weight.columns)
+
+
+@kp.jit
+def quantized_rows_kernel(x, weight, result, CODES: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr):
+    """A block of columns of one row; WORDS: in tiles of so many words, or 0."""
+    BITS: tl.constexpr = 4 if CODES == 4 else 8
+    HALVES: tl.constexpr = CODES == 16
+    row = tl.program_id(0).to(tl.int64)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    x += row * weight.blocks * 32
+    if WORDS:
+        one_row_in_tiles(x, weight, result, row, n, BITS, HALVES, WORDS)
+    else:
+        one_row(x, weight, result, row, n, BITS, HALVES)
+
+
+@kp.jit
+def codes_of(weight, block, n, BITS: tl.constexpr, BLOCKS: tl.constexpr):
+    """Returns the codes of BLOCKS blocks of 32 from `block` on, int32 [32 * BLOCKS, columns]; 0 beyond the last block."""
+    at = (block + tl.arange(0, BLOCKS))[:, None, None]
+    inside = (at < weight.blocks) & (n < weight.columns)[None, None, :]
+    words = weight.codes + (at * BITS + tl.arange(0, BITS)[None, :, None]) * weight.columns + n[None, None, :]
+    word = tl.load(words, mask=inside, other=0)
+    bytes = tl.arange(0, 4)[None, None, :] * 8
+    if BITS == 4:
+        shifts = bytes + tl.arange(0, 2)[:, None, None] * 4  # of a half, the same for its words, of a byte
+        codes = (word[:, None, :, None, :] >> shifts[None, :, :, :, None]) & 15
+    else:
+        codes = (word[:, :, None, :] << (24 - bytes)[:, :, :, None]) >> 24
+    return tl.reshape(codes, [BLOCKS * 32, n.shape[0]])
+
+
+@kp.jit
+def weight_of(weight, block, n, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCKS: tl.constexpr):
+    """Returns elements of the weight in float32, [32 * BLOCKS, columns]; 0 beyond the last block."""
+    parts: tl.constexpr = 2 * BLOCKS if HALVES else BLOCKS
+    at = (block + tl.arange(0, BLOCKS)) // weight.per_scale
+    if HALVES:
+        at = 2 * block + tl.arange(0, parts)
+    there = block * (parts // BLOCKS) + tl.arange(0, parts) < weight.blocks * (parts // BLOCKS)
+    inside = there[:, None] & (n < weight.columns)[None, :]
+    codes = tl.reshape(codes_of(weight, block, n, BITS, BLOCKS).to(tl.float32), [parts, BLOCKS * 32 // parts, n.shape[0]])
+    element = codes * scales_at(weight, at[:, None], n[None, :], inside)[:, None, :]
+    if BITS == 4:
+        element += mins_at(weight, at[:, None], n[None, :], inside)[:, None, :]
+    return tl.reshape(element, [BLOCKS * 32, n.shape[0]])
+
+
+@kp.jit
+def store_block(result, acc, m, n, columns):
+    """Stores a block of the product, with bias."""
+    acc += tl.load(result.bias + n, mask=(n < columns) & result.has_bias, other=0.0).to(tl.float32)[None, :]
+    inside = (m < result.rows)[:, None] & (n < columns)[None, :]
+    out = result.out + m[:, None].to(tl.int64) * columns + n[None, :]
+    tl.store(out, acc.to(result.out.dtype.element_ty), mask=inside)
+
+
+@kp.jit
+def quantized_blocks_kernel(
+    x, weight, result, CODES: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """A block of the product: elements of the weight are computed, in x's dtype, as they are needed."""
+    BITS: tl.constexpr = 4 if CODES == 4 else 8
+    HALVES: tl.constexpr = CODES == 16
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, 32 * BLOCKS)
+    rows = x + m[:, None].to(tl.int64) * (weight.blocks * 32) + k[None, :]
+    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for block in range(0, weight.blocks, BLOCKS):
+        inside = (m < result.rows)[:, None] & (block * 32 + k < weight.blocks * 32)[None, :]
+        tile = tl.load(rows + block * 32, mask=inside, other=0.0)
+        acc = tl.dot(tile, weight_of(weight, block, n, BITS, HALVES, BLOCKS).to(tile.dtype), acc, input_precision="ieee")
+    store_block(result, acc, m, n, weight.columns)
