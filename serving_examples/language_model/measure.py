@@ -1,6 +1,7 @@
 """What the language model is held to: its texts and logits against plain torch, its int8 products against those of float32, its speed.
 
-`python -m serving_examples.language_model.measure [--prompts N] [--tokens N] [--llama PYTHON]`; PYTHON has llama-cpp-python.
+`python -m serving_examples.language_model.measure [--library FOLDER] [--prompts N] [--tokens N] [--llama PYTHON]`, where PYTHON has
+llama-cpp-python.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+import kernelpack
 from serving_examples.language_model.model import Cache, File, LanguageModel, continued, generate
 from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
 from serving_examples.language_model.torch_model import TorchModel
@@ -132,7 +134,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--llama", metavar="PYTHON")
+    parser.add_argument("--library", metavar="FOLDER", help="the folder of a library that holds the ops")
     given = parser.parse_args(arguments)
+    if given.library:
+        kernelpack.load(given.library)
     torch.set_num_threads(1)
     file = File(model_file())
     tokenizer = tokenizer_of(file)
