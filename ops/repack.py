@@ -251,8 +251,9 @@ def check_beside(scales, zeros, columns, inner):
         f"scales has shape {scales.shape}, expected a row of {columns} for each group",
     )
     groups = scales.shape[0]
+    group = inner // max(groups, 1)
     kp.check(
-        groups <= inner // 32 and inner % (32 * max(groups, 1)) == 0,
+        groups * group == inner and group % 32 == 0 and groups <= inner,
         f"scales has {groups} rows, expected one for each group of a K of {inner}: groups are multiples of 32",
     )
     kp.check(columns % 8 == 0, f"weight has {columns} columns, expected a multiple of 8")
@@ -303,12 +304,14 @@ def repack(weight, format, scales, zeros):
     )
     kp.check(weight.dim() == 2, f"weight must have 2 dimensions, it has shape {weight.shape}")
     check_whole(weight, "weight")
+    kp.check(weight.dtype == tl.uint8 or not gguf, f"weight is not uint8, as format {format} is stored")
+    kp.check(weight.dtype == tl.int32 or not shared, f"weight is not int32, as format {format} is stored")
+    kp.check(weight.dtype == tl.int8 or format != Format.INT8, f"weight is not int8, as format {format} is stored")
     inner = inner_of(weight, format)
     blocks = inner // 32
     codes = kp.empty((blocks, bits_of(format), columns_of(weight, format)), tl.int32, weight.device)
     columns = codes.shape[2]
     if weight.dtype == tl.uint8:
-        kp.check(gguf, f"weight is uint8, which format {format} is not")
         kp.check(scales is None, f"scales is given, but weights of format {format} hold their own")
         kp.check(zeros is None, f"zeros is given, but weights of format {format} hold their own")
         groups = inner // 16 if format == Format.Q6_K else blocks
@@ -327,7 +330,6 @@ def repack(weight, format, scales, zeros):
                 Source(weight, None, None, 0), codes, factors, mins, sizes, LARGE=format
             )
     elif weight.dtype == tl.int32:
-        kp.check(shared, f"weight is int32, which format {format} is not")
         kp.check(scales is not None, f"scales is None, format {format} needs it")
         kp.check(zeros is not None, f"zeros is None, format {format} needs it")
         groups = check_beside(scales, zeros, columns, inner)
@@ -339,7 +341,6 @@ def repack(weight, format, scales, zeros):
             SHARED=Format.AWQ if format == Format.AWQ else Format.GPTQ,
         )  # fmt: skip
     else:
-        kp.check(format == Format.INT8, f"weight is int8, which format {format} is not")
         kp.check(scales is not None, f"scales is None, format {format} needs it")
         kp.check(zeros is None, f"zeros is given, but format {format} has none")
         kp.check(scales.dtype == tl.float32, "scales is float16, expected float32 beside int8")

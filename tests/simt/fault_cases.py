@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
+from ops.repack import Format
 from tests.ops.arguments import Arguments
 from tests.ops.functional import module_of
 from tests.ops.fused_cases import rope_and_cache_call
 from tests.ops.grid import Case
 from tests.ops.layouts import contiguous, convert, gaps, padded
+from tests.ops.quantized_blocks import BESIDE, given
 
 BF16, F32, E4M3 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 
@@ -195,5 +197,11 @@ def _attention() -> Iterator[FaultCase]:
     yield FaultCase("mha", "float32-64", (call(F32, 70, 90, 60),))
 
 
+def _repacked() -> Iterator[FaultCase]:
+    for format in Format:
+        columns = 8 if format in BESIDE else 67  # so few that what is read too much lies outside
+        yield FaultCase("repack", format.name, (lambda f=format, n=columns: (given(f, n, 512, group=128), {}),))
+
+
 def fault_cases() -> list[FaultCase]:
-    return [*_row_wise(), *_cached(), *_products(), *_scaled_products(), *_attention()]
+    return [*_row_wise(), *_cached(), *_products(), *_scaled_products(), *_attention(), *_repacked()]

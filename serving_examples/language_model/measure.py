@@ -1,0 +1,175 @@
+"""What the language model is held to: its texts and logits against plain torch, its int8 products against those of float32, its speed.
+
+`python -m serving_examples.language_model.measure [--library FOLDER] [--prompts N] [--tokens N] [--llama PYTHON]`, where PYTHON has
+llama-cpp-python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import kernelpack
+from serving_examples.language_model.model import Cache, File, LanguageModel, continued, generate
+from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
+from serving_examples.language_model.torch_model import TorchModel
+
+FOLDER = Path(__file__).parent
+BLOCK = 32
+"""Elements of an activation that share a scale in int8 products."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a text and its logits compare to another model's. `parted`: before which new token the models choose differently, None where
+    they never do; `gap`: how far the other model's two largest logits are apart there; `error`: the largest difference of logits up to
+    there."""
+
+    parted: int | None
+    gap: float
+    error: float
+
+
+def compare(ours: Tensor, theirs: Tensor) -> Comparison:
+    """Compares logits [tokens, vocabulary] that two models have for one text, which follows the largest of `ours`."""
+    differ = (ours.argmax(-1) != theirs.argmax(-1)).nonzero().flatten().tolist()
+    parted = differ[0] if differ else None
+    first, second = theirs[parted or 0].topk(2).values.tolist()
+    error = float((ours - theirs)[: len(ours) if parted is None else parted + 1].abs().max())
+    return Comparison(parted, 0.0 if parted is None else first - second, error)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Returns activations as int8 products take them: each 32 of a row as multiples of 1/127 of the largest of them."""
+    blocks = x.unflatten(-1, (-1, BLOCK))
+    scale = blocks.abs().amax(-1, keepdim=True) / 127
+    return (torch.where(scale > 0, blocks / scale, 0.0).round() * scale).flatten(-2)
+
+
+def linear_of_rounded(x: Tensor, weight: Tensor) -> Tensor:
+    return functional.linear(rounded(x), weight)
+
+
+def divergence(exact: Tensor, other: Tensor) -> float:
+    """Returns the mean over rows of the Kullback-Leibler divergence of logits [rows, vocabulary] from exact ones, in nats."""
+    exact, other = exact.double().log_softmax(-1), other.double().log_softmax(-1)
+    return float((exact.exp() * (exact - other)).sum(-1).mean())
+
+
+def text_of(model: LanguageModel, prompt: list[int], count: int) -> tuple[list[int], Tensor]:
+    """Returns the new tokens after a prompt, and the logits by which each was chosen."""
+    logits = torch.cat(list(continued(model, [prompt], count)))
+    return logits.argmax(-1).tolist(), logits
+
+
+def after(prompt: list[int], text: list[int], logits: Tensor) -> Tensor:
+    """Returns of the logits after each token those by which the text's tokens are chosen."""
+    return logits[len(prompt) - 1 : len(prompt) + len(text) - 1]
+
+
+def hold_to(
+    model: LanguageModel, exact: TorchModel, prompts: Sequence[list[int]], count: int
+) -> Iterator[tuple[list[int], Comparison]]:
+    """Yields the model's text for each prompt, and how it compares to what a torch model would choose."""
+    for prompt in prompts:
+        text, ours = text_of(model, prompt, count)
+        yield text, compare(ours, after(prompt, text, exact(prompt + text)[0]))
+
+
+def llama_logits(python: str, file: Path, texts: Sequence[list[int]]) -> list[Tensor]:
+    """Returns llama.cpp's logits after each token of each text, on one thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "texts.json").write_text(json.dumps(texts))
+        subprocess.run([python, FOLDER / "llama_logits.py", file, folder], check=True)
+        return [torch.from_numpy(numpy.load(Path(folder) / f"{number}.npy")) for number in range(len(texts))]
+
+
+def seconds_a_token(step: Callable[[], object], count: int = 20) -> float:
+    """Returns the median time of a step."""
+    times = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begin)
+    return sorted(times)[count // 2]
+
+
+def speeds(models: dict[str, LanguageModel], exact: TorchModel, prompt: list[int]) -> Iterator[tuple[str, float, float]]:
+    """Yields each model's name, its new tokens a second after a prompt, and the tokens a second of a prompt of 512."""
+    long = (prompt * (512 // len(prompt) + 1))[:512]
+    for name, model in models.items():
+        cache = Cache(model.config, 1, len(prompt) + 64)
+        model([prompt], cache)
+        decode = seconds_a_token(lambda model=model, cache=cache: model([[17]], cache))
+        yield name, 1 / decode, 512 / seconds_a_token(lambda model=model: model([long], Cache(model.config, 1, 512)), 3)
+    past = exact(prompt)[1]
+    decode = seconds_a_token(lambda: exact([17], past))
+    yield "torch float32", 1 / decode, 512 / seconds_a_token(lambda: exact(long), 3)
+
+
+def say(name: str, found: Sequence[Comparison]) -> None:
+    """Prints how texts compare."""
+    parted = [one for one in found if one.parted is not None]
+    print(
+        f"{name}: {len(found) - len(parted)} of {len(found)} texts equal, logits within {max(one.error for one in found):.2g}"
+    )
+    for one in parted:
+        print(f"  parts before token {one.parted}, where torch's two largest logits are {one.gap:.2g} apart")
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=20)
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--llama", metavar="PYTHON")
+    parser.add_argument("--library", metavar="FOLDER", help="the folder of a library that holds the ops")
+    given = parser.parse_args(arguments)
+    if given.library:
+        kernelpack.load(given.library)
+    torch.set_num_threads(1)
+    file = File(model_file())
+    tokenizer = tokenizer_of(file)
+    prompts = [chat(tokenizer, line) for line in (FOLDER / "prompts.txt").read_text().splitlines()[: given.prompts]]
+    exact, model, int8 = TorchModel(file), LanguageModel(file), LanguageModel(file, int8=True)
+
+    found = list(hold_to(model, exact, prompts, given.tokens))
+    say("float32 against torch", [one for _, one in found])
+    texts = [text for text, _ in found]
+    together = generate(model, prompts, given.tokens)
+    print(f"in one batch: {sum(one == other for one, other in zip(together, texts, strict=True))} texts equal to those alone")
+    say(
+        "int8 against torch with the same rounding",
+        [one for _, one in hold_to(int8, TorchModel(file, linear=linear_of_rounded), prompts, given.tokens)],
+    )
+
+    whole = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
+    llama = llama_logits(given.llama, model_file(), whole) if given.llama else []
+    ours, theirs = [], []
+    for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+        right = after(prompt, text, exact(prompt + text)[0])
+        cache = Cache(int8.config, 1, len(prompt) + len(text))
+        ours.append(divergence(right, after(prompt, text, int8([prompt + text], cache, every=True))))
+        if llama:
+            theirs.append(divergence(right, after(prompt, text, llama[number])))
+    print(f"int8: mean divergence from float32 {sum(ours) / len(ours):.3g} nats")
+    if theirs:
+        print(f"llama.cpp: mean divergence from float32 {sum(theirs) / len(theirs):.3g} nats")
+    for name, new, read in speeds({"float32": model, "int8": int8}, exact, prompts[0]):
+        print(f"{name}: {new:.1f} new tokens a second, {read:.0f} of a prompt of 512")
+
+
+if __name__ == "__main__":
+    with torch.inference_mode():
+        main(sys.argv[1:])

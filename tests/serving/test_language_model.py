@@ -1,0 +1,164 @@
+"""The language model computes what plain torch does: prompts and new tokens in one batch, and SmolLM2's own texts."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+import torch
+from gguf import GGMLQuantizationType, GGUFWriter, quants
+
+from serving_examples.language_model import measure
+from serving_examples.language_model.__main__ import main
+from serving_examples.language_model.measure import compare, hold_to, linear_of_rounded
+from serving_examples.language_model.model import PAGE, Cache, File, LanguageModel, generate
+from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
+from serving_examples.language_model.torch_model import TorchModel
+
+LAYERS, HIDDEN, HEADS, KEY_HEADS, FEED, WORDS = 2, 128, 4, 2, 256, 96
+PROMPTS = ([3, 1, 4, 1, 5, 9, 2, 6], [53], list(range(70)))
+"""Of several lengths, one longer than a page."""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> File:
+    """A Llama of two layers with random weights, in SmolLM2's formats."""
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_block_count(LAYERS)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KEY_HEADS)
+    writer.add_context_length(256)
+    writer.add_rope_freq_base(1e4)
+    writer.add_layer_norm_rms_eps(1e-5)
+    generator = numpy.random.default_rng(0)
+
+    def add(name: str, *shape: int, format: GGMLQuantizationType = GGMLQuantizationType.Q4_1) -> None:
+        values = generator.normal(size=shape).astype(numpy.float32)
+        if len(shape) == 1:
+            writer.add_tensor(f"{name}.weight", values + 1)
+        else:
+            writer.add_tensor(f"{name}.weight", quants.quantize(values * shape[1] ** -0.5, format), raw_dtype=format)
+
+    add("token_embd", WORDS, HIDDEN, format=GGMLQuantizationType.Q8_0)
+    add("output_norm", HIDDEN)
+    size = HIDDEN // HEADS
+    for i in range(LAYERS):
+        for name, *shape in (
+            ("attn_norm", HIDDEN), ("attn_q", HIDDEN, HIDDEN), ("attn_k", KEY_HEADS * size, HIDDEN), ("attn_v", KEY_HEADS * size, HIDDEN),
+            ("attn_output", HIDDEN, HIDDEN), ("ffn_norm", HIDDEN), ("ffn_gate", FEED, HIDDEN), ("ffn_up", FEED, HIDDEN),
+            ("ffn_down", HIDDEN, FEED),
+        ):  # fmt: skip
+            add(f"blk.{i}.{name}", *shape)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return File(path)
+
+
+def test_prompts_and_new_tokens_share_a_batch(tiny: File) -> None:
+    """A prompt in one call, in two, and beside a sequence that has begun before it."""
+    model, exact = LanguageModel(tiny), TorchModel(tiny)
+    first, second, third = PROMPTS
+    cache = Cache(model.config, 3, 100)
+    model([first, second, third[:60]], cache)
+    got = model([[7], [8, 9], third[60:]], cache)
+    for logits, tokens in zip(got, ([*first, 7], [*second, 8, 9], third), strict=True):
+        torch.testing.assert_close(logits, exact(tokens)[0][-1], atol=2e-5, rtol=2e-5)
+
+
+def test_logits_after_every_token(tiny: File) -> None:
+    model, exact = LanguageModel(tiny), TorchModel(tiny)
+    got = model(PROMPTS, Cache(model.config, 3, 100), every=True)
+    torch.testing.assert_close(got, torch.cat([exact(list(tokens))[0] for tokens in PROMPTS]), atol=2e-5, rtol=2e-5)
+
+
+def test_a_sequence_says_the_same_alone(tiny: File) -> None:
+    model = LanguageModel(tiny)
+    together = generate(model, PROMPTS, 12)
+    assert [generate(model, [prompt], 12)[0] for prompt in PROMPTS] == together
+    for prompt, text in zip(PROMPTS, together, strict=True):
+        logits = TorchModel(tiny)([*prompt, *text])[0]
+        assert logits.argmax(-1)[len(prompt) - 1 : -1].tolist() == text
+
+
+def test_torch_takes_a_text_in_parts(tiny: File) -> None:
+    exact = TorchModel(tiny)
+    logits, past = exact(PROMPTS[2][:50])
+    more, _ = exact(PROMPTS[2][50:], past)
+    torch.testing.assert_close(torch.cat((logits, more)), exact(PROMPTS[2])[0], atol=2e-5, rtol=2e-5)
+
+
+def test_rounded_activations_are_those_of_int8_products(tiny: File) -> None:
+    """One call: roundings to another side, of which there are more after each layer, change logits far less than rounding itself."""
+    model = LanguageModel(tiny, int8=True)
+    got = model(PROMPTS, Cache(model.config, 3, 100), every=True)
+    same, exact = (torch.cat([one(list(tokens))[0] for tokens in PROMPTS]) for one in (
+        TorchModel(tiny, linear=linear_of_rounded), TorchModel(tiny),
+    ))  # fmt: skip
+    assert (got - same).norm() < 0.3 * (got - exact).norm()
+
+
+def test_a_sequence_that_is_too_long_is_an_error(tiny: File) -> None:
+    model = LanguageModel(tiny)
+    with pytest.raises(ValueError, match=f"a sequence has {PAGE + 1} tokens, the cache has pages for {PAGE}"):
+        model([[1] * (PAGE + 1)], Cache(model.config, 1, PAGE))
+
+
+def test_texts_that_part_are_noticed() -> None:
+    theirs = torch.tensor([[3.0, 1.0, 0.0], [0.0, 2.0, 1.75], [5.0, 0.0, 0.0]])
+    ours = theirs.clone()
+    assert compare(ours, theirs) == measure.Comparison(None, 0.0, 0.0)
+    ours[1, 2] = 2.5
+    ours[2, 0] = 0.0
+    assert compare(ours, theirs) == measure.Comparison(1, 0.25, 0.75)
+
+
+def test_divergence_is_that_of_distributions() -> None:
+    exact, other = torch.randn(2, 7, 40)
+    right = torch.nn.functional.kl_div(other.log_softmax(-1), exact.softmax(-1), reduction="batchmean")
+    assert measure.divergence(exact, other) == pytest.approx(float(right), rel=1e-5)
+    assert measure.divergence(exact, exact + 3) == pytest.approx(0, abs=1e-12)
+
+
+# -- SmolLM2 itself --------------------------------------------------------------------------------------------------------------
+
+TOKENS = {
+    "It's 2026: 17 times 23 is 391.": [1589, 506, 216, 34, 32, 34, 38, 42, 216, 33, 39, 1711, 216, 34, 35, 314, 216, 35, 41, 33, 30],
+    "  two  spaces\n\n\tand tabs": [216, 827, 216, 5600, 1116, 197, 397, 29416],
+    "naïve café, 東京 🙂": [3546, 46494, 37366, 28, 17097, 247, 126, 16736, 122, 47526],
+    "<|im_start|>user\nhi<|im_end|>\n": [1, 4093, 198, 6004, 2, 198],
+}  # fmt: skip
+"""What llama.cpp makes of texts, with the same file."""
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> File:
+    return File(model_file())
+
+
+def test_tokens_are_those_of_llama_cpp(smollm2: File) -> None:
+    tokenizer = tokenizer_of(smollm2)
+    for text, tokens in TOKENS.items():
+        assert tokenizer.encode(text).ids == tokens
+        assert tokenizer.decode(tokens, skip_special_tokens=False) == text
+
+
+def test_it_knows_the_capital_of_france(smollm2: File, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["What is the capital of France?"]) == 0
+    assert capsys.readouterr().out == "The capital of France is Paris.\n"
+
+
+@pytest.mark.slow
+def test_texts_are_those_of_torch(smollm2: File) -> None:
+    """20 prompts, 256 new tokens each: where a text parts, torch itself is not sure; logits agree to there."""
+    tokenizer = tokenizer_of(smollm2)
+    prompts = [chat(tokenizer, line) for line in (measure.FOLDER / "prompts.txt").read_text().splitlines()]
+    assert len(prompts) == 20
+    with torch.inference_mode():
+        found = [one for _, one in hold_to(LanguageModel(smollm2), TorchModel(smollm2), prompts, 256)]
+    parted = [one for one in found if one.parted is not None]
+    assert len(parted) <= 1
+    assert all(one.gap < 1e-3 for one in parted)
+    assert all(one.error < 1e-3 for one in found)
