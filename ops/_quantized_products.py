@@ -171,6 +171,18 @@ def weight_of(weight, block, n, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCKS
 
 
 @kp.jit
+def dequantize_kernel(weight, out, CODES: tl.constexpr, BLOCK_N: tl.constexpr, BLOCKS: tl.constexpr):
+    """Writes a part of the weight, transposed: [K, N]."""
+    BITS: tl.constexpr = 4 if CODES == 4 else 8
+    block = tl.program_id(0) * BLOCKS
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = block * 32 + tl.arange(0, 32 * BLOCKS)
+    element = weight_of(weight, block, n, BITS, CODES == 16, BLOCKS).to(out.dtype.element_ty)
+    inside = (k < weight.blocks * 32)[:, None] & (n < weight.columns)[None, :]
+    tl.store(out + k[:, None].to(tl.int64) * weight.columns + n[None, :], element, mask=inside)
+
+
+@kp.jit
 def store_block(result, acc, m, n, columns):
     """Stores a block of the product, with bias."""
     acc += tl.load(result.bias + n, mask=(n < columns) & result.has_bias, other=0.0).to(tl.float32)[None, :]

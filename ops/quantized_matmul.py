@@ -3,9 +3,11 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
+from ._blocks import Shape, Strides
 from ._int8_products import Activations, int8_blocks_kernel, int8_rows_kernel, quantize_activations_kernel
-from ._quantized_products import Result, Weight, quantized_blocks_kernel, quantized_rows_kernel
+from ._quantized_products import Result, Weight, dequantize_kernel, quantized_blocks_kernel, quantized_rows_kernel
 from ._quantized_weights import dequantize
+from .matmul import ONE_BLOCK, matmul_kernel
 from .repack import check_whole
 
 RANGES = {
@@ -15,32 +17,78 @@ RANGES = {
     "bias": (None, "x"),
 }
 
-FEW_ROWS = (1, 16, 0)
-"""Which kernels a call takes: those for single rows, for at most 16, or 0 for more."""
+FEW_ROWS = (1, 16, 64, 0)
+"""Which kernels a call takes: those for single rows, for at most 16 or 64, or 0 for more."""
+
+CPU_BLOCKS = {16: (16, 64), 0: (128, 64)}
+GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}
+"""BLOCK_M and BLOCK_N by FEW_ROWS."""
 
 
-def config(point):
-    cpu, kernel = point.target.backend == "cpu", point.kernel
+def needed(point):
+    """Whether a call needs a kernel for FEW_ROWS and CODES: not for scales of 16 elements in float16."""
+    single = point["FEW_ROWS"] == 1
+    return single == point.kernel.endswith("rows_kernel") and (point["CODES"] != 16 or point["scales"] == tl.float32)
+
+
+def cpu_config(point):
+    kernel = point.kernel
+    if point.specialized or kernel in ("matmul_kernel", "dequantize_kernel"):
+        return None
+    if kernel == "quantize_activations_kernel":
+        return kp.Config({"BLOCKS": 4})
+    if not needed(point) or point["FEW_ROWS"] == 64:
+        return None
+    if point["FEW_ROWS"] == 1:
+        return kp.Config({"BLOCK_N": 64} if kernel == "int8_rows_kernel" else {"BLOCK_N": 128, "WORDS": 0})
+    rows, columns = CPU_BLOCKS[point["FEW_ROWS"]]
+    sizes = {"BLOCK_M": rows, "BLOCK_N": columns}
+    return kp.Config(sizes if kernel == "int8_blocks_kernel" else {**sizes, "BLOCKS": 2})
+
+
+def cuda_config(point):
+    """A single row wants much of a column on its way at a time. More than 64 rows are worth a weight that is written once."""
+    kernel = point.kernel
+    if kernel == "matmul_kernel":
+        return matmul_config(point)
+    if point.specialized and kernel in ("quantize_activations_kernel", "int8_blocks_kernel"):
+        return None
     if kernel == "quantize_activations_kernel":
         return kp.Config({"BLOCKS": 4}, num_warps=4)
-    few = point["FEW_ROWS"]
     if point["CODES"] == 16 and point["scales"] == tl.float16:
         return None
-    if (few == 1) != kernel.endswith("rows_kernel"):
+    if kernel == "dequantize_kernel":
+        return kp.Config({"BLOCK_N": 64, "BLOCKS": 2}, num_warps=4)
+    if kernel == "int8_rows_kernel" or not needed(point):
         return None
+    few = point["FEW_ROWS"]
     if few == 1:
-        if kernel == "int8_rows_kernel":
-            return kp.Config({"BLOCK_N": 64}) if cpu else None
-        return kp.Config({"BLOCK_N": 128, "WORDS": 0}) if cpu else kp.Config({"BLOCK_N": 32, "WORDS": 32}, num_warps=4)
-    blocks = {"BLOCK_M": 16 if few else 128 if cpu else 64, "BLOCK_N": 64}
-    return kp.Config(blocks if kernel == "int8_blocks_kernel" else {**blocks, "BLOCKS": 2}, num_warps=4)
+        return kp.Config({"BLOCK_N": 32, "WORDS": 128 if point["CODES"] == 4 else 256}, num_warps=8)
+    if kernel == "int8_blocks_kernel":
+        rows, columns = GPU_BLOCKS[few or 64]
+        return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns}, num_warps=4)
+    if not few:
+        return None
+    rows, columns = GPU_BLOCKS[few]
+    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": 8}, num_warps=4, num_stages=2)
+
+
+def matmul_config(point):
+    """As matmul has for many rows, and a weight whose columns lie together."""
+    if point["x"] == tl.float32:
+        rows, depth = (128, 32) if point.specialized else (64, 16)
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": depth, "GROUP": 8}, num_warps=4, num_stages=2)
+    if point.specialized and point.target.arch == "sm_90a":
+        blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "SLOTS": 4, "PROGRAMS": 132}
+        return kp.Config(blocks, launch_pdl=True)
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 
 def multiply(x, weight, result, codes, int8, batch_invariant):
     """A host function's launches. codes: 4 or 8 bits, or 16 for 8 bits where 16 elements share a scale."""
     rows, columns, blocks = result.rows, weight.columns, weight.blocks
     # GPUs sum a block of few rows in another order than a large one
-    few = 16 if rows <= 16 and not (batch_invariant and x.is_cuda) else 0
+    few = (16 if rows <= 16 else 64 if rows <= 64 and x.is_cuda else 0) if not (batch_invariant and x.is_cuda) else 0
     if int8:
         values = kp.empty((rows, blocks * 32), tl.int8, x.device)
         steps = kp.empty((rows, blocks), tl.float32, x.device)
@@ -59,6 +107,17 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
         quantized_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
             x, weight, result, CODES=codes, FEW_ROWS=1
         )
+    elif x.is_cuda and few == 0:
+        whole = kp.empty((blocks * 32, columns), x.dtype, x.device)
+        dequantize_kernel[lambda meta: (kp.cdiv(blocks, meta["BLOCKS"]), kp.cdiv(columns, meta["BLOCK_N"]))](
+            weight, whole, CODES=codes
+        )
+        matmul_kernel[
+            lambda meta: (min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]), 1, 1)
+        ](
+            x, whole, result.bias, result.has_bias, result.out, Strides(0, 0, blocks * 32, 0, 0, columns),
+            Shape(1, 1, rows, columns, blocks * 32), 0, B_TRANSPOSED=False,
+        )  # fmt: skip
     else:
         quantized_blocks_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
             x, weight, result, CODES=codes, FEW_ROWS=few
@@ -77,8 +136,10 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
         "CODES": (4, 8, 16),
         "FEW_ROWS": FEW_ROWS,
     },
-    configs={"": config},
-    specialize=[],
+    configs={"cpu": cpu_config, "cuda": cuda_config},
+    specialize=[
+        kp.aligned("x", "codes", "scales", divisible=["weight.columns", *(f"strides.{name}" for name in Strides._fields)])
+    ],
 )
 def quantized_matmul(x, codes, scales, mins, bias, int8, batch_invariant):
     """Returns x W^T + bias in x's dtype, [..., N], for x [..., K] and a weight W [N, K] in the layout that `repack` gives.
