@@ -8,48 +8,14 @@ from kernelpack.knobs import DEBUG
 
 from ._rows import DTYPES, check_contiguous
 from ._sampling import CHUNK, GROUP, INFINITY, LOG2E, Row, draw, place_in, places_in
+from ._sampling_settings import Choice, Penalties, check_settings, is_drawn, matrix, penalized, setting, setting_of
 
 RANGES = {
     "dtypes": ("float32", "float16", "bfloat16"),
     "columns": (1, 2**31 - 1),
-    "settings": ("temperature", "top_k", "top_p", "min_p", "penalties", "bias", "seeds"),
 }
 
 LN2 = tl.constexpr(0.6931471805599453)
-
-
-class Setting(NamedTuple):
-    """A value for each row, if it is `given`; else another tensor, which is not read."""
-
-    data: tl.tensor
-    given: int
-
-
-class Matrix(NamedTuple):
-    """A value for each logit, rows `stride` elements apart, if it is `given`; else another tensor, which is not read."""
-
-    data: tl.tensor
-    stride: tl.int64
-    given: int
-
-
-class Penalties(NamedTuple):
-    """What tokens of a row's prompt and output lose."""
-
-    repetition: Setting
-    presence: Setting
-    frequency: Setting
-
-
-class Choice(NamedTuple):
-    """What a row is drawn by."""
-
-    seeds: Setting
-    positions: Setting
-    temperature: Setting
-    top_k: Setting
-    top_p: Setting
-    min_p: Setting
 
 
 class Scratch(NamedTuple):
@@ -77,28 +43,9 @@ class Sizes(NamedTuple):
 
 
 @kp.jit
-def setting_of(setting, row, neutral):
-    """Returns a row's value, or what changes nothing."""
-    return tl.load(setting.data + row, mask=setting.given != 0, other=neutral)
-
-
-@kp.jit
-def is_drawn(choice, row):
-    """Returns whether a row is drawn at random: it has a seed, and its temperature is above 0."""
-    return (choice.seeds.given != 0) & (setting_of(choice.temperature, row, 1.0) > 0.0)
-
-
-@kp.jit
-def penalized(value, row, start, places, inside, bias, prompt, output, penalties):
-    """Returns logits with their bias and without what tokens of prompt and output lose."""
-    value += tl.load(bias.data + row * bias.stride + start + places, mask=inside & (bias.given != 0), other=0.0)
-    count = tl.load(output.data + row * output.stride + start + places, mask=inside & (output.given != 0), other=0)
-    asked = tl.load(prompt.data + row * prompt.stride + start + places, mask=inside & (prompt.given != 0), other=0) != 0
-    repetition = setting_of(penalties.repetition, row, 1.0)
-    repeated = tl.where(value > 0.0, tl.div_rn(value, repetition), value * repetition)
-    value = tl.where(asked | (count > 0), repeated, value)
-    value -= setting_of(penalties.frequency, row, 0.0) * count.to(tl.float32)
-    return value - tl.where(count > 0, setting_of(penalties.presence, row, 0.0), 0.0)
+def values_of(scratch, row, sizes):
+    """Returns where a row's values begin. New tensors begin at multiples of 64 bytes."""
+    return tl.multiple_of(scratch.values, 16) + row * sizes.groups * GROUP
 
 
 @kp.jit
@@ -128,7 +75,7 @@ def prepare_kernel(
         peak = tl.max(value, axis=1)
         tl.store(scratch.peaks + target, peak, mask=present)
         if drawn:
-            values = tl.multiple_of(scratch.values, 16) + row * sizes.groups * GROUP  # new tensors begin at multiples of 64 bytes
+            values = values_of(scratch, row, sizes)
             tl.store(values + start + places, value, mask=present[:, None])
         else:
             place = tl.min(tl.where(value == peak[:, None], tl.arange(0, GROUP)[None, :], GROUP), axis=1)
@@ -158,38 +105,20 @@ def largest_of(peaks, groups):
 
 
 @kp.jit
-def log_sum_of(peaks, sums, groups):
-    """Returns the logarithm of the sum of exponentials of a row of logits."""
+def log_probability(logit, peaks, sums, groups):
+    """Returns a logit less the logarithm of the sum of exponentials of its row."""
     peak, _ = largest_of(peaks, groups)
     total = tl.zeros([CHUNK], tl.float32)
     for begin in range(0, groups, CHUNK):
         group = begin + tl.arange(0, CHUNK)
         power = tl.exp2((tl.load(peaks + group, mask=group < groups, other=-INFINITY) - peak) * LOG2E)
         total += power * tl.load(sums + group, mask=group < groups, other=0.0)
-    return peak + tl.log2(tl.sum(total, axis=0)) * LN2
-
-
-@kp.jit(debug=True)
-def check_settings(choice, penalties, row):
-    """Ends the program where a row's setting is none."""
-    temperature = setting_of(choice.temperature, row, 1.0)
-    tl.device_assert(
-        (temperature >= 0.0) & (temperature < INFINITY), "sample: temperature: a row's is negative or not finite, expected 0 or more"
-    )
-    top_p = setting_of(choice.top_p, row, 1.0)
-    tl.device_assert((top_p > 0.0) & (top_p <= 1.0), "sample: top_p: a row's lies outside of what is expected: above 0, up to 1")
-    min_p = setting_of(choice.min_p, row, 0.0)
-    tl.device_assert((min_p >= 0.0) & (min_p <= 1.0), "sample: min_p: a row's lies outside of what is expected: 0 to 1")
-    repetition = setting_of(penalties.repetition, row, 1.0)
-    tl.device_assert(
-        (repetition > 0.0) & (repetition < INFINITY),
-        "sample: repetition_penalty: a row's is not finite or not above 0, as is expected",
-    )
+    return logit - peak - tl.log2(tl.sum(total, axis=0)) * LN2
 
 
 @kp.jit
 def draw_kernel(
-    logits, penalties, choice, scratch, sizes, tokens, log_probabilities,
+    logits, penalties, choice, scratch, sizes, tokens, logged,
     GROUPS: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """Chooses a row's token."""
@@ -201,7 +130,7 @@ def draw_kernel(
     token = tl.full([], -1, tl.int64)
     if (peak > -INFINITY) & (peak < INFINITY):
         if is_drawn(choice, at):
-            values = tl.multiple_of(scratch.values, 16) + own * GROUP
+            values = values_of(scratch, at, sizes)
             row = Row(values, scratch.peaks + own, scratch.sums + own, sizes.columns, sizes.groups, peak)
             token = draw(
                 row, setting_of(choice.seeds, at, 0), setting_of(choice.positions, at, 0), setting_of(choice.top_k, at, 0),
@@ -212,8 +141,8 @@ def draw_kernel(
     tl.store(tokens + at, token)
     if sizes.logged:
         logit = tl.load(logits + at * sizes.stride + token, mask=token >= 0, other=float("nan")).to(tl.float32)
-        log_sum = log_sum_of(scratch.logit_peaks + own, scratch.logit_sums + own, sizes.groups)
-        tl.store(log_probabilities + at, logit - log_sum)
+        result = log_probability(logit, scratch.logit_peaks + own, scratch.logit_sums + own, sizes.groups)
+        tl.store(logged + at, result)
 
 
 def config(point):
@@ -223,24 +152,6 @@ def config(point):
         blocks = {"GROUPS": 1, "CHECKED": True} if cpu else {"GROUPS": 32, "CHECKED": DEBUG.is_on()}
         return kp.Config(blocks, num_warps=16, specialize=False)
     return kp.Config({"GROUPS": 1 if cpu else 8}, num_warps=4)
-
-
-def setting(x, name, rows, other):
-    """A host function's check of a tensor with a value for each row. Returns it as a Setting: `other` where there is none."""
-    if x is not None:
-        kp.check(x.dim() == 1 and x.shape[0] == rows, f"{name} has shape {x.shape}, expected ({rows},): one value for each row of logits")
-        kp.check(x.is_contiguous(), f"{name} must be contiguous, its stride is {x.stride()}\n  to fix: call .contiguous() on it before the op")
-    return Setting(other if x is None else x, x is not None)
-
-
-def matrix(x, name, logits, other):
-    """A host function's check of a tensor with a value for each logit. Returns it as a Matrix: `other` where there is none."""
-    stride = 0
-    if x is not None:
-        kp.check(x.shape == logits.shape, f"{name} has shape {x.shape}, logits has {logits.shape}")
-        check_contiguous(x, name)
-        stride = x.stride(0)
-    return Matrix(other if x is None else x, stride, x is not None)
 
 
 @kp.op(
@@ -271,7 +182,39 @@ def sample(
     logits, seeds, positions, temperature, top_k, top_p, min_p, bias, prompt_mask, output_counts,
     repetition_penalty, presence_penalty, frequency_penalty, log_probabilities,
 ):  # fmt: skip
-    """Returns a token."""
+    """Returns a token for each row of `logits` [rows, columns]: `tokens` [rows], int64. With `log_probabilities`, `logged` [rows], float32,
+    has the tokens' log_softmax of the logits as they are given; else it has no elements.
+
+    All other arguments are optional. Those that say one thing of a row are [rows], float32 where nothing else is said; those that say
+    something of each logit are [rows, columns]. Their order is that of vLLM's sampler:
+
+    1. `bias` is added; -inf forbids a token.
+    2. A token of the prompt (`prompt_mask`, bool) or of the output (`output_counts`, int32: how often it is there) has its logit divided
+       by `repetition_penalty` if it is above 0, else multiplied by it. `frequency_penalty` times its count in the output is subtracted,
+       and `presence_penalty`, if it is there at all.
+    3. A row without a seed, or whose `temperature` is below 1e-5, takes its largest logit; of equal ones the first. Others are divided by
+       the temperature.
+    4. `min_p` keeps tokens of at least that part of the largest probability: from its logarithm, in float32, below the largest logit on.
+    5. `top_k`, int64, keeps as many; 0, less, or more than there are: all.
+    6. `top_p` keeps the fewest whose probabilities, of what is kept so far, sum up to at least that; one is always kept.
+    7. A token is drawn from what is kept.
+
+    Tokens are ordered by logits, largest first, and equal ones by their index. What top-k and top-p keep is a beginning of that order.
+    A weight is exp(logit - largest), computed in float32, as a multiple of 2^-30: below half of that a token is never drawn. Sums of
+    weights are exact. A token is kept by top-p if what comes before it weighs less than top_p * (all that is kept so far), computed in
+    float64. It is drawn with a probability of its weight over that of all that are kept.
+
+    `seeds`, int64, and `positions`, int64, 0 if there are none, choose the random numbers: Philox with 10 rounds (Salmon et al., SC 2011),
+    with the seed as key; counters are the position's low and high word and the attempt. So a row's token depends on its own logits and
+    settings alone, and has the same bits whatever else is in the batch. Rejecting what top-p does not keep, in place of sorting, follows
+    rejection samplers (FlashInfer); here the order of equal logits counts too.
+
+    Logits need not be normalised. A row that has NaN or +inf, or nothing but -inf, after step 3, has no distribution: its token is -1 and
+    its log-probability NaN. On CPUs these are errors: a temperature that is negative or not finite, top_p outside of (0, 1], min_p outside
+    of [0, 1], a repetition_penalty that is not finite or not above 0. On GPUs they are checked in kernels that were compiled with
+    KERNELPACK_DEBUG=1; else a temperature that is negative or NaN means the largest logit, top_p up to 0 keeps one token, and others that
+    lie outside change nothing or give -1.
+    """
     kp.check(logits.dim() == 2, f"logits must have 2 dimensions, it has shape {logits.shape}")
     check_contiguous(logits, "logits")
     rows, columns = logits.shape
@@ -311,3 +254,79 @@ def sample(
     )  # fmt: skip
     draw_kernel[(rows,)](logits, penalties, choice, scratch, sizes, tokens, logged, enable_fp_fusion=False)
     return tokens, logged
+
+
+def reference(
+    logits, seeds=None, *, positions=None, temperature=None, top_k=None, top_p=None, min_p=None, bias=None, prompt_mask=None,
+    output_counts=None, repetition_penalty=None, presence_penalty=None, frequency_penalty=None, log_probabilities=False,
+):  # fmt: skip
+    """The same with torch's stable sort. Tokens are chosen in float32, log-probabilities have logits' dtype, or float32 if that is
+    shorter."""
+    import torch  # builds do without it
+
+    rows, columns = logits.shape
+
+    def column(given, neutral, dtype=torch.float32):
+        return torch.full((rows, 1), neutral, dtype=dtype, device=logits.device) if given is None else given[:, None]
+
+    value = logits.float()
+    if bias is not None:
+        value = value + bias
+    counts = torch.zeros(rows, columns, dtype=torch.int32, device=value.device) if output_counts is None else output_counts
+    seen = counts > 0 if prompt_mask is None else (counts > 0) | prompt_mask
+    repetition = column(repetition_penalty, 1.0)
+    value = torch.where(seen, torch.where(value > 0, value / repetition, value * repetition), value)
+    value = value - column(frequency_penalty, 0.0) * counts
+    value = value - torch.where(counts > 0, column(presence_penalty, 0.0), 0.0)
+    heat = column(temperature, 1.0)
+    drawn = (heat >= 1e-5) & (seeds is not None)
+    value = value / torch.where(drawn, heat, 1.0)
+
+    peak, largest = value.max(-1, keepdim=True)
+    weights = (torch.exp2((value - peak) * 1.4426950408889634) * 2.0**30 + 0.5).long()
+    order = value.argsort(dim=-1, descending=True, stable=True)
+    rank = order.argsort(-1)
+    allowed = column(top_k, 0, torch.int64)
+    kept = (allowed <= 0) | (rank < allowed)
+    kept = kept & (value >= peak + torch.log(column(min_p, 0.0)))
+    weights = torch.where(kept, weights, 0)
+    before = weights.gather(-1, order).cumsum(-1).gather(-1, rank) - weights
+    enough = column(top_p, 1.0).double() * weights.sum(-1, keepdim=True)
+    tokens = torch.where(drawn, -1, largest).squeeze(-1)
+    for row in drawn.squeeze(-1).nonzero().flatten().tolist():
+        if peak[row].isfinite():
+            position = 0 if positions is None else int(positions[row])
+            top = rank[row] if top_p is not None and top_p[row] < 1 else None
+            tokens[row] = _drawn(weights[row], before[row], top, float(enough[row]), int(seeds[row]), position)
+    tokens = torch.where(peak.isfinite().squeeze(-1), tokens, -1)
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logged = wide.log_softmax(-1).gather(-1, tokens.clamp(min=0)[:, None]).squeeze(-1)
+    logged = torch.where(tokens >= 0, logged, float("nan"))
+    return tokens, logged if log_probabilities else logged[:0]
+
+
+def _drawn(weights, before, rank, enough, seed, position):
+    """Draws from a row until top-p keeps what was drawn; `rank` is None if it keeps all."""
+    import torch
+
+    attempt = 0
+    while True:
+        sums = weights.cumsum(-1)
+        random = _philox(seed, position, attempt) * int(sums[-1]) >> 64
+        place = int(torch.searchsorted(sums, random, right=True))
+        if rank is None or before[place] == 0 or float(before[place]) < enough:
+            return place
+        weights = torch.where(rank < rank[place], weights, 0)
+        attempt += 1
+
+
+def _philox(seed, position, attempt):
+    """Returns 64 random bits: the first two words of Philox 4x32-10."""
+    mask = 2**32 - 1
+    a, b, c, d = position & mask, position >> 32 & mask, attempt, 0
+    low, high = seed & mask, seed >> 32 & mask
+    for _ in range(10):
+        first, second = 0xD2511F53 * a, 0xCD9E8D57 * c
+        a, b, c, d = second >> 32 ^ b ^ low, second & mask, first >> 32 ^ d ^ high, first & mask
+        low, high = low + 0x9E3779B9 & mask, high + 0xBB67AE85 & mask
+    return a << 32 | b
