@@ -11,8 +11,6 @@ GROUP = tl.constexpr(256)
 CHUNK = tl.constexpr(1024)
 """So many groups are taken at once: those of 262,144 elements."""
 
-LOG2E = tl.constexpr(1.4426950408889634)
-
 UNIT = tl.constexpr(2.0**30)
 """The weight of a row's largest element."""
 
@@ -145,7 +143,7 @@ def weights_of(value, place, row, bound, last, EQUAL: tl.constexpr):
     if EQUAL:
         return (value == bound).to(tl.int64)
     kept = (value > bound) | ((value == bound) & (place <= last))
-    units = (tl.exp2((value - row.peak) * LOG2E) * UNIT + 0.5).to(tl.int32)
+    units = (tl.exp(value - row.peak) * UNIT + 0.5).to(tl.int32)
     return tl.where(kept, units, 0).to(tl.int64)
 
 

@@ -7,15 +7,13 @@ import kernelpack.language as tl
 from kernelpack.knobs import DEBUG
 
 from ._rows import DTYPES, check_contiguous
-from ._sampling import CHUNK, GROUP, INFINITY, LOG2E, Row, draw, place_in, places_in
+from ._sampling import CHUNK, GROUP, INFINITY, Row, draw, place_in, places_in
 from ._sampling_settings import Choice, Penalties, check_settings, is_drawn, matrix, penalized, setting, setting_of
 
 RANGES = {
     "dtypes": ("float32", "float16", "bfloat16"),
     "columns": (1, 2**31 - 1),
 }
-
-LN2 = tl.constexpr(0.6931471805599453)
 
 
 class Scratch(NamedTuple):
@@ -83,7 +81,7 @@ def prepare_kernel(
         if sizes.logged:
             logit_peak = tl.max(logit, axis=1)
             shift = tl.where(logit_peak == -INFINITY, 0.0, logit_peak)
-            power = tl.exp2((logit - shift[:, None]) * LOG2E)
+            power = tl.exp(logit - shift[:, None])
             tl.store(scratch.logit_peaks + target, logit_peak, mask=present)
             tl.store(scratch.logit_sums + target, tl.sum(power, axis=1), mask=present)
 
@@ -111,9 +109,9 @@ def log_probability(logit, peaks, sums, groups):
     total = tl.zeros([CHUNK], tl.float32)
     for begin in range(0, groups, CHUNK):
         group = begin + tl.arange(0, CHUNK)
-        power = tl.exp2((tl.load(peaks + group, mask=group < groups, other=-INFINITY) - peak) * LOG2E)
+        power = tl.exp(tl.load(peaks + group, mask=group < groups, other=-INFINITY) - peak)
         total += power * tl.load(sums + group, mask=group < groups, other=0.0)
-    return logit - peak - tl.log2(tl.sum(total, axis=0)) * LN2
+    return logit - peak - tl.log(tl.sum(total, axis=0))
 
 
 @kp.jit
@@ -283,7 +281,7 @@ def reference(
     value = value / torch.where(drawn, heat, 1.0)
 
     peak, largest = value.max(-1, keepdim=True)
-    weights = (torch.exp2((value - peak) * 1.4426950408889634) * 2.0**30 + 0.5).long()
+    weights = (torch.exp(value - peak) * 2.0**30 + 0.5).long()
     order = value.argsort(dim=-1, descending=True, stable=True)
     rank = order.argsort(-1)
     allowed = column(top_k, 0, torch.int64)
