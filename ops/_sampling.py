@@ -203,9 +203,9 @@ def draw(row, seed, position, top_k, top_p, min_p, GROUPS: tl.constexpr):
     bound, last = tl.full([], -INFINITY, tl.float32), row.columns
     if (top_k > 0) & (top_k < row.columns):
         bound, last = bound_of_top_k(row, top_k, GROUPS)
-    floor = tl.minimum(row.peak + tl.log(min_p), row.peak)
+    floor = row.peak + tl.log(min_p)
     if floor > bound:
-        bound, last = floor, row.columns
+        bound, last = tl.minimum(floor, row.peak), row.columns
     place, attempt = row.columns * 0 - 1, row.columns * 0
     enough = top_p.to(tl.float64)
     searching = place < 0

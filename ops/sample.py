@@ -210,8 +210,8 @@ def sample(
     Logits need not be normalised. A row that has NaN or +inf, or nothing but -inf, after step 3, has no distribution: its token is -1 and
     its log-probability NaN. On CPUs these are errors: a temperature that is negative or not finite, top_p outside of (0, 1], min_p outside
     of [0, 1], a repetition_penalty that is not finite or not above 0. On GPUs they are checked in kernels that were compiled with
-    KERNELPACK_DEBUG=1; else a temperature that is negative or NaN means the largest logit, top_p up to 0 keeps one token, and others that
-    lie outside change nothing or give -1.
+    KERNELPACK_DEBUG=1; else a temperature that is negative or NaN means the largest logit, top_p up to 0 or min_p above 1 keep one token,
+    and others that lie outside change nothing or give -1.
     """
     kp.check(logits.dim() == 2, f"logits must have 2 dimensions, it has shape {logits.shape}")
     check_contiguous(logits, "logits")
