@@ -24,6 +24,7 @@ from tests.ops.grid import Case
 from tests.ops.layouts import contiguous, convert, gaps, padded
 from tests.ops.paged_batches import Batch
 from tests.ops.quantized_blocks import BESIDE, FORMATS, given
+from tests.ops.sample_cases import SETTINGS, sample_call
 
 Call = tuple[str, Callable[[], Arguments]]
 E4M3 = torch.float8_e4m3fn
@@ -39,10 +40,9 @@ def kernel_calls() -> list[Case]:
     makers = {
         "add_rms_norm": _add_rms_norm, "add_rms_norm_fp8": _add_rms_norm, "add_rms_norm_int8": _add_rms_norm, "copy_blocks": _copy_blocks,
         "embedding": _embedding, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul,
-        "merge_attention_states": _merge_attention_states, "mha": _mha, "paged_attention": _paged_attention, "quantized_matmul": _quantized_matmul,
-        "repack": _repack,
-        "rms_norm": _rms_norm, "rope": _rope, "rope_and_cache": _rope_and_cache, "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul,
-        "silu_mul": _silu_mul, "softmax": _softmax,
+        "merge_attention_states": _merge_attention_states, "mha": _mha, "paged_attention": _paged_attention,
+        "quantized_matmul": _quantized_matmul, "repack": _repack, "rms_norm": _rms_norm, "rope": _rope, "rope_and_cache": _rope_and_cache,
+        "sample": _sample, "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul, "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
     for op, maker in makers.items():
         for name in module_of(op).RANGES["dtypes"]:
@@ -145,6 +145,12 @@ def _embedding(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 def _copy_blocks(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     yield "blocks", copy_blocks_call(3, (16 if aligned else 3, 5, _size(aligned, 64)), _size(aligned, 48))
+
+
+def _sample(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    for settings in ((), ("top_k", "top_p"), tuple(SETTINGS)):
+        shape, make = (5, _size(aligned, 9 * 1024)), gaps if aligned else padded
+        yield f"{len(settings)} settings", sample_call(shape, settings, make=make)
 
 
 def _rope(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

@@ -65,6 +65,7 @@ FAR_CALLS: dict[str, tuple[str, Callable[[Tensors], Arguments]]] = {
         "copy_blocks",
         lambda of: ((of.far(2, 4, 2, 16), of.near(2, 4, 2, 16), torch.tensor([[0, 1]], device=of.device)), {}),
     ),
+    "sample": ("sample", lambda of: ((of.far(2, 100),), {"log_probabilities": True})),
     "gelu": ("gelu", lambda of: ((of.far(2, 100),), {})),
     "silu_mul": ("silu_mul", lambda of: ((of.far(2, 100), of.far(2, 100)), {})),
     "rope": ("rope", lambda of: ((of.far(2, 3, 5, 16), of.far(2, 1, 5, 8), of.far(2, 1, 5, 8)), {})),

@@ -10,6 +10,7 @@ from torch import Tensor
 from tests.ops import extremes
 from tests.ops.arguments import Arguments, Typed
 from tests.ops.layouts import ROWS, contiguous, convert, gaps, layout_name, padded, repeated, times
+from tests.ops.sample_cases import sample_cases, sample_edges
 
 Calls = Iterator[tuple[str, Callable[[], Arguments]]]
 
@@ -188,6 +189,9 @@ def copy_blocks_cases() -> Calls:
 COPIES = ("copy_blocks", "embedding")
 """Ops that compute nothing: their results have the bits of their arguments."""
 
+DIFFERENCES = {"sample": 1.0}
+"""Ops whose results are differences of numbers that are at least so large: a log-probability is that from the logarithm of a sum above 1."""
+
 CASES: dict[str, Callable[[], Calls]] = {
     "add_rms_norm": add_rms_norm_cases,
     "add_rms_norm_fp8": add_rms_norm_cases,
@@ -196,6 +200,7 @@ CASES: dict[str, Callable[[], Calls]] = {
     "embedding": embedding_cases,
     "gelu_and_mul": gelu_and_mul_cases,
     "rope_and_cache": rope_and_cache_cases,
+    "sample": sample_cases,
     "silu_and_mul": silu_and_mul_cases,
 }
 """By op, what yields the names of its cases and their arguments."""
@@ -286,5 +291,6 @@ EDGES: dict[str, Callable[[torch.dtype], Calls]] = {
     "embedding": embedding_edges,
     "gelu_and_mul": gelu_and_mul_edges,
     "rope_and_cache": rope_and_cache_edges,
+    "sample": sample_edges,
     "silu_and_mul": silu_and_mul_edges,
 }

@@ -41,6 +41,7 @@ CALLS: list[tuple[str, tuple[torch.Tensor, ...]]] = [
     ("embedding", (torch.arange(3), x(MANY, 0))),
     ("embedding", (torch.empty(0, MANY, dtype=torch.int64), x(5, 2))),
     ("copy_blocks", (x(MANY, 4, 0, 8), x(MANY, 4, 0, 8), torch.tensor([[3, 2]]))),
+    ("sample", (x(0, 2**31 - 1), torch.empty(0, dtype=torch.int64))),
     ("silu_mul", (x(MANY, 0), x(MANY, 0))),
     ("rope", (x(1, MANY, 5, 0), x(5, 0), x(5, 0))),
     ("rope", (x(1, 5, MANY, 0), x(MANY, 0), x(MANY, 0))),

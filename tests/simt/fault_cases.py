@@ -11,12 +11,14 @@ from typing import Any
 import torch
 
 from ops.repack import Format
+from tests.ops import quantized_cases
 from tests.ops.arguments import Arguments
 from tests.ops.functional import module_of
 from tests.ops.fused_cases import rope_and_cache_call
 from tests.ops.grid import Case
 from tests.ops.layouts import contiguous, convert, gaps, padded
 from tests.ops.quantized_blocks import BESIDE, given
+from tests.ops.sample_cases import SETTINGS, sample_call
 
 BF16, F32, E4M3 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 
@@ -123,6 +125,27 @@ def _in_dtype(dtype: torch.dtype, make: Callable[[], Arguments]) -> Arguments:
     return Case("rope_and_cache", "fault", dtype, make).arguments()
 
 
+def _chosen() -> Iterator[FaultCase]:
+    """Settings that are there and that are not, in every kernel. One dtype: others are read elsewhere alone."""
+    matrices = ("bias", "prompt_mask", "output_counts")
+    calls = [
+        functools.partial(_tokens, settings, make, drawn)
+        for make in (gaps, padded)
+        for settings, drawn in ((tuple(SETTINGS), True), (("top_k", "top_p"), True), ((), True), (matrices, False), ((), False))
+    ]
+    yield FaultCase("sample", "bfloat16", tuple(calls))
+
+
+def _tokens(settings: tuple[str, ...], make: Callable[..., torch.Tensor], drawn: bool) -> Arguments:
+    """Three groups and a part of one, of which many logits are equal; a row without a distribution comes first."""
+    args, kwargs = Case("sample", "fault", BF16, sample_call((3, 900), settings, make=make, drawn=drawn)).arguments()
+    logits = args[0].round()
+    logits[0] = -float("inf")
+    if "top_k" in settings:
+        kwargs["top_k"] = torch.tensor([0, 2, 300])  # not above the groups, and above
+    return (logits, *args[1:]), kwargs
+
+
 def _products() -> Iterator[FaultCase]:
     def call(dtype: torch.dtype, m: int, n: int, k: int, transposed: bool, activation: int) -> Callable[[], Arguments]:
         def arguments() -> Arguments:
@@ -203,5 +226,19 @@ def _repacked() -> Iterator[FaultCase]:
         yield FaultCase("repack", format.name, (lambda f=format, n=columns: (given(f, n, 512, group=128), {}),))
 
 
+def _quantized_products() -> Iterator[FaultCase]:
+    for kind in quantized_cases.KINDS:
+        for rows in (1, 5, 20, 70):
+            calls = tuple(quantized_cases.call(kind, (rows,), columns, 192, bias=True) for columns in (67, 128))
+            yield FaultCase("quantized_matmul", f"{kind}, {rows} rows", tuple(_in(BF16, call) for call in calls))
+
+
+def _in(dtype: torch.dtype, call: Callable[[], Arguments]) -> Callable[[], Arguments]:
+    """Returns a call whose plain tensors have a dtype."""
+    return Case("", "", dtype, call).arguments
+
+
 def fault_cases() -> list[FaultCase]:
-    return [*_row_wise(), *_cached(), *_products(), *_scaled_products(), *_attention(), *_repacked()]
+    return [
+        *_row_wise(), *_cached(), *_chosen(), *_products(), *_scaled_products(), *_attention(), *_repacked(), *_quantized_products()
+    ]  # fmt: skip

@@ -1,0 +1,223 @@
+"""How sample's kernels draw from a row of logits: weights as integers, the bounds of top-k and min-p, the draw."""
+
+from typing import NamedTuple
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+GROUP = tl.constexpr(256)
+"""So many neighbouring elements of a row are a group, whose largest element and whose weight are kept."""
+
+CHUNK = tl.constexpr(1024)
+"""So many groups are taken at once: those of 262,144 elements."""
+
+UNIT = tl.constexpr(2.0**30)
+"""The weight of a row's largest element."""
+
+INFINITY = tl.constexpr(float("inf"))
+
+
+class Row(NamedTuple):
+    """A row as it is drawn from: its values, and -inf up to the end of the last group; of each group the largest value, and room for a sum;
+    how many values and groups there are; the largest value."""
+
+    values: tl.tensor
+    peaks: tl.tensor
+    sums: tl.tensor
+    columns: tl.int64
+    groups: int
+    peak: tl.float32
+
+
+@kp.jit
+def key_of(value):
+    """Returns an integer for a float32, in the same order."""
+    bits = value.to(tl.int32, bitcast=True)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64)
+
+
+@kp.jit
+def value_of(key):
+    """Returns the float32 of a key."""
+    bits = key.to(tl.int32)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
+
+
+@kp.jit
+def load_groups(row, begin, floor, GROUPS: tl.constexpr):
+    """Returns the values [GROUPS, GROUP] from group `begin` on. Of groups that hold nothing from `floor` on, values are -inf."""
+    group = begin + tl.arange(0, GROUPS)
+    peaks = tl.load(row.peaks + group, mask=group < row.groups, other=-INFINITY)
+    wanted = ((group < row.groups) & (peaks >= floor))[:, None]
+    return tl.load(row.values + begin.to(tl.int64) * GROUP + places_in(GROUPS), mask=wanted, other=-INFINITY)
+
+
+@kp.jit
+def places_in(GROUPS: tl.constexpr):
+    """Returns the places [GROUPS, GROUP] of elements, counted from the first."""
+    return tl.arange(0, GROUPS)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+
+
+@kp.jit
+def place_in(place, begin, GROUPS: tl.constexpr):
+    """Returns a place of a row, counted from the first of group `begin`, as a number of 32 bits; some place outside as another one."""
+    return tl.maximum(tl.minimum(place - begin.to(tl.int64) * GROUP, GROUPS * GROUP), -1).to(tl.int32)
+
+
+# -- top-k ---------------------------------------------------------------------------------------------------------------------
+
+
+@kp.jit
+def count_from(row, first, second, third, OF_GROUPS: tl.constexpr, GROUPS: tl.constexpr):
+    """Returns how many values, or largest values of groups, are not below each of three, the smallest of which comes first."""
+    if OF_GROUPS:
+        a, b, c = tl.zeros([CHUNK], tl.int32), tl.zeros([CHUNK], tl.int32), tl.zeros([CHUNK], tl.int32)
+        for begin in range(0, row.groups, CHUNK):
+            group = begin + tl.arange(0, CHUNK)
+            value = tl.load(row.peaks + group, mask=group < row.groups, other=float("nan"))
+            a += (value >= first).to(tl.int32)
+            b += (value >= second).to(tl.int32)
+            c += (value >= third).to(tl.int32)
+        one, two, three = tl.sum(a, axis=0), tl.sum(b, axis=0), tl.sum(c, axis=0)
+    else:
+        x, y, z = tl.zeros([GROUPS, GROUP], tl.int32), tl.zeros([GROUPS, GROUP], tl.int32), tl.zeros([GROUPS, GROUP], tl.int32)
+        for begin in range(0, row.groups, GROUPS):
+            value = load_groups(row, begin, first, GROUPS)
+            x += (value >= first).to(tl.int32)
+            y += (value >= second).to(tl.int32)
+            z += (value >= third).to(tl.int32)
+        one, two, three = tl.sum(tl.sum(x, axis=1)), tl.sum(tl.sum(y, axis=1)), tl.sum(tl.sum(z, axis=1))
+    return one.to(tl.int64), two.to(tl.int64), three.to(tl.int64)
+
+
+@kp.jit
+def narrow(row, k, enough, low, low_count, OF_GROUPS: tl.constexpr, GROUPS: tl.constexpr):
+    """Returns keys between which the k-th largest value lies, or that of groups' largest values, and how many are not below each.
+
+    `low` is a key which `low_count` >= k values are not below. Each step counts from three keys between the bounds. The last one leaves
+    neighbouring keys, or a lower one which at most `enough` >= k values are not below.
+    """
+    high, high_count = key_of(row.peak) + 1, k * 0
+    while (high - low > 1) & (low_count > enough):
+        quarter = tl.maximum((high - low) // 4, 1)
+        first, second = low + quarter, tl.minimum(low + 2 * quarter, high - 1)
+        third = tl.minimum(low + 3 * quarter, high - 1)
+        one, two, three = count_from(row, value_of(first), value_of(second), value_of(third), OF_GROUPS, GROUPS)
+        if three >= k:
+            low, low_count = third, three
+        elif two >= k:
+            low, low_count, high, high_count = second, two, third, three
+        elif one >= k:
+            low, low_count, high, high_count = first, one, second, two
+        else:
+            high, high_count = first, one
+    return low, low_count, high_count
+
+
+@kp.jit
+def bound_of_top_k(row, k, GROUPS: tl.constexpr):
+    """Returns the smallest of the k largest values, 0 < k < columns, and the last place at which it counts among them: equal values count
+    in their order.
+
+    Where there are at least k groups, as many of their largest values give a bound to begin with: few values are above.
+    """
+    low, low_count = key_of(tl.full([], -INFINITY, tl.float32)), row.columns
+    if k <= row.groups:
+        low, low_count, _ = narrow(row, k, 2 * k, low, row.groups.to(tl.int64), True, GROUPS)
+        low_count = row.columns
+    low, low_count, high_count = narrow(row, k, k, low, low_count, False, GROUPS)
+    bound, last = value_of(low), row.columns
+    if low_count > k:
+        weigh(row, bound, last, True, GROUPS)
+        last = place_of(row, k - high_count - 1, bound, last, True)
+    return bound, last
+
+
+# -- weights -------------------------------------------------------------------------------------------------------------------
+
+
+@kp.jit
+def weights_of(value, place, row, bound, last, EQUAL: tl.constexpr):
+    """Returns the weights of values, int64: of those that come before others in the order of values, places, up to a bound at place `last`,
+    exp(value - peak) in units; of all others 0. EQUAL: 1 for values equal to the bound, instead."""
+    if EQUAL:
+        return (value == bound).to(tl.int64)
+    kept = (value > bound) | ((value == bound) & (place <= last))
+    units = (tl.exp(value - row.peak) * UNIT + 0.5).to(tl.int32)
+    return tl.where(kept, units, 0).to(tl.int64)
+
+
+@kp.jit
+def weigh(row, bound, last, EQUAL: tl.constexpr, GROUPS: tl.constexpr):
+    """Returns the sum of a row's weights, and leaves those of its groups. Threads that read these later wait here."""
+    total = tl.zeros([GROUPS], tl.int64)
+    for begin in range(0, row.groups, GROUPS):
+        value, end = load_groups(row, begin, bound, GROUPS), place_in(last, begin, GROUPS)
+        sums = tl.sum(weights_of(value, places_in(GROUPS), row, bound, end, EQUAL), axis=1)
+        group = begin + tl.arange(0, GROUPS)
+        tl.store(row.sums + group, sums, mask=group < row.groups)
+        total += sums
+    tl.debug_barrier()
+    return tl.sum(total, axis=0)
+
+
+@kp.jit
+def place_of(row, before, bound, last, EQUAL: tl.constexpr):
+    """Returns the first place up to which, place by place, there is more weight than `before`. `weigh` was called last for this bound."""
+    group, passed, sum_so_far = before * 0, before * 0, before * 0
+    for begin in range(0, row.groups, CHUNK):
+        at = begin + tl.arange(0, CHUNK)
+        sums = sum_so_far + tl.cumsum(tl.load(row.sums + at, mask=at < row.groups, other=0), axis=0)
+        done = sums <= before
+        group += tl.sum((done & (at < row.groups)).to(tl.int64), axis=0)
+        passed = tl.maximum(passed, tl.max(tl.where(done, sums, 0), axis=0))
+        sum_so_far = tl.max(sums, axis=0)
+    group = tl.minimum(group, row.groups - 1)
+    places = tl.arange(0, GROUP)
+    value = tl.load(row.values + group * GROUP + places)
+    weights = weights_of(value, places, row, bound, place_in(last, group, 1), EQUAL)
+    found = tl.min(tl.where(passed + tl.cumsum(weights, axis=0) > before, places, GROUP - 1), axis=0)
+    tl.debug_barrier()  # sums may be written again
+    return group * GROUP + found
+
+
+# -- the draw ------------------------------------------------------------------------------------------------------------------
+
+
+@kp.jit
+def uniform_below(seed, position, attempt, total):
+    """Returns a random integer from 0 to total - 1."""
+    one, two, _, _ = tl.philox(seed, position.to(tl.uint32), (position >> 32).to(tl.uint32), attempt.to(tl.uint32), 0)
+    word = (one.to(tl.uint64) << 32) | two.to(tl.uint64)
+    return tl.umulhi(word, total.to(tl.uint64)).to(tl.int64)
+
+
+@kp.jit
+def draw(row, seed, position, top_k, top_p, min_p, GROUPS: tl.constexpr):
+    """Returns the place of a value that is drawn.
+
+    What top-p keeps is never looked for. A place is drawn from all that top-k and min-p keep. The weight before it in order says whether
+    top-p keeps it; if not, nothing after it in order is kept either, and a place before it is drawn. So each kept place is as likely as
+    its weight says.
+    """
+    bound, last = tl.full([], -INFINITY, tl.float32), row.columns
+    if (top_k > 0) & (top_k < row.columns):
+        bound, last = bound_of_top_k(row, top_k, GROUPS)
+    floor = row.peak + tl.log(min_p)
+    if floor > bound:
+        bound, last = tl.minimum(floor, row.peak), row.columns
+    place, attempt = row.columns * 0 - 1, row.columns * 0
+    enough = top_p.to(tl.float64)
+    searching = place < 0
+    while searching:
+        total = weigh(row, bound, last, False, GROUPS)
+        if place < 0:
+            enough *= total.to(tl.float64)
+        else:
+            searching = (total > 0) & (total.to(tl.float64) >= enough)
+        if searching:
+            place = place_of(row, uniform_below(seed, position, attempt, total), bound, last, False)
+            bound, last = tl.load(row.values + place), place - 1
+            attempt += 1
+            searching = top_p < 1.0
+    return place
