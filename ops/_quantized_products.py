@@ -50,10 +50,12 @@ def store_row(result, acc, row, n, columns):
 
 
 @kp.jit
-def sixteen_more(word, BIT: tl.constexpr):
-    """Returns 16 + the four bits from BIT on, as float32: the bits become the highest of a fraction, which no conversion has to make."""
-    bits = word << (19 - BIT) if BIT < 19 else word >> (BIT - 19)
-    return ((bits & 0x780000) | 0x41800000).to(tl.float32, bitcast=True)
+def times_code(x, word, BIT: tl.constexpr):
+    """Returns x times the four bits of a word from BIT on. The bits stay where they are: x is divided in their place, which is exact, and
+    once for all words."""
+    if BIT == 28:
+        return x * ((word >> 28) & 15).to(tl.float32)
+    return (x * 2.0**-BIT) * (word & (15 << BIT)).to(tl.float32)
 
 
 @kp.jit
@@ -79,8 +81,8 @@ def one_row(x, weight, result, row, n, BITS: tl.constexpr, HALVES: tl.constexpr)
                 first = tl.load(x + block * 32 + 4 * i + byte).to(tl.float32)
                 second = tl.load(x + block * 32 + 16 + 4 * i + byte).to(tl.float32)
                 if BITS == 4:
-                    low += first * sixteen_more(word, 8 * byte)
-                    high += second * sixteen_more(word, 8 * byte + 4)
+                    low += times_code(first, word, 8 * byte)
+                    high += times_code(second, word, 8 * byte + 4)
                     total += first + second
                 else:
                     low += first * signed_byte(word, byte)
@@ -89,7 +91,7 @@ def one_row(x, weight, result, row, n, BITS: tl.constexpr, HALVES: tl.constexpr)
             acc += scales_at(weight, 2 * block, n, inside) * low + scales_at(weight, 2 * block + 1, n, inside) * high
         elif BITS == 4:
             scale = block // weight.per_scale
-            acc += scales_at(weight, scale, n, inside) * (low + high - 16 * total) + mins_at(weight, scale, n, inside) * total
+            acc += scales_at(weight, scale, n, inside) * (low + high) + mins_at(weight, scale, n, inside) * total
         else:
             acc += scales_at(weight, block // weight.per_scale, n, inside) * (low + high)
     store_row(result, acc, row, n, weight.columns)
@@ -111,13 +113,12 @@ def one_row_in_tiles(x, weight, result, row, n, BITS: tl.constexpr, HALVES: tl.c
             first = tl.load(x + block * 32 + 4 * i + byte, mask=there, other=0.0).to(tl.float32)
             if BITS == 4:
                 second = tl.load(x + block * 32 + 16 + 4 * i + byte, mask=there, other=0.0).to(tl.float32)
-                part += first[:, None] * sixteen_more(word, 8 * byte) + second[:, None] * sixteen_more(word, 8 * byte + 4)
+                part += times_code(first[:, None], word, 8 * byte) + times_code(second[:, None], word, 8 * byte + 4)
                 total += first + second
             else:
                 part += first[:, None] * signed_byte(word, byte)
         scale = (2 * block + i // 4 if HALVES else block // weight.per_scale)[:, None]
         if BITS == 4:
-            part += -16 * total[:, None]
             acc += mins_at(weight, scale, n[None, :], both) * total[:, None]
         acc += scales_at(weight, scale, n[None, :], both) * part
     store_row(result, tl.sum(acc, axis=0), row, n, weight.columns)

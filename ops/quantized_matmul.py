@@ -22,30 +22,32 @@ FEW_ROWS = (1, 16, 0)
 def config(point):
     cpu, kernel = point.target.backend == "cpu", point.kernel
     if kernel == "quantize_activations_kernel":
-        return kp.Config({"BLOCKS": 4}) if cpu else None
+        return kp.Config({"BLOCKS": 4}, num_warps=4)
     few = point["FEW_ROWS"]
     if point["CODES"] == 16 and point["scales"] == tl.float16:
         return None
-    if (few == 1) != kernel.endswith("rows_kernel") or (kernel.startswith("int8") and not cpu):
+    if (few == 1) != kernel.endswith("rows_kernel"):
         return None
     if few == 1:
         if kernel == "int8_rows_kernel":
-            return kp.Config({"BLOCK_N": 64})
+            return kp.Config({"BLOCK_N": 64}) if cpu else None
         return kp.Config({"BLOCK_N": 128, "WORDS": 0}) if cpu else kp.Config({"BLOCK_N": 32, "WORDS": 32}, num_warps=4)
     blocks = {"BLOCK_M": 16 if few else 128 if cpu else 64, "BLOCK_N": 64}
     return kp.Config(blocks if kernel == "int8_blocks_kernel" else {**blocks, "BLOCKS": 2}, num_warps=4)
 
 
-def multiply(x, weight, result, int8, codes, single, few):
+def multiply(x, weight, result, codes, int8, batch_invariant):
     """A host function's launches. codes: 4 or 8 bits, or 16 for 8 bits where 16 elements share a scale."""
     rows, columns, blocks = result.rows, weight.columns, weight.blocks
+    # GPUs sum a block of few rows in another order than a large one
+    few = 16 if rows <= 16 and not (batch_invariant and x.is_cuda) else 0
     if int8:
         values = kp.empty((rows, blocks * 32), tl.int8, x.device)
         steps = kp.empty((rows, blocks), tl.float32, x.device)
         sums = kp.empty((rows, blocks * 2), tl.int32, x.device)
         activations = Activations(values, steps, sums)
         quantize_activations_kernel[(rows,)](x, activations, blocks)
-        if single:
+        if not x.is_cuda and rows <= 4:
             int8_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
                 activations, weight, result, CODES=codes, FEW_ROWS=1
             )
@@ -53,7 +55,7 @@ def multiply(x, weight, result, int8, codes, single, few):
             int8_blocks_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
                 activations, weight, result, CODES=codes, FEW_ROWS=few
             )
-    elif single:
+    elif rows <= (1 if x.is_cuda else 4) and not batch_invariant:
         quantized_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
             x, weight, result, CODES=codes, FEW_ROWS=1
         )
@@ -86,9 +88,9 @@ def quantized_matmul(x, codes, scales, mins, bias, int8, batch_invariant):
     - `bias` [N] has x's dtype.
 
     Without int8 the product is that of x and the weight: an element of the weight is scale * code + min in float32, which more than one
-    row of bfloat16 round to it, and sums are in float32. With int8, on CPUs, x is rounded first: each 32 elements of a row
+    row of bfloat16 round to it, and sums are in float32. With int8, x is rounded first: each 32 elements of a row
     to multiples of 1/127 of the largest of them, as llama.cpp does (Q8_0, Q8_1), and products of codes are summed in int32, exact. An
-    infinity or NaN in x gives NaN in its row. batch_invariant: a row of the result has the same bits whatever rows are beside it.
+    infinity or NaN in x gives NaN or infinities in its row; elements below 2^-98 may count as 0. batch_invariant: a row of the result has the same bits whatever rows are beside it.
     """
     kp.check(x.dim() >= 1, "x has no dimensions, expected at least one")
     kp.check(codes.dim() == 3, f"codes must have 3 dimensions, it has shape {codes.shape}\n  to fix: make it with repack")
@@ -121,12 +123,8 @@ def quantized_matmul(x, codes, scales, mins, bias, int8, batch_invariant):
             bias.dim() == 1 and bias.shape[0] == columns and bias.is_contiguous(),
             f"bias has shape {bias.shape}, expected one contiguous dimension of {columns}, a row of the weight each",
         )
-    kp.check(not int8 or not x.is_cuda, "int8 is for CPUs\n  to fix: leave it out: on GPUs activations stay as they are")
     out = kp.empty((*x.shape[:-1], columns), x.dtype, x.device)
     rows = out.numel() // max(columns, 1)
-    # single rows are summed in another order than blocks, and on GPUs few rows in another than many
-    single = rows <= (1 if x.is_cuda else 4) and (int8 or not batch_invariant)
-    few = 16 if rows <= 16 and not (batch_invariant and x.is_cuda) else 0
     least = mins.shape[0] > 0
     weight = Weight(
         codes,
@@ -139,9 +137,9 @@ def quantized_matmul(x, codes, scales, mins, bias, int8, batch_invariant):
     )
     result = Result(out, out if bias is None else bias, bias is not None, rows)
     if scales.dtype == tl.float16:
-        multiply(x, weight, result, int8, 4 if bits == 4 else 8, single, few)
+        multiply(x, weight, result, 4 if bits == 4 else 8, int8, batch_invariant)
     else:
-        multiply(x, weight, result, int8, 4 if bits == 4 else 16 if halves else 8, single, few)
+        multiply(x, weight, result, 4 if bits == 4 else 16 if halves else 8, int8, batch_invariant)
     return out
 
 
@@ -149,7 +147,11 @@ def rounded(x):
     """Returns what int8 makes of rows x [..., K]: each 32 elements in multiples of 1/127 of the largest, in x's dtype, with torch."""
     parts = x.float().unflatten(-1, (-1, 32))
     step = parts.abs().amax(-1, keepdim=True) / 127
-    return ((parts / step).nan_to_num().round() * step).flatten(-2).to(x.dtype if x.dtype.itemsize > 4 else step.dtype)
+    return (
+        ((parts / step).nan_to_num().round().clamp(-127, 127) * step)
+        .flatten(-2)
+        .to(x.dtype if x.dtype.itemsize > 4 else step.dtype)
+    )
 
 
 def reference(x, codes, scales, mins, bias=None, int8=False, batch_invariant=False):

@@ -16,6 +16,7 @@ from kernelpack.target import Target
 from ops import add_rms_norm
 from ops._rows import WHOLE_ROWS
 from ops.repack import Format
+from tests.ops import quantized_cases
 from tests.ops.arguments import Arguments, Typed
 from tests.ops.functional import module_of
 from tests.ops.fused_cases import copy_blocks_call, rope_and_cache_call
@@ -38,7 +39,8 @@ def kernel_calls() -> list[Case]:
     makers = {
         "add_rms_norm": _add_rms_norm, "add_rms_norm_fp8": _add_rms_norm, "add_rms_norm_int8": _add_rms_norm, "copy_blocks": _copy_blocks,
         "embedding": _embedding, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul,
-        "merge_attention_states": _merge_attention_states, "mha": _mha, "paged_attention": _paged_attention, "repack": _repack,
+        "merge_attention_states": _merge_attention_states, "mha": _mha, "paged_attention": _paged_attention, "quantized_matmul": _quantized_matmul,
+        "repack": _repack,
         "rms_norm": _rms_norm, "rope": _rope, "rope_and_cache": _rope_and_cache, "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul,
         "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
@@ -273,6 +275,14 @@ def _merge_attention_states(dtype: torch.dtype, aligned: bool) -> Iterator[Call]
         f"{size}",
         lambda: ((torch.randn(9, 3, size), Typed(torch.randn(3, 9)), torch.randn(9, 3, size), Typed(torch.randn(3, 9))), {}),
     )
+
+
+def _quantized_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    for kind in quantized_cases.KINDS:
+        for rows in (1, 16, 80):
+            for int8 in (False, True):
+                call = quantized_cases.call(kind, (rows,), 128 if aligned else 72, 192, bias=rows == 16, int8=int8)
+                yield f"{kind}, {rows} rows{' int8' if int8 else ''}", call
 
 
 def _repack(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

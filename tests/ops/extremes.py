@@ -263,6 +263,11 @@ def magnitudes(op: str, args: tuple[Any, ...], exact: Tensor) -> Tensor:
         bias = args[2] if op == "matmul" and len(args) > 2 else None
         scales = 1.0 if op == "matmul" else _finite(args[2]) * _finite(args[3])
         return a @ b * scales + (0.0 if bias is None else bias.abs())
+    if op == "quantized_matmul":  # codes are summed as they are, and 16 with them
+        x, _, scales, mins = (_finite(one) for one in args[:4])
+        groups = scales.repeat_interleave(x.shape[-1] // scales.shape[0], 0)
+        least = mins.repeat_interleave(x.shape[-1] // mins.shape[0], 0) if mins.shape[0] else 0.0
+        return x @ (groups * (32 if mins.shape[0] else 128) + least)
     if op == "mha":
         query, key, value = (_finite(x) for x in args[:3])
         scores = (query @ key.mT).amax(-1, keepdim=True)

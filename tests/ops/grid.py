@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.ops import extremes, fused_cases
+from tests.ops import extremes, fused_cases, quantized_cases
 from tests.ops.arguments import Arguments, Typed
 from tests.ops.functional import functional, module_of, results_of
 from tests.ops.layouts import (
@@ -30,6 +30,7 @@ from tests.ops.layouts import (
 
 OPS = (
     "gelu", "layer_norm", "matmul", "mha", "rms_norm", "rope", "scaled_matmul", "silu_mul", "softmax", *fused_cases.CASES,
+    *quantized_cases.CASES,
 )  # fmt: skip
 
 
@@ -340,6 +341,7 @@ MAKERS: dict[str, Callable[[], Iterator[tuple[str, Callable[[], Arguments]]]]] =
     "silu_mul": silu_mul_cases,
     "softmax": softmax_cases,
     **fused_cases.CASES,
+    **quantized_cases.CASES,
 }
 """By op, what yields the names of its cases and their arguments."""
 
@@ -352,7 +354,7 @@ def cases() -> list[Case]:
         for dtype in dtypes[op]:
             for name, make in MAKERS[op]():
                 made.append(Case(op, name, dtype, make))
-    edges = {**extremes.CALLS, **fused_cases.EDGES}
+    edges = {**extremes.CALLS, **fused_cases.EDGES, **quantized_cases.EDGES}
     for op in OPS:
         for dtype in dtypes[op]:
             for name, make in edges[op](dtype):

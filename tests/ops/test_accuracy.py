@@ -9,6 +9,7 @@ from tests.ops.levels import LEVELS, run_at
 
 DTYPES = {
     "copy_blocks": {"float32", "float16", "bfloat16", "float8_e4m3fn"},
+    "quantized_matmul": {"float32", "bfloat16"},
     "scaled_matmul": {"float8_e4m3fn", "float8_e5m2"},
 }
 """Of ops that have others than most."""
