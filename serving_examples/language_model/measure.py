@@ -187,9 +187,9 @@ def main(arguments: Sequence[str]) -> None:
         ours.append(divergence(right, after(prompt, text, int8([prompt + text], cache, every=True))))
         if llama:
             theirs.append(divergence(right, after(prompt, text, llama[number])))
-    print(f"int8: mean divergence from float32 {sum(ours) / len(ours):.3g} nats")
+    print(f"int8: mean divergence from float32 {sum(ours) / len(ours):.5f} nats")
     if theirs:
-        print(f"llama.cpp: mean divergence from float32 {sum(theirs) / len(theirs):.3g} nats")
+        print(f"llama.cpp: mean divergence from float32 {sum(theirs) / len(theirs):.5f} nats")
     for name, new, read in speeds({"float32": model, "int8": int8}, exact, prompts[0]):
         print(f"{name}: {new:.1f} new tokens a second, {read:.0f} of a prompt of 512")
 
