@@ -22,7 +22,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import kernelpack
-from serving_examples.language_model.model import Cache, File, LanguageModel, continued, generate
+from ops._quantized_weights import dequantize
+from serving_examples.language_model.model import Cache, File, LanguageModel, Weight, continued, generate
 from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
 from serving_examples.language_model.torch_model import TorchModel
 
@@ -60,6 +61,22 @@ def rounded(x: Tensor) -> Tensor:
 
 def linear_of_rounded(x: Tensor, weight: Tensor) -> Tensor:
     return functional.linear(rounded(x), weight)
+
+
+def linear_in_float64(x: Tensor, weight: Tensor) -> Tensor:
+    """The same with sums in float64: how far rounding carries a difference in the last bit."""
+    return functional.linear(rounded(x).double(), weight.double()).float()
+
+
+class HeldModel(LanguageModel):
+    """A model each of whose int8 products is held to torch's for the same input; `worst` is the largest relative error."""
+
+    worst = 0.0
+
+    def product(self, x: Tensor, weight: Weight) -> Tensor:
+        got, right = super().product(x, weight), linear_of_rounded(x, dequantize(*weight))
+        self.worst = max(self.worst, float((got - right).norm() / right.norm()))
+        return got
 
 
 def divergence(exact: Tensor, other: Tensor) -> float:
@@ -149,10 +166,17 @@ def main(arguments: Sequence[str]) -> None:
     texts = [text for text, _ in found]
     together = generate(model, prompts, given.tokens)
     print(f"in one batch: {sum(one == other for one, other in zip(together, texts, strict=True))} texts equal to those alone")
-    say(
-        "int8 against torch with the same rounding",
-        [one for _, one in hold_to(int8, TorchModel(file, linear=linear_of_rounded), prompts, given.tokens)],
-    )
+    held = HeldModel(file, int8=True)
+    held(prompts, Cache(held.config, len(prompts), max(map(len, prompts))))
+    print(f"int8: each product within {held.worst:.2g} of torch's for the same input")
+    rounding = TorchModel(file, linear=linear_of_rounded)
+    same = list(hold_to(int8, rounding, prompts, given.tokens))
+    say("int8 against torch with the same rounding", [one for _, one in same])
+    other = TorchModel(file, linear=linear_in_float64)
+    say("torch with that rounding against itself, sums in float64", [
+        compare(*(after(prompt, text, one(prompt + text)[0]) for one in (other, rounding)))
+        for prompt, (text, _) in zip(prompts, same, strict=True)
+    ])  # fmt: skip
 
     whole = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
     llama = llama_logits(given.llama, model_file(), whole) if given.llama else []
@@ -163,9 +187,9 @@ def main(arguments: Sequence[str]) -> None:
         ours.append(divergence(right, after(prompt, text, int8([prompt + text], cache, every=True))))
         if llama:
             theirs.append(divergence(right, after(prompt, text, llama[number])))
-    print(f"int8: mean divergence from float32 {sum(ours) / len(ours):.3g} nats")
+    print(f"int8: mean divergence from float32 {sum(ours) / len(ours):.5f} nats")
     if theirs:
-        print(f"llama.cpp: mean divergence from float32 {sum(theirs) / len(theirs):.3g} nats")
+        print(f"llama.cpp: mean divergence from float32 {sum(theirs) / len(theirs):.5f} nats")
     for name, new, read in speeds({"float32": model, "int8": int8}, exact, prompts[0]):
         print(f"{name}: {new:.1f} new tokens a second, {read:.0f} of a prompt of 512")
 
