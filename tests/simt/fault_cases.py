@@ -228,9 +228,11 @@ def _repacked() -> Iterator[FaultCase]:
 
 def _quantized_products() -> Iterator[FaultCase]:
     for kind in quantized_cases.KINDS:
-        for rows in (1, 5, 20, 70):
-            calls = tuple(quantized_cases.call(kind, (rows,), columns, 192, bias=True) for columns in (67, 128))
-            yield FaultCase("quantized_matmul", f"{kind}, {rows} rows", tuple(_in(BF16, call) for call in calls))
+        for rows in (1, 5, 20):  # more rows go through kernels of matmul, which have cases of their own
+            for columns in (67, 128):
+                calls = (quantized_cases.call(kind, (rows,), columns, 1344, bias=bias) for bias in (True, False))
+                label = f"{kind}, {rows} rows, {columns}"
+                yield FaultCase("quantized_matmul", label, tuple(_in(BF16, call) for call in calls))
 
 
 def _in(dtype: torch.dtype, call: Callable[[], Arguments]) -> Callable[[], Arguments]:
