@@ -36,7 +36,12 @@ _PAUSE = {"cpu": 0.005, "cuda": 0.05}  # idle threads of the last turn stop spin
 _ROTATE = 256 << 20  # bytes of input sets on a GPU: several times its L2 cache
 _GRAPH_CALLS = 200
 """At most so many calls are captured: each keeps the host busy for some 20 us, once."""
-_TOLERANCE = {torch.float32: 2e-3, torch.float16: 1e-2, torch.bfloat16: 2e-2}  # of the largest element: a sanity check, no more
+_TOLERANCE = {
+    torch.float32: 2e-3,
+    torch.float16: 1e-2,
+    torch.bfloat16: 2e-2,
+    torch.int64: 0.0,
+}  # of the largest element: a sanity check, no more
 
 
 @dataclass(frozen=True)

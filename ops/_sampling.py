@@ -18,11 +18,12 @@ INFINITY = tl.constexpr(float("inf"))
 
 
 class Row(NamedTuple):
-    """A row as it is drawn from: its values, and -inf up to the end of the last group; of each group the largest value, and room for a sum;
-    how many values and groups there are; the largest value."""
+    """A row as it is drawn from: its values, and -inf up to the end of the last group; of each group the largest value; room for numbers
+    of groups that are looked at, and for their sums; how many values and groups there are; the largest value."""
 
     values: tl.tensor
     peaks: tl.tensor
+    listed: tl.tensor
     sums: tl.tensor
     columns: tl.int64
     groups: int
@@ -44,32 +45,51 @@ def value_of(key):
 
 
 @kp.jit
-def load_groups(row, begin, floor, GROUPS: tl.constexpr):
-    """Returns the values [GROUPS, GROUP] from group `begin` on. Of groups that hold nothing from `floor` on, values are -inf."""
-    group = begin + tl.arange(0, GROUPS)
-    peaks = tl.load(row.peaks + group, mask=group < row.groups, other=-INFINITY)
-    wanted = ((group < row.groups) & (peaks >= floor))[:, None]
-    return tl.load(row.values + begin.to(tl.int64) * GROUP + places_in(GROUPS), mask=wanted, other=-INFINITY)
-
-
-@kp.jit
 def places_in(GROUPS: tl.constexpr):
     """Returns the places [GROUPS, GROUP] of elements, counted from the first."""
     return tl.arange(0, GROUPS)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
 
 
 @kp.jit
-def place_in(place, begin, GROUPS: tl.constexpr):
-    """Returns a place of a row, counted from the first of group `begin`, as a number of 32 bits; some place outside as another one."""
-    return tl.maximum(tl.minimum(place - begin.to(tl.int64) * GROUP, GROUPS * GROUP), -1).to(tl.int32)
+def place_in(place, group, GROUPS: tl.constexpr):
+    """Returns a place of a row, counted from the first of a group, as a number of 32 bits; a place outside of GROUPS groups as another
+    one outside."""
+    return tl.maximum(tl.minimum(place - group.to(tl.int64) * GROUP, GROUPS * GROUP), -1).to(tl.int32)
+
+
+@kp.jit
+def list_groups(row, floor):
+    """Leaves, in order, the numbers of the groups that hold something from `floor` on. Returns how many there are."""
+    tl.debug_barrier()  # threads may still read the last list
+    count = tl.full([], 0, tl.int32)
+    for begin in range(0, row.groups, CHUNK):
+        group = begin + tl.arange(0, CHUNK)
+        inside = group < row.groups
+        wanted = inside & (tl.load(row.peaks + group, mask=inside, other=-INFINITY) >= floor)
+        ends = count + tl.cumsum(wanted.to(tl.int32), axis=0)
+        tl.store(row.listed + ends - 1, group, mask=wanted)
+        count = tl.max(ends, axis=0)
+    tl.debug_barrier()
+    return count
+
+
+@kp.jit
+def load_groups(row, begin, count, GROUPS: tl.constexpr):
+    """Returns the values [GROUPS, GROUP] of groups from the list's entry `begin` on, -inf after its end, and their numbers [GROUPS]."""
+    at, places = begin + tl.arange(0, GROUPS), tl.arange(0, GROUP)[None, :]
+    group = tl.load(row.listed + at, mask=at < count, other=0)
+    if GROUPS == 1:  # then elements lie side by side
+        return tl.load(row.values + tl.load(row.listed + begin).to(tl.int64) * GROUP + places), group
+    inside = (at < count)[:, None]
+    return tl.load(row.values + group.to(tl.int64)[:, None] * GROUP + places, mask=inside, other=-INFINITY), group
 
 
 # -- top-k ---------------------------------------------------------------------------------------------------------------------
 
 
 @kp.jit
-def count_from(row, first, second, third, OF_GROUPS: tl.constexpr, GROUPS: tl.constexpr):
-    """Returns how many values, or largest values of groups, are not below each of three, the smallest of which comes first."""
+def count_from(row, count, first, second, third, OF_GROUPS: tl.constexpr, GROUPS: tl.constexpr):
+    """Returns how many values of listed groups, or largest values of all groups, are not below each of three."""
     if OF_GROUPS:
         a, b, c = tl.zeros([CHUNK], tl.int32), tl.zeros([CHUNK], tl.int32), tl.zeros([CHUNK], tl.int32)
         for begin in range(0, row.groups, CHUNK):
@@ -81,8 +101,8 @@ def count_from(row, first, second, third, OF_GROUPS: tl.constexpr, GROUPS: tl.co
         one, two, three = tl.sum(a, axis=0), tl.sum(b, axis=0), tl.sum(c, axis=0)
     else:
         x, y, z = tl.zeros([GROUPS, GROUP], tl.int32), tl.zeros([GROUPS, GROUP], tl.int32), tl.zeros([GROUPS, GROUP], tl.int32)
-        for begin in range(0, row.groups, GROUPS):
-            value = load_groups(row, begin, first, GROUPS)
+        for begin in range(0, count, GROUPS):
+            value, _ = load_groups(row, begin, count, GROUPS)
             x += (value >= first).to(tl.int32)
             y += (value >= second).to(tl.int32)
             z += (value >= third).to(tl.int32)
@@ -91,18 +111,19 @@ def count_from(row, first, second, third, OF_GROUPS: tl.constexpr, GROUPS: tl.co
 
 
 @kp.jit
-def narrow(row, k, enough, low, low_count, OF_GROUPS: tl.constexpr, GROUPS: tl.constexpr):
-    """Returns keys between which the k-th largest value lies, or that of groups' largest values, and how many are not below each.
+def narrow(row, count, k, enough, low, low_count, OF_GROUPS: tl.constexpr, GROUPS: tl.constexpr):
+    """Returns the key of a value not above the k-th largest one, of listed groups or of all groups' largest values; how many are not below
+    it; and how many are not below the next key.
 
-    `low` is a key which `low_count` >= k values are not below. Each step counts from three keys between the bounds. The last one leaves
-    neighbouring keys, or a lower one which at most `enough` >= k values are not below.
+    `low` is such a key, `low_count` >= k how many are not below it. Each step counts from three keys between the bounds. The last one
+    leaves neighbouring keys, or a lower one which at most `enough` >= k values are not below.
     """
     high, high_count = key_of(row.peak) + 1, k * 0
     while (high - low > 1) & (low_count > enough):
         quarter = tl.maximum((high - low) // 4, 1)
         first, second = low + quarter, tl.minimum(low + 2 * quarter, high - 1)
         third = tl.minimum(low + 3 * quarter, high - 1)
-        one, two, three = count_from(row, value_of(first), value_of(second), value_of(third), OF_GROUPS, GROUPS)
+        one, two, three = count_from(row, count, value_of(first), value_of(second), value_of(third), OF_GROUPS, GROUPS)
         if three >= k:
             low, low_count = third, three
         elif two >= k:
@@ -119,18 +140,29 @@ def bound_of_top_k(row, k, GROUPS: tl.constexpr):
     """Returns the smallest of the k largest values, 0 < k < columns, and the last place at which it counts among them: equal values count
     in their order.
 
-    Where there are at least k groups, as many of their largest values give a bound to begin with: few values are above.
+    Where there are at least k groups, their largest values give a bound to begin with, and few groups reach it.
     """
-    low, low_count = key_of(tl.full([], -INFINITY, tl.float32)), row.columns
+    floor, none = tl.full([], -INFINITY, tl.float32), tl.full([], 0, tl.int32)
     if k <= row.groups:
-        low, low_count, _ = narrow(row, k, 2 * k, low, row.groups.to(tl.int64), True, GROUPS)
-        low_count = row.columns
-    low, low_count, high_count = narrow(row, k, k, low, low_count, False, GROUPS)
+        low, _, _ = narrow(row, none, k, 2 * k, key_of(smallest_peak(row)), row.groups.to(tl.int64), True, GROUPS)
+        floor = value_of(low)
+    count = list_groups(row, floor)
+    low, low_count, high_count = narrow(row, count, k, k, key_of(floor), row.columns, False, GROUPS)
     bound, last = value_of(low), row.columns
     if low_count > k:
-        weigh(row, bound, last, True, GROUPS)
-        last = place_of(row, k - high_count - 1, bound, last, True)
+        weigh(row, count, bound, last, True, GROUPS)
+        last = place_of(row, count, k - high_count - 1, bound, last, True)
     return bound, last
+
+
+@kp.jit
+def smallest_peak(row):
+    """Returns the smallest of the groups' largest values."""
+    smallest = tl.full([CHUNK], INFINITY, tl.float32)
+    for begin in range(0, row.groups, CHUNK):
+        group = begin + tl.arange(0, CHUNK)
+        smallest = tl.minimum(smallest, tl.load(row.peaks + group, mask=group < row.groups, other=INFINITY))
+    return tl.min(smallest, axis=0)
 
 
 # -- weights -------------------------------------------------------------------------------------------------------------------
@@ -148,34 +180,34 @@ def weights_of(value, place, row, bound, last, EQUAL: tl.constexpr):
 
 
 @kp.jit
-def weigh(row, bound, last, EQUAL: tl.constexpr, GROUPS: tl.constexpr):
-    """Returns the sum of a row's weights, and leaves those of its groups. Threads that read these later wait here."""
+def weigh(row, count, bound, last, EQUAL: tl.constexpr, GROUPS: tl.constexpr):
+    """Returns the sum of the weights of listed groups, and leaves those of each. Threads that read these later wait here."""
     total = tl.zeros([GROUPS], tl.int64)
-    for begin in range(0, row.groups, GROUPS):
-        value, end = load_groups(row, begin, bound, GROUPS), place_in(last, begin, GROUPS)
-        sums = tl.sum(weights_of(value, places_in(GROUPS), row, bound, end, EQUAL), axis=1)
-        group = begin + tl.arange(0, GROUPS)
-        tl.store(row.sums + group, sums, mask=group < row.groups)
+    for begin in range(0, count, GROUPS):
+        value, group = load_groups(row, begin, count, GROUPS)
+        ends = place_in(last, group, 1)[:, None]
+        sums = tl.sum(weights_of(value, tl.arange(0, GROUP)[None, :], row, bound, ends, EQUAL), axis=1)
+        at = begin + tl.arange(0, GROUPS)
+        tl.store(row.sums + at, sums, mask=at < count)
         total += sums
     tl.debug_barrier()
     return tl.sum(total, axis=0)
 
 
 @kp.jit
-def place_of(row, before, bound, last, EQUAL: tl.constexpr):
+def place_of(row, count, before, bound, last, EQUAL: tl.constexpr):
     """Returns the first place up to which, place by place, there is more weight than `before`. `weigh` was called last for this bound."""
-    group, passed, sum_so_far = before * 0, before * 0, before * 0
-    for begin in range(0, row.groups, CHUNK):
+    index, passed, sum_so_far = tl.full([], 0, tl.int32), before * 0, before * 0
+    for begin in range(0, count, CHUNK):
         at = begin + tl.arange(0, CHUNK)
-        sums = sum_so_far + tl.cumsum(tl.load(row.sums + at, mask=at < row.groups, other=0), axis=0)
+        sums = sum_so_far + tl.cumsum(tl.load(row.sums + at, mask=at < count, other=0), axis=0)
         done = sums <= before
-        group += tl.sum((done & (at < row.groups)).to(tl.int64), axis=0)
+        index += tl.sum((done & (at < count)).to(tl.int32), axis=0)
         passed = tl.maximum(passed, tl.max(tl.where(done, sums, 0), axis=0))
         sum_so_far = tl.max(sums, axis=0)
-    group = tl.minimum(group, row.groups - 1)
+    group = tl.load(row.listed + tl.minimum(index, count - 1)).to(tl.int64)
     places = tl.arange(0, GROUP)
-    value = tl.load(row.values + group * GROUP + places)
-    weights = weights_of(value, places, row, bound, place_in(last, group, 1), EQUAL)
+    weights = weights_of(tl.load(row.values + group * GROUP + places), places, row, bound, place_in(last, group, 1), EQUAL)
     found = tl.min(tl.where(passed + tl.cumsum(weights, axis=0) > before, places, GROUP - 1), axis=0)
     tl.debug_barrier()  # sums may be written again
     return group * GROUP + found
@@ -206,17 +238,18 @@ def draw(row, seed, position, top_k, top_p, min_p, GROUPS: tl.constexpr):
     floor = row.peak + tl.log(min_p)
     if floor > bound:
         bound, last = tl.minimum(floor, row.peak), row.columns
+    count = list_groups(row, bound)
     place, attempt = row.columns * 0 - 1, row.columns * 0
     enough = top_p.to(tl.float64)
     searching = place < 0
     while searching:
-        total = weigh(row, bound, last, False, GROUPS)
+        total = weigh(row, count, bound, last, False, GROUPS)
         if place < 0:
             enough *= total.to(tl.float64)
         else:
             searching = (total > 0) & (total.to(tl.float64) >= enough)
         if searching:
-            place = place_of(row, uniform_below(seed, position, attempt, total), bound, last, False)
+            place = place_of(row, count, uniform_below(seed, position, attempt, total), bound, last, False)
             bound, last = tl.load(row.values + place), place - 1
             attempt += 1
             searching = top_p < 1.0

@@ -17,8 +17,8 @@ RANGES = {
 
 
 class Scratch(NamedTuple):
-    """What is kept of rows: values as they are drawn from; of each group the largest of these and its place in the group, the largest
-    logit and a sum of exponentials, room for a sum."""
+    """What is kept of rows: values as they are drawn from; of each group the largest of these and its place in the group, where rows that
+    are drawn from have a list of groups; the largest logit and a sum of exponentials; room for a sum."""
 
     values: tl.tensor
     peaks: tl.tensor
@@ -129,7 +129,9 @@ def draw_kernel(
     if (peak > -INFINITY) & (peak < INFINITY):
         if is_drawn(choice, at):
             values = values_of(scratch, at, sizes)
-            row = Row(values, scratch.peaks + own, scratch.sums + own, sizes.columns, sizes.groups, peak)
+            row = Row(
+                values, scratch.peaks + own, scratch.places + own, scratch.sums + own, sizes.columns, sizes.groups, peak
+            )  # fmt: skip
             token = draw(
                 row, setting_of(choice.seeds, at, 0), setting_of(choice.positions, at, 0), setting_of(choice.top_k, at, 0),
                 setting_of(choice.top_p, at, 1.0), setting_of(choice.min_p, at, 0.0), GROUPS,

@@ -113,7 +113,7 @@ DEBUG = Knob(
     "KERNELPACK_DEBUG",
     "0",
     "build, run",
-    "1: kernels that Python launches check their run-time assertions; kernels for GPUs of kernelpack's own op library, also built ones, check slots, positions, indices and blocks",
+    "1: kernels that Python launches check their run-time assertions; kernels for GPUs of kernelpack's own op library, also built ones, check slots, positions, indices, blocks and settings",
 )
 CHECKED = Knob(
     "KERNELPACK_CHECKED",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import attention, decode, fused_rows, matmul, rowwise
+from benchmarks import attention, decode, fused_rows, matmul, rowwise, sampling
 from benchmarks.measure import FAST_MKL, OURS, Case, Stopwatch, cpu_threads
 from benchmarks.report import Row, main
 from tests.benchmarks import trivial
@@ -60,7 +60,7 @@ def test_contenders_that_compute_something_else_are_found() -> None:
         stopwatch.check([OURS, "stock torch", "wrong"])
 
 
-@pytest.mark.parametrize("subject", [attention, decode, fused_rows, matmul, rowwise])
+@pytest.mark.parametrize("subject", [attention, decode, fused_rows, matmul, rowwise, sampling])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_has_its_own_name_and_its_peers(subject: object, device: str) -> None:
     cases: list[Case] = [*subject.cases(device, False), *subject.cases(device, True)]
@@ -81,7 +81,9 @@ def test_what_was_asked_for_is_measured() -> None:
         "gelu",
         "rope",
     }
-    assert {case.op for case in fused_rows.cases("cpu", False)} == set(FUSED) - {"add_rms_norm_fp8"}
+    assert {case.op for case in fused_rows.cases("cpu", False)} == set(FUSED) - {"add_rms_norm_fp8", "sample"}
+    assert {case.op for case in sampling.cases("cpu", False)} == {"sample"}
+    assert {"top-k, top-p fp32 1x128256", "largest bf16 64x128256"} <= {case.name for case in sampling.cases("cuda", False)}
     few = {(rows, size, size) for rows in (1, 4, 16, 64) for size in (2048, 4096)}
     cubes = {(n, n, n) for n in (512, 1024, 2048, 4096)}
     assert {case.arguments["shape"] for case in matmul.cases("cpu", False)} == cubes | few

@@ -164,7 +164,7 @@ def survivors(case: FaultCase, target: str) -> list[tuple[str, str, str]]:
                 assert int(steps_apart(result, right).max()) <= 1
                 continue
             rtol = 0.05 if result.element_size() > 1 else 0.1
-            torch.testing.assert_close(result.double(), right.double(), rtol=rtol, atol=0.05)
+            torch.testing.assert_close(result.double(), right.double(), rtol=rtol, atol=0.05, equal_nan=True)
         for run in runs:
             launches.setdefault(run.program.llir, []).append(run)
     found = []
