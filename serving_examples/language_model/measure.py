@@ -138,12 +138,15 @@ def speeds(models: dict[str, LanguageModel], exact: TorchModel, prompt: list[int
 
 def say(name: str, found: Sequence[Comparison]) -> None:
     """Prints how texts compare."""
-    parted = [one for one in found if one.parted is not None]
+    parted = sorted((one.parted, one.gap) for one in found if one.parted is not None)
     print(
         f"{name}: {len(found) - len(parted)} of {len(found)} texts equal, logits within {max(one.error for one in found):.2g}"
     )
-    for one in parted:
-        print(f"  parts before token {one.parted}, where torch's two largest logits are {one.gap:.2g} apart")
+    if parted:
+        places = f"{parted[0][0]} to {parted[-1][0]}, median {parted[len(parted) // 2][0]}"
+        print(
+            f"  they part before token {places}, where torch's two largest logits are up to {max(gap for _, gap in parted):.2g} apart"
+        )
 
 
 def main(arguments: Sequence[str]) -> None:
