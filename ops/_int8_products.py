@@ -5,8 +5,9 @@ from typing import NamedTuple
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._quantized_products import codes_of, mins_at, scales_at, store_block, store_row
+from ._quantized_products import codes_of, mins_at, scales_at, store_block, store_row, words_at
 from ._quantized_rows import ROUNDING
+from ._quantized_weights import TILE
 
 
 class Activations(NamedTuple):
@@ -51,22 +52,23 @@ def int8_rows_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_N: 
     BITS: tl.constexpr = 4 if CODES == 4 else 8
     HALVES: tl.constexpr = CODES == 16
     row = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    begin = tl.program_id(1) * BLOCK_N
+    n = begin + tl.arange(0, BLOCK_N)
     inside = n < weight.columns
+    tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)
     x = activations.values.to(tl.pointer_type(tl.int32), bitcast=True) + row * weight.blocks * 8
     scales, sums = activations.scales + row * weight.blocks, activations.sums + row * weight.blocks * 2
     acc = tl.zeros([BLOCK_N], tl.float32)
     for block in range(weight.blocks):
         low, high = tl.zeros([BLOCK_N], tl.int32), tl.zeros([BLOCK_N], tl.int32)
         for i in tl.static_range(4):
-            words = weight.codes + (block * BITS + i) * weight.columns + n
-            word = tl.load(words, mask=inside, other=0)
+            word = tl.load(tile + (block * BITS + i) * TILE)
             first, second = tl.load(x + block * 8 + i), tl.load(x + block * 8 + 4 + i)
             if BITS == 4:
                 low = dot_of_bytes(word, first, low, 0, 15)
                 high = dot_of_bytes(word, second, high, 4, 15)
             else:
-                upper = tl.load(words + 4 * weight.columns, mask=inside, other=0)
+                upper = tl.load(tile + (block * BITS + i + 4) * TILE)
                 low = dot_of_bytes(word ^ -0x7F7F7F80, first, low, 0, 255)
                 high = dot_of_bytes(upper ^ -0x7F7F7F80, second, high, 0, 255)
         scale, below, above = tl.load(scales + block), tl.load(sums + 2 * block), tl.load(sums + 2 * block + 1)
@@ -90,7 +92,8 @@ def int8_blocks_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_M
     BITS: tl.constexpr = 4 if CODES == 4 else 8
     HALVES: tl.constexpr = CODES == 16
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    begin = tl.program_id(1) * BLOCK_N
+    n = begin + tl.arange(0, BLOCK_N)
     k = tl.arange(0, 32)
     here, inside = m < result.rows, n < weight.columns
     rows = activations.values + m[:, None].to(tl.int64) * (weight.blocks * 32) + k[None, :]
@@ -98,7 +101,7 @@ def int8_blocks_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_M
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for block in range(weight.blocks):
         x = tl.load(rows + block * 32, mask=here[:, None], other=0)
-        codes = codes_of(weight, block, n, BITS, 1).to(tl.int8)
+        codes = codes_of(weight, block, begin, BITS, 1, BLOCK_N).to(tl.int8)
         scale = tl.load(activations.scales + first + block, mask=here, other=0.0)[:, None]
         if HALVES:
             low = tl.dot(tl.where(k[None, :] < 16, x, 0), codes).to(tl.float32)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import kernelpack as kp
 import kernelpack.language as tl
 
+from ._quantized_weights import TILE
+
 
 class Weight(NamedTuple):
     """A quantised weight W [N, K] (ops/_quantized_weights.py). `per_scale` blocks of 32 along k share a row of scales, or a block has two of
@@ -65,18 +67,26 @@ def signed_byte(word, BYTE: tl.constexpr):
 
 
 @kp.jit
-def one_row(x, weight, result, row, n, BITS: tl.constexpr, HALVES: tl.constexpr):
-    """Part of a row of the product, columns `n` in the lanes. x is read element by element. Both halves of a block have sums of their
-    own: then neither waits for the other."""
+def words_at(weight, begin, BITS: tl.constexpr):
+    """Returns where the words of column `begin` lie, which begins in its tile as many columns as are taken at a time, or more."""
+    tile = (begin // TILE).to(tl.int64) * weight.blocks * (BITS * TILE)
+    return weight.codes + tile + begin % TILE
+
+
+@kp.jit
+def one_row(x, weight, result, row, begin, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Part of a row of the product, columns from `begin` on in the lanes. x is read element by element. Both halves of a block have sums
+    of their own: then neither waits for the other."""
+    n = begin + tl.arange(0, BLOCK_N)
     inside = n < weight.columns
+    tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)
     acc = tl.zeros(n.shape, tl.float32)
     for block in range(weight.blocks):
         low, high = tl.zeros(n.shape, tl.float32), tl.zeros(n.shape, tl.float32)
         total = 0.0
         for i in tl.static_range(4):
-            words = weight.codes + (block * BITS + i) * weight.columns + n
-            word = tl.load(words, mask=inside, other=0)
-            upper = word if BITS == 4 else tl.load(words + 4 * weight.columns, mask=inside, other=0)
+            word = tl.load(tile + (block * BITS + i) * TILE)
+            upper = word if BITS == 4 else tl.load(tile + (block * BITS + i + 4) * TILE)
             for byte in tl.static_range(4):
                 first = tl.load(x + block * 32 + 4 * i + byte).to(tl.float32)
                 second = tl.load(x + block * 32 + 16 + 4 * i + byte).to(tl.float32)
@@ -98,15 +108,19 @@ def one_row(x, weight, result, row, n, BITS: tl.constexpr, HALVES: tl.constexpr)
 
 
 @kp.jit
-def one_row_in_tiles(x, weight, result, row, n, BITS: tl.constexpr, HALVES: tl.constexpr, WORDS: tl.constexpr):
-    """The same with tiles of WORDS words along k: threads share the columns of a GPU's program."""
+def one_row_in_tiles(
+    x, weight, result, row, begin, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr
+):
+    """The same with WORDS words along k at a time, which a GPU's threads share."""
+    n = begin + tl.arange(0, BLOCK_N)
     inside = n < weight.columns
-    acc = tl.zeros([WORDS, n.shape[0]], tl.float32)
-    for begin in range(0, weight.blocks * BITS, WORDS):
-        at = begin + tl.arange(0, WORDS)
+    tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)[None, :]
+    acc = tl.zeros([WORDS, BLOCK_N], tl.float32)
+    for first_word in range(0, weight.blocks * BITS, WORDS):
+        at = first_word + tl.arange(0, WORDS)
         there = at < weight.blocks * BITS
         both = there[:, None] & inside[None, :]
-        word = tl.load(weight.codes + at[:, None] * weight.columns + n[None, :], mask=both, other=0)
+        word = tl.load(tile + at[:, None] * TILE, mask=there[:, None], other=0)
         block, i = at // BITS, at % BITS
         part, total = tl.zeros(acc.shape, tl.float32), tl.zeros([WORDS], tl.float32)
         for byte in tl.static_range(4):
@@ -130,44 +144,46 @@ def quantized_rows_kernel(x, weight, result, CODES: tl.constexpr, BLOCK_N: tl.co
     BITS: tl.constexpr = 4 if CODES == 4 else 8
     HALVES: tl.constexpr = CODES == 16
     row = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    begin = tl.program_id(1) * BLOCK_N
     x += row * weight.blocks * 32
     if WORDS:
-        one_row_in_tiles(x, weight, result, row, n, BITS, HALVES, WORDS)
+        one_row_in_tiles(x, weight, result, row, begin, BITS, HALVES, BLOCK_N, WORDS)
     else:
-        one_row(x, weight, result, row, n, BITS, HALVES)
+        one_row(x, weight, result, row, begin, BITS, HALVES, BLOCK_N)
 
 
 @kp.jit
-def codes_of(weight, block, n, BITS: tl.constexpr, BLOCKS: tl.constexpr):
-    """Returns the codes of BLOCKS blocks of 32 from `block` on, int32 [32 * BLOCKS, columns]; 0 beyond the last block."""
+def codes_of(weight, block, begin, BITS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Returns the codes of BLOCKS blocks of 32 from `block` on, int32 [32 * BLOCKS, BLOCK_N]; 0 beyond the last block."""
     at = (block + tl.arange(0, BLOCKS))[:, None, None]
-    inside = (at < weight.blocks) & (n < weight.columns)[None, None, :]
-    words = weight.codes + (at * BITS + tl.arange(0, BITS)[None, :, None]) * weight.columns + n[None, None, :]
-    word = tl.load(words, mask=inside, other=0)
+    tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)[None, None, :]
+    word = tl.load(tile + (at * BITS + tl.arange(0, BITS)[None, :, None]) * TILE, mask=at < weight.blocks, other=0)
     bytes = tl.arange(0, 4)[None, None, :] * 8
     if BITS == 4:
         shifts = bytes + tl.arange(0, 2)[:, None, None] * 4  # of a half, the same for its words, of a byte
         codes = (word[:, None, :, None, :] >> shifts[None, :, :, :, None]) & 15
     else:
         codes = (word[:, :, None, :] << (24 - bytes)[:, :, :, None]) >> 24
-    return tl.reshape(codes, [BLOCKS * 32, n.shape[0]])
+    return tl.reshape(codes, [BLOCKS * 32, BLOCK_N])
 
 
 @kp.jit
-def weight_of(weight, block, n, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCKS: tl.constexpr):
-    """Returns elements of the weight in float32, [32 * BLOCKS, columns]; 0 beyond the last block."""
+def weight_of(weight, block, begin, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Returns elements of the weight in float32, [32 * BLOCKS, BLOCK_N]; 0 beyond the last block."""
+    n = begin + tl.arange(0, BLOCK_N)
     parts: tl.constexpr = 2 * BLOCKS if HALVES else BLOCKS
     at = (block + tl.arange(0, BLOCKS)) // weight.per_scale
     if HALVES:
         at = 2 * block + tl.arange(0, parts)
     there = block * (parts // BLOCKS) + tl.arange(0, parts) < weight.blocks * (parts // BLOCKS)
     inside = there[:, None] & (n < weight.columns)[None, :]
-    codes = tl.reshape(codes_of(weight, block, n, BITS, BLOCKS).to(tl.float32), [parts, BLOCKS * 32 // parts, n.shape[0]])
+    codes = tl.reshape(
+        codes_of(weight, block, begin, BITS, BLOCKS, BLOCK_N).to(tl.float32), [parts, BLOCKS * 32 // parts, BLOCK_N]
+    )
     element = codes * scales_at(weight, at[:, None], n[None, :], inside)[:, None, :]
     if BITS == 4:
         element += mins_at(weight, at[:, None], n[None, :], inside)[:, None, :]
-    return tl.reshape(element, [BLOCKS * 32, n.shape[0]])
+    return tl.reshape(element, [BLOCKS * 32, BLOCK_N])
 
 
 @kp.jit
@@ -175,9 +191,10 @@ def dequantize_kernel(weight, out, CODES: tl.constexpr, BLOCK_N: tl.constexpr, B
     """Writes a part of the weight, transposed: [K, N]."""
     BITS: tl.constexpr = 4 if CODES == 4 else 8
     block = tl.program_id(0) * BLOCKS
-    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    begin = tl.program_id(1) * BLOCK_N
+    n = begin + tl.arange(0, BLOCK_N)
     k = block * 32 + tl.arange(0, 32 * BLOCKS)
-    element = weight_of(weight, block, n, BITS, CODES == 16, BLOCKS).to(out.dtype.element_ty)
+    element = weight_of(weight, block, begin, BITS, CODES == 16, BLOCKS, BLOCK_N).to(out.dtype.element_ty)
     inside = (k < weight.blocks * 32)[:, None] & (n < weight.columns)[None, :]
     tl.store(out + k[:, None].to(tl.int64) * weight.columns + n[None, :], element, mask=inside)
 
@@ -200,12 +217,15 @@ def quantized_blocks_kernel(
     BITS: tl.constexpr = 4 if CODES == 4 else 8
     HALVES: tl.constexpr = CODES == 16
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    begin = tl.program_id(1) * BLOCK_N
+    n = begin + tl.arange(0, BLOCK_N)
     k = tl.arange(0, 32 * BLOCKS)
     rows = x + m[:, None].to(tl.int64) * (weight.blocks * 32) + k[None, :]
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for block in range(0, weight.blocks, BLOCKS):
         inside = (m < result.rows)[:, None] & (block * 32 + k < weight.blocks * 32)[None, :]
         tile = tl.load(rows + block * 32, mask=inside, other=0.0)
-        acc = tl.dot(tile, weight_of(weight, block, n, BITS, HALVES, BLOCKS).to(tile.dtype), acc, input_precision="ieee")
+        acc = tl.dot(
+            tile, weight_of(weight, block, begin, BITS, HALVES, BLOCKS, BLOCK_N).to(tile.dtype), acc, input_precision="ieee"
+        )
     store_block(result, acc, m, n, weight.columns)

@@ -2,21 +2,29 @@
 
 A weight W [N, K] of a product x W^T, K a multiple of 32, is three contiguous tensors:
 
-- `codes`, int32 [K / 32, bits, N], bits 4 or 8: the 32 codes of a column's block are as many words as a code has bits.
-  8 bits: byte j (0 the lowest) of word [b, i, n] is the signed code of k = 32 b + 4 i + j.
-  4 bits: of word [b, i, n], byte j has in its low half the code of k = 32 b + 4 i + j, in its high half that of k + 16: 0 ... 15.
+- `codes`, int32 [N / 64, K / 32, bits, 64], bits 4 or 8: the 32 codes of a column's block are as many words as a code has bits. Tiles of 64
+  columns are read from their beginning to their end; where N is no multiple of 64, the last one ends in zeros.
+  8 bits: byte j (0 the lowest) of word [t, b, i, n] is the signed code of k = 32 b + 4 i + j of column 64 t + n.
+  4 bits: of word [t, b, i, n], byte j has in its low half the code of k = 32 b + 4 i + j, in its high half that of k + 16: 0 ... 15.
 - `scales`, float16 or float32 [K / group, N]; group is a multiple of 32, or 16 where codes have 8 bits.
 - `mins`, of scales' dtype, [K / group, N], or [0, N] where there are none.
 
 An element is scales[k // group, n] * code + mins[k // group, n]. Without mins it is scales * code of 8 bits, scales * (code - 8) of 4.
 """
 
+import kernelpack.language as tl
+
+TILE = tl.constexpr(64)
+"""Columns of a tile of codes."""
+
 
 def unpack(codes):
-    """Returns the codes of `codes` [K / 32, bits, N] as int32 [N, K]: 0 ... 15 of 4 bits, -128 ... 127 of 8."""
+    """Returns the codes of `codes` [N / 64, K / 32, bits, 64] as int32 [columns of all tiles, K]: 0 ... 15 of 4 bits, -128 ... 127 of 8."""
     import torch  # builds do without it
 
-    blocks, bits, columns = codes.shape
+    tiles, blocks, bits, _ = codes.shape
+    columns = tiles * 64
+    codes = codes.permute(1, 2, 0, 3).reshape(blocks, bits, columns)
     parts = codes[:, :, None, :] >> torch.arange(0, 32, 8, dtype=torch.int32, device=codes.device)[:, None]
     if bits == 4:
         values = torch.stack([parts & 15, (parts >> 4) & 15], 1)  # [blocks, halves, words, bytes, N]
@@ -26,13 +34,15 @@ def unpack(codes):
 
 
 def pack(values, bits):
-    """Returns codes [K / 32, bits, N] of the integers [N, K], which `unpack` gives back."""
+    """Returns codes [N / 64, K / 32, bits, 64] of the integers [N, K], which `unpack` gives back, and zeros up to the next tile."""
     import torch  # builds do without it
 
+    values = torch.nn.functional.pad(values, (0, 0, 0, -values.shape[0] % 64))
     columns, inner = values.shape
     kept = (values.to(torch.int64) & (2**bits - 1)).T.reshape(inner // 32, 8 // bits, bits, 4, columns)
     shifts = torch.arange(0, 32, 8, device=values.device) + torch.arange(0, 8, bits, device=values.device)[:, None, None]
-    return (kept << shifts[..., None]).sum((1, 3)).to(torch.int32).contiguous()
+    words = (kept << shifts[..., None]).sum((1, 3)).to(torch.int32)
+    return words.reshape(inner // 32, bits, columns // 64, 64).permute(2, 0, 1, 3).contiguous()
 
 
 def dequantize(codes, scales, mins, dtype=None):
@@ -40,11 +50,11 @@ def dequantize(codes, scales, mins, dtype=None):
     import torch  # builds do without it
 
     dtype = dtype or torch.float32
-    values = unpack(codes)
+    values = unpack(codes)[: scales.shape[1]]
     columns, inner = values.shape
     groups = scales.shape[0]
     values = values.reshape(columns, groups, inner // max(groups, 1))
-    if codes.shape[1] == 4 and mins.shape[0] == 0:
+    if codes.shape[2] == 4 and mins.shape[0] == 0:
         values = values - 8
     weight = values.to(dtype) * scales.T.to(dtype)[..., None]
     if mins.shape[0]:

@@ -40,7 +40,7 @@ def cpu_config(point):
     if not needed(point) or point["FEW_ROWS"] == 64:
         return None
     if point["FEW_ROWS"] == 1:
-        return kp.Config({"BLOCK_N": 64} if kernel == "int8_rows_kernel" else {"BLOCK_N": 128, "WORDS": 0})
+        return kp.Config({"BLOCK_N": 64} if kernel == "int8_rows_kernel" else {"BLOCK_N": 64, "WORDS": 0})
     rows, columns = CPU_BLOCKS[point["FEW_ROWS"]]
     sizes = {"BLOCK_M": rows, "BLOCK_N": columns}
     return kp.Config(sizes if kernel == "int8_blocks_kernel" else {**sizes, "BLOCKS": 2})
@@ -144,7 +144,7 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
 def quantized_matmul(x, codes, scales, mins, bias, int8, batch_invariant):
     """Returns x W^T + bias in x's dtype, [..., N], for x [..., K] and a weight W [N, K] in the layout that `repack` gives.
 
-    - `codes` int32 [K / 32, 4 or 8, N], `scales` float16 or float32 [K / group, N], `mins` of their dtype [K / group, N] or [0, N]
+    - `codes` int32 [N / 64, K / 32, 4 or 8, 64], `scales` float16 or float32 [K / group, N], `mins` of their dtype [K / group, N] or [0, N]
       (ops/_quantized_weights.py says what each word holds). The shape of codes names the layout: how many bits a code has.
     - `bias` [N] has x's dtype.
 
@@ -154,15 +154,17 @@ def quantized_matmul(x, codes, scales, mins, bias, int8, batch_invariant):
     infinity or NaN in x gives NaN or infinities in its row; elements below 2^-98 may count as 0. batch_invariant: a row of the result has the same bits whatever rows are beside it.
     """
     kp.check(x.dim() >= 1, "x has no dimensions, expected at least one")
-    kp.check(codes.dim() == 3, f"codes must have 3 dimensions, it has shape {codes.shape}\n  to fix: make it with repack")
-    blocks, bits, columns = codes.shape
     kp.check(
-        bits == 4 or bits == 8,
-        f"codes has shape {codes.shape}, expected 4 or 8 words for each 32 elements\n  to fix: make it with repack",
+        codes.dim() == 4 and codes.shape[3] == 64 and (codes.shape[2] == 4 or codes.shape[2] == 8),
+        f"codes has shape {codes.shape}, expected (tiles, blocks, 4 or 8, 64)\n  to fix: make it with repack",
     )
+    blocks, bits = codes.shape[1], codes.shape[2]
     kp.check(x.shape[-1] == blocks * 32, f"x has {x.shape[-1]} columns, expected {blocks * 32}: 32 for each block of codes")
-    kp.check(scales.dim() == 2 and scales.shape[1] == columns, f"scales has shape {scales.shape}, expected (groups, {columns})")
-    groups = scales.shape[0]
+    kp.check(
+        scales.dim() == 2 and codes.shape[0] == kp.cdiv(scales.shape[1], 64),
+        f"scales has shape {scales.shape}, expected (groups, columns) with columns for the {codes.shape[0]} tiles of 64 that codes has",
+    )
+    groups, columns = scales.shape
     halves = blocks > 0 and groups == 2 * blocks
     kp.check(
         (halves and bits == 8) or (groups > 0 and blocks % groups == 0) or blocks == 0,

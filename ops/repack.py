@@ -6,7 +6,7 @@ from typing import NamedTuple
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._quantized_weights import pack
+from ._quantized_weights import TILE, pack
 
 RANGES = {
     "dtypes": ("uint8", "int32", "int8"),
@@ -169,16 +169,19 @@ def store_scales(source, sizes, scales, mins, block, column, inside, FORMAT: tl.
 def repack_kernel(
     source, codes, scales, mins, sizes, WORDS: tl.constexpr, FORMAT: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr
 ):  # fmt: skip
-    """Takes COLUMNS columns of up to BLOCKS blocks of 32."""
-    groups = tl.cdiv(sizes.columns, COLUMNS)
-    column = tl.program_id(0) % groups * COLUMNS + tl.arange(0, COLUMNS)[None, :].to(tl.int64)
+    """Takes COLUMNS columns of up to BLOCKS blocks of 32. The last tile of columns ends in zeros."""
+    tiles = tl.cdiv(sizes.columns, TILE)
+    groups = tiles * (TILE // COLUMNS)
+    begin = tl.program_id(0) % groups * COLUMNS
+    column = begin + tl.arange(0, COLUMNS)[None, :].to(tl.int64)
+    target = codes + (begin // TILE).to(tl.int64) * sizes.blocks * WORDS * TILE + begin % TILE + tl.arange(0, COLUMNS)[None, :]
     i = tl.arange(0, WORDS)[:, None].to(tl.int64)
     inside = column < sizes.columns
     whole = tl.broadcast_to(inside, [WORDS, COLUMNS])
     first = (tl.program_id(0) // groups).to(tl.int64) * BLOCKS
     for block in range(first, tl.minimum(first + BLOCKS, sizes.blocks)):
         word = words_of(source, sizes, block, i, column, whole, FORMAT)
-        tl.store(codes + (block * WORDS + i) * sizes.columns + column, word, mask=whole)
+        tl.store(target + (block * WORDS + i) * TILE, tl.where(whole, word, 0))
         if block * 32 % sizes.group == 0 or FORMAT == Format.Q6_K:
             store_scales(source, sizes, scales, mins, block, column, inside, FORMAT)
 
@@ -277,7 +280,7 @@ def check_beside(scales, zeros, columns, inner):
     configs={"": config},
 )
 def repack(weight, format, scales, zeros):
-    """Returns a quantised weight W [N, K] in the layout of quantized_matmul: codes [K / 32, bits, N], scales [K / group, N] and mins
+    """Returns a quantised weight W [N, K] in the layout of quantized_matmul: codes [N / 64, K / 32, bits, 64], scales [K / group, N] and mins
     [K / group, N] or [0, N], with which W is scales * codes + mins (ops/_quantized_weights.py). All bits are kept: nothing is rounded.
 
     | format | weight | scales | zeros | gives |
@@ -309,8 +312,9 @@ def repack(weight, format, scales, zeros):
     kp.check(weight.dtype == tl.int8 or format != Format.INT8, f"weight is not int8, as format {format} is stored")
     inner = inner_of(weight, format)
     blocks = inner // 32
-    codes = kp.empty((blocks, bits_of(format), columns_of(weight, format)), tl.int32, weight.device)
-    columns = codes.shape[2]
+    columns = columns_of(weight, format)
+    tiles = kp.cdiv(columns, 64)
+    codes = kp.empty((tiles, blocks, bits_of(format), 64), tl.int32, weight.device)
     if weight.dtype == tl.uint8:
         kp.check(scales is None, f"scales is given, but weights of format {format} hold their own")
         kp.check(zeros is None, f"zeros is given, but weights of format {format} hold their own")
@@ -320,13 +324,13 @@ def repack(weight, format, scales, zeros):
         if half:
             factors = kp.empty((groups, columns), tl.float16, weight.device)
             mins = kp.empty((least, columns), tl.float16, weight.device)
-            repack_kernel[lambda meta: (kp.cdiv(columns, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
+            repack_kernel[lambda meta: (kp.cdiv(tiles * 64, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
                 Source(weight, None, None, 0), codes, factors, mins, sizes, HALVES=format
             )
         else:
             factors = kp.empty((groups, columns), tl.float32, weight.device)
             mins = kp.empty((least, columns), tl.float32, weight.device)
-            repack_kernel[lambda meta: (kp.cdiv(columns, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
+            repack_kernel[lambda meta: (kp.cdiv(tiles * 64, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
                 Source(weight, None, None, 0), codes, factors, mins, sizes, LARGE=format
             )
     elif weight.dtype == tl.int32:
@@ -335,7 +339,7 @@ def repack(weight, format, scales, zeros):
         groups = check_beside(scales, zeros, columns, inner)
         factors = kp.empty((groups, columns), tl.float32, weight.device)
         mins = kp.empty((groups, columns), tl.float32, weight.device)
-        repack_kernel[lambda meta: (kp.cdiv(columns, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
+        repack_kernel[lambda meta: (kp.cdiv(tiles * 64, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
             Source(weight, scales, zeros, 1 if format == Format.GPTQ else 0), codes, factors, mins,
             Sizes(columns, blocks, inner // max(groups, 1), weight.shape[1]),
             SHARED=Format.AWQ if format == Format.AWQ else Format.GPTQ,
@@ -351,7 +355,7 @@ def repack(weight, format, scales, zeros):
         check_whole(scales, "scales")
         factors = kp.empty((min(inner, 1), columns), tl.float32, weight.device)
         mins = kp.empty((0, columns), tl.float32, weight.device)
-        repack_kernel[lambda meta: (kp.cdiv(columns, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
+        repack_kernel[lambda meta: (kp.cdiv(tiles * 64, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
             Source(weight, scales, None, 0), codes, factors, mins, Sizes(columns, blocks, inner, inner)
         )
     return codes, factors, mins

@@ -57,7 +57,7 @@ def blocks(**given: torch.Tensor) -> tuple[torch.Tensor, ...]:
 def quantized(**given: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Arguments of quantized_matmul, with some in place of others."""
     fitting = {
-        "x": x(3, 64), "codes": words(2, 4, 24), "scales": x(2, 24, dtype=f16), "mins": x(2, 24, dtype=f16), "bias": x(24),
+        "x": x(3, 64), "codes": words(1, 2, 4, 64), "scales": x(2, 24, dtype=f16), "mins": x(2, 24, dtype=f16), "bias": x(24),
     }  # fmt: skip
     return tuple((fitting | given).values())
 
@@ -246,26 +246,28 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("matmul", (x(2, 3, 4), x(3, 4, 5)), {}, r"dimensions \(2,\) and \(3,\) do not broadcast: 2 is not 3\n  to fix"),
     ("matmul", (x(2, 3), x(3, 4, device="meta")), {}, r"b is on meta, a is on cpu"),
     ("quantized_matmul", quantized(x=x(3, 64, dtype=f16)), {}, r"x has dtype float16, built are: float32, bfloat16"),
-    ("quantized_matmul", quantized(codes=words(2, 4, 24).long()), {}, r"codes has dtype int64, built are: int32"),
+    ("quantized_matmul", quantized(codes=words(1, 2, 4, 64).long()), {}, r"codes has dtype int64, built are: int32"),
     ("quantized_matmul", quantized(scales=x(2, 24, dtype=f64)), {}, r"scales has dtype float64, built are: float16, float32"),
     ("quantized_matmul", quantized(mins=x(2, 24)), {}, r"mins has dtype float32, .*float16"),
     ("quantized_matmul", quantized(bias=x(24, dtype=bf16)), {}, r"bias has dtype bfloat16, .*float32"),
     ("quantized_matmul", quantized(x=x()), {}, r"x has no dimensions"),
     ("quantized_matmul", quantized(x=x(3, 96)), {}, r"x has 96 columns, expected 64: 32 for each block of codes"),
     ("quantized_matmul", quantized(x=columns(3, 64)), {}, r"x must be contiguous, its strides are \(128, 2\)\n  to fix"),
-    ("quantized_matmul", quantized(codes=words(8, 24)), {}, r"codes must have 3 dimensions, .*\n  to fix: make it with repack"),
-    ("quantized_matmul", quantized(codes=words(2, 6, 24)), {}, r"codes has shape \(2, 6, 24\), expected 4 or 8 words .*\n  to fix: .*repack"),
-    ("quantized_matmul", quantized(codes=words(2, 4, 48)[..., ::2]), {}, r"codes must be contiguous"),
-    ("quantized_matmul", quantized(scales=x(2, 23, dtype=f16)), {}, r"scales has shape \(2, 23\), expected \(groups, 24\)"),
+    ("quantized_matmul", quantized(codes=words(2, 4, 64)), {}, r"codes has shape \(2, 4, 64\), expected .*\n  to fix: make it with repack"),
+    ("quantized_matmul", quantized(codes=words(1, 2, 6, 64)), {}, r"codes has shape \(1, 2, 6, 64\), expected \(tiles, blocks, 4 or 8, 64\)"),
+    ("quantized_matmul", quantized(codes=words(1, 2, 4, 32)), {}, r"codes has shape \(1, 2, 4, 32\), expected"),
+    ("quantized_matmul", quantized(codes=words(1, 2, 4, 128)[..., ::2]), {}, r"codes must be contiguous"),
+    ("quantized_matmul", quantized(scales=x(2, 65, dtype=f16)), {}, r"scales has shape \(2, 65\), .* for the 1 tiles of 64"),
+    ("quantized_matmul", quantized(mins=x(2, 23, dtype=f16)), {}, r"mins has shape \(2, 23\), expected \(0, 24\)"),
     ("quantized_matmul", quantized(scales=x(3, 24, dtype=f16)), {}, r"scales has 3 rows for 2 blocks of 32 elements"),
     ("quantized_matmul", quantized(scales=x(0, 24, dtype=f16)), {}, r"scales has 0 rows for 2 blocks of 32 elements"),
     ("quantized_matmul", quantized(scales=x(4, 24), mins=x(0, 24)), {}, r"scales has 4 rows for 2 blocks .* 8-bit codes"),
     (
-        "quantized_matmul", quantized(codes=words(2, 8, 24), scales=x(4, 24, dtype=f16), mins=x(0, 24, dtype=f16)), {},
+        "quantized_matmul", quantized(codes=words(1, 2, 8, 64), scales=x(4, 24, dtype=f16), mins=x(0, 24, dtype=f16)), {},
         r"scales is float16, expected float32 where 16 elements share one",
     ),
     ("quantized_matmul", quantized(mins=x(1, 24, dtype=f16)), {}, r"mins has shape \(1, 24\), expected \(0, 24\), or with 4-bit codes \(2, 24\)"),
-    ("quantized_matmul", quantized(codes=words(2, 8, 24)), {}, r"mins has shape \(2, 24\), expected \(0, 24\)"),
+    ("quantized_matmul", quantized(codes=words(1, 2, 8, 64)), {}, r"mins has shape \(2, 24\), expected \(0, 24\)"),
     ("quantized_matmul", quantized(bias=x(23)), {}, r"bias has shape \(23,\), expected one contiguous dimension of 24"),
     ("quantized_matmul", quantized(scales=x(2, 24, dtype=f16, device="meta")), {}, r"scales is on meta, x is on cpu"),
     ("scaled_matmul", scaled(a=x(40, 16)), {}, r"a has dtype float32, built are: float8_e4m3fn, float8_e5m2"),
