@@ -49,7 +49,7 @@ class Choice(NamedTuple):
 @kp.jit
 def setting_of(setting, row, neutral):
     """Returns a row's value, or what changes nothing."""
-    return tl.load(setting.data + row, mask=setting.given != 0, other=neutral)
+    return tl.load(setting.data + row) if setting.given != 0 else neutral
 
 
 @kp.jit
