@@ -49,7 +49,10 @@ class Choice(NamedTuple):
 @kp.jit
 def setting_of(setting, row, neutral):
     """Returns a row's value, or what changes nothing."""
-    return tl.load(setting.data + row, mask=setting.given != 0, other=neutral)
+    value = tl.full([], neutral, setting.data.dtype.element_ty)
+    if setting.given != 0:
+        value = tl.load(setting.data + row)
+    return value
 
 
 @kp.jit

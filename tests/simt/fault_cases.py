@@ -126,23 +126,21 @@ def _in_dtype(dtype: torch.dtype, make: Callable[[], Arguments]) -> Arguments:
 
 
 def _chosen() -> Iterator[FaultCase]:
-    """Settings that are there and that are not, in every kernel. One dtype: others are read elsewhere alone."""
-    matrices = ("bias", "prompt_mask", "output_counts")
-    calls = [
-        functools.partial(_tokens, settings, make, drawn)
-        for make in (gaps, padded)
-        for settings, drawn in ((tuple(SETTINGS), True), (("top_k", "top_p"), True), ((), True), (matrices, False), ((), False))
-    ]
-    yield FaultCase("sample", "bfloat16", tuple(calls))
+    """Rows without a distribution, drawn from, and not, in every kernel. One dtype: logits of others are only read otherwise."""
+    calls = (
+        (tuple(SETTINGS), gaps), (tuple(SETTINGS), padded), (("temperature", "top_k", "top_p"), gaps), (("temperature",), padded),
+    )  # fmt: skip
+    yield FaultCase("sample", "bfloat16", tuple(functools.partial(_tokens, *call) for call in calls))
 
 
-def _tokens(settings: tuple[str, ...], make: Callable[..., torch.Tensor], drawn: bool) -> Arguments:
-    """Three groups and a part of one, of which many logits are equal; a row without a distribution comes first."""
-    args, kwargs = Case("sample", "fault", BF16, sample_call((3, 900), settings, make=make, drawn=drawn)).arguments()
+def _tokens(settings: tuple[str, ...], make: Callable[..., torch.Tensor]) -> Arguments:
+    """Two groups and a part of one, of which many logits are equal; as few are kept as there are groups, and more."""
+    args, kwargs = Case("sample", "fault", BF16, sample_call((4, 600), settings, make=make)).arguments()
     logits = args[0].round()
     logits[0] = -float("inf")
+    kwargs["temperature"] = torch.tensor([1.0, 0.7, 1.5, 0.0])
     if "top_k" in settings:
-        kwargs["top_k"] = torch.tensor([0, 2, 300])  # not above the groups, and above
+        kwargs["top_k"] = torch.tensor([0, 1, 200, 0])
     return (logits, *args[1:]), kwargs
 
 

@@ -47,7 +47,16 @@ AFTER_LOOP = LATER_FENCE + "; after the loop no product reads any more"
 LAST_TILES = "after a program's last block of queries, whose keys are few here, nothing is loaded into these tiles again"
 EXCHANGED_BIAS = "the bias is exchanged where rows of a lay that only the warpgroup of its writers read, and they have waited for its products"
 IN_FLIGHT = "in the loop the sums stay in flight from product to product, which needs no fence (PTX ISA, wgmma.fence)"
+REDUCTIONS = "barriers of the reductions beside it order the same accesses; the language does not promise these"
+EXPLICIT = "an explicit barrier before or after it orders the same accesses"
 SURVIVORS = (
+    Argued("sample", "cuda", "barrier", "tl.debug_barrier()", 8, REDUCTIONS),
+    Argued("sample", "cuda", "barrier", "wanted = inside & (tl.load(row.peaks", 2, EXPLICIT),
+    Argued("sample", "cuda", "barrier", "sums = sum_so_far + tl.cumsum(", 2, EXPLICIT),
+    Argued(
+        "sample", "cuda", "mask", "return tl.load(row.values + group", 1,
+        "of equal values: sums of groups after the list's end are not stored, and the sum of all is not used",
+    ),
     Argued("scaled_matmul", "cuda:sm_90a", "fence", "acc = hopper.async_dot(", 1, IN_FLIGHT),
     Argued("scaled_matmul", "cuda:sm_90a", "fence", "x = tl.load(a_tile", 1, LATER_FENCE),
     Argued("scaled_matmul", "cuda:sm_90a", "barrier", "acc += tl.load(epilogue.bias", 1, EXCHANGED_BIAS),
