@@ -70,7 +70,8 @@ def cuda_config(point):
     if not few:
         return None
     rows, columns = GPU_BLOCKS[few]
-    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": 8}, num_warps=4, num_stages=2)
+    depth = 2 if point["x"] == tl.float32 else 8
+    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": depth}, num_warps=4, num_stages=2)
 
 
 def matmul_config(point):
