@@ -65,7 +65,7 @@ def test_built_ops_take_them_or_none(tmp_path: Path) -> None:
         assert torch.equal(op(x, two), x.float() * 2)
         assert torch.equal(op(x, shift=three), x.float() + 3)
         assert torch.equal(op(x, two, shift=three), x.float() * 2 + 3)
-    with pytest.raises(RuntimeError, match=r"shift has dtype float16, built are: none, float32"):
+    with pytest.raises(RuntimeError, match=r"shift has dtype float16, built are: None, float32"):
         op(x, shift=three.half())
 
 
