@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kernelpack.opgen.load import load
     from kernelpack.opgen.op import Op, op
     from kernelpack.opgen.stated.config import VariantPoint, aligned, fastest
-    from kernelpack.opgen.stated.space import same_as
+    from kernelpack.opgen.stated.space import optional, same_as
     from kernelpack.runtime._async_compile import AsyncCompileMode
     from kernelpack.runtime.ahead_of_time import ASTSource
     from kernelpack.runtime.allocator import set_allocator
@@ -71,7 +71,7 @@ _HOMES = {
     "opgen.aoti": ("aoti_package",),
     "opgen.load": ("load",),
     "opgen.op": ("Op", "op"),
-    "opgen.stated.space": ("same_as",),
+    "opgen.stated.space": ("optional", "same_as"),
     "runtime._async_compile": ("AsyncCompileMode",),
     "runtime.ahead_of_time": ("ASTSource",),
     "runtime.compile": ("compile",),
@@ -122,6 +122,7 @@ __all__ = [
     "next_power_of_2",
     "num_threads",
     "op",
+    "optional",
     "reinterpret",
     "same_as",
     "set_allocator",

@@ -38,7 +38,7 @@ def test_calls_reach_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         args, kwargs = case.arguments()
         with Emulator("cuda:sm_90a"), capture() as made:
             ops[case.op](*args, **kwargs)
-        given = dict(zip((argument.name for argument in ops[case.op].schema.arguments), args, strict=False))
+        given = dict(zip((argument.name for argument in ops[case.op].schema.arguments), args, strict=False)) | kwargs
         for one in made:
             for op, launch in plans[case.op, one.line]:
                 point = point_of(launch.axes, _places(op.space.dtypes, launch, given, one))

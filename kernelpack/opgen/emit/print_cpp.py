@@ -228,7 +228,7 @@ class CppPrinter:
             built = [f"{{{cpp_dtype(entry)}, {i}}}" for i, entry in enumerate(entries) if not isinstance(entry, SameAs)]
             same = [f"{{{names[entry.argument]}, {i}}}" for i, entry in enumerate(entries) if isinstance(entry, SameAs)]
             self.emit(f"static constexpr kp::DTypeAxis {name}_dtypes = {{{', '.join(built)}}};")
-            result = f"const int {name}_axis = " if len(entries) > 1 else ""
+            result = f"const int {name}_axis = " if space.has_axis(argument.name) else ""
             others = f", {{{', '.join(same)}}}" if same else ""
             self.emit(f"{result}call.dtype_axis({name}, {name}_dtypes{others});")
         for argument in self.host.schema.arguments:

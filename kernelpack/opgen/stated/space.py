@@ -25,6 +25,22 @@ def same_as(argument: str) -> SameAs:
 
 
 @dataclass(frozen=True)
+class Optional:
+    """What `variants` says of an optional tensor argument that is no axis: its dtype where it is there."""
+
+    dtype: Any
+
+
+def optional(dtype: Any) -> Optional:
+    """What `variants` lists for a tensor argument that may be None without a variant of its own: `"temperature": kp.optional(tl.float32)`.
+
+    The host function then passes another tensor of the dtype in its place, and a number that says so. Launches, and the constexprs that
+    they pass, must not depend on whether it is there.
+    """
+    return Optional(dtype)
+
+
+@dataclass(frozen=True)
 class Combination:
     """A choice of dtypes. `places` has the number of the chosen entry of each dtype axis, `dtypes` what each tensor argument then has,
     `listed` what the author wrote for it."""
@@ -43,13 +59,20 @@ class Space:
     constexprs: Mapping[str, tuple[int | bool, ...]]
     listed: Mapping[tuple[str, Any], Any]
     """What the author wrote for an axis value, for config functions."""
+    without_axis: frozenset[str] = frozenset()
+    """Tensor arguments that kp.optional lists: None or one dtype, which share their kernels."""
+
+    def has_axis(self, name: str) -> bool:
+        """Whether a tensor argument is a dtype axis of the dispatch tables."""
+        return len(self.dtypes[name]) > 1 and name not in self.without_axis
 
     def combinations(self) -> Iterator[Combination]:
         """Returns every choice of entries of the dtype axes, the last axis fastest."""
-        names = [name for name, entries in self.dtypes.items() if len(entries) > 1]
+        names = [name for name in self.dtypes if self.has_axis(name)]
         for places in itertools.product(*(range(len(self.dtypes[name])) for name in names)):
             chosen = dict(zip(names, places, strict=True))
-            entries = {name: entries[chosen.get(name, 0)] for name, entries in self.dtypes.items()}
+            only = {name: -1 if name in self.without_axis else 0 for name in self.dtypes}  # of what is optional: the dtype
+            entries = {name: entries[chosen.get(name, only[name])] for name, entries in self.dtypes.items()}
             yield self._resolve(places, entries)
 
     def _resolve(self, places: tuple[int, ...], entries: Mapping[str, DType | SameAs | None]) -> Combination:
@@ -75,8 +98,11 @@ def check_space(schema: Schema, variants: Mapping[str, Iterable[Any]], location:
     if not isinstance(variants, Mapping):
         raise axes.fail(f"expected dtypes and values by name, found {variants!r}", 'write variants={"x": [tl.float32, ...]}')
     for name, given in variants.items():
+        if isinstance(given, Optional):
+            axes.add_optional(name, given.dtype)
+            continue
         axes.add(name, list(given) if isinstance(given, (list, tuple, range)) else [given])
-    return Space(axes.of_every_tensor(), axes.constexprs, axes.listed)
+    return Space(axes.of_every_tensor(), axes.constexprs, axes.listed, frozenset(axes.without_axis))
 
 
 class _Axes:
@@ -89,6 +115,7 @@ class _Axes:
         self.dtypes: dict[str, tuple[DType | SameAs | None, ...]] = {}
         self.constexprs: dict[str, tuple[int | bool, ...]] = {}
         self.listed: dict[tuple[str, Any], Any] = {}
+        self.without_axis: set[str] = set()
 
     def fail(self, message: str, cure: str | None = None) -> HostFunctionError:
         return HostFunctionError(f"variants of {self.schema.name}: {message}", location=self.location, cure=cure)
@@ -100,6 +127,15 @@ class _Axes:
             self.add_dtypes(self.tensors[name], values)
         else:
             self.add_constexprs(name, values)
+
+    def add_optional(self, name: str, dtype: Any) -> None:
+        if name not in self.tensors:
+            raise self.fail(
+                f"{name!r} is kp.optional, but the schema has no Tensor argument of that name",
+                f"its Tensor arguments are {', '.join(self.tensors)}",
+            )
+        self.add_dtypes(self.tensors[name], [None, dtype])
+        self.without_axis.add(name)
 
     def add_dtypes(self, argument: Argument, values: Sequence[Any]) -> None:
         found: list[DType | SameAs | None] = []

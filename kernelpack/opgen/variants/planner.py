@@ -187,7 +187,7 @@ def _axes(launch: Launch, space: Space) -> Iterator[Axis]:
     """Yields the axes of a launch's table: those of dtypes, then the constexprs that the host function passes, then what it passes
     for the choice of a config alone."""
     for name, entries in space.dtypes.items():
-        if len(entries) > 1:
+        if space.has_axis(name):
             yield Axis(name, len(entries))
     parameters = [parameter.name for parameter in launch.parameters]
     for name in dict.fromkeys([*parameters, *space.constexprs]):
