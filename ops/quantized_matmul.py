@@ -18,7 +18,7 @@ RANGES = {
 }
 
 FEW_ROWS = (1, 16, 64, 0)
-"""Which kernels a call takes: those for single rows, for at most 16 or 64, or 0 for more."""
+"""Which kernels a call takes: those for single rows, for at most 16, for 64 at a time on GPUs, or 0 for more."""
 
 CPU_BLOCKS = {16: (16, 64), 0: (128, 64)}
 GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}
@@ -47,7 +47,7 @@ def cpu_config(point):
 
 
 def cuda_config(point):
-    """A single row wants much of a column on its way at a time. More than 64 rows are worth a weight that is written once."""
+    """A single row wants much of a column on its way at a time. Many rows are worth a weight that is written once."""
     kernel = point.kernel
     if kernel == "matmul_kernel":
         return matmul_config(point)
@@ -89,7 +89,7 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
     """A host function's launches. codes: 4 or 8 bits, or 16 for 8 bits where 16 elements share a scale."""
     rows, columns, blocks = result.rows, weight.columns, weight.blocks
     # GPUs sum a block of few rows in another order than a large one
-    few = (16 if rows <= 16 else 64 if rows <= 64 and x.is_cuda else 0) if not (batch_invariant and x.is_cuda) else 0
+    few = 0 if batch_invariant and x.is_cuda else 16 if rows <= 16 else 64 if rows <= 192 and x.is_cuda else 0
     if int8:
         values = kp.empty((rows, blocks * 32), tl.int8, x.device)
         steps = kp.empty((rows, blocks), tl.float32, x.device)

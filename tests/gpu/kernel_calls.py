@@ -285,7 +285,7 @@ def _merge_attention_states(dtype: torch.dtype, aligned: bool) -> Iterator[Call]
 
 def _quantized_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     for kind in quantized_cases.KINDS:
-        for rows in (1, 16, 64, 80):
+        for rows in (1, 16, 64, 200):
             for int8 in (False, True):
                 call = quantized_cases.call(kind, (rows,), 128 if aligned else 72, 192, bias=rows == 16, int8=int8)
                 yield f"{kind}, {rows} rows{' int8' if int8 else ''}", call
