@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.measure import DTYPES, OURS, Case, Prepared
 from benchmarks.report import main
-from ops._quantized_weights import dequantize, pack
+from ops._quantized_weights import dequantize, in_tiles, pack
 from ops.quantized_matmul import rounded
 from ops.repack import Format
 
@@ -45,8 +45,9 @@ def _weight(kind: str, columns: int, depth: int) -> tuple[Tensor, Weight]:
         return blocks, torch.ops.kernelpack.repack(blocks, Format.Q4_1)
     if kind == "Q8_0":
         scales = torch.rand(depth // BLOCK, columns).mul_(0.002).half()
-        return torch.empty(0), (pack(torch.randint(-128, 128, (columns, depth)), 8), scales, scales.new_empty(0, columns))
-    scales = torch.rand(depth // GROUP, columns) * 0.02
+        none = scales.new_empty(0, columns)
+        return torch.empty(0), (pack(torch.randint(-128, 128, (columns, depth)), 8), in_tiles(scales), in_tiles(none))
+    scales = in_tiles(torch.rand(depth // GROUP, columns) * 0.02)
     return torch.empty(0), (pack(torch.randint(0, 16, (columns, depth)), 4), scales, scales * -7.5)
 
 

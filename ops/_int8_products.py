@@ -5,7 +5,7 @@ from typing import NamedTuple
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._quantized_products import codes_of, mins_at, scales_at, store_block, store_row, words_at
+from ._quantized_products import codes_of, mins_at, scale_place, scales_at, store_block, store_row, words_at
 from ._quantized_rows import ROUNDING
 from ._quantized_weights import TILE
 
@@ -54,8 +54,8 @@ def int8_rows_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_N: 
     row = tl.program_id(0).to(tl.int64)
     begin = tl.program_id(1) * BLOCK_N
     n = begin + tl.arange(0, BLOCK_N)
-    inside = n < weight.columns
     tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)
+    places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)
     x = activations.values.to(tl.pointer_type(tl.int32), bitcast=True) + row * weight.blocks * 8
     scales, sums = activations.scales + row * weight.blocks, activations.sums + row * weight.blocks * 2
     acc = tl.zeros([BLOCK_N], tl.float32)
@@ -76,13 +76,14 @@ def int8_rows_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_N: 
             low -= 128 * below
             high -= 128 * above
         if HALVES:
-            part = scales_at(weight, 2 * block, n, inside) * low.to(tl.float32)
-            acc += scale * (part + scales_at(weight, 2 * block + 1, n, inside) * high.to(tl.float32))
+            place = places + 2 * block * TILE
+            part = scales_at(weight, place) * low.to(tl.float32)
+            acc += scale * (part + scales_at(weight, place + TILE) * high.to(tl.float32))
         else:
-            at = block // weight.per_scale
-            acc += scales_at(weight, at, n, inside) * (scale * (low + high).to(tl.float32))
+            place = places + block // weight.per_scale * TILE
+            acc += scales_at(weight, place) * (scale * (low + high).to(tl.float32))
             if BITS == 4:
-                acc += mins_at(weight, at, n, inside) * (scale * (below + above).to(tl.float32))
+                acc += mins_at(weight, place) * (scale * (below + above).to(tl.float32))
     store_row(result, acc, row, n, weight.columns)
 
 
@@ -95,7 +96,8 @@ def int8_blocks_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_M
     begin = tl.program_id(1) * BLOCK_N
     n = begin + tl.arange(0, BLOCK_N)
     k = tl.arange(0, 32)
-    here, inside = m < result.rows, n < weight.columns
+    here = m < result.rows
+    places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)
     rows = activations.values + m[:, None].to(tl.int64) * (weight.blocks * 32) + k[None, :]
     first = m.to(tl.int64) * weight.blocks
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
@@ -106,13 +108,14 @@ def int8_blocks_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_M
         if HALVES:
             low = tl.dot(tl.where(k[None, :] < 16, x, 0), codes).to(tl.float32)
             high = tl.dot(tl.where(k[None, :] < 16, 0, x), codes).to(tl.float32)
-            part = scales_at(weight, 2 * block, n, inside)[None, :] * low
-            acc += scale * (part + scales_at(weight, 2 * block + 1, n, inside)[None, :] * high)
+            place = places + 2 * block * TILE
+            part = scales_at(weight, place)[None, :] * low
+            acc += scale * (part + scales_at(weight, place + TILE)[None, :] * high)
         else:
-            at = block // weight.per_scale
-            acc += scales_at(weight, at, n, inside)[None, :] * (scale * tl.dot(x, codes).to(tl.float32))
+            place = places + block // weight.per_scale * TILE
+            acc += scales_at(weight, place)[None, :] * (scale * tl.dot(x, codes).to(tl.float32))
             if BITS == 4:
                 sums = activations.sums + 2 * (first + block)
                 total = tl.load(sums, mask=here, other=0) + tl.load(sums + 1, mask=here, other=0)
-                acc += mins_at(weight, at, n, inside)[None, :] * (scale * total.to(tl.float32)[:, None])
+                acc += mins_at(weight, place)[None, :] * (scale * total.to(tl.float32)[:, None])
     store_block(result, acc, m, n, weight.columns)

@@ -19,6 +19,7 @@ class Weight(NamedTuple):
     min_factor: float
     columns: int
     blocks: int
+    groups: int
     per_scale: int
 
 
@@ -32,15 +33,21 @@ class Result(NamedTuple):
 
 
 @kp.jit
-def scales_at(weight, row, n, inside):
-    """Returns a row of scales in float32."""
-    return tl.load(weight.scales + row * weight.columns + n, mask=inside, other=0.0).to(tl.float32)
+def scale_place(weight, begin):
+    """Returns where the scales of column `begin` lie, and its mins, counted from the first."""
+    return (begin // TILE).to(tl.int64) * weight.groups * TILE + begin % TILE
 
 
 @kp.jit
-def mins_at(weight, row, n, inside):
-    """Returns what a row of scales adds to every element."""
-    return tl.load(weight.mins + row * weight.columns + n, mask=inside, other=0.0).to(tl.float32) * weight.min_factor
+def scales_at(weight, place):
+    """Returns scales in float32."""
+    return tl.load(weight.scales + place).to(tl.float32)
+
+
+@kp.jit
+def mins_at(weight, place):
+    """Returns what scales add to every element."""
+    return tl.load(weight.mins + place).to(tl.float32) * weight.min_factor
 
 
 @kp.jit
@@ -78,8 +85,8 @@ def one_row(x, weight, result, row, begin, BITS: tl.constexpr, HALVES: tl.conste
     """Part of a row of the product, columns from `begin` on in the lanes. x is read element by element. Both halves of a block have sums
     of their own: then neither waits for the other."""
     n = begin + tl.arange(0, BLOCK_N)
-    inside = n < weight.columns
     tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)
+    places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)
     acc = tl.zeros(n.shape, tl.float32)
     for block in range(weight.blocks):
         low, high = tl.zeros(n.shape, tl.float32), tl.zeros(n.shape, tl.float32)
@@ -98,12 +105,13 @@ def one_row(x, weight, result, row, begin, BITS: tl.constexpr, HALVES: tl.conste
                     low += first * signed_byte(word, byte)
                     high += second * signed_byte(upper, byte)
         if HALVES:
-            acc += scales_at(weight, 2 * block, n, inside) * low + scales_at(weight, 2 * block + 1, n, inside) * high
-        elif BITS == 4:
-            scale = block // weight.per_scale
-            acc += scales_at(weight, scale, n, inside) * (low + high) + mins_at(weight, scale, n, inside) * total
+            place = places + 2 * block * TILE
+            acc += scales_at(weight, place) * low + scales_at(weight, place + TILE) * high
         else:
-            acc += scales_at(weight, block // weight.per_scale, n, inside) * (low + high)
+            place = places + block // weight.per_scale * TILE
+            acc += scales_at(weight, place) * (low + high)
+            if BITS == 4:
+                acc += mins_at(weight, place) * total
     store_row(result, acc, row, n, weight.columns)
 
 
@@ -113,13 +121,12 @@ def one_row_in_tiles(
 ):
     """The same with WORDS words along k at a time, which a GPU's threads share."""
     n = begin + tl.arange(0, BLOCK_N)
-    inside = n < weight.columns
     tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)[None, :]
+    places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)[None, :]
     acc = tl.zeros([WORDS, BLOCK_N], tl.float32)
     for first_word in range(0, weight.blocks * BITS, WORDS):
         at = first_word + tl.arange(0, WORDS)
         there = at < weight.blocks * BITS
-        both = there[:, None] & inside[None, :]
         word = tl.load(tile + at[:, None] * TILE, mask=there[:, None], other=0)
         block, i = at // BITS, at % BITS
         part, total = tl.zeros(acc.shape, tl.float32), tl.zeros([WORDS], tl.float32)
@@ -131,10 +138,13 @@ def one_row_in_tiles(
                 total += first + second
             else:
                 part += first[:, None] * signed_byte(word, byte)
-        scale = (2 * block + i // 4 if HALVES else block // weight.per_scale)[:, None]
+        group = tl.minimum(
+            2 * block + i // 4 if HALVES else block // weight.per_scale, weight.groups - 1
+        )  # part is 0 after the last word
+        place = places + group[:, None] * TILE
         if BITS == 4:
-            acc += mins_at(weight, scale, n[None, :], both) * total[:, None]
-        acc += scales_at(weight, scale, n[None, :], both) * part
+            acc += mins_at(weight, place) * total[:, None]
+        acc += scales_at(weight, place) * part
     store_row(result, tl.sum(acc, axis=0), row, n, weight.columns)
 
 
@@ -170,19 +180,18 @@ def codes_of(weight, block, begin, BITS: tl.constexpr, BLOCKS: tl.constexpr, BLO
 @kp.jit
 def weight_of(weight, block, begin, BITS: tl.constexpr, HALVES: tl.constexpr, BLOCKS: tl.constexpr, BLOCK_N: tl.constexpr):
     """Returns elements of the weight in float32, [32 * BLOCKS, BLOCK_N]; 0 beyond the last block."""
-    n = begin + tl.arange(0, BLOCK_N)
     parts: tl.constexpr = 2 * BLOCKS if HALVES else BLOCKS
-    at = (block + tl.arange(0, BLOCKS)) // weight.per_scale
+    group = (block + tl.arange(0, BLOCKS)) // weight.per_scale
     if HALVES:
-        at = 2 * block + tl.arange(0, parts)
-    there = block * (parts // BLOCKS) + tl.arange(0, parts) < weight.blocks * (parts // BLOCKS)
-    inside = there[:, None] & (n < weight.columns)[None, :]
-    codes = tl.reshape(
-        codes_of(weight, block, begin, BITS, BLOCKS, BLOCK_N).to(tl.float32), [parts, BLOCKS * 32 // parts, BLOCK_N]
-    )
-    element = codes * scales_at(weight, at[:, None], n[None, :], inside)[:, None, :]
+        group = 2 * block + tl.arange(0, parts)
+    there = (group < weight.groups)[:, None]
+    place = scale_place(weight, begin) + group[:, None] * TILE + tl.arange(0, BLOCK_N)[None, :]
+    codes = codes_of(weight, block, begin, BITS, BLOCKS, BLOCK_N).to(tl.float32)
+    scale = tl.load(weight.scales + place, mask=there, other=0.0).to(tl.float32)
+    element = tl.reshape(codes, [parts, BLOCKS * 32 // parts, BLOCK_N]) * scale[:, None, :]
     if BITS == 4:
-        element += mins_at(weight, at[:, None], n[None, :], inside)[:, None, :]
+        least = tl.load(weight.mins + place, mask=there, other=0.0).to(tl.float32) * weight.min_factor
+        element += least[:, None, :]
     return tl.reshape(element, [BLOCKS * 32, BLOCK_N])
 
 

@@ -3,13 +3,13 @@
 A weight W [N, K] of a product x W^T, K a multiple of 32, is three contiguous tensors:
 
 - `codes`, int32 [N / 64, K / 32, bits, 64], bits 4 or 8: the 32 codes of a column's block are as many words as a code has bits. Tiles of 64
-  columns are read from their beginning to their end; where N is no multiple of 64, the last one ends in zeros.
+  columns are read from their beginning to their end; where N is no multiple of 64, the last one ends in zeros, here and in what follows.
   8 bits: byte j (0 the lowest) of word [t, b, i, n] is the signed code of k = 32 b + 4 i + j of column 64 t + n.
   4 bits: of word [t, b, i, n], byte j has in its low half the code of k = 32 b + 4 i + j, in its high half that of k + 16: 0 ... 15.
-- `scales`, float16 or float32 [K / group, N]; group is a multiple of 32, or 16 where codes have 8 bits.
-- `mins`, of scales' dtype, [K / group, N], or [0, N] where there are none.
+- `scales`, float16 or float32 [N / 64, K / group, 64]; group is a multiple of 32, or 16 where codes have 8 bits.
+- `mins`, of scales' dtype, [N / 64, K / group, 64], or [N / 64, 0, 64] where there are none.
 
-An element is scales[k // group, n] * code + mins[k // group, n]. Without mins it is scales * code of 8 bits, scales * (code - 8) of 4.
+An element is scales[t, k // group, n] * code + mins[t, k // group, n]. Without mins it is scales * code of 8 bits, scales * (code - 8) of 4.
 """
 
 import kernelpack.language as tl
@@ -37,7 +37,7 @@ def pack(values, bits):
     """Returns codes [N / 64, K / 32, bits, 64] of the integers [N, K], which `unpack` gives back, and zeros up to the next tile."""
     import torch  # builds do without it
 
-    values = torch.nn.functional.pad(values, (0, 0, 0, -values.shape[0] % 64))
+    values = torch.nn.functional.pad(values.T, (0, -values.shape[0] % 64)).T
     columns, inner = values.shape
     kept = (values.to(torch.int64) & (2**bits - 1)).T.reshape(inner // 32, 8 // bits, bits, 4, columns)
     shifts = torch.arange(0, 32, 8, device=values.device) + torch.arange(0, 8, bits, device=values.device)[:, None, None]
@@ -45,18 +45,27 @@ def pack(values, bits):
     return words.reshape(inner // 32, bits, columns // 64, 64).permute(2, 0, 1, 3).contiguous()
 
 
-def dequantize(codes, scales, mins, dtype=None):
-    """Returns the weight [N, K] of `codes`, `scales` and `mins`, computed in `dtype`, which is float32 if it is not given."""
+def in_tiles(rows):
+    """Returns a value for each column, rows [groups, N], in tiles: [N / 64, groups, 64], zeros after the last column."""
+    import torch  # builds do without it
+
+    rows = torch.nn.functional.pad(rows, (0, -rows.shape[1] % 64))
+    return rows.unflatten(1, (rows.shape[1] // 64, 64)).permute(1, 0, 2).contiguous()
+
+
+def dequantize(codes, scales, mins, dtype=None, columns=None):
+    """Returns the weight [N, K] of `codes`, `scales` and `mins`, computed in `dtype`, which is float32 if it is not given. N is `columns`,
+    or what the tiles hold."""
     import torch  # builds do without it
 
     dtype = dtype or torch.float32
-    values = unpack(codes)[: scales.shape[1]]
-    columns, inner = values.shape
-    groups = scales.shape[0]
-    values = values.reshape(columns, groups, inner // max(groups, 1))
-    if codes.shape[2] == 4 and mins.shape[0] == 0:
+    values = unpack(codes)
+    rows, inner = values.shape
+    groups = scales.shape[1]
+    values = values.reshape(rows, groups, inner // max(groups, 1))
+    if codes.shape[2] == 4 and mins.shape[1] == 0:
         values = values - 8
-    weight = values.to(dtype) * scales.T.to(dtype)[..., None]
-    if mins.shape[0]:
-        weight = weight + mins.T.to(dtype)[..., None]
-    return weight.reshape(columns, inner)
+    weight = values.to(dtype) * scales.mT.reshape(rows, groups, 1).to(dtype)
+    if mins.shape[1]:
+        weight = weight + mins.mT.reshape(rows, groups, 1).to(dtype)
+    return weight.reshape(rows, inner)[:columns]

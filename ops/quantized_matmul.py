@@ -126,8 +126,8 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
 
 
 @kp.op(
-    "quantized_matmul(Tensor x, Tensor codes, Tensor scales, Tensor mins, Tensor? bias=None, *, bool int8=False, "
-    "bool batch_invariant=False) -> Tensor",
+    "quantized_matmul(Tensor x, Tensor codes, Tensor scales, Tensor mins, Tensor? bias=None, *, int? columns=None, "
+    "bool int8=False, bool batch_invariant=False) -> Tensor",
     variants={
         "x": [tl.float32, tl.bfloat16],
         "codes": [tl.int32],
@@ -142,11 +142,12 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
         kp.aligned("x", "codes", "scales", divisible=["weight.columns", *(f"strides.{name}" for name in Strides._fields)])
     ],
 )
-def quantized_matmul(x, codes, scales, mins, bias, int8, batch_invariant):
+def quantized_matmul(x, codes, scales, mins, bias, columns, int8, batch_invariant):
     """Returns x W^T + bias in x's dtype, [..., N], for x [..., K] and a weight W [N, K] in the layout that `repack` gives.
 
-    - `codes` int32 [N / 64, K / 32, 4 or 8, 64], `scales` float16 or float32 [K / group, N], `mins` of their dtype [K / group, N] or [0, N]
-      (ops/_quantized_weights.py says what each word holds). The shape of codes names the layout: how many bits a code has.
+    - `codes` int32 [N / 64, K / 32, 4 or 8, 64], `scales` float16 or float32 [N / 64, K / group, 64], `mins` of their dtype
+      [N / 64, K / group, 64] or [N / 64, 0, 64] (ops/_quantized_weights.py says what each word holds). The shape of codes names the
+      layout: how many bits a code has. Where N is no multiple of 64, `columns` says what it is: it ends in the last tile.
     - `bias` [N] has x's dtype.
 
     Without int8 the product is that of x and the weight: an element of the weight is scale * code + min in float32, which more than one
@@ -159,24 +160,34 @@ def quantized_matmul(x, codes, scales, mins, bias, int8, batch_invariant):
         codes.dim() == 4 and codes.shape[3] == 64 and (codes.shape[2] == 4 or codes.shape[2] == 8),
         f"codes has shape {codes.shape}, expected (tiles, blocks, 4 or 8, 64)\n  to fix: make it with repack",
     )
-    blocks, bits = codes.shape[1], codes.shape[2]
+    tiles, blocks, bits = codes.shape[0], codes.shape[1], codes.shape[2]
     kp.check(x.shape[-1] == blocks * 32, f"x has {x.shape[-1]} columns, expected {blocks * 32}: 32 for each block of codes")
     kp.check(
-        scales.dim() == 2 and codes.shape[0] == kp.cdiv(scales.shape[1], 64),
-        f"scales has shape {scales.shape}, expected (groups, columns) with columns for the {codes.shape[0]} tiles of 64 that codes has",
+        scales.dim() == 3 and scales.shape[0] == tiles and scales.shape[2] == 64,
+        f"scales has shape {scales.shape}, expected ({tiles}, groups, 64)",
     )
-    groups, columns = scales.shape
+    groups = scales.shape[1]
     halves = blocks > 0 and groups == 2 * blocks
     kp.check(
         (halves and bits == 8) or (groups > 0 and blocks % groups == 0) or blocks == 0,
-        f"scales has {groups} rows for {blocks} blocks of 32 elements, expected one row for a whole number of blocks, or two for a block of "
+        f"scales has {groups} groups for {blocks} blocks of 32 elements, expected one for a whole number of blocks, or two for a block of "
         f"8-bit codes",
     )
     kp.check(not halves or scales.dtype == tl.float32, "scales is float16, expected float32 where 16 elements share one")
     kp.check(
-        mins.dim() == 2 and mins.shape[1] == columns and (mins.shape[0] == 0 or (mins.shape[0] == groups and bits == 4)),
-        f"mins has shape {mins.shape}, expected (0, {columns}), or with 4-bit codes {scales.shape}, as scales has",
+        mins.dim() == 3
+        and mins.shape[0] == tiles
+        and mins.shape[2] == 64
+        and (mins.shape[1] == 0 or (mins.shape[1] == groups and bits == 4)),
+        f"mins has shape {mins.shape}, expected ({tiles}, 0, 64), or with 4-bit codes {scales.shape}, as scales has",
     )
+    if columns is None:
+        columns = tiles * 64
+    else:
+        kp.check(
+            columns >= 0 and kp.cdiv(columns, 64) == tiles,
+            f"columns is {columns}, expected a number that ends in the last of {tiles} tiles of 64",
+        )
     check_whole(x, "x")
     check_whole(codes, "codes")
     check_whole(scales, "scales")
@@ -189,7 +200,7 @@ def quantized_matmul(x, codes, scales, mins, bias, int8, batch_invariant):
         )
     out = kp.empty((*x.shape[:-1], columns), x.dtype, x.device)
     rows = out.numel() // max(columns, 1)
-    least = mins.shape[0] > 0
+    least = mins.shape[1] > 0
     weight = Weight(
         codes,
         scales,
@@ -197,6 +208,7 @@ def quantized_matmul(x, codes, scales, mins, bias, int8, batch_invariant):
         1.0 if least else -8.0,
         columns,
         blocks,
+        groups,
         1 if halves else max(blocks // max(groups, 1), 1),
     )
     result = Result(out, out if bias is None else bias, bias is not None, rows)
@@ -218,8 +230,8 @@ def rounded(x):
     )
 
 
-def reference(x, codes, scales, mins, bias=None, int8=False, batch_invariant=False):
+def reference(x, codes, scales, mins, bias=None, columns=None, int8=False, batch_invariant=False):
     """The same with torch, in x's dtype or wider; with int8, of what x is rounded to."""
-    weight = dequantize(codes, scales, mins, x.dtype)
+    weight = dequantize(codes, scales, mins, x.dtype, columns)
     product = (rounded(x).to(x.dtype) if int8 else x) @ weight.T
     return product if bias is None else product + bias

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._quantized_weights import TILE, pack
+from ._quantized_weights import TILE, in_tiles, pack
 
 RANGES = {
     "dtypes": ("uint8", "int32", "int8"),
@@ -38,10 +38,11 @@ class Source(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """N, K / 32, how many elements of K share a scale, how many bytes or words lie from one row of the weight to the next."""
+    """N, K / 32, K / group, how many elements of K share a scale, how many bytes or words lie from one row of the weight to the next."""
 
     columns: int
     blocks: int
+    groups: int
     group: int
     row: tl.int64
 
@@ -125,21 +126,22 @@ def words_of(source, sizes, block, i, column, inside, FORMAT: tl.constexpr):
 
 
 @kp.jit
-def store_scales(source, sizes, scales, mins, block, column, inside, FORMAT: tl.constexpr):
-    """Stores the scale and, where there is one, the min of each `column` for the group that begins with a block of 32. Q6_K has two
-    groups in a block."""
-    target = block * 32 // sizes.group * sizes.columns + column
+def store_scales(source, sizes, scales, mins, block, column, target, inside, FORMAT: tl.constexpr):
+    """Stores the scale and, where there is one, the min of each `column` for the group that begins with a block of 32, and zeros after the
+    last column; `target` is where the first group's lie. Q6_K has two groups in a block."""
+    target += block * 32 // sizes.group * TILE
     row = source.weight + column * sizes.row
     if FORMAT == Format.AWQ or FORMAT == Format.GPTQ:
         width = sizes.columns // 8
-        scale = tl.load(source.scales + target, mask=inside, other=0.0).to(tl.float32)
+        beside = block * 32 // sizes.group * sizes.columns + column
+        scale = tl.load(source.scales + beside, mask=inside, other=0.0).to(tl.float32)
         place = awq_place(column) if FORMAT == Format.AWQ else column % 8 * 4
         at = source.zeros + block * 32 // sizes.group * width + column // 8
         zero = ((tl.load(at, mask=inside, other=0) >> place) + source.plus) & 15
-        tl.store(scales + target, scale, mask=inside)
-        tl.store(mins + target, (0 - zero).to(tl.float32) * scale, mask=inside)
+        tl.store(scales + target, scale)
+        tl.store(mins + target, tl.where(inside, (0 - zero).to(tl.float32) * scale, 0.0))
     elif FORMAT == Format.INT8:
-        tl.store(scales + target, tl.load(source.scales + column, mask=inside), mask=inside)
+        tl.store(scales + target, tl.load(source.scales + column, mask=inside, other=0.0))
     elif FORMAT == Format.Q4_K:
         at = row + block // 8 * 144
         part = block % 8
@@ -150,19 +152,19 @@ def store_scales(source, sizes, scales, mins, block, column, inside, FORMAT: tl.
         third = tl.load(at + 4 + last, mask=inside, other=0).to(tl.int32)
         scale = tl.where(part < 4, first & 63, (third & 15) | (first >> 6 << 4))
         least = tl.where(part < 4, second & 63, (third >> 4) | (second >> 6 << 4))
-        tl.store(scales + target, half_at(at, inside).to(tl.float32) * scale.to(tl.float32), mask=inside)
-        tl.store(mins + target, half_at(at + 2, inside).to(tl.float32) * (0 - least).to(tl.float32), mask=inside)
+        tl.store(scales + target, half_at(at, inside).to(tl.float32) * scale.to(tl.float32))
+        tl.store(mins + target, half_at(at + 2, inside).to(tl.float32) * (0 - least).to(tl.float32))
     elif FORMAT == Format.Q6_K:
         at = row + block // 8 * 210
         common = half_at(at + 208, inside).to(tl.float32)
         for half in tl.static_range(2):
             step = tl.load(at + 192 + block % 8 * 2 + half, mask=inside, other=0).to(tl.int8, bitcast=True)
-            tl.store(scales + target + half * sizes.columns, common * step.to(tl.float32), mask=inside)
+            tl.store(scales + target + half * TILE, common * step.to(tl.float32))
     elif FORMAT == Format.Q4_1:
-        tl.store(scales + target, half_at(row + block * 20, inside), mask=inside)
-        tl.store(mins + target, half_at(row + block * 20 + 2, inside), mask=inside)
+        tl.store(scales + target, half_at(row + block * 20, inside))
+        tl.store(mins + target, half_at(row + block * 20 + 2, inside))
     else:
-        tl.store(scales + target, half_at(row + block * (18 if FORMAT == Format.Q4_0 else 34), inside), mask=inside)
+        tl.store(scales + target, half_at(row + block * (18 if FORMAT == Format.Q4_0 else 34), inside))
 
 
 @kp.jit
@@ -174,7 +176,9 @@ def repack_kernel(
     groups = tiles * (TILE // COLUMNS)
     begin = tl.program_id(0) % groups * COLUMNS
     column = begin + tl.arange(0, COLUMNS)[None, :].to(tl.int64)
-    target = codes + (begin // TILE).to(tl.int64) * sizes.blocks * WORDS * TILE + begin % TILE + tl.arange(0, COLUMNS)[None, :]
+    tile, lane = (begin // TILE).to(tl.int64), begin % TILE + tl.arange(0, COLUMNS)[None, :]
+    target = codes + tile * sizes.blocks * WORDS * TILE + lane
+    scales_target = tile * sizes.groups * TILE + lane
     i = tl.arange(0, WORDS)[:, None].to(tl.int64)
     inside = column < sizes.columns
     whole = tl.broadcast_to(inside, [WORDS, COLUMNS])
@@ -183,7 +187,7 @@ def repack_kernel(
         word = words_of(source, sizes, block, i, column, whole, FORMAT)
         tl.store(target + (block * WORDS + i) * TILE, tl.where(whole, word, 0))
         if block * 32 % sizes.group == 0 or FORMAT == Format.Q6_K:
-            store_scales(source, sizes, scales, mins, block, column, inside, FORMAT)
+            store_scales(source, sizes, scales, mins, block, column, scales_target, inside, FORMAT)
 
 
 WITH_HALVES = (Format.Q4_0, Format.Q4_1, Format.Q8_0)
@@ -280,8 +284,8 @@ def check_beside(scales, zeros, columns, inner):
     configs={"": config},
 )
 def repack(weight, format, scales, zeros):
-    """Returns a quantised weight W [N, K] in the layout of quantized_matmul: codes [N / 64, K / 32, bits, 64], scales [K / group, N] and mins
-    [K / group, N] or [0, N], with which W is scales * codes + mins (ops/_quantized_weights.py). All bits are kept: nothing is rounded.
+    """Returns a quantised weight W [N, K] in the layout of quantized_matmul: codes [N / 64, K / 32, bits, 64], scales [N / 64, K / group, 64]
+    and mins of their shape or [N / 64, 0, 64], with which W is scales * codes + mins (ops/_quantized_weights.py). All bits are kept: nothing is rounded.
 
     | format | weight | scales | zeros | gives |
     | - | - | - | - | - |
@@ -289,7 +293,7 @@ def repack(weight, format, scales, zeros):
     | 12 Q4_K, 14 Q6_K | the same; K a multiple of 256 | | | 4, 8 bits; float32 scales; groups of 32, 16 |
     | 100 AWQ | int32 [K, N / 8], as AutoAWQ has it | [K / group, N] | int32 [K / group, N / 8] | 4 bits; float32 scales |
     | 101 GPTQ, 102 GPTQ v2 | int32 [K / 8, N], as AutoGPTQ has it | [K / group, N] | int32 [K / group, N / 8] | 4 bits; float32 scales |
-    | 103 int8 | int8 [N, K] | float32 [N] | | 8 bits; float32 scales [1, N] |
+    | 103 int8 | int8 [N, K] | float32 [N] | | 8 bits; float32 scales [N / 64, 1, 64] |
 
     K is a multiple of 32, and so is group. Scales of AWQ and GPTQ are float16 or float32. GPTQ's zeros are stored less one, a stored 15 is
     0; v2's are not. Weights whose rows GPTQ has sorted (act-order: a g_idx that does not ascend) have no such groups: a caller that has
@@ -320,16 +324,16 @@ def repack(weight, format, scales, zeros):
         kp.check(zeros is None, f"zeros is given, but weights of format {format} hold their own")
         groups = inner // 16 if format == Format.Q6_K else blocks
         least = groups if format == Format.Q4_1 or format == Format.Q4_K else 0
-        sizes = Sizes(columns, blocks, 16 if format == Format.Q6_K else 32, weight.shape[1])
+        sizes = Sizes(columns, blocks, groups, 16 if format == Format.Q6_K else 32, weight.shape[1])
         if half:
-            factors = kp.empty((groups, columns), tl.float16, weight.device)
-            mins = kp.empty((least, columns), tl.float16, weight.device)
+            factors = kp.empty((tiles, groups, 64), tl.float16, weight.device)
+            mins = kp.empty((tiles, least, 64), tl.float16, weight.device)
             repack_kernel[lambda meta: (kp.cdiv(tiles * 64, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
                 Source(weight, None, None, 0), codes, factors, mins, sizes, HALVES=format
             )
         else:
-            factors = kp.empty((groups, columns), tl.float32, weight.device)
-            mins = kp.empty((least, columns), tl.float32, weight.device)
+            factors = kp.empty((tiles, groups, 64), tl.float32, weight.device)
+            mins = kp.empty((tiles, least, 64), tl.float32, weight.device)
             repack_kernel[lambda meta: (kp.cdiv(tiles * 64, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
                 Source(weight, None, None, 0), codes, factors, mins, sizes, LARGE=format
             )
@@ -337,11 +341,11 @@ def repack(weight, format, scales, zeros):
         kp.check(scales is not None, f"scales is None, format {format} needs it")
         kp.check(zeros is not None, f"zeros is None, format {format} needs it")
         groups = check_beside(scales, zeros, columns, inner)
-        factors = kp.empty((groups, columns), tl.float32, weight.device)
-        mins = kp.empty((groups, columns), tl.float32, weight.device)
+        factors = kp.empty((tiles, groups, 64), tl.float32, weight.device)
+        mins = kp.empty((tiles, groups, 64), tl.float32, weight.device)
         repack_kernel[lambda meta: (kp.cdiv(tiles * 64, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
             Source(weight, scales, zeros, 1 if format == Format.GPTQ else 0), codes, factors, mins,
-            Sizes(columns, blocks, inner // max(groups, 1), weight.shape[1]),
+            Sizes(columns, blocks, groups, inner // max(groups, 1), weight.shape[1]),
             SHARED=Format.AWQ if format == Format.AWQ else Format.GPTQ,
         )  # fmt: skip
     else:
@@ -353,10 +357,10 @@ def repack(weight, format, scales, zeros):
             f"scales has shape {scales.shape}, expected ({columns},): one a row",
         )
         check_whole(scales, "scales")
-        factors = kp.empty((min(inner, 1), columns), tl.float32, weight.device)
-        mins = kp.empty((0, columns), tl.float32, weight.device)
+        factors = kp.empty((tiles, min(inner, 1), 64), tl.float32, weight.device)
+        mins = kp.empty((tiles, 0, 64), tl.float32, weight.device)
         repack_kernel[lambda meta: (kp.cdiv(tiles * 64, meta["COLUMNS"]) * kp.cdiv(blocks, meta["BLOCKS"]),)](
-            Source(weight, scales, None, 0), codes, factors, mins, Sizes(columns, blocks, inner, inner)
+            Source(weight, scales, None, 0), codes, factors, mins, Sizes(columns, blocks, min(inner, 1), inner, inner)
         )
     return codes, factors, mins
 
@@ -406,14 +410,14 @@ def reference(weight, format, scales=None, zeros=None):
     """The same with torch."""
 
     if format == Format.INT8:
-        return pack(weight, 8), scales[None][: weight.shape[1]].clone(), scales.new_empty(0, weight.shape[0])
+        return pack(weight, 8), in_tiles(scales[None][: weight.shape[1]]), in_tiles(scales.new_empty(0, weight.shape[0]))
     if format in (Format.AWQ, Format.GPTQ, Format.GPTQ_V2):
         ascending = list(range(0, 32, 4))
         places = [0, 16, 4, 20, 8, 24, 12, 28] if format == Format.AWQ else ascending
         codes = unpacked(weight, places).flatten(1).T if format == Format.AWQ else unpacked(weight.T, places).flatten(1)
         zero = (unpacked(zeros, places).flatten(1) + (format == Format.GPTQ)) & 15
-        return pack(codes, 4), scales.float(), -zero * scales.float()
+        return pack(codes, 4), in_tiles(scales.float()), in_tiles(-zero * scales.float())
     codes, factors, mins = ggml_parts(weight, format)
     none = factors.new_empty(0, weight.shape[0])
     bits = 8 if format in (Format.Q8_0, Format.Q6_K) else 4
-    return pack(codes, bits), factors.T.contiguous(), none if mins is None else mins.T.contiguous()
+    return pack(codes, bits), in_tiles(factors.T), in_tiles(none if mins is None else mins.T)

@@ -39,7 +39,7 @@ def test_bytes_beyond_2_to_the_31(format: Format) -> None:
         None if zeros is None else zeros.repeat(1, times),
     ]  # fmt: skip
     codes, factors, mins = torch.ops.kernelpack.repack(*wide)
-    last = (codes[-2:].cpu(), *(x[..., -128:].contiguous().cpu() for x in (factors, mins)))
+    last = tuple(x[-2:].cpu() for x in (codes, factors, mins))
     assert not differences(last, tuple(x.cpu() if isinstance(x, torch.Tensor) else x for x in arguments))
 
 

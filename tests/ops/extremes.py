@@ -265,6 +265,7 @@ def magnitudes(op: str, args: tuple[Any, ...], exact: Tensor) -> Tensor:
         return a @ b * scales + (0.0 if bias is None else bias.abs())
     if op == "quantized_matmul":  # codes are summed as they are, and 16 with them
         x, _, scales, mins = (_finite(one) for one in args[:4])
+        scales, mins = (one.transpose(0, 1).flatten(1)[:, : exact.shape[-1]] for one in (scales, mins))
         groups = scales.repeat_interleave(x.shape[-1] // scales.shape[0], 0)
         least = mins.repeat_interleave(x.shape[-1] // mins.shape[0], 0) if mins.shape[0] else 0.0
         return x @ (groups * (32 if mins.shape[0] else 128) + least)

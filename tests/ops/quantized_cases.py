@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ops._quantized_weights import pack
+from ops._quantized_weights import in_tiles, pack
 from tests.ops import extremes
 from tests.ops.arguments import Arguments, Typed
 
@@ -45,7 +45,7 @@ def weight(kind: Kind, columns: int, inner: int) -> tuple[Tensor, Tensor, Tensor
     groups = -(-inner // (kind.group or max(inner, 1)))
     scales = (torch.rand(groups, columns) + 0.5) * inner**-0.5 / 2 ** (kind.bits - 2) if inner else torch.empty(0, columns)
     mins = -scales * (torch.rand(groups, columns) * 3 + 6) if kind.mins else torch.empty(0, columns)
-    return pack(codes, kind.bits), scales.to(kind.scales), mins.to(kind.scales)
+    return pack(codes, kind.bits), in_tiles(scales.to(kind.scales)), in_tiles(mins.to(kind.scales))
 
 
 def call(
@@ -55,7 +55,7 @@ def call(
         codes, scales, mins = weight(kind, columns, inner)
         x = torch.randn(*rows, inner)
         args = (x, codes, Typed(scales), Typed(mins))
-        return ((*args, torch.randn(columns)) if bias else args), kwargs
+        return ((*args, torch.randn(columns)) if bias else args), {"columns": columns, **kwargs}
 
     return arguments
 
@@ -89,7 +89,7 @@ def quantized_matmul_edges(dtype: torch.dtype) -> Calls:
                 def arguments(kind: Kind = kind, name: str = name, rows: int = rows) -> Arguments:
                     codes, scales, mins = weight(kind, 40, 64)
                     x = torch.stack([extremes.ROWS[name](64, torch.finfo(dtype)) for _ in range(rows)])
-                    return (x, codes, Typed(scales), Typed(mins)), {}
+                    return (x, codes, Typed(scales), Typed(mins)), {"columns": 40}
 
                 yield f"{name}, {kind}, {rows} rows", arguments
 

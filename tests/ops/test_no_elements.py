@@ -48,7 +48,7 @@ CALLS: list[tuple[str, tuple[torch.Tensor, ...]]] = [
     ("matmul", (x(MANY, 0), x(0, 0))),
     ("matmul", (x(MANY, 4, 0), x(MANY, 0, 0))),
     ("scaled_matmul", (x(MANY, 0, dtype=e4m3), x(0, 0, dtype=e4m3).t(), x(1), x(1))),
-    ("quantized_matmul", (x(MANY, 0), torch.empty(0, 0, 4, 64, dtype=torch.int32), x(1, 0), x(0, 0))),
+    ("quantized_matmul", (x(MANY, 0), torch.empty(0, 0, 4, 64, dtype=torch.int32), x(0, 1, 64), x(0, 0, 64))),
     ("mha", (x(1, MANY, 3, 0), x(1, MANY, 5, 0), x(1, MANY, 5, 0))),
     ("mha", (x(1, 1, MANY, 0), x(1, 1, 5, 0), x(1, 1, 5, 0))),
 ]

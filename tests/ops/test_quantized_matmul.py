@@ -55,7 +55,9 @@ def test_sums_of_int8_are_exact() -> None:
         packed = pack(codes, 8)
         assert torch.equal(unpack(packed)[:24].long(), codes)
         for rows in ROWS:
-            got = OP(x.expand(rows, 512).contiguous(), packed, torch.ones(16, 24), torch.empty(0, 24), int8=True)
+            got = OP(
+                x.expand(rows, 512).contiguous(), packed, torch.ones(1, 16, 64), torch.empty(1, 0, 64), int8=True, columns=24
+            )
             assert torch.equal(got, (x.long() @ codes.T).float().expand(rows, 24))
 
 
@@ -66,26 +68,35 @@ def test_what_is_not_finite_stays_in_its_row(int8: bool) -> None:
     for rows in ROWS:
         for value in (float("nan"), float("inf"), -float("inf")):
             x = torch.randn(rows, 96)
-            right = OP(x, *parts, int8=int8)
+            right = OP(x, *parts, int8=int8, columns=40)
             x[-1, 50] = value
-            got = OP(x, *parts, int8=int8)
+            got = OP(x, *parts, int8=int8, columns=40)
             assert not got[-1].isfinite().any()
             assert torch.equal(got[:-1], right[:-1])
+
+
+def test_columns_end_in_the_last_tile() -> None:
+    torch.manual_seed(10)
+    parts, x, bias = weight(KINDS[1], 100, 96), torch.randn(3, 96), torch.randn(100)
+    whole = OP(x, *parts)
+    assert whole.shape == (3, 128)
+    assert not whole[:, 100:].any()
+    assert torch.equal(OP(x, *parts, bias, columns=100), whole[:, :100] + bias)
 
 
 def test_nan_in_a_scale_stays_in_its_column() -> None:
     codes, scales, mins = weight(KINDS[1], 40, 96)
     x = torch.randn(3, 96)
     right = OP(x, codes, scales, mins)
-    scales[1, 7] = float("nan")
+    scales[0, 1, 7] = float("nan")
     got = OP(x, codes, scales, mins)
     assert got[:, 7].isnan().all()
-    keep = torch.arange(40) != 7
+    keep = torch.arange(64) != 7
     assert torch.equal(got[:, keep], right[:, keep])
 
 
 def test_a_subnormal_row_does_not_wrap() -> None:
     """The smallest step is a subnormal number, of which the largest element may be more than 127."""
     x = torch.full((1, 32), 150 * 2.0**-149)
-    codes, scales = torch.full((1, 1, 8, 64), 0x01010101, dtype=torch.int32), torch.ones(1, 16)
-    assert (OP(x, codes, scales, torch.empty(0, 16), int8=True) >= 0).all()
+    codes, scales = torch.full((1, 1, 8, 64), 0x01010101, dtype=torch.int32), torch.ones(1, 1, 64)
+    assert (OP(x, codes, scales, torch.empty(1, 0, 64), int8=True) >= 0).all()
