@@ -25,6 +25,10 @@ GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}
 """BLOCK_M and BLOCK_N by FEW_ROWS."""
 
 
+DIVISIBLE = ["weight.columns", "shape.columns", *(f"strides.{name}" for name in Strides._fields)]
+"""What kernels for aligned calls know to be multiples of 16."""
+
+
 def needed(point):
     """Whether a call needs a kernel for FEW_ROWS and CODES: not for scales of 16 elements in float16."""
     single = point["FEW_ROWS"] == 1
@@ -138,9 +142,7 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
         "FEW_ROWS": FEW_ROWS,
     },
     configs={"cpu": cpu_config, "cuda": cuda_config},
-    specialize=[
-        kp.aligned("x", "codes", "scales", divisible=["weight.columns", *(f"strides.{name}" for name in Strides._fields)])
-    ],
+    specialize=[kp.aligned("x", "codes", "scales", divisible=DIVISIBLE)],
 )
 def quantized_matmul(x, codes, scales, mins, bias, columns, int8, batch_invariant):
     """Returns x W^T + bias in x's dtype, [..., N], for x [..., K] and a weight W [N, K] in the layout that `repack` gives.
