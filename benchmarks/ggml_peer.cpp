@@ -1,4 +1,5 @@
-// A product of one row with a weight in Q4_1, as ggml makes it on one thread: the row is quantised to Q8_1, then one dot a column.
+// A product of one row with a weight in Q4_1, as ggml makes it on one thread: the row is quantised to Q8_1, then one dot a
+// column.
 #include <cstddef>
 #include <cstdint>
 
