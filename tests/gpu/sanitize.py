@@ -62,13 +62,13 @@ def run(case: Case) -> None:
         (tuple(place(x) for x in args), {name: place(x) for name, x in kwargs.items()}) for place in (_on_meta, _on_gpu)
     )
     likes = packet(*meta_args, **meta_kwargs)
-    names = [result.name or "out" for result in packet.default._schema.returns]
+    names = [argument.name for argument in packet.out._schema.arguments if argument.is_out]
     outs = {}
     for name, like in zip(names, likes if isinstance(likes, tuple) else (likes,), strict=True):
-        out = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).fill_(float("nan"))
-        outs[name] = convert(out, out.dtype, "cuda")
+        out = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+        outs[name] = convert(out.fill_(float("nan")) if out.is_floating_point() else out, out.dtype, "cuda")
     packet.out(*there_args, **there_kwargs, **outs)
-    for name, out in outs.items():
+    for name, out in outs.items():  # of integers initcheck alone says whether they were written
         assert convert(out, out.dtype).isfinite().all(), f"{case}: not all of {name} was written"
 
 
