@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.measure import DTYPES, OURS, Case, Prepared
 from benchmarks.report import main
-from ops._quantized_weights import dequantize, in_tiles, pack
+from ops._quantized_weights import dequantize
 from ops.quantized_matmul import rounded
 from ops.repack import Format
 
@@ -31,24 +31,25 @@ GROUP = 128
 Weight = tuple[Tensor, Tensor, Tensor]
 
 
-def _blocks(columns: int, depth: int) -> Tensor:
+def _blocks(columns: int, depth: int, device: str) -> Tensor:
     """Returns a random weight in Q4_1, as GGUF has it: for each 32 elements a step and a least one in float16, and codes."""
-    factors = torch.rand(columns, depth // BLOCK, 2).mul_(torch.tensor([0.02, -0.15])).half()
-    codes = torch.randint(0, 256, (columns, depth // BLOCK, BLOCK // 2), dtype=torch.uint8)
+    factors = torch.rand(columns, depth // BLOCK, 2, device=device).mul_(torch.tensor([0.02, -0.15], device=device)).half()
+    codes = torch.randint(0, 256, (columns, depth // BLOCK, BLOCK // 2), dtype=torch.uint8, device=device)
     return torch.cat((factors.view(torch.uint8), codes), -1).reshape(columns, -1)
 
 
-def _weight(kind: str, columns: int, depth: int) -> tuple[Tensor, Weight]:
-    """Returns a weight as ggml has it, if it does, and in the layout of quantized_matmul."""
+def _weight(kind: str, columns: int, depth: int, device: str) -> tuple[Tensor, Weight]:
+    """Returns a weight as ggml has it, if it does, and in the layout of quantized_matmul; `columns` are a multiple of 64."""
     if kind == "Q4_1":
-        blocks = _blocks(columns, depth)
+        blocks = _blocks(columns, depth, device)
         return blocks, torch.ops.kernelpack.repack(blocks, Format.Q4_1)
-    if kind == "Q8_0":
-        scales = torch.rand(depth // BLOCK, columns).mul_(0.002).half()
-        none = scales.new_empty(0, columns)
-        return torch.empty(0), (pack(torch.randint(-128, 128, (columns, depth)), 8), in_tiles(scales), in_tiles(none))
-    scales = in_tiles(torch.rand(depth // GROUP, columns) * 0.02)
-    return torch.empty(0), (pack(torch.randint(0, 16, (columns, depth)), 4), scales, scales * -7.5)
+    bits, group = (8, BLOCK) if kind == "Q8_0" else (4, GROUP)
+    shape = (columns // 64, depth // BLOCK, bits, 64)
+    codes = torch.randint(-(2**31), 2**31, shape, dtype=torch.int32, device=device)
+    scales = torch.rand(columns // 64, depth // group, 64, device=device) * (0.002 if bits == 8 else 0.02)
+    scales = scales.half() if kind == "Q8_0" else scales
+    mins = scales[:, :0] if bits == 8 else scales * -7.5
+    return torch.empty(0), (codes, scales, mins.contiguous())
 
 
 def cases(device: str, quick: bool) -> Sequence[Case]:
@@ -88,7 +89,7 @@ def _cases(device: str, shapes: list[tuple[int, str, int, int]], threads: list[i
                     "dtype": dtype,
                     "int8": path == "int8",
                 }
-                yield Case(name, unit, work, device, tuple(peers), "quantized_matmul", count, arguments)
+                yield Case(name, unit, work, device, tuple(peers), "quantized_matmul", count, arguments, graph=device == "cuda")
 
 
 @functools.cache
@@ -124,8 +125,8 @@ def prepare(case: Case) -> Prepared:
     dtype = DTYPES[given["dtype"]]
 
     def inputs() -> tuple[Any, ...]:
-        blocks, weight = _weight(given["kind"], columns, depth)
-        x = torch.randn(rows, depth).to(dtype)
+        blocks, weight = _weight(given["kind"], columns, depth, case.device)
+        x = torch.randn(rows, depth, device=case.device).to(dtype)
         whole = dequantize(*weight)
         plain = [whole.to(dtype if peer == "torch fp32" else torch.bfloat16) for peer in case.peers[:1]]
         scratch, out = torch.empty(depth // BLOCK * 36, dtype=torch.uint8), torch.empty(rows, columns)

@@ -18,9 +18,9 @@ RANGES = {
 }
 
 FEW_ROWS = (1, 16, 64, 0)
-"""Which kernels a call takes: those for single rows, for at most 16, for 64 at a time on GPUs, or 0 for more."""
+"""Which kernels a call takes: those for single rows, for at most 16, for 64 (GPUs: 192), or 0 for more."""
 
-CPU_BLOCKS = {16: (16, 64), 0: (128, 64)}
+CPU_BLOCKS = {16: (16, 64), 64: (32, 64), 0: (128, 64)}
 GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}
 """BLOCK_M and BLOCK_N by FEW_ROWS."""
 
@@ -41,7 +41,7 @@ def cpu_config(point):
         return None
     if kernel == "quantize_activations_kernel":
         return kp.Config({"BLOCKS": 4})
-    if not needed(point) or point["FEW_ROWS"] == 64:
+    if not needed(point):
         return None
     if point["FEW_ROWS"] == 1:
         return kp.Config({"BLOCK_N": 64} if kernel == "int8_rows_kernel" else {"BLOCK_N": 64, "WORDS": 0})
@@ -93,14 +93,14 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
     """A host function's launches. codes: 4 or 8 bits, or 16 for 8 bits where 16 elements share a scale."""
     rows, columns, blocks = result.rows, weight.columns, weight.blocks
     # GPUs sum a block of few rows in another order than a large one
-    few = 0 if batch_invariant and x.is_cuda else 16 if rows <= 16 else 64 if rows <= 192 and x.is_cuda else 0
+    few = 0 if batch_invariant and x.is_cuda else 16 if rows <= 16 else 64 if rows <= (192 if x.is_cuda else 64) else 0
     if int8:
         values = kp.empty((rows, blocks * 32), tl.int8, x.device)
         steps = kp.empty((rows, blocks), tl.float32, x.device)
         sums = kp.empty((rows, blocks * 2), tl.int32, x.device)
         activations = Activations(values, steps, sums)
         quantize_activations_kernel[(rows,)](x, activations, blocks)
-        if not x.is_cuda and rows <= 4:
+        if not x.is_cuda and rows <= 12:
             int8_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
                 activations, weight, result, CODES=codes, FEW_ROWS=1
             )
@@ -108,7 +108,7 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
             int8_blocks_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
                 activations, weight, result, CODES=codes, FEW_ROWS=few
             )
-    elif rows <= (1 if x.is_cuda else 4) and not batch_invariant:
+    elif rows <= (1 if x.is_cuda else 6) and not batch_invariant:
         quantized_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
             x, weight, result, CODES=codes, FEW_ROWS=1
         )

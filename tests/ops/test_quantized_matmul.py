@@ -12,7 +12,7 @@ from tests.ops.quantized_blocks import given
 from tests.ops.quantized_cases import KINDS, Kind, weight
 
 OP = torch.ops.kernelpack.quantized_matmul
-ROWS = (1, 4, 5, 16, 17, 140)
+ROWS = (1, 6, 7, 12, 13, 16, 17, 64, 65, 140)
 """Each of the op's kernels, at both ends of what it takes."""
 
 
