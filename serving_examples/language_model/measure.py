@@ -74,7 +74,8 @@ class HeldModel(LanguageModel):
     worst = 0.0
 
     def product(self, x: Tensor, weight: Weight) -> Tensor:
-        got, right = super().product(x, weight), linear_of_rounded(x, dequantize(*weight))
+        *parts, columns = weight
+        got, right = super().product(x, weight), linear_of_rounded(x, dequantize(*parts, columns=columns))
         self.worst = max(self.worst, float((got - right).norm() / right.norm()))
         return got
 

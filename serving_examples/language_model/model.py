@@ -38,15 +38,17 @@ class File:
         """Returns quantised weights of one format, one below the other, in the layout of quantized_matmul."""
         tensors = [self.tensors[name] for name in names]
         (format,) = {tensor.tensor_type for tensor in tensors}
-        return Weight(*ops.repack(torch.from_numpy(numpy.concatenate([tensor.data for tensor in tensors])), int(format)))
+        data = torch.from_numpy(numpy.concatenate([tensor.data for tensor in tensors]))
+        return Weight(*ops.repack(data, int(format)), len(data))
 
 
 class Weight(NamedTuple):
-    """A weight [N, K] as repack gives it: an element is scale * code + min."""
+    """A weight [N, K] as repack gives it, and N: an element is scale * code + min."""
 
     codes: Tensor
     scales: Tensor
     mins: Tensor
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,8 @@ class LanguageModel:
         return self.product(x if every else x[batch.starts[1:] - 1], self.head)
 
     def product(self, x: Tensor, weight: Weight) -> Tensor:
-        return ops.quantized_matmul(x, *weight, int8=self.int8)
+        *parts, columns = weight
+        return ops.quantized_matmul(x, *parts, columns=columns, int8=self.int8)
 
     def attend(self, packed: Tensor, keys: Tensor, values: Tensor, cache: Cache, batch: Batch) -> Tensor:
         """Attention of new tokens' queries, which lie beside their keys and values, to all keys of their sequences."""
