@@ -20,7 +20,8 @@ class Activations(NamedTuple):
 
 @kp.jit
 def quantize_activations_kernel(x, activations, blocks, BLOCKS: tl.constexpr):
-    """Rounds a row to int8: each 32 elements to multiples of 1/127 of the largest of them, halves to even."""
+    """Rounds a row to int8: each 32 elements to multiples of 1/127 of the largest of them, halves to even. Quotients are rounded once, on
+    GPUs too, so that codes are the same everywhere."""
     row = tl.program_id(0).to(tl.int64) * blocks
     for begin in range(0, blocks, BLOCKS):
         block = begin + tl.arange(0, BLOCKS)
@@ -29,10 +30,10 @@ def quantize_activations_kernel(x, activations, blocks, BLOCKS: tl.constexpr):
         value = tl.load(x + row * 32 + at, mask=half[:, None] < 2 * blocks, other=0.0).to(tl.float32)
         bits = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF  # ordered as magnitudes are, with NaN above all
         peak = tl.max(tl.reshape(tl.max(bits, axis=1), [BLOCKS, 2]), axis=1).to(tl.float32, bitcast=True)
-        scale = peak / 127.0
+        scale = tl.div_rn(peak, 127.0)
         tl.store(activations.scales + row + block, scale, mask=block < blocks)
         step = tl.reshape(tl.broadcast_to(scale[:, None], [BLOCKS, 2]), [2 * BLOCKS])[:, None]
-        rounded = tl.where((step > 0.0) & (step < float("inf")), value / step, 0.0) + ROUNDING - ROUNDING
+        rounded = tl.where((step > 0.0) & (step < float("inf")), tl.div_rn(value, step), 0.0) + ROUNDING - ROUNDING
         code = tl.clamp(rounded, -127.0, 127.0).to(tl.int8)  # a subnormal step may be too small
         tl.store(activations.values + row * 32 + at, code, mask=half[:, None] < 2 * blocks)
         tl.store(activations.sums + row * 2 + half, tl.sum(code.to(tl.int32), axis=1), mask=half < 2 * blocks)
