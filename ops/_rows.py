@@ -131,3 +131,11 @@ def row_config(point, more=None, warps=WHOLE_ROWS):
     """Returns a GPU's config for a kernel with a WHOLE axis. Rows that are too long for a tile are read from the cache again, in
     blocks. `more` are other constexprs, `warps` those of each tile."""
     return kp.Config({"BLOCK": 8192, **(more or {})}, num_warps=warps.get(point["WHOLE"], 16))
+
+
+def check_whole(x, name):
+    """A host function's check that a tensor is contiguous."""
+    kp.check(
+        x.is_contiguous(),
+        f"{name} must be contiguous, its strides are {x.stride()}\n  to fix: call .contiguous() on it before the op",
+    )

@@ -4,7 +4,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.knobs import DEBUG
 
-from ._rows import DTYPES, ELEMENTS_PER_PROGRAM, check_contiguous
+from ._rows import DTYPES, ELEMENTS_PER_PROGRAM, check_contiguous, check_whole
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "ids": ("int64", "int32"), "columns": (0, 2**31 - 1)}
 
@@ -70,10 +70,7 @@ def embedding(ids, weight):
     """
     kp.check(weight.dim() == 2, f"weight must have 2 dimensions, it has shape {weight.shape}")
     check_contiguous(weight, "weight")
-    kp.check(
-        ids.is_contiguous(),
-        f"ids must be contiguous, its strides are {ids.stride()}\n  to fix: call .contiguous() on it before the op",
-    )
+    check_whole(ids, "ids")
     rows, columns = weight.shape
     out = kp.empty((*ids.shape, columns), weight.dtype, weight.device)
     count = ids.numel()

@@ -7,8 +7,8 @@ from ._blocks import Shape, Strides
 from ._int8_products import Activations, int8_blocks_kernel, int8_rows_kernel, quantize_activations_kernel
 from ._quantized_products import Result, Weight, dequantize_kernel, quantized_blocks_kernel, quantized_rows_kernel
 from ._quantized_weights import dequantize
+from ._rows import check_whole
 from .matmul import ONE_BLOCK, matmul_kernel
-from .repack import check_whole
 
 RANGES = {
     "dtypes": ("float32", "bfloat16"),

@@ -7,6 +7,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 
 from ._quantized_weights import TILE, in_tiles, pack
+from ._rows import check_whole
 
 RANGES = {
     "dtypes": ("uint8", "int32", "int8"),
@@ -205,14 +206,6 @@ def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"FORMAT": int(format), "WORDS": words, "COLUMNS": 16, "BLOCKS": 64}, specialize=False)
     return kp.Config({"FORMAT": int(format), "WORDS": words, "COLUMNS": 64, "BLOCKS": 8}, num_warps=4, specialize=False)
-
-
-def check_whole(x, name):
-    """A host function's check that a tensor is contiguous."""
-    kp.check(
-        x.is_contiguous(),
-        f"{name} must be contiguous, its strides are {x.stride()}\n  to fix: call .contiguous() on it before the op",
-    )
 
 
 def inner_of(weight, format):
