@@ -1,0 +1,51 @@
+// Reads a GGUF file, version 2 or 3, which is mapped into memory: its fields, and where its tensors lie. Format:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace lm {
+
+struct GgufTensor {
+  std::vector<int64_t> shape;  // rows first, as torch has it
+  int format;                  // ggml's number of the type: 0 float32, 1 float16, 3 Q4_1, 8 Q8_0, ...
+  std::string_view data;       // in the file
+};
+
+class Gguf {
+ public:
+  using Array = std::variant<std::vector<int64_t>, std::vector<double>, std::vector<std::string_view>>;
+  using Field = std::variant<int64_t, double, bool, std::string_view, Array>;
+
+  // Maps a file. Throws std::runtime_error, which names the file and the place, for a file that is no GGUF, is cut short or
+  // contradicts itself.
+  explicit Gguf(const std::string& path);
+  // The same of bytes in memory, which must outlive this object.
+  explicit Gguf(std::string_view bytes);
+
+  // A field's value. The errors name the field: it is missing, or of another type.
+  int64_t integer(const std::string& name) const;
+  double number(const std::string& name) const;  // of an integer field, too
+  std::string_view text(const std::string& name) const;
+  const std::vector<std::string_view>& texts(const std::string& name) const;
+  const std::vector<int64_t>& integers(const std::string& name) const;
+  bool has(const std::string& name) const;
+
+  const GgufTensor& tensor(const std::string& name) const;  // throws where it is missing
+  const std::map<std::string, GgufTensor>& tensors() const { return tensors_; }
+
+ private:
+  void read(std::string_view bytes);
+
+  std::shared_ptr<const void> mapping_;
+  std::map<std::string, Field> fields_;
+  std::map<std::string, GgufTensor> tensors_;
+};
+
+}  // namespace lm

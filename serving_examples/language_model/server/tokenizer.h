@@ -1,0 +1,35 @@
+// Text to tokens and back: byte-level BPE by the vocabulary of a GGUF file.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gguf.h"
+
+namespace lm {
+
+class Tokenizer {
+ public:
+  // Throws std::runtime_error where the file's tokenizer is of another kind, has no merges, or contradicts itself.
+  // Pre-tokenizers: smollm, gpt2 (default), llama-bpe, qwen2.
+  explicit Tokenizer(const Gguf& file);
+  ~Tokenizer();
+
+  // The tokens of a text. With `control`, names of control tokens such as <|im_end|> in it are these tokens; else they are
+  // text. Bytes that are no UTF-8 are tokens, too: decoding gives back what was encoded.
+  std::vector<int> encode(std::string_view text, bool control) const;
+
+  // The bytes that a token stands for, of which a character may need several tokens; none for a control token.
+  std::string_view bytes(int token) const;
+
+  bool ends_text(int token) const;  // the file's end-of-text and end-of-turn tokens
+  int size() const;                 // of the vocabulary
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace lm
