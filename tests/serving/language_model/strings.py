@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from random import Random
 
 _SPACES = [
@@ -23,6 +24,11 @@ _POOLS = (
     ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<reponame>", "<file_sep>", "<|im_end", "<|", "|>", "<|im_end|><|im_start|>", "<<|im_end|>>", "<|IM_END|>"],
     ["def", "f(x):", "return", "x*2", "if(a&&b){}", "http://a.b/c?d=e&f", "user@example.com", "C:\\dir", "#include<map>", "\u00e9\u00e8", "na\u00efve"],
 )  # fmt: skip
+
+
+def is_known(code: int) -> bool:
+    """Whether a number is a character for Python's Unicode (14). Others differ by the tables that a library was built with."""
+    return unicodedata.category(chr(code)) not in {"Cn", "Cs"}
 
 
 def text(random: Random) -> str:
@@ -47,7 +53,7 @@ def _any_character(random: Random) -> str:
     code = random.choice(
         (random.randrange(0x80), random.randrange(0x3000), random.randrange(0x10000), random.randrange(0x110000))
     )
-    return "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)
+    return chr(code) if is_known(code) else "\ufffd"
 
 
 def no_text(random: Random) -> bytes:
