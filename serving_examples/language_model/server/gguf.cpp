@@ -7,17 +7,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <bit>
 #include <cerrno>
 #include <cstring>
-#include <sstream>
-#include <stdexcept>
+#include <tuple>
 #include <utility>
+
+#include "cursor.h"
 
 namespace lm {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "numbers are read as they lie in the file");
 
 // By format: how many values a block holds, in how many bytes.
 const std::map<int, std::pair<uint64_t, uint64_t>> kFormats = {
@@ -26,93 +24,38 @@ const std::map<int, std::pair<uint64_t, uint64_t>> kFormats = {
     {7, {32, 24}}, {8, {32, 34}}, {12, {256, 144}}, {13, {256, 176}}, {14, {256, 210}},
 };
 
-// Kinds of values, and the least bytes of one, by the file's number of its type.
-enum Kind { kUnsigned, kSigned, kFloat, kBool, kText, kArray };
-constexpr Kind kKinds[] = {kUnsigned, kSigned, kUnsigned, kSigned,   kUnsigned, kSigned, kFloat,
-                           kBool,     kText,   kArray,    kUnsigned, kSigned,   kFloat};
+// By the number of a type: (u)nsigned, (s)igned, (f)loat, (b)ool, (t)ext or (a)rray, and the least bytes of a value.
+constexpr std::string_view kKinds = "usususfbtausf";
 constexpr size_t kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
-// What of the file is not read yet.
-class Cursor {
- public:
-  Cursor(const std::string& path, std::string_view bytes) : path_(path), bytes_(bytes) {}
-
-  std::string part = "the header";  // what is read, for errors
-
-  size_t at() const { return at_; }
-  size_t left() const { return bytes_.size() - at_; }
-
-  template <class... Parts>
-  [[noreturn]] void fail(const Parts&... what) const {
-    std::ostringstream text;
-    text << path_ << ": at byte " << at_ << ", in " << part << ": ";
-    (text << ... << what);
-    throw std::runtime_error(text.str());
-  }
-  std::string_view bytes(uint64_t size) {
-    if (size > left()) fail(size, " bytes are wanted, the file has ", left(), " more");
-    at_ += size;
-    return bytes_.substr(at_ - size, size);
-  }
-  template <class T>
-  T number() {
-    T value;
-    std::memcpy(&value, bytes(sizeof value).data(), sizeof value);
-    return value;
-  }
-  std::string_view text() { return bytes(number<uint64_t>()); }
-  int64_t integer(uint32_t type) {
-    int64_t value = 0;
-    const size_t unused = 64 - 8 * kBytes[type];  // bits
-    std::memcpy(&value, bytes(kBytes[type]).data(), kBytes[type]);
-    if (kKinds[type] == kSigned) return value << unused >> unused;
-    if (value < 0) fail(static_cast<uint64_t>(value), " is more than an int64 holds");
-    return kKinds[type] == kBool ? value != 0 : value;
-  }
-  double real(uint32_t type) { return kBytes[type] == 4 ? number<float>() : number<double>(); }
-  uint32_t type() {
-    const auto type = number<uint32_t>();
-    if (type >= std::size(kKinds)) fail("a value of type ", type, ", expected 0 to 12");
-    return type;
-  }
-
- private:
-  const std::string& path_;
-  std::string_view bytes_;
-  size_t at_ = 0;
-};
-
-Gguf::Field read_array(Cursor& file) {
-  const uint32_t type = file.type();
-  if (kKinds[type] == kArray) file.fail("an array of arrays, expected one of numbers or texts");
-  const auto count = file.number<uint64_t>();
-  if (count > file.left() / kBytes[type]) {
-    file.fail("an array of ", count, " values of ", kBytes[type], " bytes or more, the file has ", file.left(), " bytes more");
-  }
-  const auto fill = [&](auto values, auto read) {
-    values.reserve(count);
-    for (uint64_t i = 0; i < count; ++i) values.push_back(read());
-    return values;
-  };
-  if (kKinds[type] == kText) return fill(std::vector<std::string_view>(), [&] { return file.text(); });
-  if (kKinds[type] == kFloat) return fill(std::vector<double>(), [&] { return file.real(type); });
-  return fill(std::vector<int64_t>(), [&] { return file.integer(type); });
+uint32_t read_type(Cursor& file) {
+  const auto type = file.number<uint32_t>();
+  if (type >= kKinds.size()) file.fail("a value of type ", type, ", expected 0 to 12");
+  return type;
 }
 
 Gguf::Field read_value(Cursor& file) {
-  const uint32_t type = file.type();
-  switch (kKinds[type]) {
-    case kArray:
-      return read_array(file);
-    case kText:
-      return file.text();
-    case kFloat:
-      return file.real(type);
-    case kBool:
-      return file.integer(type) != 0;
-    default:
-      return file.integer(type);
+  uint32_t type = read_type(file);
+  const bool is_array = kKinds[type] == 'a';
+  if (is_array) type = read_type(file);
+  const char kind = kKinds[type];
+  const size_t bytes = kBytes[type];
+  const uint64_t count = is_array ? file.number<uint64_t>() : 1;
+  if (kind == 'a') file.fail("an array of arrays, expected one of numbers or texts");
+  if (is_array && count > file.left() / bytes) {
+    file.fail("an array of ", count, " values of ", bytes, " bytes or more, the file has ", file.left(), " bytes more");
   }
+  const auto read = [&](auto one) -> Gguf::Field {
+    if (!is_array) return one();
+    std::vector<decltype(one())> values;
+    values.reserve(count);
+    while (values.size() < count) values.push_back(one());
+    return values;
+  };
+  if (kind == 't') return read([&] { return file.text(); });
+  if (kind == 'f') return read([&] { return file.real(bytes); });
+  if (kind == 'b' && !is_array) return file.integer(bytes, false) != 0;
+  return read([&] { return file.integer(bytes, kind == 's'); });
 }
 
 // Reads a tensor's shape and format into it. Returns how many bytes it takes; 0 where that is not known.
@@ -130,8 +73,7 @@ uint64_t read_tensor(Cursor& file, GgufTensor& tensor) {
   if (format == kFormats.end()) return 0;
   const auto [block, block_bytes] = format->second;
   const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
-  if (row % block != 0)
-    file.fail("rows of ", row, " values, expected a multiple of ", block, ", a block of format ", tensor.format);
+  if (row % block != 0) file.fail("rows of ", row, " values, expected a multiple of ", block, " for format ", tensor.format);
   if (__builtin_mul_overflow(values / block, block_bytes, &bytes)) file.fail(values, " values are too many");
   return bytes;
 }
@@ -178,8 +120,7 @@ void Gguf::read(std::string_view bytes) {
   file.part = "field 'general.alignment'";
   if (alignment < 8 || (alignment & (alignment - 1)) != 0) file.fail(alignment, ", expected a power of two, 8 or more");
 
-  std::vector<std::pair<uint64_t, uint64_t>> places;  // offset and bytes
-  std::vector<std::pair<const std::string, GgufTensor>*> placed;
+  std::vector<std::tuple<std::string, GgufTensor*, uint64_t, uint64_t>> places;  // name, offset and bytes
   for (uint64_t i = 0; i < tensors; ++i) {
     file.part = "the name of a tensor";
     std::string name(file.text());
@@ -188,62 +129,26 @@ void Gguf::read(std::string_view bytes) {
     if (!is_new) file.fail("another tensor has this name");
     const uint64_t size = read_tensor(file, entry->second), offset = file.number<uint64_t>();
     if (offset % alignment != 0) file.fail("an offset of ", offset, ", expected a multiple of ", alignment);
-    places.emplace_back(offset, size);
-    placed.push_back(&*entry);
+    places.emplace_back(file.part, &entry->second, offset, size);
   }
   const uint64_t start = (file.at() + alignment - 1) & -static_cast<uint64_t>(alignment);
   const uint64_t room = start <= bytes.size() ? bytes.size() - start : 0;
-  for (size_t i = 0; i < places.size(); ++i) {
-    const auto [offset, size] = places[i];
-    file.part = "tensor " + shown(placed[i]->first);
+  for (const auto& [part, tensor, offset, size] : places) {
+    file.part = part;
     if (offset > room || size > room - offset) {
       file.fail("its ", size, " bytes at offset ", offset, " are not in the file, which has ", room, " bytes of tensors");
     }
-    placed[i]->second.data = bytes.substr(start + offset, size);
+    tensor->data = bytes.substr(start + offset, size);
   }
-}
-
-void Gguf::refuse(const std::string& what) const {
-  throw std::runtime_error(path_ + ": " + what);
-}
-
-template <class T>
-const T& Gguf::value(const std::string& name, const char* kind) const {
-  const auto found = fields_.find(name);
-  if (found == fields_.end()) refuse("field " + shown(name) + " is missing");
-  const T* value = std::get_if<T>(&found->second);
-  if (value == nullptr) refuse("field " + shown(name) + " is not " + kind);
-  return *value;
-}
-
-bool Gguf::has(const std::string& name) const {
-  return fields_.contains(name);
-}
-int64_t Gguf::integer(const std::string& name) const {
-  return value<int64_t>(name, "an integer");
-}
-std::string_view Gguf::text(const std::string& name) const {
-  return value<std::string_view>(name, "a text");
-}
-double Gguf::number(const std::string& name) const {
-  const auto found = fields_.find(name);
-  const bool is_integer = found != fields_.end() && std::holds_alternative<int64_t>(found->second);
-  return is_integer ? static_cast<double>(integer(name)) : value<double>(name, "a number");
-}
-const std::vector<std::string_view>& Gguf::texts(const std::string& name) const {
-  return value<std::vector<std::string_view>>(name, "an array of texts");
-}
-const std::vector<int64_t>& Gguf::integers(const std::string& name) const {
-  return value<std::vector<int64_t>>(name, "an array of integers");
 }
 
 const GgufTensor& Gguf::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) refuse("tensor " + shown(name) + " is missing");
-  const int format = found->second.format;
-  if (!kFormats.contains(format))
-    refuse("tensor " + shown(name) + " has format " + std::to_string(static_cast<uint32_t>(format)) + ", which is not known");
-  return found->second;
+  const GgufTensor& tensor = found->second;
+  const auto format = std::to_string(static_cast<uint32_t>(tensor.format));
+  if (!kFormats.contains(tensor.format)) refuse("tensor " + shown(name) + " has format " + format + ", which is not known");
+  return tensor;
 }
 
 }  // namespace lm

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -33,24 +34,37 @@ class Gguf {
   explicit Gguf(std::string_view bytes);
 
   // A field's value; arrays of true and false are integers. The errors name the field: it is missing, or of another type.
-  int64_t integer(const std::string& name) const;
-  double number(const std::string& name) const;  // of an integer field, too
-  std::string_view text(const std::string& name) const;
-  const std::vector<std::string_view>& texts(const std::string& name) const;
-  const std::vector<int64_t>& integers(const std::string& name) const;
-  bool has(const std::string& name) const;
+  int64_t integer(const std::string& name) const { return value<int64_t>(name, "an integer"); }
+  double number(const std::string& name) const {  // of an integer field, too
+    const auto found = fields_.find(name);
+    const bool is_integer = found != fields_.end() && std::holds_alternative<int64_t>(found->second);
+    return is_integer ? static_cast<double>(integer(name)) : value<double>(name, "a number");
+  }
+  std::string_view text(const std::string& name) const { return value<std::string_view>(name, "a text"); }
+  const std::vector<std::string_view>& texts(const std::string& name) const {
+    return value<std::vector<std::string_view>>(name, "an array of texts");
+  }
+  const std::vector<int64_t>& integers(const std::string& name) const {
+    return value<std::vector<int64_t>>(name, "an array of integers");
+  }
+  bool has(const std::string& name) const { return fields_.contains(name); }
 
   // A tensor. Throws where it is missing, or its format's sizes are not known.
   const GgufTensor& tensor(const std::string& name) const;
   const std::map<std::string, GgufTensor>& tensors() const { return tensors_; }
 
   // Throws std::runtime_error: the file's name, then what is wrong with it.
-  [[noreturn]] void refuse(const std::string& what) const;
+  [[noreturn]] void refuse(const std::string& what) const { throw std::runtime_error(path_ + ": " + what); }
 
  private:
   void read(std::string_view bytes);
   template <class T>
-  const T& value(const std::string& name, const char* kind) const;
+  const T& value(const std::string& name, const char* kind) const {
+    const auto found = fields_.find(name);
+    if (found == fields_.end()) refuse("field " + shown(name) + " is missing");
+    if (const T* value = std::get_if<T>(&found->second)) return *value;
+    refuse("field " + shown(name) + " is not " + kind);
+  }
 
   std::string path_ = "the GGUF file";
   std::shared_ptr<const void> mapping_;

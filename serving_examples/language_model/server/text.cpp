@@ -8,11 +8,6 @@
 #include "utf8.h"
 
 namespace lm {
-namespace {
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-}  // namespace
 
 Text::Text(std::vector<std::string> stops) {
   for (std::string& text : stops) {
@@ -32,11 +27,10 @@ std::string Text::add(std::string_view bytes) {
   bytes_ += bytes;
   std::string characters;
   std::string_view left = bytes_;
-  while (!left.empty()) {
-    const Character next = first_character(left);
+  for (Character next{}; !left.empty(); left.remove_prefix(next.size)) {
+    next = first_character(left);
     if (next.kind == Utf8::cut) break;
     characters += next.kind == Utf8::whole ? left.substr(0, next.size) : kReplacement;
-    left.remove_prefix(next.size);
   }
   bytes_.erase(0, bytes_.size() - left.size());
   return give(characters);

@@ -6,6 +6,8 @@
 
 namespace lm {
 
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
 enum class Utf8 { whole, wrong, cut };
 
 // The character that a text begins with. `wrong` is what one U+FFFD stands for: the longest part that could begin a character.

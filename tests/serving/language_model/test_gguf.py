@@ -249,7 +249,7 @@ _HUGE = struct.pack("<Q", 2**63)
         (file(tensor("x", (2**63,)), tensors=1, data=64), "a dimension of -9223372036854775808 is 0 or too large"),
         (file(tensor("x", (2**32, 2**32)), tensors=1, data=64), "a dimension of 4294967296 is 0 or too large"),
         (file(tensor("x", (2**62,)), tensors=1, data=64), "4611686018427387904 values are too many"),
-        (file(tensor("x", (33,), format=3), tensors=1, data=64), "rows of 33 values, expected a multiple of 32, a block of format 3"),
+        (file(tensor("x", (33,), format=3), tensors=1, data=64), "rows of 33 values, expected a multiple of 32 for format 3"),
         (file(tensor("x", (), format=3), tensors=1, data=64), "rows of 1 values, expected a multiple of 32"),
     ],
 )  # fmt: skip

@@ -213,7 +213,7 @@ WORDS = [*byte_words(), "zz"]
     ("change", "expected"),
     [
         ({"merges": None}, "field 'tokenizer.ggml.merges' is missing"),
-        ({"pre": "deepseek-coder"}, "splits text as 'deepseek-coder' does, expected smollm, gpt-2, llama-bpe or qwen2"),
+        ({"pre": "deepseek-coder"}, "splits text as 'deepseek-coder', not smollm, gpt-2, llama-bpe or qwen2"),
         ({"tokens": WORDS[:66] + WORDS[67:]}, "no token stands for byte 66"),
         ({"merges": ["a bb"]}, "merge 'a bb' is not two tokens that make a third"),
         ({"merges": ["aa b"]}, "merge 'aa b' is not two"),
@@ -222,7 +222,7 @@ WORDS = [*byte_words(), "zz"]
         ({"merges": [" "]}, "merge ' ' is not two"),
         ({"tokens": [*WORDS, "ab"], "merges": ["a b", "a b"]}, "merge 'a b' is there twice"),
         ({"tokens": [*WORDS, "ab"], "merges": ["a b"], "types": [1] * 257 + [CONTROL]}, "merge 'a b' is not two"),
-        ({"types": [1] * 256}, "257 tokens and types of 256"),
+        ({"types": [1] * 256}, "257 tokens have 256 types"),
         ({"eos_token_id": 257}, "field tokenizer.ggml.eos_token_id is 257, which is no token"),
         ({"tokens": ["zz", "z"]}, "no token stands for byte 32"),
     ],
