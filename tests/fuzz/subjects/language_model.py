@@ -100,7 +100,11 @@ def _run(data: bytes, folder: Path) -> range:
         raise
 
 
-def _seeds() -> list[bytes]:
+def _files() -> list[bytes]:
+    return [b"g" + file for file in _small_files(built())]
+
+
+def _texts() -> list[bytes]:
     texts = [
         b"Hello, I'm 12 <|im_end|> years  old\r\n\n \t.", "caf\u00e9 \u4f60\u597d \U0001f468\u200d\U0001f469 \u0664\u2167 e\u0301\u180e\u3000'\u017f".encode(),
         b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", b"\xff\xc3(\xed\xa0\x80\xf4\x90\xe4\xb8 x\x04\xf0\x9f\x98",
@@ -111,11 +115,7 @@ def _seeds() -> list[bytes]:
         b"abab\nba\nabc\n\nabababc",
         b"\n" + texts[3],
     ]
-    return [
-        *(b"g" + file for file in _small_files(built())),
-        *(b"t" + bytes([pre]) + text for pre in range(4) for text in texts),
-        *(b"s" + stream for stream in streams),
-    ]
+    return [*(b"t" + bytes([pre]) + text for pre in range(4) for text in texts), *(b"s" + stream for stream in streams)]
 
 
 def _mutate(data: bytes, random: Random, others: Sequence[bytes]) -> bytes:
@@ -129,4 +129,5 @@ _TOKENS = {
     b"t": ["\u00e9".encode(), "\u017f".encode(), "\U0001f600".encode(), "\u3000".encode(), b" ", b"\r\n", b"'s", b"12", b"<|im_end|>", b"\xe4\xb8", b"\x80", b"\xff"],
     b"s": [b"\n", "\u00e9".encode(), b"\xc3", b"\xed\xa0\x80", b"\xf0\x9f", "\ufffd".encode(), b"ab", b"a"],
 }  # fmt: skip
-SUBJECT = Subject(_seeds, _run, mutate=_mutate, refusals=())
+FILES = Subject(_files, _run, mutate=_mutate, refusals=())
+TEXTS = Subject(_texts, _run, mutate=_mutate, refusals=())
