@@ -1,6 +1,7 @@
 // Counts of what the server did, in Prometheus' text format; names are vLLM's where the meaning is the same.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
@@ -8,17 +9,24 @@
 
 namespace lm {
 
-// All methods may be called from any thread.
+// All methods may be called from any thread. They throw std::logic_error for a name that metrics.cpp has no line for.
 class Metrics {
  public:
+  Metrics();
   void add(const std::string& counter, double value = 1);      // e.g. "vllm:generation_tokens_total", labels included
   void set(const std::string& gauge, double value);            // e.g. "vllm:num_requests_running"
   void observe(const std::string& histogram, double seconds);  // e.g. "vllm:time_to_first_token_seconds"
   std::string text() const;
 
  private:
+  struct Histogram {
+    std::vector<uint64_t> counts;  // of each bucket, and of what is above them
+    double sum = 0;
+  };
+
   mutable std::mutex mutex_;
-  // TODO(metrics.cpp)
+  std::map<std::string, double> values_;  // by name and labels
+  std::map<std::string, Histogram> histograms_;
 };
 
 }  // namespace lm
