@@ -168,7 +168,7 @@ json reason_of(End end) {
 }
 
 // A token's bytes as text; in OpenAI's notation where they hold parts of characters.
-std::string shown(std::string_view bytes) {
+std::string text_of(std::string_view bytes) {
   std::string hex = "bytes:";
   for (const unsigned char byte : bytes) hex += {'\\', 'x', "0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
   for (size_t i = 0; i < bytes.size();) {
@@ -266,7 +266,7 @@ json Call::logged(const std::vector<Token>& tokens, size_t& characters) const {
     const auto entry = [&](int id, float number) -> json {
       const std::string_view bytes = api_.tokenizer.bytes(id);
       number = std::max(number, -9999.0f);  // JSON has no -inf; vLLM's
-      return {{"token", shown(bytes)}, {"logprob", number}, {"bytes", std::vector<uint8_t>(bytes.begin(), bytes.end())}};
+      return {{"token", text_of(bytes)}, {"logprob", number}, {"bytes", std::vector<uint8_t>(bytes.begin(), bytes.end())}};
     };
     json one = entry(token.id, token.log_probability), top = {{one["token"], one["logprob"]}}, others = json::array();
     for (const Alternative& other : token.alternatives) {

@@ -1,27 +1,37 @@
-// Reads a file's chat template, which is a program in Jinja's language: the one program that is ChatML is known by its text.
+// A chat template is a program in Jinja's language. The one that is plain ChatML is known by its text.
 #include "chat.h"
 
-#include <regex>
+#include <optional>
 
 namespace lm {
+namespace {
+
+const std::string kBegin = "{% for message in messages %}";
+const std::string kSystem = "{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n";
+const std::string kSystemEnd = "<|im_end|>\n' }}{% endif %}";
+const std::string kEnd =
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+// What stands between two texts that a text begins and ends with.
+std::optional<std::string> between(const std::string& text, const std::string& begin, const std::string& end) {
+  if (text.size() < begin.size() + end.size() || !text.starts_with(begin) || !text.ends_with(end)) return std::nullopt;
+  return text.substr(begin.size(), text.size() - begin.size() - end.size());
+}
+
+}  // namespace
 
 Chat::Chat(const Gguf& file, const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
-  // With a default for the system's message or without one; \n in its strings is a line's end or is written so.
-  static const std::regex kChatMl(
-      R"(\{% for message in messages %\}(?:\{% if loop\.first and messages\[0\]\['role'\] != 'system' %\}\{\{ ?)"
-      R"('<\|im_start\|>system(?:\n|\\n)([^'\\]*)<\|im_end\|>(?:\n|\\n)' ?\}\}\{% endif %\})?\{\{ ?'<\|im_start\|>' \+ )"
-      R"(message\['role'\] \+ '(?:\n|\\n)' \+ message\['content'\] \+ '<\|im_end\|>' \+ '(?:\n|\\n)' ?\}\}\{% endfor %\})"
-      R"(\{% if add_generation_prompt %\}\{\{ ?'<\|im_start\|>assistant(?:\n|\\n)' ?\}\}\{% endif %\}\s*)");
-  const char* const kTemplate = "tokenizer.chat_template";
-  std::smatch found;
-  const std::string text(file.has(kTemplate) ? file.text(kTemplate) : "");
-  if (text.size() > 2000 || !std::regex_match(text, found, kChatMl)) {  // std::regex recurses: no long texts
-    problem_ = "the model cannot chat: its file has " + std::string(text.empty() ? "no chat template" : "a chat template");
-    problem_ += text.empty() ? "" : " that is not plain ChatML";
+  std::string text(file.has("tokenizer.chat_template") ? file.text("tokenizer.chat_template") : "");
+  for (size_t at = 0; (at = text.find("\\n", at)) != std::string::npos;) text.replace(at, 2, "\n");  // as Jinja reads it
+  std::optional<std::string> system = between(text, kBegin, kEnd);  // empty: nothing is said for who says nothing
+  if (system && !system->empty()) system = between(*system, kSystem, kSystemEnd);
+  if (!system || system->find('\'') != std::string::npos) {
+    problem_ = "the model cannot chat: its file has no chat template that is plain ChatML";
   } else if (tokenizer.encode("<|im_start|><|im_end|>", true).size() != 2) {
     problem_ = "the model cannot chat: its vocabulary lacks <|im_start|> or <|im_end|>";
   } else {
-    system_ = found[1];
+    system_ = *system;
   }
 }
 
@@ -36,7 +46,7 @@ std::vector<int> Chat::tokens(const std::vector<Message>& messages) const {
     add(message.role + "\n" + message.content, false);
     add("<|im_end|>\n", true);
   };
-  if (!system_.empty() && (messages.empty() || messages[0].role != "system")) turn({"system", system_});
+  if (!system_.empty() && messages.at(0).role != "system") turn({"system", system_});
   for (const Message& message : messages) turn(message);
   add("<|im_start|>", true);
   add("assistant\n", false);

@@ -1,5 +1,5 @@
-// The library reads heads and bodies; its sockets are replaced here by Connection, which holds them to limits of bytes and time
-// and knows when a client has gone.
+// httplib reads requests and writes answers. Its sockets are replaced by Connection, which holds clients to limits of bytes and
+// time, and knows when one has gone.
 #include "http.h"
 
 #include <httplib.h>
@@ -12,33 +12,37 @@
 #include <iostream>
 #include <thread>
 
-// The chat page is a part of the program. The assembler finds it by -Wa,-I.
+#include "api.h"
+
+// The chat page is a part of the program. The assembler finds the file by -Wa,-I.
 asm(".section .rodata\nlm_page:\n.incbin \"chat.html\"\nlm_page_end:\n.previous\n");
 extern "C" const char lm_page[], lm_page_end[];
 
 namespace lm {
 namespace {
 
-using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
 constexpr milliseconds kPause{100};    // between two looks at whether a client has gone
-constexpr milliseconds kLinger{2000};  // for a client to read an answer before its connection is closed
+constexpr milliseconds kLinger{2000};  // for a client to read the end of an answer
+constexpr size_t kHeadBytes = 16384;
+const std::string kCompletions = "/v1/completions", kChat = "/v1/chat/completions";
 
 enum Stage { kServing, kDraining, kGivingUp, kEnded };
-struct State {
-  std::atomic<Stage> stage = kServing;
-  std::atomic<int> answering = 0;  // connections
-};
+std::atomic<Stage> stage = kServing;
+std::atomic<int> answering = 0;  // connections
+volatile std::sig_atomic_t signalled = 0;
 
 class Connection final : public httplib::Stream {
  public:
-  Connection(int socket, const HttpOptions& options, State& state)
-      : socket_(socket), options_(options), state_(state), budget_(options.head_bytes) {
+  Connection(int socket, const HttpOptions& options) : socket_(socket), options_(options) {
     set_deadline(options.read_seconds);
   }
   // Waits for the client to close its side first: else what it still sends would take the answer from it.
   ~Connection() override {
-    state_.answering -= answers_;
+    answering -= answers_;
     shutdown(socket_, SHUT_WR);
     deadline_ = Clock::now() + kLinger;
     char waste[16384];
@@ -46,29 +50,25 @@ class Connection final : public httplib::Stream {
     close(socket_);
   }
 
-  // Further stages of a request: its head is read; it is read.
   void begin_body() {
     in_body_ = true;
-    budget_ += 2 * size_t(options_.body_bytes) + 1024;  // room for the heads of chunks
+    budget_ += 2 * size_t(options_.body_bytes) + 1024;  // room for what chunks add
   }
   void begin_answer() {
     answers_ = true;
-    ++state_.answering;
-    late_ = Clock::now() + std::chrono::seconds(options_.answer_seconds);
+    ++answering;
+    late_ = Clock::now() + seconds(options_.answer_seconds);
     set_deadline(options_.answer_seconds + options_.read_seconds);
-  }
-  int refusal() const { return refusal_; }  // the status where reading was given up, or 0
-  bool is_gone() const {
-    pollfd one{socket_, POLLRDHUP, 0};
-    return poll(&one, 1, 0) > 0;
   }
   // Throws ApiError where an answer should not be gone on with.
   void check() const {
     if (is_gone()) throw ApiError(499, "the client has gone");
     if (Clock::now() > late_)
       throw ApiError(504, "the answer took more than " + std::to_string(options_.answer_seconds) + " s");
-    if (state_.stage >= kGivingUp) throw ApiError(503, "the answer was given up, as the server ends");
+    if (stage >= kGivingUp) throw ApiError(503, "the answer was given up, as the server ends");
   }
+  int refusal() const { return refusal_; }  // the status where reading was given up, or 0
+
   bool is_readable() const override { return wait(POLLIN); }
   bool is_writable() const override { return wait(POLLOUT) && !is_gone(); }
   ssize_t read(char* to, size_t size) override {
@@ -84,7 +84,7 @@ class Connection final : public httplib::Stream {
     }
     size = read_.copy(to, size, next_);
     next_ += size;
-    return size;
+    return static_cast<ssize_t>(size);
   }
   ssize_t write(const char* from, size_t size) override {
     return is_writable() ? send(socket_, from, size, MSG_DONTWAIT | MSG_NOSIGNAL) : -1;
@@ -94,10 +94,14 @@ class Connection final : public httplib::Stream {
   int socket() const override { return socket_; }
 
  private:
-  void set_deadline(int seconds) { deadline_ = Clock::now() + std::chrono::seconds(seconds); }
+  void set_deadline(int count) { deadline_ = Clock::now() + seconds(count); }
+  bool is_gone() const {
+    pollfd one{socket_, POLLRDHUP, 0};
+    return poll(&one, 1, 0) > 0;
+  }
   bool wait(short events) const {
     pollfd one{socket_, events, 0};
-    while (state_.stage != kEnded && Clock::now() < deadline_) {
+    while (stage != kEnded && Clock::now() < deadline_) {
       if (poll(&one, 1, kPause.count()) > 0) return true;
     }
     return false;
@@ -110,20 +114,17 @@ class Connection final : public httplib::Stream {
 
   const int socket_;
   const HttpOptions& options_;
-  State& state_;
-  size_t budget_, next_ = 0;  // bytes that may be read; of read_, what is handed on
-  std::string read_;
+  size_t budget_ = kHeadBytes;  // bytes that may still be read
+  std::string read_;            // from the socket; the library has it up to next_
+  size_t next_ = 0;
   Clock::time_point deadline_, late_;
   bool in_body_ = false, answers_ = false;
   int refusal_ = 0;
 };
 
-const char* const kCompletions = "/v1/completions";
-const char* const kChat = "/v1/chat/completions";
-volatile std::sig_atomic_t signalled = 0;
 thread_local Connection* connection = nullptr;  // that the thread serves
 
-// The answers to one call. They are cancelled where they are not whole at the end.
+// The answers to one call. Those that are not whole at the end are cancelled.
 class Answers {
  public:
   Answers(const Api& api, bool chat, const std::string& body) : call(api, chat, body) {}
@@ -138,7 +139,7 @@ class Answers {
   // Waits for what is new, and returns the events that tell it. Throws ApiError where the call fails.
   std::string next() {
     std::string events;
-    milliseconds patience = left_ == 1 ? kPause : milliseconds{5};  // with the first: others may have something new
+    milliseconds patience = left_ == 1 ? kPause : milliseconds{5};  // with the first; then others are looked at
     for (size_t i = 0; i < answers_.size(); ++i) {
       if (is_whole_[i]) continue;
       std::optional<Update> update = answers_[i]->next(std::exchange(patience, milliseconds{0}));
@@ -147,7 +148,8 @@ class Answers {
       left_ -= is_whole_[i];
       events += call.add(i, std::move(*update));
     }
-    if (left_ > 0) connection->check();
+    if (left_ == 0) return events + call.last_events();
+    connection->check();
     return events;
   }
   bool are_whole() const { return left_ == 0; }
@@ -160,7 +162,8 @@ class Answers {
   size_t left_ = 0;
 };
 
-bool are_equal(const std::string& given, const std::string& key) {  // in a time that does not tell how much of it is right
+// Takes a time that does not tell how much of a key is right.
+bool are_equal(const std::string& given, const std::string& key) {
   unsigned difference = given.size() != key.size();
   for (size_t i = 0; i < given.size(); ++i) difference |= given[i] ^ key[i % key.size()];
   return difference == 0;
@@ -173,153 +176,160 @@ void tell(httplib::Response& out, const ApiError& error) {
   out.set_content(error.body(), "application/json");
 }
 
+// Tells a client of an exception that is being handled.
+void tell_problem(httplib::Response& out) {
+  try {
+    throw;
+  } catch (const ApiError& error) {
+    tell(out, error);
+  } catch (const Busy& error) {
+    tell(out, ApiError(stage == kServing ? 429 : 503, error.what()));
+  } catch (const std::exception& error) {
+    tell(out, ApiError(500, error.what()));
+  }
+}
+
+void stream(const std::shared_ptr<Answers>& answers, httplib::Response& out) {
+  out.set_header("Cache-Control", "no-cache");
+  out.set_content_provider("text/event-stream", [answers](size_t, httplib::DataSink& sink) {
+    std::string events;
+    bool ends = true;
+    try {
+      events = answers->next();
+      ends = answers->are_whole();
+    } catch (const ApiError& error) {
+      events = "data: " + error.body() + "\n\ndata: [DONE]\n\n";
+    }
+    if (!events.empty()) sink.write(events.data(), events.size());
+    if (ends) sink.done();
+    return true;
+  });
+}
+
 class Server final : public httplib::Server {
  public:
-  Server(const Api& api, Engine& engine, const Metrics& metrics, const HttpOptions& options)
-      : api_(api), engine_(engine), options_(options) {
+  Server(const HttpOptions& options, const Api& api, Engine& engine, const Metrics& metrics)
+      : options_(options), api_(api), engine_(engine), metrics_(metrics) {
     new_task_queue = [count = options.connections] { return new httplib::ThreadPool(count); };
     set_payload_max_length(options.body_bytes);
     set_tcp_nodelay(true);
-    set_socket_options([](int socket) {  // the library's would let two servers have one port
+    set_socket_options([](int socket) {  // the library's own let two servers have one port
       const int yes = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
-    set_pre_routing_handler([this](const httplib::Request& in, httplib::Response& out) { return route(in, out); });
-    set_exception_handler([this](const httplib::Request&, httplib::Response& out, std::exception_ptr problem) {
-      try {
-        std::rethrow_exception(problem);
-      } catch (const ApiError& error) {
-        tell(out, error);
-      } catch (const Busy& error) {
-        tell(out, ApiError(state_.stage == kServing ? 429 : 503, error.what()));
-      } catch (const std::invalid_argument& error) {
-        tell(out, ApiError(400, error.what()));
-      } catch (const std::exception& error) {
-        tell(out, ApiError(500, error.what()));
-      }
-    });
-    set_error_handler([](const httplib::Request&, httplib::Response& out) {  // of the library's own errors, too
+    set_pre_routing_handler([this](const auto& in, auto& out) { return route(in, out); });
+    Post(kCompletions, [this](const auto&, auto& out, const auto& read) { answer(false, read, out); });
+    Post(kChat, [this](const auto&, auto& out, const auto& read) { answer(true, read, out); });
+    set_exception_handler([](const auto&, auto& out, std::exception_ptr) { tell_problem(out); });
+    set_error_handler([](const httplib::Request&, httplib::Response& out) {
       if (!out.body.empty()) return;
-      if (connection->refusal() != 0) out.status = connection->refusal();
-      tell(out, ApiError(out.status, out.status == 408   ? "the request took too long to arrive"
-                                     : out.status == 431 ? "the request's head is too large"
-                                     : out.status == 413 ? "the request's body is too large"
-                                                         : "the request is not HTTP/1.1 as this server reads it"));
+      if (connection->refusal() != 0) out.status = connection->refusal();  // else the library's
+      const char* const problem = out.status == 408   ? "the request took too long to arrive"
+                                  : out.status == 413 ? "the body is too large"
+                                  : out.status == 431 ? "the head is too large"
+                                                      : "the request is no HTTP/1.1";
+      tell(out, ApiError(out.status, problem));
     });
-    pages_["/"] = [](httplib::Response& out) {
-      out.set_header("Content-Security-Policy",
-                     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-                     "connect-src 'self'");
-      out.set_content(lm_page, lm_page_end - lm_page, "text/html; charset=utf-8");
-    };
-    pages_["/health"] = [this](httplib::Response& out) {
-      if (state_.stage != kServing) throw ApiError(503, "the server ends");
-      out.set_content("{}", "application/json");
-    };
-    pages_["/metrics"] = [&](httplib::Response& out) { out.set_content(metrics.text(), "text/plain; version=0.0.4"); };
-    pages_["/v1/models"] = [&](httplib::Response& out) { out.set_content(api.models(), "application/json"); };
-    pages_["/v1/models/" + api.name] = [&](httplib::Response& out) { out.set_content(api.model(), "application/json"); };
-    Post(kCompletions, [this](auto&, auto& out, auto& read) { answer(false, out, read); });
-    Post(kChat, [this](auto&, auto& out, auto& read) { answer(true, out, read); });
   }
 
   void run() {
-    const int port = options_.port != 0 ? options_.port : bind_to_any_port(options_.host);
-    if (port < 0 || (options_.port != 0 && !bind_to_port(options_.host, port))) {
+    const bool any = options_.port == 0;
+    const int port = any ? bind_to_any_port(options_.host) : bind_to_port(options_.host, options_.port) ? options_.port : -1;
+    if (port < 0) {
       throw std::runtime_error("cannot listen at " + options_.host + ":" + std::to_string(options_.port) +
-                               "\n  to fix: --port 0 for a free port, and --host an address of this machine");
+                               "\n  to fix: --port 0 for one that is free, and --host with an address of this machine");
     }
-    ::listen(svr_sock_, options_.connections);  // the library's queue of new connections is 5
+    ::listen(svr_sock_, options_.connections);  // the library lets 5 new connections wait
     std::signal(SIGTERM, [](int) { signalled = 1; });
     std::signal(SIGINT, [](int) { signalled = 1; });
     std::cout << "serving " << api_.name << " at http://" << options_.host << ":" << port << std::endl;
     std::atomic<bool> listening = true;
-    std::thread listener([&] { listening = listen_after_bind() && false; });
+    std::thread listener([&] {
+      listen_after_bind();
+      listening = false;
+    });
     while (!signalled && listening) std::this_thread::sleep_for(milliseconds{20});
     std::signal(SIGTERM, SIG_DFL);  // a second one ends the program at once
     std::signal(SIGINT, SIG_DFL);
-    state_.stage = kDraining;
-    const auto wait = [&](Clock::time_point end) {
-      while (state_.answering > 0 && Clock::now() < end) std::this_thread::sleep_for(milliseconds{5});
+    const auto wait = [](Clock::time_point end) {
+      while (answering > 0 && Clock::now() < end) std::this_thread::sleep_for(milliseconds{5});
     };
-    const auto end = Clock::now() + std::chrono::seconds(options_.drain_seconds);
-    engine_.drain(std::chrono::seconds(options_.drain_seconds));
-    wait(end);  // for what is whole to be sent
-    state_.stage = kGivingUp;
+    const auto end = Clock::now() + seconds(options_.drain_seconds);
+    stage = kDraining;
+    engine_.drain(seconds(options_.drain_seconds));
+    wait(end);  // for whole answers to be sent
+    stage = kGivingUp;
     wait(Clock::now() + kLinger);
-    state_.stage = kEnded;
+    stage = kEnded;
     ::shutdown(svr_sock_.exchange(-1), SHUT_RDWR);
     listener.join();
-    if (!signalled) throw std::runtime_error("the system takes no more connections");
+    if (!signalled) throw std::runtime_error("the system gives no more connections");
   }
 
  private:
   // Answers what needs no body. Throws ApiError for what will not be answered.
   HandlerResponse route(const httplib::Request& in, httplib::Response& out) {
-    const auto page = pages_.find(in.path);
-    const bool is_post = in.path == kCompletions || in.path == kChat;
-    if (page == pages_.end() && !is_post) throw ApiError(404, "there is nothing at " + in.path, "", "not_found");
+    const std::string& path = in.path;
+    const bool is_post = path == kCompletions || path == kChat;
+    const bool is_model = path == "/v1/models/" + api_.name;
+    if (!is_post && !is_model && path != "/" && path != "/health" && path != "/metrics" && path != "/v1/models") {
+      throw ApiError(404, "there is nothing at " + path);
+    }
     if (is_post ? in.method != "POST" : in.method != "GET" && in.method != "HEAD") {
       out.set_header("Allow", is_post ? "POST" : "GET, HEAD");
-      throw ApiError(405, in.path + " is not for " + in.method + ", but for " + (is_post ? "POST" : "GET"));
+      throw ApiError(405, path + " is not for " + in.method + ", but for " + (is_post ? "POST" : "GET"));
     }
-    const bool is_open = options_.key.empty() || !in.path.starts_with("/v1/");
+    const bool is_open = options_.key.empty() || !path.starts_with("/v1/");
     if (!is_open && !are_equal(in.get_header_value("Authorization"), "Bearer " + options_.key)) {
-      throw ApiError(401, "the API key is missing or wrong, expected Authorization: Bearer KEY", "", "invalid_api_key");
+      throw ApiError(401, "the API key is missing or wrong, expected a head with Authorization: Bearer KEY", "",
+                     "invalid_api_key");
     }
-    if (!is_post) return page->second(out), HandlerResponse::Handled;
-    // no type that a page of another site can send, and nothing that is larger than it looks
-    if (!in.get_header_value("Content-Type").starts_with("application/json") || in.has_header("Content-Encoding")) {
-      throw ApiError(415, "the body is of another type, expected Content-Type: application/json, and no Content-Encoding");
+    if (is_post) {
+      // no type that pages of other sites can send, and nothing that is larger than it looks
+      if (!in.get_header_value("Content-Type").starts_with("application/json") || in.has_header("Content-Encoding")) {
+        throw ApiError(415, "the body is of another type, expected Content-Type: application/json and no Content-Encoding");
+      }
+      if (!in.has_header("Content-Length") && in.get_header_value("Transfer-Encoding") != "chunked") {
+        throw ApiError(411, "the head does not say how long the body is, expected Content-Length");
+      }
+      return HandlerResponse::Unhandled;
     }
-    if (!in.has_header("Content-Length") && in.get_header_value("Transfer-Encoding") != "chunked") {
-      throw ApiError(411, "the request does not say how long its body is, expected Content-Length");
+    if (path == "/health" && stage != kServing) throw ApiError(503, "the server ends");
+    if (path == "/health") out.set_content("{}", "application/json");
+    if (path == "/metrics") out.set_content(metrics_.text(), "text/plain; version=0.0.4");
+    if (path == "/v1/models") out.set_content(api_.models(), "application/json");
+    if (is_model) out.set_content(api_.model(), "application/json");
+    if (path == "/") {
+      out.set_header("Content-Security-Policy",
+                     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'");
+      out.set_content(lm_page, lm_page_end - lm_page, "text/html; charset=utf-8");
     }
-    return HandlerResponse::Unhandled;
+    return HandlerResponse::Handled;
   }
 
-  void answer(bool chat, httplib::Response& out, const httplib::ContentReader& read) {
+  void answer(bool chat, const httplib::ContentReader& read, httplib::Response& out) {
     std::string body;
     const size_t most = options_.body_bytes;
-    const bool is_read = read([&](const char* data, size_t size) { return body.append(data, size).size() <= most; });
-    if (!is_read) {
-      out.status = body.size() > most ? 413 : out.status;  // else as the library has set it
+    if (!read([&](const char* data, size_t size) { return body.append(data, size).size() <= most; })) {
+      if (body.size() > most) out.status = 413;  // else the library has set it
       return;
     }
-    if (state_.stage != kServing) throw ApiError(503, "the server ends, and takes no more requests");
+    if (stage != kServing) throw ApiError(503, "the server ends, and takes no more requests");
     connection->begin_answer();
     const auto answers = std::make_shared<Answers>(api_, chat, body);
     answers->ask(engine_);
-    if (answers->call.stream) {
-      out.set_header("Cache-Control", "no-cache");
-      out.set_content_provider("text/event-stream", [answers](size_t, httplib::DataSink& sink) {
-        std::string events;
-        bool ends = false;
-        try {
-          events = answers->next();
-          ends = answers->are_whole();
-          if (ends) events += answers->call.last_events();
-        } catch (const ApiError& error) {
-          events = "data: " + error.body() + "\n\ndata: [DONE]\n\n";
-          ends = true;
-        }
-        if (!events.empty()) sink.write(events.data(), events.size());
-        if (ends) sink.done();
-        return true;
-      });
-    } else {
-      while (!answers->are_whole()) answers->next();
-      out.set_content(answers->call.whole(), "application/json");
-    }
+    if (answers->call.stream) return stream(answers, out);
+    while (!answers->are_whole()) answers->next();
+    out.set_content(answers->call.whole(), "application/json");
   }
 
   bool process_and_close_socket(int socket) override {
-    Connection one(socket, options_, state_);
+    Connection one(socket, options_);
     connection = &one;
     bool closed = true;
     try {
       return process_request(one, true, closed, [&](httplib::Request& in) {
-        in.ranges.clear();  // of parts of answers: the library ends the program for a part that is not there
+        in.ranges.clear();  // the library ends the program for a part of an answer that is not there
         one.begin_body();
       });
     } catch (const std::exception& error) {
@@ -328,17 +338,17 @@ class Server final : public httplib::Server {
     }
   }
 
+  const HttpOptions& options_;
   const Api& api_;
   Engine& engine_;
-  const HttpOptions& options_;
-  State state_;
-  std::map<std::string, std::function<void(httplib::Response&)>> pages_;
+  const Metrics& metrics_;
 };
 
 }  // namespace
 
-void serve(const Api& api, Engine& engine, const Metrics& metrics, const HttpOptions& options) {
-  Server(api, engine, metrics, options).run();
+void serve(const HttpOptions& options, const Tokenizer& tokenizer, const Chat& chat, Engine& engine, const Metrics& metrics) {
+  const Api api{tokenizer, chat, options.name, options.room, options.max_tokens};
+  Server(options, api, engine, metrics).run();
 }
 
 }  // namespace lm

@@ -9,20 +9,18 @@
 
 #include "chat.h"
 #include "engine.h"
-#include "torch_model.h"
-#ifndef LM_WITHOUT_HTTP
 #include "http.h"
-#endif
+#include "torch_model.h"
 
 namespace {
 
 struct Settings {
   lm::ModelFiles files;
   lm::EngineLimits limits;
-  std::string model, name, host = "127.0.0.1", key;
+  lm::HttpOptions http;
+  std::string model;
   std::vector<std::string> prompts;
-  int pages = 0, threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency())), max_tokens = 0;
-  int port = 8000, connections = 512, head = 16384, body = 1 << 20, read = 10, answer = 600, drain = 30;
+  int pages = 0, threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 };
 
 struct Option {
@@ -41,19 +39,18 @@ std::vector<Option> options_of(Settings& settings) {
       {"--sequences", &settings.limits.sequences, "that are answered at once"},
       {"--batch-tokens", &settings.limits.batch_tokens, "tokens that one call computes"},
       {"--queue", &settings.limits.queue, "requests that may wait"},
-      {"--max-tokens", &settings.max_tokens, "of an answer; 0: what the model has room for"},
+      {"--max-tokens", &settings.http.max_tokens, "of an answer; 0: what the model has room for"},
       {"--prompt", &settings.prompts, "TEXT: answer it in the terminal and end; may be repeated"},
 #ifndef LM_WITHOUT_HTTP
-      {"--name", &settings.name, "of the model for clients; else its file's"},
-      {"--host", &settings.host, "address to listen at"},
-      {"--port", &settings.port, "to listen at; 0: any that is free"},
-      {"--api-key", &settings.key, "that clients must send"},
-      {"--connections", &settings.connections, "that are served at once"},
-      {"--head-bytes", &settings.head, "of a request's head"},
-      {"--body-bytes", &settings.body, "of a request's body"},
-      {"--read-seconds", &settings.read, "for a request to arrive"},
-      {"--answer-seconds", &settings.answer, "for an answer"},
-      {"--drain-seconds", &settings.drain, "for answers to end after SIGTERM"},
+      {"--name", &settings.http.name, "of the model for clients; else its file's"},
+      {"--host", &settings.http.host, "address to listen at"},
+      {"--port", &settings.http.port, "to listen at; 0: any that is free"},
+      {"--api-key", &settings.http.key, "that clients must send"},
+      {"--connections", &settings.http.connections, "that are served at once"},
+      {"--body-bytes", &settings.http.body_bytes, "of a request's body"},
+      {"--read-seconds", &settings.http.read_seconds, "for a request to arrive"},
+      {"--answer-seconds", &settings.http.answer_seconds, "for an answer"},
+      {"--drain-seconds", &settings.http.drain_seconds, "for answers to end after SIGTERM"},
 #endif
   };
 }
@@ -92,14 +89,14 @@ void read(const std::vector<std::string>& arguments, Settings& settings) {
   if (settings.model.empty()) throw std::runtime_error("there is no model\n  to fix: --model FILE.gguf; --help lists the rest");
 }
 
-void answer_in_terminal(const Settings& settings, const lm::Tokenizer& tokenizer, const lm::Chat& chat, lm::Engine& engine,
-                        int room) {
+void answer_in_terminal(const Settings& settings, const lm::Tokenizer& tokenizer, const lm::Chat& chat, lm::Engine& engine) {
   std::vector<std::shared_ptr<lm::Answer>> answers;
   for (const std::string& prompt : settings.prompts) {
     lm::Request request;
     request.sampling.temperature = 0;
     request.prompt = chat.problem().empty() ? chat.tokens({{"user", prompt}}) : tokenizer.encode(prompt, true);
-    request.max_tokens = std::min(settings.max_tokens, std::max(1, room - static_cast<int>(request.prompt.size())));
+    const int room = settings.http.room - static_cast<int>(request.prompt.size());
+    request.max_tokens = std::clamp(room, 1, settings.http.max_tokens);
     answers.push_back(engine.submit(request));
   }
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -121,19 +118,17 @@ void run(Settings settings) {
   if (!chat.problem().empty()) std::cerr << chat.problem() << std::endl;
   const auto model = lm::load_model(settings.files, file, settings.pages, settings.threads);
   const lm::Sizes sizes = model->sizes();
-  const int room = static_cast<int>(std::min<int64_t>(sizes.positions, int64_t{sizes.pages} * sizes.page));
-  if (settings.max_tokens == 0 || settings.max_tokens > room) settings.max_tokens = room;
+  settings.http.room = static_cast<int>(std::min<int64_t>(sizes.positions, int64_t{sizes.pages} * sizes.page));
+  int& max_tokens = settings.http.max_tokens;
+  max_tokens = std::min(max_tokens == 0 ? INT_MAX : max_tokens, settings.http.room);
+  if (settings.http.name.empty()) settings.http.name = std::filesystem::path(settings.model).stem();
   lm::Metrics metrics;
   lm::Engine engine(*model, tokenizer, settings.limits, metrics);
-  if (!settings.prompts.empty()) return answer_in_terminal(settings, tokenizer, chat, engine, room);
+  if (!settings.prompts.empty()) return answer_in_terminal(settings, tokenizer, chat, engine);
 #ifdef LM_WITHOUT_HTTP
   throw std::runtime_error("this program was built without HTTP\n  to fix: --prompt TEXT");
 #else
-  if (settings.name.empty()) settings.name = std::filesystem::path(settings.model).stem();
-  const lm::Api api{tokenizer, chat, settings.name, room, settings.max_tokens};
-  lm::serve(api, engine, metrics,
-            {settings.host, settings.key, settings.port, settings.connections, settings.head, settings.body, settings.read,
-             settings.answer, settings.drain});
+  lm::serve(settings.http, tokenizer, chat, engine, metrics);
 #endif
 }
 

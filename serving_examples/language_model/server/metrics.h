@@ -9,18 +9,18 @@
 
 namespace lm {
 
-// All methods may be called from any thread. They throw std::logic_error for a name that metrics.cpp has no line for.
+// All methods may be called from any thread.
 class Metrics {
  public:
   Metrics();
   void add(const std::string& counter, double value = 1);      // e.g. "vllm:generation_tokens_total", labels included
   void set(const std::string& gauge, double value);            // e.g. "vllm:num_requests_running"
-  void observe(const std::string& histogram, double seconds);  // e.g. "vllm:time_to_first_token_seconds"
+  void observe(const std::string& histogram, double seconds);  // one that metrics.cpp lists
   std::string text() const;
 
  private:
   struct Histogram {
-    std::vector<uint64_t> counts;  // of each bucket, and of what is above them
+    std::vector<uint64_t> counts;  // up to each bound, above the one before, and above all
     double sum = 0;
   };
 
