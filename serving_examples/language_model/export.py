@@ -45,15 +45,17 @@ def save_torchscript(model: Llama, path: Path, facts: dict[str, str]) -> None:
 
 def export(model: Llama) -> torch.export.ExportedProgram:
     """Exports a model once for every number of new tokens, sequences, pages and rows."""
-    example = batch(Cache(model.config, 3, 3 * PAGE, model.words.dtype), [[1] * (PAGE + 1), [2] * 2, [3] * 3])
+    with torch.device(model.words.device):
+        example = batch(Cache(model.config, 3, 3 * PAGE, model.words.dtype), [[1] * (PAGE + 1), [2] * 2, [3] * 3])
     tokens, sequences, width, rows, longest, pages = (
         Dim(name, min=1, max=LARGEST) for name in ("tokens_", "sequences", "width", "rows_", "longest_", "pages")
     )
+    layers = model.config.layers
     free = (
         {0: tokens}, {0: tokens}, {0: tokens}, {0: sequences + 1}, {0: sequences}, {0: sequences, 1: width}, {0: rows}, {0: longest},
-        {1: pages}, {1: pages},
+        [{0: pages}] * layers, [{0: pages}] * layers,
     )  # fmt: skip
-    return torch.export.export(model, tuple(x.to(model.words.device) for x in example), dynamic_shapes=free)
+    return torch.export.export(model, example, dynamic_shapes=free)
 
 
 def save_aoti(program: torch.export.ExportedProgram, path: Path, facts: dict[str, str]) -> None:

@@ -20,13 +20,13 @@ class Cache:
 
     def __init__(self, config: Config, sequences: int, length: int, dtype: torch.dtype = torch.float32) -> None:
         pages = math.ceil(length / PAGE)
-        shape = (config.layers, sequences * pages, PAGE, config.key_heads, config.size)
-        self.keys, self.values = torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)
+        shape = (sequences * pages, PAGE, config.key_heads, config.size)
+        self.keys, self.values = ([torch.zeros(shape, dtype=dtype) for _ in range(config.layers)] for _ in range(2))
         self.table = torch.arange(sequences * pages, dtype=torch.int32).view(sequences, pages)
         self.lengths = torch.zeros(sequences, dtype=torch.int32)
 
 
-def batch(cache: Cache, tokens: Sequence[Sequence[int]], *, every: bool = False) -> tuple[Tensor, ...]:
+def batch(cache: Cache, tokens: Sequence[Sequence[int]], *, every: bool = False) -> tuple[Tensor | list[Tensor], ...]:
     """Makes room for tokens[i] in sequence i. Returns what a model takes for them: logits are wanted after the last token of each
     sequence or, with `every`, after each token. Raises ValueError where a sequence is too long for its pages."""
     counts = torch.tensor([len(own) for own in tokens], dtype=torch.int32)

@@ -94,19 +94,19 @@ class Llama(nn.Module):
 
     def forward(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, starts: Tensor, lengths: Tensor, table: Tensor, rows: Tensor,
-        longest: Tensor, keys: Tensor, values: Tensor,
+        longest: Tensor, keys: list[Tensor], values: list[Tensor],
     ) -> Tensor:  # fmt: skip
         """Writes keys and values of new tokens into the cache, and returns the logits after some of them.
 
         tokens, positions, slots: int64 [tokens], sequence by sequence: ids, places in their sequences, places in the cache. starts: int32
         [sequences + 1], where each sequence's tokens begin, and where the last one's end. lengths: int32 [sequences], each sequence's tokens in
         the cache, new ones included. table: int32 [sequences, pages], each sequence's pages. rows: int64 [rows], after which of the new
-        tokens logits are wanted. longest: of any dtype, [the most new tokens of a sequence]; only its size is read. keys, values:
-        [layers, pages, page, key heads, head size], of the dtype of activations. Returns [rows, vocabulary].
+        tokens logits are wanted. longest: of any dtype, [the most new tokens of a sequence]; only its size is read. keys, values: each
+        layer's [pages, page, key heads, head size], of the dtype of activations. Returns [rows, vocabulary].
         """
         x = torch.ops.kernelpack.embedding(tokens, self.words)
         residual = torch.zeros_like(x)
-        reach = table.shape[1] * keys.shape[2]
+        reach = table.shape[1] * keys[0].shape[1]
         for i, layer in enumerate(self.layers):
             x = layer.query_key_value(layer.attention_norm(x, residual))
             heads = x.view(x.shape[0], self.heads + 2 * self.key_heads, self.size)

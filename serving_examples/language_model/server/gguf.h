@@ -12,16 +12,19 @@
 
 namespace lm {
 
+// A text of a file for an error: quoted, short, and without what a terminal would act on.
+std::string shown(std::string_view text);
+
 struct GgufTensor {
   std::vector<int64_t> shape;  // rows first, as torch has it
   int format;                  // ggml's number of the type: 0 float32, 1 float16, 3 Q4_1, 8 Q8_0, ...
-  std::string_view data;       // in the file
+  std::string_view data;       // in the file; none where the format's sizes are not known
 };
 
 class Gguf {
  public:
-  using Array = std::variant<std::vector<int64_t>, std::vector<double>, std::vector<std::string_view>>;
-  using Field = std::variant<int64_t, double, bool, std::string_view, Array>;
+  using Field = std::variant<int64_t, double, bool, std::string_view, std::vector<int64_t>, std::vector<double>,
+                             std::vector<std::string_view>>;
 
   // Maps a file. Throws std::runtime_error, which names the file and the place, for a file that is no GGUF, is cut short or
   // contradicts itself.
@@ -29,7 +32,7 @@ class Gguf {
   // The same of bytes in memory, which must outlive this object.
   explicit Gguf(std::string_view bytes);
 
-  // A field's value. The errors name the field: it is missing, or of another type.
+  // A field's value; arrays of true and false are integers. The errors name the field: it is missing, or of another type.
   int64_t integer(const std::string& name) const;
   double number(const std::string& name) const;  // of an integer field, too
   std::string_view text(const std::string& name) const;
@@ -37,12 +40,19 @@ class Gguf {
   const std::vector<int64_t>& integers(const std::string& name) const;
   bool has(const std::string& name) const;
 
-  const GgufTensor& tensor(const std::string& name) const;  // throws where it is missing
+  // A tensor. Throws where it is missing, or its format's sizes are not known.
+  const GgufTensor& tensor(const std::string& name) const;
   const std::map<std::string, GgufTensor>& tensors() const { return tensors_; }
+
+  // Throws std::runtime_error: the file's name, then what is wrong with it.
+  [[noreturn]] void refuse(const std::string& what) const;
 
  private:
   void read(std::string_view bytes);
+  template <class T>
+  const T& value(const std::string& name, const char* kind) const;
 
+  std::string path_ = "the GGUF file";
   std::shared_ptr<const void> mapping_;
   std::map<std::string, Field> fields_;
   std::map<std::string, GgufTensor> tensors_;

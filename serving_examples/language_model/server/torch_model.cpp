@@ -20,11 +20,13 @@ namespace {
 using Facts = std::unordered_map<std::string, std::string>;
 using Weights = std::unordered_map<std::string, at::Tensor>;
 
+constexpr int kInputs = 8;  // of a package, beside the cache
+
 // A compiled model without weights, which it takes by the names of its Python module.
 struct Package {
   Facts facts;
   std::function<void(Weights&)> take;
-  std::function<at::Tensor(std::vector<at::Tensor>)> run;
+  std::function<at::Tensor(std::vector<at::Tensor>)> run;  // kInputs, each layer's keys, each layer's values
 };
 
 Package load_aoti(const std::string& path) {
@@ -44,7 +46,11 @@ Package load_torchscript(const std::string& path) {
             for (auto [name, buffer] : module->named_buffers()) buffer.set_data(weights.at(name));
           },
           [module](std::vector<at::Tensor> inputs) {
-            return module->forward({std::make_move_iterator(inputs.begin()), std::make_move_iterator(inputs.end())}).toTensor();
+            const auto cache = inputs.begin() + kInputs, values = cache + (inputs.end() - cache) / 2;
+            torch::jit::Stack stack(inputs.begin(), cache);
+            stack.push_back(c10::List<at::Tensor>(std::vector<at::Tensor>(cache, values)));
+            stack.push_back(c10::List<at::Tensor>(std::vector<at::Tensor>(values, inputs.end())));
+            return module->forward(std::move(stack)).toTensor();
           }};
 }
 
@@ -179,8 +185,8 @@ class TorchModel : public Model {
 
     const int page = std::stoi(package_.facts["page"]);
     if (pages == 0) pages = static_cast<int>(2 * positions / page);
-    keys_ = at::zeros({layers, pages, page, integer("attention.head_count_kv"), size}, dtype);
-    values_ = at::zeros_like(keys_);
+    for (int64_t i = 0; i < 2 * layers; ++i)
+      cache_.push_back(at::zeros({pages, page, integer("attention.head_count_kv"), size}, dtype));
     sizes_ = {page, pages, static_cast<int>(positions), static_cast<int>(vocabulary)};
   }
 
@@ -199,10 +205,12 @@ class TorchModel : public Model {
     std::vector<int64_t> rows;
     for (const Choice& choice : batch.choices) rows.push_back(batch.starts[choice.sequence + 1] - 1);
     if (rows.empty()) rows.push_back(0);  // the package gives logits of one row at least
-    const at::Tensor logits = package_.run({at::tensor(batch.tokens), at::tensor(batch.positions), at::tensor(batch.slots),
-                                            at::tensor(batch.starts), at::tensor(batch.lengths), table, at::tensor(rows),
-                                            at::empty({static_cast<int64_t>(longest)}, at::kChar), keys_, values_});
-    return choose(logits, batch.choices);
+    std::vector<at::Tensor> inputs = {at::tensor(batch.tokens),  at::tensor(batch.positions),
+                                      at::tensor(batch.slots),   at::tensor(batch.starts),
+                                      at::tensor(batch.lengths), table,
+                                      at::tensor(rows),          at::empty({static_cast<int64_t>(longest)}, at::kChar)};
+    inputs.insert(inputs.end(), cache_.begin(), cache_.end());
+    return choose(package_.run(std::move(inputs)), batch.choices);
   }
 
  private:
@@ -267,7 +275,7 @@ class TorchModel : public Model {
 
   Package package_;
   Weights weights_;
-  at::Tensor keys_, values_;
+  std::vector<at::Tensor> cache_;  // each layer's keys, then each layer's values
   Sizes sizes_;
 };
 

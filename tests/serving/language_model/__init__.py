@@ -1,0 +1,1 @@
+"""The language-model server in C++: its readers, its texts, its engine and its answers."""
