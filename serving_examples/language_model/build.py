@@ -44,7 +44,7 @@ def build_server(folder: Path) -> Path:
         raise BuildFailed("pcre2.h was not found, which the tokenizer needs\n  to fix: apt-get install libpcre2-dev")
     home = Path(torch.__file__).parent
     sources = [path for path in sorted(SERVER.glob("*.cpp")) if not (absent and path.name in _OF_HTTP)]
-    flags = ["-std=c++20", "-O2", *(["-DLM_WITHOUT_HTTP"] if absent else [])]
+    flags = ["-std=c++20", "-O2", f"-I{SERVER}", f"-Wa,-I{SERVER}", *(["-DLM_WITHOUT_HTTP"] if absent else [])]
     includes = [f"-isystem{home / part}" for part in ("include", "include/torch/csrc/api/include")]
     newest = max(path.stat().st_mtime for path in (*SERVER.glob("*.h"), Path(__file__)))
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,6 +60,7 @@ def build_server(folder: Path) -> Path:
         objects = list(pool.map(compiled, sorted(sources, key=lambda path: path.name != _OF_TORCH)))  # the longest first
     program = folder / "server"
     libraries = ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-lpcre2-8", "-lpthread", "-ldl"]
+    libraries += [] if absent else ["-lcpp-httplib"]
     run([*_compiler(), *map(str, objects), "-o", str(program), f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", *libraries])
     return program
 
