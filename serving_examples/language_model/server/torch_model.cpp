@@ -17,6 +17,16 @@ namespace lm {
 
 namespace {
 
+// What `body` gives; errors of torch without the trace of its calls.
+template <typename Body>
+auto without_trace(const Body& body) {
+  try {
+    return body();
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(error.what_without_backtrace());
+  }
+}
+
 class TorchModel : public Model {
  public:
   TorchModel(Package package, const Gguf& file, int pages) : package_(std::move(package)), device_(package_.facts["device"]) {
@@ -40,6 +50,11 @@ class TorchModel : public Model {
   Sizes sizes() const override { return sizes_; }
 
   std::vector<Token> step(const Batch& batch) override {
+    return without_trace([&] { return compute(batch); });
+  }
+
+ private:
+  std::vector<Token> compute(const Batch& batch) {
     const c10::InferenceMode guard;
     size_t width = 1, longest = 0;
     for (const auto* own : batch.pages) width = std::max(width, own->size());
@@ -55,7 +70,6 @@ class TorchModel : public Model {
     return choose(logits.slice(0, 0, count), batch.choices);
   }
 
- private:
   // A batch with one new token of each sequence, and sequences of one token in a page that nobody has, up to a power of two.
   Batch padded(Batch batch) const {
     static const std::vector<int32_t> nobody;
@@ -110,7 +124,12 @@ std::unique_ptr<Model> load_model(const ModelFiles& files, const Gguf& file, int
   const c10::InferenceMode guard;
   at::set_num_threads(threads);
   load_ops(files.library);
-  return std::make_unique<TorchModel>(load_package(files.package), file, pages);
+  return without_trace([&] {
+    Package package = load_package(files.package);
+    if (package.facts["device"].empty())
+      throw std::runtime_error(files.package + " was not saved by serving_examples/language_model/export.py");
+    return std::make_unique<TorchModel>(std::move(package), file, pages);
+  });
 }
 
 }  // namespace lm
