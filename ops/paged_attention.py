@@ -243,7 +243,7 @@ def scale_step(scale):
 
 @kp.op(
     "paged_attention(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor query_starts, Tensor key_lengths, *, "
-    "int max_query_length, int max_key_length, bool causal=True, int? window=None, float? softcap=None, Tensor? sinks=None, "
+    "SymInt max_query_length, SymInt max_key_length, bool causal=True, int? window=None, float? softcap=None, Tensor? sinks=None, "
     "float? scale=None, Tensor? key_scale=None, Tensor? value_scale=None, bool batch_invariant=False) -> (Tensor out, Tensor lse)",
     variants={
         "query": [tl.float32, tl.float16, tl.bfloat16],

@@ -1,194 +1,130 @@
-"""SmolLM2, a Llama, served from its GGUF file by kernelpack's ops: quantised products, a paged cache, prompts and new tokens in one call."""
+"""SmolLM2, a Llama, of kernelpack's ops alone: quantised products, a paged cache, prompts and new tokens in one call.
+
+The module runs in Python, as TorchScript and as an AOTInductor package; each takes tensors only.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from typing import Literal
 
-import numpy
 import torch
-from gguf import GGUFReader, quants
-from torch import Tensor
+from torch import Tensor, nn
 
-ops = torch.ops.kernelpack
+from serving_examples.language_model.gguf_file import Config, File
 
-PAGE = 64
-"""Tokens of a page of the cache."""
-
-
-class File:
-    """A GGUF file. Raises KeyError for a field or a tensor that it has not."""
-
-    def __init__(self, path: Path) -> None:
-        reader = GGUFReader(path)
-        self.fields = {
-            name: field.contents() for name, field in reader.fields.items() if name.startswith(("llama.", "tokenizer."))
-        }
-        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
-
-    def floats(self, name: str) -> Tensor:
-        """Returns a tensor in float32, dequantised if need be."""
-        tensor = self.tensors[name]
-        return torch.from_numpy(numpy.array(quants.dequantize(tensor.data, tensor.tensor_type), dtype=numpy.float32))
-
-    def weight(self, *names: str) -> Weight:
-        """Returns quantised weights of one format, one below the other, in the layout of quantized_matmul."""
-        tensors = [self.tensors[name] for name in names]
-        (format,) = {tensor.tensor_type for tensor in tensors}
-        data = torch.from_numpy(numpy.concatenate([tensor.data for tensor in tensors]))
-        return Weight(*ops.repack(data, int(format)), len(data))
+Form = Literal["float32", "int8", "bfloat16", "dense"]
+"""Of activations and weights. float32 and bfloat16: activations, weights stay quantised. int8: as float32, but products round activations to
+8 bits. dense: both in bfloat16."""
 
 
-class Weight(NamedTuple):
-    """A weight [N, K] as repack gives it, and N: an element is scale * code + min."""
+class Quantized(nn.Module):
+    """Multiplies with the transpose of a quantised weight [columns, depth], of which parts lie one below the other in a file."""
 
-    codes: Tensor
-    scales: Tensor
-    mins: Tensor
-    columns: int
+    def __init__(self, file: File, *names: str, int8: bool, invariant: bool) -> None:
+        super().__init__()
+        for name, part in zip(("codes", "scales", "mins"), file.packed(*names), strict=True):
+            self.register_buffer(name, part)
+        self.columns = file.rows(*names)
+        self.int8, self.invariant = int8, invariant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.kernelpack.quantized_matmul(
+            x, self.codes, self.scales, self.mins, columns=self.columns, int8=self.int8, batch_invariant=self.invariant
+        )
 
 
-@dataclass(frozen=True)
-class Config:
-    """The sizes of a Llama, as its file states them."""
+class Dense(nn.Module):
+    """The same with a weight in bfloat16."""
 
-    layers: int
-    hidden: int
-    heads: int
-    key_heads: int
-    positions: int
-    base: float
-    eps: float
+    def __init__(self, file: File, *names: str) -> None:
+        super().__init__()
+        self.register_buffer("weight", file.floats(*names).bfloat16())
 
-    @classmethod
-    def of(cls, file: File) -> Config:
-        names = (
-            "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "context_length", "rope.freq_base",
-            "attention.layer_norm_rms_epsilon",
-        )  # fmt: skip
-        return cls(*(file.fields[f"llama.{name}"] for name in names))
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.kernelpack.matmul(x, self.weight.t())
 
-    @property
-    def size(self) -> int:
-        """The elements of a head."""
-        return self.hidden // self.heads
+
+class Norm(nn.Module):
+    """Adds x to the residual, in place, and returns the sum, each row divided by the root of the mean of its squares."""
+
+    def __init__(self, file: File, name: str, dtype: torch.dtype, eps: float) -> None:
+        super().__init__()
+        self.register_buffer("weight", file.floats(name).to(dtype))
+        self.eps = eps
+
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        return torch.ops.kernelpack.add_rms_norm(x, residual, self.weight, self.eps)
+
+
+class Layer(nn.Module):
+    """A layer's products; those that have the same input are one."""
+
+    def __init__(self, query_key_value: nn.Module, output: nn.Module, gate_up: nn.Module, down: nn.Module, norms: list[Norm]) -> None:
+        super().__init__()
+        self.query_key_value, self.output, self.gate_up, self.down = query_key_value, output, gate_up, down
+        self.attention_norm, self.feed_norm = norms
+
+
+class Llama(nn.Module):
+    """Maps new tokens of several sequences to logits. `invariant`: a sequence's logits have the same bits whatever is beside it."""
+
+    def __init__(self, file: File, form: Form = "float32", *, invariant: bool = False) -> None:
+        super().__init__()
+        config = self.config = Config.of(file)
+        dtype = torch.float32 if form in ("float32", "int8") else torch.bfloat16
+        self.heads, self.key_heads, self.size, self.invariant = config.heads, config.key_heads, config.size, invariant
+
+        def product(*names: str) -> nn.Module:
+            return Dense(file, *names) if form == "dense" else Quantized(file, *names, int8=form == "int8", invariant=invariant)
+
+        def layer(number: int) -> Layer:
+            def named(*parts: str) -> list[str]:
+                return [f"blk.{number}.{part}.weight" for part in parts]
+
+            return Layer(
+                product(*named("attn_q", "attn_k", "attn_v")), product(*named("attn_output")), product(*named("ffn_gate", "ffn_up")),
+                product(*named("ffn_down")), [Norm(file, name, dtype, config.eps) for name in named("attn_norm", "ffn_norm")],
+            )  # fmt: skip
+
+        self.layers = nn.ModuleList(layer(number) for number in range(config.layers))
+        self.norm = Norm(file, "output_norm.weight", dtype, config.eps)
+        self.head = product("output.weight" if "output.weight" in file.tensors else "token_embd.weight")
+        self.register_buffer("words", file.floats("token_embd.weight").to(dtype))
+        self.register_buffer("angles", angles(config))
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, starts: Tensor, lengths: Tensor, table: Tensor, rows: Tensor,
+        longest: Tensor, keys: list[Tensor], values: list[Tensor],
+    ) -> Tensor:  # fmt: skip
+        """Writes keys and values of new tokens into the cache, and returns the logits after some of them.
+
+        tokens, positions, slots: int64 [tokens], sequence by sequence: ids, places in their sequences, places in the cache. starts: int32
+        [sequences + 1], where each sequence's tokens begin, and where the last one's end. lengths: int32 [sequences], each sequence's tokens in
+        the cache, new ones included. table: int32 [sequences, pages], each sequence's pages. rows: int64 [rows], after which of the new
+        tokens logits are wanted. longest: of any dtype, [the most new tokens of a sequence]; only its size is read. keys, values: each
+        layer's [pages, page, key heads, head size], of the dtype of activations. Returns [rows, vocabulary].
+        """
+        x = torch.ops.kernelpack.embedding(tokens, self.words)
+        residual = torch.zeros_like(x)
+        reach = table.shape[1] * keys[0].shape[1]
+        for i, layer in enumerate(self.layers):
+            x = layer.query_key_value(layer.attention_norm(x, residual))
+            heads = x.view(x.shape[0], self.heads + 2 * self.key_heads, self.size)
+            query, key, value = heads.split([self.heads, self.key_heads, self.key_heads], 1)
+            torch.ops.kernelpack.rope_and_cache(
+                query, key, value, keys[i], values[i], positions, self.angles, slots, interleaved=True
+            )
+            out = torch.ops.kernelpack.paged_attention(
+                query, keys[i], values[i], table, starts, lengths, max_query_length=longest.shape[0], max_key_length=reach,
+                batch_invariant=self.invariant,
+            )[0]  # fmt: skip
+            x = layer.feed_norm(layer.output(out.flatten(1)), residual)
+            x = layer.down(torch.ops.kernelpack.silu_and_mul(layer.gate_up(x)))
+        return self.head(torch.ops.kernelpack.embedding(rows, self.norm(x, residual)))
 
 
 def angles(config: Config) -> Tensor:
-    """Returns the cosines of each position's pairs, then their sines: [positions, head size]."""
+    """Returns the cosines of each position's pairs, then their sines: float32 [positions, head size]."""
     pairs = torch.arange(0, config.size, 2, dtype=torch.float64) / config.size
     turns = torch.arange(config.positions)[:, None] * config.base**-pairs
     return torch.cat((turns.cos(), turns.sin()), -1).float()
-
-
-class Cache:
-    """Keys and values of all layers for so many sequences of up to `length` tokens; each sequence has pages of its own."""
-
-    def __init__(self, config: Config, sequences: int, length: int) -> None:
-        pages = math.ceil(length / PAGE)
-        self.keys, self.values = torch.zeros(2, config.layers, sequences * pages, PAGE, config.key_heads, config.size)
-        self.table = torch.arange(sequences * pages, dtype=torch.int32).view(sequences, pages)
-        self.lengths = torch.zeros(sequences, dtype=torch.int32)
-
-
-class Batch(NamedTuple):
-    """Which tokens of a call belong to which sequence, and where their keys and values go."""
-
-    positions: Tensor
-    slots: Tensor
-    starts: Tensor
-    longest: int
-    keys: int
-
-
-def append(cache: Cache, counts: Sequence[int]) -> Batch:
-    """Makes room for counts[i] more tokens of sequence i. Raises ValueError where a sequence is too long for its pages."""
-    more = torch.tensor(counts, dtype=torch.int32)
-    starts = torch.cat((torch.zeros(1, dtype=torch.int32), more.cumsum(0, dtype=torch.int32)))
-    sequence = torch.repeat_interleave(more)
-    positions = torch.arange(int(starts[-1])) + (cache.lengths - starts[:-1])[sequence]
-    cache.lengths += more
-    keys = int(cache.lengths.max())
-    if keys > cache.table.shape[1] * PAGE:
-        raise ValueError(f"a sequence has {keys} tokens, the cache has pages for {cache.table.shape[1] * PAGE}")
-    slots = cache.table[sequence, positions // PAGE] * PAGE + positions % PAGE
-    return Batch(positions, slots, starts, max(counts), keys)
-
-
-class Layer(NamedTuple):
-    """The weights of a layer; products that have the same input are one."""
-
-    attention_norm: Tensor
-    query_key_value: Weight
-    output: Weight
-    feed_norm: Tensor
-    gate_up: Weight
-    down: Weight
-
-
-class LanguageModel:
-    """Maps tokens to the logits of the next one. `int8`: products whose left side is quantised too."""
-
-    def __init__(self, file: File, *, int8: bool = False) -> None:
-        self.config, self.int8 = Config.of(file), int8
-        self.words, self.head = file.floats("token_embd.weight"), file.weight("token_embd.weight")
-        self.norm, self.angles = file.floats("output_norm.weight"), angles(self.config)
-        self.layers = []
-        for i in range(self.config.layers):
-            names = {name: f"blk.{i}.{name}.weight" for name in (
-                "attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down",
-            )}  # fmt: skip
-            self.layers.append(Layer(
-                file.floats(names["attn_norm"]), file.weight(names["attn_q"], names["attn_k"], names["attn_v"]),
-                file.weight(names["attn_output"]), file.floats(names["ffn_norm"]), file.weight(names["ffn_gate"], names["ffn_up"]),
-                file.weight(names["ffn_down"]),
-            ))  # fmt: skip
-
-    def __call__(self, tokens: Sequence[Sequence[int]], cache: Cache, *, every: bool = False) -> Tensor:
-        """Appends tokens[i] to sequence i of a cache. Returns the logits after the last token of each sequence or, with `every`, after
-        each token: float32 [rows, vocabulary]."""
-        batch = append(cache, [len(own) for own in tokens])
-        x = ops.embedding(torch.tensor([token for own in tokens for token in own]), self.words)
-        residual = torch.zeros_like(x)
-        for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
-            x = ops.add_rms_norm(x, residual, layer.attention_norm, self.config.eps)
-            x = self.product(self.attend(self.product(x, layer.query_key_value), keys, values, cache, batch), layer.output)
-            x = ops.add_rms_norm(x, residual, layer.feed_norm, self.config.eps)
-            x = self.product(ops.silu_and_mul(self.product(x, layer.gate_up)), layer.down)
-        x = ops.add_rms_norm(x, residual, self.norm, self.config.eps)
-        return self.product(x if every else x[batch.starts[1:] - 1], self.head)
-
-    def product(self, x: Tensor, weight: Weight) -> Tensor:
-        *parts, columns = weight
-        return ops.quantized_matmul(x, *parts, columns=columns, int8=self.int8)
-
-    def attend(self, packed: Tensor, keys: Tensor, values: Tensor, cache: Cache, batch: Batch) -> Tensor:
-        """Attention of new tokens' queries, which lie beside their keys and values, to all keys of their sequences."""
-        config = self.config
-        heads = packed.view(len(packed), -1, config.size)
-        query, key, value = heads.split((config.heads, config.key_heads, config.key_heads), 1)
-        ops.rope_and_cache(query, key, value, keys, values, batch.positions, self.angles, batch.slots, interleaved=True)
-        out, _ = ops.paged_attention(
-            query, keys, values, cache.table, batch.starts, cache.lengths,
-            max_query_length=batch.longest, max_key_length=batch.keys,
-        )  # fmt: skip
-        return out.flatten(1)
-
-
-def continued(model: LanguageModel, prompts: Sequence[Sequence[int]], count: int) -> Iterator[Tensor]:
-    """Yields `count` times the logits after prompts, [prompts, vocabulary], to each of which the most likely token is then added; all
-    prompts are one batch."""
-    cache = Cache(model.config, len(prompts), max(map(len, prompts)) + count)
-    tokens = prompts
-    for _ in range(count):
-        logits = model(tokens, cache)
-        yield logits
-        tokens = logits.argmax(-1, keepdim=True).tolist()
-
-
-def generate(model: LanguageModel, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
-    """Returns the `count` tokens that are most likely after each prompt, one after the other."""
-    return torch.stack([logits.argmax(-1) for logits in continued(model, prompts, count)], 1).tolist()

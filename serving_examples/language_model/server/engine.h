@@ -3,7 +3,9 @@
 // gives its own back and is read again later.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 
 #include "metrics.h"

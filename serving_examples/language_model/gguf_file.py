@@ -1,0 +1,68 @@
+"""What a language model takes of a GGUF file: its sizes, and its weights as ops read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+import torch
+from gguf import GGUFReader, quants
+from torch import Tensor
+
+
+
+class File:
+    """A GGUF file. Raises KeyError for a field or a tensor that it has not."""
+
+    def __init__(self, path: Path) -> None:
+        reader = GGUFReader(path)
+        self.fields = {
+            name: field.contents() for name, field in reader.fields.items() if name.startswith(("llama.", "tokenizer."))
+        }
+        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
+
+    def floats(self, *names: str) -> Tensor:
+        """Returns tensors in float32, dequantised if need be, one below the other."""
+        tensors = [self.tensors[name] for name in names]
+        parts = [quants.dequantize(tensor.data, tensor.tensor_type) for tensor in tensors]
+        return torch.from_numpy(numpy.concatenate(parts).astype(numpy.float32))
+
+    def rows(self, *names: str) -> int:
+        """Returns how many rows tensors have together."""
+        return sum(len(self.tensors[name].data) for name in names)
+
+    def packed(self, *names: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns quantised weights of one format, one below the other, in the layout of quantized_matmul: codes, scales, mins."""
+        tensors = [self.tensors[name] for name in names]
+        (format,) = {tensor.tensor_type for tensor in tensors}
+        return torch.ops.kernelpack.repack(torch.from_numpy(numpy.concatenate([tensor.data for tensor in tensors])), int(format))
+
+
+@dataclass(frozen=True)
+class Config:
+    """The sizes of a Llama, as its file states them."""
+
+    layers: int
+    hidden: int
+    heads: int
+    key_heads: int
+    feed: int
+    positions: int
+    base: float
+    eps: float
+
+    @classmethod
+    def of(cls, file: File) -> Config:
+        names = (
+            "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "feed_forward_length", "context_length",
+            "rope.freq_base", "attention.layer_norm_rms_epsilon",
+        )  # fmt: skip
+        if "llama.rope.scaling.type" in file.fields or "rope_freqs.weight" in file.tensors:
+            raise ValueError("the GGUF file scales its rope, which is not served")
+        return cls(*(file.fields[f"llama.{name}"] for name in names))
+
+    @property
+    def size(self) -> int:
+        """The elements of a head."""
+        return self.hidden // self.heads

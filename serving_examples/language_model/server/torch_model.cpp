@@ -1,0 +1,135 @@
+#include "torch_model.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+
+#include "choose.h"
+#include "graphs.h"
+#include "package.h"
+#include "weights.h"
+
+namespace lm {
+
+namespace {
+
+// What `body` gives; errors of torch without the trace of its calls.
+template <typename Body>
+auto without_trace(const Body& body) {
+  try {
+    return body();
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(error.what_without_backtrace());
+  }
+}
+
+class TorchModel : public Model {
+ public:
+  TorchModel(Package package, const Gguf& file, int pages) : package_(std::move(package)), device_(package_.facts["device"]) {
+    const std::string own = description(file), form = package_.facts["form"];
+    if (const std::string& made = package_.facts["model"]; made != own)
+      throw std::runtime_error("the package was made for the model " + made + ", the GGUF file has " + own +
+                               "\n  to fix: save a package for it with serving_examples/language_model/export.py");
+    weights_ = weights_of(file, form, device_);
+    package_.take(weights_);
+    const auto integer = [&](const char* name) { return file.integer("llama." + std::string(name)); };
+    const int64_t positions = integer("context_length"), layers = integer("block_count");
+    const int page = std::stoi(package_.facts["page"]);
+    if (pages == 0) pages = static_cast<int>((2 * positions + page - 1) / page);
+    sizes_ = {page, pages, static_cast<int>(positions), static_cast<int>(weights_.at("words").size(0))};
+    const int64_t size = integer("embedding_length") / integer("attention.head_count");
+    for (int64_t i = 0; i < 2 * layers; ++i)  // one page more: of sequences that fill a graph's batch
+      cache_.push_back(
+          at::zeros({pages + 1, page, integer("attention.head_count_kv"), size}, at::dtype(dtype_of(form)).device(device_)));
+  }
+
+  Sizes sizes() const override { return sizes_; }
+
+  std::vector<Token> step(const Batch& batch) override {
+    return without_trace([&] { return compute(batch); });
+  }
+
+ private:
+  std::vector<Token> compute(const Batch& batch) {
+    const c10::InferenceMode guard;
+    size_t width = 1, longest = 0;
+    for (const auto* own : batch.pages) width = std::max(width, own->size());
+    for (size_t i = 0; i < batch.lengths.size(); ++i)
+      longest = std::max<size_t>(longest, batch.starts[i + 1] - batch.starts[i]);
+    std::vector<int64_t> rows;
+    for (const Choice& choice : batch.choices) rows.push_back(batch.starts[choice.sequence + 1] - 1);
+    const bool is_captured = device_.is_cuda() && longest == 1;
+    const auto count = static_cast<int64_t>(rows.size());
+    const at::Tensor logits = is_captured ? graphs_(inputs(padded(batch), std::bit_ceil(width), 1, {}),
+                                                    [this](const auto& given) { return run(given); })
+                                          : run(moved(inputs(batch, width, longest, rows)));
+    return choose(logits.slice(0, 0, count), batch.choices);
+  }
+
+  // A batch with one new token of each sequence, and sequences of one token in a page that nobody has, up to a power of two.
+  Batch padded(Batch batch) const {
+    static const std::vector<int32_t> nobody;
+    for (size_t i = batch.lengths.size(); i < std::bit_ceil(batch.lengths.size()); ++i) {
+      batch.tokens.push_back(0);
+      batch.positions.push_back(0);
+      batch.slots.push_back(int64_t{sizes_.pages} * sizes_.page);
+      batch.starts.push_back(static_cast<int32_t>(batch.tokens.size()));
+      batch.lengths.push_back(1);
+      batch.pages.push_back(&nobody);
+    }
+    return batch;
+  }
+
+  // A package's inputs, on the CPU, but for the cache. No rows: those of all tokens.
+  std::vector<at::Tensor> inputs(const Batch& batch, size_t width, size_t longest, const std::vector<int64_t>& rows) const {
+    const auto sequences = static_cast<int64_t>(batch.lengths.size());
+    const at::Tensor table = at::full({sequences, static_cast<int64_t>(width)}, sizes_.pages, at::kInt);
+    for (int64_t i = 0; i < sequences; ++i)
+      std::copy(batch.pages[i]->begin(), batch.pages[i]->end(), table.mutable_data_ptr<int32_t>() + i * width);
+    return {at::tensor(batch.tokens),
+            at::tensor(batch.positions),
+            at::tensor(batch.slots),
+            at::tensor(batch.starts),
+            at::tensor(batch.lengths),
+            table,
+            rows.empty() ? at::arange(static_cast<int64_t>(batch.tokens.size())) : at::tensor(rows),
+            at::empty({static_cast<int64_t>(longest)}, at::kChar)};
+  }
+
+  std::vector<at::Tensor> moved(std::vector<at::Tensor> given) const {
+    for (at::Tensor& input : given) input = input.to(device_);
+    return given;
+  }
+
+  at::Tensor run(std::vector<at::Tensor> given) const {
+    given.insert(given.end(), cache_.begin(), cache_.end());
+    return package_.run(std::move(given));
+  }
+
+  Package package_;
+  at::Device device_;
+  Weights weights_;
+  std::vector<at::Tensor> cache_;  // each layer's keys, then each layer's values
+  Sizes sizes_;
+  Graphs graphs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> load_model(const ModelFiles& files, const Gguf& file, int pages, int threads) {
+  const c10::InferenceMode guard;
+  at::set_num_threads(threads);
+  load_ops(files.library);
+  return without_trace([&] {
+    Package package = load_package(files.package);
+    if (package.facts["device"].empty())
+      throw std::runtime_error(files.package + " was not saved by serving_examples/language_model/export.py");
+    return std::make_unique<TorchModel>(std::move(package), file, pages);
+  });
+}
+
+}  // namespace lm

@@ -1,0 +1,183 @@
+"""The HTTP server with the model of fake_server.cpp, in a process of its own, and what it answers, computed anew."""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import re
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from serving_examples.language_model.gguf_file import File
+from serving_examples.language_model.tokens import SYSTEM, model_file, tokenizer_of
+
+HERE = Path(__file__).parent
+SERVER = HERE.parents[2] / "serving_examples" / "language_model" / "server"
+NAME = model_file().stem
+POSITIONS, VOCABULARY = 2048, 49152
+"""fake_server.cpp's."""
+TYPE = {"Content-Type": "application/json"}
+
+
+def build(base: Path, *flags: str) -> Path:
+    """Returns the program, built once for all processes that share a folder."""
+    folder = base / f"language_model_http{re.sub('[^a-z]', '_', ' '.join(flags))}"
+    folder.mkdir(exist_ok=True)
+    program = folder / "server"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.is_file():
+            asked = subprocess.run(["pkg-config", "--cflags", "cpp-httplib"], capture_output=True, text=True)
+            assert asked.returncode == 0, f"{asked.stderr}\n  to fix: apt-get install libcpp-httplib-dev nlohmann-json3-dev"
+            common = ["g++", "-std=c++20", "-O1", "-g1", *flags]
+            compiled = [*common, "-Wall", "-Wextra", "-Werror", f"-I{SERVER}", f"-Wa,-I{SERVER}", *asked.stdout.split()]
+            sources = [path for path in sorted(SERVER.glob("*.cpp")) if path.name != "torch_model.cpp"] + [
+                HERE / "fake_server.cpp"
+            ]
+
+            def compile_one(source: Path) -> None:
+                command = [*compiled, "-c", str(source), "-o", f"{source.stem}.o"]
+                done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+                assert done.returncode == 0, done.stderr
+
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(compile_one, sorted(sources, key=lambda path: path.name not in ("http.cpp", "api.cpp"))))
+            objects = [f"{source.stem}.o" for source in sources]
+            link = [*common, *objects, "-lcpp-httplib", "-lpcre2-8", "-lpthread", "-o", "server.new"]
+            done = subprocess.run(link, cwd=folder, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            (folder / "server.new").rename(program)
+    return program
+
+
+class Server:
+    """A running server. `delay`: microseconds of a call of the model."""
+
+    def __init__(self, program: Path, *options: object, delay: int = 0) -> None:
+        arguments = ["--model", model_file(), "--package", delay, "--port", 0, *options]
+        self.process = subprocess.Popen(
+            [program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline()
+        found = re.fullmatch(r"serving \S+ at http://127\.0\.0\.1:(\d+)\n", said)
+        assert found is not None, said + self.process.communicate()[1]
+        self.port = int(found[1])
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        code, errors = self.end()
+        assert error is not None or (code, errors) == (0, "")
+
+    def end(self) -> tuple[int, str]:
+        """Ends it by SIGTERM, and returns its exit code and what it wrote to stderr."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return (self.process.wait(60), self.process.communicate()[1])
+        finally:
+            self.process.kill()
+
+    def ask(self, method: str, path: str, body: object = None, headers: dict[str, str] = TYPE) -> tuple[int, Any]:
+        """Returns the status and the body of an answer, read as JSON where it is that."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, data, headers)
+            response = connection.getresponse()
+            self.headers = response.headers
+            text = response.read()
+        finally:
+            connection.close()
+        return response.status, json.loads(text) if response.headers["Content-Type"] == "application/json" else text
+
+    def complete(self, chat: bool = False, **fields: object) -> Any:
+        """Returns a whole answer. A prompt and max_tokens are given where `fields` has none."""
+        status, answer = self.ask("POST", path_of(chat), body_of(chat, fields))
+        assert status == 200, answer
+        return answer
+
+    def stream(self, chat: bool = False, **fields: object) -> list[Any]:
+        """Returns the events of an answer. Raises AssertionError where the last one is not [DONE]."""
+        status, text = self.ask("POST", path_of(chat), body_of(chat, {"stream": True, **fields}))
+        assert status == 200, text
+        assert self.headers["Content-Type"] == "text/event-stream"
+        parts = text.decode().split("\n\n")
+        assert parts[-2:] == ["data: [DONE]", ""]
+        assert all(part.startswith("data: ") for part in parts[:-1])
+        return [json.loads(part.removeprefix("data: ")) for part in parts[:-2]]
+
+    def refused(self, chat: bool = False, **fields: object) -> tuple[int, dict[str, Any]]:
+        """Returns the status and the error of a call that is refused."""
+        status, answer = self.ask("POST", path_of(chat), body_of(chat, fields))
+        assert set(answer) == {"error"}
+        assert set(answer["error"]) == {"message", "type", "param", "code"}
+        return status, answer["error"]
+
+    def metrics(self) -> dict[str, float]:
+        text = self.ask("GET", "/metrics")[1].decode()
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line[0] != "#"}
+
+    def wait_until_idle(self) -> None:
+        """Returns when no answer is written and no page is held. Raises AssertionError after 10 s."""
+        for _ in range(200):
+            found = self.metrics()
+            if not any(
+                found[f"vllm:{name}"] for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+            ):
+                return
+            time.sleep(0.05)
+        raise AssertionError(found)
+
+
+def path_of(chat: bool) -> str:
+    return "/v1/chat/completions" if chat else "/v1/completions"
+
+
+def body_of(chat: bool, fields: dict[str, Any]) -> dict[str, Any]:
+    asked = {"messages": [{"role": "user", "content": "Hello"}]} if chat else {"prompt": "Hello"}
+    return {"max_tokens": 8, "temperature": 0, **asked, **fields}
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    return tokenizer_of(File(model_file()))
+
+
+def prompt_of(messages: list[dict[str, str]]) -> list[int]:
+    """Returns the tokens of a conversation, whose contents hold no control tokens."""
+    default = [] if messages[0]["role"] == "system" else [{"role": "system", "content": SYSTEM}]
+    text = "".join(f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in [*default, *messages])
+    return list(tokenizer().encode(f"{text}<|im_start|>assistant\n").ids)
+
+
+def chosen(prompt: list[int], count: int) -> list[int]:
+    """Returns the tokens that FakeModel chooses after a prompt."""
+    state = 1469598103934665603
+    found: list[int] = []
+    for token in prompt:
+        state = (state ^ token) * 1099511628211 % 2**64
+    for _ in range(count):
+        found.append(100 + (state >> 20) % (VOCABULARY - 100))
+        state = (state ^ found[-1]) * 1099511628211 % 2**64
+    return found
+
+
+def text_of(tokens: list[int]) -> str:
+    return str(tokenizer().decode(tokens, skip_special_tokens=False))
+
+
+def expected(prompt: str | list[int], count: int) -> str:
+    """Returns the text that follows a prompt."""
+    return text_of(chosen(tokenizer().encode(prompt).ids if isinstance(prompt, str) else prompt, count))
