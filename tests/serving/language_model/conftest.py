@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.language_model.http_server import build
+from tests.serving.language_model import http_server
 from tests.serving.language_model.reader import SERVER, SOURCES, Reader
 
 HERE = Path(__file__).parent
@@ -60,7 +60,6 @@ def reader(reader_program: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture(scope="session")
-def http_program(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def http_program(shared_folder: Path) -> Path:
     """The server with a model that computes nothing, under two sanitizers."""
-    base = tmp_path_factory.getbasetemp()
-    return build(base if worker_id == "master" else base.parent, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    return http_server.build(shared_folder, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

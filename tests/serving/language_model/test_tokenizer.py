@@ -11,7 +11,7 @@ import pytest
 from gguf import GGUFWriter
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from serving_examples.language_model.model import File
+from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.tokens import CONTROL, model_file, tokenizer_of
 from tests.serving.language_model.reader import Reader, Refused
 from tests.serving.language_model.strings import is_known, no_text, text
