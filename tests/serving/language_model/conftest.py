@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
-import subprocess
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.serving.language_model import http_server
-from tests.serving.language_model.reader import SERVER, SOURCES, Reader
+from tests.serving.language_model.reader import SOURCES, Reader, build
 
 HERE = Path(__file__).parent
 SANITIZED = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-
-
-def build(folder: Path, program: str, sources: Sequence[Path], flags: Sequence[str], libraries: Sequence[str]) -> Path:
-    """Returns a program in the folder, compiled with warnings as errors unless it is there."""
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "done").exists():
-            compiler = ["g++", "-std=c++20", "-g1", "-Wall", "-Wextra", "-Werror", f"-I{SERVER}", *flags]
-            objects = [f"{source.stem}.o" for source in sources]
-            commands = [[*compiler, "-c", str(source), "-o", name] for source, name in zip(sources, objects, strict=True)]
-            with ThreadPoolExecutor(2) as pool:
-                list(pool.map(lambda command: _run(command, folder), commands))
-            _run([*compiler, *objects, *libraries, "-o", program], folder)
-            (folder / "done").touch()
-    return folder / program
-
-
-def _run(command: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, f"{done.stderr}\n  to fix: apt-get install libpcre2-dev"
 
 
 @pytest.fixture(scope="session")

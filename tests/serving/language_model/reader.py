@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import fcntl
 import struct
 import subprocess
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "serving_examples" / "language_model" / "server"
 SOURCES = [SERVER / name for name in ("gguf.cpp", "tokenizer.cpp", "text.cpp")]
+
+
+def build(folder: Path, program: str, sources: Sequence[Path], flags: Sequence[str], libraries: Sequence[str]) -> Path:
+    """Returns a program in the folder, compiled with warnings as errors unless it is there."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            compiler = ["g++", "-std=c++20", "-g1", "-Wall", "-Wextra", "-Werror", f"-I{SERVER}", *flags]
+            objects = [f"{source.stem}.o" for source in sources]
+            commands = [[*compiler, "-c", str(source), "-o", name] for source, name in zip(sources, objects, strict=True)]
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(lambda command: _run(command, folder), commands))
+            _run([*compiler, *objects, *libraries, "-o", program], folder)
+            (folder / "done").touch()
+    return folder / program
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stderr}\n  to fix: apt-get install libpcre2-dev"
 
 
 class Refused(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.tokens import CONTROL, model_file, tokenizer_of
-from tests.serving.language_model.reader import Reader, Refused
+from tests.serving.language_model.reader import SERVER, Reader, Refused, build
 from tests.serving.language_model.strings import is_known, no_text, text
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -165,6 +166,17 @@ def test_long_runs_take_no_long_time(reader: Reader, load: Callable[[str], None]
         ids = reader.encode(data, control=True)
         assert time.monotonic() - began < 5, part  # a hundredth of what a quadratic way takes
         assert reader.decode(ids) == data.translate(None, unknown)
+
+
+@pytest.mark.slow
+def test_threads_share_a_tokenizer(shared_folder: Path, smollm: File, tmp_path: Path) -> None:
+    sources = [SERVER / "gguf.cpp", SERVER / "tokenizer.cpp", Path(__file__).parent / "tokenizer_threads.cpp"]
+    flags = ["-O1", "-fsanitize=thread"]
+    program = build(shared_folder / "lm_tokenizer_threads", "tokenizer_threads", sources, flags, ["-lpcre2-8", "-lpthread"])
+    tokens, merges, types = (list(smollm.fields[f"tokenizer.ggml.{name}"]) for name in ("tokens", "merges", "token_type"))
+    files = [vocabulary(tmp_path / f"{pre}.gguf", tokens, merges, types, pre=pre) for pre in PATTERNS]
+    done = subprocess.run([program, *files], env={"TSAN_OPTIONS": "halt_on_error=1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_control_and_user_defined_tokens(reader: Reader, tmp_path: Path) -> None:
