@@ -27,8 +27,8 @@ class Gguf {
   using Field = std::variant<int64_t, double, bool, std::string_view, std::vector<int64_t>, std::vector<double>,
                              std::vector<std::string_view>>;
 
-  // Maps a file. Throws std::runtime_error, which names the file and the place, for a file that is no GGUF, is cut short or
-  // contradicts itself.
+  // Maps a file, which must not be cut while this object lives. Throws std::runtime_error, which names the file and the place,
+  // for a file that is no GGUF, is cut short or contradicts itself.
   explicit Gguf(const std::string& path);
   // The same of bytes in memory, which must outlive this object.
   explicit Gguf(std::string_view bytes);
