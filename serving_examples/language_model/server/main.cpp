@@ -86,6 +86,10 @@ void read(const std::vector<std::string>& arguments, Settings& settings) {
       *std::get<std::string*>(option->value) = given;
     }
   }
+  const std::string kKeys = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/=";  // RFC 6750's
+  if (settings.http.key.find_first_not_of(kKeys) != std::string::npos) {
+    throw std::runtime_error("--api-key has a character that heads cannot carry, expected letters, digits and -._~+/=");
+  }
   if (settings.model.empty()) throw std::runtime_error("there is no model\n  to fix: --model FILE.gguf; --help lists the rest");
 }
 

@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -38,7 +39,7 @@ def build(base: Path, *flags: str) -> Path:
         if not program.is_file():
             asked = subprocess.run(["pkg-config", "--cflags", "cpp-httplib"], capture_output=True, text=True)
             assert asked.returncode == 0, f"{asked.stderr}\n  to fix: apt-get install libcpp-httplib-dev nlohmann-json3-dev"
-            common = ["g++", "-std=c++20", "-O1", "-g1", *flags]
+            common = ["g++", "-std=c++20", "-g1", *flags]
             compiled = [*common, "-Wall", "-Wextra", "-Werror", f"-I{SERVER}", f"-Wa,-I{SERVER}", *asked.stdout.split()]
             sources = [path for path in sorted(SERVER.glob("*.cpp")) if path.name != "torch_model.cpp"] + [
                 HERE / "fake_server.cpp"
@@ -72,6 +73,7 @@ class Server:
         found = re.fullmatch(r"serving \S+ at http://127\.0\.0\.1:(\d+)\n", said)
         assert found is not None, said + self.process.communicate()[1]
         self.port = int(found[1])
+        self._last = threading.local()
 
     def __enter__(self) -> Server:
         return self
@@ -96,11 +98,16 @@ class Server:
         try:
             connection.request(method, path, data, headers)
             response = connection.getresponse()
-            self.headers = response.headers
+            self._last.headers = response.headers
             text = response.read()
         finally:
             connection.close()
         return response.status, json.loads(text) if response.headers["Content-Type"] == "application/json" else text
+
+    @property
+    def headers(self) -> Any:
+        """Those of this thread's last answer."""
+        return self._last.headers
 
     def complete(self, chat: bool = False, **fields: object) -> Any:
         """Returns a whole answer. A prompt and max_tokens are given where `fields` has none."""
