@@ -44,12 +44,16 @@ def _summary(path: Path) -> str:
     return lines[-1][:160] if lines else ""
 
 
+COMPILED = ("cpp", "language_model")
+"""Subjects in processes of their own, whose branches Atheris does not see."""
+
+
 def fuzz(name: str, seconds: float, *, seed: int = 1, folder: Path = FOLDER, atheris: bool | None = None) -> Result:
     """Fuzzes a subject for so long, in workers: one after the other where they crash."""
     place = folder / name
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    by_atheris = (has_atheris() if atheris is None else atheris) and name != "cpp"
+    by_atheris = (has_atheris() if atheris is None else atheris) and name not in COMPILED
     started = time.monotonic()
     inputs = features = 0
     while (left := started + seconds - time.monotonic()) > 0 or inputs == 0:

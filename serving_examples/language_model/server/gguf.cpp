@@ -242,7 +242,7 @@ const GgufTensor& Gguf::tensor(const std::string& name) const {
   if (found == tensors_.end()) refuse("tensor " + shown(name) + " is missing");
   const int format = found->second.format;
   if (!kFormats.contains(format))
-    refuse("tensor " + shown(name) + " has format " + std::to_string(format) + ", which is not known");
+    refuse("tensor " + shown(name) + " has format " + std::to_string(static_cast<uint32_t>(format)) + ", which is not known");
   return found->second;
 }
 

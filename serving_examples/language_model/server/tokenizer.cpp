@@ -218,7 +218,7 @@ Tokenizer::Tokenizer(const Gguf& file) : parts_(std::make_unique<Parts>()) {
   }
   for (int byte = 0; byte < 256; ++byte) {
     const auto found = ids.find(characters[byte]);
-    if (found == ids.end() && byte >= ' ' && byte <= '~') file.refuse("no token is the character " + shown(characters[byte]));
+    if (found == ids.end() && byte >= ' ' && byte <= '~') file.refuse("no token stands for byte " + std::to_string(byte));
     parts_->of_byte[byte] = found == ids.end() ? -1 : found->second;
   }
   if (pre == "llama-bpe") {

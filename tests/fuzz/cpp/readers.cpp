@@ -1,6 +1,5 @@
 // Reads inputs from a pipe and gives each to a reader of csrc: the first byte says which. What is refused by kernelpack::Error
-// passes; anything else ends this process. Answers with one byte, 0 for read and 1 for refused, and how many branches were
-// reached.
+// passes; anything else ends this process.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "coverage.h"
 #include "kernels/cpu.h"
 #include "kernels/cuda_targets.h"
 #include "kernels/tensor_map.h"
 #include "kernels/zstd_image.h"
 #include "ops/call.h"
+#include "pipe.h"
 
 namespace {
 
@@ -149,32 +148,8 @@ void read_one(const std::string& input) {
   }
 }
 
-bool take(void* to, size_t size) {
-  for (size_t taken = 0; taken < size;) {
-    const ssize_t more = read(STDIN_FILENO, static_cast<char*>(to) + taken, size - taken);
-    if (more <= 0) return false;
-    taken += static_cast<size_t>(more);
-  }
-  return true;
-}
-
 }  // namespace
 
 int main() {
-  coverage::begin();
-  uint32_t size = 0;
-  while (take(&size, sizeof size)) {
-    std::string input(size, '\0');
-    if (!take(input.data(), size)) return 1;
-    unsigned char answer[5] = {0};
-    try {
-      read_one(input);
-    } catch (const Error&) {
-      answer[0] = 1;
-    }
-    const uint32_t reached = coverage::count();
-    std::memcpy(answer + 1, &reached, sizeof reached);
-    if (write(STDOUT_FILENO, answer, sizeof answer) != sizeof answer) return 1;
-  }
-  return 0;
+  return answer_inputs<Error>(read_one);
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,24 +14,40 @@ from tests.serving.language_model.http_server import build
 from tests.serving.language_model.reader import SERVER, SOURCES, Reader
 
 HERE = Path(__file__).parent
+SANITIZED = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+
+def build(folder: Path, program: str, sources: Sequence[Path], flags: Sequence[str], libraries: Sequence[str]) -> Path:
+    """Returns a program in the folder, compiled with warnings as errors unless it is there."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            compiler = ["g++", "-std=c++20", "-g1", "-Wall", "-Wextra", "-Werror", f"-I{SERVER}", *flags]
+            objects = [f"{source.stem}.o" for source in sources]
+            commands = [[*compiler, "-c", str(source), "-o", name] for source, name in zip(sources, objects, strict=True)]
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(lambda command: _run(command, folder), commands))
+            _run([*compiler, *objects, *libraries, "-o", program], folder)
+            (folder / "done").touch()
+    return folder / program
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stderr}\n  to fix: apt-get install libpcre2-dev"
 
 
 @pytest.fixture(scope="session")
-def reader_program(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder of all processes of a parallel run."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "language_model_reader"
-    folder.mkdir(exist_ok=True)
-    program = folder / "reader"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.is_file():
-            sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-            flags = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", *sanitizers, f"-I{SERVER}"]
-            command = ["g++", *flags, *map(str, SOURCES), str(HERE / "reader.cpp"), "-lpcre2-8", "-o", f"{program}.new"]
-            done = subprocess.run(command, capture_output=True, text=True)
-            assert done.returncode == 0, f"{done.stderr}\n  to fix: apt-get install libpcre2-dev"
-            Path(f"{program}.new").rename(program)
-    return program
+    return base if worker_id == "master" else base.parent
+
+
+@pytest.fixture(scope="session")
+def reader_program(shared_folder: Path) -> Path:
+    return build(shared_folder / "lm_reader", "reader", [*SOURCES, HERE / "reader.cpp"], SANITIZED, ["-lpcre2-8"])
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
-// Answers questions about files, tokens and texts that come through a pipe, for tests in Python: the first byte of a question says
-// which. An answer is one byte, 1 for an error, then its size and its bytes.
+// Answers questions about files, tokens and texts that come through a pipe, for tests in Python: the first byte of a question
+// says which. An answer is one byte, 1 for an error, then its size and its bytes.
 #include <unistd.h>
 
 #include <cstring>
@@ -24,7 +24,9 @@ std::string raw(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-std::string sized(Bytes bytes) { return raw(static_cast<uint32_t>(bytes.size())).append(bytes); }
+std::string sized(Bytes bytes) {
+  return raw(static_cast<uint32_t>(bytes.size())).append(bytes);
+}
 
 template <class T>
 T take(Bytes& bytes) {

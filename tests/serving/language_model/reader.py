@@ -55,11 +55,11 @@ class Reader:
         return answer.decode() if kind == "t" else [text.decode() for text in sized(answer)]
 
     def tensors(self) -> list[str]:
-        return [name.decode() for name in sized(self.ask("a"))]
+        return [name.decode(errors="surrogateescape") for name in sized(self.ask("a"))]
 
     def tensor(self, name: str) -> tuple[int, tuple[int, ...], bytes]:
         """Returns a tensor's format, shape and bytes."""
-        answer = self.ask("w", name.encode())
+        answer = self.ask("w", name.encode(errors="surrogateescape"))
         format, dimensions = struct.unpack_from("<iI", answer)
         return format, struct.unpack_from(f"<{dimensions}q", answer, 8), answer[8 + 8 * dimensions :]
 
