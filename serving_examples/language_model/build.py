@@ -1,0 +1,77 @@
+"""Builds the C++ server: `python -m serving_examples.language_model.build FOLDER`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+SERVER = Path(__file__).parent / "server"
+NEEDS = {"pcre2.h": "libpcre2-dev", "httplib.h": "libcpp-httplib-dev", "nlohmann/json.hpp": "nlohmann-json3-dev"}
+"""Headers that the server is compiled with, and the Debian packages that have them. Without the last two it serves no HTTP."""
+_OF_HTTP = ("api.cpp", "http.cpp")
+_OF_TORCH = "torch_model.cpp"
+
+
+class BuildFailed(Exception):
+    """The server was not built; the text says why."""
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("KERNELPACK_CXX") or "g++")
+
+
+def missing() -> list[str]:
+    """Returns the Debian packages whose headers this machine has not."""
+
+    def is_there(header: str) -> bool:
+        source = f"#define PCRE2_CODE_UNIT_WIDTH 8\n#include <{header}>\n"
+        command = [*_compiler(), "-std=c++20", "-E", "-x", "c++", "-"]
+        return subprocess.run(command, input=source, text=True, capture_output=True).returncode == 0
+
+    return [package for header, package in NEEDS.items() if not is_there(header)]
+
+
+def build_server(folder: Path) -> Path:
+    """Compiles what changed since it was compiled in `folder`; returns the program. Raises BuildFailed, with the compiler's errors."""
+    absent = missing()
+    if "libpcre2-dev" in absent:
+        raise BuildFailed("pcre2.h was not found, which the tokenizer needs\n  to fix: apt-get install libpcre2-dev")
+    home = Path(torch.__file__).parent
+    sources = [path for path in sorted(SERVER.glob("*.cpp")) if not (absent and path.name in _OF_HTTP)]
+    flags = ["-std=c++20", "-O2", f"-I{SERVER}", f"-Wa,-I{SERVER}", *(["-DLM_WITHOUT_HTTP"] if absent else [])]
+    includes = [f"-isystem{home / part}" for part in ("include", "include/torch/csrc/api/include")]
+    newest = max(path.stat().st_mtime for path in (*SERVER.glob("*.h"), Path(__file__)))
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def compiled(source: Path) -> Path:
+        target = folder / f"{source.stem}{'.plain' if absent else ''}.o"
+        if not target.exists() or target.stat().st_mtime < max(newest, source.stat().st_mtime):
+            own = includes if source.name == _OF_TORCH else []
+            run([*_compiler(), *flags, *own, "-c", str(source), "-o", str(target)])
+        return target
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compiled, sorted(sources, key=lambda path: path.name != _OF_TORCH)))  # the longest first
+    program = folder / "server"
+    libraries = ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-lpcre2-8", "-lpthread", "-ldl"]
+    libraries += [] if absent else ["-lcpp-httplib"]
+    run([*_compiler(), *map(str, objects), "-o", str(program), f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", *libraries])
+    return program
+
+
+def run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise BuildFailed(f"{shlex.join(command)}\n{done.stderr}")
+
+
+if __name__ == "__main__":
+    for package in missing():
+        print(f"{package} is not installed; to fix: apt-get install {package}", file=sys.stderr)
+    print(build_server(Path(sys.argv[1])))
