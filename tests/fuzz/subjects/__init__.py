@@ -1,5 +1,5 @@
 """The subjects, one a file: SUBJECT says what is read, and from what seeds."""
 
 NAMES = (
-    "packs", "locks", "manifests", "ttir", "schemas", "tuned", "figures", "traces", "caches", "commands", "settings", "wheels", "cpp", "language_model",
+    "packs", "locks", "manifests", "ttir", "schemas", "tuned", "figures", "traces", "caches", "commands", "settings", "wheels", "cpp", "language_model", "bodies",
 )  # fmt: skip
