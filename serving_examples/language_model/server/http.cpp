@@ -91,7 +91,7 @@ class Connection final : public httplib::Stream {
   }
   void get_remote_ip_and_port(std::string&, int&) const override {}
   void get_local_ip_and_port(std::string&, int&) const override {}
-  int socket() const override { return socket_; }
+  int socket() const override { return 0; }  // the library refuses what select() cannot wait for; poll() can
 
  private:
   void set_deadline(int count) { deadline_ = Clock::now() + seconds(count); }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.language_model.http_server import build
+from tests.serving.language_model.http_server import build_server
 from tests.serving.language_model.reader import SERVER, SOURCES, Reader
 
 HERE = Path(__file__).parent
@@ -63,4 +63,4 @@ def reader(reader_program: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 def http_program(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """The server with a model that computes nothing, under AddressSanitizer."""
     base = tmp_path_factory.getbasetemp()
-    return build(base if worker_id == "master" else base.parent, "-O0", "-fsanitize=address")
+    return build_server(base if worker_id == "master" else base.parent, "-O0", "-fsanitize=address")

@@ -29,7 +29,7 @@ POSITIONS, VOCABULARY = 2048, 49152
 TYPE = {"Content-Type": "application/json"}
 
 
-def build(base: Path, *flags: str) -> Path:
+def build_server(base: Path, *flags: str) -> Path:
     """Returns the program, built once for all processes that share a folder."""
     folder = base / f"language_model_http{re.sub('[^a-z]', '_', ' '.join(flags))}"
     folder.mkdir(exist_ok=True)

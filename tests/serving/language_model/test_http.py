@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from serving_examples.language_model.tokens import model_file
-from tests.serving.language_model.http_server import TYPE, Server, build, chosen, expected, path_of, text_of
+from tests.serving.language_model.http_server import TYPE, Server, build_server, chosen, expected, path_of, text_of
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +306,7 @@ def test_a_port_that_is_taken_is_told(http_program: Path, server: Server) -> Non
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [([], "--model"), (["--nope", "1"], "--nope is no option"), (["--port"], "--port has no value"), (["--port", "8x"], "--port is 8x"),
-     (["--queue", "-1"], "--queue is -1"), (["--port", "99999999999"], "expected a number"), (["--model", "/nope.gguf"], "/nope.gguf"),
+     (["--queue", "-1"], "--queue is -1"), (["--connections", "0"], "from 1 on"), (["--port", "99999999999"], "expected a number"), (["--model", "/nope.gguf"], "/nope.gguf"),
      (["--api-key", "a b", "--model", "x"], "--api-key")],
 )  # fmt: skip
 def test_arguments_that_are_wrong_are_told(http_program: Path, arguments: list[str], problem: str) -> None:
@@ -325,7 +325,7 @@ def test_the_terminal_gets_answers_too(http_program: Path) -> None:
 
 @pytest.mark.slow
 def test_threads_do_not_race(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = build(tmp_path_factory.getbasetemp(), "-O1", "-fsanitize=thread")
+    program = build_server(tmp_path_factory.getbasetemp(), "-O1", "-fsanitize=thread")
     suppressions = program.with_name("suppressions")
     suppressions.write_text("called_from_lib:libcpp-httplib.so\n")  # compiled without the sanitizer, which misses its guards
     monkeypatch.setenv("TSAN_OPTIONS", f"suppressions={suppressions}")
