@@ -15,7 +15,7 @@ SERVER = Path(__file__).parent / "server"
 NEEDS = {"pcre2.h": "libpcre2-dev", "httplib.h": "libcpp-httplib-dev", "nlohmann/json.hpp": "nlohmann-json3-dev"}
 """Headers that the server is compiled with, and the Debian packages that have them. Without the last two it serves no HTTP."""
 _OF_HTTP = ("api.cpp", "http.cpp")
-_OF_TORCH = "torch_model.cpp"
+_OF_TORCH = ("choose.cpp", "package.cpp", "torch_model.cpp", "weights.cpp")
 
 
 class BuildFailed(Exception):
@@ -45,6 +45,8 @@ def build_server(folder: Path) -> Path:
     home = Path(torch.__file__).parent
     sources = [path for path in sorted(SERVER.glob("*.cpp")) if not (absent and path.name in _OF_HTTP)]
     flags = ["-std=c++20", "-O2", f"-I{SERVER}", f"-Wa,-I{SERVER}", *(["-DLM_WITHOUT_HTTP"] if absent else [])]
+    if torch.version.cuda:
+        flags.append("-DLM_CUDA")
     includes = [f"-isystem{home / part}" for part in ("include", "include/torch/csrc/api/include")]
     newest = max(path.stat().st_mtime for path in (*SERVER.glob("*.h"), Path(__file__)))
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,14 +54,15 @@ def build_server(folder: Path) -> Path:
     def compiled(source: Path) -> Path:
         target = folder / f"{source.stem}{'.plain' if absent else ''}.o"
         if not target.exists() or target.stat().st_mtime < max(newest, source.stat().st_mtime):
-            own = includes if source.name == _OF_TORCH else []
+            own = includes if source.name in _OF_TORCH else []
             run([*_compiler(), *flags, *own, "-c", str(source), "-o", str(target)])
         return target
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compiled, sorted(sources, key=lambda path: path.name != _OF_TORCH)))  # the longest first
+        objects = list(pool.map(compiled, sorted(sources, key=lambda path: path.name not in _OF_TORCH)))  # the longest first
     program = folder / "server"
     libraries = ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-lpcre2-8", "-lpthread", "-ldl"]
+    libraries += ["-ltorch_cuda", "-lc10_cuda"] if torch.version.cuda else []
     libraries += [] if absent else ["-lcpp-httplib"]
     run([*_compiler(), *map(str, objects), "-o", str(program), f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", *libraries])
     return program

@@ -25,11 +25,11 @@ LARGEST = 2**20
 """Tokens and pages of a call, at most."""
 
 
-def metadata(config: Config, form: Form, *, invariant: bool) -> dict[str, str]:
+def metadata(config: Config, form: Form, device: str) -> dict[str, str]:
     """Returns what the server must know of a package: its model, by what the compiled code has of it, and how it computes."""
     sizes = (config.layers, config.hidden, config.heads, config.key_heads, config.feed, config.positions)
     model = f"llama {' '.join(map(str, sizes))} {config.eps:.6g}"
-    return {"model": model, "form": form, "page": str(PAGE), "invariant": str(int(invariant))}
+    return {"model": model, "form": form, "page": str(PAGE), "device": device}
 
 
 def save_torchscript(model: Llama, path: Path, facts: dict[str, str]) -> None:
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
     if given.library:
         kernelpack.load(given.library)
     model = Llama(File(given.file), given.form, invariant=given.invariant).to(given.device)
-    facts = metadata(model.config, given.form, invariant=given.invariant)
+    facts = metadata(model.config, given.form, given.device)
     if given.out.suffix == ".pt":
         save_torchscript(model, given.out, facts)
     else:

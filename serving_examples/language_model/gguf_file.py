@@ -58,6 +58,8 @@ class Config:
             "block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "feed_forward_length", "context_length",
             "rope.freq_base", "attention.layer_norm_rms_epsilon",
         )  # fmt: skip
+        if "llama.rope.scaling.type" in file.fields or "rope_freqs.weight" in file.tensors:
+            raise ValueError("the GGUF file scales its rope, which is not served")
         return cls(*(file.fields[f"llama.{name}"] for name in names))
 
     @property

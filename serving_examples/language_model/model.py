@@ -88,7 +88,7 @@ class Llama(nn.Module):
 
         self.layers = nn.ModuleList(layer(number) for number in range(config.layers))
         self.norm = Norm(file, "output_norm.weight", dtype, config.eps)
-        self.head = product("token_embd.weight")
+        self.head = product("output.weight" if "output.weight" in file.tensors else "token_embd.weight")
         self.register_buffer("words", file.floats("token_embd.weight").to(dtype))
         self.register_buffer("angles", angles(config))
 
