@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.language_model.http_server import build_server
+from serving_examples.language_model.build import HTTPLIB_FLAGS
 from tests.serving.language_model.reader import SERVER, SOURCES, Reader
 
 HERE = Path(__file__).parent
+HTTP_PARTS = ("api", "http", "main", "chat", "metrics", "engine", "pages", "gguf", "tokenizer", "text")
+HTTP_SOURCES = [*(SERVER / f"{name}.cpp" for name in HTTP_PARTS), HERE / "fake_server.cpp"]
+HTTP_FLAGS = [f"-Wa,-I{SERVER}", *HTTPLIB_FLAGS]
+HTTP_LIBRARIES = ["-lcpp-httplib", "-lpcre2-8", "-lpthread"]
 SANITIZED = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
@@ -35,7 +39,7 @@ def build(folder: Path, program: str, sources: Sequence[Path], flags: Sequence[s
 
 def _run(command: Sequence[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, f"{done.stderr}\n  to fix: apt-get install libpcre2-dev"
+    assert done.returncode == 0, f"{done.stderr}\n  to fix: apt-get install libpcre2-dev libcpp-httplib-dev nlohmann-json3-dev"
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +64,14 @@ def reader(reader_program: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture(scope="session")
-def http_program(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def http_program(shared_folder: Path) -> Path:
     """The server with a model that computes nothing, under AddressSanitizer."""
-    base = tmp_path_factory.getbasetemp()
-    return build_server(base if worker_id == "master" else base.parent, "-O0", "-fsanitize=address")
+    return build(shared_folder / "lm_http", "server", HTTP_SOURCES, [*HTTP_FLAGS, "-O0", "-fsanitize=address"], HTTP_LIBRARIES)
+
+
+@pytest.fixture(scope="session")
+def threads_program(shared_folder: Path) -> Path:
+    """The same under ThreadSanitizer."""
+    return build(
+        shared_folder / "lm_threads", "server", HTTP_SOURCES, [*HTTP_FLAGS, "-O1", "-fsanitize=thread"], HTTP_LIBRARIES
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from serving_examples.language_model.tokens import model_file
-from tests.serving.language_model.http_server import TYPE, Server, build_server, chosen, expected, path_of, text_of
+from tests.serving.language_model.http_server import TYPE, Server, chosen, expected, path_of, text_of
 
 
 @pytest.fixture(scope="module")
@@ -324,11 +324,10 @@ def test_the_terminal_gets_answers_too(http_program: Path) -> None:
 
 
 @pytest.mark.slow
-def test_threads_do_not_race(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = build_server(tmp_path_factory.getbasetemp(), "-O1", "-fsanitize=thread")
-    suppressions = program.with_name("suppressions")
+def test_threads_do_not_race(threads_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suppressions = tmp_path / "suppressions"
     suppressions.write_text("called_from_lib:libcpp-httplib.so\n")  # compiled without the sanitizer, which misses its guards
     monkeypatch.setenv("TSAN_OPTIONS", f"suppressions={suppressions}")
-    with Server(program, delay=200) as server:
+    with Server(threads_program, delay=200) as server:
         crowd(server, 8)
         crowd(server, 40)
