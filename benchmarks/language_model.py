@@ -47,8 +47,9 @@ TOKENS, WINDOW = 8192, 1024
 class Server:
     """A running server. `seconds` are what it took from its start to the first token of an answer."""
 
-    def __init__(self, program: Path, library: Path, package: Path, threads: int) -> None:
-        options = {"--model": model_file(), "--package": package, "--library": library, "--threads": threads, "--port": 0}
+    def __init__(self, program: Path, library: Path, package: Path, threads: int, file: Path | None = None) -> None:
+        self.file = file or model_file()
+        options = {"--model": self.file, "--package": package, "--library": library, "--threads": threads, "--port": 0}
         command = [str(program), *(str(part) for option in options.items() for part in option)]
         start = time.perf_counter()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -64,7 +65,7 @@ class Server:
         """Returns when each token came after a prompt that no other has, in seconds from the request on."""
         self.salt += 1
         prompt = [(i * 7919 + 13 + self.salt * 101) % 49000 for i in range(read)]
-        body = {"model": model_file().stem, "prompt": prompt, "max_tokens": write, "ignore_eos": True, "temperature": 0,
+        body = {"model": self.file.stem, "prompt": prompt, "max_tokens": write, "ignore_eos": True, "temperature": 0,
                 "stream": True, "logprobs": 0}  # fmt: skip
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         start = time.perf_counter()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
+from torch.utils.cpp_extension import CUDA_HOME
 
 SERVER = Path(__file__).parent / "server"
 NEEDS = {"pcre2.h": "libpcre2-dev", "httplib.h": "libcpp-httplib-dev", "nlohmann/json.hpp": "nlohmann-json3-dev"}
@@ -47,9 +48,17 @@ def build_server(folder: Path) -> Path:
     home = Path(torch.__file__).parent
     sources = [path for path in sorted(SERVER.glob("*.cpp")) if not (absent and path.name in _OF_HTTP)]
     flags = ["-std=c++20", "-O2", f"-I{SERVER}", f"-Wa,-I{SERVER}", *(["-DLM_WITHOUT_HTTP"] if absent else [])]
-    if torch.version.cuda:
-        flags.append("-DLM_CUDA")
     includes = [f"-isystem{home / part}" for part in ("include", "include/torch/csrc/api/include")]
+    libraries = ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-lpcre2-8", "-lpthread", "-ldl"]
+    if torch.version.cuda and CUDA_HOME:
+        flags.append("-DLM_CUDA")
+        includes.append(f"-isystem{CUDA_HOME}/include")
+        libraries += [f"-L{CUDA_HOME}/lib64", "-ltorch_cuda", "-lc10_cuda", "-lcudart"]
+    if not absent:  # its classes have other members by other settings
+        asked = subprocess.run(["pkg-config", "--cflags", "--libs", "cpp-httplib"], capture_output=True, text=True)
+        found = shlex.split(asked.stdout)
+        flags += [flag for flag in found if not flag.startswith("-l")]
+        libraries += [flag for flag in found if flag.startswith("-l")]
     newest = max(path.stat().st_mtime for path in (*SERVER.glob("*.h"), Path(__file__)))
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -63,9 +72,6 @@ def build_server(folder: Path) -> Path:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compiled, sorted(sources, key=lambda path: path.name not in _OF_TORCH)))  # the longest first
     program = folder / "server"
-    libraries = ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-lpcre2-8", "-lpthread", "-ldl"]
-    libraries += ["-ltorch_cuda", "-lc10_cuda"] if torch.version.cuda else []
-    libraries += [] if absent else ["-lcpp-httplib"]
     run([*_compiler(), *map(str, objects), "-o", str(program), f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", *libraries])
     return program
 

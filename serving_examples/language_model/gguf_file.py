@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy
 import torch
-from gguf import GGUFReader, quants
+from gguf import GGMLQuantizationType, GGUFReader, quants
 from torch import Tensor
 
 
@@ -23,8 +23,10 @@ class File:
         self.tensors = {tensor.name: tensor for tensor in reader.tensors}
 
     def floats(self, *names: str) -> Tensor:
-        """Returns tensors in float32, dequantised if need be, one below the other."""
+        """Returns tensors, one below the other: in bfloat16 if they are that, else in float32, dequantised if need be."""
         tensors = [self.tensors[name] for name in names]
+        if all(tensor.tensor_type == GGMLQuantizationType.BF16 for tensor in tensors):
+            return torch.cat([torch.from_numpy(numpy.array(tensor.data)).view(torch.bfloat16) for tensor in tensors])
         parts = [quants.dequantize(tensor.data, tensor.tensor_type) for tensor in tensors]
         return torch.from_numpy(numpy.concatenate(parts).astype(numpy.float32))
 
