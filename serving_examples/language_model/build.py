@@ -15,6 +15,8 @@ from torch.utils.cpp_extension import CUDA_HOME
 SERVER = Path(__file__).parent / "server"
 NEEDS = {"pcre2.h": "libpcre2-dev", "httplib.h": "libcpp-httplib-dev", "nlohmann/json.hpp": "nlohmann-json3-dev"}
 """Headers that the server is compiled with, and the Debian packages that have them. Without the last two it serves no HTTP."""
+HTTPLIB_FLAGS = [f"-DCPPHTTPLIB_{name}_SUPPORT" for name in ("OPENSSL", "ZLIB", "BROTLI")]
+"""What Debian's library was compiled with, as pkg-config says: its structs have other fields without."""
 _OF_HTTP = ("api.cpp", "http.cpp")
 _OF_TORCH = ("choose.cpp", "package.cpp", "torch_model.cpp", "weights.cpp")
 
@@ -63,7 +65,7 @@ def build_server(folder: Path) -> Path:
     def compiled(source: Path) -> Path:
         target = folder / f"{source.stem}{'.plain' if absent else ''}.o"
         if not target.exists() or target.stat().st_mtime < max(newest, source.stat().st_mtime):
-            own = includes if source.name in _OF_TORCH else []
+            own = includes if source.name in _OF_TORCH else HTTPLIB_FLAGS if source.name in _OF_HTTP else []
             run([*_compiler(), *flags, *own, "-c", str(source), "-o", str(target)])
         return target
 

@@ -44,7 +44,7 @@ def _summary(path: Path) -> str:
     return lines[-1][:160] if lines else ""
 
 
-COMPILED = ("cpp", "gguf", "tokens")
+COMPILED = ("cpp", "gguf", "tokens", "bodies")
 """Subjects in processes of their own, whose branches Atheris does not see."""
 
 

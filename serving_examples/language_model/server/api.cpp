@@ -100,7 +100,8 @@ Request request_of(const json& object, const Api& api, bool chat) {
   sampling.top_k = static_cast<int>(std::max<int64_t>(0, whole("top_k", 0, -1, INT32_MAX)));  // -1: of all, too
   sampling.seed = whole("seed", std::random_device()(), INT64_MIN, INT64_MAX);
   request.ignore_end = flag(object, "ignore_eos");
-  request.max_tokens = static_cast<int>(whole("max_tokens", chat ? 0 : 16, 1, api.max_tokens));  // 0: what there is room for
+  request.max_tokens = static_cast<int>(
+      whole("max_tokens", chat ? 0 : std::min(16, api.max_tokens), 1, api.max_tokens));  // 0: what there is room for
   if (chat) request.max_tokens = static_cast<int>(whole("max_completion_tokens", request.max_tokens, 1, api.max_tokens));
   const bool logged = !chat || flag(object, "logprobs");
   if (logged) request.alternatives = whole(chat ? "top_logprobs" : "logprobs", chat ? 0 : -1, 0, kAlternatives);
@@ -258,6 +259,18 @@ json Call::usage() const {
   return {{"prompt_tokens", prompt_tokens_}, {"completion_tokens", count}, {"total_tokens", prompt_tokens_ + count}};
 }
 
+// A choice, or what is new of it.
+json Call::part(size_t index, const std::string& text, const std::vector<Token>& tokens) {
+  Choice& choice = choices_[index];
+  const json logs = logged(tokens, choice.characters);
+  json part = {{"index", index}, {"finish_reason", reason_of(choice.end)}, {"logprobs", logs}};
+  if (!chat_) return part["text"] = text, part;
+  json& message = part[stream ? "delta" : "message"] = {{"content", text}};
+  if (!std::exchange(choice.is_begun, true)) message["role"] = "assistant";
+  if (!stream) message["refusal"] = nullptr;
+  return part;
+}
+
 // Log-probabilities of tokens. `characters` is how long the text before them is.
 json Call::logged(const std::vector<Token>& tokens, size_t& characters) const {
   if (requests[0].alternatives < 0 || tokens.empty()) return nullptr;
@@ -298,28 +311,16 @@ std::string Call::add(size_t index, Update update) {
     return "";
   }
   if (update.text.empty() && update.tokens.empty() && update.end == End::none) return "";
-  json part = {
-      {"index", index}, {"finish_reason", reason_of(choice.end)}, {"logprobs", logged(update.tokens, choice.characters)}};
-  if (chat_) part["delta"]["content"] = update.text;
-  if (chat_ && !std::exchange(choice.is_begun, true)) part["delta"]["role"] = "assistant";
-  if (!chat_) part["text"] = update.text;
-  return event_of(answer(json::array({part}), nullptr));
+  return event_of(answer(json::array({part(index, update.text, update.tokens)}), nullptr));
 }
 
 std::string Call::last_events() const {
   return (usage_ ? event_of(answer(json::array(), usage())) : "") + "data: [DONE]\n\n";
 }
 
-std::string Call::whole() const {
+std::string Call::whole() {
   json parts = json::array();
-  for (const Choice& choice : choices_) {
-    size_t characters = 0;
-    json part = {
-        {"index", parts.size()}, {"finish_reason", reason_of(choice.end)}, {"logprobs", logged(choice.tokens, characters)}};
-    if (chat_) part["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-    if (!chat_) part["text"] = choice.text;
-    parts.push_back(part);
-  }
+  for (size_t i = 0; i < choices_.size(); ++i) parts.push_back(part(i, choices_[i].text, choices_[i].tokens));
   return written(answer(parts, usage()));
 }
 

@@ -48,7 +48,7 @@ class Call {
   // ApiError where the answer failed.
   std::string add(size_t index, Update update);
   std::string last_events() const;  // after all answers' ends
-  std::string whole() const;        // the answers, for a client that does not stream
+  std::string whole();              // the answers, for a client that does not stream
 
  private:
   struct Choice {
@@ -61,6 +61,7 @@ class Call {
 
   nlohmann::json answer(const nlohmann::json& choices, const nlohmann::json& usage) const;
   nlohmann::json usage() const;
+  nlohmann::json part(size_t index, const std::string& text, const std::vector<Token>& tokens);
   nlohmann::json logged(const std::vector<Token>& tokens, size_t& characters) const;
 
   const Api& api_;

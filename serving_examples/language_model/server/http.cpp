@@ -91,7 +91,7 @@ class Connection final : public httplib::Stream {
   }
   void get_remote_ip_and_port(std::string&, int&) const override {}
   void get_local_ip_and_port(std::string&, int&) const override {}
-  int socket() const override { return socket_; }
+  int socket() const override { return 0; }  // the library refuses what select() cannot wait for; poll() can
 
  private:
   void set_deadline(int count) { deadline_ = Clock::now() + seconds(count); }
@@ -211,7 +211,6 @@ class Server final : public httplib::Server {
   Server(const HttpOptions& options, const Api& api, Engine& engine, const Metrics& metrics)
       : options_(options), api_(api), engine_(engine), metrics_(metrics) {
     new_task_queue = [count = options.connections] { return new httplib::ThreadPool(count); };
-    set_payload_max_length(options.body_bytes);
     set_tcp_nodelay(true);
     set_socket_options([](int socket) {  // the library's own let two servers have one port
       const int yes = 1;
@@ -291,6 +290,9 @@ class Server final : public httplib::Server {
       }
       if (!in.has_header("Content-Length") && in.get_header_value("Transfer-Encoding") != "chunked") {
         throw ApiError(411, "the head does not say how long the body is, expected Content-Length");
+      }
+      if (in.get_header_value<uint64_t>("Content-Length") > static_cast<uint64_t>(options_.body_bytes)) {
+        throw ApiError(413, "the body is too large, expected up to " + std::to_string(options_.body_bytes) + " bytes");
       }
       return HandlerResponse::Unhandled;
     }

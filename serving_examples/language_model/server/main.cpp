@@ -27,6 +27,7 @@ struct Option {
   const char* name;
   std::variant<std::string*, int*, std::vector<std::string>*> value;
   const char* meaning;
+  int lowest = 1;
 };
 
 std::vector<Option> options_of(Settings& settings) {
@@ -35,22 +36,22 @@ std::vector<Option> options_of(Settings& settings) {
       {"--package", &settings.files.package, "the model's program: .pt2 or .pt, from serving_examples.language_model.export"},
       {"--library", &settings.files.library, "the op library, from kernelpack build"},
       {"--threads", &settings.threads, "that compute"},
-      {"--pages", &settings.pages, "of the cache; 0: for two of the longest sequences"},
+      {"--pages", &settings.pages, "of the cache; 0: for two of the longest sequences", 0},
       {"--sequences", &settings.limits.sequences, "that are answered at once"},
       {"--batch-tokens", &settings.limits.batch_tokens, "tokens that one call computes"},
       {"--queue", &settings.limits.queue, "requests that may wait"},
-      {"--max-tokens", &settings.http.max_tokens, "of an answer; 0: what the model has room for"},
+      {"--max-tokens", &settings.http.max_tokens, "of an answer; 0: what the model has room for", 0},
       {"--prompt", &settings.prompts, "TEXT: answer it in the terminal and end; may be repeated"},
 #ifndef LM_WITHOUT_HTTP
       {"--name", &settings.http.name, "of the model for clients; else its file's"},
       {"--host", &settings.http.host, "address to listen at"},
-      {"--port", &settings.http.port, "to listen at; 0: any that is free"},
+      {"--port", &settings.http.port, "to listen at; 0: any that is free", 0},
       {"--api-key", &settings.http.key, "that clients must send"},
       {"--connections", &settings.http.connections, "that are served at once"},
       {"--body-bytes", &settings.http.body_bytes, "of a request's body"},
       {"--read-seconds", &settings.http.read_seconds, "for a request to arrive"},
       {"--answer-seconds", &settings.http.answer_seconds, "for an answer"},
-      {"--drain-seconds", &settings.http.drain_seconds, "for answers to end after SIGTERM"},
+      {"--drain-seconds", &settings.http.drain_seconds, "for answers to end after SIGTERM", 0},
 #endif
   };
 }
@@ -58,7 +59,7 @@ std::vector<Option> options_of(Settings& settings) {
 void print_help() {
   Settings settings;
   std::cout << "Serves a language model.\n\n";
-  for (const auto& [name, value, meaning] : options_of(settings)) {
+  for (const auto& [name, value, meaning, lowest] : options_of(settings)) {
     std::cout << "  " << name << std::string(18 - std::string(name).size(), ' ') << meaning;
     if (const auto* number = std::get_if<int*>(&value)) std::cout << " [" << **number << "]";
     std::cout << "\n";
@@ -77,14 +78,19 @@ void read(const std::vector<std::string>& arguments, Settings& settings) {
     const std::string& given = arguments[i + 1];
     if (auto* const* number = std::get_if<int*>(&option->value)) {
       const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), **number);
-      if (error != std::errc() || end != given.data() + given.size() || **number < 0) {
-        throw std::runtime_error(arguments[i] + " is " + given + ", expected a number from 0 to " + std::to_string(INT_MAX));
+      if (error != std::errc() || end != given.data() + given.size() || **number < option->lowest) {
+        throw std::runtime_error(arguments[i] + " is " + given + ", expected a number from " + std::to_string(option->lowest) +
+                                 " on");
       }
     } else if (auto* const* texts = std::get_if<std::vector<std::string>*>(&option->value)) {
       (*texts)->push_back(given);
     } else {
       *std::get<std::string*>(option->value) = given;
     }
+  }
+  const std::string kKeys = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/=";  // RFC 6750's
+  if (settings.http.key.find_first_not_of(kKeys) != std::string::npos) {
+    throw std::runtime_error("--api-key has a character that heads cannot carry, expected letters, digits and -._~+/=");
   }
   if (settings.model.empty()) throw std::runtime_error("there is no model\n  to fix: --model FILE.gguf; --help lists the rest");
 }

@@ -2,5 +2,5 @@
 
 NAMES = (
     "packs", "locks", "manifests", "ttir", "schemas", "tuned", "figures", "traces", "caches", "commands", "settings", "wheels", "cpp",
-    "gguf", "tokens",
+    "gguf", "tokens", "bodies",
 )  # fmt: skip

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.language_model import http_server
-from tests.serving.language_model.reader import SOURCES, Reader, build
+from serving_examples.language_model.build import HTTPLIB_FLAGS
+from tests.serving.language_model.reader import SERVER, SOURCES, Reader, build
 
 HERE = Path(__file__).parent
+HTTP_PARTS = ("api", "http", "main", "chat", "metrics", "engine", "pages", "gguf", "tokenizer", "text")
+HTTP_SOURCES = [*(SERVER / f"{name}.cpp" for name in HTTP_PARTS), HERE / "fake_server.cpp"]
+HTTP_FLAGS = [f"-Wa,-I{SERVER}", *HTTPLIB_FLAGS]
+HTTP_LIBRARIES = ["-lcpp-httplib", "-lpcre2-8", "-lpthread"]
 SANITIZED = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
@@ -37,5 +41,13 @@ def reader(reader_program: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="session")
 def http_program(shared_folder: Path) -> Path:
-    """The server with a model that computes nothing, under two sanitizers."""
-    return http_server.build(shared_folder, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    """The server with a model that computes nothing, under AddressSanitizer."""
+    return build(shared_folder / "lm_http", "server", HTTP_SOURCES, [*HTTP_FLAGS, "-O0", "-fsanitize=address"], HTTP_LIBRARIES)
+
+
+@pytest.fixture(scope="session")
+def threads_program(shared_folder: Path) -> Path:
+    """The same under ThreadSanitizer."""
+    return build(
+        shared_folder / "lm_threads", "server", HTTP_SOURCES, [*HTTP_FLAGS, "-O1", "-fsanitize=thread"], HTTP_LIBRARIES
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import json
 import re
 import signal
 import subprocess
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -20,43 +19,10 @@ from tokenizers import Tokenizer
 from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.tokens import SYSTEM, model_file, tokenizer_of
 
-HERE = Path(__file__).parent
-SERVER = HERE.parents[2] / "serving_examples" / "language_model" / "server"
 NAME = model_file().stem
 POSITIONS, VOCABULARY = 2048, 49152
 """fake_server.cpp's."""
 TYPE = {"Content-Type": "application/json"}
-
-
-def build(base: Path, *flags: str) -> Path:
-    """Returns the program, built once for all processes that share a folder."""
-    folder = base / f"language_model_http{re.sub('[^a-z]', '_', ' '.join(flags))}"
-    folder.mkdir(exist_ok=True)
-    program = folder / "server"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.is_file():
-            asked = subprocess.run(["pkg-config", "--cflags", "cpp-httplib"], capture_output=True, text=True)
-            assert asked.returncode == 0, f"{asked.stderr}\n  to fix: apt-get install libcpp-httplib-dev nlohmann-json3-dev"
-            common = ["g++", "-std=c++20", "-O1", "-g1", *flags]
-            compiled = [*common, "-Wall", "-Wextra", "-Werror", f"-I{SERVER}", f"-Wa,-I{SERVER}", *asked.stdout.split()]
-            sources = [path for path in sorted(SERVER.glob("*.cpp")) if path.name != "torch_model.cpp"] + [
-                HERE / "fake_server.cpp"
-            ]
-
-            def compile_one(source: Path) -> None:
-                command = [*compiled, "-c", str(source), "-o", f"{source.stem}.o"]
-                done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-                assert done.returncode == 0, done.stderr
-
-            with ThreadPoolExecutor(2) as pool:
-                list(pool.map(compile_one, sorted(sources, key=lambda path: path.name not in ("http.cpp", "api.cpp"))))
-            objects = [f"{source.stem}.o" for source in sources]
-            link = [*common, *objects, "-lcpp-httplib", "-lpcre2-8", "-lpthread", "-o", "server.new"]
-            done = subprocess.run(link, cwd=folder, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-            (folder / "server.new").rename(program)
-    return program
 
 
 class Server:
@@ -72,6 +38,7 @@ class Server:
         found = re.fullmatch(r"serving \S+ at http://127\.0\.0\.1:(\d+)\n", said)
         assert found is not None, said + self.process.communicate()[1]
         self.port = int(found[1])
+        self._last = threading.local()
 
     def __enter__(self) -> Server:
         return self
@@ -96,11 +63,16 @@ class Server:
         try:
             connection.request(method, path, data, headers)
             response = connection.getresponse()
-            self.headers = response.headers
+            self._last.headers = response.headers
             text = response.read()
         finally:
             connection.close()
         return response.status, json.loads(text) if response.headers["Content-Type"] == "application/json" else text
+
+    @property
+    def headers(self) -> Any:
+        """Those of this thread's last answer."""
+        return self._last.headers
 
     def complete(self, chat: bool = False, **fields: object) -> Any:
         """Returns a whole answer. A prompt and max_tokens are given where `fields` has none."""

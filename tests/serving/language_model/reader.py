@@ -32,7 +32,7 @@ def build(folder: Path, program: str, sources: Sequence[Path], flags: Sequence[s
 
 def _run(command: Sequence[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, f"{done.stderr}\n  to fix: apt-get install libpcre2-dev"
+    assert done.returncode == 0, f"{done.stderr}\n  to fix: apt-get install libpcre2-dev libcpp-httplib-dev nlohmann-json3-dev"
 
 
 class Refused(Exception):
