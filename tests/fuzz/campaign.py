@@ -44,7 +44,7 @@ def _summary(path: Path) -> str:
     return lines[-1][:160] if lines else ""
 
 
-COMPILED = ("cpp", "language_model")
+COMPILED = ("cpp", "language_model", "bodies")
 """Subjects in processes of their own, whose branches Atheris does not see."""
 
 
