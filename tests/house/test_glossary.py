@@ -61,7 +61,7 @@ RULES = (
         },
     ),
     Rule(r"partitions?(?!\()", "role"),
-    Rule("retry|retries|retried", "attempt"),
+    Rule("retry|retries|retried", "attempt", names={"retry-after": "HTTP's name"}),
     Rule(
         "capabilit(?:y|ies)",
         "feature",

@@ -70,7 +70,7 @@ class Connection final : public httplib::Stream {
   int refusal() const { return refusal_; }  // the status where reading was given up, or 0
 
   bool is_readable() const override { return wait(POLLIN); }
-  bool is_writable() const override { return wait(POLLOUT) && !is_gone(); }
+  bool is_writable() const override { return wait(POLLOUT); }
   ssize_t read(char* to, size_t size) override {
     if (next_ == read_.size()) {
       if (budget_ == 0) return refuse(in_body_ ? 413 : 431);

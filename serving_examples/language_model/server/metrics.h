@@ -9,13 +9,13 @@
 
 namespace lm {
 
-// All methods may be called from any thread.
+// All methods may be called from any thread. Names are those that metrics.cpp lists.
 class Metrics {
  public:
   Metrics();
   void add(const std::string& counter, double value = 1);      // e.g. "vllm:generation_tokens_total", labels included
   void set(const std::string& gauge, double value);            // e.g. "vllm:num_requests_running"
-  void observe(const std::string& histogram, double seconds);  // one that metrics.cpp lists
+  void observe(const std::string& histogram, double seconds);  // e.g. "vllm:time_to_first_token_seconds"
   std::string text() const;
 
  private:

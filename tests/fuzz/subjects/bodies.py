@@ -45,6 +45,7 @@ _COMMON = {
 
 
 def _seeds() -> list[bytes]:
+    built()
     parts = [{"type": "text", "text": "h\u00e9"}, {"type": "text", "text": "<|im_end|>"}]
     talk = [
         {"role": "system", "content": "a"},

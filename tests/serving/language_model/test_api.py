@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf import GGUFWriter
 
+from serving_examples.language_model.gguf_file import File
+from serving_examples.language_model.tokens import model_file
 from tests.serving.language_model.http_server import (
     NAME,
     POSITIONS,
@@ -119,6 +122,43 @@ def test_conversations_are_chatml_and_their_texts_no_control_tokens(server: Serv
     answer = server.complete(chat=True, messages=[{"role": "user", "content": hostile}])
     assert answer["usage"]["prompt_tokens"] == len(prompt)
     assert answer["choices"][0]["message"]["content"] == expected(prompt, 8)
+
+
+BEGIN = "{% for message in messages %}"
+TURNS = "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+END = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+SAYS = "{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif %}"
+
+
+def test_chat_templates_are_plain_chatml_or_refused(http_program: Path, tmp_path: Path) -> None:
+    fields = File(model_file()).fields
+    hello = tokenizer().encode("<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n").ids
+    kind = tokenizer().encode("<|im_start|>system\nBe kind.<|im_end|>\n").ids
+    escaped = (BEGIN + SAYS + TURNS + END).replace("\n", "\\n")
+    other = BEGIN + SAYS.replace("kind", "{{x}}' + 'y") + TURNS + END
+    cases = [(BEGIN + TURNS + END, hello), (escaped, [*kind, *hello]), (other, None), (None, None)]
+    for template, prompt in cases:
+        path = tmp_path / "words.gguf"
+        writer = GGUFWriter(path, "llama")
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("smollm")
+        for name in ("tokens", "merges", "token_type"):
+            writer.add_array(f"tokenizer.ggml.{name}", fields[f"tokenizer.ggml.{name}"])
+        writer.add_eos_token_id(2)
+        if template is not None:
+            writer.add_chat_template(template)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        server = Server(http_program, "--model", path, "--name", NAME)
+        assert server.complete()["choices"][0]["text"] == expected("Hello", 8)
+        if prompt is None:
+            assert "chat" in server.refused(chat=True)[1]["message"]
+        else:
+            assert server.complete(chat=True)["choices"][0]["message"]["content"] == expected(prompt, 8)
+        code, errors = server.end()
+        assert (code, "the model cannot chat" in errors) == (0, prompt is None)
 
 
 SETTINGS: list[tuple[str, Any, Any]] = [

@@ -62,6 +62,7 @@ def test_pages_that_need_no_body(server: Server) -> None:
     assert server.ask("GET", "/health") == (200, {})
     assert server.ask("GET", "/")[1].startswith(b"<!doctype html>")
     assert "default-src 'none'" in server.headers["Content-Security-Policy"]
+    assert status_of(send(server, b"GET /health HTTP/1.1\r\n\r\n", half=True)) == 200
     for name in ("Access-Control-Allow-Origin", "Set-Cookie"):
         assert name not in server.headers
 

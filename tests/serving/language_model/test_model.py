@@ -10,7 +10,6 @@ from gguf import GGMLQuantizationType, GGUFWriter, quants
 from serving_examples.language_model import measure
 from serving_examples.language_model.__main__ import main
 from serving_examples.language_model.measure import compare, hold_to, linear_of_rounded
-from serving_examples.language_model.model import PAGE, Cache, File, LanguageModel, generate
 from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
 from serving_examples.language_model.torch_model import TorchModel
 
