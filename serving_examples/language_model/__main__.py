@@ -10,7 +10,9 @@ from itertools import takewhile
 import torch
 
 import kernelpack
-from serving_examples.language_model.model import File, LanguageModel, continued
+from serving_examples.language_model.generate import continued
+from serving_examples.language_model.gguf_file import File
+from serving_examples.language_model.model import Llama
 from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
 
 END = "<|im_end|>"
@@ -31,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     except FileNotFoundError as error:
         print(error, file=sys.stderr)
         return 1
-    tokenizer, model = tokenizer_of(file), LanguageModel(file, int8=given.int8)
+    tokenizer, model = tokenizer_of(file), Llama(file, "int8" if given.int8 else "float32")
     end = tokenizer.token_to_id(END)
     chosen = (int(logits.argmax()) for logits in continued(model, [chat(tokenizer, given.question)], given.tokens))
     tokens: list[int] = []

@@ -46,13 +46,20 @@ def batch(cache: Cache, tokens: Sequence[Sequence[int]], *, every: bool = False)
     )  # fmt: skip
 
 
+def read(model: Llama, cache: Cache, tokens: Sequence[Sequence[int]], *, every: bool = False) -> Tensor:
+    """Appends tokens[i] to sequence i of a cache. Returns the logits after the last token of each sequence or, with `every`, after each
+    token: [rows, vocabulary]."""
+    logits: Tensor = model(*batch(cache, tokens, every=every))
+    return logits
+
+
 def continued(model: Llama, prompts: Sequence[Sequence[int]], count: int) -> Iterator[Tensor]:
     """Yields `count` times the logits after prompts, [prompts, vocabulary], to each of which the most likely token is then added; all
     prompts are one batch."""
     cache = Cache(model.config, len(prompts), max(map(len, prompts)) + count, model.words.dtype)
     tokens = prompts
     for _ in range(count):
-        logits = model(*batch(cache, tokens))
+        logits = read(model, cache, tokens)
         yield logits
         tokens = logits.argmax(-1, keepdim=True).tolist()
 

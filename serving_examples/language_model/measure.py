@@ -23,7 +23,9 @@ from torch.nn import functional
 
 import kernelpack
 from ops._quantized_weights import dequantize
-from serving_examples.language_model.model import Cache, File, LanguageModel, Weight, continued, generate
+from serving_examples.language_model.generate import Cache, continued, generate, read
+from serving_examples.language_model.gguf_file import File
+from serving_examples.language_model.model import Llama, Quantized
 from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
 from serving_examples.language_model.torch_model import TorchModel
 
@@ -68,16 +70,19 @@ def linear_in_float64(x: Tensor, weight: Tensor) -> Tensor:
     return functional.linear(rounded(x).double(), weight.double()).float()
 
 
-class HeldModel(LanguageModel):
-    """A model each of whose int8 products is held to torch's for the same input; `worst` is the largest relative error."""
+class Held:
+    """Holds each int8 product of a model to torch's for the same input; `worst` is the largest relative error."""
 
-    worst = 0.0
+    def __init__(self, model: Llama) -> None:
+        self.worst = 0.0
+        for module in model.modules():
+            if isinstance(module, Quantized):
+                module.register_forward_hook(self._compare)
 
-    def product(self, x: Tensor, weight: Weight) -> Tensor:
-        *parts, columns = weight
-        got, right = super().product(x, weight), linear_of_rounded(x, dequantize(*parts, columns=columns))
+    def _compare(self, product: Quantized, inputs: tuple[Tensor, ...], got: Tensor) -> None:
+        weight = dequantize(product.codes, product.scales, product.mins, columns=product.columns)
+        right = linear_of_rounded(inputs[0], weight)
         self.worst = max(self.worst, float((got - right).norm() / right.norm()))
-        return got
 
 
 def divergence(exact: Tensor, other: Tensor) -> float:
@@ -86,7 +91,7 @@ def divergence(exact: Tensor, other: Tensor) -> float:
     return float((exact.exp() * (exact - other)).sum(-1).mean())
 
 
-def text_of(model: LanguageModel, prompt: list[int], count: int) -> tuple[list[int], Tensor]:
+def text_of(model: Llama, prompt: list[int], count: int) -> tuple[list[int], Tensor]:
     """Returns the new tokens after a prompt, and the logits by which each was chosen."""
     logits = torch.cat(list(continued(model, [prompt], count)))
     return logits.argmax(-1).tolist(), logits
@@ -98,7 +103,7 @@ def after(prompt: list[int], text: list[int], logits: Tensor) -> Tensor:
 
 
 def hold_to(
-    model: LanguageModel, exact: TorchModel, prompts: Sequence[list[int]], count: int
+    model: Llama, exact: TorchModel, prompts: Sequence[list[int]], count: int
 ) -> Iterator[tuple[list[int], Comparison]]:
     """Yields the model's text for each prompt, and how it compares to what a torch model would choose."""
     for prompt in prompts:
@@ -124,14 +129,14 @@ def seconds_a_token(step: Callable[[], object], count: int = 20) -> float:
     return sorted(times)[count // 2]
 
 
-def speeds(models: dict[str, LanguageModel], exact: TorchModel, prompt: list[int]) -> Iterator[tuple[str, float, float]]:
+def speeds(models: dict[str, Llama], exact: TorchModel, prompt: list[int]) -> Iterator[tuple[str, float, float]]:
     """Yields each model's name, its new tokens a second after a prompt, and the tokens a second of a prompt of 512."""
     long = (prompt * (512 // len(prompt) + 1))[:512]
     for name, model in models.items():
         cache = Cache(model.config, 1, len(prompt) + 64)
-        model([prompt], cache)
-        decode = seconds_a_token(lambda model=model, cache=cache: model([[17]], cache))
-        yield name, 1 / decode, 512 / seconds_a_token(lambda model=model: model([long], Cache(model.config, 1, 512)), 3)
+        read(model, cache, [prompt])
+        decode = seconds_a_token(lambda model=model, cache=cache: read(model, cache, [[17]]))
+        yield name, 1 / decode, 512 / seconds_a_token(lambda model=model: read(model, Cache(model.config, 1, 512), [long]), 3)
     past = exact(prompt)[1]
     decode = seconds_a_token(lambda: exact([17], past))
     yield "torch float32", 1 / decode, 512 / seconds_a_token(lambda: exact(long), 3)
@@ -163,15 +168,16 @@ def main(arguments: Sequence[str]) -> None:
     file = File(model_file())
     tokenizer = tokenizer_of(file)
     prompts = [chat(tokenizer, line) for line in (FOLDER / "prompts.txt").read_text().splitlines()[: given.prompts]]
-    exact, model, int8 = TorchModel(file), LanguageModel(file), LanguageModel(file, int8=True)
+    exact, model, int8 = TorchModel(file), Llama(file), Llama(file, "int8")
 
     found = list(hold_to(model, exact, prompts, given.tokens))
     say("float32 against torch", [one for _, one in found])
     texts = [text for text, _ in found]
     together = generate(model, prompts, given.tokens)
     print(f"in one batch: {sum(one == other for one, other in zip(together, texts, strict=True))} texts equal to those alone")
-    held = HeldModel(file, int8=True)
-    held(prompts, Cache(held.config, len(prompts), max(map(len, prompts))))
+    checked = Llama(file, "int8")
+    held = Held(checked)
+    read(checked, Cache(checked.config, len(prompts), max(map(len, prompts))), prompts)
     print(f"int8: each product within {held.worst:.2g} of torch's for the same input")
     rounding = TorchModel(file, linear=linear_of_rounded)
     same = list(hold_to(int8, rounding, prompts, given.tokens))
@@ -188,7 +194,7 @@ def main(arguments: Sequence[str]) -> None:
     for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
         right = after(prompt, text, exact(prompt + text)[0])
         cache = Cache(int8.config, 1, len(prompt) + len(text))
-        ours.append(divergence(right, after(prompt, text, int8([prompt + text], cache, every=True))))
+        ours.append(divergence(right, after(prompt, text, read(int8, cache, [prompt + text], every=True))))
         if llama:
             theirs.append(divergence(right, after(prompt, text, llama[number])))
     print(f"int8: mean divergence from float32 {sum(ours) / len(ours):.5f} nats")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from serving_examples.language_model.model import File
+from serving_examples.language_model.gguf_file import File
 
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 """What the file's chat template says first."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from serving_examples.language_model.model import Config, File
+from serving_examples.language_model.gguf_file import Config, File
 
 Linear = Callable[[Tensor, Tensor], Tensor]
 Past = list[tuple[Tensor, Tensor]]

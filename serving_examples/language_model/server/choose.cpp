@@ -1,3 +1,4 @@
+// The choice of tokens by logits, with torch.ops.kernelpack.sample.
 #include "choose.h"
 
 #include <ATen/ATen.h>
@@ -40,7 +41,8 @@ std::vector<Token> choose(const at::Tensor& logits, const std::vector<Choice>& c
   if (any([](const Choice& choice) { return !choice.sampling->bias.empty(); })) {
     const at::Tensor added = at::zeros(logits.sizes(), at::kFloat);
     for (size_t i = 0; i < choices.size(); ++i)
-      for (const auto& [token, value] : choices[i].sampling->bias) added[i][token] = value;
+      for (const auto& [token, value] : choices[i].sampling->bias)
+        added.mutable_data_ptr<float>()[i * added.size(1) + token] = value;
     bias = added.to(device);
   }
   if (!repetition.isNone() || !presence.isNone() || !frequency.isNone()) {

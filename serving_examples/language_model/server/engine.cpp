@@ -1,3 +1,4 @@
+// The engine's thread: which tokens each call of the model computes, and what comes of them.
 #include "engine.h"
 
 #include <algorithm>
@@ -120,6 +121,8 @@ std::shared_ptr<Answer> Engine::submit(Request request) {
   if (prompt == 0) throw std::invalid_argument("the prompt has no tokens");
   if (request.max_tokens < 1)
     throw std::invalid_argument("max_tokens is " + std::to_string(request.max_tokens) + ", expected 1 or more");
+  for (const auto& [token, bias] : request.sampling.bias)
+    if (token < 0 || token >= sizes.vocabulary) throw std::invalid_argument("logit_bias has token " + std::to_string(token));
   for (const int token : request.prompt)
     if (token < 0 || token >= sizes.vocabulary)
       throw std::invalid_argument("the prompt has token " + std::to_string(token) + ", expected 0 ... " +
@@ -128,12 +131,13 @@ std::shared_ptr<Answer> Engine::submit(Request request) {
     throw std::invalid_argument("the prompt has " + std::to_string(prompt) + " tokens and max_tokens is " +
                                 std::to_string(request.max_tokens) + "; together they may be " + std::to_string(room));
   auto answer = std::make_shared<Answer>();
+  auto sequence = std::make_unique<Sequence>(std::move(request), answer);
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->drains) throw Busy("the server is about to end");
     if (static_cast<int>(state_->queue.size()) >= state_->limits.queue)
       throw Busy(std::to_string(state_->queue.size()) + " requests wait already; try again later");
-    state_->queue.push_back(std::make_unique<Sequence>(std::move(request), answer));
+    state_->queue.push_back(std::move(sequence));
     state_->idle = false;
   }
   state_->changed.notify_all();

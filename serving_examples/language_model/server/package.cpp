@@ -1,3 +1,4 @@
+// Packages by AOTInductor and by TorchScript.
 #include "package.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

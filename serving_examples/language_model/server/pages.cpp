@@ -1,3 +1,4 @@
+// Pages of the cache, by who holds them and by what they hold.
 #include "pages.h"
 
 namespace lm {

@@ -1,3 +1,4 @@
+// Calls of a package: batches as tensors, the cache, and CUDA graphs.
 #include "torch_model.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// A Llama's weights, from GGUF's tensors to those of model.py.
 #include "weights.h"
 
 #include <ATen/ATen.h>

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import numpy
+from pathlib import Path
+
 import pytest
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter, quants
 
 from serving_examples.language_model import measure
 from serving_examples.language_model.__main__ import main
+from serving_examples.language_model.export import export, save_aoti, save_torchscript
+from serving_examples.language_model.generate import PAGE, Cache, batch, generate, read
+from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.measure import compare, hold_to, linear_of_rounded
+from serving_examples.language_model.model import Llama
 from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
 from serving_examples.language_model.torch_model import TorchModel
+from tests.serving.language_model.tiny import write_tiny
 
-LAYERS, HIDDEN, HEADS, KEY_HEADS, FEED, WORDS = 2, 128, 4, 2, 256, 96
 PROMPTS = ([3, 1, 4, 1, 5, 9, 2, 6], [53], list(range(70)))
 """Of several lengths, one longer than a page."""
 
@@ -27,23 +31,23 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> File:
 
 def test_prompts_and_new_tokens_share_a_batch(tiny: File) -> None:
     """A prompt in one call, in two, and beside a sequence that has begun before it."""
-    model, exact = LanguageModel(tiny), TorchModel(tiny)
+    model, exact = Llama(tiny), TorchModel(tiny)
     first, second, third = PROMPTS
     cache = Cache(model.config, 3, 100)
-    model([first, second, third[:60]], cache)
-    got = model([[7], [8, 9], third[60:]], cache)
+    read(model, cache, [first, second, third[:60]])
+    got = read(model, cache, [[7], [8, 9], third[60:]])
     for logits, tokens in zip(got, ([*first, 7], [*second, 8, 9], third), strict=True):
         torch.testing.assert_close(logits, exact(tokens)[0][-1], atol=2e-5, rtol=2e-5)
 
 
 def test_logits_after_every_token(tiny: File) -> None:
-    model, exact = LanguageModel(tiny), TorchModel(tiny)
-    got = model(PROMPTS, Cache(model.config, 3, 100), every=True)
+    model, exact = Llama(tiny), TorchModel(tiny)
+    got = read(model, Cache(model.config, 3, 100), PROMPTS, every=True)
     torch.testing.assert_close(got, torch.cat([exact(list(tokens))[0] for tokens in PROMPTS]), atol=2e-5, rtol=2e-5)
 
 
 def test_a_sequence_says_the_same_alone(tiny: File) -> None:
-    model = LanguageModel(tiny)
+    model = Llama(tiny)
     together = generate(model, PROMPTS, 12)
     assert [generate(model, [prompt], 12)[0] for prompt in PROMPTS] == together
     for prompt, text in zip(PROMPTS, together, strict=True):
@@ -60,8 +64,8 @@ def test_torch_takes_a_text_in_parts(tiny: File) -> None:
 
 def test_rounded_activations_are_those_of_int8_products(tiny: File) -> None:
     """One call: roundings to another side, of which there are more after each layer, change logits far less than rounding itself."""
-    model = LanguageModel(tiny, int8=True)
-    got = model(PROMPTS, Cache(model.config, 3, 100), every=True)
+    model = Llama(tiny, "int8")
+    got = read(model, Cache(model.config, 3, 100), PROMPTS, every=True)
     same, exact = (torch.cat([one(list(tokens))[0] for tokens in PROMPTS]) for one in (
         TorchModel(tiny, linear=linear_of_rounded), TorchModel(tiny),
     ))  # fmt: skip
@@ -69,9 +73,31 @@ def test_rounded_activations_are_those_of_int8_products(tiny: File) -> None:
 
 
 def test_a_sequence_that_is_too_long_is_an_error(tiny: File) -> None:
-    model = LanguageModel(tiny)
+    model = Llama(tiny)
     with pytest.raises(ValueError, match=f"a sequence has {PAGE + 1} tokens, the cache has pages for {PAGE}"):
-        model([[1] * (PAGE + 1)], Cache(model.config, 1, PAGE))
+        read(model, Cache(model.config, 1, PAGE), [[1] * (PAGE + 1)])
+
+
+@pytest.mark.parametrize("kind", ["pt", "pt2"])
+def test_a_saved_model_computes_what_python_does(tiny: File, tmp_path: Path, kind: str) -> None:
+    """In every bit, for every number of tokens, sequences, pages and rows; also what it writes into the cache."""
+    model, path = Llama(tiny), tmp_path / f"model.{kind}"
+    weights = dict(model.named_buffers())
+    with torch.no_grad():
+        if kind == "pt":
+            save_torchscript(model, path, {})
+            saved = torch.jit.load(str(path))
+            for name, buffer in saved.named_buffers():
+                buffer.set_(weights[name])
+        else:
+            save_aoti(export(model), path, {})
+            saved = torch._inductor.aoti_load_package(str(path))
+            saved.load_constants(weights, check_full_update=True)
+        for tokens in (PROMPTS, [[53]], [[1, 2, 3], [4]]):
+            ours, theirs = Cache(model.config, len(tokens), 130), Cache(model.config, len(tokens), 130)
+            for own in (tokens, [[7]] * len(tokens)):
+                torch.testing.assert_close(saved(*batch(theirs, own)), model(*batch(ours, own)), rtol=0, atol=0)
+            assert all(map(torch.equal, ours.keys + ours.values, theirs.keys + theirs.values))
 
 
 def test_texts_that_part_are_noticed() -> None:
@@ -125,7 +151,7 @@ def test_texts_are_those_of_torch(smollm2: File) -> None:
     prompts = [chat(tokenizer, line) for line in (measure.FOLDER / "prompts.txt").read_text().splitlines()]
     assert len(prompts) == 20
     with torch.inference_mode():
-        found = [one for _, one in hold_to(LanguageModel(smollm2), TorchModel(smollm2), prompts, 256)]
+        found = [one for _, one in hold_to(Llama(smollm2), TorchModel(smollm2), prompts, 256)]
     parted = [one for one in found if one.parted is not None]
     assert len(parted) <= 1
     assert all(one.gap < 1e-3 for one in parted)
@@ -138,8 +164,9 @@ def test_products_in_int8_are_those_of_torch(smollm2: File) -> None:
     tokenizer = tokenizer_of(smollm2)
     prompts = [chat(tokenizer, line) for line in (measure.FOLDER / "prompts.txt").read_text().splitlines()]
     with torch.inference_mode():
-        model, exact = measure.HeldModel(smollm2, int8=True), TorchModel(smollm2)
-        logits = model(prompts, Cache(model.config, len(prompts), 128), every=True)
+        model, exact = Llama(smollm2, "int8"), TorchModel(smollm2)
+        held = measure.Held(model)
+        logits = read(model, Cache(model.config, len(prompts), 128), prompts, every=True)
         right = torch.cat([exact(prompt)[0] for prompt in prompts])
-    assert model.worst < 1e-5
+    assert held.worst < 1e-5
     assert measure.divergence(right, logits) < 0.01
