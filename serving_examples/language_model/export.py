@@ -37,10 +37,10 @@ def save_torchscript(model: Llama, path: Path, facts: dict[str, str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch prefers torch.export; servers with TorchScript exist
         script = torch.jit.script(model)
-    for module in script.modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            setattr(module, name, torch.empty(0, dtype=buffer.dtype))
-    torch.jit.save(script, str(path), _extra_files={name: fact.encode() for name, fact in facts.items()})
+        for module in script.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, torch.empty(0, dtype=buffer.dtype))
+        torch.jit.save(script, str(path), _extra_files={name: fact.encode() for name, fact in facts.items()})
 
 
 def export(model: Llama) -> torch.export.ExportedProgram:

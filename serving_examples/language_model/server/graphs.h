@@ -26,19 +26,10 @@ class Graphs {
     std::vector<int64_t> sizes;
     for (const at::Tensor& input : inputs) sizes.push_back(input.numel());
     std::unique_ptr<Graph>& graph = graphs_[sizes];
-    const auto stream = at::cuda::getStreamFromPool();  // none is captured on the default stream
-    if (graph == nullptr) {
-      graph = std::make_unique<Graph>();
-      for (const at::Tensor& input : inputs) graph->inputs.push_back(input.to(at::kCUDA));
-      run(graph->inputs);  // loads kernels, which no capture may do
-      at::cuda::device_synchronize();
-      const c10::cuda::CUDAStreamGuard guard(stream);
-      graph->graph.capture_begin(pool_);
-      graph->result = run(graph->inputs);
-      graph->graph.capture_end();
-    } else {
-      for (size_t i = 0; i < inputs.size(); ++i) graph->inputs[i].copy_(inputs[i]);
-    }
+    const bool is_new = graph == nullptr;
+    if (is_new) graph = std::make_unique<Graph>(inputs);
+    graph->set(inputs);
+    if (is_new) graph->capture(run, pool_);
     graph->graph.replay();
     return graph->result;
 #else
@@ -51,7 +42,39 @@ class Graphs {
 #ifdef LM_CUDA
  private:
   struct Graph {
-    std::vector<at::Tensor> inputs;
+    // Its inputs lie one after the other, so that one copy sets them.
+    explicit Graph(const std::vector<at::Tensor>& like) {
+      int64_t bytes = 0;
+      for (const at::Tensor& one : like) bytes += padded(one);
+      host = at::empty({bytes}, at::device(at::kCPU).dtype(at::kByte).pinned_memory(true));
+      device = at::empty({bytes}, at::device(at::kCUDA).dtype(at::kByte));
+      int64_t place = 0;
+      for (const at::Tensor& one : like) {
+        const int64_t size = one.nbytes();
+        const auto part = [&](const at::Tensor& all) {
+          return all.slice(0, place, place + size).view(one.scalar_type()).view(one.sizes());
+        };
+        sources.push_back(part(host));
+        inputs.push_back(part(device));
+        place += padded(one);
+      }
+    }
+    static int64_t padded(const at::Tensor& one) { return (static_cast<int64_t>(one.nbytes()) + 255) / 256 * 256; }
+    void set(const std::vector<at::Tensor>& values) {
+      for (size_t i = 0; i < values.size(); ++i) sources[i].copy_(values[i]);
+      device.copy_(host, /*non_blocking=*/true);
+    }
+    void capture(const Run& run, at::cuda::MempoolId_t pool) {
+      run(inputs);  // loads kernels, which no capture may do
+      at::cuda::device_synchronize();
+      const c10::cuda::CUDAStreamGuard guard(at::cuda::getStreamFromPool());  // the default stream cannot be captured
+      graph.capture_begin(pool);
+      result = run(inputs);
+      graph.capture_end();
+    }
+
+    at::Tensor host, device;
+    std::vector<at::Tensor> sources, inputs;
     at::Tensor result;
     at::cuda::CUDAGraph graph;
   };
