@@ -106,7 +106,7 @@ class Server:
         return sum(begin < moment <= end for times in found for moment in times) / (end - begin)
 
 
-class Llama_cpp:  # noqa: N801 - its name
+class LlamaCpp:
     """llama.cpp in a process of its own."""
 
     def __init__(self, python: str) -> None:
@@ -173,12 +173,12 @@ Contenders = dict[str, Callable[[], float]]
 """What measures each: "kernelpack" first."""
 
 
-def cases(servers: Servers, llama: Llama_cpp | None, *, quick: bool) -> Iterator[tuple[str, Contenders, dict[str, float]]]:
+def cases(servers: Servers, llama: LlamaCpp | None, *, quick: bool) -> Iterator[tuple[str, Contenders, dict[str, float]]]:
     """Yields a case's name, who takes part, and the least ratio to each peer that is asked for."""
     file = File(model_file())
     readers = {} if quick else {"fp32": torch_reader(file, torch.float32), "bf16": torch_reader(file, torch.bfloat16)}
 
-    def peers(ours: Callable[[], float], theirs: Callable[[Llama_cpp], float], **more: Callable[[], float]) -> Contenders:
+    def peers(ours: Callable[[], float], theirs: Callable[[LlamaCpp], float], **more: Callable[[], float]) -> Contenders:
         own = {"llama.cpp": lambda: theirs(llama)} if llama is not None else {}
         return {"kernelpack": ours, **own, **{f"torch {name}": reader for name, reader in more.items()}}
 
@@ -200,7 +200,9 @@ def cases(servers: Servers, llama: Llama_cpp | None, *, quick: bool) -> Iterator
             server = servers.of(form, 1)
             more = {peer: lambda peer=peer, tokens=tokens: readers[peer](tokens)} if peer else {}
             contenders = peers(
-                lambda server=server, tokens=tokens: server.read(tokens), lambda llama, tokens=tokens: llama.read(tokens, 1), **more
+                lambda server=server, tokens=tokens: server.read(tokens),
+                lambda llama, tokens=tokens: llama.read(tokens, 1),
+                **more,
             )
             yield f"prompt of {tokens}, {form}, 1t", contenders, {"llama.cpp": least, f"torch {peer}": 1.2}
     for sequences in (8, 16):
@@ -211,8 +213,16 @@ def cases(servers: Servers, llama: Llama_cpp | None, *, quick: bool) -> Iterator
         )
         yield f"{sequences} sequences, int8, 1t", contenders, {"llama.cpp": 4.0}
     one, two = servers.of("int8", 1), servers.of("int8", 2)
-    yield "one sequence, int8, 2t", {"kernelpack": lambda: two.write(40), "one thread": lambda: one.write(40)}, {"one thread": 1.6}
-    yield "prompt of 512, int8, 2t", {"kernelpack": lambda: two.read(512), "one thread": lambda: one.read(512)}, {"one thread": 1.6}
+    yield (
+        "one sequence, int8, 2t",
+        {"kernelpack": lambda: two.write(40), "one thread": lambda: one.write(40)},
+        {"one thread": 1.6},
+    )
+    yield (
+        "prompt of 512, int8, 2t",
+        {"kernelpack": lambda: two.read(512), "one thread": lambda: one.read(512)},
+        {"one thread": 1.6},
+    )
 
 
 def in_turns(contenders: Contenders, rounds: int) -> dict[str, float]:
@@ -223,7 +233,7 @@ def in_turns(contenders: Contenders, rounds: int) -> dict[str, float]:
     return {name: statistics.median(figures) for name, figures in found.items()}
 
 
-def perplexities(llama: Llama_cpp | None) -> dict[str, float]:
+def perplexities(llama: LlamaCpp | None) -> dict[str, float]:
     """Returns the perplexity of a text in each form, and llama.cpp's. Raises SystemExit where Python's help is another text."""
     text = "\n".join(topic for _, topic in sorted(pydoc_data.topics.topics.items()))
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -259,7 +269,7 @@ def main(given: Sequence[str] | None = None) -> None:
         raise SystemExit(error) from None
     FOLDER.mkdir(parents=True, exist_ok=True)
     servers = Servers(asked.library / "libkernelpack_ops.so", build_server(FOLDER / "server"))
-    llama = Llama_cpp(asked.llama) if asked.llama else None
+    llama = LlamaCpp(asked.llama) if asked.llama else None
     table = Table(["one sequence, float32, position 512, 2t"])
     try:
         with torch.inference_mode():
@@ -281,7 +291,9 @@ def main(given: Sequence[str] | None = None) -> None:
                 found = perplexities(llama)
                 exact = found.pop("float32")
                 for name, perplexity in found.items():
-                    print(f"perplexity, {name}: {perplexity:.4f}, {100 * (perplexity / exact - 1):+.2f} % beside {exact:.4f} of float32")
+                    print(
+                        f"perplexity, {name}: {perplexity:.4f}, {100 * (perplexity / exact - 1):+.2f} % beside {exact:.4f} of float32"
+                    )
     finally:
         servers.end()
     table.summarise()

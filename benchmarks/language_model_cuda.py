@@ -92,7 +92,12 @@ class StaticLlama(torch.nn.Module):
 
         self.words, self.head = weight(words, hidden), weight(words, hidden)
         self.layers = [
-            (weight(hidden + 2 * pairs, hidden), weight(hidden, hidden), weight(2 * config.feed, hidden), weight(hidden, config.feed))
+            (
+                weight(hidden + 2 * pairs, hidden),
+                weight(hidden, hidden),
+                weight(2 * config.feed, hidden),
+                weight(hidden, config.feed),
+            )
             for _ in range(config.layers)
         ]
         self.scale = torch.ones(hidden, dtype=torch.bfloat16, device="cuda")
@@ -155,7 +160,9 @@ def served(name: str, file: Path, program: Path, library: Path) -> Server:
     return Server(program, library, package, threads=4, file=file)
 
 
-def cases(program: Path, library: Path, quick: bool) -> Iterator[tuple[str, Callable[[], float], Callable[[], float], float, float]]:
+def cases(
+    program: Path, library: Path, quick: bool
+) -> Iterator[tuple[str, Callable[[], float], Callable[[], float], float, float]]:
     """Yields a case's name, what measures the server and torch, the ratio that is asked for, and the bytes of weights of a step."""
     small = Config.of(File(model_file()))
     server = served("smollm2", model_file(), program, library)
@@ -174,7 +181,13 @@ def cases(program: Path, library: Path, quick: bool) -> Iterator[tuple[str, Call
         torch._dynamo.reset()
         torch.cuda.empty_cache()
         theirs = torch_writer(config, WORDS, sequences)
-        yield f"Llama-3-8B's shape, {sequences} sequences", lambda sequences=sequences: server.write_many(sequences), theirs, 1.0, weights
+        yield (
+            f"Llama-3-8B's shape, {sequences} sequences",
+            lambda sequences=sequences: server.write_many(sequences),
+            theirs,
+            1.0,
+            weights,
+        )
     server.process.terminate()
 
 

@@ -122,7 +122,9 @@ def show_speed(ours: SentenceEncoder, theirs: SentenceEncoder, batches: list[tor
     with torch.inference_mode():
         for tokens in batches:
             mine, other = alternate(partial(ours, tokens), partial(theirs, tokens))
-            rows.append([f"{tokens.shape[0]} x {tokens.shape[1]} tokens", f"{mine:.3f}", f"{other:.3f}", f"{other / mine:.2f}x"])
+            rows.append(
+                [f"{tokens.shape[0]} x {tokens.shape[1]} tokens", f"{mine:.3f}", f"{other:.3f}", f"{other / mine:.2f}x"]
+            )
     print_table(["encoder, eager", "kernelpack ms", "torch ms", "ratio"], rows)
     print(f"  {torch.get_num_threads()} threads, torch {torch.__version__}; the matrix products of both encoders are torch's")
 

@@ -54,11 +54,8 @@ def build_server(folder: Path) -> Path:
         flags.append("-DLM_CUDA")
         includes.append(f"-isystem{CUDA_HOME}/include")
         libraries += [f"-L{CUDA_HOME}/lib64", "-ltorch_cuda", "-lc10_cuda", "-lcudart"]
-    if not absent:  # its classes have other members by other settings
-        asked = subprocess.run(["pkg-config", "--cflags", "--libs", "cpp-httplib"], capture_output=True, text=True)
-        found = shlex.split(asked.stdout)
-        flags += [flag for flag in found if not flag.startswith("-l")]
-        libraries += [flag for flag in found if flag.startswith("-l")]
+    if not absent:
+        libraries.append("-lcpp-httplib")
     newest = max(path.stat().st_mtime for path in (*SERVER.glob("*.h"), Path(__file__)))
     folder.mkdir(parents=True, exist_ok=True)
 

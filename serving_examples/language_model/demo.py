@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 
 from serving_examples.language_model.build import BuildFailed, build_server, missing
 from serving_examples.language_model.export import export, metadata, save_aoti
@@ -65,15 +66,15 @@ def show(library: Path, folder: Path) -> bool:
     return agree
 
 
-def _said(tokens: list[int], tokenizer: object) -> str:
+def _said(tokens: list[int], tokenizer: Tokenizer) -> str:
     """Returns the text of tokens up to the one that ends it."""
-    end = tokenizer.token_to_id("<|im_end|>")  # type: ignore[attr-defined]
-    return str(tokenizer.decode(tokens[: tokens.index(end)] if end in tokens else tokens))  # type: ignore[attr-defined]
+    end = tokenizer.token_to_id("<|im_end|>")
+    return str(tokenizer.decode(tokens[: tokens.index(end)] if end in tokens else tokens))
 
 
 def _show_speed(said: str, exact: TorchModel, prompt: list[int]) -> None:
     """Prints tokens a second: the server's for its last answer, torch's in float32, and llama.cpp's where it is installed."""
-    rows = [["kernelpack, int8", re.findall(r"([\d.]+) tokens/s", said)[-1]]] if "tokens/s" in said else []
+    rows = [["kernelpack, int8", re.findall(r"(\d+) tokens/s", said)[-1]]] if "tokens/s" in said else []
     _, past = exact(prompt)
     start = time.perf_counter()
     for _ in range(8):
@@ -81,6 +82,8 @@ def _show_speed(said: str, exact: TorchModel, prompt: list[int]) -> None:
     rows.append(["torch, float32", f"{8 / (time.perf_counter() - start):.1f}"])
     if importlib.util.find_spec("llama_cpp") is not None and LLAMA.exists():
         measured = json.dumps({"read": 40, "write": 32, "threads": torch.get_num_threads()})
-        peer = subprocess.run([sys.executable, str(LLAMA), str(model_file())], input=measured + "\n", capture_output=True, text=True)
+        peer = subprocess.run(
+            [sys.executable, str(LLAMA), str(model_file())], input=measured + "\n", capture_output=True, text=True
+        )
         rows.append(["llama.cpp, the same file", f"{32 / float(peer.stdout):.1f}"])
     print_table(["one sequence", "tokens/s"], rows)

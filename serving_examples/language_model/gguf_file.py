@@ -11,7 +11,6 @@ from gguf import GGMLQuantizationType, GGUFReader, quants
 from torch import Tensor
 
 
-
 class File:
     """A GGUF file. Raises KeyError for a field or a tensor that it has not."""
 
@@ -38,7 +37,9 @@ class File:
         """Returns quantised weights of one format, one below the other, in the layout of quantized_matmul: codes, scales, mins."""
         tensors = [self.tensors[name] for name in names]
         (format,) = {tensor.tensor_type for tensor in tensors}
-        return torch.ops.kernelpack.repack(torch.from_numpy(numpy.concatenate([tensor.data for tensor in tensors])), int(format))
+        return torch.ops.kernelpack.repack(
+            torch.from_numpy(numpy.concatenate([tensor.data for tensor in tensors])), int(format)
+        )
 
 
 @dataclass(frozen=True)

@@ -200,8 +200,8 @@ def main(arguments: Sequence[str]) -> None:
     print(f"int8: mean divergence from float32 {sum(ours) / len(ours):.5f} nats")
     if theirs:
         print(f"llama.cpp: mean divergence from float32 {sum(theirs) / len(theirs):.5f} nats")
-    for name, new, read in speeds({"float32": model, "int8": int8}, exact, prompts[0]):
-        print(f"{name}: {new:.1f} new tokens a second, {read:.0f} of a prompt of 512")
+    for name, new, prompt_speed in speeds({"float32": model, "int8": int8}, exact, prompts[0]):
+        print(f"{name}: {new:.1f} new tokens a second, {prompt_speed:.0f} of a prompt of 512")
 
 
 if __name__ == "__main__":

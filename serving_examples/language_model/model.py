@@ -59,7 +59,9 @@ class Norm(nn.Module):
 class Layer(nn.Module):
     """A layer's products; those that have the same input are one."""
 
-    def __init__(self, query_key_value: nn.Module, output: nn.Module, gate_up: nn.Module, down: nn.Module, norms: list[Norm]) -> None:
+    def __init__(
+        self, query_key_value: nn.Module, output: nn.Module, gate_up: nn.Module, down: nn.Module, norms: list[Norm]
+    ) -> None:
         super().__init__()
         self.query_key_value, self.output, self.gate_up, self.down = query_key_value, output, gate_up, down
         self.attention_norm, self.feed_norm = norms

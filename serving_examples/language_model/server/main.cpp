@@ -1,6 +1,7 @@
 // The program: loads a model, and serves it by HTTP or answers prompts in the terminal.
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <climits>
 #include <filesystem>
 #include <iostream>
@@ -96,24 +97,26 @@ void read(const std::vector<std::string>& arguments, Settings& settings) {
 }
 
 void answer_in_terminal(const Settings& settings, const lm::Tokenizer& tokenizer, const lm::Chat& chat, lm::Engine& engine) {
-  std::vector<std::shared_ptr<lm::Answer>> answers;
   for (const std::string& prompt : settings.prompts) {
     lm::Request request;
     request.sampling.temperature = 0;
     request.prompt = chat.problem().empty() ? chat.tokens({{"user", prompt}}) : tokenizer.encode(prompt, true);
     const int room = settings.http.room - static_cast<int>(request.prompt.size());
     request.max_tokens = std::clamp(room, 1, settings.http.max_tokens);
-    answers.push_back(engine.submit(request));
-  }
-  for (size_t i = 0; i < answers.size(); ++i) {
-    std::cout << "> " << settings.prompts[i] << "\n";
+    const auto answer = engine.submit(request);
+    std::cout << "> " << prompt << "\n";
+    std::chrono::steady_clock::time_point first;
+    size_t tokens = 0;
     lm::Update update;
     do {
-      update = answers[i]->next(std::chrono::hours(24)).value();
+      update = answer->next(std::chrono::hours(24)).value();
+      if (tokens == 0) first = std::chrono::steady_clock::now();
+      tokens += update.tokens.size();
       std::cout << update.text << std::flush;
     } while (update.end == lm::End::none);
-    std::cout << "\n";
     if (update.end == lm::End::failed) throw std::runtime_error("the answer failed: " + update.error);
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - first;
+    std::cout << "\n[" << tokens << " tokens, " << static_cast<int>((tokens - 1) / passed.count()) << " tokens/s]\n";
   }
 }
 

@@ -4,7 +4,7 @@
 #include <random>
 #include <string>
 
-#include "../../csrc/expect.h"
+#include "csrc/expect.h"
 #include "fake_model.h"
 #include "pages.h"
 

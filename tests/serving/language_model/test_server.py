@@ -1,0 +1,119 @@
+"""The program with SmolLM2 itself: its texts and log-probabilities are those of the same model in Python; what it refuses to serve."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernelpack.opgen.load import own_library
+from serving_examples.language_model.build import build_server
+from serving_examples.language_model.export import metadata, save_torchscript
+from serving_examples.language_model.generate import Cache, continued, read
+from serving_examples.language_model.gguf_file import File
+from serving_examples.language_model.model import Llama
+from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
+from tests.serving.language_model.http_server import Server
+from tests.serving.language_model.tiny import write_tiny
+
+LIBRARY = own_library() / "libkernelpack_ops.so"
+QUESTIONS = ("What is the capital of France?", "Name three primary colours.", "Why is the sky blue?", "Who wrote Hamlet?")
+TOKENS = 24
+
+
+@pytest.fixture(scope="module")
+def model() -> Llama:
+    return Llama(File(model_file()), invariant=True)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_server(tmp_path_factory.mktemp("server"))
+
+
+@pytest.fixture(scope="module")
+def package(model: Llama, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("package") / "smollm2.pt"
+    save_torchscript(model, path, metadata(model.config, "float32", "cpu"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(program: Path, package: Path) -> Iterator[Server]:
+    with Server(program, "--package", package, "--library", LIBRARY, "--threads", 2, "--batch-tokens", 40) as server:
+        yield server
+
+
+def asked(question: str) -> dict[str, Any]:
+    return {"chat": True, "messages": [{"role": "user", "content": question}], "max_tokens": TOKENS, "temperature": 0}
+
+
+def test_texts_are_those_of_python_alone_and_at_once(server: Server, model: Llama) -> None:
+    """Prompts are read in chunks of up to 40 tokens here, and whole in Python."""
+    tokenizer = tokenizer_of(File(model_file()))
+    with torch.inference_mode():
+        for question in QUESTIONS:
+            tokens = [int(logits.argmax()) for logits in continued(model, [chat(tokenizer, question)], TOKENS)]
+            kept = tokens[: tokens.index(2)] if 2 in tokens else tokens
+            answer = server.complete(**asked(question))
+            assert answer["choices"][0]["message"]["content"] == tokenizer.decode(kept)
+            assert answer["choices"][0]["finish_reason"] == ("stop" if 2 in tokens else "length")
+
+    def probabilities(question: str) -> Any:
+        return server.complete(**asked(question), logprobs=True, top_logprobs=3)["choices"][0]["logprobs"]
+
+    alone = [probabilities(question) for question in QUESTIONS]
+    with ThreadPoolExecutor(len(QUESTIONS)) as pool:
+        assert list(pool.map(probabilities, QUESTIONS)) == alone
+
+
+def test_log_probabilities_are_those_of_python(server: Server, model: Llama) -> None:
+    prompt = [504, 260, 3575, 282, 4649, 314]
+    answer = server.complete(prompt=prompt, max_tokens=1, temperature=0, logprobs=5)["choices"][0]["logprobs"]
+    with torch.inference_mode():
+        right = read(model, Cache(model.config, 1, 64), [prompt])[0].log_softmax(-1)
+    values, ids = right.topk(5)
+    words = [tokenizer_of(File(model_file())).decode([token]) for token in ids.tolist()]
+    assert answer["token_logprobs"] == pytest.approx([float(values[0])], abs=1e-4)
+    assert answer["top_logprobs"][0] == pytest.approx(dict(zip(words, values.tolist(), strict=True)), abs=1e-4)
+
+
+def test_settings_choose_tokens(server: Server) -> None:
+    def said(**fields: Any) -> str:
+        return str(server.complete(prompt="The best animal is", max_tokens=12, **fields)["choices"][0]["text"])
+
+    greedy, drawn = said(temperature=0), said(seed=5)
+    assert said(temperature=1.7, top_k=1) == said(top_p=1e-9) == said(min_p=1) == greedy
+    assert drawn == said(seed=5) != said(seed=6)
+    assert drawn != greedy
+    assert said(seed=2**64 - 1) != greedy
+    assert len(set(said(temperature=0, repetition_penalty=1.9).split())) > len(set(greedy.split())) - 3
+    assert said(temperature=0, logit_bias={"1234": 100}) == tokenizer_of(File(model_file())).decode([1234] * 12)
+
+
+def test_what_cannot_be_served_is_refused(program: Path, package: Path, tmp_path: Path) -> None:
+    def refusal(**changed: object) -> str:
+        given = {"model": model_file(), "package": package, "library": LIBRARY, **changed}
+        options = [str(part) for name, value in given.items() for part in (f"--{name}", value)]
+        done = subprocess.run([program, *options, "--prompt", "hi"], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "frame #" not in done.stderr
+        return done.stderr
+
+    write_tiny(tmp_path / "tiny.gguf")
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(model_file().read_bytes()[:-1000])
+    (tmp_path / "nothing.pt").write_bytes(b"nothing")
+    assert "cut.gguf" in refusal(model=cut)
+    assert "tokenizer.ggml" in refusal(model=tmp_path / "tiny.gguf")
+    assert "nothing.pt" in refusal(package=tmp_path / "nothing.pt")
+    assert "missing.pt2" in refusal(package=tmp_path / "missing.pt2")
+    assert "missing.so" in refusal(library=tmp_path / "missing.so")
+    other = tmp_path / "other.pt"
+    save_torchscript(Llama(File(tmp_path / "tiny.gguf")), other, metadata(Llama(File(tmp_path / "tiny.gguf")).config, "float32", "cpu"))
+    assert "the package was made for the model llama 2 128 4 2 256" in refusal(package=other)
