@@ -101,8 +101,10 @@ class StaticLlama(torch.nn.Module):
             for _ in range(config.layers)
         ]
         self.scale = torch.ones(hidden, dtype=torch.bfloat16, device="cuda")
-        shape = (config.layers, sequences, config.key_heads, LENGTH, config.size)
-        self.keys, self.values = (torch.zeros(shape, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+        shape = (sequences, config.key_heads, LENGTH, config.size)
+        self.keys, self.values = (
+            [torch.zeros(shape, dtype=torch.bfloat16, device="cuda") for _ in range(config.layers)] for _ in range(2)
+        )
         turns = torch.arange(LENGTH)[:, None] * config.base ** -(torch.arange(0, config.size, 2) / config.size)
         self.angles = torch.stack((turns.cos(), turns.sin())).cuda()
 
@@ -114,8 +116,8 @@ class StaticLlama(torch.nn.Module):
         for (packed, output, gate_up, down), keys, values in zip(self.layers, self.keys, self.values, strict=True):
             heads = functional.linear(self.normalize(x), packed).view(len(x), -1, 1, config.size)
             query, key, value = heads.split((config.heads, config.key_heads, config.key_heads), 1)
-            keys[:, :, position] = self.turn(key, position)
-            values[:, :, position] = value
+            keys.index_copy_(2, position, self.turn(key, position))
+            values.index_copy_(2, position, value)
             out = functional.scaled_dot_product_attention(self.turn(query, position), keys, values, visible, enable_gqa=True)
             x = x + functional.linear(out.flatten(1), output)
             gate, up = functional.linear(self.normalize(x), gate_up).chunk(2, -1)

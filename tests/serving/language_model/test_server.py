@@ -115,5 +115,7 @@ def test_what_cannot_be_served_is_refused(program: Path, package: Path, tmp_path
     assert "missing.pt2" in refusal(package=tmp_path / "missing.pt2")
     assert "missing.so" in refusal(library=tmp_path / "missing.so")
     other = tmp_path / "other.pt"
-    save_torchscript(Llama(File(tmp_path / "tiny.gguf")), other, metadata(Llama(File(tmp_path / "tiny.gguf")).config, "float32", "cpu"))
+    save_torchscript(
+        Llama(File(tmp_path / "tiny.gguf")), other, metadata(Llama(File(tmp_path / "tiny.gguf")).config, "float32", "cpu")
+    )
     assert "the package was made for the model llama 2 128 4 2 256" in refusal(package=other)
