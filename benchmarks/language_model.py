@@ -62,11 +62,11 @@ class Server:
         self.seconds = time.perf_counter() - start
 
     def times(self, read: int, write: int) -> list[float]:
-        """Returns when each token came after a prompt that no other has, in seconds from the request on."""
+        """Returns when each piece of text came after a prompt that no other has, in seconds from the request on; most are of one token."""
         self.salt += 1
         prompt = [(i * 7919 + 13 + self.salt * 101) % 49000 for i in range(read)]
         body = {"model": self.file.stem, "prompt": prompt, "max_tokens": write, "ignore_eos": True, "temperature": 0,
-                "stream": True, "logprobs": 0}  # fmt: skip
+                "stream": True, "stream_options": {"include_usage": True}}  # fmt: skip
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         start = time.perf_counter()
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -74,9 +74,11 @@ class Server:
         assert response.status == 200, response.read()
         while line := response.readline():
             if line.startswith(b"data: {"):
-                tokens = json.loads(line[6:])["choices"][0]["logprobs"]["tokens"]
-                times += [time.perf_counter() - start] * len(tokens)
-        assert len(times) == write, f"{len(times)} tokens came, {write} were asked for"
+                times.append(time.perf_counter() - start)
+                last = line
+        written = json.loads(last[6:])["usage"]["completion_tokens"]
+        assert written == write, f"{written} tokens came, {write} were asked for"
+        times.pop()  # that was the usage
         return times
 
     def read(self, tokens: int) -> float:
@@ -103,7 +105,8 @@ class Server:
         for thread in threads:
             thread.join()
         begin, end = max(times[0] for times in found), min(times[-1] for times in found)
-        return sum(begin < moment <= end for times in found for moment in times) / (end - begin)
+        pieces = sum(begin < moment <= end for times in found for moment in times)
+        return pieces * (4 * NEW * sequences / sum(map(len, found))) / (end - begin)
 
 
 class LlamaCpp:

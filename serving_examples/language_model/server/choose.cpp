@@ -68,14 +68,21 @@ std::vector<Token> choose(const at::Tensor& logits, const std::vector<Choice>& c
             if_any(drawn, most, device), setting(1.0f, &Sampling::top_p), setting(0.0f, &Sampling::min_p), bias, prompt, output,
             repetition, presence, frequency, any([](const Choice& choice) { return choice.alternatives >= 0; })});
   const at::Tensor tokens = result[0].toTensor().cpu(), logged = result[1].toTensor().cpu();
+  int wanted = 0;
+  for (const Choice& choice : choices) wanted = std::max(wanted, choice.alternatives);
+  std::tuple<at::Tensor, at::Tensor> likeliest;
+  if (wanted > 0) likeliest = logits.log_softmax(-1, at::kFloat).topk(wanted);
+  const at::Tensor values = wanted > 0 ? std::get<0>(likeliest).cpu() : at::Tensor(),
+                   ids = wanted > 0 ? std::get<1>(likeliest).cpu() : at::Tensor();
   std::vector<Token> chosen(choices.size());
   for (size_t i = 0; i < choices.size(); ++i) {
     chosen[i].id = static_cast<int>(tokens.const_data_ptr<int64_t>()[i]);
-    if (choices[i].alternatives < 0) continue;
-    chosen[i].log_probability = logged.const_data_ptr<float>()[i];
-    const auto [values, ids] = logits[i].log_softmax(-1, at::kFloat).cpu().topk(choices[i].alternatives);
-    for (int j = 0; j < choices[i].alternatives; ++j)
-      chosen[i].alternatives.push_back({static_cast<int>(ids.const_data_ptr<int64_t>()[j]), values.const_data_ptr<float>()[j]});
+    if (choices[i].alternatives >= 0) chosen[i].log_probability = logged.const_data_ptr<float>()[i];
+    for (int j = 0; j < choices[i].alternatives; ++j) {
+      const int64_t place = static_cast<int64_t>(i) * wanted + j;
+      chosen[i].alternatives.push_back(
+          {static_cast<int>(ids.const_data_ptr<int64_t>()[place]), values.const_data_ptr<float>()[place]});
+    }
   }
   return chosen;
 }
