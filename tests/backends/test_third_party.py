@@ -207,6 +207,7 @@ WITHOUT_STREAM = """
 """
 
 
+@pytest.mark.slow
 def test_a_launcher_that_says_nothing_of_streams_is_not_taken_for_another(tmp_path: Path, environment: dict[str, str]) -> None:
     """Tensors of the CPU do not make torch's threads of what a launcher takes, nor others a stream of CUDA."""
     (tmp_path / "toy_ops.py").write_text(OPS)

@@ -248,6 +248,7 @@ def test_what_no_package_is_made_of_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.pt2"))
 
 
+@pytest.mark.slow  # tests/serving has C++ programs of both kinds
 def test_cpp_serves_torchscript_and_aoti_without_python(sample: ModuleType, sample_built: Built, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -11,6 +11,8 @@ import pytest
 
 LEVELS = ("cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx")
 """Those whose kernels differ for floats."""
+EACH_LEVEL = [pytest.param(level, marks=pytest.mark.slow) if level == "cpu:x86-64-v4" else level for level in LEVELS]
+"""The same as parameters of tests. Most kernels of x86-64-v4 are those of x86-64-v4+avx512bf16, too, which is always tested."""
 
 
 def run_at(level: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ops.grid import OPS, cases
-from tests.ops.levels import LEVELS, run_at
+from tests.ops.levels import EACH_LEVEL, run_at
 
 DTYPES = {
     "copy_blocks": {"float32", "float16", "bfloat16", "float8_e4m3fn"},
@@ -31,7 +31,7 @@ def test_every_op_and_dtype_has_cases_at_the_edge() -> None:
     assert sum(case.overflows for case in edges) < len(edges) / 5
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", EACH_LEVEL)
 def test_errors_are_at_most_twice_those_of_torch(level: str) -> None:
     done = run_at(level, "-m", "tests.ops.grid")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

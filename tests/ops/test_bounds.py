@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.ops.grid import cases
-from tests.ops.levels import LEVELS, run_at
+from tests.ops.levels import EACH_LEVEL, run_at
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ def test_a_forbidden_page_ends_the_process() -> None:
         assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "inside\n"), done.stderr
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", EACH_LEVEL)
 def test_no_access_outside_of_a_tensor(level: str) -> None:
     done = run_at(level, "-m", "tests.ops.guard_pages")
     lines = done.stdout.splitlines()

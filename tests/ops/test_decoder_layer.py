@@ -103,6 +103,7 @@ def test_an_exported_layer_writes_its_caches(layers: tuple[Layer, Right], tmp_pa
             torch.testing.assert_close(module.get_buffer(name), layers[1].get_buffer(name))
 
 
+@pytest.mark.slow  # tests/serving/language_model/test_model.py packages layers of the same ops
 def test_a_packaged_layer_computes_the_same(layers: tuple[Layer, Right], tmp_path: Path) -> None:
     count = torch.export.Dim("count", min=1, max=1000)
     shapes = {"ids": {0: count}, "positions": {0: count}, "slots": {0: count}, "pairs": {}}

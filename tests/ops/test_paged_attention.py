@@ -11,7 +11,7 @@ import torch
 from tests.ops.far_cases import STEP
 from tests.ops.grid import module_of
 from tests.ops.guard_pages import Guarded
-from tests.ops.levels import LEVELS, run_at
+from tests.ops.levels import EACH_LEVEL, run_at
 from tests.ops.paged_batches import CASES, DTYPES, MIXED, Batch, compare
 
 Call = tuple[tuple[torch.Tensor, ...], dict[str, Any]]
@@ -23,7 +23,7 @@ def attention(*args: torch.Tensor, **kwargs: Any) -> tuple[torch.Tensor, torch.T
     return out, lse
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", EACH_LEVEL)
 def test_errors_are_at_most_twice_those_of_torch(level: str) -> None:
     done = run_at(level, "-m", "tests.ops.paged_batches")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -145,7 +145,7 @@ def run_guarded() -> None:
                     held.release()
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", EACH_LEVEL)
 def test_no_access_outside_of_a_tensor(level: str) -> None:
     done = run_at(level, "-c", GUARDED)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr[-3000:]

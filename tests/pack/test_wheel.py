@@ -14,6 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.slow  # a wheel takes a minute to compile
+
 OPS = """
 import kernelpack as kp
 import kernelpack.language as tl

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -32,15 +33,17 @@ def emulated(
     return call(target, getattr(module_of(op), op), args, kwargs)
 
 
-@pytest.mark.parametrize("aligned", [True, False], ids=["aligned", "any"])
+OFTEN = (("cuda:sm_90a", torch.bfloat16, True), ("cuda:sm_90a", torch.bfloat16, False), ("cuda:sm_80", torch.float16, True))
+"""What every run of the tests emulates; the rest is slow."""
+
+
 @pytest.mark.parametrize(
-    ("target", "dtype"),
+    ("target", "dtype", "aligned"),
     [
-        (target, dtype) if (target == "cuda:sm_90a") == (dtype == torch.bfloat16) else pytest.param(target, dtype, marks=pytest.mark.slow)
-        for target in TARGETS
-        for dtype in DTYPES
+        pytest.param(*one, marks=() if one in OFTEN else pytest.mark.slow)
+        for one in itertools.product(TARGETS, DTYPES, (True, False))
     ],
-)  # fmt: skip
+)
 def test_batches_compute_what_torch_does(
     target: str, dtype: torch.dtype, aligned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
