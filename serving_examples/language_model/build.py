@@ -40,14 +40,14 @@ def missing() -> list[str]:
     return [package for header, package in NEEDS.items() if not is_there(header)]
 
 
-def build_server(folder: Path) -> Path:
+def build_server(folder: Path, optimization: str = "-O2") -> Path:
     """Compiles what changed since it was compiled in `folder`; returns the program. Raises BuildFailed, with the compiler's errors."""
     absent = missing()
     if "libpcre2-dev" in absent:
         raise BuildFailed("pcre2.h was not found, which the tokenizer needs\n  to fix: apt-get install libpcre2-dev")
     home = Path(torch.__file__).parent
     sources = [path for path in sorted(SERVER.glob("*.cpp")) if not (absent and path.name in _OF_HTTP)]
-    flags = ["-std=c++20", "-O2", f"-I{SERVER}", f"-Wa,-I{SERVER}", *(["-DLM_WITHOUT_HTTP"] if absent else [])]
+    flags = ["-std=c++20", optimization, f"-I{SERVER}", f"-Wa,-I{SERVER}", *(["-DLM_WITHOUT_HTTP"] if absent else [])]
     includes = [f"-isystem{home / part}" for part in ("include", "include/torch/csrc/api/include")]
     libraries = ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-lpcre2-8", "-lpthread", "-ldl"]
     if torch.version.cuda and CUDA_HOME:

@@ -1,7 +1,8 @@
 // The choice of tokens by logits, with torch.ops.kernelpack.sample.
 #include "choose.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 

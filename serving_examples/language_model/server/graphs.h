@@ -2,7 +2,7 @@
 // captured, and calls are launched op by op.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <map>
@@ -10,6 +10,7 @@
 #include <vector>
 #ifdef LM_CUDA
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAGuard.h>
 #endif
 

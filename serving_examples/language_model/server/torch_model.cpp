@@ -1,8 +1,12 @@
 // Calls of a package: batches as tensors, the cache, and CUDA graphs.
 #include "torch_model.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -18,13 +22,13 @@ namespace lm {
 
 namespace {
 
-// What `body` gives; errors of torch without the trace of its calls.
+// What `body` gives; errors of torch without the trace of its calls, after what they are about.
 template <typename Body>
-auto without_trace(const Body& body) {
+auto without_trace(const std::string& subject, const Body& body) {
   try {
     return body();
   } catch (const c10::Error& error) {
-    throw std::runtime_error(error.what_without_backtrace());
+    throw std::runtime_error(subject + ": " + error.what_without_backtrace());
   }
 }
 
@@ -51,7 +55,7 @@ class TorchModel : public Model {
   Sizes sizes() const override { return sizes_; }
 
   std::vector<Token> step(const Batch& batch) override {
-    return without_trace([&] { return compute(batch); });
+    return without_trace("the model", [&] { return compute(batch); });
   }
 
  private:
@@ -125,7 +129,7 @@ std::unique_ptr<Model> load_model(const ModelFiles& files, const Gguf& file, int
   const c10::InferenceMode guard;
   at::set_num_threads(threads);
   load_ops(files.library);
-  return without_trace([&] {
+  return without_trace(files.package, [&] {
     Package package = load_package(files.package);
     if (package.facts["device"].empty())
       throw std::runtime_error(files.package + " was not saved by serving_examples/language_model/export.py");

@@ -1,7 +1,12 @@
 // A Llama's weights, from GGUF's tensors to those of model.py.
 #include "weights.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/stack.h>
 
 #include <cstdio>
 #include <stdexcept>

@@ -129,7 +129,7 @@ TEST(a_beginning_that_was_read_is_not_read_again) {
 }
 
 TEST(new_tokens_do_not_wait_for_a_long_prompt) {
-  FakeModel model(kSizes);
+  FakeModel model(kSizes, milliseconds(1));
   lm::Metrics metrics;
   lm::Engine engine(model, tokenizer(), {.batch_tokens = 16}, metrics);
   const auto writes = engine.submit(asking({200}, 60));
