@@ -346,3 +346,29 @@ def test_compiled_models_take_every_batch() -> None:
     for lengths in (((1, 40), (5, 20)), ((1, 30), (2, 99), (64, 200))):
         args, _ = Batch("compiled", lengths).arguments(torch.float32)
         torch.testing.assert_close(compiled(*args), step(*args))
+
+
+def test_lengths_stay_free_in_an_exported_program() -> None:
+    """Sizes from which a program takes the longest query and the longest key need not be those of the example."""
+
+    class Attention(torch.nn.Module):
+        def forward(self, query: torch.Tensor, cache: torch.Tensor, table: torch.Tensor, starts: torch.Tensor, lengths: torch.Tensor):  # fmt: skip
+            longest, reach = query.shape[0], table.shape[1] * cache.shape[1]
+            return attention(
+                query, cache, cache, table, starts, lengths, max_query_length=longest, max_key_length=reach
+            )[0]  # fmt: skip
+
+    def given(queries: int, keys: int) -> tuple[torch.Tensor, ...]:
+        pages = -(-keys // 16)
+        table = torch.arange(pages, dtype=torch.int32)[None]
+        return (
+            torch.randn(queries, 2, 64), torch.randn(pages, 16, 2, 64), table, torch.tensor([0, queries], dtype=torch.int32),
+            torch.tensor([keys], dtype=torch.int32),
+        )  # fmt: skip
+
+    count, pages = torch.export.Dim("count", min=1, max=4096), torch.export.Dim("pages", min=1, max=4096)
+    free = ({0: count}, {0: pages}, {1: pages}, {}, {})
+    exported = torch.export.export(Attention(), given(5, 40), dynamic_shapes=free).module()
+    for queries, keys in ((1, 1), (1, 700), (33, 50), (70, 70)):
+        args = given(queries, keys)
+        torch.testing.assert_close(exported(*args), Attention()(*args), rtol=0, atol=0)

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -11,6 +12,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <future>
 #include <stdexcept>
 
 #include "choose.h"
@@ -32,6 +35,14 @@ auto without_trace(const std::string& subject, const Body& body) {
   }
 }
 
+// Zeros, which take memory of a CPU only where they are written.
+at::Tensor zeros(const std::vector<int64_t>& sizes, at::ScalarType dtype, at::Device device) {
+  if (device.is_cuda()) return at::zeros(sizes, at::dtype(dtype).device(device));
+  void* memory = std::calloc(c10::multiply_integers(sizes), c10::elementSize(dtype));
+  if (memory == nullptr) throw std::runtime_error("there is no memory for the cache\n  to fix: fewer --pages");
+  return at::from_blob(memory, sizes, std::free, dtype);
+}
+
 class TorchModel : public Model {
  public:
   TorchModel(Package package, const Gguf& file, int pages) : package_(std::move(package)), device_(package_.facts["device"]) {
@@ -48,8 +59,7 @@ class TorchModel : public Model {
     sizes_ = {page, pages, static_cast<int>(positions), static_cast<int>(weights_.at("words").size(0))};
     const int64_t size = integer("embedding_length") / integer("attention.head_count");
     for (int64_t i = 0; i < 2 * layers; ++i)  // one page more: of sequences that fill a graph's batch
-      cache_.push_back(
-          at::zeros({pages + 1, page, integer("attention.head_count_kv"), size}, at::dtype(dtype_of(form)).device(device_)));
+      cache_.push_back(zeros({pages + 1, page, integer("attention.head_count_kv"), size}, dtype_of(form), device_));
   }
 
   Sizes sizes() const override { return sizes_; }
@@ -126,15 +136,22 @@ class TorchModel : public Model {
 }  // namespace
 
 std::unique_ptr<Model> load_model(const ModelFiles& files, const Gguf& file, int pages, int threads) {
-  const c10::InferenceMode guard;
-  at::set_num_threads(threads);
-  load_ops(files.library);
-  return without_trace(files.package, [&] {
-    Package package = load_package(files.package);
-    if (package.facts["device"].empty())
-      throw std::runtime_error(files.package + " was not saved by serving_examples/language_model/export.py");
-    return std::make_unique<TorchModel>(std::move(package), file, pages);
-  });
+  // in a thread that ends, and with it its OpenMP threads: beside those of the engine they would be more than there are cores,
+  // and then OpenMP puts threads to sleep between ops
+  return std::async(
+             std::launch::async,
+             [&]() -> std::unique_ptr<Model> {
+               const c10::InferenceMode guard;
+               at::set_num_threads(threads);
+               load_ops(files.library);
+               return without_trace(files.package, [&] {
+                 Package package = load_package(files.package);
+                 if (package.facts["device"].empty())
+                   throw std::runtime_error(files.package + " was not saved by serving_examples/language_model/export.py");
+                 return std::make_unique<TorchModel>(std::move(package), file, pages);
+               });
+             })
+      .get();
 }
 
 }  // namespace lm

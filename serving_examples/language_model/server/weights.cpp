@@ -4,10 +4,12 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <stdexcept>
 
@@ -33,8 +35,8 @@ at::Tensor stored(const GgufTensor& tensor) {
   return at::from_blob(data, {rows, static_cast<int64_t>(tensor.data.size()) / rows}, at::kByte);
 }
 
-// A weight [rows, depth] in float32, of what repack made of it: ops/_quantized_weights.py says how it lies.
-at::Tensor dequantized(const at::Tensor& codes, const at::Tensor& scales, const at::Tensor& mins, int64_t rows) {
+// Columns of tiles in float32 [64 tiles, depth], of what repack made of them: ops/_quantized_weights.py says how they lie.
+at::Tensor dequantized(const at::Tensor& codes, const at::Tensor& scales, const at::Tensor& mins) {
   const int64_t tiles = codes.size(0), depth = codes.size(1) * 32, bits = codes.size(2), groups = scales.size(1);
   at::Tensor parts = codes.unsqueeze(3).bitwise_right_shift(at::arange(0, 32, 8, at::kInt).view({4, 1})).to(at::kChar);
   if (bits == 4) parts = at::stack({parts.bitwise_and(15), parts.bitwise_right_shift(4).bitwise_and(15)}, 2);
@@ -42,7 +44,7 @@ at::Tensor dequantized(const at::Tensor& codes, const at::Tensor& scales, const 
   if (bits == 4 && mins.size(1) == 0) parts.sub_(8);
   parts.mul_(scales.to(at::kFloat).unsqueeze(2));
   if (mins.size(1) != 0) parts.add_(mins.to(at::kFloat).unsqueeze(2));
-  return parts.view({tiles, depth, 64}).transpose(1, 2).reshape({tiles * 64, depth}).slice(0, 0, rows);
+  return parts.view({tiles, depth, 64}).transpose(1, 2).reshape({tiles * 64, depth});
 }
 
 class Collector {
@@ -88,7 +90,15 @@ class Collector {
   at::Tensor floats(const at::Tensor& all, const std::string& part) const {
     if (all.scalar_type() != at::kByte) return all;
     const torch::jit::Stack packed = repacked(all, part);
-    return dequantized(packed[0].toTensor(), packed[1].toTensor(), packed[2].toTensor(), all.size(0));
+    const at::Tensor codes = packed[0].toTensor(), scales = packed[1].toTensor(), mins = packed[2].toTensor();
+    const int64_t tiles = codes.size(0), some = 16;  // at a time, whose memory is used again for the next ones
+    const at::Tensor rows = at::empty({tiles * 64, codes.size(1) * 32}, at::kFloat);
+    for (int64_t i = 0; i < tiles; i += some) {
+      const int64_t end = std::min(i + some, tiles);
+      rows.slice(0, i * 64, end * 64)
+          .copy_(dequantized(codes.slice(0, i, end), scales.slice(0, i, end), mins.slice(0, i, end)));
+    }
+    return rows.slice(0, 0, all.size(0));
   }
 
   const Gguf& file_;

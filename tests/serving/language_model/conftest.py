@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serving_examples.language_model.build import HTTPLIB_FLAGS
+from serving_examples.language_model.build import HTTPLIB_FLAGS, missing
 from tests.serving.language_model.reader import SERVER, SOURCES, Reader, build
 
 HERE = Path(__file__).parent
@@ -21,6 +21,8 @@ SANITIZED = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """A folder of all processes of a parallel run."""
+    if absent := missing():
+        pytest.skip(f"{' '.join(absent)} not installed; to fix: apt-get install {' '.join(absent)}")
     base = tmp_path_factory.getbasetemp()
     return base if worker_id == "master" else base.parent
 

@@ -17,8 +17,8 @@ from serving_examples.language_model.export import metadata, save_torchscript
 from serving_examples.language_model.generate import Cache, continued, read
 from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.model import Llama
-from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
-from tests.serving.language_model.http_server import Server
+from serving_examples.language_model.tokens import chat, model_file
+from tests.serving.language_model.http_server import Server, tokenizer
 from tests.serving.language_model.tiny import write_tiny
 
 LIBRARY = own_library() / "libkernelpack_ops.so"
@@ -32,7 +32,7 @@ def model() -> Llama:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_server(tmp_path_factory.mktemp("server"), "-O0")
 
 
@@ -45,7 +45,7 @@ def package(model: Llama, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(program: Path, package: Path) -> Iterator[Server]:
-    with Server(program, "--package", package, "--library", LIBRARY, "--threads", 2, "--batch-tokens", 40) as server:
+    with Server(program, "--package", package, "--library", LIBRARY, "--threads", 1, "--batch-tokens", 40) as server:
         yield server
 
 
@@ -55,13 +55,12 @@ def asked(question: str) -> dict[str, Any]:
 
 def test_texts_are_those_of_python_alone_and_at_once(server: Server, model: Llama) -> None:
     """Prompts are read in chunks of up to 40 tokens here, and whole in Python."""
-    tokenizer = tokenizer_of(File(model_file()))
     with torch.inference_mode():
         for question in QUESTIONS:
-            tokens = [int(logits.argmax()) for logits in continued(model, [chat(tokenizer, question)], TOKENS)]
+            tokens = [int(logits.argmax()) for logits in continued(model, [chat(tokenizer(), question)], TOKENS)]
             kept = tokens[: tokens.index(2)] if 2 in tokens else tokens
             answer = server.complete(**asked(question))
-            assert answer["choices"][0]["message"]["content"] == tokenizer.decode(kept)
+            assert answer["choices"][0]["message"]["content"] == tokenizer().decode(kept)
             assert answer["choices"][0]["finish_reason"] == ("stop" if 2 in tokens else "length")
 
     def probabilities(question: str) -> Any:
@@ -78,7 +77,7 @@ def test_log_probabilities_are_those_of_python(server: Server, model: Llama) -> 
     with torch.inference_mode():
         right = read(model, Cache(model.config, 1, 64), [prompt])[0].log_softmax(-1)
     values, ids = right.topk(5)
-    words = [tokenizer_of(File(model_file())).decode([token]) for token in ids.tolist()]
+    words = [tokenizer().decode([token]) for token in ids.tolist()]
     assert answer["token_logprobs"] == pytest.approx([float(values[0])], abs=1e-4)
     assert answer["top_logprobs"][0] == pytest.approx(dict(zip(words, values.tolist(), strict=True)), abs=1e-4)
 
@@ -95,7 +94,7 @@ def test_settings_choose_tokens(server: Server) -> None:
         == 5
     )
     assert len(set(said(temperature=0, repetition_penalty=1.9).split())) > len(set(greedy.split())) - 3
-    assert said(temperature=0, logit_bias={"1234": 100}) == tokenizer_of(File(model_file())).decode([1234] * 12)
+    assert said(temperature=0, logit_bias={"1234": 100}) == tokenizer().decode([1234] * 12)
 
 
 def test_what_cannot_be_served_is_refused(program: Path, package: Path, tmp_path: Path) -> None:
