@@ -77,7 +77,7 @@ class TorchModel : public Model {
       longest = std::max<size_t>(longest, batch.starts[i + 1] - batch.starts[i]);
     std::vector<int64_t> rows;
     for (const Choice& choice : batch.choices) rows.push_back(batch.starts[choice.sequence + 1] - 1);
-    const bool is_captured = device_.is_cuda() && longest == 1;
+    const bool is_captured = device_.is_cuda() && longest == 1 && rows.size() == batch.lengths.size();  // each has its row then
     const auto count = static_cast<int64_t>(rows.size());
     const at::Tensor logits = is_captured ? graphs_(inputs(padded(batch), std::bit_ceil(width), 1, {}),
                                                     [this](const auto& given) { return run(given); })
