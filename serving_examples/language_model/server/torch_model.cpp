@@ -2,7 +2,6 @@
 #include "torch_model.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
@@ -14,6 +13,7 @@
 #include <bit>
 #include <cstdlib>
 #include <future>
+#include <numeric>
 #include <stdexcept>
 
 #include "choose.h"
@@ -77,16 +77,19 @@ class TorchModel : public Model {
       longest = std::max<size_t>(longest, batch.starts[i + 1] - batch.starts[i]);
     std::vector<int64_t> rows;
     for (const Choice& choice : batch.choices) rows.push_back(batch.starts[choice.sequence + 1] - 1);
-    const bool is_captured = device_.is_cuda() && longest == 1 && rows.size() == batch.lengths.size();  // each has its row then
-    const auto count = static_cast<int64_t>(rows.size());
-    const at::Tensor logits = is_captured ? graphs_(inputs(padded(batch), std::bit_ceil(width), 1, {}),
-                                                    [this](const auto& given) { return run(given); })
-                                          : run(moved(inputs(batch, width, longest, rows)));
-    return choose(logits.slice(0, 0, count), batch.choices);
+    if (device_.is_cuda() && longest == 1 && rows.size() == batch.lengths.size()) {  // the n-th row is that of the n-th choice
+      const auto run_captured = [this](const auto& given) { return run(given); };
+      return choose(graphs_(padded(batch, std::bit_ceil(width)), run_captured).slice(0, 0, rows.size()), batch.choices);
+    }
+    if (rows.empty()) rows.push_back(0);  // packages give one row at least
+    std::vector<at::Tensor> given = inputs(batch, width, longest, rows);
+    for (at::Tensor& input : given) input = input.to(device_);
+    return choose(run(std::move(given)), batch.choices);
   }
 
-  // A batch with one new token of each sequence, and sequences of one token in a page that nobody has, up to a power of two.
-  Batch padded(Batch batch) const {
+  // Inputs of a batch with one new token of each sequence, and of sequences of one token in a page that nobody has, up to a
+  // power of two.
+  std::vector<at::Tensor> padded(Batch batch, size_t width) const {
     static const std::vector<int32_t> nobody;
     for (size_t i = batch.lengths.size(); i < std::bit_ceil(batch.lengths.size()); ++i) {
       batch.tokens.push_back(0);
@@ -96,28 +99,21 @@ class TorchModel : public Model {
       batch.lengths.push_back(1);
       batch.pages.push_back(&nobody);
     }
-    return batch;
+    std::vector<int64_t> rows(batch.tokens.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    return inputs(batch, width, 1, rows);
   }
 
-  // A package's inputs, on the CPU, but for the cache. No rows: those of all tokens.
+  // A package's inputs, on the CPU, but for the cache.
   std::vector<at::Tensor> inputs(const Batch& batch, size_t width, size_t longest, const std::vector<int64_t>& rows) const {
     const auto sequences = static_cast<int64_t>(batch.lengths.size());
     const at::Tensor table = at::full({sequences, static_cast<int64_t>(width)}, sizes_.pages, at::kInt);
     for (int64_t i = 0; i < sequences; ++i)
       std::copy(batch.pages[i]->begin(), batch.pages[i]->end(), table.mutable_data_ptr<int32_t>() + i * width);
-    return {at::tensor(batch.tokens),
-            at::tensor(batch.positions),
-            at::tensor(batch.slots),
-            at::tensor(batch.starts),
-            at::tensor(batch.lengths),
-            table,
-            rows.empty() ? at::arange(static_cast<int64_t>(batch.tokens.size())) : at::tensor(rows),
-            at::empty({static_cast<int64_t>(longest)}, at::kChar)};
-  }
-
-  std::vector<at::Tensor> moved(std::vector<at::Tensor> given) const {
-    for (at::Tensor& input : given) input = input.to(device_);
-    return given;
+    return {at::tensor(batch.tokens),  at::tensor(batch.positions),
+            at::tensor(batch.slots),   at::tensor(batch.starts),
+            at::tensor(batch.lengths), table,
+            at::tensor(rows),          at::empty({static_cast<int64_t>(longest)}, at::kChar)};
   }
 
   at::Tensor run(std::vector<at::Tensor> given) const {
