@@ -118,6 +118,7 @@ def test_exports_survive_a_file(model: Model, exported: torch.export.ExportedPro
     agrees(torch.export.load(tmp_path / "model.pt2").module(), model, SIZES[:4])
 
 
+@pytest.mark.slow  # tests/serving packages two models
 def test_aot_inductor_packages_the_model(model: Model, exported: torch.export.ExportedProgram, tmp_path: Path) -> None:
     path = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "model.pt2"))
     agrees(torch._inductor.aoti_load_package(path), model)

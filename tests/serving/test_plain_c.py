@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from kernelpack.opgen.build import build
 
 EXAMPLE = Path(__file__).parents[2] / "serving_examples" / "plain_c"
 
 
+@pytest.mark.slow  # test_cmake.py builds and runs the same program
 def test_plain_c_launches_a_kernel_with_its_own_threads(tmp_path: Path) -> None:
     built = build(
         [EXAMPLE / "saxpy.py"],
