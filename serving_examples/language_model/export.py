@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path, help="the GGUF file")
     parser.add_argument("--form", choices=get_args(Form), default="float32")
-    parser.add_argument("--invariant", action="store_true", help="a text has the same bits whatever is served beside it")
+    parser.add_argument("--invariant", action="store_true", help="a sequence has the same bits whatever is in its call")
     parser.add_argument("--out", type=Path, required=True, help="what is written: .pt2 or .pt")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--library", metavar="FOLDER", help="the folder of a library that holds the ops")
