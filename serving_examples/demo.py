@@ -59,7 +59,7 @@ def main() -> int:
 
     heading("3  Serve it from C++, with no Python in the process")
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with timed("AOTInductor: build/demo/encoder.pt2, for every batch and 1 to 512 tokens"):
+    with timed("AOTInductor: encoder.pt2, for every batch and 1 to 512 tokens"):
         save_aoti(export(ours, MINILM.positions), FOLDER / "encoder.pt2")
     batches = [running_text(page, 1, 8), page, running_text(page, 2, 512)]
     save_batches([(tokens, ours(tokens)) for tokens in batches], FOLDER / "batches.txt")

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +22,7 @@ from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.model import Llama
 from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
 from serving_examples.language_model.torch_model import TorchModel
-from serving_examples.steps import print_table, timed, verdict
+from serving_examples.steps import WIDTH, print_table, timed, verdict
 
 PROMPTS = ("What is the capital of France?", "Name three primary colours.", "Write one sentence about the sea.")
 TOKENS = 48
@@ -43,7 +44,7 @@ def show(library: Path, folder: Path) -> bool:
     model, package = Llama(file, "int8"), folder / "smollm2.int8.pt2"
     with ThreadPoolExecutor(1) as pool:
         building = pool.submit(build_server, folder / "server")
-        with timed("AOTInductor: build/demo/smollm2.int8.pt2, and at once g++ of the server"), torch.no_grad():
+        with timed("AOTInductor: smollm2.int8.pt2; at once g++ of the server"), torch.no_grad():
             save_aoti(export(model), package, metadata(model.config, "int8", "cpu"))
             try:
                 program = building.result()
@@ -54,7 +55,8 @@ def show(library: Path, folder: Path) -> bool:
     command = [str(program), *(str(part) for option in options.items() for part in option)]
     asked = [part for prompt in PROMPTS for part in ("--prompt", prompt)]
     done = subprocess.run([*command, "--max-tokens", str(TOKENS), *asked], capture_output=True, text=True)
-    print("".join(f"  {line}\n" for line in (done.stdout + done.stderr).splitlines()), end="")
+    for line in (done.stdout + done.stderr).splitlines():
+        print(textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="  "))
     tokenizer = tokenizer_of(file)
     with torch.inference_mode():
         texts = [_said(generate(model, [chat(tokenizer, prompt)], TOKENS)[0], tokenizer) for prompt in PROMPTS]
@@ -62,7 +64,8 @@ def show(library: Path, folder: Path) -> bool:
         agree = verdict(agree, "the answers are those of the same model in Python", "Python answers otherwise")
         _show_speed(done.stdout, TorchModel(file), chat(tokenizer, PROMPTS[0]))
     if not absent:
-        print(f"  To chat in a browser:\n  {' '.join(command).replace(f'{ROOT}/', '')}")
+        print("  To chat in a browser:")
+        print(f"    {' '.join(command).replace(f'{ROOT}/', '')}")
     return agree
 
 

@@ -42,12 +42,12 @@ def test_running_text_has_the_asked_shape_and_marks() -> None:
 
 @pytest.mark.slow
 def test_the_demo_runs_plain_where_there_is_no_terminal() -> None:
-    """A minute: the real model, exported and served by both C++ programs."""
+    """Two minutes: both models, exported and served by C++ programs."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(ROOT / "serving_examples" / "demo.py")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\x1b" not in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert max(len(line) for line in done.stdout.splitlines() if "--model" not in line) <= 80
     assert done.stdout.count("agrees:") == 3
-    assert done.stdout.count("none is libpython") == 2
+    assert done.stdout.count("none is libpython") == 1
