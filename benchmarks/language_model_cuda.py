@@ -22,7 +22,7 @@ from benchmarks.report import Row, Table, arguments, write_json
 from kernelpack.opgen.load import own_library
 from serving_examples.language_model.build import build_server
 from serving_examples.language_model.export import export, metadata, save_aoti
-from serving_examples.language_model.gguf_file import Config, File
+from serving_examples.language_model.gguf_file import Config, File, shapes
 from serving_examples.language_model.model import Llama
 from serving_examples.language_model.tokens import model_file
 
@@ -62,17 +62,8 @@ def write_llama(path: Path, config: Config, words: int) -> None:
         data = values.cpu().view(torch.uint8).numpy()
         writer.add_tensor(f"{name}.weight", data, raw_dtype=GGMLQuantizationType.BF16)
 
-    hidden, pairs = config.hidden, config.key_heads * config.size
-    for name in ("token_embd", "output"):
-        add(name, words, hidden)
-    add("output_norm", hidden)
-    for i in range(config.layers):
-        for name, *shape in (
-            ("attn_norm", hidden), ("attn_q", hidden, hidden), ("attn_k", pairs, hidden), ("attn_v", pairs, hidden),
-            ("attn_output", hidden, hidden), ("ffn_norm", hidden), ("ffn_gate", config.feed, hidden), ("ffn_up", config.feed, hidden),
-            ("ffn_down", hidden, config.feed),
-        ):  # fmt: skip
-            add(f"blk.{i}.{name}", *shape)
+    for name, shape in [*shapes(config, words), ("output", (words, config.hidden))]:
+        add(name, *shape)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -69,3 +69,15 @@ class Config:
     def size(self) -> int:
         """The elements of a head."""
         return self.hidden // self.heads
+
+
+def shapes(config: Config, words: int) -> list[tuple[str, tuple[int, ...]]]:
+    """Returns the names of a Llama's tensors, without ".weight", and their shapes. Its head is its embedding."""
+    hidden, feed, pairs = config.hidden, config.feed, config.key_heads * config.size
+    layer = (
+        ("attn_norm", (hidden,)), ("attn_q", (hidden, hidden)), ("attn_k", (pairs, hidden)), ("attn_v", (pairs, hidden)),
+        ("attn_output", (hidden, hidden)), ("ffn_norm", (hidden,)), ("ffn_gate", (feed, hidden)), ("ffn_up", (feed, hidden)),
+        ("ffn_down", (hidden, feed)),
+    )  # fmt: skip
+    layers = [(f"blk.{i}.{name}", shape) for i in range(config.layers) for name, shape in layer]
+    return [("token_embd", (words, hidden)), ("output_norm", (hidden,)), *layers]

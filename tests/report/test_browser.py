@@ -5,7 +5,6 @@ It needs `pip install -r requirements-browser.txt` and Chromium.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,19 +26,6 @@ pytestmark = [
     ),
 ]
 DESKTOP, PHONE = (1280, 900), (390, 844)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import Error, sync_playwright
-
-    with sync_playwright() as playwright:
-        try:
-            started = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        except Error as problem:
-            pytest.skip(f"no Chromium starts: {problem}")
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy
 from gguf import GGMLQuantizationType, GGUFWriter, quants
 
+from serving_examples.language_model.gguf_file import Config, shapes
+
 LAYERS, HIDDEN, HEADS, KEY_HEADS, FEED, WORDS = 2, 128, 4, 2, 256, 96
 
 
@@ -30,16 +32,9 @@ def write_tiny(path: Path) -> None:
         else:
             writer.add_tensor(f"{name}.weight", quants.quantize(values * shape[1] ** -0.5, format), raw_dtype=format)
 
-    add("token_embd", WORDS, HIDDEN, format=GGMLQuantizationType.Q8_0)
-    add("output_norm", HIDDEN)
-    size = HIDDEN // HEADS
-    for i in range(LAYERS):
-        for name, *shape in (
-            ("attn_norm", HIDDEN), ("attn_q", HIDDEN, HIDDEN), ("attn_k", KEY_HEADS * size, HIDDEN), ("attn_v", KEY_HEADS * size, HIDDEN),
-            ("attn_output", HIDDEN, HIDDEN), ("ffn_norm", HIDDEN), ("ffn_gate", FEED, HIDDEN), ("ffn_up", FEED, HIDDEN),
-            ("ffn_down", HIDDEN, FEED),
-        ):  # fmt: skip
-            add(f"blk.{i}.{name}", *shape)
+    config = Config(LAYERS, HIDDEN, HEADS, KEY_HEADS, FEED, 256, 1e4, 1e-5)
+    for name, shape in shapes(config, WORDS):
+        add(name, *shape, format=GGMLQuantizationType.Q8_0 if name == "token_embd" else GGMLQuantizationType.Q4_1)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
