@@ -48,53 +48,67 @@ def dot_of_bytes(codes, x, acc, BIT: tl.constexpr, MASK: tl.constexpr):
 
 
 @kp.jit
-def int8_rows_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_N: tl.constexpr):
-    """A block of columns of one row, columns in the lanes. Codes of eight bits are made unsigned, 128 greater, which sums of x undo."""
-    BITS: tl.constexpr = 4 if CODES == 4 else 8
-    HALVES: tl.constexpr = CODES == 16
-    row = tl.program_id(0).to(tl.int64)
-    begin = tl.program_id(1) * BLOCK_N
-    n = begin + tl.arange(0, BLOCK_N)
-    tile = words_at(weight, begin, BITS) + tl.arange(0, BLOCK_N)
-    places = scale_place(weight, begin) + tl.arange(0, BLOCK_N)
-    x = activations.values.to(tl.pointer_type(tl.int32), bitcast=True) + row * weight.blocks * 8
-    scales, sums = activations.scales + row * weight.blocks, activations.sums + row * weight.blocks * 2
-    acc = tl.zeros([BLOCK_N], tl.float32)
+def int8_in_vectors(
+    activations, weight, result, top, begin,
+    BITS: tl.constexpr, HALVES: tl.constexpr, ROWS: tl.constexpr, VECTORS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """A block of the product, VECTORS vectors of LANES columns of each of ROWS rows, listed row by row. A word of codes is loaded once for
+    all rows, and every sum stays in a register. Codes of eight bits are made unsigned, 128 greater, which sums of x undo."""
+    PARTS: tl.constexpr = ROWS * VECTORS
+    tile = words_at(weight, begin, BITS) + tl.arange(0, LANES)
+    places = scale_place(weight, begin) + tl.arange(0, LANES)
+    first = [tl.minimum(top + row, result.rows - 1).to(tl.int64) * weight.blocks for row in tl.static_range(ROWS)]
+    x = activations.values.to(tl.pointer_type(tl.int32), bitcast=True)
+    acc = [tl.zeros([LANES], tl.float32) for i in tl.static_range(PARTS)]
     for block in range(weight.blocks):
-        low, high = tl.zeros([BLOCK_N], tl.int32), tl.zeros([BLOCK_N], tl.int32)
+        low = [tl.zeros([LANES], tl.int32) for i in tl.static_range(PARTS)]
+        high = low
         for i in tl.static_range(4):
-            word = tl.load(tile + (block * BITS + i) * TILE)
-            first, second = tl.load(x + block * 8 + i), tl.load(x + block * 8 + 4 + i)
+            word = [tl.load(tile + (block * BITS + i) * TILE + LANES * v) for v in tl.static_range(VECTORS)]
+            below = [tl.load(x + (first[row] + block) * 8 + i) for row in tl.static_range(ROWS)]
+            above = [tl.load(x + (first[row] + block) * 8 + 4 + i) for row in tl.static_range(ROWS)]
             if BITS == 4:
-                low = dot_of_bytes(word, first, low, 0, 15)
-                high = dot_of_bytes(word, second, high, 4, 15)
+                low = [dot_of_bytes(word[i % VECTORS], below[i // VECTORS], low[i], 0, 15) for i in tl.static_range(PARTS)]
+                high = [dot_of_bytes(word[i % VECTORS], above[i // VECTORS], high[i], 4, 15) for i in tl.static_range(PARTS)]
             else:
-                upper = tl.load(tile + (block * BITS + i + 4) * TILE)
-                low = dot_of_bytes(word ^ -0x7F7F7F80, first, low, 0, 255)
-                high = dot_of_bytes(upper ^ -0x7F7F7F80, second, high, 0, 255)
-        scale, below, above = tl.load(scales + block), tl.load(sums + 2 * block), tl.load(sums + 2 * block + 1)
+                upper = [tl.load(tile + (block * BITS + 4 + i) * TILE + LANES * v) for v in tl.static_range(VECTORS)]
+                word = [w ^ -0x7F7F7F80 for w in word]
+                upper = [w ^ -0x7F7F7F80 for w in upper]
+                low = [dot_of_bytes(word[i % VECTORS], below[i // VECTORS], low[i], 0, 255) for i in tl.static_range(PARTS)]
+                high = [dot_of_bytes(upper[i % VECTORS], above[i // VECTORS], high[i], 0, 255) for i in tl.static_range(PARTS)]
+        scale = [tl.load(activations.scales + first[row] + block) for row in tl.static_range(ROWS)]
+        below = [tl.load(activations.sums + 2 * (first[row] + block)) for row in tl.static_range(ROWS)]
+        above = [tl.load(activations.sums + 2 * (first[row] + block) + 1) for row in tl.static_range(ROWS)]
         if BITS == 8:
-            low -= 128 * below
-            high -= 128 * above
+            low = [low[i] - 128 * below[i // VECTORS] for i in tl.static_range(PARTS)]
+            high = [high[i] - 128 * above[i // VECTORS] for i in tl.static_range(PARTS)]
+        place = places + (2 * block if HALVES else block // weight.per_scale) * TILE
+        by = [scales_at(weight, place + LANES * v) for v in tl.static_range(VECTORS)]
         if HALVES:
-            place = places + 2 * block * TILE
-            part = scales_at(weight, place) * low.to(tl.float32)
-            acc += scale * (part + scales_at(weight, place + TILE) * high.to(tl.float32))
+            other = [scales_at(weight, place + TILE + LANES * v) for v in tl.static_range(VECTORS)]
+            part = [by[i % VECTORS] * low[i].to(tl.float32) for i in tl.static_range(PARTS)]
+            part = [part[i] + other[i % VECTORS] * high[i].to(tl.float32) for i in tl.static_range(PARTS)]
+            acc = [acc[i] + scale[i // VECTORS] * part[i] for i in tl.static_range(PARTS)]
         else:
-            place = places + block // weight.per_scale * TILE
-            acc += scales_at(weight, place) * (scale * (low + high).to(tl.float32))
-            if BITS == 4:
-                acc += mins_at(weight, place) * (scale * (below + above).to(tl.float32))
-    store_row(result, acc, row, n, weight.columns)
+            part = [scale[i // VECTORS] * (low[i] + high[i]).to(tl.float32) for i in tl.static_range(PARTS)]
+            acc = [acc[i] + by[i % VECTORS] * part[i] for i in tl.static_range(PARTS)]
+        if BITS == 4:
+            least = [mins_at(weight, place + LANES * v) for v in tl.static_range(VECTORS)]
+            total = [scale[row] * (below[row] + above[row]).to(tl.float32) for row in tl.static_range(ROWS)]
+            acc = [acc[i] + least[i % VECTORS] * total[i // VECTORS] for i in tl.static_range(PARTS)]
+    for i in tl.static_range(PARTS):
+        row = top + i // VECTORS
+        if row < result.rows:
+            store_row(result, acc[i], row.to(tl.int64), begin + i % VECTORS * LANES + tl.arange(0, LANES), weight.columns)
 
 
 @kp.jit
-def int8_blocks_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """A block of the product: 32 steps of k at a time, whose sums are scaled."""
-    BITS: tl.constexpr = 4 if CODES == 4 else 8
-    HALVES: tl.constexpr = CODES == 16
-    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    begin = tl.program_id(1) * BLOCK_N
+def int8_in_tiles(
+    activations, weight, result, top, begin,
+    BITS: tl.constexpr, HALVES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """A block of the product: a tile of 32 steps of k at a time, whose sums are scaled."""
+    m = top + tl.arange(0, BLOCK_M)
     n = begin + tl.arange(0, BLOCK_N)
     k = tl.arange(0, 32)
     here = m < result.rows
@@ -120,3 +134,16 @@ def int8_blocks_kernel(activations, weight, result, CODES: tl.constexpr, BLOCK_M
                 total = tl.load(sums, mask=here, other=0) + tl.load(sums + 1, mask=here, other=0)
                 acc += mins_at(weight, place)[None, :] * (scale * total.to(tl.float32)[:, None])
     store_block(result, acc, m, n, weight.columns)
+
+
+@kp.jit
+def int8_kernel(
+    activations, weight, result, CODES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, LANES: tl.constexpr
+):
+    """A block of the product; LANES: in vectors of so many columns, or 0 for tiles. Both give the same bits."""
+    BITS: tl.constexpr = 4 if CODES == 4 else 8
+    top, begin = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
+    if LANES:
+        int8_in_vectors(activations, weight, result, top, begin, BITS, CODES == 16, BLOCK_M, BLOCK_N // LANES, LANES)
+    else:
+        int8_in_tiles(activations, weight, result, top, begin, BITS, CODES == 16, BLOCK_M, BLOCK_N)

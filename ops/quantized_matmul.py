@@ -4,7 +4,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 
 from ._blocks import Shape, Strides
-from ._int8_products import Activations, int8_blocks_kernel, int8_rows_kernel, quantize_activations_kernel
+from ._int8_products import Activations, int8_kernel, quantize_activations_kernel
 from ._quantized_products import Result, Weight, dequantize_kernel, quantized_blocks_kernel, quantized_rows_kernel
 from ._quantized_weights import dequantize
 from ._rows import check_whole
@@ -24,6 +24,9 @@ CPU_BLOCKS = {16: (16, 64), 64: (32, 64), 0: (128, 64)}
 GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}
 """BLOCK_M and BLOCK_N by FEW_ROWS."""
 
+LANES = {"x86-64-v3": 8, "x86-64-v4": 16, "aarch64": 4}
+"""How many sums in 32 bits a vector of a CPU holds."""
+
 
 DIVISIBLE = ["weight.columns", "shape.columns", *(f"strides.{name}" for name in Strides._fields)]
 """What kernels for aligned calls know to be multiples of 16."""
@@ -31,8 +34,12 @@ DIVISIBLE = ["weight.columns", "shape.columns", *(f"strides.{name}" for name in 
 
 def needed(point):
     """Whether a call needs a kernel for FEW_ROWS and CODES: not for scales of 16 elements in float16."""
-    single = point["FEW_ROWS"] == 1
-    return single == point.kernel.endswith("rows_kernel") and (point["CODES"] != 16 or point["scales"] == tl.float32)
+    few = point["FEW_ROWS"]
+    if point.kernel == "int8_kernel":
+        taken = few != 64 if point.target.backend == "cpu" else few != 1
+    else:
+        taken = (few == 1) == (point.kernel == "quantized_rows_kernel")
+    return taken and (point["CODES"] != 16 or point["scales"] == tl.float32)
 
 
 def cpu_config(point):
@@ -43,11 +50,23 @@ def cpu_config(point):
         return kp.Config({"BLOCKS": 4})
     if not needed(point):
         return None
-    if point["FEW_ROWS"] == 1:
-        return kp.Config({"BLOCK_N": 64} if kernel == "int8_rows_kernel" else {"BLOCK_N": 64, "WORDS": 0})
+    if kernel == "int8_kernel":
+        return int8_cpu_config(point)
+    if kernel == "quantized_rows_kernel":
+        return kp.Config({"BLOCK_N": 64, "WORDS": 0})
     rows, columns = CPU_BLOCKS[point["FEW_ROWS"]]
-    sizes = {"BLOCK_M": rows, "BLOCK_N": columns}
-    return kp.Config(sizes if kernel == "int8_blocks_kernel" else {**sizes, "BLOCKS": 2})
+    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": 2})
+
+
+def int8_cpu_config(point):
+    """Vectors, but for more than 16 rows where there is AMX, and for products with codes of eight bits where no instruction sums four: tiles
+    are faster there."""
+    few, lanes, features = point["FEW_ROWS"], LANES[point.target.arch], point.target.features
+    if few == 1:
+        return kp.Config({"BLOCK_M": 1, "BLOCK_N": 4 * lanes, "LANES": lanes})
+    if (few == 0 and "amx" in features) or (point["CODES"] != 4 and not features):
+        return kp.Config({"BLOCK_M": few or 32, "BLOCK_N": 64, "LANES": 0})
+    return kp.Config({"BLOCK_M": 4, "BLOCK_N": 2 * lanes, "LANES": lanes})
 
 
 def cuda_config(point):
@@ -55,7 +74,7 @@ def cuda_config(point):
     kernel = point.kernel
     if kernel == "matmul_kernel":
         return matmul_config(point)
-    if point.specialized and kernel in ("quantize_activations_kernel", "int8_blocks_kernel"):
+    if point.specialized and kernel in ("quantize_activations_kernel", "int8_kernel"):
         return None
     if kernel == "quantize_activations_kernel":
         return kp.Config({"BLOCKS": 4}, num_warps=4)
@@ -63,14 +82,14 @@ def cuda_config(point):
         return None
     if kernel == "dequantize_kernel":
         return kp.Config({"BLOCK_N": 64, "BLOCKS": 2}, num_warps=4)
-    if kernel == "int8_rows_kernel" or not needed(point):
+    if not needed(point):
         return None
     few = point["FEW_ROWS"]
     if few == 1:
         return kp.Config({"BLOCK_N": 32, "WORDS": 128 if point["CODES"] == 4 else 256}, num_warps=8)
-    if kernel == "int8_blocks_kernel":
+    if kernel == "int8_kernel":
         rows, columns = GPU_BLOCKS[few or 64]
-        return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns}, num_warps=4)
+        return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "LANES": 0}, num_warps=4)
     if not few:
         return None
     rows, columns = GPU_BLOCKS[few]
@@ -100,14 +119,9 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
         sums = kp.empty((rows, blocks * 2), tl.int32, x.device)
         activations = Activations(values, steps, sums)
         quantize_activations_kernel[(rows,)](x, activations, blocks)
-        if not x.is_cuda and rows <= 12:
-            int8_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
-                activations, weight, result, CODES=codes, FEW_ROWS=1
-            )
-        else:
-            int8_blocks_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
-                activations, weight, result, CODES=codes, FEW_ROWS=few
-            )
+        int8_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
+            activations, weight, result, CODES=codes, FEW_ROWS=few if x.is_cuda else 1 if rows <= 2 else 16 if rows <= 16 else 0
+        )
     elif rows <= (1 if x.is_cuda else 6) and not batch_invariant:
         quantized_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
             x, weight, result, CODES=codes, FEW_ROWS=1
