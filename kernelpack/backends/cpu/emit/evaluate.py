@@ -345,11 +345,26 @@ class Evaluator:
                     and is_stream(op.result.type, index, size)
                 ):
                     ask_ahead(self.em, pointer.base, size * sum(place.offset for place in index if place.lanes))
-                loaded = self._load_contiguous(wide, pointer.base, lanes_mask, passed, size)
+                base = pointer.base if mask_value is None else self._in_memory(pointer.base, mask_value, index, wide)
+                loaded = self._load_contiguous(wide, base, lanes_mask, passed, size)
             else:
                 pointers = self.vector(pointer, operand(op, "ptr").type)
                 loaded = self.gather(wide, pointers, lanes_mask, passed)
             return Vector(from_memory(self.em, loaded, element), depth)
+
+    def _in_memory(self, base: Val, mask: Value, index: Index, wide: str) -> Val:
+        """Returns where a vector lies, or memory of our own where its mask is known to hold for no lane. Nothing is read or written there, but
+        x86 CPUs take hundreds of cycles to find that out where no memory is: after a tensor's end, or in a page that was never written."""
+        pending = [mask]
+        while pending:
+            value = pending.pop()
+            lanes, op = self.evaluate(value, index), value.defining_op
+            if isinstance(lanes, Uniform) and lanes.val.name not in ("true", "false"):
+                nowhere = self.remember(("nowhere", wide), lambda: self.em.alloca(wide, "nowhere"))
+                base = self.em.op("ptr", f"select {lanes.val}, {base}, {nowhere}")
+            elif op is not None and op.name == "arith.andi" and not self.filled(value):
+                pending += op.operands
+        return base
 
     def _passed(self, other: Lanes | None, value: Value | None, wide: str, element: Type) -> Val:
         """Returns what masked-off lanes hold: `other`, or zero."""
@@ -428,7 +443,8 @@ class Evaluator:
                 elif isinstance(mask, Uniform) and "avx512" not in em.features:  # its masked stores take tens of cycles
                     self._store_if(mask.val, stored, pointer.base, size)
                 else:
-                    self._store_masked(stored, pointer.base, lanes_mask, size)
+                    assert mask_value is not None
+                    self._store_masked(stored, self._in_memory(pointer.base, mask_value, index, stored.type), lanes_mask, size)
                 return
             pointers = self.vector(pointer, operand(op, "ptr").type)
             chosen = lanes_mask or literal(True, f"<{self.width} x i1>")
