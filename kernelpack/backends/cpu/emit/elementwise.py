@@ -222,8 +222,18 @@ def _to_int(signed: bool) -> Row:
         kind = register_type(result, width)
         if result == I1:
             return lo.em.compare("fcmp", "une", args[0], literal(0.0, args[0].type))
-        name = f"llvm.fpto{'si' if signed else 'ui'}.sat.{suffix(kind)}.{suffix(args[0].type)}"
-        return lo.em.call(kind, name, [args[0]])
+        bits = bit_width(result)
+        if bits >= 32:
+            name = f"llvm.fpto{'si' if signed else 'ui'}.sat.{suffix(kind)}.{suffix(args[0].type)}"
+            return lo.em.call(kind, name, [args[0]])
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        value = args[0]
+        value = lo.em.select(lo.em.compare("fcmp", "ord", value, value), value, literal(0.0, value.type))
+        for predicate, limit in (("olt", low), ("ogt", high)):
+            bound = literal(float(limit), value.type)
+            value = lo.em.select(lo.em.compare("fcmp", predicate, value, bound), bound, value)
+        value = lo.em.cast("fptosi", value, vector_type("i32", width))  # to fewer bits LLVM converts lane by lane
+        return lo.em.cast("trunc", value, kind)
 
     return emit
 

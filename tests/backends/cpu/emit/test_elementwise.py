@@ -54,7 +54,7 @@ def lower(
         ("arith.trunci %a : i64 to i32", "i64", "trunc i64 %a to i32"),
         ("arith.sitofp %a : i32 to f32", "i32", "sitofp i32 %a to float"),
         ("arith.fptosi %a : f32 to i32", "f32", "call i32 @llvm.fptosi.sat.i32.f32(float %a)"),
-        ("arith.fptoui %a : f32 to i8", "f32", "call i8 @llvm.fptoui.sat.i8.f32(float %a)"),
+        ("arith.fptoui %a : f32 to i32", "f32", "call i32 @llvm.fptoui.sat.i32.f32(float %a)"),
         ("arith.bitcast %a : f32 to i32", "f32", "bitcast float %a to i32"),
         ("math.sqrt %a : f32", "f32", "call float @llvm.sqrt.f32(float %a)"),
         ("math.absi %a : i32", "i32", "call i32 @llvm.abs.i32(i32 %a, i1 false)"),
@@ -64,6 +64,14 @@ def lower(
 )
 def test_one_instruction(line: str, kinds: str, expected: str) -> None:
     assert lower(line, *kinds.split()).strip() == f"%v1 = {expected}"
+
+
+@pytest.mark.parametrize("line", ["arith.fptosi %a : f32 to i8", "arith.fptoui %a : f32 to i16"])
+def test_fewer_than_32_bits_are_taken_from_32(line: str) -> None:
+    """LLVM converts to fewer bits, with limits, lane by lane."""
+    lines = lower(line, "f32", width=8).splitlines()
+    assert sum("fptosi <8 x float>" in one and one.endswith("to <8 x i32>") for one in lines) == 1
+    assert lines[-1].split(" = ")[1].startswith("trunc <8 x i32>")
 
 
 def test_vectors_are_lowered_as_scalars_are() -> None:
