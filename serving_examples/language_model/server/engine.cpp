@@ -68,6 +68,9 @@ struct Engine::State {
   void drop_cancelled(Sequences& from);
   void compose(Batch& batch, Sequences& queued);
   bool admit(Sequence& sequence);
+  // Where small pieces give other bits, new tokens are computed one by one, and other sequences find pages of prompts alone.
+  bool keeps_bits() const { return sizes.piece > 1; }
+  void read(Batch& batch, Sequence& sequence);
   int reserve(Sequence& sequence, int count);
   void put(Batch& batch, Sequence& sequence, int count);
   void give_back(Sequence& sequence);
@@ -101,6 +104,10 @@ struct Engine::State {
 
 Engine::Engine(Model& model, const Tokenizer& tokenizer, EngineLimits limits, Metrics& metrics)
     : state_(std::make_unique<State>(model, tokenizer, limits, metrics)) {
+  const int least = 2 * state_->sizes.piece - 1;  // a prompt of so many tokens cannot be read in two calls
+  if (limits.batch_tokens < least)
+    throw std::invalid_argument("a call has up to " + std::to_string(limits.batch_tokens) + " tokens, expected " +
+                                std::to_string(least) + " or more for this model\n  to fix: a larger --batch-tokens");
   state_->report();
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
@@ -193,13 +200,13 @@ void Engine::State::compose(Batch& batch, Sequences& queued) {
     if (i < running.size()) put(batch, *running[i], 1);
   }
   for (const auto& sequence : running)
-    if (sequence->missing() > 1 && left() > 0) put(batch, *sequence, reserve(*sequence, std::min(sequence->missing(), left())));
+    if (sequence->missing() > 1 && left() > 0) read(batch, *sequence);
   if (batch.tokens.empty() && !running.empty()) return preempt_youngest();  // prompts that wait for each other's pages
   for (Sequences* from : {&waiting, &queued}) {
     while (!from->empty() && static_cast<int>(running.size()) < limits.sequences && left() > 0 && admit(*from->front())) {
       running.push_back(std::move(from->front()));
       from->erase(from->begin());
-      put(batch, *running.back(), reserve(*running.back(), std::min(running.back()->missing(), left())));
+      read(batch, *running.back());
     }
     if (!from->empty()) return;
   }
@@ -208,7 +215,8 @@ void Engine::State::compose(Batch& batch, Sequences& queued) {
 // Takes the pages that hold a sequence's beginning. Returns whether there is room for the rest of what it has now; else it
 // waits on.
 bool Engine::State::admit(Sequence& sequence) {
-  const int limit = static_cast<int>(sequence.tokens.size() - 1) / sizes.page;  // one token at least is computed
+  const int tokens = keeps_bits() ? sequence.prompt() : static_cast<int>(sequence.tokens.size());
+  const int limit = (tokens - sizes.piece) / sizes.page;  // a piece at least is computed
   for (int32_t page; sequence.known < limit; ++sequence.known) {
     page = pages.find(sequence.contents, &sequence.tokens[sequence.known * sizes.page]);
     if (page < 0) break;
@@ -227,6 +235,15 @@ bool Engine::State::admit(Sequence& sequence) {
   return true;
 }
 
+// Adds as many of a sequence's next tokens to a batch as there is room for. Of a prompt no piece is less than the model has it.
+void Engine::State::read(Batch& batch, Sequence& sequence) {
+  const int left = limits.batch_tokens - static_cast<int>(batch.tokens.size());
+  const int prompt = sequence.prompt() - sequence.cached;
+  int count = reserve(sequence, std::min(sequence.missing(), left));
+  if (count < prompt) count = std::min(count, prompt - sizes.piece);
+  if (count >= std::min(prompt, sizes.piece)) put(batch, sequence, count);
+}
+
 // Makes room for up to so many more tokens of a sequence. Returns for how many there is room.
 int Engine::State::reserve(Sequence& sequence, int count) {
   while (static_cast<int>(sequence.pages.size()) * sizes.page < sequence.cached + count) {
@@ -239,17 +256,20 @@ int Engine::State::reserve(Sequence& sequence, int count) {
 
 // Adds a sequence's next tokens to a batch.
 void Engine::State::put(Batch& batch, Sequence& sequence, int count) {
-  if (count == 0) return;
-  for (int i = sequence.cached; i < sequence.cached + count; ++i) {
-    batch.tokens.push_back(sequence.tokens[i]);
-    batch.positions.push_back(i);
-    batch.slots.push_back(int64_t(sequence.pages[i / sizes.page]) * sizes.page + i % sizes.page);
+  const int stop = sequence.cached + count;
+  for (int i = sequence.cached, end; i < stop; i = end) {
+    end = !keeps_bits() ? stop : i < sequence.prompt() ? std::min(sequence.prompt(), stop) : i + 1;
+    for (int j = i; j < end; ++j) {
+      batch.tokens.push_back(sequence.tokens[j]);
+      batch.positions.push_back(j);
+      batch.slots.push_back(int64_t(sequence.pages[j / sizes.page]) * sizes.page + j % sizes.page);
+    }
+    batch.starts.push_back(static_cast<int32_t>(batch.tokens.size()));
+    batch.lengths.push_back(end);
+    batch.pages.push_back(&sequence.pages);
+    batched.push_back(&sequence);
   }
-  batch.starts.push_back(static_cast<int32_t>(batch.tokens.size()));
-  batch.lengths.push_back(sequence.cached + count);
-  batch.pages.push_back(&sequence.pages);
-  batched.push_back(&sequence);
-  if (count == sequence.missing())
+  if (count > 0 && count == sequence.missing())
     batch.choices.push_back({static_cast<int>(batch.lengths.size()) - 1, &sequence.request.sampling, &sequence.tokens,
                              sequence.prompt(), sequence.request.alternatives});
 }
@@ -286,7 +306,8 @@ void Engine::State::advance(Sequence& sequence, int count) {
   metrics.add("vllm:prompt_tokens_total",
               std::clamp(sequence.prompt() - sequence.cached, 0, sequence.is_preempted ? 0 : count));
   sequence.cached += count;
-  for (; (sequence.known + 1) * sizes.page <= sequence.cached; ++sequence.known)
+  const int shared = keeps_bits() ? std::min(sequence.cached, sequence.prompt()) : sequence.cached;
+  for (; (sequence.known + 1) * sizes.page <= shared; ++sequence.known)
     sequence.contents =
         pages.know(sequence.pages[sequence.known], sequence.contents, &sequence.tokens[sequence.known * sizes.page]);
 }

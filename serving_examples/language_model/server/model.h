@@ -17,7 +17,8 @@ struct Choice {
   int alternatives;                // as in Request
 };
 
-// Tokens of one call, sequence by sequence. The cache of keys and values has pages of Sizes::page tokens.
+// Tokens of one call, sequence by sequence. The cache of keys and values has pages of Sizes::page tokens. A sequence may be
+// there several times, each with the tokens that follow those before: all see what this call writes before them.
 struct Batch {
   std::vector<int64_t> tokens, positions, slots;   // of each token: its id, its place in its sequence, and in the cache
   std::vector<int32_t> starts = {0};               // where each sequence's tokens begin, and where the last one's end
@@ -30,6 +31,7 @@ struct Sizes {
   int page, pages;  // tokens of a page of the cache, and how many pages there are
   int positions;    // the longest sequence
   int vocabulary;
+  int piece = 1;  // up to `page`: for fewer tokens of a sequence a call computes other bits, for more of them the same
 };
 
 class Model {

@@ -50,10 +50,15 @@ std::vector<int> ids(const Update& update) {
   return found;
 }
 
-std::vector<int> expected(const FakeModel& model, std::vector<int> tokens, int count) {
-  const size_t prompt = tokens.size();
-  for (int i = 0; i < count; ++i) tokens.push_back(model.after(tokens));
-  return {tokens.begin() + prompt, tokens.end()};
+// The text after a prompt that is read in one piece, and whose every new token is a call's only one.
+std::vector<int> expected(const FakeModel& model, const std::vector<int>& prompt, int count) {
+  std::vector<int> seen, text;
+  for (const int token : prompt) seen.push_back(model.computed(token, static_cast<int>(prompt.size())));
+  for (int i = 0; i < count; ++i) {
+    text.push_back(model.after(seen));
+    seen.push_back(model.computed(text.back(), 1));
+  }
+  return text;
 }
 
 double metric(const lm::Metrics& metrics, const std::string& name) {
@@ -78,12 +83,15 @@ TEST(alone) {
   }
 }
 
-TEST(many_at_once_share_pages_wait_and_are_preempted) {
+namespace {
+
+// `piece` as in Sizes, `tokens` of a call.
+void many_at_once(int piece, int tokens) {
   std::mt19937 random(1);
-  FakeModel model({16, 40, 512, 49152});
+  FakeModel model({16, 40, 512, 49152, piece});
   lm::Metrics metrics;
   {
-    lm::Engine engine(model, tokenizer(), {.queue = 1000, .sequences = 12, .batch_tokens = 50}, metrics);
+    lm::Engine engine(model, tokenizer(), {.queue = 1000, .sequences = 12, .batch_tokens = tokens}, metrics);
     std::vector<std::pair<std::vector<int>, std::shared_ptr<Answer>>> asked;
     std::vector<int> counts;
     for (int i = 0; i < 300; ++i) {
@@ -109,6 +117,47 @@ TEST(many_at_once_share_pages_wait_and_are_preempted) {
   }
   EXPECT(metric(metrics, "vllm:num_preemptions_total") > 0);
   EXPECT(metric(metrics, "vllm:prefix_cache_hits_total") > 0);
+}
+
+}  // namespace
+
+TEST(many_at_once_share_pages_wait_and_are_preempted) {
+  many_at_once(1, 50);
+}
+
+TEST(a_text_is_the_same_whatever_is_beside_it_where_small_pieces_give_other_bits) {
+  for (const int piece : {2, 6, 16})
+    for (const int tokens : {2 * piece - 1, 50}) many_at_once(piece, tokens);
+}
+
+TEST(no_piece_of_a_prompt_is_smaller_than_the_model_has_it) {
+  // beside another that writes, 15 tokens of a call are left: after a shared page, 1, 2 or 9 tokens of the prompt are
+  for (const int piece : {2, 6})
+    for (const int length : {17, 18, 25, 31, 32, 33, 34, 41}) {
+      FakeModel model({16, 64, 512, 49152, piece}, milliseconds(1));
+      lm::Metrics metrics;
+      lm::Engine engine(model, tokenizer(), {.batch_tokens = 16}, metrics);
+      std::vector<int> prompt(length);
+      for (int i = 0; i < length; ++i) prompt[i] = 1000 + i;
+      const std::vector<int> right = expected(model, prompt, 3);
+      const auto other = engine.submit(asking({200, 201, 202, 203, 204, 205}, 200));
+      other->next(milliseconds(5000));
+      for (int i = 0; i < 2; ++i) EXPECT(ids(whole(*engine.submit(asking(prompt, 3)))) == right);
+      EXPECT(metric(metrics, "vllm:prefix_cache_hits_total") == (length - piece) / 16 * 16);
+      other->cancel();
+    }
+}
+
+TEST(a_call_that_cannot_take_a_piece_is_refused) {
+  FakeModel model({16, 64, 512, 49152, 6});
+  lm::Metrics metrics;
+  std::string problem;
+  try {
+    const lm::Engine engine(model, tokenizer(), {.batch_tokens = 10}, metrics);
+  } catch (const std::invalid_argument& error) {
+    problem = error.what();
+  }
+  EXPECT(problem == "a call has up to 10 tokens, expected 11 or more for this model\n  to fix: a larger --batch-tokens");
 }
 
 TEST(a_beginning_that_was_read_is_not_read_again) {
