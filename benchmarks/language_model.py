@@ -155,7 +155,7 @@ class Servers:
         path = FOLDER / f"{form}.pt2"
         if not path.exists() or path.stat().st_mtime < self.library.stat().st_mtime:
             model = Llama(File(model_file()), form)
-            save_aoti(export(model), path, metadata(model.config, form, "cpu"))
+            save_aoti(export(model), path, metadata(model, "cpu"))
         return path
 
     def of(self, form: Form, threads: int) -> Server:

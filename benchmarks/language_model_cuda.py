@@ -147,7 +147,7 @@ def served(name: str, file: Path, program: Path, library: Path) -> Server:
     package = FOLDER / f"{name}.cuda.pt2"
     if not package.exists():
         model = Llama(File(file), "dense").cuda()
-        save_aoti(export(model), package, metadata(model.config, "dense", "cuda"))
+        save_aoti(export(model), package, metadata(model, "cuda"))
         del model
         torch.cuda.empty_cache()
     return Server(program, library, package, threads=4, file=file)

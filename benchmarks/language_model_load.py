@@ -133,7 +133,7 @@ def main() -> None:
     if not package.exists():
         with torch.no_grad():
             model = Llama(File(model_file()), "int8", invariant=True)
-            save_aoti(export(model), package, metadata(model.config, "int8", "cpu"))
+            save_aoti(export(model), package, metadata(model, "cpu"))
     server = Server(build_server(FOLDER / "server"), asked.library / "libkernelpack_ops.so", package, asked.threads)
     own = random.Random(0)
     pool = []

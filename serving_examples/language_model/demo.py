@@ -45,7 +45,7 @@ def show(library: Path, folder: Path) -> bool:
     with ThreadPoolExecutor(1) as pool:
         building = pool.submit(build_server, folder / "server")
         with timed("AOTInductor: smollm2.int8.pt2; at once g++ of the server"), torch.no_grad():
-            save_aoti(export(model), package, metadata(model.config, "int8", "cpu"))
+            save_aoti(export(model), package, metadata(model, "cpu"))
             try:
                 program = building.result()
             except BuildFailed as error:

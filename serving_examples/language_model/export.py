@@ -18,18 +18,28 @@ from torch.export import Dim
 
 import kernelpack
 from serving_examples.language_model.generate import PAGE, Cache, batch
-from serving_examples.language_model.gguf_file import Config, File
+from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.model import Form, Llama
 
 LARGEST = 2**20
 """Tokens and pages of a call, at most."""
 
 
-def metadata(config: Config, form: Form, device: str) -> dict[str, str]:
+def metadata(model: Llama, device: str) -> dict[str, str]:
     """Returns what the server must know of a package: its model, by what the compiled code has of it, and how it computes."""
+    config = model.config
     sizes = (config.layers, config.hidden, config.heads, config.key_heads, config.feed, config.positions)
-    model = f"llama {' '.join(map(str, sizes))} {config.eps:.6g}"
-    return {"model": model, "form": form, "page": str(PAGE), "device": device}
+    name = f"llama {' '.join(map(str, sizes))} {config.eps:.6g}"
+    piece = str(least_piece(model, device))
+    return {"model": name, "form": model.form, "page": str(PAGE), "piece": piece, "device": device}
+
+
+def least_piece(model: Llama, device: str) -> int:
+    """Returns from how many new tokens of a sequence on a call gives them the same bits, 1 where a model promises none: few rows of a key head
+    have kernels of their own in paged_attention, those of up to 4 heads on CPUs for up to 4 rows, others for up to 16."""
+    group = model.heads // model.key_heads
+    few = 4 if device == "cpu" and group <= 4 else 16
+    return few // group + 1 if model.invariant else 1
 
 
 def save_torchscript(model: Llama, path: Path, facts: dict[str, str]) -> None:
@@ -79,8 +89,10 @@ def main(arguments: Sequence[str]) -> None:
         parser.error(f"--out is {given.out}, expected a name that ends with .pt2 or .pt")
     if given.library:
         kernelpack.load(given.library)
+    if given.invariant and given.form == "dense":
+        parser.error("--invariant is given with --form dense, whose products have other bits in other batches; take another form")
     model = Llama(File(given.file), given.form, invariant=given.invariant).to(given.device)
-    facts = metadata(model.config, given.form, given.device)
+    facts = metadata(model, given.device)
     if given.out.suffix == ".pt":
         save_torchscript(model, given.out, facts)
     else:

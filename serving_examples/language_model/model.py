@@ -74,7 +74,8 @@ class Llama(nn.Module):
         super().__init__()
         config = self.config = Config.of(file)
         dtype = torch.float32 if form in ("float32", "int8") else torch.bfloat16
-        self.heads, self.key_heads, self.size, self.invariant = config.heads, config.key_heads, config.size, invariant
+        self.heads, self.key_heads, self.size = config.heads, config.key_heads, config.size
+        self.form, self.invariant = str(form), invariant
 
         def product(*names: str) -> nn.Module:
             return Dense(file, *names) if form == "dense" else Quantized(file, *names, int8=form == "int8", invariant=invariant)

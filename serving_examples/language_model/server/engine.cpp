@@ -332,14 +332,16 @@ void Engine::State::write(Sequence& sequence, Token token) {
   sequence.answer->add(std::move(update));
 }
 
-// Gives a sequence's last update and its pages; it is dead then.
+// Gives a sequence's last update and its pages; it is dead then. Pages of one that failed may hold what made it fail.
 void Engine::State::end(Sequence& sequence, Update last) {
   if (sequence.answer == nullptr) return;
+  const bool failed = last.end == End::failed;
   if (!sequence.text.is_stopped()) last.text += sequence.text.rest();
   metrics.add(std::string("vllm:request_success_total{finished_reason=\"") + name_of(last.end) + "\"}");
   metrics.observe("vllm:e2e_request_latency_seconds", seconds_since(sequence.begin));
   sequence.answer->add(std::move(last));
   sequence.answer = nullptr;
+  if (failed) std::ranges::for_each(sequence.pages, [&](int32_t page) { pages.forget(page); });
   give_back(sequence);
 }
 

@@ -24,7 +24,7 @@ Package load_aoti(const std::string& path) {
 }
 
 Package load_torchscript(const std::string& path) {
-  std::unordered_map<std::string, std::string> facts{{"model", ""}, {"form", ""}, {"page", ""}, {"device", ""}};
+  std::unordered_map<std::string, std::string> facts{{"model", ""}, {"form", ""}, {"page", ""}, {"piece", ""}, {"device", ""}};
   auto module = std::make_shared<torch::jit::Module>(torch::jit::load(path, std::nullopt, facts));
   return {facts,
           [module](Weights& weights) {

@@ -11,11 +11,15 @@ int32_t Pages::take() {
   if (unheld_.empty()) return -1;
   const int32_t page = unheld_.front();
   unheld_.pop_front();
-  Page& taken = pages_[page];
-  if (taken.contents != 0) known_.erase(taken.key);
-  taken.contents = 0;
-  taken.holders = 1;
+  forget(page);
+  pages_[page].holders = 1;
   return page;
+}
+
+void Pages::forget(int32_t page) {
+  Page& known = pages_[page];
+  if (known.contents != 0) known_.erase(known.key);
+  known.contents = 0;
 }
 
 void Pages::give_back(int32_t page) {

@@ -25,6 +25,8 @@ class Pages {
   // Makes a full page known. Returns what it holds: another page may hold the same already.
   uint64_t know(int32_t page, uint64_t before, const int* tokens);
 
+  void forget(int32_t page);  // no other sequence finds it
+
   int available() const { return static_cast<int>(unheld_.size()); }
   int count() const { return static_cast<int>(pages_.size()); }
   int size() const { return size_; }

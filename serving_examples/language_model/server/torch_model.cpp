@@ -56,7 +56,8 @@ class TorchModel : public Model {
     const int64_t positions = integer("context_length"), layers = integer("block_count");
     const int page = std::stoi(package_.facts["page"]);
     if (pages == 0) pages = static_cast<int>((2 * positions + page - 1) / page);
-    sizes_ = {page, pages, static_cast<int>(positions), static_cast<int>(weights_.at("words").size(0))};
+    const int piece = std::stoi(package_.facts["piece"]);
+    sizes_ = {page, pages, static_cast<int>(positions), static_cast<int>(weights_.at("words").size(0)), piece};
     const int64_t size = integer("embedding_length") / integer("attention.head_count");
     for (int64_t i = 0; i < 2 * layers; ++i)  // one page more: of sequences that fill a graph's batch
       cache_.push_back(zeros({pages + 1, page, integer("attention.head_count_kv"), size}, dtype_of(form), device_));
@@ -134,19 +135,19 @@ class TorchModel : public Model {
 std::unique_ptr<Model> load_model(const ModelFiles& files, const Gguf& file, int pages, int threads) {
   // in a thread that ends, and with it its OpenMP threads: beside those of the engine they would be more than there are cores,
   // and then OpenMP puts threads to sleep between ops
-  return std::async(
-             std::launch::async,
-             [&]() -> std::unique_ptr<Model> {
-               const c10::InferenceMode guard;
-               at::set_num_threads(threads);
-               load_ops(files.library);
-               return without_trace(files.package, [&] {
-                 Package package = load_package(files.package);
-                 if (package.facts["device"].empty())
-                   throw std::runtime_error(files.package + " was not saved by serving_examples/language_model/export.py");
-                 return std::make_unique<TorchModel>(std::move(package), file, pages);
-               });
-             })
+  return std::async(std::launch::async,
+                    [&]() -> std::unique_ptr<Model> {
+                      const c10::InferenceMode guard;
+                      at::set_num_threads(threads);
+                      load_ops(files.library);
+                      return without_trace(files.package, [&] {
+                        Package package = load_package(files.package);
+                        if (package.facts["piece"].empty())
+                          throw std::runtime_error(
+                              files.package + " was not saved by this version of serving_examples/language_model/export.py");
+                        return std::make_unique<TorchModel>(std::move(package), file, pages);
+                      });
+                    })
       .get();
 }
 

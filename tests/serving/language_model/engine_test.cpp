@@ -177,6 +177,18 @@ TEST(a_beginning_that_was_read_is_not_read_again) {
   EXPECT(metric(metrics, "vllm:prefix_cache_hits_total") == 384);
 }
 
+TEST(pages_of_a_text_that_failed_are_not_used_again) {
+  FakeModel model(kSizes);
+  lm::Metrics metrics;
+  lm::Engine engine(model, tokenizer(), {.batch_tokens = 64}, metrics);
+  const std::vector<int> prompt(200, 300);
+  model.is_poisoned = true;
+  EXPECT(whole(*engine.submit(asking(prompt, 1))).end == End::failed);
+  model.is_poisoned = false;
+  EXPECT(ids(whole(*engine.submit(asking(prompt, 1)))) == expected(model, prompt, 1));
+  EXPECT(metric(metrics, "vllm:prefix_cache_hits_total") == 0);
+}
+
 TEST(new_tokens_do_not_wait_for_a_long_prompt) {
   FakeModel model(kSizes, milliseconds(1));
   lm::Metrics metrics;

@@ -59,7 +59,7 @@ class Server:
     def ask(self, method: str, path: str, body: object = None, headers: dict[str, str] = TYPE) -> tuple[int, Any]:
         """Returns the status and the body of an answer, read as JSON where it is that."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             connection.request(method, path, data, headers)
             response = connection.getresponse()

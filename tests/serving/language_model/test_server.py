@@ -39,7 +39,7 @@ def program(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="module")
 def package(model: Llama, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("package") / "smollm2.pt"
-    save_torchscript(model, path, metadata(model.config, "float32", "cpu"))
+    save_torchscript(model, path, metadata(model, "cpu"))
     return path
 
 
@@ -69,6 +69,23 @@ def test_texts_are_those_of_python_alone_and_at_once(server: Server, model: Llam
     alone = [probabilities(question) for question in QUESTIONS]
     with ThreadPoolExecutor(len(QUESTIONS)) as pool:
         assert list(pool.map(probabilities, QUESTIONS)) == alone
+
+
+def test_prompts_have_the_same_bits_whole_in_pieces_and_after_pages_of_others(
+    program: Path, package: Path, server: Server
+) -> None:
+    """A call has 40 tokens: the last pieces of these prompts would have 1, 2 or 9. Asked again, they begin with pages that are known."""
+    prompts = [[1000 + i for i in range(length)] for length in (41, 42, 49, 65, 66, 73, 81)]
+
+    def probabilities(server: Server, prompt: list[int]) -> Any:
+        return server.complete(prompt=prompt, max_tokens=3, temperature=0, logprobs=3)["choices"][0]["logprobs"]
+
+    with Server(program, "--package", package, "--library", LIBRARY, "--threads", 1, "--batch-tokens", 256) as other:
+        whole = [probabilities(other, prompt) for prompt in prompts]
+    for _ in range(2):
+        assert [probabilities(server, prompt) for prompt in prompts] == whole
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        assert list(pool.map(lambda prompt: probabilities(server, prompt), prompts)) == whole
 
 
 def test_log_probabilities_are_those_of_python(server: Server, model: Llama) -> None:
@@ -116,7 +133,6 @@ def test_what_cannot_be_served_is_refused(program: Path, package: Path, tmp_path
     assert "missing.pt2" in refusal(package=tmp_path / "missing.pt2")
     assert "missing.so" in refusal(library=tmp_path / "missing.so")
     other = tmp_path / "other.pt"
-    save_torchscript(
-        Llama(File(tmp_path / "tiny.gguf")), other, metadata(Llama(File(tmp_path / "tiny.gguf")).config, "float32", "cpu")
-    )
+    tiny = Llama(File(tmp_path / "tiny.gguf"))
+    save_torchscript(tiny, other, metadata(tiny, "cpu"))
     assert "the package was made for the model llama 2 128 4 2 256" in refusal(package=other)
