@@ -221,6 +221,7 @@ def walk(sums, q, pages, rows, start, stop, low, skipped, unit, rules, sizes, ED
     """Adds the keys from `start` to `stop` to the sums of a tile of rows, with SPLIT but for the `skipped` ones from `low` on. All but `stop` are
     multiples of BLOCK_N. EDGE: some keys do not count for some rows."""
     FEW: tl.constexpr = q.shape[0] < 16
+    POLICY: tl.constexpr = "evict_first" if FEW else ""  # CPUs then ask for the keys of the next step
     PRECISION: tl.constexpr = "tf32x3" if q.shape[0] >= 64 else "ieee"
     numbers, offs_d = tl.arange(0, form.BLOCK_N), tl.arange(0, q.shape[1])
     for step in range(start, stop - skipped, form.BLOCK_N):
@@ -232,7 +233,8 @@ def walk(sums, q, pages, rows, start, stop, low, skipped, unit, rules, sizes, ED
         key_at, value_at = places(pages, n, numbers, stop, form)
         if FEW:  # transposing keys for a product would take longer than the products of their elements
             k_inside = both(inside[:, None], offs_d[None, :] < sizes.head_dim, EDGE)
-            k = tl.load(pages.key + key_at[:, None] + offs_d[None, :], mask=k_inside, other=0.0).to(tl.float32)
+            k = tl.load(pages.key + key_at[:, None] + offs_d[None, :], mask=k_inside, other=0.0, eviction_policy=POLICY)
+            k = k.to(tl.float32)
             scores = tl.sum(q[:, None, :] * k[None, :, :], axis=2)
         else:
             k_inside = both(inside[None, :], offs_d[:, None] < sizes.head_dim, EDGE)
@@ -250,7 +252,8 @@ def walk(sums, q, pages, rows, start, stop, low, skipped, unit, rules, sizes, ED
         rescale = tl.exp2(sums.largest - finite)
         weights = sums.weights * rescale + tl.sum(p, axis=1)
         v_inside = both(inside[:, None], offs_d[None, :] < sizes.value_dim, EDGE)
-        v = tl.load(pages.value + value_at[:, None] + offs_d[None, :], mask=v_inside, other=0.0).to(q.dtype)
+        v = tl.load(pages.value + value_at[:, None] + offs_d[None, :], mask=v_inside, other=0.0, eviction_policy=POLICY)
+        v = v.to(q.dtype)
         values = tl.dot(p.to(v.dtype), v, sums.values * rescale[:, None], input_precision=PRECISION)
         sums = Sums(weights, largest, values)
     return sums

@@ -13,7 +13,7 @@ from kernelpack.backends.cpu.emit.elements import element_bytes, from_memory, me
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.index_arithmetic import INDEX_ARITHMETIC, QUOTIENTS, divide_neighbours
 from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Place, Uniform, Vector, at_lane
-from kernelpack.backends.cpu.emit.streaming import ask_ahead, is_stream, store_past_caches
+from kernelpack.backends.cpu.emit.streaming import ask_ahead, ask_for_next, is_stream, store_past_caches
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
 from kernelpack.backends.cpu.facts.affine import may_wrap, span_of
 from kernelpack.backends.cpu.facts.observed import leading
@@ -339,12 +339,11 @@ class Evaluator:
             passed = None if mask is None else self._passed(other, other_value, wide, element)
             lanes_mask = self.vector(mask, I1) if mask is not None else None
             if isinstance(pointer, Affine) and pointer.step == size:
-                if (
-                    lanes_mask is None
-                    and op.attributes.get("evict") == "evict_first"
-                    and is_stream(op.result.type, index, size)
-                ):
-                    ask_ahead(self.em, pointer.base, size * sum(place.offset for place in index if place.lanes))
+                if lanes_mask is None and op.attributes.get("evict") == "evict_first":
+                    if is_stream(op.result.type, index, size):
+                        ask_ahead(self.em, pointer.base, size * sum(place.offset for place in index if place.lanes))
+                    else:
+                        ask_for_next(self, op, index)
                 base = pointer.base if mask_value is None else self._in_memory(pointer.base, mask_value, index, wide)
                 loaded = self._load_contiguous(wide, base, lanes_mask, passed, size)
             else:

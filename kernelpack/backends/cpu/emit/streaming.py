@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from kernelpack.backends.cpu.emit.places import Index
+from kernelpack.backends.cpu.emit.places import Affine, Index
+from kernelpack.backends.cpu.facts.moving import moves_along
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import Type, shape_of
 from kernelpack.llvm.text import Emitter, Val, literal, vector_width
+
+if TYPE_CHECKING:
+    from kernelpack.backends.cpu.emit.evaluate import Evaluator
 
 _AHEAD = 2048
 """How many bytes ahead of a stream its memory is asked for: the latency of a few cache lines from DRAM (measured: 1 to 4 KB alike)."""
@@ -32,9 +40,38 @@ def ask_ahead(em: Emitter, base: Val, offset: int) -> None:
         ask_for(em, em.offset(base, _AHEAD))
 
 
-def ask_for(em: Emitter, address: Val) -> None:
-    """Prefetches the cache line at an address, which need not exist."""
-    how = [Val("i32", "0"), Val("i32", "3"), Val("i32", "1")]  # to read, into all caches, data
+def ask_for_next(ev: Evaluator, load: Operation, index: Index) -> None:
+    """Prefetches what a load reads at an index of the next tile, where its loop goes from rows to those that follow them."""
+    extents = shape_of(load.result.type)
+    rows = next((axis for axis in reversed(range(len(index))) if not index[axis].lanes and extents[axis] > 1), None)
+    pointer = operand(load, "ptr")
+    if rows is None or not moves_along(load, rows) or not _is_computed(ev, pointer):
+        return
+    later = list(index)
+    later[rows] = replace(index[rows].plus(extents[rows]), end=None)
+    next_row = ev.evaluate(pointer, tuple(later))
+    if isinstance(next_row, Affine):
+        ask_for(ev.em, next_row.base, first=False)
+
+
+def _is_computed(ev: Evaluator, value: Value) -> bool:
+    """Whether a tile is nowhere read from a buffer, so that it has elements after its end."""
+    waiting, seen = [value], set[Value]()
+    while waiting:
+        one = waiting.pop()
+        if one in seen or not shape_of(one.type):
+            continue
+        if one.defining_op is None or ev.filled(one):
+            return False
+        seen.add(one)
+        waiting += one.defining_op.operands
+    return True
+
+
+def ask_for(em: Emitter, address: Val, *, first: bool = True) -> None:
+    """Prefetches the cache line at an address, which need not exist: into all caches, or all but the first, which waits for fewer lines at a
+    time."""
+    how = [Val("i32", "0"), Val("i32", "3" if first else "2"), Val("i32", "1")]  # to read, how near, data
     em.call("void", "llvm.prefetch.p0", [address, *how])
 
 

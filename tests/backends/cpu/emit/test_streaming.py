@@ -28,6 +28,26 @@ def test_each_line_is_asked_for_once(offset: int, asks: bool) -> None:
         )
 
 
+@kp.jit
+def sum_of_rows(x, out, n, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ALONG: tl.constexpr):
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for begin in range(0, n, ROWS):
+        if ALONG:
+            at = (begin + rows)[:, None] * stride + columns[None, :]
+        else:
+            at = rows[:, None] * stride + (begin + columns)[None, :]
+        total += tl.load(x + at, eviction_policy="evict_first")
+    tl.store(out + rows[:, None] * COLUMNS + columns[None, :], total)
+
+
+@pytest.mark.parametrize("along", [True, False])
+def test_short_rows_ask_for_those_of_the_next_tile_that_the_loop_goes_to(along: bool) -> None:
+    text = whole(sum_of_rows, V4, n="i32", stride="i32", ROWS=8, COLUMNS=32, ALONG=along)
+    assert ("@llvm.prefetch.p0(ptr %" in text) is along
+    assert ("i32 0, i32 2, i32 1)" in text) is along
+
+
 def test_an_aligned_address_is_written_past_the_caches() -> None:
     em = Emitter(frozenset({"avx512"}))
     store_past_caches(em, Val("<16 x float>", "%x"), Val("ptr", "%p"), 4)
