@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from kernelpack.opgen.load import own_library
+from serving_examples.language_model import measure
 from serving_examples.language_model.build import build_server
 from serving_examples.language_model.export import metadata, save_torchscript
-from serving_examples.language_model.generate import Cache, continued, read
+from serving_examples.language_model.generate import Cache, continued, generate, read
 from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.model import Llama
 from serving_examples.language_model.tokens import chat, model_file
@@ -69,6 +70,24 @@ def test_texts_are_those_of_python_alone_and_at_once(server: Server, model: Llam
     alone = [probabilities(question) for question in QUESTIONS]
     with ThreadPoolExecutor(len(QUESTIONS)) as pool:
         assert list(pool.map(probabilities, QUESTIONS)) == alone
+
+
+@pytest.mark.slow
+def test_long_texts_are_those_of_python_alone_and_eight_at_once(server: Server, model: Llama) -> None:
+    """20 texts of up to 256 tokens; test_model.py holds those of Python to torch's."""
+    questions = (measure.FOLDER / "prompts.txt").read_text().splitlines()
+    assert len(questions) == 20
+
+    def text(question: str) -> str:
+        answer = server.complete(**{**asked(question), "max_tokens": 256})["choices"][0]
+        return str(answer["message"]["content"])
+
+    with torch.inference_mode():
+        texts = generate(model, [chat(tokenizer(), question) for question in questions], 256)
+    right = [tokenizer().decode(tokens[: tokens.index(2)] if 2 in tokens else tokens) for tokens in texts]
+    assert [text(question) for question in questions] == right
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(text, questions)) == right
 
 
 def test_prompts_have_the_same_bits_whole_in_pieces_and_after_pages_of_others(
