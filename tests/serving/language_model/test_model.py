@@ -10,6 +10,7 @@ import torch
 from serving_examples.language_model import measure
 from serving_examples.language_model.__main__ import main
 from serving_examples.language_model.export import export, save_aoti, save_torchscript
+from serving_examples.language_model.export import main as export_main
 from serving_examples.language_model.generate import PAGE, Cache, batch, generate, read
 from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.measure import compare, hold_to, linear_of_rounded
@@ -170,3 +171,9 @@ def test_products_in_int8_are_those_of_torch(smollm2: File) -> None:
         right = torch.cat([exact(prompt)[0] for prompt in prompts])
     assert held.worst < 1e-5
     assert measure.divergence(right, logits) < 0.01
+
+
+def test_dense_products_cannot_be_invariant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        export_main(["any.gguf", "--form", "dense", "--invariant", "--out", "any.pt2"])
+    assert "--invariant is given with --form dense, whose products have other bits in other batches" in capsys.readouterr().err
