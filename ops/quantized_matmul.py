@@ -18,7 +18,7 @@ RANGES = {
 }
 
 FEW_ROWS = (1, 16, 64, 0)
-"""Which kernels a call takes: those for single rows, for at most 16, for 64 (GPUs: 192), or 0 for more."""
+"""Which kernels a call takes: those for single rows (int8: 2), at most 16, at most 64 (GPUs: 192; not int8 on CPUs), or 0 for more."""
 
 CPU_BLOCKS = {16: (16, 64), 64: (32, 64), 0: (128, 64)}
 GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}

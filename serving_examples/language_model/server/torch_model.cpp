@@ -143,8 +143,7 @@ std::unique_ptr<Model> load_model(const ModelFiles& files, const Gguf& file, int
                       return without_trace(files.package, [&] {
                         Package package = load_package(files.package);
                         if (package.facts["piece"].empty())
-                          throw std::runtime_error(
-                              files.package + " was not saved by this version of serving_examples/language_model/export.py");
+                          throw std::runtime_error(files.package + " was not saved by this export.py\n  to fix: save it again");
                         return std::make_unique<TorchModel>(std::move(package), file, pages);
                       });
                     })

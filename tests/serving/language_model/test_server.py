@@ -154,4 +154,7 @@ def test_what_cannot_be_served_is_refused(program: Path, package: Path, tmp_path
     other = tmp_path / "other.pt"
     tiny = Llama(File(tmp_path / "tiny.gguf"))
     save_torchscript(tiny, other, metadata(tiny, "cpu"))
+    old = tmp_path / "old.pt"
+    save_torchscript(tiny, old, {name: fact for name, fact in metadata(tiny, "cpu").items() if name != "piece"})
+    assert "was not saved by this export.py\n  to fix: save it again" in refusal(package=old)
     assert "the package was made for the model llama 2 128 4 2 256" in refusal(package=other)

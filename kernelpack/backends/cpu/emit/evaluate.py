@@ -344,17 +344,17 @@ class Evaluator:
                         ask_ahead(self.em, pointer.base, size * sum(place.offset for place in index if place.lanes))
                     else:
                         ask_for_next(self, op, index)
-                base = pointer.base if mask_value is None else self._in_memory(pointer.base, mask_value, index, wide)
+                base = self._in_memory(pointer.base, mask_value, index, wide)
                 loaded = self._load_contiguous(wide, base, lanes_mask, passed, size)
             else:
                 pointers = self.vector(pointer, operand(op, "ptr").type)
                 loaded = self.gather(wide, pointers, lanes_mask, passed)
             return Vector(from_memory(self.em, loaded, element), depth)
 
-    def _in_memory(self, base: Val, mask: Value, index: Index, wide: str) -> Val:
+    def _in_memory(self, base: Val, mask: Value | None, index: Index, wide: str) -> Val:
         """Returns where a vector lies, or memory of our own where its mask is known to hold for no lane. Nothing is read or written there, but
         x86 CPUs take hundreds of cycles to find that out where no memory is: after a tensor's end, or in a page that was never written."""
-        pending = [mask]
+        pending = [] if mask is None else [mask]
         while pending:
             value = pending.pop()
             lanes, op = self.evaluate(value, index), value.defining_op
@@ -442,7 +442,6 @@ class Evaluator:
                 elif isinstance(mask, Uniform) and "avx512" not in em.features:  # its masked stores take tens of cycles
                     self._store_if(mask.val, stored, pointer.base, size)
                 else:
-                    assert mask_value is not None
                     self._store_masked(stored, self._in_memory(pointer.base, mask_value, index, stored.type), lanes_mask, size)
                 return
             pointers = self.vector(pointer, operand(op, "ptr").type)

@@ -1,4 +1,4 @@
-"""Facts about loads in loops: along which axis the tile moves from one iteration to the next."""
+"""Facts about loops: what stays the same in all iterations, and along which axis the tile of a load moves from one to the next."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from kernelpack.backends.cpu.facts.affine import span_of
 from kernelpack.ir.core import BlockArgument, Operation, Value
 from kernelpack.ir.dialect import attribute, operand
 from kernelpack.ir.types import shape_of
+from kernelpack.ir.views import LOOPS
 
 
 def moves_along(load: Operation, axis: int) -> bool:
     """Whether a loop around a load reads rows that follow each other along an axis: their numbers are as many in a row as the tile has, from
     one on that changes in the loop. False where that cannot be told."""
-    loop = next((op for op in load.ancestors() if op.name in ("scf.for", "scf.while")), None)
+    loop = next((op for op in load.ancestors() if op.name in LOOPS), None)
     if loop is None:
         return False
     waiting = [(operand(load, "ptr"), axis)]
@@ -26,16 +27,23 @@ def moves_along(load: Operation, axis: int) -> bool:
             waiting.append((op.operand, axis - (int(attribute(op, "axis")) < axis)))
             continue
         span = span_of(value) if len(shape) == 1 else None
-        if span is not None and span.high - span.low == shape[axis] - 1 and any(_changes(term, loop) for term in span.terms):
+        if (
+            span is not None
+            and span.high - span.low == shape[axis] - 1
+            and not all(is_invariant(term, loop) for term in span.terms)
+        ):
             return True
         if op.name == "tt.broadcast" or all(shape_of(one.type) in ((), shape) for one in op.operands):
             waiting += [(one, axis) for one in op.operands]
     return False
 
 
-def _changes(scalar: Value, loop: Operation) -> bool:
-    """Whether a scalar is made anew in each iteration of a loop."""
-    if isinstance(scalar, BlockArgument):
-        return scalar.owner.parent is not None and scalar.owner.parent.parent is loop
-    op = scalar.defining_op
-    return op is not None and loop in op.ancestors()
+def is_invariant(value: Value, loop: Operation) -> bool:
+    """Whether a value is the same in every iteration of a loop."""
+    op = value.defining_op
+    if op is None:
+        region = value.owner.parent if isinstance(value, BlockArgument) else None
+        return region is None or region.parent is not loop
+    if all(ancestor is not loop for ancestor in op.ancestors()):
+        return True
+    return op.name in ("tt.splat", "tt.broadcast", "arith.constant") and all(is_invariant(v, loop) for v in op.operands)

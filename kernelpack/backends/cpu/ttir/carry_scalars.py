@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from kernelpack.backends.cpu.facts.moving import is_invariant
 from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.types import I64, TensorType, Type, bit_width, element_of, is_int, is_pointer, with_element
 from kernelpack.ir.views import Carried, For
@@ -24,7 +25,7 @@ def _carry_scalar(loop: Operation, carried: Carried) -> None:
     if not isinstance(argument.type, TensorType) or not (is_int(argument.type) or is_pointer(argument.type)):
         return
     step = _step(argument, carried.yielded)
-    if step is None or not _invariant(step, loop):
+    if step is None or not is_invariant(step, loop):
         return
     add = "tt.addptr" if is_pointer(argument.type) else "arith.addi"
     kind = with_element(argument.type, I64) if is_pointer(argument.type) else argument.type
@@ -74,16 +75,6 @@ def _step(argument: Value, yielded: Value) -> Value | None:
     if a is argument and b is not argument:
         return b
     return a if b is argument and op.name == "arith.addi" else None
-
-
-def _invariant(value: Value, loop: Operation) -> bool:
-    op = value.defining_op
-    if op is None:
-        block = getattr(value, "owner", None)
-        return block is not loop.body
-    if all(ancestor is not loop for ancestor in op.ancestors()):
-        return True
-    return op.name in ("tt.splat", "tt.broadcast", "arith.constant") and all(_invariant(v, loop) for v in op.operands)
 
 
 def _splat_source(value: Value, builder: Builder) -> Value | None:

@@ -33,11 +33,11 @@ from kernelpack.ir.core import Builder, Operation, Value
 from kernelpack.ir.dialect import operand, operands_called
 from kernelpack.ir.dialects.descriptors import ACCESSES, STORE
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, shape_of
+from kernelpack.ir.views import LOOPS
 from kernelpack.layout.encoding import LinearEncoding, layout_of
 from kernelpack.layout.transfer import reshape
 
 STORE_WAIT = "ttng.async_tma_store_wait"
-LOOPS = ("scf.for", "scf.while")
 
 
 def lower_descriptors(function: Operation, others: Collection[Operation] = (), shared_bytes: int = 0) -> None:
