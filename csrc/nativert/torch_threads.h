@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "kernels/cpu.h"
+#include "nativert/torch_profiler.h"
 
 namespace kernelpack {
 
@@ -34,7 +35,7 @@ class TorchThreads {
 
   ParallelForFunction parallel_for_ = nullptr;
   NumThreadsFunction get_num_threads_ = nullptr;
-  ParallelFor threads_{num_threads, run, this};
+  ParallelFor threads_{num_threads, run, this, TorchProfiler::begin, TorchProfiler::end};
 };
 
 inline ParallelFor* torch_threads() {

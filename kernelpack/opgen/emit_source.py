@@ -108,6 +108,7 @@ def _runtime(library: LibraryPlan) -> dict[Path, str]:
     launchers = [file for source in library.launchers for file in source.sources]
     launchers += [CSRC / "kernels" / "zstd_image.cpp"] if library.holds_images else []
     files = [*(CSRC / "kernels").glob("*.h"), *(CSRC / "ops").glob("*.h"), *(CSRC / "ops").glob("*.cpp"), *launchers]
+    files.append(CSRC / "nativert" / "torch_profiler.h")
     files += [header for source in library.launchers for header in source.header.parent.glob("*.h")]
     texts = {}
     for file in sorted(set(files)):

@@ -364,3 +364,12 @@ def test_no_memory_leaks_from_calls_that_fail_or_succeed(sample: ModuleType) -> 
             torch.ops.sample.scale(big, torch.ones(1 << 19))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 40_000, f"{grown} KB more after 200 calls with 4 MB tensors"
+
+
+def test_torch_profiler_names_the_variants_that_ran(sample: ModuleType) -> None:
+    x = torch.randn(5, 10)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        torch.ops.sample.row_sum(x)
+    (op,) = (event for event in profile.events() if event.name == "sample::row_sum")
+    (launch,) = op.cpu_children
+    assert launch.name.startswith("small_row_sum_kernel-f32"), launch.name

@@ -1,4 +1,4 @@
-"""KERNELPACK_LOG=launch and KERNELPACK_PERF_MAP=1: which kernel ran, for people and for perf."""
+"""Which kernel ran: for people (KERNELPACK_LOG=launch), for perf (KERNELPACK_PERF_MAP=1), for torch.profiler."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+import torch
+
+import kernelpack as kp
+import kernelpack.language as tl
 
 PROGRAM = """
 import os
@@ -54,3 +59,19 @@ def test_perf_finds_names(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"[0-9a-f]+ [0-9a-f]+ double\n\n", done.stdout)
     assert run(tmp_path).stdout == ""
+
+
+@kp.jit
+def negate(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, -tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def test_torch_profiler_finds_names() -> None:
+    x = torch.ones(300)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(3):
+            negate[(2,)](x, x.numel(), BLOCK=256)
+    names = [event.name for event in profile.events()]
+    assert names.count("negate") == 3, names
+    assert x.eq(-1).all()
