@@ -101,6 +101,7 @@ demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Pytho
 vllm: $(NATIVE) ## vLLM on this CPU with its Triton kernels compiled by kernelpack: serves, checks, times (2.7 GB in build/vllm)
 	@$(PY) -m tests.engines.vllm.serve
 	@$(PY) -m tests.engines.vllm.adopted
+	@$(PY) -m tests.engines.vllm.warmups
 	@$(PY) -m tests.engines.vllm.checks
 	@$(PY) -m tests.engines.page vllm
 	@$(PY) -m tests.engines.vllm.speed

@@ -144,30 +144,11 @@ void load(Kernel& kernel, int /*device*/) {
   kernel.loaded.store(&kernel, std::memory_order_relaxed);
 }
 
-// A launch's part of a profile, while it runs.
-class Profiled {
- public:
-  Profiled(const ParallelFor* threads, const char* kernel) : threads_(threads) {
-    if (threads != nullptr && threads->begin_profiled != nullptr) part_ = threads->begin_profiled(kernel);
-  }
-  ~Profiled() {
-    if (part_ != nullptr) threads_->end_profiled(part_);
-  }
-  Profiled(const Profiled&) = delete;
-  Profiled& operator=(const Profiled&) = delete;
-
- private:
-  const ParallelFor* threads_;
-  void* part_ = nullptr;
-};
-
 void launch(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) {
   if (kernel.loaded.load(std::memory_order_relaxed) == nullptr) load(kernel, device);
   const auto entry = reinterpret_cast<CpuEntry>(const_cast<void*>(kernel.image));
-  const auto* threads = static_cast<const ParallelFor*>(stream);
-  const Profiled profiled(threads, kernel.name);
   if (kernel.launch_cooperative_grid) return run_together_on_cpu(entry, grid, params);
-  run_on_cpu(entry, kernel.program_ns, threads, grid, params);
+  run_on_cpu(entry, kernel.program_ns, static_cast<const ParallelFor*>(stream), grid, params);
 }
 
 // More programs than this never wait for each other on a GPU either: it runs so many at once.

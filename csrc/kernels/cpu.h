@@ -19,16 +19,13 @@ struct CpuLaunch {
 // Runs the programs [begin, end) of a launch, numbered with x fastest.
 using CpuEntry = void (*)(int64_t begin, int64_t end, const CpuLaunch* launch);
 
-// How a CPU launch gets threads, and a place in a profile. A null pointer in its place means the calling thread alone.
+// How a CPU launch gets threads. A null pointer in its place means the calling thread alone.
 struct ParallelFor {
   // Returns how many threads `run` may use.
   int (*num_threads)(void* context);
   // Calls body(i, i + 1, argument), or larger pieces, until [0, count) is done; may use threads. Body throws nothing.
   void (*run)(void* context, int64_t count, void (*body)(int64_t begin, int64_t end, void* argument), void* argument);
   void* context;
-  // Begins a part of the thread's profile, by a kernel's name, and returns it; nullptr where nobody profiles. Null: nobody can.
-  void* (*begin_profiled)(const char* kernel) = nullptr;
-  void (*end_profiled)(void* part) = nullptr;
 };
 
 extern const Launcher cpu_launcher;

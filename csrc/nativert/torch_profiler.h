@@ -9,41 +9,46 @@
 
 namespace kernelpack {
 
-class TorchProfiler {
+// The part of a thread's profile that a launch takes, by its kernel's name, while this lives. Nothing where nobody profiles.
+class ProfiledLaunch {
  public:
-  TorchProfiler() {
-    void* torch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
-    if (torch == nullptr) torch = RTLD_DEFAULT;  // linked into the program
-    const auto find = [torch](auto& slot, const char* name) {
-      slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(dlsym(torch, name));
-    };
-    find(start_, "aoti_record_function_start");
-    find(end_, "aoti_record_function_end");
-    find(is_on_, "_ZN2at12hasCallbacksEv");  // at::hasCallbacks(): starting takes three times as long
+  explicit ProfiledLaunch(const char* kernel) {
+    const Torch& torch = here();
+    if (torch.is_profiling == nullptr || !torch.is_profiling()) [[likely]]
+      return;
+    if (torch.start == nullptr || torch.end == nullptr || torch.start(kernel, nullptr, nullptr, 0, &part_) != 0)
+      part_ = nullptr;
   }
-
-  // What ParallelFor asks for.
-  static void* begin(const char* kernel) {
-    const TorchProfiler& torch = here();
-    if (torch.is_on_ == nullptr || !torch.is_on_()) [[likely]]
-      return nullptr;
-    void* part = nullptr;
-    const bool is_known = torch.start_ != nullptr && torch.end_ != nullptr;
-    return is_known && torch.start_(kernel, nullptr, nullptr, 0, &part) == 0 ? part : nullptr;
+  ~ProfiledLaunch() {
+    if (part_ != nullptr) here().end(part_);
   }
-  static void end(void* part) { here().end_(part); }
+  ProfiledLaunch(const ProfiledLaunch&) = delete;
+  ProfiledLaunch& operator=(const ProfiledLaunch&) = delete;
 
  private:
-  using Start = int32_t (*)(const char* name, void* kwargs, void* const* inputs, uint64_t input_count, void** part);
+  struct Torch {
+    int32_t (*start)(const char* name, void* kwargs, void* const* inputs, uint64_t input_count, void** part) = nullptr;
+    int32_t (*end)(void* part) = nullptr;
+    bool (*is_profiling)() = nullptr;
 
-  static const TorchProfiler& here() {
-    static const TorchProfiler found;
+    Torch() {
+      void* torch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+      if (torch == nullptr) torch = RTLD_DEFAULT;  // linked into the program
+      const auto find = [torch](auto& slot, const char* name) {
+        slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(dlsym(torch, name));
+      };
+      find(start, "aoti_record_function_start");
+      find(end, "aoti_record_function_end");
+      find(is_profiling, "_ZN2at12hasCallbacksEv");  // at::hasCallbacks(): to start in vain takes twice as long
+    }
+  };
+
+  static const Torch& here() {
+    static const Torch found;
     return found;
   }
 
-  Start start_ = nullptr;
-  int32_t (*end_)(void* part) = nullptr;
-  bool (*is_on_)() = nullptr;
+  void* part_ = nullptr;
 };
 
 }  // namespace kernelpack

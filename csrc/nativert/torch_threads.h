@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include "kernels/cpu.h"
-#include "nativert/torch_profiler.h"
 
 namespace kernelpack {
 
@@ -35,7 +34,7 @@ class TorchThreads {
 
   ParallelForFunction parallel_for_ = nullptr;
   NumThreadsFunction get_num_threads_ = nullptr;
-  ParallelFor threads_{num_threads, run, this, TorchProfiler::begin, TorchProfiler::end};
+  ParallelFor threads_{num_threads, run, this};
 };
 
 inline ParallelFor* torch_threads() {

@@ -1,6 +1,7 @@
 // Checks, allocation and launches of a call.
 #include "ops/call.h"
 
+#include "nativert/torch_profiler.h"
 #include "ops/huge_pages.h"
 #include "ops/shim.h"
 #include "ops/stream.h"
@@ -14,7 +15,8 @@ Backend::Backend(int index, const Launcher& launcher, const char* const* targets
       devices_(CallDevices::of(device_type)),
       target_count_(target_count),
       index_(static_cast<uint16_t>(index)),
-      is_traced_(trace::is_on()) {}
+      is_traced_(trace::is_on()),
+      is_shown_(launcher.takes_threads) {}
 
 int Backend::choose_target(const OpInfo& op, int device, const KernelTraits& kernel) {
   const int found = launcher_.choose(targets_, target_count_, device, kernel);
@@ -31,6 +33,11 @@ std::string Backend::cpu_refusal(const OpInfo& op) const {
     return "";
   }
   return no_target_fits(launcher_, targets_, target_count_, -1, op.build);
+}
+
+void Backend::launch_shown(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) const {
+  const ProfiledLaunch shown(kernel.name);
+  launch_(kernel, device, stream, grid, params);
 }
 
 void* Backend::find_current_stream(int device) {

@@ -51,12 +51,14 @@ class alignas(64) Backend {
     const CurrentStream known = stream_.load(std::memory_order_relaxed);
     void* stream = nullptr;
     if (known == nullptr || known(device, &stream) != 0) stream = find_current_stream(device);
+    if (is_shown_) return launch_shown(kernel, device, stream, grid, params);
     launch_(kernel, device, stream, grid, params);
   }
 
  private:
   [[gnu::cold]] int choose_target(const OpInfo& op, int device, const KernelTraits& kernel);
   [[gnu::cold]] void* find_current_stream(int device);
+  void launch_shown(Kernel& kernel, int device, void* stream, const Grid& grid, void* const* params) const;
   // Torch numbers devices in 8 bits; -1 is the only one of a type, the CPU.
   static uint8_t place_of(int device) { return static_cast<uint8_t>(device + 1); }
 
@@ -68,6 +70,7 @@ class alignas(64) Backend {
   int target_count_;
   uint16_t index_;
   bool is_traced_;
+  bool is_shown_;  // its launches are told to torch's profiler, which does not see them
   // The target chosen for each device and kind of kernel, plus 1; 0: not asked yet.
   std::atomic<uint16_t> chosen_[256][KernelTraits::kKinds] = {};
 };

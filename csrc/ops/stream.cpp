@@ -5,7 +5,6 @@
 #include <torch/csrc/stable/c/shim.h>
 
 #include "kernels/cpu.h"
-#include "nativert/torch_profiler.h"
 #include "ops/shim.h"
 
 namespace kernelpack {
@@ -19,7 +18,7 @@ void run(void* /*context*/, int64_t count, void (*body)(int64_t, int64_t, void*)
   shim(torch_parallel_for(0, count, 1, body, argument), "running a kernel on its threads");
 }
 
-const ParallelFor kTorchThreads = {threads_of, run, nullptr, TorchProfiler::begin, TorchProfiler::end};
+const ParallelFor kTorchThreads = {threads_of, run, nullptr};
 
 AOTITorchError threads_of_torch(int32_t /*device*/, void** stream) {
   *stream = const_cast<ParallelFor*>(&kTorchThreads);

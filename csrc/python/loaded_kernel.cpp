@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "nativert/torch_profiler.h"
 #include "nativert/torch_threads.h"
 #include "python/launchers.h"
 
@@ -124,6 +125,8 @@ void LoadedKernel::launch(int device, void* stream, const Grid& grid, const Argu
     throw Error(name_ + ": the backend " + launcher_.backend + " has no stream to launch on");
   }
   const WithoutGil released;
+  if (!launcher_.takes_threads) return launcher_.launch(*kernel_, device, where, grid, params.data());
+  const ProfiledLaunch shown(kernel_->name);
   launcher_.launch(*kernel_, device, where, grid, params.data());
 }
 

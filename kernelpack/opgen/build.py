@@ -403,5 +403,6 @@ def _link(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int)
     made.append(file.compile(cpp / "library.cpp", "library"))
     script = folder / "library.exports"
     generated.write_if_changed(script, version_script(exported(built.namespace)), shared=False)
-    file.link(built.library, [*made, *objects], script, " ".join([*map(shlex.quote, unpacks), "-ldl"]))
+    flags = " ".join([*map(shlex.quote, unpacks), "-ldl"])
+    file.link(built.library, [*made, *objects], script, flags, called=f"{built.namespace}_launch_*")
     run_ninja(file, folder, jobs)

@@ -96,7 +96,7 @@ def _pieces(image: bytes) -> Iterator[tuple[str, str, int]]:
 def _functions(library: ElfFile, section: int) -> list[tuple[int, str]]:
     """Returns the functions of a section, with their sizes first. Each address comes once."""
     found: dict[int, tuple[int, str]] = defaultdict(lambda: (0, ""))
-    for symbol in library.symbols:
+    for symbol in (*library.symbols, *library.exported):
         if symbol.section == section and symbol.is_function and symbol.size:
             found[symbol.value] = max(found[symbol.value], (symbol.size, symbol.name))
     return list(found.values())

@@ -10,7 +10,7 @@ from kernelpack.errors import PackError
 from kernelpack.pack.format import KernelPack
 
 # numbers of the ELF specification
-_PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
+_PROGBITS, _SYMTAB, _RELA, _NOBITS, _DYNSYM = 1, 2, 4, 8, 11
 _ALLOC = 2
 _FUNCTION = 2
 UNDEFINED = 0
@@ -59,6 +59,8 @@ class ElfFile:
     machine: int
     sections: tuple[Section, ...]
     symbols: tuple[Symbol, ...]
+    exported: tuple[Symbol, ...]
+    """What a library offers to others, and needs of them: it need not be among its symbols."""
 
     def relocations(self, section: int) -> Iterator[Relocation]:
         """Yields the relocations of a section, by its number."""
@@ -94,11 +96,11 @@ def read_elf(image: bytes) -> ElfFile:
         )
         for h in heads
     )
-    return ElfFile(machine, sections, tuple(_symbols(sections)))
+    return ElfFile(machine, sections, tuple(_symbols(sections, _SYMTAB)), tuple(_symbols(sections, _DYNSYM)))
 
 
-def _symbols(sections: tuple[Section, ...]) -> Iterator[Symbol]:
-    for table in (section for section in sections if section.kind == _SYMTAB):
+def _symbols(sections: tuple[Section, ...], kind: int) -> Iterator[Symbol]:
+    for table in (section for section in sections if section.kind == kind):
         names = sections[table.link].data
         for name, info, _, place, value, size in struct.iter_unpack("<IBBHQQ", table.data):
             yield Symbol(_text(names, name), place, value, size, info & 0xF == _FUNCTION)

@@ -51,7 +51,7 @@ def image_kernels(namespace: str, backend: str, packs: Sequence[KernelPack]) -> 
     """Returns the array of kernels whose images are loaded when first used: those of `images_source`, in the same order."""
     rows = "\n".join(kernel_row(pack, f"&{backend}_images[{index}]") for index, pack in enumerate(packs))
     return (
-        f"namespace {namespace}_kernels {{\n\nextern kernelpack::Image {backend}_images[];\n\n"
+        f"namespace {namespace}_kernels {{\n\nextern kernelpack::Image {backend}_images[{len(packs)}];\n\n"
         f"kernelpack::Kernel {backend}[] = {{\n{rows}\n}};\n\n}}  // namespace {namespace}_kernels\n"
     )
 
@@ -67,16 +67,17 @@ def images_digest(images: Sequence[bytes]) -> str:
 def images_source(namespace: str, backend: str, images: Sequence[bytes], launcher: str) -> str:
     """Returns the images of a library, compressed; `launcher` is the C++ variable of what launches them."""
     frames = compress(images)
+    data = b"".join(frame.data for frame in frames)
     symbol = f"{namespace}_{backend}_images"
     parts = [
         '#include "kernels.h"\n#include "kernels/zstd_image.h"',
         "",
-        data_source(symbol, b"".join(frame.data for frame in frames)),
-        f'extern "C" const unsigned char {symbol}[];',
+        data_source(symbol, data),
+        f'extern "C" const unsigned char {symbol}[{len(data)}];',
         "",
         f"namespace {namespace}_kernels {{",
         "",
-        f"extern kernelpack::Image {backend}_images[];",
+        f"extern kernelpack::Image {backend}_images[{len(images)}];",
         f"kernelpack::Image {backend}_images[] = {{",
     ]
     start = 0

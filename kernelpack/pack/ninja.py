@@ -51,14 +51,18 @@ class NinjaFile:
             self.edges.append(f"  cxxflags = $cxxflags {flags}")
         return output
 
-    def link(self, output: Path, objects: Iterable[str], exports: Path, flags: str) -> None:
-        """Adds a shared library that exports what the version script `exports` names and hides all else.
+    def link(self, output: Path, objects: Iterable[str], exports: Path, flags: str, *, called: str = "") -> None:
+        """Adds a shared library that exports what the version script `exports` names and hides all else. The names of exported functions that
+        fit the pattern `called` are for those who call them: profilers do without.
 
         dlclose leaves it in the process: torch keeps pointers to its ops, and a GPU may still run its kernels.
         """
         inputs = " ".join(map(_escape, objects))
         self.edges.append(f"build {_escape(str(output))}: link {inputs} | {_escape(str(exports))}")
         self.edges.append(f"  flags = -Wl,--version-script={_shell(exports)} {flags}\n  name = {output.name}")
+        objcopy = _objcopy() if called else None
+        if objcopy is not None:
+            self.edges.append(f"  strip = && {objcopy} --wildcard --strip-symbol='{called}' {output.name}.new")
 
     def text(self, compiler: str) -> str:
         include = " ".join(f"-I{_shell(path)}" for path in self.include)
@@ -75,7 +79,7 @@ class NinjaFile:
                 "  deps = gcc",
                 "  description = compiling $in",
                 "rule link",
-                "  command = $cxx -shared -Wl,-soname,$name -Wl,-z,defs -Wl,-z,nodelete -Wl,--as-needed -o $name.new @$name.rsp $flags"
+                "  command = $cxx -shared -Wl,-soname,$name -Wl,-z,defs -Wl,-z,nodelete -Wl,--as-needed -o $name.new @$name.rsp $flags $strip"
                 " && chmod go-w $name.new && mv -fT $name.new $out",  # whole at any time, for those who load it
                 "  rspfile = $name.rsp",
                 "  rspfile_content = $in",
@@ -160,6 +164,13 @@ def zstd_library() -> str:
     if not Path(found).is_absolute():
         raise BuildError(f"{name} was not found, by which a library unpacks its kernels", cure="apt-get install libzstd-dev")
     return found
+
+
+def _objcopy() -> str | None:
+    """Returns the compiler's objcopy; None where it has none, as compilers without GNU's binutils."""
+    named = subprocess.run([*compiler(), "-print-prog-name=objcopy"], capture_output=True, text=True, check=False).stdout
+    found = shutil.which(named.strip())
+    return None if found is None else _shell(Path(found))
 
 
 def _ninja() -> list[str]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from kernelpack.backends.cpu.emit.elements import element_bytes, from_memory, memory_type, to_memory
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.index_arithmetic import INDEX_ARITHMETIC, QUOTIENTS, divide_neighbours
+from kernelpack.backends.cpu.emit.masked_moves import is_native, load_lanes, store_lanes
 from kernelpack.backends.cpu.emit.places import Affine, Index, Lanes, Place, Uniform, Vector, at_lane
 from kernelpack.backends.cpu.emit.streaming import ask_ahead, ask_for_next, is_stream, store_past_caches
 from kernelpack.backends.cpu.emit.structural import STRUCTURAL
@@ -345,7 +346,11 @@ class Evaluator:
                     else:
                         ask_for_next(self, op, index)
                 base = self._in_memory(pointer.base, mask_value, index, wide)
-                loaded = self._load_contiguous(wide, base, lanes_mask, passed, size)
+                whole = isinstance(mask, Uniform) and mask.val.name != "false"
+                if isinstance(mask, Uniform) and passed is not None and whole and not is_native(self.em, size):
+                    loaded = self.em.select(mask.val, self.em.load(wide, base, size), passed)
+                else:
+                    loaded = self._load_contiguous(wide, base, lanes_mask, passed, size)
             else:
                 pointers = self.vector(pointer, operand(op, "ptr").type)
                 loaded = self.gather(wide, pointers, lanes_mask, passed)
@@ -359,11 +364,14 @@ class Evaluator:
             value = pending.pop()
             lanes, op = self.evaluate(value, index), value.defining_op
             if isinstance(lanes, Uniform) and lanes.val.name not in ("true", "false"):
-                nowhere = self.remember(("nowhere", wide), lambda: self.em.alloca(wide, "nowhere"))
-                base = self.em.op("ptr", f"select {lanes.val}, {base}, {nowhere}")
+                base = self.em.op("ptr", f"select {lanes.val}, {base}, {self._own_memory(wide)}")
             elif op is not None and op.name == "arith.andi" and not self.filled(value):
                 pending += op.operands
         return base
+
+    def _own_memory(self, wide: str) -> Val:
+        """Returns where a vector has room that nothing else counts on."""
+        return self.remember(("nowhere", wide), lambda: self.em.alloca(wide, "nowhere"))
 
     def _passed(self, other: Lanes | None, value: Value | None, wide: str, element: Type) -> Val:
         """Returns what masked-off lanes hold: `other`, or zero."""
@@ -388,6 +396,8 @@ class Evaluator:
         if mask is None:
             return self.em.load(wide, base, size)
         assert passed is not None
+        if vector_width(wide) > 1 and not is_native(self.em, size):
+            return load_lanes(self.em, base, mask, passed, size, self._own_memory(wide))
         if vector_width(wide) * size > _AVX2_BYTES and "avx512" not in self.em.features:
             mask = self._opaque(mask)
         name = f"llvm.masked.load.{suffix(wide)}.p0"
@@ -460,6 +470,8 @@ class Evaluator:
         em.label(after)
 
     def _store_masked(self, value: Val, base: Val, mask: Val, size: int) -> None:
+        if vector_width(value.type) > 1 and not is_native(self.em, size):
+            return store_lanes(self.em, value, base, mask, size, self._own_memory(value.type))
         name = f"llvm.masked.store.{suffix(value.type)}.p0"
         self.em.call("void", name, [value, base, Val("i32", str(size)), mask])
 

@@ -64,8 +64,8 @@ class _FunctionEmitter:
         self.program = program
         self.debug = debug
         self.level = level
-        features = frozenset({"avx512"} if level.vector_bits == 512 else ())
-        self.em = Emitter(features)
+        features = {128: (), 256: ("avx2",), 512: ("avx2", "avx512")}[level.vector_bits]
+        self.em = Emitter(frozenset(features))
         self.lowering = Lowering(
             self.em, fuse=options.enable_fp_fusion, bf16_hardware=level.converts_bf16, int8_pack=level.int8_pack
         )

@@ -120,7 +120,8 @@ def test_halves_are_moved_as_integers_and_booleans_take_a_byte() -> None:
     in_order(
         program(wide, S=8, n="i32", x="*fp16", out="*fp16"),
         """
-        %H = call <8 x i16> @llvm.masked.load.v8i16.p0(...)
+        %L = load <8 x i16>, ptr ..., align 2
+        %H = select <8 x i1> ..., <8 x i16> %L, <8 x i16> ...
         %V = bitcast <8 x i16> %H to <8 x half>
         %W = bitcast <8 x half> %V to <8 x i16>
         store <8 x i16> %W, ptr ..., align 2
