@@ -232,10 +232,12 @@ _NOTHING = object()
 @functools.cache  # for as long as the file's trees are kept, and far quicker than another walk
 def _mentions(tree: ast.FunctionDef) -> tuple[Words, ...]:
     """Returns the names, and the attributes of names, that a function's text mentions and does not define: `tl.exp` is
-    `("tl",)` and `("tl", "exp")`."""
-    local = {argument.arg for argument in ast.walk(tree.args) if isinstance(argument, ast.arg)}
-    local |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    found = (_words(node) for node in ast.walk(tree))
+    `("tl",)` and `("tl", "exp")`. Decorators are not its text: the configs that they search may depend on the machine."""
+    parts = [tree.args, *tree.body, *([tree.returns] if tree.returns is not None else [])]
+    nodes = [node for part in parts for node in ast.walk(part)]
+    local = {node.arg for node in ast.walk(tree.args) if isinstance(node, ast.arg)}
+    local |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    found = map(_words, nodes)
     return tuple(dict.fromkeys(words for words in found if words and words[0] not in local))
 
 

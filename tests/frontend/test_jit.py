@@ -218,6 +218,28 @@ def test_cache_key_depends_on_meaning_not_on_place(tmp_path: Path) -> None:
         assert key(PROGRAM.replace(old, new), tmp_path, f"variant{number}") != base, (old, new)
 
 
+SEARCHED = """
+import kernelpack as kp
+import kernelpack.language as tl
+
+SIZES, LEFT = [16, 32], tl.constexpr(5)
+
+@kp.autotune([kp.Config({"B": LEFT}) for LEFT in SIZES], key=["n"])
+@kp.jit
+def searched(p, n, B: tl.constexpr):
+    tl.store(p, LEFT)
+
+kernel = searched.fn
+"""
+
+
+def test_cache_key_leaves_out_what_decorators_read(tmp_path: Path) -> None:
+    """Packages search other configs where they find no GPU. A variable of a decorator hides no name that the kernel reads."""
+    base = key(SEARCHED, tmp_path)
+    assert key(SEARCHED.replace("[16, 32]", "[64]"), tmp_path, "sizes") == base
+    assert key(SEARCHED.replace("constexpr(5)", "constexpr(6)"), tmp_path, "left") != base
+
+
 CHOICES = """
 import kernelpack as kp
 import kernelpack.language as tl

@@ -56,7 +56,7 @@ def test_checked_kernels_find_nothing_and_are_as_accurate(op: str, tmp_path: Pat
 @pytest.mark.parametrize("op", OF_THEIR_OWN)
 def test_tests_of_other_ops_pass_on_checked_kernels(op: str, tmp_path: Path) -> None:
     program, *beside = OF_THEIR_OWN[op]
-    tests = ["pytest", "-q", "-m", "not slow", "-k", "not cpu", f"tests/ops/test_{op}.py"]  # those of levels run the program
+    tests = ["pytest", "-m", "not slow", "-k", "not cpu", f"tests/ops/test_{op}.py"]  # those of levels run the program
     accurate, passed = checked_run([op, *beside], tmp_path / "checked", [f"tests.ops.{program}"], tests)
     assert re.search(r"\d+ (cases|weights), 0 ", accurate)
     assert re.search(r"\d+ passed", passed)

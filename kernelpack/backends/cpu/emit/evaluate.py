@@ -471,9 +471,10 @@ class Evaluator:
 
     def _store_masked(self, value: Val, base: Val, mask: Val, size: int) -> None:
         if vector_width(value.type) > 1 and not is_native(self.em, size):
-            return store_lanes(self.em, value, base, mask, size, self._own_memory(value.type))
-        name = f"llvm.masked.store.{suffix(value.type)}.p0"
-        self.em.call("void", name, [value, base, Val("i32", str(size)), mask])
+            store_lanes(self.em, value, base, mask, size, self._own_memory(value.type))
+        else:
+            name = f"llvm.masked.store.{suffix(value.type)}.p0"
+            self.em.call("void", name, [value, base, Val("i32", str(size)), mask])
 
 
 def _bytes_of(kind: str) -> int:
