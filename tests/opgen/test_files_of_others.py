@@ -236,7 +236,7 @@ def test_unboxing_replaces_its_own_library_alone(source: Path, tmp_path: Path, m
     made = unbox(copy)
     assert unbox(copy).path == made.path
     written = [path for path in copy.rglob("*") if path.is_file() and "build" not in path.relative_to(copy).parts]
-    assert {path.suffix for path in written} == {".py", ".so", ".lock", ".kpack", ".cpp", ".h", ".json"}
+    assert {path.suffix for path in written} == {".py", ".so", ".lock", ".kpack", ".cpp", ".h", ".json", ".cmake"}
     assert [path for path in written if not generated.is_own(path)] == []
     made.path.write_text(MINE)
     with pytest.raises(BuildError, match=f"{made.path} exists, and kernelpack did not write it"):
