@@ -32,6 +32,13 @@ def answers(folder: Path, runner: str, more: Mapping[str, str]) -> tuple[list[st
         return [ask(address, question) for question in QUESTIONS], ready
 
 
+def adopt(folder: Path, record: Path, packs: Path) -> None:
+    """Compiles what a record has for this CPU, with vLLM's environment, into a new folder."""
+    shutil.rmtree(packs, ignore_errors=True)
+    command = [python(folder), "-m", "kernelpack", "adopt", record, "--target", "cpu:native", "--out", packs]
+    subprocess.run(command, cwd=ROOT, env=variables(folder, "v2"), check=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     VLLM.add_folder(parser)
@@ -39,11 +46,9 @@ def main() -> None:
     VLLM.set_up(folder)
     record, packs = folder / "record.jsonl", folder / "packs"
     record.unlink(missing_ok=True)
-    shutil.rmtree(packs, ignore_errors=True)
     expected, _ = answers(folder, "v1", {})
     answers(folder, "v2", {"KERNELPACK_TRACE": str(record)})
-    command = [python(folder), "-m", "kernelpack", "adopt", record, "--target", "cpu:native", "--out", packs]
-    subprocess.run(command, cwd=ROOT, env=variables(folder, "v2"), check=True)
+    adopt(folder, record, packs)
     adopted = {
         "KERNELPACK_PACKS": str(packs),
         "KERNELPACK_MISS": "error",

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.engines.environment import ROOT, python
+from tests.engines.vllm.adopted import adopt
 from tests.engines.vllm.environment import VLLM, variables
 
 DECLARED = """
@@ -72,10 +72,8 @@ def main() -> None:
     VLLM.set_up(folder)
     record, packs = folder / "warmups.jsonl", folder / "warmups"
     record.unlink(missing_ok=True)
-    shutil.rmtree(packs, ignore_errors=True)
     declared(folder, KERNELPACK_TRACE=str(record))
-    command = [python(folder), "-m", "kernelpack", "adopt", record, "--target", "cpu:native", "--out", packs]
-    subprocess.run(command, cwd=ROOT, env=variables(folder, "v2"), check=True)
+    adopt(folder, record, packs)
     said = declared(folder, "launch", KERNELPACK_PACKS=str(packs), KERNELPACK_MISS="error", KERNELPACK_CACHE="0")
     count = sum(json.loads(line)["backend"] == "cpu" for line in record.read_text().splitlines())
     print(f"{count} declared variants were adopted, warmed up and {said.strip()}")
