@@ -16,6 +16,8 @@
 #include <unistd.h>
 #endif
 
+#include "kernels/linked_code.h"
+
 namespace kernelpack {
 namespace {
 
@@ -140,6 +142,7 @@ std::string describe(int /*device*/) {
 
 // Kernels are linked in, and ready where the CPU is.
 void load(Kernel& kernel, int /*device*/) {
+  linked_code::check();
   if (needs_tiles(kernel.target)) allow_tiles(kernel.name);
   kernel.loaded.store(&kernel, std::memory_order_relaxed);
 }

@@ -33,6 +33,7 @@ from kernelpack.opgen.variants.planner import OpPlanner
 from kernelpack.opgen.workers.compile import ProgressCallback, compile_variants
 from kernelpack.pack.elf import linked_packs
 from kernelpack.pack.format import KernelPack, read_pack
+from kernelpack.pack.linked_code import state_checksum
 from kernelpack.pack.lock import differences, lock_line, lock_text, read_lock
 from kernelpack.pack.ninja import (
     TORCH_TARGET_VERSION,
@@ -406,3 +407,4 @@ def _link(built: Built, library: LibraryPlan, unpacks: Sequence[str], jobs: int)
     flags = " ".join([*map(shlex.quote, unpacks), "-ldl"])
     file.link(built.library, [*made, *objects], script, flags, called=f"{built.namespace}_launch_*")
     run_ninja(file, folder, jobs)
+    state_checksum(built.library)

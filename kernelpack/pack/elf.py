@@ -19,11 +19,13 @@ UNDEFINED = 0
 
 @dataclass(frozen=True)
 class Section:
-    """A section; `link` and `info` name other sections."""
+    """A section; `address` is where it is loaded, `offset` where it lies in the file, `link` and `info` name other sections."""
 
     name: str
     kind: int
     flags: int
+    address: int
+    offset: int
     data: bytes
     link: int
     info: int
@@ -89,6 +91,8 @@ def read_elf(image: bytes) -> ElfFile:
             _text(image, names[4] + h[0]),
             h[1],
             h[2],
+            h[3],
+            h[4],
             image[h[4] : h[4] + h[5]] if h[1] != _NOBITS else b"",
             h[6],
             h[7],

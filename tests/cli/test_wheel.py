@@ -19,6 +19,8 @@ from tests.cli.terminal import kernelpack
 PACKAGE = [
     "__init__.py", "fakes.py", "host_runtime.py", "libclitest_ops.so", "manifest.json", "ops.lock", "sbom.cdx.json",
 ]  # fmt: skip
+OLD = os.environ.get("OLD_TORCH_PYTHON", "")
+"""A Python of an environment with torch 2.10, the oldest that wheels are for: CI makes one."""
 USE = """
 import importlib.util, sys, torch, clitest
 assert importlib.util.find_spec("kernelpack") is None
@@ -56,13 +58,20 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return captured.err
 
 
-def test_pip_installs_it_and_it_serves_without_kernelpack(library: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "python",
+    [
+        pytest.param(sys.executable, id="this_torch"),
+        pytest.param(OLD, id="old_torch", marks=pytest.mark.skipif(OLD == "", reason="OLD_TORCH_PYTHON names no Python")),
+    ],
+)
+def test_pip_installs_it_and_it_serves_without_kernelpack(python: str, library: Path, tmp_path: Path) -> None:
     wheel, target = made(library), tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
     subprocess.run(pip, check=True, capture_output=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KERNELPACK_")}
     environment["PYTHONPATH"] = str(target)
-    done = subprocess.run([sys.executable, "-c", USE], cwd=target, env=environment, capture_output=True, text=True)
+    done = subprocess.run([python, "-c", USE], cwd=target, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(target / "clitest" / "__init__.py")
 
