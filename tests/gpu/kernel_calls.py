@@ -16,7 +16,7 @@ from kernelpack.target import Target
 from ops import add_rms_norm
 from ops._rows import WHOLE_ROWS
 from ops.repack import Format
-from tests.ops import quantized_cases
+from tests.ops import latent_batches, quantized_cases
 from tests.ops.arguments import Arguments, Typed
 from tests.ops.functional import module_of
 from tests.ops.fused_cases import copy_blocks_call, rope_and_cache_call
@@ -40,7 +40,7 @@ def kernel_calls() -> list[Case]:
     makers = {
         "add_rms_norm": _add_rms_norm, "add_rms_norm_fp8": _add_rms_norm, "add_rms_norm_int8": _add_rms_norm, "copy_blocks": _copy_blocks,
         "embedding": _embedding, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul,
-        "merge_attention_states": _merge_attention_states, "mha": _mha, "paged_attention": _paged_attention,
+        "merge_attention_states": _merge_attention_states, "mha": _mha, "mla_decode": _mla_decode, "paged_attention": _paged_attention,
         "quantized_matmul": _quantized_matmul, "repack": _repack, "rms_norm": _rms_norm, "rope": _rope, "rope_and_cache": _rope_and_cache,
         "sample": _sample, "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul, "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
@@ -273,6 +273,19 @@ def _paged_attention(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
             return tuple(map(Typed, args)), {name: Typed(x) if isinstance(x, torch.Tensor) else x for name, x in kwargs.items()}
 
         yield batch.name, call
+
+
+def _mla_decode(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    """Keys that are shared and summed up, for few rows and for many. Rows of the latent are aligned by their length: the queries' start is not."""
+    for heads, lengths in ((5, ((1, 1100), (2, 70))), (20, ((1, 1100), (2, 70)))):
+
+        def call(heads: int = heads, lengths: tuple[tuple[int, int], ...] = lengths) -> Arguments:
+            (query, *rest), kwargs = latent_batches.arguments(latent_batches.latent("call", lengths, heads=heads), dtype)
+            if not aligned:
+                query = torch.cat((query.new_zeros(query.shape[0], heads, 1), query), -1)[..., 1:]
+            return (query, *map(Typed, rest)), kwargs
+
+        yield f"{heads} heads", call
 
 
 def _merge_attention_states(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

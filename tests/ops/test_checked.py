@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 QUICK = ("rms_norm",)
 """Built and run by make test, too."""
 OF_THEIR_OWN = {
+    "mla_decode": ("latent_batches",),
     "paged_attention": ("paged_batches", "merge_attention_states"),
     "repack": ("quantized_blocks",),
 }
