@@ -8,13 +8,13 @@ import kernelpack.language as tl
 
 from ._attend import Sums, no_sums
 from ._exponents import LOG2_E
-from ._paged import LN_2, Limits, PagedForm, Pages, RowStrides, Rules, places, rows_of, sequence_of, with_parts
+from ._paged import LN_2, Limits, PagedForm, Pages, RowStrides, Rules, places, rows_of, sequence_of
 from ._roles import begin_early
 from ._rows import check_contiguous
 from .paged_attention import check_numbers
 from .paged_attention import reference as paged_reference
 
-RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "latent": 512, "rope": 64}
+RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "latent": (512,), "rope": (64,)}
 
 LATENT = 512
 """How many elements of a cached row are key and value at once."""
@@ -24,6 +24,8 @@ CHUNK = 1024
 """How many keys a program takes where results must not depend on what else is in a batch."""
 PROGRAMS = 132
 """How many programs should share the keys: one for each multiprocessor of an H100, whose shared memory it fills."""
+FEW_ROWS = 256
+"""Up to so many rows, of all sequences, the sum of a row's parts goes over several programs."""
 FEWEST = 128
 """A program takes as many keys at least."""
 
@@ -169,57 +171,65 @@ def mla_part(
 @kp.jit
 def mla_sum(
     query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
-    LATENT: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr, CHECKED: tl.constexpr,
+    LATENT: tl.constexpr, SPLIT: tl.constexpr, PARTS: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """COLUMNS of one row of one sequence: the parts, each weighed by what its maximum is below the highest. Layouts are those of mla_part."""
+    """One of SPLIT pieces of the columns of a row of a sequence: the parts, each weighed by what its maximum is below the highest. Layouts
+    are those of mla_part."""
     begin_early()
-    SPLIT: tl.constexpr = LATENT // COLUMNS
+    COLUMNS: tl.constexpr = LATENT // SPLIT
     number, row, first_column = tl.program_id(1), tl.program_id(0) // SPLIT, tl.program_id(0) % SPLIT * COLUMNS
     sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
     if row < sequence.queries * sizes.heads:
         rows = rows_of(sequence, row + tl.arange(0, 1), sizes.heads, rules)
         columns, numbers = first_column + tl.arange(0, COLUMNS), tl.arange(0, PARTS)
         own = tl.minimum(parts, tl.cdiv(sequence.keys, chunk))
-        sums = no_sums(1, COLUMNS)
+        at = (number.to(tl.int64) * parts + numbers) * sizes.rows + row
+        highest = tl.full([PARTS], -float("inf"), tl.float32)
         for first in range(0, own, PARTS):
-            inside = first + numbers < own
-            at = (number.to(tl.int64) * parts + first + numbers) * sizes.rows + row
-            tops = tl.load(weights + at * 2, mask=inside, other=-float("inf"))
-            sizes_of = tl.load(weights + at * 2 + 1, mask=inside, other=0.0)
-            tile = tl.load(partial + at[:, None] * LATENT + columns[None, :], mask=inside[:, None], other=0.0)
-            sums = with_parts(sums, tops, sizes_of, tile)
+            tops = tl.load(weights + (at + first * sizes.rows) * 2, mask=first + numbers < own, other=-float("inf"))
+            highest = tl.maximum(highest, tops)
+        largest = tl.max(highest, 0)
+        finite = tl.where(largest == -float("inf"), 0.0, largest)
+        totals, values = tl.zeros([PARTS], tl.float32), tl.zeros([PARTS, COLUMNS], tl.float32)
+        for first in range(0, own, PARTS):
+            inside, place = first + numbers < own, at + first * sizes.rows
+            tops = tl.load(weights + place * 2, mask=inside, other=-float("inf"))
+            growth = tl.exp2(tops - finite)
+            totals += tl.load(weights + place * 2 + 1, mask=inside, other=0.0) * growth
+            tile = tl.load(partial + place[:, None] * LATENT + columns[None, :], mask=inside[:, None], other=0.0)
+            values += tile * growth[:, None]
+        one = tl.zeros([1], tl.float32)
+        sums = Sums(tl.sum(totals, 0) + one, largest + one, tl.sum(values, 0)[None, :])
         store_rows(out, lse, sums, sequence, rows, first_column, strides, sizes)
 
 
 def is_built(point):
-    """Whether a variant is built: blocks of 64 rows for products of 16 bits on GPUs, one mla_sum for both."""
-    return point["ROWS"] == 16 or (
-        point.kernel == "mla_part" and point.target.backend == "cuda" and point["query"] != tl.float32
-    )
+    """Whether a variant is built: parts are not split."""
+    return point.kernel == "mla_sum" or point["SPLIT"] == 1
 
 
 def cpu_config(point):
     """As paged_attention's: 16 keys are always of one block of the cache."""
-    if not is_built(point):
+    if point["SPLIT"] != 1:
         return None
     if point.kernel == "mla_sum":
-        return kp.Config({"COLUMNS": LATENT, "PARTS": 16, "CHECKED": True})
+        return kp.Config({"PARTS": 16, "CHECKED": True})
     return kp.Config({"PIECES": 4, "BLOCK_M": 16, "BLOCK_N": 16, "PIECE": 16, "CHECKED": True})
 
 
 def cuda_config(point):
-    """Two groups of warps share the columns of 64 rows. The keys of a step take up to 72 kB of shared memory, and are the
-    values, too."""
+    """Two groups of warps share the columns of 64 rows. The keys of a step take up to 72 kB of shared memory, and are the values, too."""
     if not is_built(point):
         return None
     checked, early = kp.knobs.runtime.debug, True if point.target.arch.startswith("sm_90") else None
     if point.kernel == "mla_sum":
-        config = {"COLUMNS": 64, "PARTS": 16, "CHECKED": checked}
+        config = {"PARTS": 16 if point["SPLIT"] == 1 else 32, "CHECKED": checked}
         return kp.Config(config, num_warps=4, specialize=False, launch_pdl=early)
-    rows = point["ROWS"] if early else min(point["ROWS"], 32)  # the results of 64 leave no shared memory elsewhere
-    keys = 16 if point["query"] == tl.float32 else 64 if early else 32
+    wide = point["query"] == tl.float32
+    rows = 16 if wide else 64 if early else 32  # the results of 64 leave no shared memory elsewhere
+    keys = 16 if wide else 64 if early else 32
     blocks = {"PIECES": 1, "BLOCK_M": rows, "BLOCK_N": keys, "PIECE": 16, "CHECKED": checked}
-    return kp.Config(blocks, num_warps=4 if rows == 16 else 8, num_stages=2, launch_pdl=early)
+    return kp.Config(blocks, num_warps=4 if wide else 8, num_stages=2, launch_pdl=early)
 
 
 @kp.op(
@@ -231,7 +241,7 @@ def cuda_config(point):
         "block_table": [tl.int32],
         "query_starts": [tl.int32],
         "key_lengths": [tl.int32],
-        "ROWS": [16, 64],  # of a block of mla_part
+        "SPLIT": [1, 4],  # over how many programs the sum of a row's parts goes
     },
     configs={"cpu": cpu_config, "cuda": cuda_config},
     specialize=[kp.aligned("query", "cache")],
@@ -295,11 +305,12 @@ def mla_decode(
     out = kp.empty((tokens, heads, LATENT), query.dtype, query.device)
     lse = kp.empty((heads, tokens), tl.float32, query.device)
     rows = max_query_length * heads
-    block_rows = 64 if query.is_cuda and (rows > 16 or batch_invariant) and query.dtype != tl.float32 else 16
-    chunk = CHUNK
+    chunk, split = CHUNK, 1
     if not batch_invariant:
-        programs = kp.cdiv(rows, block_rows) * sequences
+        programs = (kp.cdiv(rows, 64) if query.is_cuda else rows) * sequences
         chunk = max(FEWEST, kp.cdiv(kp.cdiv(max_key_length * programs, PROGRAMS), 64) * 64)
+        if query.is_cuda and rows * sequences <= FEW_ROWS:
+            split = 4
     parts = max(kp.cdiv(max_key_length, chunk), 1)
     shared = parts if parts > 1 else 0
     partial = kp.empty((sequences, shared, rows, LATENT), tl.float32, query.device)
@@ -314,11 +325,11 @@ def mla_decode(
     if rows > 0:
         mla_part[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), sequences, parts)](
             query, cache, block_table, query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, chunk,
-            LATENT=LATENT, ROPE=ROPE, ROWS=block_rows,
+            LATENT=LATENT, ROPE=ROPE, SPLIT=1,
         )  # fmt: skip
         if parts > 1:
-            mla_sum[lambda meta: (rows * (LATENT // meta["COLUMNS"]), sequences)](
-                query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk, LATENT=LATENT, ROWS=16,
+            mla_sum[(rows * split, sequences)](
+                query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk, LATENT=LATENT, SPLIT=split,
             )  # fmt: skip
     return out, lse
 

@@ -15,8 +15,8 @@ from tests.simt.emulated_ops import call
 TARGETS = ("cuda:sm_80", "cuda:sm_90a")
 TIMES = 4
 """torch's ops for CPUs, which errors are compared with here, add in shorter chains than those for GPUs."""
-SAMPLE = {"scaled_matmul": 23, "mha": 61, "matmul": 37, "layer_norm": 37, "sample": 67}
-"""One case in so many is run by `make test`, of other ops one in 17."""
+SAMPLE = {"scaled_matmul": 23, "mha": 89, "matmul": 53, "layer_norm": 53, "sample": 67}
+"""One case in so many is run by `make test`, of other ops one in 23."""
 
 
 def _problems(target: str, chosen: list[Case]) -> list[str]:
@@ -28,7 +28,7 @@ def _problems(target: str, chosen: list[Case]) -> list[str]:
 
 
 def _sampled(case: Case, target: str) -> bool:
-    return zlib.crc32(f"{case} {target}".encode()) % SAMPLE.get(case.op, 17) == 0
+    return zlib.crc32(f"{case} {target}".encode()) % SAMPLE.get(case.op, 23) == 0
 
 
 def _quick(target: str, number: int) -> bool:

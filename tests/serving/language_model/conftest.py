@@ -13,9 +13,9 @@ from tests.serving.language_model.reader import SERVER, SOURCES, Reader, build
 HERE = Path(__file__).parent
 HTTP_PARTS = ("api", "http", "main", "chat", "metrics", "engine", "pages", "gguf", "tokenizer", "text")
 HTTP_SOURCES = [*(SERVER / f"{name}.cpp" for name in HTTP_PARTS), HERE / "fake_server.cpp"]
-HTTP_FLAGS = [f"-Wa,-I{SERVER}", *HTTPLIB_FLAGS]
+FLAGS = [f"-Wa,-I{SERVER}", f"-I{HERE.parents[2] / 'csrc'}", f"-I{HERE.parents[1]}", *HTTPLIB_FLAGS]
 HTTP_LIBRARIES = ["-lcpp-httplib", "-lpcre2-8", "-lpthread"]
-SANITIZED = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZED = [*FLAGS, "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> P
 
 @pytest.fixture(scope="session")
 def reader_program(shared_folder: Path) -> Path:
-    return build(shared_folder / "lm_reader", "reader", [*SOURCES, HERE / "reader.cpp"], SANITIZED, ["-lpcre2-8"])
+    return build(shared_folder / "lm", "reader", [*SOURCES, HERE / "reader.cpp"], SANITIZED, ["-lpcre2-8"])
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,11 @@ def reader(reader_program: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="session")
 def http_program(shared_folder: Path) -> Path:
-    """The server with a model that computes nothing, under AddressSanitizer."""
-    return build(shared_folder / "lm_http", "server", HTTP_SOURCES, [*HTTP_FLAGS, "-O0", "-fsanitize=address"], HTTP_LIBRARIES)
+    """The server with a model that computes nothing, under two sanitizers."""
+    return build(shared_folder / "lm", "server", HTTP_SOURCES, SANITIZED, HTTP_LIBRARIES)
 
 
 @pytest.fixture(scope="session")
 def threads_program(shared_folder: Path) -> Path:
     """The same under ThreadSanitizer."""
-    return build(
-        shared_folder / "lm_threads", "server", HTTP_SOURCES, [*HTTP_FLAGS, "-O1", "-fsanitize=thread"], HTTP_LIBRARIES
-    )
+    return build(shared_folder / "lm_threads", "server", HTTP_SOURCES, [*FLAGS, "-O1", "-fsanitize=thread"], HTTP_LIBRARIES)

@@ -15,18 +15,18 @@ SOURCES = [SERVER / name for name in ("gguf.cpp", "tokenizer.cpp", "text.cpp")]
 
 
 def build(folder: Path, program: str, sources: Sequence[Path], flags: Sequence[str], libraries: Sequence[str]) -> Path:
-    """Returns a program in the folder, compiled with warnings as errors unless it is there."""
+    """Returns a program in the folder, compiled with warnings as errors unless it is there. Programs of a folder share objects: they have the
+    same flags."""
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "done").exists():
+        if not (folder / program).exists():
             compiler = ["g++", "-std=c++20", "-g1", "-Wall", "-Wextra", "-Werror", f"-I{SERVER}", *flags]
             objects = [f"{source.stem}.o" for source in sources]
-            commands = [[*compiler, "-c", str(source), "-o", name] for source, name in zip(sources, objects, strict=True)]
+            missing = [one for one in zip(sources, objects, strict=True) if not (folder / one[1]).exists()]
             with ThreadPoolExecutor(2) as pool:
-                list(pool.map(lambda command: _run(command, folder), commands))
+                list(pool.map(lambda one: _run([*compiler, "-c", str(one[0]), "-o", one[1]], folder), missing))
             _run([*compiler, *objects, *libraries, "-o", program], folder)
-            (folder / "done").touch()
     return folder / program
 
 

@@ -21,8 +21,7 @@ TESTS = re.findall(r"^TEST\((\w+)\)", SOURCE.read_text(), re.M)
 @pytest.fixture(scope="module")
 def program(shared_folder: Path) -> Path:
     sources = [SOURCE, *(SERVER / f"{part}.cpp" for part in PARTS)]
-    includes = [f"-I{HERE.parents[2] / 'csrc'}", f"-I{HERE.parents[1]}"]
-    return build(shared_folder / "lm_engine", "engine", sources, [*SANITIZED, *includes], ["-lpcre2-8", "-lpthread"])
+    return build(shared_folder / "lm", "engine", sources, SANITIZED, ["-lpcre2-8", "-lpthread"])
 
 
 @pytest.mark.parametrize("name", TESTS)

@@ -24,7 +24,7 @@ from tests.serving.language_model.tiny import write_tiny
 
 LIBRARY = own_library() / "libkernelpack_ops.so"
 QUESTIONS = ("What is the capital of France?", "Name three primary colours.", "Why is the sky blue?", "Who wrote Hamlet?")
-TOKENS = 24
+TOKENS = 16
 
 
 @pytest.fixture(scope="module")
