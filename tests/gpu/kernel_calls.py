@@ -277,7 +277,7 @@ def _paged_attention(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 def _mla_decode(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     """Keys that are shared and summed up, for few rows and for many. Rows of the latent are aligned by their length: the queries' start is not."""
-    for heads, lengths in ((5, ((1, 1100), (2, 70))), (20, ((1, 1100), (2, 70)))):
+    for heads, lengths in ((5, ((1, 1100), (2, 70))), (140, ((1, 300), (2, 70)))):
 
         def call(heads: int = heads, lengths: tuple[tuple[int, int], ...] = lengths) -> Arguments:
             (query, *rest), kwargs = latent_batches.arguments(latent_batches.latent("call", lengths, heads=heads), dtype)
