@@ -15,6 +15,12 @@ from ._exponents import LOG2_E
 LN_2 = tl.constexpr(0.6931471805599453)
 
 
+PACKED_BITS = 30
+"""log2 of the size of a block that holds all keys: those of a sequence then lie one after the other, from the row on that its one entry of the table
+names. The cache's stride along blocks is that of rows."""
+IN_ONE_BLOCK = tl.constexpr(PACKED_BITS)
+
+
 class RowStrides(NamedTuple):
     """Strides in elements of query or out: [tokens, heads, head size]."""
 
@@ -173,6 +179,14 @@ def pages_of(number, head, key_cache, value_cache, block_table, strides, sizes):
         block_table + number.to(tl.int64) * strides.table,
         strides.key.block, strides.key.row, strides.value.block, strides.value.row, sizes.blocks, sizes.block_bits,
     )  # fmt: skip
+
+
+@kp.jit
+def check_packed(pages, sequence):
+    """Ends the program with an error where keys of a sequence without blocks would lie outside."""
+    if (pages.block_bits == IN_ONE_BLOCK) & (sequence.keys > 0):
+        start = tl.load(pages.table).to(tl.int64)
+        must((start >= 0) & (start + sequence.keys <= pages.blocks), "key_starts and key_lengths point outside of the keys")
 
 
 @kp.jit

@@ -1,6 +1,7 @@
 """Attention of decoding rows and prefill chunks, in one call, to keys and values that lie in pages."""
 
 import math
+from typing import NamedTuple
 
 import kernelpack as kp
 import kernelpack.language as tl
@@ -16,6 +17,7 @@ from ._paged import (
     PagedStrides,
     RowStrides,
     Rules,
+    check_packed,
     finished,
     pages_of,
     rows_of,
@@ -86,6 +88,8 @@ def paged_block(
         rows = rows_of(sequence, block * BLOCK_M + tl.arange(0, BLOCK_M), sizes.group, rules)
         q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
         pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
+        if CHECKED:
+            check_packed(pages, sequence)
         unit = unit_of(rules, options, head, strides.key_scale)
         sums = no_sums(BLOCK_M, HEAD_DIM)
         sums = walk_all(sums, q, pages, rows, 0, sequence.keys, unit, rules, sizes, form)
@@ -118,6 +122,8 @@ def paged_part(
         if BLOCK_M < 16:
             q = q.to(tl.float32)
         pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
+        if CHECKED:
+            check_packed(pages, sequence)
         unit = unit_of(rules, options, head, strides.key_scale)
         stop = sequence.keys if part == parts - 1 else tl.minimum(sequence.keys, first + chunk)
         sums = walk_all(no_sums(BLOCK_M, HEAD_DIM), q, pages, rows, first, stop, unit, rules, sizes, form)
@@ -162,10 +168,9 @@ def paged_sum(
         store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
 
 
-def is_built(point):
+def is_built(point, narrow):
     """Whether a variant is built. Caches in 8 bits serve queries in bfloat16 of head sizes up to 128. One paged_sum, which takes no time to speak
     of, serves all head sizes."""
-    narrow = point["key_cache"] == tl.float8e4nv
     if narrow and point["query"] != tl.bfloat16:
         return False
     if point.kernel == "paged_sum":
@@ -173,9 +178,9 @@ def is_built(point):
     return not narrow or point["HEAD_DIM"] <= 128
 
 
-def cpu_config(point):
+def cpu_blocks(point, narrow=False):
     """On CPUs, 16 keys are always of one block of the cache, and a program that finds an error ends its launch: nobody waits for that."""
-    if not is_built(point):
+    if not is_built(point, narrow):
         return None
     if point.kernel == "paged_sum":
         return kp.Config({"PARTS": 16, "CHECKED": True})
@@ -187,9 +192,9 @@ CUDA_BLOCKS = {64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}
 """By head size: BLOCK_M, BLOCK_N, warps and stages for queries in 16 bits, those of mha."""
 
 
-def cuda_config(point):
+def cuda_blocks(point, narrow=False):
     """Products on GPUs have 16 rows at least."""
-    if not is_built(point):
+    if not is_built(point, narrow):
         return None
     checked, early = kp.knobs.runtime.debug, True if point.target.arch.startswith("sm_90") else None
     if point.kernel == "paged_sum":
@@ -206,6 +211,11 @@ def cuda_config(point):
     split = point.specialized and not wide
     blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked}
     return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide, launch_pdl=early)
+
+
+def is_narrow(point):
+    """Whether the cache of a variant is in 8 bits."""
+    return point["key_cache"] == tl.float8e4nv
 
 
 def check_cache(cache, name):
@@ -241,6 +251,110 @@ def scale_step(scale):
     return 0 if scale is None else scale.stride(0) if scale.shape[0] > 1 else 0
 
 
+def check_groups(heads, kv_heads, name):
+    """A host function's check that as many query heads share each head of the keys of that name."""
+    kp.check(
+        heads == 0 or (kv_heads > 0 and heads % kv_heads == 0),
+        f"query has {heads} heads, which is no multiple of {name}'s {kv_heads}",
+    )
+
+
+def rules_of(query, causal, window, softcap, scale):
+    """A host function's Rules, of the op's arguments."""
+    kp.check(window is None or causal, "window is given without causal=True, which it is a part of")
+    if window is None:
+        window = 0
+    else:
+        kp.check(window > 0 and window < 2**30, f"window is {window}, expected 1 ... 2**30 - 1")
+    if softcap is None:
+        softcap = 0.0
+    else:
+        kp.check(softcap > 0.0, f"softcap is {softcap}, expected a positive number")
+    if scale is None:
+        scale = 1.0 / math.sqrt(max(query.shape[2], 1))
+    return Rules(causal, window, softcap, scale)
+
+
+class Keys(NamedTuple):
+    """How keys and values lie, in a host function: the strides, that of the table's rows, `blocks` blocks of 2^block_bits keys, and how many keys
+    a row of the table holds at most."""
+
+    key: CacheStrides
+    value: CacheStrides
+    table: int
+    kv_heads: int
+    value_dim: int
+    blocks: int
+    block_bits: int
+    most: int
+
+
+class Bounds(NamedTuple):
+    """What decides how much is launched: the arguments of the ops."""
+
+    queries: int
+    keys: int
+    batch_invariant: bool
+
+
+def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key_scale, value_scale, keys, bounds, rules):
+    """The body of a host function, when its arguments were checked: allocates the results and launches."""
+    tokens, heads, head_dim = query.shape[0], query.shape[1], query.shape[2]
+    sequences, kv_heads, value_dim = key_lengths.shape[0], keys.kv_heads, keys.value_dim
+    kp.check(bounds.queries >= 0, f"max_query_length is {bounds.queries}, expected 0 or more")
+    kp.check(bounds.keys >= 0 and bounds.keys < 2**30, f"max_key_length is {bounds.keys}, expected 0 ... 2**30 - 1")
+    kp.check(tokens * heads < 2**30, f"query has {tokens} tokens of {heads} heads, more than 2**30 rows")
+    out = kp.empty((tokens, heads, value_dim), query.dtype, query.device)
+    lse = kp.empty((heads, tokens), tl.float32, query.device)
+    group = heads // max(kv_heads, 1)
+    size = max(kp.next_power_of_2(max(head_dim, value_dim)), 64)
+    kp.check(
+        key.element_size() == query.element_size() or (query.dtype == tl.bfloat16 and size <= 128),
+        "key_cache has 8 bits, which are built for queries in bfloat16 and head sizes up to 128",
+    )
+    reach = bounds.queries * group
+    few, chunk = 16, CHUNK
+    if query.is_cuda:
+        if not bounds.batch_invariant:
+            share = kp.cdiv(bounds.keys * sequences * kv_heads, DECODE_PROGRAMS)
+            chunk = 1024 if sequences * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
+    elif group <= 4 and (reach <= 4 or reach > 16 or bounds.batch_invariant):
+        few = 4
+    parts = max(kp.cdiv(bounds.keys, chunk), 1)
+    shared = parts if parts > 1 else 0
+    rows = min(few, reach)
+    partial = kp.empty((sequences * kv_heads, shared, rows, value_dim), tl.float32, query.device)
+    weights = kp.empty((sequences * kv_heads, shared, rows, 2), tl.float32, query.device)
+    strides = PagedStrides(
+        RowStrides(query.stride(0), query.stride(1)),
+        keys.key, keys.value,
+        RowStrides(out.stride(0), out.stride(1)),
+        keys.table, scale_step(key_scale), scale_step(value_scale),
+    )  # fmt: skip
+    sizes = PagedSizes(sequences, kv_heads, group, tokens, head_dim, value_dim, keys.blocks, keys.block_bits, rows)
+    limits = Limits(tokens, bounds.queries, bounds.keys, keys.most)
+    options = Optional(
+        lse if sinks is None else sinks, lse if key_scale is None else key_scale, lse if value_scale is None else value_scale,
+        sinks is not None, key_scale is not None, value_scale is not None,
+    )  # fmt: skip
+    if sequences > 0:
+        paged_part[(sequences * kv_heads, parts)](
+            query, key, value, table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes,
+            limits, rules, chunk, HEAD_DIM=size, ROWS=few,
+        )  # fmt: skip
+        if parts > 1:
+            paged_sum[(sequences * kv_heads, rows)](
+                query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
+                HEAD_DIM=MAX_HEAD_DIM, ROWS=16,
+            )  # fmt: skip
+        if reach > few:
+            paged_block[lambda meta: (tokens * group // meta["BLOCK_M"] + sequences, kv_heads)](
+                query, key, value, table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+                HEAD_DIM=size, ROWS=16,
+            )  # fmt: skip
+    return out, lse
+
+
 @kp.op(
     "paged_attention(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor query_starts, Tensor key_lengths, *, "
     "SymInt max_query_length, SymInt max_key_length, bool causal=True, int? window=None, float? softcap=None, Tensor? sinks=None, "
@@ -258,7 +372,10 @@ def scale_step(scale):
         "HEAD_DIM": [64, 128, 256],
         "ROWS": [4, 16],  # of few queries that share a key head
     },
-    configs={"cpu": cpu_config, "cuda": cuda_config},
+    configs={
+        "cpu": lambda point: cpu_blocks(point, is_narrow(point)),
+        "cuda": lambda point: cuda_blocks(point, is_narrow(point)),
+    },
     specialize=[kp.aligned("query", "key_cache", "value_cache")],
 )
 def paged_attention(
@@ -290,7 +407,7 @@ def paged_attention(
     check_contiguous(query, "query")
     check_cache(key_cache, "key_cache")
     check_cache(value_cache, "value_cache")
-    tokens, heads, head_dim = query.shape[0], query.shape[1], query.shape[2]
+    heads, head_dim = query.shape[1], query.shape[2]
     blocks, block_size, kv_heads, value_dim = (
         value_cache.shape[0],
         value_cache.shape[1],
@@ -307,10 +424,7 @@ def paged_attention(
         block_size >= 16 and block_size & (block_size - 1) == 0,
         f"key_cache has blocks of {block_size} keys, expected a power of two from 16 on",
     )
-    kp.check(
-        heads == 0 or (kv_heads > 0 and heads % kv_heads == 0),
-        f"query has {heads} heads, which is no multiple of key_cache's {kv_heads}",
-    )
+    check_groups(heads, kv_heads, "key_cache")
     check_numbers(key_lengths, "key_lengths", sequences, "one for each sequence")
     check_numbers(query_starts, "query_starts", sequences + 1, "one for each sequence of key_lengths, and the end")
     kp.check(
@@ -325,71 +439,27 @@ def paged_attention(
         check_numbers(sinks, "sinks", heads, "one for each head of query")
     check_scale(key_scale, "key_scale", kv_heads)
     check_scale(value_scale, "value_scale", kv_heads)
-    kp.check(max_query_length >= 0, f"max_query_length is {max_query_length}, expected 0 or more")
-    kp.check(max_key_length >= 0 and max_key_length < 2**30, f"max_key_length is {max_key_length}, expected 0 ... 2**30 - 1")
-    kp.check(tokens * heads < 2**30, f"query has {tokens} tokens of {heads} heads, more than 2**30 rows")
-    kp.check(window is None or causal, "window is given without causal=True, which it is a part of")
-    if window is None:
-        window = 0
-    else:
-        kp.check(window > 0 and window < 2**30, f"window is {window}, expected 1 ... 2**30 - 1")
-    if softcap is None:
-        softcap = 0.0
-    else:
-        kp.check(softcap > 0.0, f"softcap is {softcap}, expected a positive number")
-    if scale is None:
-        scale = 1.0 / math.sqrt(max(head_dim, 1))
-    out = kp.empty((tokens, heads, value_dim), query.dtype, query.device)
-    lse = kp.empty((heads, tokens), tl.float32, query.device)
-    group = heads // max(kv_heads, 1)
-    size = max(kp.next_power_of_2(max(head_dim, value_dim)), 64)
-    kp.check(
-        key_cache.element_size() == query.element_size() or (query.dtype == tl.bfloat16 and size <= 128),
-        "key_cache has 8 bits, which are built for queries in bfloat16 and head sizes up to 128",
-    )
-    reach = max_query_length * group
-    few, chunk = 16, CHUNK
-    if query.is_cuda:
-        if not batch_invariant:
-            share = kp.cdiv(max_key_length * sequences * kv_heads, DECODE_PROGRAMS)
-            chunk = 1024 if sequences * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
-    elif group <= 4 and (reach <= 4 or reach > 16 or batch_invariant):
-        few = 4
-    parts = max(kp.cdiv(max_key_length, chunk), 1)
-    shared = parts if parts > 1 else 0
-    rows = min(few, reach)
-    partial = kp.empty((sequences * kv_heads, shared, rows, value_dim), tl.float32, query.device)
-    weights = kp.empty((sequences * kv_heads, shared, rows, 2), tl.float32, query.device)
-    strides = PagedStrides(
-        RowStrides(query.stride(0), query.stride(1)),
+    rules = rules_of(query, causal, window, softcap, scale)
+    keys = Keys(
         CacheStrides(key_cache.stride(0), key_cache.stride(1), key_cache.stride(2)),
         CacheStrides(value_cache.stride(0), value_cache.stride(1), value_cache.stride(2)),
-        RowStrides(out.stride(0), out.stride(1)),
-        block_table.stride(0), scale_step(key_scale), scale_step(value_scale),
+        block_table.stride(0), kv_heads, value_dim, blocks, int(math.log2(block_size)), min(block_table.shape[1] * block_size, 2**30),
     )  # fmt: skip
-    sizes = PagedSizes(sequences, kv_heads, group, tokens, head_dim, value_dim, blocks, int(math.log2(block_size)), rows)
-    limits = Limits(tokens, max_query_length, max_key_length, min(block_table.shape[1] * block_size, 2**30))
-    rules = Rules(causal, window, softcap, scale)
-    options = Optional(
-        lse if sinks is None else sinks, lse if key_scale is None else key_scale, lse if value_scale is None else value_scale,
-        sinks is not None, key_scale is not None, value_scale is not None,
-    )  # fmt: skip
-    if sequences > 0:
-        paged_part[(sequences * kv_heads, parts)](
-            query, key_cache, value_cache, block_table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes,
-            limits, rules, chunk, HEAD_DIM=size, ROWS=few,
-        )  # fmt: skip
-        if parts > 1:
-            paged_sum[(sequences * kv_heads, rows)](
-                query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
-                HEAD_DIM=MAX_HEAD_DIM, ROWS=16,
-            )  # fmt: skip
-        if reach > few:
-            paged_block[lambda meta: (tokens * group // meta["BLOCK_M"] + sequences, kv_heads)](
-                query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
-                HEAD_DIM=size, ROWS=16,
-            )  # fmt: skip
-    return out, lse
+    bounds = Bounds(max_query_length, max_key_length, batch_invariant)
+    return attend_pages(
+        query,
+        key_cache,
+        value_cache,
+        block_table,
+        query_starts,
+        key_lengths,
+        sinks,
+        key_scale,
+        value_scale,
+        keys,
+        bounds,
+        rules,
+    )
 
 
 def gathered(cache, scale, blocks, keys, heads, dtype):

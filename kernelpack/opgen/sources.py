@@ -39,14 +39,18 @@ def find_ops(sources: Sequence[Path], namespace: str) -> list[Op]:
             raise BuildError(f"{source} does not exist", cure=cure)
     ops: list[Op] = []
     places: dict[str, SourceLocation | None] = {}
-    for file in dict.fromkeys(path.resolve() for path in files):
-        with ops_made() as made:
+    unique = list(dict.fromkeys(path.resolve() for path in files))
+    for file in unique:
+        sys.modules.pop(f"{_package(namespace)}.{file.stem}", None)
+        linecache.checkcache(str(file))
+    with ops_made() as made:
+        for file in unique:
             module = _load(file, namespace)
-        own = [op for op in made if op.function.__module__ == module.__name__]  # not those of files that it imports
-        for op in sorted(own, key=lambda op: op.location.line):
-            check_unique(places, op.name, op.location)
-            places[op.name] = op.location
-            ops.append(op)
+            own = [op for op in made if op.function.__module__ == module.__name__]  # not those of files that it imports
+            for op in sorted(own, key=lambda op: op.location.line):
+                check_unique(places, op.name, op.location)
+                places[op.name] = op.location
+                ops.append(op)
     if not ops:
         raise BuildError(
             f"no ops in {', '.join(map(str, sources))}",
@@ -81,9 +85,14 @@ def _may_hold_ops(file: Path) -> bool:
     return elsewhere or any("op" in (getattr(node, key, "") for key in ("id", "attr", "name")) for node in nodes)
 
 
+def _package(namespace: str) -> str:
+    return f"kernelpack_ops_{namespace}"
+
+
 def _load(file: Path, namespace: str) -> types.ModuleType:
-    """Imports a file as a module of its own, anew each time, inside a package that is its folder."""
-    package_name = f"kernelpack_ops_{namespace}"
+    """Imports a file as a module of its own inside a package that is its folder, unless one that was imported before has imported it: what both
+    use is one kernel then."""
+    package_name = _package(namespace)
     package = sys.modules.get(package_name)
     if package is None or list(package.__path__) != [str(file.parent)]:
         for name in [name for name in sys.modules if name == package_name or name.startswith(package_name + ".")]:
@@ -92,7 +101,9 @@ def _load(file: Path, namespace: str) -> types.ModuleType:
         package.__path__ = [str(file.parent)]
         sys.modules[package_name] = package
     name = f"{package_name}.{file.stem}"
-    linecache.checkcache(str(file))
+    imported = sys.modules.get(name)
+    if imported is not None and imported.__file__ == str(file):
+        return imported
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or not isinstance(spec.loader, SourceFileLoader):  # no machine code, which would run at once
         raise BuildError(

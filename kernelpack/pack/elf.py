@@ -74,9 +74,14 @@ class ElfFile:
 
 def read_object(pack: KernelPack) -> ElfFile:
     """Reads a pack's image. Raises PackError for one that is no 64-bit little-endian ELF file."""
-    if pack.image[:6] != b"\x7fELF\x02\x01":
+    if not is_elf(pack.image):
         raise PackError(f"{pack.file_name}: its image is no 64-bit little-endian ELF object, so it has no form as source")
     return read_elf(pack.image)
+
+
+def is_elf(image: bytes) -> bool:
+    """Whether these are the bytes of a 64-bit little-endian ELF file."""
+    return image[:6] == b"\x7fELF\x02\x01"
 
 
 def read_elf(image: bytes) -> ElfFile:

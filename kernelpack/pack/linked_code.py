@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from kernelpack.files.whole import write_whole
-from kernelpack.pack.elf import read_elf
+from kernelpack.pack.elf import is_elf, read_elf
 
 _STATED = "kernelpack_code"
 """The section that holds what csrc/kernels/linked_code.h reads, as `_LAYOUT` has it."""
@@ -19,6 +19,8 @@ _LAYOUT = "<6Q2I"
 def state_checksum(library: Path) -> None:
     """Writes the checksum of a linked library's code into it, unless it stands there. Raises OSError."""
     image = library.read_bytes()
+    if not is_elf(image):
+        return  # what another linker writes
     sections = {section.name: section for section in read_elf(image).sections}
     if _STATED not in sections:
         return  # no kernels for CPUs

@@ -40,7 +40,8 @@ def kernel_calls() -> list[Case]:
     makers = {
         "add_rms_norm": _add_rms_norm, "add_rms_norm_fp8": _add_rms_norm, "add_rms_norm_int8": _add_rms_norm, "copy_blocks": _copy_blocks,
         "embedding": _embedding, "gelu": _gelu, "gelu_and_mul": _gelu_and_mul, "layer_norm": _layer_norm, "matmul": _matmul,
-        "merge_attention_states": _merge_attention_states, "mha": _mha, "mla_decode": _mla_decode, "paged_attention": _paged_attention,
+        "merge_attention_states": _merge_attention_states, "mha": _mha, "mla_decode": _mla_decode, "packed_attention": _packed_attention,
+        "paged_attention": _paged_attention,
         "quantized_matmul": _quantized_matmul, "repack": _repack, "rms_norm": _rms_norm, "rope": _rope, "rope_and_cache": _rope_and_cache,
         "sample": _sample, "scaled_matmul": _scaled_matmul, "silu_and_mul": _silu_and_mul, "silu_mul": _silu_mul, "softmax": _softmax,
     }  # fmt: skip
@@ -273,6 +274,20 @@ def _paged_attention(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
             return tuple(map(Typed, args)), {name: Typed(x) if isinstance(x, torch.Tensor) else x for name, x in kwargs.items()}
 
         yield batch.name, call
+
+
+def _packed_attention(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
+    """As _paged_attention: the kernels are the same."""
+    for padded_size in (64, 128, 256):
+        size = _size(aligned, padded_size * 3 // 4)
+
+        def call(size: int = size) -> Arguments:
+            rows = (torch.randn(40, 6, size), *torch.randn(2, 1470, 2, size))
+            numbers = ([0, 1, 38, 40], [0, 1100, 1400], [1100, 300, 70])
+            own = (Typed(torch.tensor(x, dtype=torch.int32)) for x in numbers)
+            return (*rows, *own), {"max_query_length": 37, "max_key_length": 1100, "sinks": Typed(torch.randn(6))}
+
+        yield f"{size}", call
 
 
 def _mla_decode(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tests.ops.paged_batches import DTYPES, MIXED, Batch, compare
+from tests.ops.paged_batches import DTYPES, Batch, compare
 
 Call = tuple[tuple[torch.Tensor, ...], dict[str, Any]]
 NAMES = ("query", "cache", "block_table", "query_starts", "key_lengths")
@@ -19,18 +19,18 @@ def latent(name: str, lengths: tuple[tuple[int, int], ...], heads: int = 16, blo
 
 
 SOME = ((1, 300), (1, 17), (0, 5), (1, 1), (20, 90), (3, 90), (0, 0))
-"""As MIXED, but fewer keys."""
+"""As MIXED of paged_batches, but fewer keys."""
 CASES = (
     latent("one key", ((1, 1),)),
     latent("decode", ((1, 700), (1, 33), (1, 512), (1, 513), (1, 2100))),
     latent("decode, 128 heads", ((1, 300), (1, 33)), heads=128),
     latent("decode, one head", ((1, 300), (1, 33)), heads=1),
     latent("drafts", ((3, 300), (2, 17), (4, 600), (1, 40))),
-    latent("mixed", MIXED, heads=5),
-    latent("some, all keys", SOME, heads=5, causal=False),
-    latent("some, scale below 0", SOME, heads=5, scale=-0.05),
-    latent("some, bounds far above", SOME, heads=5, max_query_length=100, max_key_length=30_000),
-    latent("mixed, batch invariant", MIXED, heads=5, batch_invariant=True),
+    latent("mixed", SOME, heads=5),
+    latent("mixed, all keys", SOME, heads=5, causal=False),
+    latent("mixed, scale below 0", SOME, heads=5, scale=-0.05),
+    latent("mixed, bounds far above", SOME, heads=5, max_query_length=100, max_key_length=30_000),
+    latent("mixed, batch invariant", SOME, heads=5, batch_invariant=True),
     latent("fewer keys than queries", ((5, 3), (70, 20), (1, 0), (33, 0)), heads=3),
     *(latent(f"blocks of {block}", ((1, 300), (9, 400)), block=block) for block in (32, 64, 128, 1024)),
     latent("no sequence", ()),

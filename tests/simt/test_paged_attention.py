@@ -33,7 +33,7 @@ def emulated(
     return call(target, getattr(module_of(op), op), args, kwargs)
 
 
-OFTEN = (("cuda:sm_90a", torch.bfloat16, True), ("cuda:sm_90a", torch.bfloat16, False), ("cuda:sm_80", torch.float16, True))
+OFTEN = (("cuda:sm_90a", torch.bfloat16, True), ("cuda:sm_80", torch.float16, False))
 """What every run of the tests emulates; the rest is slow."""
 
 
