@@ -42,8 +42,8 @@ def cache_key_of(function: JITCallable) -> str:
 
 
 def lines_of(function: JITCallable) -> str:
-    """Returns where a function, and those that it can reach, stand: what the line information of an image depends on, and
-    nothing else does."""
+    """Returns where a function, and those that it can reach, stand: what the line information of an image depends on, and the messages of
+    its assertions and checks, and nothing else does."""
     sources = [each.source for each in _reached(function).values()]
     return " ".join(sorted({f"{relative_name(each.file)}:{each.line}" for each in sources if not is_of_language(each.file)}))
 

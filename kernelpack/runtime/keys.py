@@ -54,9 +54,8 @@ def get_cache_key(src: ASTSource, backend: TargetBackend, backend_options: Targe
     Raises TypeError for a kernel with a compile-time value of which no text says everything.
     """
     unused = {name: getattr(TargetOptions, name) for name in backend.backend.unused_options}
-    lines = lines_of(src.fn) if backend.backend.line_information else ""
     decisive = replace(backend_options, **unused).hash()
-    return f"{triton_key()}-{src.hash()}-{lines}-{backend.hash()}-{decisive}-{sorted(env_vars.items())}"
+    return f"{triton_key()}-{src.hash()}-{lines_of(src.fn)}-{backend.hash()}-{decisive}-{sorted(env_vars.items())}"
 
 
 def text_of(value: Any) -> str:

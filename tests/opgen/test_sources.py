@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelpack.opgen.build import plan_library
+from kernelpack.opgen.build import build, plan_library
 from kernelpack.opgen.sources import find_ops
+from kernelpack.pack.format import read_pack
 
 KERNEL = """
 import kernelpack as kp
@@ -63,3 +64,37 @@ def test_a_file_that_was_edited_is_imported_anew_by_those_that_import_it(folder:
     plan = plan_library([folder], namespace="several", targets=["cpu:x86-64-v3"])
     (variant,) = plan.variants
     assert "-tl.load" not in variant.kernel.src
+
+
+MESSAGES = """
+import kernelpack as kp
+import kernelpack.language as tl
+
+@kp.jit(debug=True)
+def positive(x):
+    tl.device_assert(x > 0, "must be positive")
+
+@kp.jit
+def check(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    loaded = tl.load(x + at, mask=at < n, other=1.0)
+    positive(loaded)
+    tl.store(out + at, loaded, mask=at < n)
+
+@kp.op("checks(Tensor x) -> Tensor", variants={"x": [tl.float32]}, configs={"": kp.Config({"BLOCK": 64})})
+def checks(x):
+    out = kp.empty_like(x)
+    check[(1,)](x, out, x.numel())
+    return out
+"""
+
+
+def test_an_assertion_that_moved_is_named_by_its_line(tmp_path: Path) -> None:
+    """Code for CPUs has no other lines in it, so that a kernel that moved was taken from the cache, with the old line."""
+    source = tmp_path / "checks.py"
+    for above in ("", "# moved\n\n\n"):
+        source.write_text(above + MESSAGES)
+        build([source], namespace="moved", targets=["cpu:native"], out=tmp_path / "moved", jobs=1)
+        line = source.read_text().splitlines().index('    tl.device_assert(x > 0, "must be positive")') + 1
+        (pack,) = (tmp_path / "moved" / "packs").glob("*.kpack")
+        assert f"checks.py:{line}".encode() in read_pack(pack).image

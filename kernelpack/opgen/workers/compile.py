@@ -247,7 +247,7 @@ class _Store:
             self.compiler,
             backend.cache_key(),
             source,
-            lines if backend.line_information else "",
+            lines,  # of GPU images their line information, of others the messages of assertions and checks
             repr((variant.ops, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
             repr((list(variant.constexprs.items()), variant.parts, variant.options, variant.assumed)),
             repr([(one.parameter, one.argument) for one in variant.read_only]),
