@@ -18,6 +18,7 @@ from kernelpack.kernel.jit import JITFunction
 from kernelpack.kernel.source import FunctionSource, innermost, source_of
 from kernelpack.kernel.types import dtype
 from kernelpack.kernel.values import constexpr, is_constexpr_function, unwrap
+from kernelpack.options import Options
 
 _CONSTANT = (dtype, bool, int, float, str, tuple, list, dict, enum.Enum, type(None))
 
@@ -42,10 +43,17 @@ def cache_key_of(function: JITCallable) -> str:
 
 
 def lines_of(function: JITCallable) -> str:
-    """Returns where a function, and those that it can reach, stand: what the line information of an image depends on, and the messages of
-    its assertions and checks, and nothing else does."""
+    """Returns where a function, and those that it can reach, stand."""
     sources = [each.source for each in _reached(function).values()]
     return " ".join(sorted({f"{relative_name(each.file)}:{each.line}" for each in sources if not is_of_language(each.file)}))
+
+
+def decisive_lines(function: JITCallable, line_information: bool, options: Options) -> str:
+    """Returns `lines_of` a function where its image depends on them: it has line information, or messages of assertions or checks."""
+    says = (
+        options.debug or options.checked or any(getattr(each.function, "debug", False) for each in _reached(function).values())
+    )
+    return lines_of(function) if line_information or says else ""
 
 
 def _reached(function: Any) -> dict[FunctionType, _Reached]:

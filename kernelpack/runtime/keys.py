@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelpack.compiler.target_backend import TargetBackend, TargetOptions
 from kernelpack.frontend.expressions import is_constructor
-from kernelpack.kernel.dependencies import lines_of
+from kernelpack.kernel.dependencies import decisive_lines
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.kernel.types import dtype
 from kernelpack.runtime.cache import triton_key
@@ -54,8 +54,9 @@ def get_cache_key(src: ASTSource, backend: TargetBackend, backend_options: Targe
     Raises TypeError for a kernel with a compile-time value of which no text says everything.
     """
     unused = {name: getattr(TargetOptions, name) for name in backend.backend.unused_options}
+    lines = decisive_lines(src.fn, backend.backend.line_information, backend_options)
     decisive = replace(backend_options, **unused).hash()
-    return f"{triton_key()}-{src.hash()}-{lines_of(src.fn)}-{backend.hash()}-{decisive}-{sorted(env_vars.items())}"
+    return f"{triton_key()}-{src.hash()}-{lines}-{backend.hash()}-{decisive}-{sorted(env_vars.items())}"
 
 
 def text_of(value: Any) -> str:

@@ -19,7 +19,7 @@ from kernelpack.errors import KernelpackError, PackError
 from kernelpack.files.cache import CacheFolder
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
 from kernelpack.ir.core import Operation
-from kernelpack.kernel.dependencies import lines_of
+from kernelpack.kernel.dependencies import decisive_lines
 from kernelpack.kernel.jit import JITFunction
 from kernelpack.kernel.signatures import parse_type
 from kernelpack.opgen.host.ir import Parts
@@ -233,21 +233,23 @@ class _Store:
     def __init__(self, directory: Path | None) -> None:
         self.folder = CacheFolder(directory) if directory is not None else None
         self.compiler = _compiler_hash() if directory is not None else ""
-        self.sources: dict[JITFunction, tuple[str, str]] = {}
+        self.sources: dict[tuple[JITFunction, bool, bool, bool], tuple[str, str]] = {}
 
     def key(self, variant: KernelVariant) -> str:
         """Returns the name of the file in which a variant's pack is kept."""
         if self.folder is None:
             return ""
-        if variant.kernel not in self.sources:
-            self.sources[variant.kernel] = (variant.kernel.cache_key, lines_of(variant.kernel))
         backend = backend_of(variant.target)
-        source, lines = self.sources[variant.kernel]
+        place = variant.kernel, backend.line_information, variant.options.debug, variant.options.checked
+        if place not in self.sources:
+            lines = decisive_lines(variant.kernel, backend.line_information, variant.options)
+            self.sources[place] = variant.kernel.cache_key, lines
+        source, lines = self.sources[place]
         parts = [
             self.compiler,
             backend.cache_key(),
             source,
-            lines,  # of GPU images their line information, of others the messages of assertions and checks
+            lines,
             repr((variant.ops, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
             repr((list(variant.constexprs.items()), variant.parts, variant.options, variant.assumed)),
             repr([(one.parameter, one.argument) for one in variant.read_only]),
