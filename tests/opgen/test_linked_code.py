@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 from kernelpack.opgen.build import Built
 from kernelpack.pack.elf import linked_packs, read_elf
 from kernelpack.pack.linked_code import state_checksum
+from tests.opgen.test_kernels_library import python
 
 WITHOUT_TORCH = """
     import ctypes, sys
@@ -49,13 +48,6 @@ BREAKPOINT = """
     byte.value = before
     print(torch.ops.sample.scale(torch.ones(2)))
     """
-
-
-def python(code: str, *arguments: object) -> str:
-    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def place_of_kernel(built: Built) -> int:

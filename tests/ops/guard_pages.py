@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -49,6 +51,18 @@ class Guarded:
     def release(self) -> None:
         """Allows the pages again, so that the memory can be given back."""
         self._protect(mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def call_guarded(op: Any, arguments: Mapping[str, Any], results: Sequence[str], *, at_end: bool) -> None:
+    """Calls an op's overload that writes into given tensors, all of them against forbidden pages; its results are those of a plain call."""
+    expected = op(**arguments)
+    guarded = {name: Guarded(x, at_end=at_end) for name, x in arguments.items() if isinstance(x, torch.Tensor)}
+    written_to = {name: Guarded(torch.zeros_like(x), at_end=at_end) for name, x in zip(results, expected, strict=True)}
+    op.out(**{**arguments, **{name: held.tensor for name, held in {**guarded, **written_to}.items()}})
+    for held, right in zip(written_to.values(), expected, strict=True):
+        assert torch.equal(held.tensor, right)
+    for held in (*guarded.values(), *written_to.values()):
+        held.release()
 
 
 def run(case: Case, *, at_end: bool) -> None:

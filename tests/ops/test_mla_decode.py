@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.ops.grid import module_of
-from tests.ops.guard_pages import Guarded
+from tests.ops.guard_pages import call_guarded
 from tests.ops.latent_batches import CASES, NAMES, Call, arguments, latent, problem
 from tests.ops.levels import EACH_LEVEL, run_at
 from tests.ops.paged_batches import DTYPES, MIXED
@@ -108,17 +108,10 @@ def run_guarded() -> None:
     for batch in CASES:
         for dtype in DTYPES:
             args, kwargs = arguments(batch, dtype)
-            expected = attention(*args, **kwargs)
+            given = dict(zip(NAMES, args, strict=True)) | kwargs
             for at_end in (True, False):
                 print(batch.name, dtype, at_end, flush=True)
-                guarded = {name: Guarded(x, at_end=at_end) for name, x in zip(NAMES, args, strict=True)}
-                results = [Guarded(torch.zeros_like(x), at_end=at_end) for x in expected]
-                given = kwargs | {name: guarded[name].tensor for name in guarded}
-                torch.ops.kernelpack.mla_decode.out(**given, out=results[0].tensor, lse=results[1].tensor)
-                for result, right in zip(results, expected, strict=True):
-                    assert torch.equal(result.tensor, right)
-                for held in (*guarded.values(), *results):
-                    held.release()
+                call_guarded(torch.ops.kernelpack.mla_decode, given, ("out", "lse"), at_end=at_end)
 
 
 @pytest.mark.parametrize("level", EACH_LEVEL)

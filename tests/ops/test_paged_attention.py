@@ -10,7 +10,7 @@ import torch
 
 from tests.ops.far_cases import STEP
 from tests.ops.grid import module_of
-from tests.ops.guard_pages import Guarded
+from tests.ops.guard_pages import call_guarded
 from tests.ops.levels import EACH_LEVEL, run_at
 from tests.ops.paged_batches import CASES, DTYPES, MIXED, Batch, compare
 
@@ -129,20 +129,10 @@ def run_guarded() -> None:
     for batch in CASES:
         for dtype in batch.dtypes:
             args, kwargs = batch.arguments(dtype)
-            expected = attention(*args, **kwargs)
+            given = dict(zip(NAMES, args, strict=True)) | kwargs
             for at_end in (True, False):
                 print(batch.name, dtype, at_end, flush=True)
-                guarded = {
-                    name: Guarded(x, at_end=at_end) for name, x in (dict(zip(NAMES, args, strict=True)) | kwargs).items()
-                    if isinstance(x, torch.Tensor)
-                }  # fmt: skip
-                results = [Guarded(torch.zeros_like(x), at_end=at_end) for x in expected]
-                given = kwargs | {name: guarded[name].tensor for name in guarded}
-                torch.ops.kernelpack.paged_attention.out(**given, out=results[0].tensor, lse=results[1].tensor)
-                for result, right in zip(results, expected, strict=True):
-                    assert torch.equal(result.tensor, right)
-                for held in (*guarded.values(), *results):
-                    held.release()
+                call_guarded(torch.ops.kernelpack.paged_attention, given, ("out", "lse"), at_end=at_end)
 
 
 @pytest.mark.parametrize("level", EACH_LEVEL)
