@@ -174,7 +174,11 @@ def decode_config(point):
     return kp.Config(blocks, num_warps=4, num_stages=2, launch_pdl=early)
 
 
-def decode(query, key, value, out, group, scale):
+INVARIANT_CHUNK = 512
+"""How many keys a program takes where results must not depend on what else is in a batch."""
+
+
+def decode(query, key, value, out, group, scale, batch_invariant):
     """A host function's launches for few queries without a mask: `group` heads of them, at most DECODE_ROWS[-1] in all, share a key head."""
     heads = (query.shape[0] if query.dim() == 4 else 1) * key.shape[-3]
     queries, keys = query.shape[-2], key.shape[-2]
@@ -187,6 +191,8 @@ def decode(query, key, value, out, group, scale):
     else:
         chunk = max(256, kp.cdiv(kp.cdiv(keys * heads, kp.num_threads()), 64) * 64)
         block = 1 if rows == 1 else 4 if rows <= 4 else 16
+    if batch_invariant:
+        chunk = INVARIANT_CHUNK
     parts = kp.cdiv(keys, chunk)
     shared = parts if parts > 1 else 0
     partial = kp.empty((heads, shared, rows, value_dim), tl.float32, query.device)

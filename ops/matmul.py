@@ -190,7 +190,7 @@ def tuning_calls(tensor):
 
 
 @kp.op(
-    "matmul(Tensor a, Tensor b, Tensor? bias=None, *, int activation=0) -> Tensor",
+    "matmul(Tensor a, Tensor b, Tensor? bias=None, *, int activation=0, bool batch_invariant=False) -> Tensor",
     variants={
         "a": [tl.float32, tl.float16, tl.bfloat16],
         "B_TRANSPOSED": [False, True],
@@ -200,13 +200,14 @@ def tuning_calls(tensor):
     tune=tuning_calls,
     specialize=[kp.aligned(divisible=[f"strides.{name}" for name in Strides._fields])],
 )
-def matmul(a, b, bias, activation):
+def matmul(a, b, bias, activation, batch_invariant):
     """activation(a b + bias), summed in float32 (float32 products are exact, never tf32).
 
     a [..., M, K] with a contiguous last dimension, b [..., K, N], contiguous along one of its last two dimensions (b may be a
     transposed weight); bias [N]; all of one dtype. The dimensions before the last two broadcast as in torch.matmul, and must collapse to
-    two: up to rank 4 they always do. activation is one of Activation: 0 none, 1 relu, 2 gelu (erf), 3 gelu (tanh), 4 silu. Returns
-    [..., M, N], contiguous.
+    two: up to rank 4 they always do. activation is one of Activation: 0 none, 1 relu, 2 gelu (erf), 3 gelu (tanh), 4 silu.
+    batch_invariant: a row of the result has the same bits whatever other rows and matrices are in the call, where tensors begin at
+    multiples of 16 bytes. Returns [..., M, N], contiguous.
     """
     kp.check(a.dim() >= 2, f"a must have at least 2 dimensions, its shape is {a.shape}")
     kp.check(b.dim() >= 2, f"b must have at least 2 dimensions, its shape is {b.shape}")
@@ -249,10 +250,11 @@ def matmul(a, b, bias, activation):
     else:
         if a.is_cuda:
             few = 0 if rows > 64 else 64
-            if rows <= 32 and a.element_size() == 2:
+            if rows <= 32 and a.element_size() == 2 and not batch_invariant:
                 few = 16 if rows <= 16 else 32
         elif rows <= 64:
-            few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
+            least = (16 if a.element_size() == 2 else 4) if batch_invariant else 1  # one row sums in another order, tiles of AMX too
+            few = max(least, 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64)
         else:
             large = 512 if a.element_size() == 4 else 256
             blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches * outer
@@ -276,7 +278,7 @@ def matmul(a, b, bias, activation):
     return out
 
 
-def reference(a, b, bias=None, activation=0):
+def reference(a, b, bias=None, activation=0, batch_invariant=False):
     """The same in plain torch, in the dtype of its arguments."""
     import torch  # builds do without it
 

@@ -235,7 +235,7 @@ def check_heads(heads, kv_heads, enable_gqa):
 
 @kp.op(
     "mha(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, *, bool is_causal=False, float? scale=None, "
-    "bool enable_gqa=False) -> Tensor",
+    "bool enable_gqa=False, bool batch_invariant=False) -> Tensor",
     variants={
         "query": [tl.float32, tl.float16, tl.bfloat16],
         "attn_mask": [None, tl.int1, kp.same_as("query")],
@@ -252,13 +252,14 @@ def check_heads(heads, kv_heads, enable_gqa):
         "cuda:sm_90a": built(hopper_config),
     },
 )
-def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
+def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa, batch_invariant):
     """Scaled dot-product attention with the meaning of torch.nn.functional.scaled_dot_product_attention.
 
     query [B, H, M, D], key [B, H_kv, N, D], value [B, H_kv, N, D_v], all of one dtype; or without B. attn_mask broadcasts to
     [B, H, M, N]: bool (True counts) or the query's dtype (added). is_causal: query i sees keys up to i. With enable_gqa, H is a
-    multiple of H_kv; otherwise both are equal. A query that no key counts for gives 0. Returns [B, H, M, D_v], whose dimensions
-    lie in memory in the order of query's.
+    multiple of H_kv; otherwise both are equal. A query that no key counts for gives 0. batch_invariant: the result of one of the B has
+    the same bits whatever the others are, and however many. Returns [B, H, M, D_v], whose dimensions lie in memory in the order of
+    query's.
     """
     check_shapes(query, key, value)
     batches = query.shape[0] if query.dim() == 4 else 1
@@ -278,7 +279,7 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
     # few queries leave most of a GPU idle, unless programs share the keys of a head; float32 products are bound by arithmetic there
     shares = (query.element_size() == 2 and keys >= 256) if query.is_cuda else keys > 0
     if shares and attn_mask is None and not is_causal and group * queries <= DECODE_ROWS[-1]:
-        decode(query, key, value, out, group, scale)
+        decode(query, key, value, out, group, scale, batch_invariant)
     else:
         # blocks of 64 queries would waste more than a quarter of their work
         short = kp.cdiv(queries, 64) * 256 > queries * 5 or keys == 0 or scale <= 0.0
@@ -302,7 +303,7 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa):
     return out
 
 
-def reference(query, key, value, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
+def reference(query, key, value, attn_mask=None, is_causal=False, scale=None, enable_gqa=False, batch_invariant=False):
     """The same in plain torch, in the dtype of its arguments."""
     import torch  # builds do without it
 
