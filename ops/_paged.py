@@ -231,6 +231,17 @@ def capped(scores, softcap):
 
 
 @kp.jit
+def weighed(sums, scores):
+    """Returns the weights of scores in units of log2(e), by how much what was summed so far must shrink for them, and the weights' sum and
+    the maximum that the sums then have."""
+    largest = tl.maximum(sums.largest, tl.max(scores, axis=1))
+    finite = tl.where(largest == -float("inf"), 0.0, largest)  # no key counts so far: no weight, not NaN
+    p = tl.exp2(scores - finite[:, None])
+    rescale = tl.exp2(sums.largest - finite)
+    return p, rescale, sums.weights * rescale + tl.sum(p, axis=1), largest
+
+
+@kp.jit
 def walk(sums, q, pages, rows, start, stop, low, skipped, unit, rules, sizes, EDGE: tl.constexpr, form):
     """Adds the keys from `start` to `stop` to the sums of a tile of rows, with SPLIT but for the `skipped` ones from `low` on. All but `stop` are
     multiples of BLOCK_N. EDGE: some keys do not count for some rows."""
@@ -260,11 +271,7 @@ def walk(sums, q, pages, rows, start, stop, low, skipped, unit, rules, sizes, ED
         if EDGE:
             counts = (columns[None, :] >= rows.first[:, None]) & (columns[None, :] <= rows.last[:, None])
             scores = tl.where(counts, scores, -float("inf"))
-        largest = tl.maximum(sums.largest, tl.max(scores, axis=1))
-        finite = tl.where(largest == -float("inf"), 0.0, largest)  # no key counts so far: no weight, not NaN
-        p = tl.exp2(scores - finite[:, None])
-        rescale = tl.exp2(sums.largest - finite)
-        weights = sums.weights * rescale + tl.sum(p, axis=1)
+        p, rescale, weights, largest = weighed(sums, scores)
         v_inside = both(inside[:, None], offs_d[None, :] < sizes.value_dim, EDGE)
         v = tl.load(pages.value + value_at[:, None] + offs_d[None, :], mask=v_inside, other=0.0, eviction_policy=POLICY)
         v = v.to(q.dtype)

@@ -253,7 +253,8 @@ def matmul(a, b, bias, activation, batch_invariant):
             if rows <= 32 and a.element_size() == 2 and not batch_invariant:
                 few = 16 if rows <= 16 else 32
         elif rows <= 64:
-            least = (16 if a.element_size() == 2 else 4) if batch_invariant else 1  # one row sums in another order, tiles of AMX too
+            # one row sums in another order, tiles of AMX too
+            least = 1 if not batch_invariant else 16 if a.element_size() == 2 else 4
             few = max(least, 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64)
         else:
             large = 512 if a.element_size() == 4 else 256

@@ -8,10 +8,10 @@ import kernelpack.language as tl
 
 from ._attend import Sums, no_sums
 from ._exponents import LOG2_E
-from ._paged import LN_2, Limits, PagedForm, Pages, RowStrides, Rules, places, rows_of, sequence_of
+from ._paged import LN_2, Limits, PagedForm, Pages, RowStrides, Rules, places, rows_of, sequence_of, weighed
+from ._paged_arguments import check_block_size, check_numbers, check_table
 from ._roles import begin_early
 from ._rows import check_contiguous
-from .paged_attention import check_numbers
 from .paged_attention import reference as paged_reference
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "latent": (512,), "rope": (64,)}
@@ -116,11 +116,7 @@ def walk_latents(sums, queries, q_rope, pages, rows, start, stop, unit, EDGE: tl
         scores *= unit
         if EDGE:
             scores = tl.where((n + numbers)[None, :] <= rows.last[:, None], scores, -float("inf"))
-        largest = tl.maximum(sums.largest, tl.max(scores, axis=1))
-        finite = tl.where(largest == -float("inf"), 0.0, largest)  # no key counts so far: no weight, not NaN
-        p = tl.exp2(scores - finite[:, None])
-        rescale = tl.exp2(sums.largest - finite)
-        weights = sums.weights * rescale + tl.sum(p, axis=1)
+        p, rescale, weights, largest = weighed(sums, scores)
         values = tl.dot(p.to(latent.dtype), latent, sums.values * rescale[:, None], input_precision="ieee")
         sums = Sums(weights, largest, values)
     return sums
@@ -283,21 +279,11 @@ def mla_decode(
     )
     tokens, heads, blocks, block_size = query.shape[0], query.shape[1], cache.shape[0], cache.shape[1]
     sequences = key_lengths.shape[0] if key_lengths.dim() > 0 else 0
-    kp.check(
-        block_size >= 16 and block_size & (block_size - 1) == 0,
-        f"cache has blocks of {block_size} keys, expected a power of two from 16 on",
-    )
+    check_block_size(block_size, "cache")
     kp.check(blocks < 2**31, f"cache has {blocks} blocks, which int32 cannot count")
     check_numbers(key_lengths, "key_lengths", sequences, "one for each sequence")
     check_numbers(query_starts, "query_starts", sequences + 1, "one for each sequence of key_lengths, and the end")
-    kp.check(
-        block_table.dim() == 2 and block_table.shape[0] == sequences,
-        f"block_table has shape {block_table.shape}, expected ({sequences}, columns): a row for each sequence of key_lengths",
-    )
-    kp.check(
-        block_table.stride(1) == 1 or block_table.shape[1] <= 1,
-        f"the last dimension of block_table must be contiguous, its stride is {block_table.stride(1)}\n  to fix: call .contiguous() on it",
-    )
+    check_table(block_table, sequences)
     kp.check(max_query_length >= 0, f"max_query_length is {max_query_length}, expected 0 or more")
     kp.check(max_key_length >= 0 and max_key_length <= 2**25, f"max_key_length is {max_key_length}, expected 0 ... 2**25")
     kp.check(tokens * heads < 2**30, f"query has {tokens} tokens of {heads} heads, more than 2**30 rows")

@@ -4,18 +4,9 @@ import kernelpack as kp
 import kernelpack.language as tl
 
 from ._paged import PACKED_BITS, CacheStrides
+from ._paged_arguments import MAX_HEAD_DIM, Bounds, Keys, check_groups, check_numbers, rules_of
+from ._paged_kernels import attend_pages, cpu_blocks, cuda_blocks
 from ._rows import check_contiguous
-from .paged_attention import (
-    MAX_HEAD_DIM,
-    Bounds,
-    Keys,
-    attend_pages,
-    check_groups,
-    check_numbers,
-    cpu_blocks,
-    cuda_blocks,
-    rules_of,
-)
 from .paged_attention import reference as paged_reference
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "head_dim": (1, 256)}

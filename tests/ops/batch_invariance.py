@@ -31,7 +31,11 @@ def products(dtype: torch.dtype, transposed: bool, device: str) -> Iterator[tupl
             name = f"rows {begin} ... {end} of {depth} x {columns}"
             yield name, matmul(a[begin:end], b, bias, activation=4, batch_invariant=True), together[begin:end]
         stacked = a[:690].view(3, 230, depth)
-        yield f"matrices that share {depth} x {columns}", matmul(stacked, b, bias, activation=4, batch_invariant=True).flatten(0, 1), together[:690]
+        yield (
+            f"matrices that share {depth} x {columns}",
+            matmul(stacked, b, bias, activation=4, batch_invariant=True).flatten(0, 1),
+            together[:690],
+        )
         own = torch.stack((b, b * 2, b - 1))
         own = own.mT.contiguous().mT if transposed else own
         many = matmul(stacked, own, batch_invariant=True)
@@ -42,7 +46,14 @@ def products(dtype: torch.dtype, transposed: bool, device: str) -> Iterator[tupl
 def attentions(dtype: torch.dtype, head_dim: int, device: str) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """Yields what one entry of a batch gives, and what it gives in the batch."""
     mha = torch.ops.kernelpack.mha
-    for queries, keys, heads, kv_heads in ((1, 1, 4, 4), (1, 300, 9, 3), (1, 2000, 2, 2), (4, 1500, 8, 2), (40, 40, 3, 3), (130, 600, 4, 2)):
+    for queries, keys, heads, kv_heads in (
+        (1, 1, 4, 4),
+        (1, 300, 9, 3),
+        (1, 2000, 2, 2),
+        (4, 1500, 8, 2),
+        (40, 40, 3, 3),
+        (130, 600, 4, 2),
+    ):
         query, key, value = (
             torch.randn(7, count, length, head_dim, device=device).to(dtype)
             for count, length in ((heads, queries), (kv_heads, keys), (kv_heads, keys))

@@ -1,0 +1,267 @@
+"""The kernels of attention to keys in pages, and how they are launched: paged_attention's and packed_attention's."""
+
+import kernelpack as kp
+import kernelpack.language as tl
+
+from ._attend import no_sums
+from ._decode import DECODE_HEADS, DECODE_PROGRAMS
+from ._paged import (
+    Limits,
+    Optional,
+    PagedForm,
+    PagedSizes,
+    PagedStrides,
+    RowStrides,
+    check_packed,
+    finished,
+    pages_of,
+    rows_of,
+    sequence_of,
+    unit_of,
+    walk_all,
+    with_parts,
+)
+from ._paged_arguments import MAX_HEAD_DIM
+from ._roles import begin_early
+
+CHUNK = 512
+"""How many keys a program takes where few rows share them: on CPUs, and where results must not depend on what else is in a batch."""
+
+
+@kp.jit
+def load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM: tl.constexpr):
+    """Returns the queries of a tile of rows."""
+    columns = tl.arange(0, HEAD_DIM)
+    tokens, heads = (sequence.token + rows.tokens).to(tl.int64), (head * sizes.group + rows.heads).to(tl.int64)
+    at = tokens * strides.query.token + heads * strides.query.head
+    inside = rows.inside[:, None] & (columns[None, :] < sizes.head_dim)
+    return tl.load(query + at[:, None] + columns[None, :], mask=inside, other=0.0)
+
+
+@kp.jit
+def store_result(out, lse, means, logs, sequence, rows, head, strides, sizes):
+    """Stores the results of a tile of rows."""
+    columns = tl.arange(0, means.shape[1])
+    tokens, heads = (sequence.token + rows.tokens).to(tl.int64), (head * sizes.group + rows.heads).to(tl.int64)
+    at = tokens * strides.out.token + heads * strides.out.head
+    inside = rows.inside[:, None] & (columns[None, :] < sizes.value_dim)
+    tl.store(out + at[:, None] + columns[None, :], means.to(out.dtype.element_ty), mask=inside)
+    tl.store(lse + heads * sizes.tokens + tokens, logs, mask=rows.inside)
+
+
+@kp.jit
+def sequence_number(block, query_starts, sizes, BLOCK_M: tl.constexpr):
+    """Returns the sequence that a block of rows belongs to, and the block's number among those of the sequence: sequence i has the blocks
+    from query_starts[i] * group // BLOCK_M + i on, which are enough of them."""
+    numbers = tl.arange(0, 64)
+    count = 0
+    for first in range(0, sizes.sequences, 64):
+        inside = first + numbers < sizes.sequences
+        starts = tl.load(query_starts + first + numbers, mask=inside, other=0) * sizes.group // BLOCK_M + first + numbers
+        count += tl.sum(tl.where(inside & (starts <= block), 1, 0), 0)
+    number = tl.maximum(count - 1, 0)
+    return number, block - (tl.load(query_starts + number) * sizes.group // BLOCK_M + number)
+
+
+@kp.jit
+def paged_block(
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
+    CHECKED: tl.constexpr,
+):  # fmt: skip
+    """One block of rows of one sequence and key head."""
+    begin_early()
+    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
+    number, block = sequence_number(tl.program_id(0), query_starts, sizes, BLOCK_M)
+    head = tl.program_id(1).to(tl.int64)
+    sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
+    if (sequence.queries * sizes.group > sizes.few) & (block * BLOCK_M < sequence.queries * sizes.group):
+        rows = rows_of(sequence, block * BLOCK_M + tl.arange(0, BLOCK_M), sizes.group, rules)
+        q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
+        pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
+        if CHECKED:
+            check_packed(pages, sequence)
+        unit = unit_of(rules, options, head, strides.key_scale)
+        sums = no_sums(BLOCK_M, HEAD_DIM)
+        sums = walk_all(sums, q, pages, rows, 0, sequence.keys, unit, rules, sizes, form)
+        means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
+        store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
+
+
+@kp.jit
+def paged_part(
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits,
+    rules, chunk,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
+    CHECKED: tl.constexpr,
+):  # fmt: skip
+    """`chunk` keys of one key head, a multiple of BLOCK_N, for all rows of a sequence of at most `few` rows; the last part takes what is left.
+
+    One part gives out and lse. Of several, partial [sequences * kv_heads, parts, few, value_dim] gets sums that are not yet divided,
+    weights [sequences * kv_heads, parts, few, 2] the maximum of the scores in units of log2(e) and the sum of exponentials relative to it.
+    """
+    begin_early()
+    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
+    number, part, parts = tl.program_id(0) // sizes.kv_heads, tl.program_id(1), tl.num_programs(1)
+    head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
+    sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
+    count = sequence.queries * sizes.group
+    first = part * chunk
+    if (count > 0) & (count <= sizes.few) & ((first < sequence.keys) | (parts == 1)):
+        rows = rows_of(sequence, tl.arange(0, BLOCK_M), sizes.group, rules)
+        q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
+        if BLOCK_M < 16:
+            q = q.to(tl.float32)
+        pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
+        if CHECKED:
+            check_packed(pages, sequence)
+        unit = unit_of(rules, options, head, strides.key_scale)
+        stop = sequence.keys if part == parts - 1 else tl.minimum(sequence.keys, first + chunk)
+        sums = walk_all(no_sums(BLOCK_M, HEAD_DIM), q, pages, rows, first, stop, unit, rules, sizes, form)
+        if parts == 1:
+            means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
+            store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
+        else:
+            columns = tl.arange(0, HEAD_DIM)
+            at = (tl.program_id(0).to(tl.int64) * parts + part) * sizes.few + tl.arange(0, BLOCK_M)
+            in_tile = rows.inside[:, None] & (columns[None, :] < sizes.value_dim)
+            tl.store(partial + at[:, None] * sizes.value_dim + columns[None, :], sums.values, mask=in_tile)
+            tl.store(weights + at * 2, sums.largest, mask=rows.inside)
+            tl.store(weights + at * 2 + 1, sums.weights, mask=rows.inside)
+
+
+@kp.jit
+def paged_sum(
+    query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
+    HEAD_DIM: tl.constexpr, PARTS: tl.constexpr, CHECKED: tl.constexpr,
+):  # fmt: skip
+    """One row of one sequence and key head: the parts, each weighed by what its maximum is below the highest. Layouts are those of
+    paged_part."""
+    begin_early()
+    number, row = tl.program_id(0) // sizes.kv_heads, tl.program_id(1)
+    head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
+    sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
+    count = sequence.queries * sizes.group
+    if (row < count) & (count <= sizes.few):
+        rows = rows_of(sequence, row + tl.arange(0, 1), sizes.group, rules)
+        columns, places = tl.arange(0, HEAD_DIM), tl.arange(0, PARTS)
+        own = tl.minimum(parts, tl.cdiv(sequence.keys, chunk))
+        sums = no_sums(1, HEAD_DIM)
+        for first in range(0, own, PARTS):
+            inside = first + places < own
+            at = (tl.program_id(0).to(tl.int64) * parts + first + places) * sizes.few + row
+            tops = tl.load(weights + at * 2, mask=inside, other=-float("inf"))
+            sizes_of = tl.load(weights + at * 2 + 1, mask=inside, other=0.0)
+            in_tile = inside[:, None] & (columns[None, :] < sizes.value_dim)
+            tile = tl.load(partial + at[:, None] * sizes.value_dim + columns[None, :], mask=in_tile, other=0.0)
+            sums = with_parts(sums, tops, sizes_of, tile)
+        means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
+        store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
+
+
+def is_built(point, narrow):
+    """Whether a variant is built. Caches in 8 bits serve queries in bfloat16 of head sizes up to 128. One paged_sum, which takes no time to speak
+    of, serves all head sizes."""
+    if narrow and point["query"] != tl.bfloat16:
+        return False
+    if point.kernel == "paged_sum":
+        return point["HEAD_DIM"] == MAX_HEAD_DIM and point["ROWS"] == 16
+    return not narrow or point["HEAD_DIM"] <= 128
+
+
+def cpu_blocks(point, narrow=False):
+    """On CPUs, 16 keys are always of one block of the cache, and a program that finds an error ends its launch: nobody waits for that."""
+    if not is_built(point, narrow):
+        return None
+    if point.kernel == "paged_sum":
+        return kp.Config({"PARTS": 16, "CHECKED": True})
+    blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "PIECE": 16, "SPLIT": False}
+    return kp.Config({**blocks, "CHECKED": True})
+
+
+CUDA_BLOCKS = {64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}
+"""By head size: BLOCK_M, BLOCK_N, warps and stages for queries in 16 bits, those of mha."""
+
+
+def cuda_blocks(point, narrow=False):
+    """Products on GPUs have 16 rows at least."""
+    if not is_built(point, narrow):
+        return None
+    checked, early = kp.knobs.runtime.debug, True if point.target.arch.startswith("sm_90") else None
+    if point.kernel == "paged_sum":
+        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False, launch_pdl=early)
+    if point["ROWS"] != 16:
+        return None
+    size, wide = point["HEAD_DIM"], point["query"] == tl.float32
+    if point.kernel == "paged_part":
+        rows, columns, warps, stages = 16, 32 if wide or size == 256 else 64, 4, 2
+    elif wide:
+        rows, columns, warps, stages = 64, 32 if size == 64 else 16, 8 if size == 256 else 4, 2
+    else:
+        rows, columns, warps, stages = CUDA_BLOCKS[size]
+    split = point.specialized and not wide
+    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked}
+    return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide, launch_pdl=early)
+
+
+def scale_step(scale):
+    """A host function's stride of the scales of a cache: 0 where all key heads share one."""
+    return 0 if scale is None else scale.stride(0) if scale.shape[0] > 1 else 0
+
+
+def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key_scale, value_scale, keys, bounds, rules):
+    """The body of a host function, when its arguments were checked: allocates the results and launches."""
+    tokens, heads, head_dim = query.shape[0], query.shape[1], query.shape[2]
+    sequences, kv_heads, value_dim = key_lengths.shape[0], keys.kv_heads, keys.value_dim
+    kp.check(bounds.queries >= 0, f"max_query_length is {bounds.queries}, expected 0 or more")
+    kp.check(bounds.keys >= 0 and bounds.keys < 2**30, f"max_key_length is {bounds.keys}, expected 0 ... 2**30 - 1")
+    kp.check(tokens * heads < 2**30, f"query has {tokens} tokens of {heads} heads, more than 2**30 rows")
+    out = kp.empty((tokens, heads, value_dim), query.dtype, query.device)
+    lse = kp.empty((heads, tokens), tl.float32, query.device)
+    group = heads // max(kv_heads, 1)
+    size = max(kp.next_power_of_2(max(head_dim, value_dim)), 64)
+    kp.check(
+        key.element_size() == query.element_size() or (query.dtype == tl.bfloat16 and size <= 128),
+        "key_cache has 8 bits, which are built for queries in bfloat16 and head sizes up to 128",
+    )
+    reach = bounds.queries * group
+    few, chunk = 16, CHUNK
+    if query.is_cuda:
+        if not bounds.batch_invariant:
+            share = kp.cdiv(bounds.keys * sequences * kv_heads, DECODE_PROGRAMS)
+            chunk = 1024 if sequences * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
+    elif group <= 4 and (reach <= 4 or reach > 16 or bounds.batch_invariant):
+        few = 4
+    parts = max(kp.cdiv(bounds.keys, chunk), 1)
+    shared = parts if parts > 1 else 0
+    rows = min(few, reach)
+    partial = kp.empty((sequences * kv_heads, shared, rows, value_dim), tl.float32, query.device)
+    weights = kp.empty((sequences * kv_heads, shared, rows, 2), tl.float32, query.device)
+    strides = PagedStrides(
+        RowStrides(query.stride(0), query.stride(1)),
+        keys.key, keys.value,
+        RowStrides(out.stride(0), out.stride(1)),
+        keys.table, scale_step(key_scale), scale_step(value_scale),
+    )  # fmt: skip
+    sizes = PagedSizes(sequences, kv_heads, group, tokens, head_dim, value_dim, keys.blocks, keys.block_bits, rows)
+    limits = Limits(tokens, bounds.queries, bounds.keys, keys.most)
+    options = Optional(
+        lse if sinks is None else sinks, lse if key_scale is None else key_scale, lse if value_scale is None else value_scale,
+        sinks is not None, key_scale is not None, value_scale is not None,
+    )  # fmt: skip
+    if sequences > 0:
+        paged_part[(sequences * kv_heads, parts)](
+            query, key, value, table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes,
+            limits, rules, chunk, HEAD_DIM=size, ROWS=few,
+        )  # fmt: skip
+        if parts > 1:
+            paged_sum[(sequences * kv_heads, rows)](
+                query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
+                HEAD_DIM=MAX_HEAD_DIM, ROWS=16,
+            )  # fmt: skip
+        if reach > few:
+            paged_block[lambda meta: (tokens * group // meta["BLOCK_M"] + sequences, kv_heads)](
+                query, key, value, table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+                HEAD_DIM=size, ROWS=16,
+            )  # fmt: skip
+    return out, lse
