@@ -23,11 +23,13 @@ ROPE = 64
 CHUNK = 1024
 """How many keys a program takes where results must not depend on what else is in a batch."""
 PROGRAMS = 132
-"""How many programs should share the keys: one for each multiprocessor of an H100, whose shared memory it fills."""
+"""How many programs should share the keys on GPUs: one for each multiprocessor of an H100, whose shared memory it fills."""
 FEW_ROWS = 256
 """Up to so many rows, of all sequences, the sum of a row's parts goes over several programs."""
 FEWEST = 128
 """A program takes as many keys at least."""
+MANY_HEADS = 64
+"""From so many heads on, blocks of rows are larger on CPUs: keys are then packed for more of them at a time."""
 
 
 class MlaStrides(NamedTuple):
@@ -200,22 +202,23 @@ def mla_sum(
 
 
 def is_built(point):
-    """Whether a variant is built: parts are not split."""
-    return point.kernel == "mla_sum" or point["SPLIT"] == 1
+    """Whether a variant is built: parts are not split, sums have no rows to choose from."""
+    return point["ROWS"] == 16 if point.kernel == "mla_sum" else point["SPLIT"] == 1
 
 
 def cpu_config(point):
     """As paged_attention's: 16 keys are always of one block of the cache."""
-    if point["SPLIT"] != 1:
+    if not is_built(point) or point["SPLIT"] != 1:
         return None
     if point.kernel == "mla_sum":
         return kp.Config({"PARTS": 16, "CHECKED": True})
-    return kp.Config({"PIECES": 4, "BLOCK_M": 16, "BLOCK_N": 16, "PIECE": 16, "CHECKED": True})
+    rows = point["ROWS"]
+    return kp.Config({"PIECES": 4, "BLOCK_M": rows, "BLOCK_N": rows, "PIECE": 16, "CHECKED": True})
 
 
 def cuda_config(point):
     """Two groups of warps share the columns of 64 rows. The keys of a step take up to 72 kB of shared memory, and are the values, too."""
-    if not is_built(point):
+    if not is_built(point) or point["ROWS"] != 16:
         return None
     checked, early = kp.knobs.runtime.debug, True if point.target.arch.startswith("sm_90") else None
     if point.kernel == "mla_sum":
@@ -238,6 +241,7 @@ def cuda_config(point):
         "query_starts": [tl.int32],
         "key_lengths": [tl.int32],
         "SPLIT": [1, 4],  # over how many programs the sum of a row's parts goes
+        "ROWS": [16, 64],  # of a block on CPUs
     },
     configs={"cpu": cpu_config, "cuda": cuda_config},
     specialize=[kp.aligned("query", "cache")],
@@ -291,10 +295,12 @@ def mla_decode(
     out = kp.empty((tokens, heads, LATENT), query.dtype, query.device)
     lse = kp.empty((heads, tokens), tl.float32, query.device)
     rows = max_query_length * heads
+    block = 64 if query.is_cuda or heads >= MANY_HEADS else 16
     chunk, split = CHUNK, 1
     if not batch_invariant:
-        programs = (kp.cdiv(rows, 64) if query.is_cuda else rows) * sequences
-        chunk = max(FEWEST, kp.cdiv(kp.cdiv(max_key_length * programs, PROGRAMS), 64) * 64)
+        programs = kp.cdiv(rows, block) * sequences
+        wanted = PROGRAMS if query.is_cuda else 4 * kp.num_threads()
+        chunk = max(FEWEST, kp.cdiv(kp.cdiv(max_key_length * programs, wanted), 64) * 64)
         if query.is_cuda and rows * sequences <= FEW_ROWS:
             split = 4
     parts = max(kp.cdiv(max_key_length, chunk), 1)
@@ -311,11 +317,12 @@ def mla_decode(
     if rows > 0:
         mla_part[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), sequences, parts)](
             query, cache, block_table, query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, chunk,
-            LATENT=LATENT, ROPE=ROPE, SPLIT=1,
+            LATENT=LATENT, ROPE=ROPE, SPLIT=1, ROWS=16 if query.is_cuda else block,
         )  # fmt: skip
         if parts > 1:
             mla_sum[(rows * split, sequences)](
                 query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk, LATENT=LATENT, SPLIT=split,
+                ROWS=16,
             )  # fmt: skip
     return out, lse
 
