@@ -11,7 +11,7 @@ import kernelpack.language as tl
 
 from ._attend import Form, Source, Strides, Sums, attend, exponent_of, mean_of, no_sums, strides_of
 from ._exponents import LOG2_E
-from ._roles import begin_early
+from ._roles import begin_early, early
 
 DECODE_PROGRAMS = 264
 """How many programs should share the keys: two for each multiprocessor of an H100, with at most 1024 keys for one."""
@@ -163,15 +163,14 @@ def decode_config(point):
     cpu, size = point.target.backend == "cpu", point["HEAD_DIM"]
     if size == 32 or (not cpu and point["query"] == tl.float32):
         return None
-    early = True if point.target.arch.startswith("sm_90") else None
     if point.kernel == "decode_sum":
-        return kp.Config({"PARTS": 16}, num_warps=4, launch_pdl=early)
+        return kp.Config({"PARTS": 16}, num_warps=4, launch_pdl=early(point))
     if cpu:
         return kp.Config({"BLOCK_M": point["ROWS"], "BLOCK_N": 16 if point["ROWS"] < 16 else 64, "SPLIT": False})
     if point["ROWS"] < 16:
         return None
     blocks = {"BLOCK_M": 16, "BLOCK_N": 32 if size == 256 else 64, "SPLIT": True}
-    return kp.Config(blocks, num_warps=4, num_stages=2, launch_pdl=early)
+    return kp.Config(blocks, num_warps=4, num_stages=2, launch_pdl=early(point))
 
 
 INVARIANT_CHUNK = 512

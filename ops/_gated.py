@@ -6,6 +6,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 
 from ._activations import gelu_of, silu
+from ._roles import begin_early, early
 from ._rows import RowStrides, check_rows, grid_of, own_rows, row_offset, rows_of
 
 
@@ -31,6 +32,7 @@ def gate_block(source, target, begin, columns, GATE: tl.constexpr, BLOCK: tl.con
 @kp.jit
 def gated_kernel(x, out, strides, rows, GATE: tl.constexpr, BLOCK: tl.constexpr, WALK: tl.constexpr):
     """Takes a program's rows block after block where it has to WALK, else one block of one row."""
+    begin_early()
     if WALK:
         first, stop = own_rows(rows)
         for row in range(first, stop):
@@ -47,7 +49,7 @@ def gated_kernel(x, out, strides, rows, GATE: tl.constexpr, BLOCK: tl.constexpr,
 def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"BLOCK": 256, "WALK": True})
-    return kp.Config({"BLOCK": 1024, "WALK": False}, num_warps=4)
+    return kp.Config({"BLOCK": 1024, "WALK": False}, num_warps=4, launch_pdl=early(point))
 
 
 def gated(x, gate):

@@ -22,7 +22,7 @@ from ._paged import (
     with_parts,
 )
 from ._paged_arguments import MAX_HEAD_DIM
-from ._roles import begin_early
+from ._roles import begin_early, early
 
 CHUNK = 512
 """How many keys a program takes where few rows share them: on CPUs, and where results must not depend on what else is in a batch."""
@@ -187,9 +187,9 @@ def cuda_blocks(point, narrow=False):
     """Products on GPUs have 16 rows at least."""
     if not is_built(point, narrow):
         return None
-    checked, early = kp.knobs.runtime.debug, True if point.target.arch.startswith("sm_90") else None
+    checked = kp.knobs.runtime.debug
     if point.kernel == "paged_sum":
-        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False, launch_pdl=early)
+        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False, launch_pdl=early(point))
     if point["ROWS"] != 16:
         return None
     size, wide = point["HEAD_DIM"], point["query"] == tl.float32
@@ -201,7 +201,7 @@ def cuda_blocks(point, narrow=False):
         rows, columns, warps, stages = CUDA_BLOCKS[size]
     split = point.specialized and not wide
     blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked}
-    return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide, launch_pdl=early)
+    return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide, launch_pdl=early(point))
 
 
 def scale_step(scale):

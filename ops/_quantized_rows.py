@@ -3,6 +3,7 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
+from ._roles import begin_early, early
 from ._rows import RowStrides, check_columns, check_rows, grid_of, own_rows, row_offset, rows_of
 from .add_rms_norm import TILES, add_to, tile_of
 
@@ -65,6 +66,7 @@ def quantized_kernel(
     x, residual, weight, out, scales, eps, x_strides, residual_strides, rows, WHOLE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Takes one row in a tile of WHOLE elements or, where WHOLE is 0, a program's rows in blocks of BLOCK."""
+    begin_early()
     steps: tl.constexpr = 127.0 if out.dtype.element_ty == tl.int8 else 448.0
     if WHOLE:
         row = tl.program_id(0).to(tl.int64)  # a program's only one
@@ -82,7 +84,7 @@ def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"WHOLE": 0, "BLOCK": 128}) if point["TILE"] == 0 else None
     whole = point["TILE"] if point.specialized else 0
-    return kp.Config({"WHOLE": whole, "BLOCK": 0 if whole else 4096}, num_warps=TILES.get(whole, 16))
+    return kp.Config({"WHOLE": whole, "BLOCK": 0 if whole else 4096}, num_warps=TILES.get(whole, 16), launch_pdl=early(point))
 
 
 def quantized(x, residual, weight, eps, dtype):

@@ -1,4 +1,4 @@
-"""What kernels for sm_90a that give their warps roles have in common: an early beginning, places in rings of tiles, tiles cut in two."""
+"""What kernels for sm_90a have in common: an early beginning; where warps have roles, places in rings of tiles, and tiles cut in two."""
 
 from typing import NamedTuple
 
@@ -28,6 +28,11 @@ def next_place(place, SLOTS: tl.constexpr):
 def halves(x):
     """Returns the left and the right half of a tile; no thread gives anything away."""
     return tl.split(tl.permute(tl.reshape(x, [x.shape[0], 2, x.shape[1] // 2]), [0, 2, 1]))
+
+
+def early(point):
+    """Returns a config's launch_pdl for kernels that begin early: Hopper's can."""
+    return True if point.target.arch.startswith("sm_90") else None
 
 
 @kp.jit

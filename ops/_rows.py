@@ -127,10 +127,10 @@ def ask_for_row(source, columns, wanted, TILE: tl.constexpr):
         hopper.prefetch(source + tl.minimum(tl.arange(0, TILE // line) * line, columns - 1))
 
 
-def row_config(point, more=None, warps=WHOLE_ROWS):
+def row_config(point, more=None, warps=WHOLE_ROWS, launch_pdl=None):
     """Returns a GPU's config for a kernel with a WHOLE axis. Rows that are too long for a tile are read from the cache again, in
-    blocks. `more` are other constexprs, `warps` those of each tile."""
-    return kp.Config({"BLOCK": 8192, **(more or {})}, num_warps=warps.get(point["WHOLE"], 16))
+    blocks. `more` are other constexprs, `warps` those of each tile; launch_pdl is Config's."""
+    return kp.Config({"BLOCK": 8192, **(more or {})}, num_warps=warps.get(point["WHOLE"], 16), launch_pdl=launch_pdl)
 
 
 def check_whole(x, name):

@@ -3,6 +3,7 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
+from ._roles import begin_early, early
 from ._rows import (
     DTYPES,
     ROW_RANGES,
@@ -63,6 +64,7 @@ def add_rms_norm_kernel(
     x, residual, weight, out, eps, x_strides, residual_strides, rows, WHOLE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Takes one row in a tile of WHOLE elements or, where WHOLE is 0, a program's rows in blocks of BLOCK."""
+    begin_early()
     if WHOLE:
         row = tl.program_id(0).to(tl.int64)  # a program's only one
         source, sums = x + row_offset(row, rows, x_strides), residual + row_offset(row, rows, residual_strides)
@@ -80,7 +82,7 @@ def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"WHOLE": 0, "BLOCK": 128}) if point["TILE"] == 0 else None
     whole = point["TILE"] if point.specialized else 0
-    return kp.Config({"WHOLE": whole, "BLOCK": 0 if whole else 4096}, num_warps=TILES.get(whole, 16))
+    return kp.Config({"WHOLE": whole, "BLOCK": 0 if whole else 4096}, num_warps=TILES.get(whole, 16), launch_pdl=early(point))
 
 
 def tile_of(x):

@@ -6,6 +6,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.knobs import DEBUG
 
+from ._roles import begin_early, early
 from ._rows import DTYPES
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16", "float8_e4m3fn"), "block_elements": (0, 2**31 - 1)}
@@ -49,7 +50,8 @@ def copy_blocks_kernel(
     keys, values, pairs, count: tl.int64, blocks: tl.int64,
     CHUNK: tl.constexpr, BLOCK: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """Copies CHUNK elements of a pair's block of keys, and as many of values."""
+    """Copies CHUNK elements of a pair's block of keys, and as many of values; in blocks, or both at once where CHUNK is BLOCK."""
+    begin_early()
     parts = tl.cdiv(tl.maximum(keys.size, values.size), CHUNK)
     pair = (tl.program_id(0) // parts).to(tl.int64)
     begin = tl.program_id(0) % parts * CHUNK
@@ -57,14 +59,21 @@ def copy_blocks_kernel(
         check_pair(pairs, pair, count, blocks)
     source, target = tl.load(pairs + 2 * pair), tl.load(pairs + 2 * pair + 1)
     if (source >= 0) & (source < blocks) & (target >= 0) & (target < blocks):
-        copy_block(keys, source, target, begin, tl.minimum(begin + CHUNK, keys.size), BLOCK)
-        copy_block(values, source, target, begin, tl.minimum(begin + CHUNK, values.size), BLOCK)
+        if CHUNK == BLOCK:  # all is asked for before anything is written
+            at = begin + tl.arange(0, BLOCK)
+            key = tl.load(keys.data + source * keys.step + at, mask=at < keys.size)
+            value = tl.load(values.data + source * values.step + at, mask=at < values.size)
+            tl.store(keys.data + target * keys.step + at, key, mask=at < keys.size)
+            tl.store(values.data + target * values.step + at, value, mask=at < values.size)
+        else:
+            copy_block(keys, source, target, begin, tl.minimum(begin + CHUNK, keys.size), BLOCK)
+            copy_block(values, source, target, begin, tl.minimum(begin + CHUNK, values.size), BLOCK)
 
 
 def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"CHUNK": 16384, "BLOCK": 256, "CHECKED": True})
-    return kp.Config({"CHUNK": 4096, "BLOCK": 2048, "CHECKED": DEBUG.is_on()}, num_warps=4)
+    return kp.Config({"CHUNK": 2048, "BLOCK": 2048, "CHECKED": DEBUG.is_on()}, num_warps=4, launch_pdl=early(point))
 
 
 def check_blocks(cache, name):

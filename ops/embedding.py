@@ -4,6 +4,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.knobs import DEBUG
 
+from ._roles import begin_early, early
 from ._rows import DTYPES, ELEMENTS_PER_PROGRAM, check_contiguous, check_whole
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "ids": ("int64", "int32"), "columns": (0, 2**31 - 1)}
@@ -32,6 +33,7 @@ def embedding_kernel(
     BLOCK: tl.constexpr, WALK: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """Copies a program's rows block after block where it has to WALK, else one block of one row."""
+    begin_early()
     if WALK:
         first = tl.program_id(0).to(tl.int64) * per_program
         for place in range(first, tl.minimum(first + per_program, count)):
@@ -53,7 +55,7 @@ def embedding_kernel(
 def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"BLOCK": 64, "WALK": True, "CHECKED": True})
-    return kp.Config({"BLOCK": 1024, "WALK": False, "CHECKED": DEBUG.is_on()}, num_warps=4)
+    return kp.Config({"BLOCK": 1024, "WALK": False, "CHECKED": DEBUG.is_on()}, num_warps=4, launch_pdl=early(point))
 
 
 @kp.op(

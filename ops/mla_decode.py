@@ -10,7 +10,7 @@ from ._attend import Sums, no_sums
 from ._exponents import LOG2_E
 from ._paged import LN_2, Limits, PagedForm, Pages, RowStrides, Rules, places, rows_of, sequence_of, weighed
 from ._paged_arguments import check_block_size, check_numbers, check_table
-from ._roles import begin_early
+from ._roles import begin_early, early
 from ._rows import check_contiguous
 from .paged_attention import reference as paged_reference
 
@@ -220,15 +220,15 @@ def cuda_config(point):
     """Two groups of warps share the columns of 64 rows. The keys of a step take up to 72 kB of shared memory, and are the values, too."""
     if not is_built(point) or point["ROWS"] != 16:
         return None
-    checked, early = kp.knobs.runtime.debug, True if point.target.arch.startswith("sm_90") else None
+    checked, hopper = kp.knobs.runtime.debug, early(point)
     if point.kernel == "mla_sum":
         config = {"PARTS": 16 if point["SPLIT"] == 1 else 32, "CHECKED": checked}
-        return kp.Config(config, num_warps=4, specialize=False, launch_pdl=early)
+        return kp.Config(config, num_warps=4, specialize=False, launch_pdl=hopper)
     wide = point["query"] == tl.float32
-    rows = 16 if wide else 64 if early else 32  # the results of 64 leave no shared memory elsewhere
-    keys = 16 if wide else 64 if early else 32
+    rows = 16 if wide else 64 if hopper else 32  # the results of 64 leave no shared memory elsewhere
+    keys = 16 if wide else 64 if hopper else 32
     blocks = {"PIECES": 1, "BLOCK_M": rows, "BLOCK_N": keys, "PIECE": 16, "CHECKED": checked}
-    return kp.Config(blocks, num_warps=4 if wide else 8, num_stages=2, launch_pdl=early)
+    return kp.Config(blocks, num_warps=4 if wide else 8, num_stages=2, launch_pdl=hopper)
 
 
 @kp.op(

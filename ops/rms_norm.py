@@ -3,6 +3,7 @@
 import kernelpack as kp
 import kernelpack.language as tl
 
+from ._roles import begin_early, early
 from ._rows import (
     DTYPES,
     ROW_RANGES,
@@ -67,6 +68,7 @@ def normalize_in_blocks(source, weight, target, eps, columns, BLOCK: tl.constexp
 def rms_norm_kernel(x, weight, out, eps, strides, rows, WHOLE: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr):
     """Normalizes one row in a tile of WHOLE elements or, where WHOLE is 0, a program's rows in blocks of BLOCK. AHEAD: how many rows ahead
     memory is asked for, 0 for none."""
+    begin_early()
     if WHOLE:
         row = tl.program_id(0).to(tl.int64)  # a program's only one: a loop would take registers
         source = x + row_offset(row, rows, strides)
@@ -83,7 +85,7 @@ def rms_norm_kernel(x, weight, out, eps, strides, rows, WHOLE: tl.constexpr, BLO
 def config(point):
     if point.target.backend == "cpu":
         return kp.Config({"BLOCK": 128, "AHEAD": 0}) if point["WHOLE"] == 0 else None
-    return row_config(point, {"AHEAD": rows_ahead(point)})
+    return row_config(point, {"AHEAD": rows_ahead(point)}, launch_pdl=early(point))
 
 
 @kp.op(

@@ -6,6 +6,7 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.knobs import DEBUG
 
+from ._roles import begin_early, early
 from ._rows import DTYPES, check_contiguous
 
 RANGES = {
@@ -105,6 +106,15 @@ def scales_of(cache, head, here):
 
 
 @kp.jit
+def angles_of(row, column, pairs, known):
+    """Returns cosines and sines of a position's pairs. Elements are loaded before them: where these lie is known later."""
+    inside = (column < pairs) & known
+    return tl.load(row + column, mask=inside, other=float("nan")), tl.load(
+        row + pairs + column, mask=inside, other=float("nan")
+    )
+
+
+@kp.jit
 def rotate(x, head, angles, position, token, cache, target, written, BLOCK: tl.constexpr):
     """Turns the heads [HEADS, 1] of a token in place. Where there is a cache and the token is `written`, they are stored at `target` too.
 
@@ -119,12 +129,11 @@ def rotate(x, head, angles, position, token, cache, target, written, BLOCK: tl.c
         scale = scales_of(cache, head, here)
     for begin in range(0, pairs, BLOCK):
         column = begin + tl.arange(0, BLOCK)[None, :]
-        c = tl.load(row + column, mask=(column < pairs) & known, other=float("nan"))
-        s = tl.load(row + pairs + column, mask=(column < pairs) & known, other=float("nan"))
         if angles.interleaved:
             both = 2 * begin + tl.arange(0, 2 * BLOCK)[None, :]
             inside = (both < 2 * pairs) & here
             loaded = tl.load(source + both, mask=inside, other=0.0).to(tl.float32)
+            c, s = angles_of(row, column, pairs, known)
             a, b = tl.split(tl.reshape(loaded, [loaded.shape[0], BLOCK, 2]))
             turned = tl.interleave(a * c - b * s, b * c + a * s).to(x.data.dtype.element_ty)
             tl.store(source + both, turned, mask=inside)
@@ -134,6 +143,7 @@ def rotate(x, head, angles, position, token, cache, target, written, BLOCK: tl.c
             inside = (column < pairs) & here
             a = tl.load(source + column, mask=inside, other=0.0).to(tl.float32)
             b = tl.load(source + pairs + column, mask=inside, other=0.0).to(tl.float32)
+            c, s = angles_of(row, column, pairs, known)
             left = (a * c - b * s).to(x.data.dtype.element_ty)
             right = (b * c + a * s).to(x.data.dtype.element_ty)
             tl.store(source + column, left, mask=inside)
@@ -165,6 +175,7 @@ def rope_and_cache_kernel(
 ):  # fmt: skip
     """Takes all heads of a program's tokens, one after the other, where it has to WALK, else HEADS heads of one token: of the queries, of
     the keys or of the values."""
+    begin_early()
     heads = tl.arange(0, HEADS)[:, None]
     if WALK:
         first = tl.program_id(0).to(tl.int64) * tokens.per_program
@@ -207,7 +218,7 @@ def config(point):
     synchronisation, and no further call works."""
     if point.target.backend == "cpu":
         return kp.Config({"HEADS": 1, "BLOCK": 32, "WALK": True, "CHECKED": True})
-    return kp.Config({"HEADS": 8, "BLOCK": 64, "WALK": False, "CHECKED": DEBUG.is_on()}, num_warps=2)
+    return kp.Config({"HEADS": 8, "BLOCK": 64, "WALK": False, "CHECKED": DEBUG.is_on()}, num_warps=2, launch_pdl=early(point))
 
 
 def check_scale(scale, name, heads):
