@@ -32,10 +32,10 @@ def order_of(shape, blocks):
 
 @kp.jit
 def ask_for_first(b, columns, step, shape, blocks):
-    """Has the tiles of b with which a program begins brought into the L2 cache. Where the launch before is not done yet, that is what can be
+    """Has the first four tiles of b that a program reads brought into the L2 cache. Where the launch before is not done yet, that is what can be
     done already: nothing of them is read, so nobody minds if they are still written."""
     line: tl.constexpr = 1024 // b.dtype.element_ty.primitive_bitwidth  # elements of 128 bytes
-    depth: tl.constexpr = blocks.K * blocks.SLOTS
+    depth: tl.constexpr = 4 * blocks.K
     if blocks.B_TRANSPOSED:
         offs_k = tl.arange(0, depth // line) * line
         offs_n = columns + tl.arange(0, blocks.N)
