@@ -31,26 +31,8 @@ def order_of(shape, blocks):
 
 
 @kp.jit
-def ask_for_first(b, columns, step, shape, blocks):
-    """Has the first four tiles of b that a program reads brought into the L2 cache. Where the launch before is not done yet, that is what can be
-    done already: nothing of them is read, so nobody minds if they are still written."""
-    line: tl.constexpr = 1024 // b.dtype.element_ty.primitive_bitwidth  # elements of 128 bytes
-    depth: tl.constexpr = 4 * blocks.K
-    if blocks.B_TRANSPOSED:
-        offs_k = tl.arange(0, depth // line) * line
-        offs_n = columns + tl.arange(0, blocks.N)
-        rows = tl.minimum(offs_n, shape.columns - 1).to(tl.int64) * step
-        hopper.prefetch(b + rows[:, None] + tl.minimum(offs_k, shape.depth - 1)[None, :])
-    else:
-        offs_k = tl.minimum(tl.arange(0, depth), shape.depth - 1)
-        offs_n = columns + tl.arange(0, blocks.N // line) * line
-        hopper.prefetch(b + offs_k.to(tl.int64)[:, None] * step + tl.minimum(offs_n, shape.columns - 1)[None, :])
-
-
-@kp.jit
 def load_blocks(copy, a, b, a_batch, b_batch, rings, shape, blocks):
     """Fills the rings of tiles of a and b. `a_batch` and `b_batch` are the places of their matrices in a and b."""
-    begin_early()  # all that the other roles read of memory, or write, comes after a tile of this one
     copies: tl.constexpr = max(blocks.M // 64, 1)
     place = Place(0, 1)
     blocks_m, blocks_n, group = order_of(shape, blocks)
@@ -115,14 +97,11 @@ def multiply_tiles(rings, place, copy, acc, blocks):
 
 
 @kp.jit
-def multiply_blocks(copy, b, b_step, out, out_tiles, batch, rings, shape, epilogue, blocks):
+def multiply_blocks(copy, out, out_tiles, batch, rings, shape, epilogue, blocks):
     """Multiplies 64 rows of each block, or all of fewer. One product is under way while the next one's tiles are waited for."""
     FEW: tl.constexpr = blocks.M < 64
     place = Place(0, 0)
     blocks_m, blocks_n, group = order_of(shape, blocks)
-    if blocks.M <= 64 and (tl.program_id(0) < blocks_m * blocks_n) & (shape.depth > 0):
-        _, n = place_of(tl.program_id(0), blocks_m, blocks_n, group)
-        ask_for_first(b, n * blocks.N, b_step, shape, blocks)
     for block in range(tl.program_id(0), blocks_m * blocks_n, tl.num_programs(0)):
         m, n = place_of(block, blocks_m, blocks_n, group)
         # the first product overwrites the sums: there is at least one
@@ -189,7 +168,7 @@ def matmul_by_roles(a, b, out, strides, shape, epilogue, blocks):
     rings = Rings(a_tiles, b_tiles, full, empty)
     # one role that multiplies has registers enough, and leaves some to another program; several need those of the one that loads
     few: tl.constexpr = copies == 1
-    own_b = b if strides.b_batch is None else b + outer.to(tl.int64) * strides.b_outer + batch.to(tl.int64) * strides.b_batch
+    begin_early()
     hopper.warp_specialize(
         hopper.role(
             load_blocks,
@@ -199,7 +178,7 @@ def matmul_by_roles(a, b, out, strides, shape, epilogue, blocks):
         ),
         hopper.role(
             multiply_blocks,
-            (own_b, strides.b_step, out_desc, out_tiles, (outer, batch), rings, shape, epilogue, blocks),
+            (out_desc, out_tiles, (outer, batch), rings, shape, epilogue, blocks),
             num_warps=4,
             registers=None if few else 232,
             copies=copies,

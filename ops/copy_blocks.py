@@ -94,7 +94,7 @@ def check_blocks(cache, name):
     "copy_blocks(Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor pairs) -> ()",
     variants={"key_cache": [*DTYPES, tl.float8e4nv], "value_cache": kp.same_as("key_cache"), "pairs": [tl.int64]},
     configs={"": config},
-    specialize=[kp.aligned("key_cache", "value_cache")],
+    specialize=[kp.aligned("key_cache", "value_cache", divisible=("keys.size", "values.size"))],
 )
 def copy_blocks(key_cache, value_cache, pairs):
     """Copies block pairs[i, 0] to block pairs[i, 1], for each row of `pairs` [n, 2], int64, of `key_cache` and of `value_cache` [blocks,

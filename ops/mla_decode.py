@@ -212,8 +212,7 @@ def cpu_config(point):
         return None
     if point.kernel == "mla_sum":
         return kp.Config({"PARTS": 16, "CHECKED": True})
-    rows = point["ROWS"]
-    return kp.Config({"PIECES": 4, "BLOCK_M": rows, "BLOCK_N": rows, "PIECE": 16, "CHECKED": True})
+    return kp.Config({"PIECES": 4, "BLOCK_M": point["ROWS"], "BLOCK_N": 64, "PIECE": 16, "CHECKED": True})
 
 
 def cuda_config(point):

@@ -6,7 +6,6 @@ import kernelpack as kp
 import kernelpack.language as tl
 from kernelpack.knobs import DEBUG
 
-from ._roles import begin_early, early
 from ._rows import DTYPES, check_contiguous
 from ._sampling import CHUNK, GROUP, INFINITY, Row, draw, place_in, places_in
 from ._sampling_settings import Choice, Penalties, check_settings, is_drawn, matrix, penalized, setting, setting_of
@@ -53,7 +52,6 @@ def prepare_kernel(
     GROUPS: tl.constexpr, EXTRAS: tl.constexpr,
 ):  # fmt: skip
     """Leaves in the scratch what a program's groups of a row are drawn from, and of each group what the draw begins with."""
-    begin_early()
     row = (tl.program_id(0) // sizes.programs).to(tl.int64)
     first = tl.program_id(0) % sizes.programs * sizes.per_program
     drawn = is_drawn(choice, row)
@@ -122,7 +120,6 @@ def draw_kernel(
     GROUPS: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """Chooses a row's token."""
-    begin_early()
     at = tl.program_id(0).to(tl.int64)
     if CHECKED:
         check_settings(choice, penalties, at)
@@ -153,8 +150,8 @@ def config(point):
     cpu = point.target.backend == "cpu"
     if point.kernel == "draw_kernel":
         blocks = {"GROUPS": 1, "CHECKED": True} if cpu else {"GROUPS": 32, "CHECKED": DEBUG.is_on()}
-        return kp.Config(blocks, num_warps=16, specialize=False, launch_pdl=early(point))
-    return kp.Config({"GROUPS": 1 if cpu else 8}, num_warps=4, launch_pdl=early(point))
+        return kp.Config(blocks, num_warps=16, specialize=False)
+    return kp.Config({"GROUPS": 1 if cpu else 8}, num_warps=4)
 
 
 @kp.op(
