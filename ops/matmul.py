@@ -118,25 +118,28 @@ CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),
     4: ((4, 128, 32), (4, 64, 256)),
     8: ((8, 128, 32), (8, 64, 256)),
-    16: ((16, 128, 64), (16, 128, 256)),
-    64: ((32, 128, 64), (32, 128, 256)),
+    16: ((16, 128, 128), (16, 128, 256)),
+    64: ((32, 128, 128), (32, 128, 128)),
+    128: ((128, 128, 128), (128, 128, 128)),
 }
-"""BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS: for b as it is, and for B_TRANSPOSED."""
+"""BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS: for b as it is, and for B_TRANSPOSED. Up to 16 rows times B_TRANSPOSED are summed along k,
+all else in sums that begin anew with each block of k."""
+
+
+def cpu_blocks(few, transposed):
+    rows, columns, depth = CPU_BLOCKS[few][transposed]
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
 
 
 def cpu_config(point):
     few = point["FEW_ROWS"]
     if few == 32:
         return None
-    small = kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "GROUP": 8})
-    if few == 128:
-        return small
     if few:
-        rows, columns, depth = CPU_BLOCKS[few][point["B_TRANSPOSED"]]
-        return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
+        return cpu_blocks(few, point["B_TRANSPOSED"])
     wide = point["a"] == tl.float32  # such rows are read where they lie; others are packed too, and the second cache holds all
     sizes = {"BLOCK_M": 512 if wide else 256, "BLOCK_N": 256, "BLOCK_K": 256 if wide else 128}
-    configs = [kp.Config({**ONE_BLOCK, **sizes, "GROUP": 8}), small]
+    configs = [kp.Config({**ONE_BLOCK, **sizes, "GROUP": 8}), cpu_blocks(128, point["B_TRANSPOSED"])]
     return kp.fastest(configs, key=["shape.rows", "shape.columns"])
 
 
@@ -178,6 +181,13 @@ def hopper_config(point):
         blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "SLOTS": 4}
     # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
     return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
+
+
+def invariant(few, transposed, tiles):
+    """A host function's choice of FEW_ROWS on CPUs among those that sum in one order. tiles: few rows have another one where there is AMX."""
+    least = 16 if tiles or not transposed else 4
+    most = 16 if transposed else 128
+    return max(least, min(128 if few == 0 else few, most))
 
 
 def tuning_calls(tensor):
@@ -253,15 +263,15 @@ def matmul(a, b, bias, activation, batch_invariant):
             if rows <= 32 and a.element_size() == 2 and not batch_invariant:
                 few = 16 if rows <= 16 else 32
         elif rows <= 64:
-            # one row sums in another order, tiles of AMX too
-            least = 1 if not batch_invariant else 16 if a.element_size() == 2 else 4
-            few = max(least, 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64)
+            few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
         else:
             large = 512 if a.element_size() == 4 else 256
             blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches * outer
             # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
             computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (large * 256)
             few = 128 if computed // 9 > rows * columns * batches * outer // 8 else 0
+        if batch_invariant and not a.is_cuda:
+            few = invariant(few, transposed, a.dtype == tl.bfloat16)
         matmul_kernel[
             lambda meta: (
                 min(kp.cdiv(rows, meta["BLOCK_M"]) * kp.cdiv(columns, meta["BLOCK_N"]), meta["PROGRAMS"]),

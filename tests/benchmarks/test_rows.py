@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import attention, decode, fused_rows, matmul, quantized_matmul, rowwise, sampling
+from benchmarks import attention, batch_invariance, decode, fused_rows, matmul, quantized_matmul, rowwise, sampling
 from benchmarks.measure import FAST_MKL, OURS, Case, Stopwatch, cpu_threads
 from benchmarks.report import Row, main
 from tests.benchmarks import trivial
@@ -60,7 +60,9 @@ def test_contenders_that_compute_something_else_are_found() -> None:
         stopwatch.check([OURS, "stock torch", "wrong"])
 
 
-@pytest.mark.parametrize("subject", [attention, decode, fused_rows, matmul, quantized_matmul, rowwise, sampling])
+@pytest.mark.parametrize(
+    "subject", [attention, batch_invariance, decode, fused_rows, matmul, quantized_matmul, rowwise, sampling]
+)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_has_its_own_name_and_its_peers(subject: object, device: str) -> None:
     cases: list[Case] = [*subject.cases(device, False), *subject.cases(device, True)]

@@ -17,8 +17,12 @@ CALLS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]] = {
     "add_rms_norm": lambda x, y, w: functional("add_rms_norm")(x, y, w),
     "add_rms_norm_fp8": lambda x, y, w: functional("add_rms_norm_fp8")(x, y, w),
     "add_rms_norm_int8": lambda x, y, w: functional("add_rms_norm_int8")(x, y, w),
+    "embedding": lambda x, y, w: ops.embedding(torch.arange(len(x)), x),
     "gelu_and_mul": lambda x, y, w: ops.gelu_and_mul(x),
+    "layer_norm": lambda x, y, w: ops.layer_norm(x, w, w),
+    "rms_norm": lambda x, y, w: ops.rms_norm(x, w),
     "silu_and_mul": lambda x, y, w: ops.silu_and_mul(x),
+    "softmax": lambda x, y, w: ops.softmax(x),
 }
 
 
