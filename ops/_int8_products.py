@@ -5,7 +5,7 @@ from typing import NamedTuple
 import kernelpack as kp
 import kernelpack.language as tl
 
-from ._quantized_products import codes_of, mins_at, scale_place, scales_at, store_block, store_row, words_at
+from ._quantized_products import ONCE, codes_of, mins_at, scale_place, scales_at, store_block, store_row, words_at
 from ._quantized_rows import ROUNDING
 from ._quantized_weights import TILE
 
@@ -64,14 +64,19 @@ def int8_in_vectors(
         low = [tl.zeros([LANES], tl.int32) for i in tl.static_range(PARTS)]
         high = low
         for i in tl.static_range(4):
-            word = [tl.load(tile + (block * BITS + i) * TILE + LANES * v) for v in tl.static_range(VECTORS)]
+            word = [
+                tl.load(tile + (block * BITS + i) * TILE + LANES * v, eviction_policy=ONCE) for v in tl.static_range(VECTORS)
+            ]
             below = [tl.load(x + (first[row] + block) * 8 + i) for row in tl.static_range(ROWS)]
             above = [tl.load(x + (first[row] + block) * 8 + 4 + i) for row in tl.static_range(ROWS)]
             if BITS == 4:
                 low = [dot_of_bytes(word[i % VECTORS], below[i // VECTORS], low[i], 0, 15) for i in tl.static_range(PARTS)]
                 high = [dot_of_bytes(word[i % VECTORS], above[i // VECTORS], high[i], 4, 15) for i in tl.static_range(PARTS)]
             else:
-                upper = [tl.load(tile + (block * BITS + 4 + i) * TILE + LANES * v) for v in tl.static_range(VECTORS)]
+                upper = [
+                    tl.load(tile + (block * BITS + 4 + i) * TILE + LANES * v, eviction_policy=ONCE)
+                    for v in tl.static_range(VECTORS)
+                ]
                 word = [w ^ -0x7F7F7F80 for w in word]
                 upper = [w ^ -0x7F7F7F80 for w in upper]
                 low = [dot_of_bytes(word[i % VECTORS], below[i // VECTORS], low[i], 0, 255) for i in tl.static_range(PARTS)]

@@ -7,6 +7,9 @@ import kernelpack.language as tl
 
 from ._quantized_weights import TILE
 
+ONCE = tl.constexpr("evict_first")
+"""How single rows load codes, which nobody needs again soon: CPUs then ask for those that come 2 kB later."""
+
 
 class Weight(NamedTuple):
     """A quantised weight W [N, K] (ops/_quantized_weights.py). `per_scale` blocks of 32 along k share a row of scales, or a block has two of
@@ -92,8 +95,8 @@ def one_row(x, weight, result, row, begin, BITS: tl.constexpr, HALVES: tl.conste
         low, high = tl.zeros(n.shape, tl.float32), tl.zeros(n.shape, tl.float32)
         total = 0.0
         for i in tl.static_range(4):
-            word = tl.load(tile + (block * BITS + i) * TILE)
-            upper = word if BITS == 4 else tl.load(tile + (block * BITS + i + 4) * TILE)
+            word = tl.load(tile + (block * BITS + i) * TILE, eviction_policy=ONCE)
+            upper = word if BITS == 4 else tl.load(tile + (block * BITS + i + 4) * TILE, eviction_policy=ONCE)
             for byte in tl.static_range(4):
                 first = tl.load(x + block * 32 + 4 * i + byte).to(tl.float32)
                 second = tl.load(x + block * 32 + 16 + 4 * i + byte).to(tl.float32)
