@@ -118,12 +118,12 @@ CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),
     4: ((4, 128, 32), (4, 64, 256)),
     8: ((8, 128, 32), (8, 64, 256)),
-    16: ((16, 128, 128), (16, 128, 256)),
-    64: ((32, 128, 128), (32, 128, 128)),
+    16: ((16, 128, 64), (16, 128, 256)),
+    64: ((32, 128, 64), (32, 128, 256)),
     128: ((128, 128, 128), (128, 128, 128)),
 }
-"""BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS: for b as it is, and for B_TRANSPOSED. Up to 16 rows times B_TRANSPOSED are summed along k,
-all else in sums that begin anew with each block of k."""
+"""BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS: for b as it is, and for B_TRANSPOSED. Those up to 16 sum along k in vectors where
+B_TRANSPOSED; others begin a sum anew with each block of k."""
 
 
 def cpu_blocks(few, transposed):
@@ -186,8 +186,8 @@ def hopper_config(point):
 def invariant(few, transposed, tiles):
     """A host function's choice of FEW_ROWS on CPUs among those that sum in one order. tiles: few rows have another one where there is AMX."""
     least = 16 if tiles or not transposed else 4
-    most = 16 if transposed else 128
-    return max(least, min(128 if few == 0 else few, most))
+    most = 16 if transposed else 64
+    return max(least, min(64 if few == 0 else few, most))
 
 
 def tuning_calls(tensor):

@@ -20,7 +20,7 @@ LATENT = 512
 """How many elements of a cached row are key and value at once."""
 ROPE = 64
 """How many follow, which have positions and are key alone."""
-CHUNK = 1024
+CHUNK = 512
 """How many keys a program takes where results must not depend on what else is in a batch."""
 PROGRAMS = 132
 """How many programs should share the keys on GPUs: one for each multiprocessor of an H100, whose shared memory it fills."""

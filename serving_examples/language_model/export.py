@@ -89,10 +89,6 @@ def main(arguments: Sequence[str]) -> None:
         parser.error(f"--out is {given.out}, expected a name that ends with .pt2 or .pt")
     if given.library:
         kernelpack.load(given.library)
-    if given.invariant and given.form == "dense":
-        parser.error(
-            "--invariant is given with --form dense, whose products have other bits in other batches; take another form"
-        )
     model = Llama(File(given.file), given.form, invariant=given.invariant).to(given.device)
     facts = metadata(model, given.device)
     if given.out.suffix == ".pt":

@@ -36,12 +36,13 @@ class Quantized(nn.Module):
 class Dense(nn.Module):
     """The same with a weight in bfloat16."""
 
-    def __init__(self, file: File, *names: str) -> None:
+    def __init__(self, file: File, *names: str, invariant: bool) -> None:
         super().__init__()
         self.register_buffer("weight", file.floats(*names).bfloat16())
+        self.invariant = invariant
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.ops.kernelpack.matmul(x, self.weight.t())
+        return torch.ops.kernelpack.matmul(x, self.weight.t(), batch_invariant=self.invariant)
 
 
 class Norm(nn.Module):
@@ -78,7 +79,9 @@ class Llama(nn.Module):
         self.form, self.invariant = str(form), invariant
 
         def product(*names: str) -> nn.Module:
-            return Dense(file, *names) if form == "dense" else Quantized(file, *names, int8=form == "int8", invariant=invariant)
+            if form == "dense":
+                return Dense(file, *names, invariant=invariant)
+            return Quantized(file, *names, int8=form == "int8", invariant=invariant)
 
         def layer(number: int) -> Layer:
             def named(*parts: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 
 import torch
 
@@ -64,3 +65,18 @@ def attentions(dtype: torch.dtype, head_dim: int, device: str) -> Iterator[tuple
             for begin, end in ((0, 1), (2, 5), (6, 7)):
                 name = f"{begin} ... {end} of 7, {queries} queries, {keys} keys, {heads} heads of {head_dim}, causal {causal}"
                 yield name, mha(query[begin:end], key[begin:end], value[begin:end], **options), together[begin:end]
+
+
+def main() -> None:
+    """Prints what differs on the CPU."""
+    import_module("kernelpack")  # which loads the ops
+    for dtype in DTYPES:
+        found = [pair for transposed in (False, True) for pair in products(dtype, transposed, "cpu")]
+        found += [pair for head_dim in (32, 64, 96) for pair in attentions(dtype, head_dim, "cpu")]
+        for name, apart, together in found:
+            if not same_bits(apart, together):
+                print(f"{dtype}: {name}")
+
+
+if __name__ == "__main__":
+    main()

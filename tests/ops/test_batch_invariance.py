@@ -5,23 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.ops.batch_invariance import DTYPES, attentions, products, same_bits
+from tests.ops.batch_invariance import same_bits
+from tests.ops.levels import EACH_LEVEL, run_at
 
 ops = torch.ops.kernelpack
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_row_of_a_product(dtype: torch.dtype, transposed: bool) -> None:
-    for name, apart, together in products(dtype, transposed, "cpu"):
-        assert same_bits(apart, together), name
-
-
-@pytest.mark.parametrize("head_dim", [32, 64, 96])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_an_entry_of_attention(dtype: torch.dtype, head_dim: int) -> None:
-    for name, apart, together in attentions(dtype, head_dim, "cpu"):
-        assert same_bits(apart, together), name
+@pytest.mark.parametrize("level", EACH_LEVEL)
+def test_parts_of_a_batch_have_the_bits_of_the_whole(level: str) -> None:
+    done = run_at(level, "-m", "tests.ops.batch_invariance")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 def test_without_it_bits_may_differ() -> None:

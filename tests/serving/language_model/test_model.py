@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -10,11 +11,10 @@ import torch
 from serving_examples.language_model import measure
 from serving_examples.language_model.__main__ import main
 from serving_examples.language_model.export import export, save_aoti, save_torchscript
-from serving_examples.language_model.export import main as export_main
 from serving_examples.language_model.generate import PAGE, Cache, batch, generate, read
 from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.measure import compare, hold_to, linear_of_rounded
-from serving_examples.language_model.model import Llama
+from serving_examples.language_model.model import Form, Llama
 from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
 from serving_examples.language_model.torch_model import TorchModel
 from tests.serving.language_model.tiny import write_tiny
@@ -54,6 +54,19 @@ def test_a_sequence_says_the_same_alone(tiny: File) -> None:
     for prompt, text in zip(PROMPTS, together, strict=True):
         logits = TorchModel(tiny)([*prompt, *text])[0]
         assert logits.argmax(-1)[len(prompt) - 1 : -1].tolist() == text
+
+
+@pytest.mark.parametrize("form", get_args(Form))
+def test_an_invariant_model_gives_a_sequence_the_same_bits_beside_others(tiny: File, form: Form) -> None:
+    """While prompts are read and when new tokens follow; prompts are longer than the shortest piece."""
+    model = Llama(tiny, form, invariant=True)
+    prompts = [PROMPTS[0], list(range(20, 37)), PROMPTS[2]]
+    shared = Cache(model.config, len(prompts), 130)
+    together = [read(model, shared, prompts), read(model, shared, [[7], [8], [9]])]
+    for number, prompt in enumerate(prompts):
+        own = Cache(model.config, 1, 130)
+        for logits, tokens in zip(together, (prompt, [7 + number]), strict=True):
+            assert torch.equal(read(model, own, [tokens])[0], logits[number])
 
 
 def test_torch_takes_a_text_in_parts(tiny: File) -> None:
@@ -171,9 +184,3 @@ def test_products_in_int8_are_those_of_torch(smollm2: File) -> None:
         right = torch.cat([exact(prompt)[0] for prompt in prompts])
     assert held.worst < 1e-5
     assert measure.divergence(right, logits) < 0.01
-
-
-def test_dense_products_cannot_be_invariant(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        export_main(["any.gguf", "--form", "dense", "--invariant", "--out", "any.pt2"])
-    assert "--invariant is given with --form dense, whose products have other bits in other batches" in capsys.readouterr().err
