@@ -61,10 +61,11 @@ def test_an_invariant_model_gives_a_sequence_the_same_bits_beside_others(tiny: F
     """While prompts are read and when new tokens follow; prompts are longer than the shortest piece."""
     model = Llama(tiny, form, invariant=True)
     prompts = [PROMPTS[0], list(range(20, 37)), PROMPTS[2]]
-    shared = Cache(model.config, len(prompts), 130)
+    dtype = torch.bfloat16 if form in ("bfloat16", "dense") else torch.float32
+    shared = Cache(model.config, len(prompts), 130, dtype)
     together = [read(model, shared, prompts), read(model, shared, [[7], [8], [9]])]
     for number, prompt in enumerate(prompts):
-        own = Cache(model.config, 1, 130)
+        own = Cache(model.config, 1, 130, dtype)
         for logits, tokens in zip(together, (prompt, [7 + number]), strict=True):
             assert torch.equal(read(model, own, [tokens])[0], logits[number])
 
