@@ -7,7 +7,7 @@ import kernelpack.language as tl
 from kernelpack.knobs import DEBUG
 
 from ._rows import DTYPES, check_contiguous
-from ._sampling import CHUNK, GROUP, INFINITY, Row, draw, place_in, places_in
+from ._sampling import CHUNK, GROUP, INFINITY, Row, draw, places_in
 from ._sampling_settings import Choice, Penalties, check_settings, is_drawn, matrix, penalized, setting, setting_of
 
 RANGES = {
@@ -62,7 +62,7 @@ def prepare_kernel(
         target = row * sizes.groups + group
         present = group < sizes.groups
         start, places = begin.to(tl.int64) * GROUP, places_in(GROUPS)
-        inside = places < place_in(sizes.columns, begin, GROUPS)
+        inside = places < tl.minimum(sizes.columns - start, GROUPS * GROUP).to(tl.int32)  # multiples of what columns are
         logit = tl.load(source + start + places, mask=inside, other=-INFINITY).to(tl.float32)
         value = logit
         if EXTRAS:

@@ -21,7 +21,7 @@ OPS = (
     "silu_and_mul",
     "silu_mul",
 )
-SHORT = re.compile(r"\b(?:ld|st)\.global\S*\.[bu](?:8|16)\b.*")
+SHORT = re.compile(r"\b(?:ld|st)\.global\S*\.[bu]16\b.*")
 
 
 @pytest.mark.parametrize("op", OPS)
