@@ -24,7 +24,7 @@ from serving_examples.language_model.tokens import chat, model_file, tokenizer_o
 from serving_examples.language_model.torch_model import TorchModel
 from serving_examples.steps import WIDTH, print_table, timed, verdict
 
-PROMPTS = ("What is the capital of France?", "Name three primary colours.", "Write one sentence about the sea.")
+PROMPTS = ("Why is the sky blue?", "Name three primary colours.", "Write one sentence about the sea.")
 TOKENS = 48
 """Of an answer, at most."""
 ROOT = Path(__file__).parents[2]
