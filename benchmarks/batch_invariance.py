@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import DTYPES, OURS, Case, Prepared
+from benchmarks.quantized_matmul import q4_1_blocks
 from benchmarks.report import main
 from ops.repack import Format
 
@@ -62,9 +63,7 @@ def _matrices(case: Case) -> tuple[Tensor, ...]:
 
 def _quantized(case: Case) -> tuple[Tensor, ...]:
     rows, size = case.arguments["rows"], case.arguments["size"]
-    blocks = torch.randint(0, 256, (size, size // 32 * 20), dtype=torch.uint8)
-    blocks.view(size, -1, 20)[..., :4].view(torch.float16).fill_(0.01)  # scales and mins of Q4_1
-    return _made(case)(rows, size), *torch.ops.kernelpack.repack(blocks.to(case.device), Format.Q4_1)
+    return _made(case)(rows, size), *torch.ops.kernelpack.repack(q4_1_blocks(size, size, case.device), Format.Q4_1)
 
 
 def _dense(case: Case) -> tuple[Tensor, ...]:

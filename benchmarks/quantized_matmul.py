@@ -31,7 +31,7 @@ GROUP = 128
 Weight = tuple[Tensor, Tensor, Tensor]
 
 
-def _blocks(columns: int, depth: int, device: str) -> Tensor:
+def q4_1_blocks(columns: int, depth: int, device: str) -> Tensor:
     """Returns a random weight in Q4_1, as GGUF has it: for each 32 elements a step and a least one in float16, and codes."""
     factors = torch.rand(columns, depth // BLOCK, 2, device=device).mul_(torch.tensor([0.02, -0.15], device=device)).half()
     codes = torch.randint(0, 256, (columns, depth // BLOCK, BLOCK // 2), dtype=torch.uint8, device=device)
@@ -41,7 +41,7 @@ def _blocks(columns: int, depth: int, device: str) -> Tensor:
 def _weight(kind: str, columns: int, depth: int, device: str) -> tuple[Tensor, Weight]:
     """Returns a weight as ggml has it, if it does, and in the layout of quantized_matmul; `columns` are a multiple of 64."""
     if kind == "Q4_1":
-        blocks = _blocks(columns, depth, device)
+        blocks = q4_1_blocks(columns, depth, device)
         return blocks, torch.ops.kernelpack.repack(blocks, Format.Q4_1)
     bits, group = (8, BLOCK) if kind == "Q8_0" else (4, GROUP)
     shape = (columns // 64, depth // BLOCK, bits, 64)

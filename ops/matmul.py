@@ -127,6 +127,7 @@ B_TRANSPOSED; others begin a sum anew with each block of k."""
 
 
 def cpu_blocks(few, transposed):
+    """Returns the config of CPU_BLOCKS for a FEW_ROWS."""
     rows, columns, depth = CPU_BLOCKS[few][transposed]
     return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
 

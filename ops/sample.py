@@ -62,7 +62,7 @@ def prepare_kernel(
         target = row * sizes.groups + group
         present = group < sizes.groups
         start, places = begin.to(tl.int64) * GROUP, places_in(GROUPS)
-        inside = places < tl.minimum(sizes.columns - start, GROUPS * GROUP).to(tl.int32)  # multiples of what columns are
+        inside = places < tl.minimum(sizes.columns - start, GROUPS * GROUP).to(tl.int32)  # divisible as columns are
         logit = tl.load(source + start + places, mask=inside, other=-INFINITY).to(tl.float32)
         value = logit
         if EXTRAS:

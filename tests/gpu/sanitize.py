@@ -59,13 +59,13 @@ def run(case: Case) -> None:
     the tools alone say what is wrong."""
     args, kwargs = case.arguments()
     packet = getattr(torch.ops.kernelpack, case.op)
-    if not packet.default._schema.returns:
-        packet(*map(_on_gpu, args), **{name: _on_gpu(x) for name, x in kwargs.items()})
-        torch.cuda.synchronize()
-        return
     (meta_args, meta_kwargs), (there_args, there_kwargs) = (
         (tuple(place(x) for x in args), {name: place(x) for name, x in kwargs.items()}) for place in (_on_meta, _on_gpu)
     )
+    if not packet.default._schema.returns:
+        packet(*there_args, **there_kwargs)
+        torch.cuda.synchronize()
+        return
     likes = packet(*meta_args, **meta_kwargs)
     names = [argument.name for argument in packet.out._schema.arguments if argument.is_out]
     outs = {}

@@ -7,16 +7,14 @@ from importlib import import_module
 
 import torch
 
+from tests.ops.layouts import bits
+from tests.ops.paged_batches import DTYPES
+
 Slice = tuple[int, int]
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ROWS = 700
 PARTS: tuple[Slice, ...] = ((0, 1), (5, 6), (3, 7), (1, 9), (8, 24), (16, 48), (0, 64), (64, 129), (5, 205), (8, 648))
 PRODUCTS = ((576, 200), (999, 64), (2048, 520), (8, 8), (1000, 1))
-
-
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
 
 
 def products(dtype: torch.dtype, transposed: bool, device: str) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
@@ -74,7 +72,7 @@ def main() -> None:
         found = [pair for transposed in (False, True) for pair in products(dtype, transposed, "cpu")]
         found += [pair for head_dim in (32, 64, 96) for pair in attentions(dtype, head_dim, "cpu")]
         for name, apart, together in found:
-            if not same_bits(apart, together):
+            if not torch.equal(bits(apart), bits(together)):
                 print(f"{dtype}: {name}")
 
 

@@ -1,4 +1,4 @@
-"""Aligned variants for GPUs move 16 bytes at a time: what a kernel is not told of sizes would make it move one element after the other."""
+"""Aligned variants for GPUs move several elements of 16 bits at a time: a size of which too little is known makes a kernel move each alone."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ OPS = (
     "gelu",
     "merge_attention_states",
     "rope_and_cache",
+    "sample",
     "silu_and_mul",
     "silu_mul",
 )
