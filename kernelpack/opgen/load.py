@@ -38,7 +38,7 @@ def load(path: Path | str, *, public_key: Path | str | None = None) -> ModuleTyp
 def _loaded(folder: Path, file: Path) -> ModuleType:
     """Returns the package of a folder, which is executed unless it was before."""
     for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) and Path(str(module.__file__)) == file:
+        if getattr(module, "__file__", None) == str(file):
             return module
     name = f"kernelpack_library_{folder.name}"
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(folder)])

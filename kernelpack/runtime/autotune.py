@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import math
@@ -38,7 +39,13 @@ class Autotuner(Launchable):
 
     Classes that derive from Triton's may replace, set and call here what they do there: `run`, `nargs` (the arguments by position
     of the search under way), `prune_configs`, `_bench`, and `pre_hook` and `post_hook`, which prepare and restore the tensors.
+    What a `run` of theirs found is recorded if it sets `best_config`; it is not called for what an adopted folder knows.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "run" in vars(cls):
+            type.__setattr__(cls, "run", _known_first(vars(cls)["run"]))
 
     def __init__(
         self,
@@ -89,6 +96,7 @@ class Autotuner(Launchable):
         self.base_fn = jit_function(fn)
         self.bench_time: float | None = None
         self.cache: dict[tuple[Any, ...], Config] = {}
+        self._taken: dict[tuple[Any, ...], Config] = {}  # from folders; derived tuners keep other things in `cache`
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, Timing] = {}
         self.__name__, self.__doc__, self.__module__ = fn.__name__, fn.__doc__, fn.__module__
@@ -109,10 +117,24 @@ class Autotuner(Launchable):
                     if key not in self.cache:
                         self.cache[key] = self._search(key, named, args, kwargs, grid)
             config = self.cache[key]
+        return self._run_with(config, named, args, kwargs, grid)
+
+    def _run_with(
+        self, config: Config, named: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any
+    ) -> Any:
         self.best_config = config
         if config.pre_hook is not None:
             config.pre_hook({**named, **config.all_kwargs()})
         return self._launch(config, args, kwargs, grid)
+
+    def _packed(self, key: tuple[Any, ...], configs: Sequence[Config]) -> Config | None:
+        """Returns the config that a recorded search chose, None where no adopted folder knows of one."""
+        packed = packs.chosen(self.base_fn.cache_key, key) if self.base_fn is not None else None
+        return (
+            None
+            if packed is None
+            else next((config for config in configs if record.config_of(config.all_kwargs()) == packed), None)
+        )
 
     def _launch(
         self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any, *, warmup: bool = False
@@ -197,13 +219,9 @@ class Autotuner(Launchable):
         pruned = self._pruned(args, kwargs)
         if len(pruned) == 1:
             return pruned[0]
-        packed = packs.chosen(self.base_fn.cache_key, key) if self.base_fn is not None else None
-        for config in pruned if packed is not None else ():
-            if record.config_of(config.all_kwargs()) == packed:
-                self._tell(key, config, cache_hit=True)
-                return config
-        place = self._place(key, pruned)
-        known = None if place is None else self._remembered(place, pruned)
+        known, place = self._packed(key, pruned), self._place(key, pruned)
+        if known is None and place is not None:
+            known = self._remembered(place, pruned)
         if known is not None:
             self._tell(key, known, cache_hit=True)
             return known
@@ -239,9 +257,7 @@ class Autotuner(Launchable):
 
     def _tell(self, key: tuple[Any, ...], best: Config, *, cache_hit: bool) -> None:
         """Tells what a search found, where knobs.autotuning or KERNELPACK_TRACE asks for it."""
-        noted = record.config_of(best.all_kwargs()) if knobs.TRACE.get() else None
-        if noted is not None and self.base_fn is not None:
-            record.searched(self.base_fn, key, noted)
+        self._note(key, best)
         if knobs.autotuning.print:
             found = "remembered" if cache_hit else f"{self.bench_time:.2f} s"
             print(f"autotuning {self.__name__} for {key}: best config {best} ({found})")
@@ -254,6 +270,12 @@ class Autotuner(Launchable):
                 duration=None if cache_hit else self.bench_time,
                 cache_hit=cache_hit,
             )
+
+    def _note(self, key: tuple[Any, ...], best: Config) -> None:
+        """Writes what a search found to the record, where there is one."""
+        noted = record.config_of(best.all_kwargs()) if knobs.TRACE.get() else None
+        if noted is not None and self.base_fn is not None:
+            record.searched(self.base_fn, key, noted)
 
     def _place(self, key: tuple[Any, ...], configs: Sequence[Config]) -> str | None:
         """Returns the name in the cache of a search's timings; None where they are not kept: functions of configs have no text."""
@@ -347,6 +369,30 @@ class Autotuner(Launchable):
                     cure="name tensors",
                 )
         return named
+
+
+def _known_first(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a derived tuner's `run`, which takes a config that an adopted folder knows without asking the tuner, and records what the
+    tuner chose."""
+
+    @functools.wraps(run)
+    def known_first(self: Autotuner, *args: Any, **kwargs: Any) -> Any:
+        if len(self.configs) == 1 or kwargs.get("warmup") or not (packs.in_use() or knobs.TRACE.get()):
+            return run(self, *args, **kwargs)
+        given = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
+        named = {**dict(zip(self.arg_names, args, strict=False)), **given}
+        key = self._key(named)
+        known = self._taken.get(key) or self._packed(key, self.configs)
+        if known is not None:
+            self._taken[key] = known
+            return self._run_with(known, named, args, given, kwargs["grid"])
+        self.best_config = None
+        result = run(self, *args, **kwargs)
+        if self.best_config is not None:
+            self._note(key, self.best_config)
+        return result
+
+    return known_first
 
 
 def _device_of(arguments: Mapping[str, Any]) -> str:

@@ -244,6 +244,11 @@ def find(source: ASTSource, target: Target, options: TargetOptions) -> CompiledK
     return replace(variant.folder.load(variant), options=options.plain)
 
 
+def in_use() -> bool:
+    """Whether this process takes kernels from a folder."""
+    return bool(_packs.folders)
+
+
 def chosen(source: str, key: tuple[Any, ...]) -> Mapping[str, Any] | None:
     """Returns the config, as records have it, that a recorded search of a kernel with this digest chose for a key; None where there is none."""
     return _packs.config(source, tuple(map(repr, key))) if _packs.folders else None

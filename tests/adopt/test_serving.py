@@ -165,22 +165,26 @@ def test_two_folders_may_have_a_kernel_if_its_code_is_one(serving: Recorded, mon
     assert packs._packs.find("another") is None  # nothing of a folder that was refused
 
 
-def test_a_recorded_search_is_not_made_again(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["tuned", "tuned_by_its_own"])
+def test_a_recorded_search_is_not_made_again(name: str, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.arange(512.0)
-    recorded.module.tuned[lambda meta: (-(-512 // meta["B"]),)](x, torch.empty_like(x), 512)
-    chosen = recorded.module.tuned.best_config
+
+    def doubled() -> tuple[torch.Tensor, object]:
+        tuned, out = getattr(recorded.module, name), torch.empty_like(x)
+        tuned[lambda meta: (-(-512 // meta["B"]),)](x, out, 512)
+        return out, str(tuned.best_config)
+
+    found, chosen = doubled()
     record = read_records([recorded.file])
-    assert sum(one.said["backend"] == "cpu" for one in record.variants if one.name == "tuned") == 1  # the one that won
+    assert sum(one.said["backend"] == "cpu" for one in record.variants if one.name == name) == 1  # the one that won
     recorded.adopt()
     recorded.again()
     load(recorded.folder / "packs")
     monkeypatch.setenv("KERNELPACK_MISS", "error")
-    tuned = recorded.module.tuned
-    monkeypatch.setattr(tuned, "_bench", lambda *_, **__: pytest.fail("it searched"))
-    out = torch.empty_like(x)
-    tuned[lambda meta: (-(-512 // meta["B"]),)](x, out, 512)
-    assert bool((out == 2 * x).all())
-    assert str(tuned.best_config) == str(chosen)
+    monkeypatch.setattr(getattr(recorded.module, name), "_bench", lambda *_, **__: pytest.fail("it searched"))
+    assert doubled()[1] == chosen
+    assert torch.equal(doubled()[0], found)
+    assert torch.equal(found, 2 * x)
 
 
 def test_serving_needs_no_llvm(serving: Recorded) -> None:

@@ -38,7 +38,7 @@ class Environment:
 
     def variables(self, folder: Path) -> dict[str, str]:
         """Returns what a process finds in its environment."""
-        foreign = ("KERNELPACK_", "TRITON_", *self.own)
+        foreign = ("KERNELPACK_", "TRITON_", "PYTHONDONTWRITEBYTECODE", *self.own)  # installed packages have bytecode
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith(foreign)},
             "PYTHONPATH": str(ROOT),

@@ -14,7 +14,6 @@ from kernelpack.triton.runtime import autotuner as autotuner
 from kernelpack.triton.runtime import build as build
 from kernelpack.triton.runtime import cache as cache
 from kernelpack.triton.runtime import errors as errors
-from kernelpack.triton.runtime import interpreter as interpreter
 from kernelpack.triton.runtime import jit as jit
 from kernelpack.triton.runtime.cache import RedisRemoteCacheBackend as RedisRemoteCacheBackend
 from kernelpack.triton.runtime.driver import driver as driver  # the object, which has the name of its module in Triton too

@@ -20,7 +20,7 @@ from tests.engines.vllm.environment import VLLM, variables
 from tests.engines.vllm.serve import QUESTION, ask, server
 
 QUESTIONS = (QUESTION, "Count to ten.", "Write a haiku about rain.")
-ROUNDS = 3
+ROUNDS = 5
 WATCHED = Path(__file__).parent / "watched"
 
 
