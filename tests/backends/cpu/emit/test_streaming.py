@@ -22,7 +22,7 @@ def test_each_line_is_asked_for_once(offset: int, asks: bool) -> None:
         in_order(
             written(em),
             """
-            %A = getelementptr i8, ptr %p, i64 2048
+            %A = getelementptr i8, ptr %p, i64 8192
             call void @llvm.prefetch.p0(ptr %A, i32 0, i32 3, i32 1)
             """,
         )
@@ -104,7 +104,7 @@ def rows_once(x, out, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     tl.store(out + at, tl.load(x + at, eviction_policy="evict_first"))
 
 
-@pytest.mark.parametrize(("rows", "columns", "asks"), [(1, 64, True), (4, 64, False), (4, 1024, True)])
+@pytest.mark.parametrize(("rows", "columns", "asks"), [(1, 64, True), (4, 2048, False), (4, 4096, True)])
 def test_short_rows_above_each_other_are_no_stream(rows: int, columns: int, asks: bool) -> None:
     text = program(rows_once, stride="i32", ROWS=rows, COLUMNS=columns)
     assert ("llvm.prefetch" in text) is asks
