@@ -8,13 +8,11 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <future>
-#include <memory>
 #include <numeric>
 #include <stdexcept>
 
@@ -45,27 +43,6 @@ at::Tensor zeros(const std::vector<int64_t>& sizes, at::ScalarType dtype, at::De
   return at::from_blob(memory, sizes, std::free, dtype);
 }
 
-size_t rounded(size_t bytes, size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
-// Moves weights into one block of huge pages, where the system has them: each new token reads nearly all of them.
-void move_into_huge_pages(Weights& weights) {
-  constexpr size_t kHuge = size_t{1} << 21, kLine = 64;
-  size_t bytes = 0;
-  for (const auto& [name, tensor] : weights) bytes += rounded(tensor.nbytes(), kLine);
-  bytes = rounded(bytes, kHuge);
-  const std::shared_ptr<void> block(std::aligned_alloc(kHuge, bytes), std::free);
-  if (block == nullptr) throw std::runtime_error("there is no memory for the weights");
-  madvise(block.get(), bytes, MADV_HUGEPAGE);  // where it is refused, pages stay small
-  auto* place = static_cast<char*>(block.get());
-  for (auto& [name, tensor] : weights) {
-    const size_t size = rounded(tensor.nbytes(), kLine);
-    tensor = at::from_blob(place, tensor.sizes(), [block](void*) {}, tensor.options()).copy_(tensor);
-    place += size;
-  }
-}
-
 class TorchModel : public Model {
  public:
   TorchModel(Package package, const Gguf& file, int pages) : package_(std::move(package)), device_(package_.facts["device"]) {
@@ -74,7 +51,6 @@ class TorchModel : public Model {
       throw std::runtime_error("the package was made for the model " + made + ", the GGUF file has " + own +
                                "\n  to fix: save a package for it with serving_examples/language_model/export.py");
     weights_ = weights_of(file, form, device_);
-    if (device_.is_cpu()) move_into_huge_pages(weights_);
     package_.take(weights_);
     const auto integer = [&](const char* name) { return file.integer("llama." + std::string(name)); };
     const int64_t positions = integer("context_length"), layers = integer("block_count");
