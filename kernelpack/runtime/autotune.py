@@ -130,11 +130,9 @@ class Autotuner(Launchable):
     def _packed(self, key: tuple[Any, ...], configs: Sequence[Config]) -> Config | None:
         """Returns the config that a recorded search chose, None where no adopted folder knows of one."""
         packed = packs.chosen(self.base_fn.cache_key, key) if self.base_fn is not None else None
-        return (
-            None
-            if packed is None
-            else next((config for config in configs if record.config_of(config.all_kwargs()) == packed), None)
-        )
+        if packed is None:
+            return None
+        return next((config for config in configs if record.config_of(config.all_kwargs()) == packed), None)
 
     def _launch(
         self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any, *, warmup: bool = False

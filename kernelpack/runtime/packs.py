@@ -228,7 +228,7 @@ def key_of(source: ASTSource, options: TargetOptions) -> str:
 def find(source: ASTSource, target: Target, options: TargetOptions) -> CompiledKernel | None:
     """Returns the kernel for a source from the folders of this process, None where they do not have it. Raises MissingKernelError then, if
     KERNELPACK_MISS=error."""
-    if not _packs.folders and knobs.MISS.get() == "compile":
+    if not in_use() and knobs.MISS.get() == "compile":
         return None
     if knobs.compilation.unusual or inspection()[0]:  # it asks for other code than was packed
         return None
@@ -251,7 +251,7 @@ def in_use() -> bool:
 
 def chosen(source: str, key: tuple[Any, ...]) -> Mapping[str, Any] | None:
     """Returns the config, as records have it, that a recorded search of a kernel with this digest chose for a key; None where there is none."""
-    return _packs.config(source, tuple(map(repr, key))) if _packs.folders else None
+    return _packs.config(source, tuple(map(repr, key))) if in_use() else None
 
 
 def _missed(source: ASTSource, target: Target, options: TargetOptions) -> None:
