@@ -14,6 +14,8 @@
 #if defined(__x86_64__)
 #include <sys/syscall.h>
 #include <unistd.h>
+#else
+#include <sys/auxv.h>
 #endif
 
 #include "kernels/linked_code.h"
@@ -52,6 +54,13 @@ const std::string& missing_tiles() {
 }
 
 constexpr const char* kLowest = "cpu:x86-64";
+constexpr const char* kLevels[] = {"cpu:x86-64-v2",
+                                   "cpu:x86-64-v3",
+                                   "cpu:x86-64-v3+avxvnni",
+                                   "cpu:x86-64-v4",
+                                   "cpu:x86-64-v4+avx512vnni",
+                                   "cpu:x86-64-v4+avx512bf16",
+                                   "cpu:x86-64-v4+amx"};
 // The parts of a CPU target's name. __builtin_cpu_supports takes literals only.
 const Feature kFeatures[] = {
     {"x86-64", always, always},
@@ -71,8 +80,21 @@ const std::string& missing_tiles() {
   return missing;
 }
 
-constexpr const char* kLowest = "cpu:aarch64";
-const Feature kFeatures[] = {{"aarch64", always, always}};
+constexpr const char* kLowest = "an ARM CPU before ARMv8.2";
+constexpr const char* kLevels[] = {"cpu:aarch64", "cpu:aarch64+bf16", "cpu:aarch64+sve2"};
+
+// Linux's bits of AT_HWCAP and AT_HWCAP2, which older headers do not name.
+constexpr unsigned long kAtomics = 1UL << 8, kDotProduct = 1UL << 20, kSve2 = 1UL << 1, kI8mm = 1UL << 13, kBf16 = 1UL << 14;
+
+bool has(unsigned long basic, unsigned long more) {
+  return (getauxval(AT_HWCAP) & basic) == basic && (getauxval(AT_HWCAP2) & more) == more;
+}
+
+const Feature kFeatures[] = {
+    {"aarch64", [] { return has(kAtomics, 0); }, always},
+    {"bf16", [] { return has(kDotProduct, kI8mm | kBf16); }, always},
+    {"sve2", [] { return has(kDotProduct, kI8mm | kBf16 | kSve2); }, always},
+};
 #endif
 
 bool needs_tiles(const char* target) {
@@ -131,12 +153,9 @@ int choose(const char* const* targets, int count, int /*device*/, const KernelTr
 
 std::string describe(int /*device*/) {
   std::string best = kLowest;
-#if defined(__x86_64__)
-  for (const char* level : {"cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v3+avxvnni", "cpu:x86-64-v4",
-                            "cpu:x86-64-v4+avx512vnni", "cpu:x86-64-v4+avx512bf16", "cpu:x86-64-v4+amx"}) {
+  for (const char* level : kLevels) {
     if (score(level, false) >= 0) best = level;
   }
-#endif
   return best;
 }
 

@@ -87,7 +87,8 @@ class CPUBackend(Backend):
         return level_of(target).machine.triple.partition("-")[0]
 
     def caveat(self, target: Target) -> str | None:
-        return "its code was never run" if target.arch == "aarch64" else None
+        emulated = "its code was run by an emulator alone, and its speed was never measured"
+        return emulated if target.arch == "aarch64" else None
 
     def tool_versions(self) -> Mapping[str, str]:
         return {"llvm": codegen.version()}

@@ -1,8 +1,9 @@
-"""Sums of four products of bytes, of vectors and scalars of words: by `vpdpbusd`, by `vpmaddubsw`, or byte after byte."""
+"""Sums of four products of bytes, of vectors and scalars of words: by `vpdpbusd`, `vpmaddubsw`, ARM's `sdot`, `udot` and `usdot`, or byte
+after byte."""
 
 from __future__ import annotations
 
-from kernelpack.llvm.text import Emitter, Val, literal, vector_type, vector_width
+from kernelpack.llvm.text import Emitter, Val, literal, suffix, vector_type, vector_width
 
 MULTIPLY_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
 """Products of neighbours of 16 bits and their sums, by the bits of a register."""
@@ -17,6 +18,20 @@ _HIGHEST = int.from_bytes(bytes([128] * 4), "little", signed=True)
 _ONES = int.from_bytes(bytes([1] * 4), "little")
 
 
+def by_lanes(em: Emitter, a: Val, b: Val, acc: Val) -> Val:
+    """Returns acc and, in each lane, the sum of the products of four bytes along k, by one instruction. Bytes of b are signed; those of a are
+    too on ARM, and unsigned on x86."""
+    if "neon" in em.features:
+        return _by_arm(em, "sdot", a, b, acc)
+    return em.call(a.type, f"llvm.x86.avx512.vpdpbusd.{32 * vector_width(a.type)}", [acc, a, b])
+
+
+def _by_arm(em: Emitter, name: str, a: Val, b: Val, acc: Val) -> Val:
+    bytes_ = vector_type("i8", 4 * vector_width(a.type))
+    factors = [em.cast("bitcast", value, bytes_) for value in (a, b)]
+    return em.call(a.type, f"llvm.aarch64.neon.{name}.{suffix(a.type)}.{suffix(bytes_)}", [acc, *factors])
+
+
 def dot(em: Emitter, a: Val, b: Val, acc: Val, a_signed: bool, b_signed: bool, a_most: int, pack: int) -> Val:
     """Returns acc and the sum of the products of the four bytes of each word of a with those of b, which wraps.
 
@@ -26,6 +41,8 @@ def dot(em: Emitter, a: Val, b: Val, acc: Val, a_signed: bool, b_signed: bool, a
     kind = a.type
     if a_signed and not b_signed:
         a, b, a_signed, b_signed, a_most = b, a, False, True, 255
+    if "neon" in em.features and pack == 4 and vector_width(kind) in (2, 4):
+        return _by_arm(em, "sdot" if a_signed else "usdot" if b_signed else "udot", a, b, acc)
     if a_signed == b_signed:
         flipped, other = (a, b) if a_signed else (b, a)
         # an unsigned `other` is itself the first factor, a signed one the second
@@ -45,10 +62,10 @@ def dot(em: Emitter, a: Val, b: Val, acc: Val, a_signed: bool, b_signed: bool, a
 def _product(em: Emitter, a: Val, b: Val, acc: Val, a_most: int, pack: int) -> Val:
     """Returns acc + a * b for unsigned bytes of a, at most `a_most`, and signed ones of b."""
     kind, bits = a.type, 32 * vector_width(a.type)
-    if bits not in MULTIPLY_PAIRS or pack == 1:
+    if bits not in MULTIPLY_PAIRS or pack == 1 or "neon" in em.features:
         return _byte_after_byte(em, a, b, acc)
     if pack == 4:
-        return em.call(kind, f"llvm.x86.avx512.vpdpbusd.{bits}", [acc, a, b])
+        return by_lanes(em, a, b, acc)
     if a_most > 127:  # two products of 8 bits and their sum pass 16 bits: the highest bits have a product of their own
         high = em.binary("and", em.binary("lshr", a, literal(7, kind)), literal(_ONES, kind))
         sums = _product(em, high, b, literal(0, kind), 1, pack)

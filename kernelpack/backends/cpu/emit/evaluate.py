@@ -347,7 +347,7 @@ class Evaluator:
                         ask_for_next(self, op, index)
                 base = self._in_memory(pointer.base, mask_value, index, wide)
                 whole = isinstance(mask, Uniform) and mask.val.name != "false"
-                if isinstance(mask, Uniform) and passed is not None and whole and not is_native(self.em, size):
+                if isinstance(mask, Uniform) and passed is not None and whole and not is_native(self.em, self.width, size):
                     loaded = self.em.select(mask.val, self.em.load(wide, base, size), passed)
                 else:
                     loaded = self._load_contiguous(wide, base, lanes_mask, passed, size)
@@ -396,7 +396,7 @@ class Evaluator:
         if mask is None:
             return self.em.load(wide, base, size)
         assert passed is not None
-        if vector_width(wide) > 1 and not is_native(self.em, size):
+        if vector_width(wide) > 1 and not is_native(self.em, vector_width(wide), size):
             return load_lanes(self.em, base, mask, passed, size, self._own_memory(wide))
         if vector_width(wide) * size > _AVX2_BYTES and "avx512" not in self.em.features:
             mask = self._opaque(mask)
@@ -470,7 +470,7 @@ class Evaluator:
         em.label(after)
 
     def _store_masked(self, value: Val, base: Val, mask: Val, size: int) -> None:
-        if vector_width(value.type) > 1 and not is_native(self.em, size):
+        if vector_width(value.type) > 1 and not is_native(self.em, vector_width(value.type), size):
             store_lanes(self.em, value, base, mask, size, self._own_memory(value.type))
         else:
             name = f"llvm.masked.store.{suffix(value.type)}.p0"

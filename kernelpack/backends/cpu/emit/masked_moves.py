@@ -5,6 +5,8 @@ from __future__ import annotations
 from kernelpack.llvm.text import Emitter, Val, element_type, literal, vector_width
 
 _PAGE = 4096
+_REGISTER = 16
+"""The bytes of one of NEON's registers."""
 _COPY = """define internal preserve_allcc void @copy_lanes_{element}(ptr %to, ptr %from, i64 %mask) noinline #0 {{
 entry:
   br label %next
@@ -27,8 +29,11 @@ done:
 """A function that goes from one lane that takes part to the next."""
 
 
-def is_native(em: Emitter, size: int) -> bool:
-    """Whether the CPU moves vectors of elements of `size` bytes under a mask."""
+def is_native(em: Emitter, width: int, size: int) -> bool:
+    """Whether the CPU moves vectors of `width` elements of `size` bytes under a mask. SVE moves vectors of any size, LLVM takes whole
+    registers only."""
+    if "sve2" in em.features:
+        return width * size == _REGISTER
     return "avx512" in em.features or ("avx2" in em.features and size >= 4)
 
 

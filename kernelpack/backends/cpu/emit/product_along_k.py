@@ -34,7 +34,8 @@ class LanesAlongK(ProductEmitter):
     def matrix(self, bases: dict[int, Place]) -> None:
         rank = len(self.dot.out.shape)
         rows, columns = self.dot.out.shape[-2:]
-        self.starts = self._starts(bases) if self.packed.pack == 4 else None
+        biased = self.packed.pack == 4 and not self.level.is_arm
+        self.starts = self._starts(bases) if biased else None
         with self.loop(columns, self.columns) as column, self.loop(rows, self.rows) as row:
             self._block({**bases, rank - 2: row, rank - 1: column})
 

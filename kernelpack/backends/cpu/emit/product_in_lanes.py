@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from kernelpack.backends.cpu.emit.byte_products import MULTIPLY_PAIRS
+from kernelpack.backends.cpu.emit.byte_products import MULTIPLY_PAIRS, by_lanes
 from kernelpack.backends.cpu.emit.elements import register_type
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
@@ -138,10 +138,12 @@ class ProductEmitter(ABC):
         em, bits = self.em, self.width * 32
         match self.packed.pack:
             case 4:
-                return em.call(self.kind, f"llvm.x86.avx512.vpdpbusd.{bits}", [accumulator, a, b])
+                return by_lanes(em, a, b, accumulator)
             case 2:
                 pairs = vector_type("bfloat" if self.packed.element == BF16 else "i16", 2 * self.width)
                 factors = [em.cast("bitcast", a, pairs), em.cast("bitcast", b, pairs)]
+                if self.packed.element == BF16 and self.level.is_arm:
+                    return em.call(self.kind, "llvm.aarch64.neon.bfdot.v4f32.v8bf16", [accumulator, *factors])
                 if self.packed.element == BF16:
                     return em.call(self.kind, f"llvm.x86.avx512bf16.dpbf16ps.{bits}", [accumulator, *factors])
                 return em.binary("add", accumulator, em.call(self.kind, MULTIPLY_PAIRS[bits], factors))
@@ -214,7 +216,7 @@ class LanesAlongResult(ProductEmitter):
             panel = self.operand_start(self.vector, bases, bases[self.lane])
         with self.loop(self.vector.k_units, 1) as unit, em.into(ev.frames[-1]):
             bias = em.splat(literal(BIAS, "i32"), self.width)
-            for slot, vector in zip(slots, self._vectors(panel, unit), strict=True):
+            for slot, vector in zip(slots, self.vectors_of(panel, unit), strict=True):
                 em.store(self.multiply_add(bias, vector, em.load(self.kind, slot, 64)), slot, 64)
         with em.into(ev.frames[-1]):
             for slot in slots:
@@ -255,12 +257,29 @@ class LanesAlongResult(ProductEmitter):
         step = min(_UNROLL_K, units) if rows == self.rows else 1  # few rows are left over: short code for them
         with self.loop(units, step) as place, em.into(ev.frames[-1]):
             accumulators = [em.load(self.kind, slot, 64) for slot in slots]
-            for unit in range(step):
-                accumulators = self._step(accumulators, place.plus(unit), vectors_at, ones)
+            accumulators = self.advance(accumulators, place, step, vectors_at, ones)
             for accumulator, slot in zip(accumulators, slots, strict=True):
                 em.store(accumulator, slot, 64)
+        with em.into(ev.frames[-1]):
+            self.finish(slots, step)
         for (row, vector), slot in zip(blocks, slots, strict=True):
             self.write(slot, self.kind, self._index(bases, row, vector))
+
+    def advance(
+        self,
+        accumulators: list[Val],
+        place: Place,
+        step: int,
+        vectors_at: Val,
+        ones: Callable[[Place], list[Val]],
+    ) -> list[Val]:
+        """Adds so many units of k to every accumulator."""
+        for unit in range(step):
+            accumulators = self._step(accumulators, place.plus(unit), vectors_at, ones)
+        return accumulators
+
+    def finish(self, slots: list[Val], step: int) -> None:
+        """Makes rows of what `advance` left in memory, by so many units at a time."""
 
     def _ones(self, bases: dict[int, Place], rows: int) -> Callable[[Place], list[Val]]:
         """Returns a function that gives, for a unit of k, the addresses of the elements that each row broadcasts."""
@@ -286,7 +305,7 @@ class LanesAlongResult(ProductEmitter):
 
         return along_rows
 
-    def _vectors(self, panel: Val, unit: Place) -> list[Val]:
+    def vectors_of(self, panel: Val, unit: Place) -> list[Val]:
         """Returns the vectors of a panel at a unit of k."""
         em, size = self.em, self.vector.unit_bytes
         lanes_at = self.along_k(panel, unit, self.vector.row_units * size)
@@ -297,7 +316,7 @@ class LanesAlongResult(ProductEmitter):
     def _step(self, accumulators: list[Val], unit: Place, vectors_at: Val, ones: Callable[[Place], list[Val]]) -> list[Val]:
         """Adds one unit of k (an element, a pair or a quad) to every accumulator."""
         em = self.em
-        vectors = self._vectors(vectors_at, unit)
+        vectors = self.vectors_of(vectors_at, unit)
         size = self.vector.unit_bytes
         result: list[Val] = []
         for row, address in enumerate(ones(unit)):

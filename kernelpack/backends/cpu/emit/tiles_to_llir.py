@@ -18,7 +18,8 @@ from kernelpack.backends.cpu.emit.messages import as_printed, emit_assert, emit_
 from kernelpack.backends.cpu.emit.nest import NestEmitter
 from kernelpack.backends.cpu.emit.places import FIRST, Uniform
 from kernelpack.backends.cpu.emit.product_along_k import LanesAlongK
-from kernelpack.backends.cpu.emit.product_in_lanes import LanesAlongResult
+from kernelpack.backends.cpu.emit.product_in_lanes import LanesAlongResult, ProductEmitter
+from kernelpack.backends.cpu.emit.product_in_squares import InSquares
 from kernelpack.backends.cpu.emit.product_in_tiles import InTiles, configure_tiles, release_tiles
 from kernelpack.backends.cpu.emit.regions import Regions
 from kernelpack.backends.cpu.emit.scratch import Scratch
@@ -64,8 +65,7 @@ class _FunctionEmitter:
         self.program = program
         self.debug = debug
         self.level = level
-        features = {128: (), 256: ("avx2",), 512: ("avx2", "avx512")}[level.vector_bits]
-        self.em = Emitter(frozenset(features))
+        self.em = Emitter(level.intrinsics)
         self.lowering = Lowering(
             self.em, fuse=options.enable_fp_fusion, bf16_hardware=level.converts_bf16, int8_pack=level.int8_pack
         )
@@ -150,9 +150,7 @@ class _FunctionEmitter:
                         statement, self.program, self.lowering, self.level, self.regions, self.storage, self.program_id
                     ).run()
                 case Dot():
-                    emitter = (
-                        InTiles if statement.in_tiles(self.level) else LanesAlongK if statement.along_k else LanesAlongResult
-                    )
+                    emitter = self._product(statement)
                     with self.em.work_on(statement.op):
                         emitter(statement, self.program, self.lowering, self.level, self.scalars, self.storage).run()
                 case Scalar():
@@ -160,6 +158,14 @@ class _FunctionEmitter:
                 case For() | While() | If():
                     with self.em.work_on(statement.op):
                         self._control(statement)
+
+    def _product(self, dot: Dot) -> type[ProductEmitter]:
+        """Returns what writes a product."""
+        if dot.along_k:
+            return LanesAlongK
+        if dot.in_tiles(self.level):
+            return InTiles
+        return InSquares if self.level.is_arm else LanesAlongResult
 
     def _control(self, statement: For | While | If) -> None:
         match statement:

@@ -48,7 +48,7 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
         k_inner, direct = False, False
     else:
         # vpdpbusd multiplies unsigned bytes by signed ones: those that are broadcast become unsigned
-        biased = pack == 4
+        biased = pack == 4 and not level.is_arm
         k_inner, direct = axes.lane_axis(value) == k_axis, (element, pack) == (kind, 1)
     in_place = _read_in_place(dot, name, k_axis) if direct else None
     if in_place is not None and (in_place.k_inner or not (along_k or pack > 1)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kernelpack.backends.cpu.emit import byte_products
@@ -9,8 +11,10 @@ from kernelpack.llvm.text import Emitter, Val
 from tests.backends.cpu.emit.llir import written
 
 
-def lines(width: int, pack: int, *, a_signed: bool = False, b_signed: bool = True, most: int = 255) -> str:
-    em = Emitter(frozenset({"avx512"}))
+def lines(
+    width: int, pack: int, *, a_signed: bool = False, b_signed: bool = True, most: int = 255, features: str = "avx512"
+) -> str:
+    em = Emitter(frozenset({features}))
     kind = "i32" if width == 1 else f"<{width} x i32>"
     byte_products.dot(em, Val(kind, "%a"), Val(kind, "%b"), Val(kind, "%acc"), a_signed, b_signed, most, pack)
     return written(em)
@@ -33,6 +37,32 @@ def test_equal_signs_take_a_second_one_and_a_correction(signs: tuple[bool, bool]
 
 def test_the_unsigned_operand_comes_first() -> None:
     assert "%acc, <16 x i32> %b, <16 x i32> %a)" in lines(16, 4, a_signed=True, b_signed=False)
+
+
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize(
+    ("signs", "name", "factors"),
+    [
+        ((True, True), "sdot", "ab"),
+        ((False, False), "udot", "ab"),
+        ((False, True), "usdot", "ab"),
+        ((True, False), "usdot", "ba"),
+    ],
+)
+def test_arm_has_an_instruction_for_any_signs(signs: tuple[bool, bool], name: str, factors: str, width: int) -> None:
+    text = lines(width, 4, a_signed=signs[0], b_signed=signs[1], features="neon")
+    first, second = (re.search(rf"(%\S+) = bitcast .* %{factor} to <{4 * width} x i8>", text) for factor in factors)
+    assert first is not None
+    assert second is not None
+    call = f"@llvm.aarch64.neon.{name}.v{width}i32.v{4 * width}i8(<{width} x i32> %acc, <{4 * width} x i8> {first[1]}, <{4 * width} x i8> {second[1]})"
+    assert call in text
+    assert text.count(" = ") == 3
+
+
+def test_arm_without_them_goes_byte_after_byte() -> None:
+    text = lines(4, 1, features="neon")
+    assert text.count(" mul ") == 4
+    assert "@llvm" not in text
 
 
 def test_pairs_without_vnni() -> None:

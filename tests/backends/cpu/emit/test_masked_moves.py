@@ -15,7 +15,7 @@ from kernelpack.target import Target
 from tests.backends.cpu.agreement import ttir_of
 from tests.backends.cpu.emit.llir import whole
 from tests.backends.cpu.kernels import levels_here, loaded_object
-from tests.backends.cpu.plan.plans import V3, V4
+from tests.backends.cpu.plan.plans import ARM, SVE2, V3, V4
 from tests.ops.guard_pages import Guarded
 
 LANES = 32
@@ -30,10 +30,20 @@ def move_some(x, mask, out, shift, LANES: tl.constexpr):
 
 
 @pytest.mark.parametrize(
-    ("features", "sizes"), [((), ()), (("avx2",), (4, 8)), (("avx2", "avx512"), (1, 2, 4, 8))], ids=["none", "avx2", "avx512"]
+    ("features", "sizes"),
+    [(("neon",), ()), (("avx2",), (4, 8)), (("avx2", "avx512"), (1, 2, 4, 8)), (("neon", "sve2"), (4,))],
+    ids=["none", "avx2", "avx512", "sve2"],
 )
 def test_what_a_cpu_has(features: tuple[str, ...], sizes: tuple[int, ...]) -> None:
-    assert tuple(size for size in (1, 2, 4, 8) if is_native(Emitter(frozenset(features)), size)) == sizes
+    assert tuple(size for size in (1, 2, 4, 8) if is_native(Emitter(frozenset(features)), 4, size)) == sizes
+
+
+def test_sve_moves_whole_registers_under_a_mask() -> None:
+    types = {"x": "*fp32", "mask": "*i8", "out": "*fp32", "shift": "i32", "LANES": LANES}
+    text = whole(move_some, SVE2, **types)
+    assert text.count("call <4 x float> @llvm.masked.load.v4f32.p0(") == LANES // 4
+    assert "copy_lanes" not in text
+    assert "copy_lanes_float" in whole(move_some, ARM, **types)
 
 
 def test_small_elements_are_moved_by_a_function_without_avx512() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Set
 import pytest
 
 from kernelpack.backends.cpu.facts import features
-from kernelpack.backends.cpu.facts.features import level_of, resolve, target_for, targets
+from kernelpack.backends.cpu.facts.features import level_of, level_of_llir, resolve, target_for, targets
 from kernelpack.errors import TargetError
 from kernelpack.target import Target
 
@@ -86,8 +86,50 @@ def test_linux_is_asked_for_tiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
         features.tiles_granted.cache_clear()
 
 
-def test_arm_runs_its_own_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert runnable(monkeypatch, set(), machine="aarch64") == ["cpu:aarch64"]
+ARM, ARM_BF16, SVE2 = "cpu:aarch64", "cpu:aarch64+bf16", "cpu:aarch64+sve2"
+ATOMICS, DOT = 1 << 8, 1 << 20
+HAS_SVE2, I8MM, HAS_BF16 = 1 << 1, 1 << 13, 1 << 14
+
+
+@pytest.mark.parametrize(
+    ("basic", "more", "levels"),
+    [
+        (0, 0, []),
+        (ATOMICS, 0, [ARM]),
+        (ATOMICS | DOT, I8MM | HAS_BF16, [ARM_BF16, ARM]),
+        (ATOMICS | DOT, I8MM | HAS_BF16 | HAS_SVE2, [SVE2, ARM_BF16, ARM]),
+        (ATOMICS | DOT, I8MM | HAS_SVE2, [ARM]),
+        (ATOMICS, I8MM | HAS_BF16, [ARM]),
+    ],
+)
+def test_arm_runs_what_linux_says_that_it_has(
+    monkeypatch: pytest.MonkeyPatch, basic: int, more: int, levels: list[str]
+) -> None:
+    monkeypatch.setattr(features, "auxiliary", {16: basic, 26: more}.__getitem__)
+    assert runnable(monkeypatch, set(), machine="aarch64") == levels
+
+
+def test_an_arm_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "runnable", tuple)
+    monkeypatch.setattr(features.platform, "machine", lambda: "aarch64")
+    with pytest.raises(TargetError, match=r"older than ARMv8\.2"):
+        resolve(Target.parse("cpu:native"))
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "level"),
+    [
+        (ARM_BF16, "call <4 x i32> @llvm.aarch64.neon.usdot.v4i32.v16i8(", ARM_BF16),
+        (ARM_BF16, "call <4 x i32> @llvm.aarch64.neon.smmla.v4i32.v16i8(", ARM_BF16),
+        (ARM_BF16, "fptrunc <4 x float> %x to <4 x bfloat>", ARM_BF16),
+        (ARM_BF16, "fadd <4 x float> %x, %y", ARM),
+        (SVE2, "fadd <4 x float> %x, %y", SVE2),
+        (V4_VNNI, "call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(", V4_VNNI),
+        (V4_VNNI, "fadd <16 x float> %x, %y", V4),
+    ],
+)
+def test_llvm_ir_tells_its_level(target: str, text: str, level: str) -> None:
+    assert level_of_llir(Target.parse(target), text) == level_of(Target.parse(level))
 
 
 def test_native_is_the_best_level_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +150,13 @@ def test_targets_that_do_not_exist_are_refused_with_those_that_do() -> None:
 
 @pytest.mark.parametrize(
     ("target", "lanes", "accumulators", "pairs"),
-    [(V3, 8, 8, False), (V4, 16, 24, False), (BF16, 16, 16, True), ("cpu:aarch64", 4, 16, False)],
+    [
+        (V3, 8, 8, False),
+        (V4, 16, 24, False),
+        (BF16, 16, 16, True),
+        ("cpu:aarch64", 4, 16, False),
+        ("cpu:aarch64+bf16", 4, 16, True),
+    ],
 )
 def test_accumulators_leave_registers_for_operands(target: str, lanes: int, accumulators: int, pairs: bool) -> None:
     """AVX2 has 16 registers, AVX-512 and NEON have 32."""
@@ -134,6 +182,10 @@ def test_accumulators_leave_registers_for_operands(target: str, lanes: int, accu
         (V4, "tiles bf16 int8", V4),
         (V3_VNNI, "int8", V3_VNNI),
         (V3_VNNI, "bf16", V3),
+        (ARM_BF16, "bf16", ARM_BF16),
+        (ARM_BF16, "int8", ARM_BF16),
+        (ARM_BF16, "", ARM),
+        (SVE2, "", SVE2),
     ],
 )
 def test_kernels_are_compiled_for_the_instructions_that_they_gain_from(target: str, holds: str, level: str) -> None:

@@ -19,6 +19,8 @@ V3 = level_of(Target.parse("cpu:x86-64-v3"))
 V4 = level_of(Target.parse("cpu:x86-64-v4"))
 V4_VNNI = level_of(Target.parse("cpu:x86-64-v4+avx512vnni"))
 ARM = level_of(Target.parse("cpu:aarch64"))
+ARM_BF16 = level_of(Target.parse("cpu:aarch64+bf16"))
+SVE2 = level_of(Target.parse("cpu:aarch64+sve2"))
 BF16 = level_of(Target.parse("cpu:x86-64-v4+avx512bf16"))
 AMX = level_of(Target.parse("cpu:x86-64-v4+amx"))
 

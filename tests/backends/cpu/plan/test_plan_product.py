@@ -11,7 +11,7 @@ import kernelpack.language as tl
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.plan_product import block_along_k
 from kernelpack.kernel.jit import JITFunction
-from tests.backends.cpu.plan.plans import AMX, ARM, BF16, V3, V4, V4_VNNI, plan
+from tests.backends.cpu.plan.plans import AMX, ARM, ARM_BF16, BF16, V3, V4, V4_VNNI, plan
 
 
 @kp.jit
@@ -102,6 +102,11 @@ def test_few_rows_of_bytes_have_k_in_the_lanes() -> None:
         few = ["buffer x: 8x512xi8, k inner, quads", "z <- x * %y in place + 0, k in the lanes"]
         assert operands(product, level, M=8, N=32, **kinds) == few
     assert "k in the lanes" not in operands(product, V4_VNNI, M=32, N=32, **kinds)[-1]
+
+
+def test_arm_multiplies_signed_bytes_as_they_are() -> None:
+    expected = ["buffer x: 16x64xi8, k inner, quads", "buffer y: 64x32xi8, panels of 16, quads", "z <- x * y + 0"]
+    assert operands(product, ARM_BF16, a="*i8", b="*i8", c="*i32") == expected
 
 
 def test_bytes_become_32_bits_wide_where_no_instruction_takes_them() -> None:
