@@ -24,7 +24,7 @@ LIBRARY := kernelpack/library
 BENCHMARKS := attention rowwise matmul build
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lock test test-full fuzz lint typecheck format verify same wheel demo inductor vllm packages bench readme docs clean
+.PHONY: help setup build lock test test-full fuzz lint typecheck format verify same wheel demo inductor arm vllm packages bench readme docs clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -97,6 +97,9 @@ wheel: $(READY) ## dist/*.whl: kernelpack, with the op library for all targets, 
 demo: $(NATIVE) ## compiles every op for this CPU and serves a real model: Python, TorchScript and AOTInductor in C++
 	@$(PY) -m kernelpack build ops --namespace kernelpack --target cpu:native --out build/demo/library -j $(JOBS)
 	@KERNELPACK_LOAD_LIBRARY=0 $(PY) serving_examples/demo.py build/demo/library
+
+arm: $(NATIVE) ## the op library and the launchers on ARM, emulated by qemu (1 GB in build/arm); an hour
+	$(PYTEST) tests/arm
 
 vllm: $(NATIVE) ## vLLM on this CPU with its Triton kernels compiled by kernelpack: serves, checks, times (2.7 GB in build/vllm)
 	@$(PY) -m tests.engines.vllm.serve

@@ -1,4 +1,4 @@
-"""PTX inside kernels: `tl.inline_asm_elementwise`. Kernels that use it run on CUDA only."""
+"""PTX inside kernels: `tl.inline_asm_elementwise`. Kernels that use it run on CUDA only; elsewhere the error says what does the same."""
 
 from __future__ import annotations
 

@@ -217,7 +217,8 @@ def build(
     if machine not in (None, linked):
         raise BuildError(
             f"the C++ compiler {knobs.CXX.get()} links libraries for {linked}, these targets are code for {machine}",
-            cure="write the source with --emit-source DIR and build it on such a machine",
+            cure=f"set {knobs.CXX.name} to a compiler for it, such as {machine}-linux-gnu-g++, or write the source with --emit-source DIR and "
+            "build it on such a machine",
         )
     directory = Path(out if out is not None else namespace).resolve()
     file = directory / f"lib{namespace}_ops.so"

@@ -252,6 +252,7 @@ def test_code_that_this_machine_cannot_link_is_refused_before_it_is_compiled(fol
     with pytest.raises(BuildError, match=r"links libraries for x86_64, these targets are code for aarch64") as refused:
         build([folder], namespace="mine", targets=["cpu:aarch64"], out=tmp_path / "mine")
     assert "--emit-source" in str(refused.value)
+    assert "set KERNELPACK_CXX to a compiler for it, such as aarch64-linux-gnu-g++" in str(refused.value)
     targets = ["cpu:x86-64-v3", "cpu:aarch64", "cuda:sm_80"]
     with pytest.raises(BuildError, match=r"cpu:x86-64-v3 and cpu:aarch64 are code for different machines"):
         emit_source([folder], namespace="mine", targets=targets, directory=tmp_path / "source")

@@ -8,6 +8,7 @@ from kernelpack.backends.cpu.emit.tiles_to_llir import tiles_to_llir
 from kernelpack.backends.cpu.facts.features import level_of_llir
 from kernelpack.backends.cpu.facts.tiles import level_of_kernel, target_of_kernel
 from kernelpack.backends.cpu.facts.waiting import waits_for_programs
+from kernelpack.backends.cpu.math.inline_asm import instead_of
 from kernelpack.backends.cpu.math.library_functions import refusal
 from kernelpack.backends.cpu.plan.estimate import program_nanoseconds
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
@@ -39,7 +40,7 @@ def supports(op: Operation) -> str | None:
     if op.name.startswith(("ttg.", "ttng.")):
         return "kernelpack.language.hopper needs cuda:sm_90a"
     if op.name == "tt.elementwise_inline_asm":
-        return "it is PTX, which GPUs alone execute"
+        return instead_of(op.attributes["asm_string"])
     if op.name not in _STRUCTURE and not is_elementwise(op.name):
         return "the CPU backend has no lowering for it"
     if op.name == "tt.extern_elementwise":
