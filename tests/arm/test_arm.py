@@ -28,7 +28,7 @@ def test_errors_are_at_most_twice_those_of_torch(level: str, op: str) -> None:
 FILES = ("test_int8", "test_packed_attention", "test_paged_attention", "test_quantized_rows", "test_rope_and_cache")
 """Tests of ops that have no place in the grid. Those of sampling and latent attention take too long under qemu."""
 OF_THE_LIBRARY = " and ".join(
-    f"not {word}" for word in ("develop", "emulated", "gpus", "guard", "level", "process", "without_python", "x86")
+    f"not {word}" for word in ("cuda", "develop", "emulated", "gpus", "guard", "level", "process", "without_python", "x86")
 )
 """The tests that call the library alone. Others start programs, or compile."""
 
