@@ -24,6 +24,7 @@ NOT_RUN = {
         "docs/adopting.md",
         "KERNELPACK_AS_TRITON=1",
     ): "packages from the network; the page's first example is the same with a kernel of its own",
+    ("docs/support.md", "KERNELPACK_CXX=aarch64-linux-gnu-g++"): "a compiler for ARM; make arm does the same with the ops",
     ("docs/packages.md", "make packages"): "1.5 GB of packages, and some minutes",
 }
 """Blocks of commands that no test runs, by page and first words, and why. Their commands are held to their parsers by test_commands."""

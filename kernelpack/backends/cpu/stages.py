@@ -40,7 +40,7 @@ def supports(op: Operation) -> str | None:
     if op.name.startswith(("ttg.", "ttng.")):
         return "kernelpack.language.hopper needs cuda:sm_90a"
     if op.name == "tt.elementwise_inline_asm":
-        return instead_of(op.attributes["asm_string"])
+        return instead_of(op.attributes.get("asm_string", ""))
     if op.name not in _STRUCTURE and not is_elementwise(op.name):
         return "the CPU backend has no lowering for it"
     if op.name == "tt.extern_elementwise":
