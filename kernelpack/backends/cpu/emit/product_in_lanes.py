@@ -31,6 +31,9 @@ BIAS = int.from_bytes(bytes([128] * 4), "little", signed=True)
 _GROUP = 8
 """How many blocks of rows meet a panel before the next panel's turn: few enough that they stay in the first cache beside it."""
 
+Ones = Callable[[Place], list[Val]]
+"""Gives, for a unit of k, the addresses of the elements that each row broadcasts."""
+
 
 def rows_at_a_time(extent: int, level: Level) -> int:
     """Returns how many of `extent` rows a block has: as many as stay in registers, or fewer where blocks come out equal so."""
@@ -142,10 +145,9 @@ class ProductEmitter(ABC):
             case 2:
                 pairs = vector_type("bfloat" if self.packed.element == BF16 else "i16", 2 * self.width)
                 factors = [em.cast("bitcast", a, pairs), em.cast("bitcast", b, pairs)]
-                if self.packed.element == BF16 and self.level.is_arm:
-                    return em.call(self.kind, "llvm.aarch64.neon.bfdot.v4f32.v8bf16", [accumulator, *factors])
                 if self.packed.element == BF16:
-                    return em.call(self.kind, f"llvm.x86.avx512bf16.dpbf16ps.{bits}", [accumulator, *factors])
+                    arm, x86 = "aarch64.neon.bfdot.v4f32.v8bf16", f"x86.avx512bf16.dpbf16ps.{bits}"
+                    return em.call(self.kind, f"llvm.{arm if self.level.is_arm else x86}", [accumulator, *factors])
                 return em.binary("add", accumulator, em.call(self.kind, MULTIPLY_PAIRS[bits], factors))
         if is_float(self.compute):
             return em.call(self.kind, f"llvm.fma.{suffix(self.kind)}", [a, b, accumulator])
@@ -265,14 +267,7 @@ class LanesAlongResult(ProductEmitter):
         for (row, vector), slot in zip(blocks, slots, strict=True):
             self.write(slot, self.kind, self._index(bases, row, vector))
 
-    def advance(
-        self,
-        accumulators: list[Val],
-        place: Place,
-        step: int,
-        vectors_at: Val,
-        ones: Callable[[Place], list[Val]],
-    ) -> list[Val]:
+    def advance(self, accumulators: list[Val], place: Place, step: int, vectors_at: Val, ones: Ones) -> list[Val]:
         """Adds so many units of k to every accumulator."""
         for unit in range(step):
             accumulators = self._step(accumulators, place.plus(unit), vectors_at, ones)
@@ -281,7 +276,7 @@ class LanesAlongResult(ProductEmitter):
     def finish(self, slots: list[Val], step: int) -> None:
         """Makes rows of what `advance` left in memory, by so many units at a time."""
 
-    def _ones(self, bases: dict[int, Place], rows: int) -> Callable[[Place], list[Val]]:
+    def _ones(self, bases: dict[int, Place], rows: int) -> Ones:
         """Returns a function that gives, for a unit of k, the addresses of the elements that each row broadcasts."""
         operand, size = self.scalar, self.vector.unit_bytes
         if isinstance(operand, OperandBuffer):
@@ -313,7 +308,7 @@ class LanesAlongResult(ProductEmitter):
             em.load(self.unit_vector(), em.offset(lanes_at, vector * self.width * size), size) for vector in range(self.vectors)
         ]
 
-    def _step(self, accumulators: list[Val], unit: Place, vectors_at: Val, ones: Callable[[Place], list[Val]]) -> list[Val]:
+    def _step(self, accumulators: list[Val], unit: Place, vectors_at: Val, ones: Ones) -> list[Val]:
         """Adds one unit of k (an element, a pair or a quad) to every accumulator."""
         em = self.em
         vectors = self.vectors_of(vectors_at, unit)

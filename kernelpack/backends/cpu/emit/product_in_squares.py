@@ -6,10 +6,8 @@ to a register: twice what `bfdot` and `sdot` do. Operands lie as those want them
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kernelpack.backends.cpu.emit.places import Place
-from kernelpack.backends.cpu.emit.product_in_lanes import LanesAlongResult
+from kernelpack.backends.cpu.emit.product_in_lanes import LanesAlongResult, Ones
 from kernelpack.backends.cpu.plan.buffers import OperandBuffer
 from kernelpack.ir.types import BF16
 from kernelpack.llvm.text import Val, vector_type
@@ -23,14 +21,7 @@ _LANES = 4
 class InSquares(LanesAlongResult):
     """A product whose accumulators are squares: of two rows and two neighbours in the lanes, which lie row after row."""
 
-    def advance(
-        self,
-        accumulators: list[Val],
-        place: Place,
-        step: int,
-        vectors_at: Val,
-        ones: Callable[[Place], list[Val]],
-    ) -> list[Val]:
+    def advance(self, accumulators: list[Val], place: Place, step: int, vectors_at: Val, ones: Ones) -> list[Val]:
         if not self._fits(len(accumulators) // self.vectors, step):
             return super().advance(accumulators, place, step, vectors_at, ones)
         for first in range(0, step, _EDGE):

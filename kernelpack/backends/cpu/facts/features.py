@@ -178,7 +178,7 @@ def tiles_granted() -> bool:
 @functools.cache
 def runnable() -> tuple[Target, ...]:
     """Returns the targets whose code this machine runs, the best first."""
-    if platform.machine() in ("aarch64", "arm64"):
+    if _is_on_arm():
         return _runnable_on_arm()
     cpu = host()
     have = cpu.get("flags", "").split()
@@ -198,6 +198,10 @@ def runnable() -> tuple[Target, ...]:
         if has_amx() and tiles_granted():
             found.insert(0, _TILED)
     return tuple(found)
+
+
+def _is_on_arm() -> bool:
+    return platform.machine() in ("aarch64", "arm64")
 
 
 def _runnable_on_arm() -> tuple[Target, ...]:
@@ -236,6 +240,6 @@ def native_target() -> Target:
 
 def _native() -> Target:
     if not runnable():
-        missing = "is older than ARMv8.2" if platform.machine() in ("aarch64", "arm64") else "has neither AVX2 nor AVX-512"
+        missing = "is older than ARMv8.2" if _is_on_arm() else "has neither AVX2 nor AVX-512"
         raise TargetError(f"this machine's CPU {missing}", cure="build for another machine by naming its target")
     return runnable()[0]
