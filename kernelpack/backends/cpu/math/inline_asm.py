@@ -16,7 +16,7 @@ _INSTEAD = {
     **dict.fromkeys(("dp4a", "dp2a"), "tl.dot of int8, or a sum of four products of bytes"),
     "abs": "tl.abs", "brev": "libdevice.brev", "clz": "libdevice.clz", "copysign": "libdevice.copysign", "cos": "tl.cos",
     "cvt": "x.to(dtype)", "ex2": "tl.exp2", "fma": "tl.fma", "lg2": "tl.log2", "max": "tl.maximum", "min": "tl.minimum",
-    "mma": "tl.dot", "mov": "x.to(dtype, bitcast=True)", "mul.hi": "tl.umulhi", "popc": "libdevice.popc", "rcp": "1 / x",
+    "mma": "tl.dot", "mul.hi": "tl.umulhi", "popc": "libdevice.popc", "rcp": "1 / x",
     "rsqrt": "tl.rsqrt", "sad": "tl.abs", "selp": "tl.where", "shfl": "tl.gather", "sin": "tl.sin", "sqrt": "tl.sqrt",
     "st": "tl.store", "tanh": "libdevice.tanh", "testp": "libdevice.isinf and its like", "wmma": "tl.dot",
 }  # fmt: skip

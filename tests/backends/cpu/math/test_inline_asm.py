@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 import kernelpack as kp
 import kernelpack.language as tl
-from kernelpack.backends.cpu.math.inline_asm import instead_of
+from kernelpack.backends.cpu.math.inline_asm import _INSTEAD, instead_of
 from kernelpack.errors import UnsupportedError
+from kernelpack.language.extra import libdevice
 
 WHY = "it is PTX, which GPUs alone execute"
 
@@ -32,9 +35,16 @@ def test_instructions_have_functions_that_do_the_same(asm: str, told: str) -> No
     assert instead_of(asm) == f"{WHY}; every target has {told}"
 
 
-@pytest.mark.parametrize("asm", ["", "nanosleep.u32 100;", "// add.f32 in a comment", "mov"])
+@pytest.mark.parametrize("asm", ["", "mov.u64 $0, %globaltimer;", "nanosleep.u32 100;", "// add.f32 in a comment", "mov"])
 def test_nothing_is_named_where_nothing_is_the_same(asm: str) -> None:
     assert instead_of(asm) == WHY
+
+
+def test_every_function_that_is_named_exists() -> None:
+    rooms = {"tl": tl, "libdevice": libdevice}
+    named = {found for function in _INSTEAD.values() for found in re.findall(r"(tl|libdevice)\.(\w+)", function)}
+    assert len(named) >= 20
+    assert [name for room, name in sorted(named) if not hasattr(rooms[room], name)] == []
 
 
 @kp.jit
