@@ -355,7 +355,8 @@ def dot(
     """Returns input @ other (+ acc) of [M, K] and [K, N] tiles or [B, M, K] and [B, K, N] batches.
 
     float32 operands are rounded to TF32 unless input_precision="ieee". The result has the type of `acc`, which `out_dtype` states
-    where there is none (float32 without either; int32 for int8 and uint8, which mix). See semantics/tiles.py for types and least sizes.
+    where there is none (float32 without either; int32 for int8 and uint8, which mix). GPUs need a K of at least 16, of 32 for 8-bit
+    types, of 4 for float64; CPUs and the interpreter take any. See semantics/tiles.py for types.
     """
     builder, default = _generator.builder, _generator.options.default_dot_input_precision
     if byte_products.has_unsigned_bytes(input, other):

@@ -178,8 +178,6 @@ def axis(value: tensor, number: object, name: str = "axis") -> int:
 
 # ---- matrix products ----
 
-_LEAST_DEPTH = {8: 32, 64: 4}
-"""The least K of a product by the width of its operands, where it is not 16."""
 ANY_NUMBER = 1 << 30
 """Of products of 8-bit floats that a tensor core may sum in its own precision: all, unless the kernel says otherwise."""
 
@@ -206,9 +204,8 @@ def dot(
 ) -> tensor:
     """Returns x @ y (+ acc) for tiles [M, K] and [K, N], or batches [B, M, K] and [B, K, N] of them.
 
-    K is at least 16 (32 for 8-bit types, 4 for float64). int8 accumulates in int32, float64 in float64, float16 in float32 or
-    float16, all else in float32, also where out_dtype is float16, or float64 for float32 and bfloat16. float32 operands are rounded
-    to TF32 unless input_precision="ieee" or allow_tf32=False; where neither is given, `default_precision` counts.
+    Backends may refuse a small K. int8 accumulates in int32, float64 in float64, float16 in float32 or float16, all else in float32,
+    also where out_dtype is float16, or float64 for float32 and bfloat16. float32 operands are rounded to TF32 unless input_precision="ieee" or allow_tf32=False; where neither is given, `default_precision` counts.
     """
     if not isinstance(x, tensor) or not isinstance(y, tensor) or not x.shape or not y.shape:
         raise CompilationError(f"tl.dot multiplies tiles, not {describe(x)} and {describe(y)}")
@@ -269,12 +266,6 @@ def _dot_shape(x: tensor, y: tensor) -> tuple[int, ...]:
             f"shapes {list(left)} and {list(right)} cannot be multiplied: "
             + (f"K is {left[-1]} and {right[-2]}" if left[-1] != right[-2] else "the batches differ"),
             cure="transpose an operand with tl.trans if its axes are swapped",
-        )
-    least = _LEAST_DEPTH.get(x.dtype.primitive_bitwidth, 16)
-    if left[-1] < least:
-        raise CompilationError(
-            f"Input shapes should have M >= 1, N >= 1 and K >= {least}: tl.dot of {x.dtype} has K = {left[-1]}",
-            cure="pad K with zeros, or write tl.sum(x[:, :, None] * y[None, :, :], axis=1)",
         )
     return (*left[:-1], right[-1])
 

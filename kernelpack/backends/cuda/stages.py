@@ -29,7 +29,7 @@ from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import operand
 from kernelpack.ir.dialects.descriptors import ACCESSES
 from kernelpack.ir.libdevice import LIBDEVICE_PREFIX
-from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, element_of
+from kernelpack.ir.types import FloatType, IntegerType, PointerType, Type, bit_width, element_of, shape_of
 from kernelpack.options import Options
 from kernelpack.target import Target
 
@@ -37,6 +37,8 @@ _INTEGERS = (1, 8, 16, 32, 64)
 _MOVES = frozenset({"arith.constant", "arith.select", "arith.bitcast", "math.absf"})
 """What arith and math do to bits as they are."""
 _STRUCTURE = STRUCTURE | {"ttg.role", "ttg.warp_return"}
+_LEAST_DEPTH = {8: 32, 64: 4}
+"""The least K of a product by the width of its operands, where it is not 16: as in Triton."""
 
 
 def stages(target: Target, options: Options) -> dict[str, Stage]:
@@ -74,6 +76,8 @@ def supports(op: Operation, target: Target) -> str | None:
         return "the CUDA backend has no lowering for it"
     if (op.name in TTNG.rows or op.name == "ttg.warp_specialize") and Feature.WGMMA not in features_of(target).has:
         return f"kernelpack.language.hopper needs {' or '.join(f'cuda:{name}' for name in having(Feature.WGMMA))}"
+    if op.name == "tt.dot" and (reason := _too_shallow(op)) is not None:
+        return reason
     for value in (*op.operands, *op.results):
         reason = _unsupported_type(element_of(value.type)) or _unsupported_arithmetic(op, element_of(value.type))
         if reason is not None:
@@ -108,6 +112,18 @@ def _check(options: Options, features: Features) -> None:
         )
     if options.maxnreg is not None and not 16 <= options.maxnreg <= 255:
         raise UnsupportedError(f"maxnreg={options.maxnreg} is outside 16 ... 255", cure="leave it out, or choose 64 to 255")
+
+
+def _too_shallow(op: Operation) -> str | None:
+    a = operand(op, "a").type
+    element, depth = element_of(a), shape_of(a)[-1]
+    least = _LEAST_DEPTH.get(bit_width(element), 16)
+    if depth >= least:
+        return None
+    return (
+        f"Input shapes should have M >= 1, N >= 1 and K >= {least}: tl.dot of {element} has K = {depth}; "
+        "to fix: pad K with zeros, or write tl.sum(x[:, :, None] * y[None, :, :], axis=1)"
+    )
 
 
 def _unsupported_arithmetic(op: Operation, kind: Type) -> str | None:

@@ -14,6 +14,7 @@ from kernelpack.context import Context
 from kernelpack.options import Options
 from kernelpack.target import Target
 from tests.backends.cpu.agreement import check, ttir_of
+from tests.backends.cpu.kernels import levels_here, loaded_object
 
 
 @kp.jit
@@ -43,6 +44,14 @@ def product(a, b, c, a_m, a_k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr
     if CLEAR:
         tl.store(left, tl.zeros((M, K), tl.float32))
     tl.store(c + m * N + n[None, :], tl.dot(x, y, input_precision="ieee"))
+
+
+@kp.jit
+def shallow_product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + m * K + k[None, :])
+    y = tl.load(b + k[:, None] * N + n[None, :])
+    tl.store(c + m * N + n[None, :], tl.dot(x, y))
 
 
 @kp.jit
@@ -211,3 +220,20 @@ def test_attention(dtype: torch.dtype, mode: str) -> None:
             attention, (-(-m // 32),), q, k, v, torch.randn(m, n), torch.zeros(m, d), m, n, d**-0.5,
             D=d, BM=32, BN=32, MODE=mode, rtol=tolerance, atol=tolerance,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("kinds", ["int8 int8", "uint8 int8", "float16", "bfloat16", "float32", "float64", "float8_e4m3fn"])
+def test_products_of_any_depth(kinds: str, depth: int) -> None:
+    left, right = (getattr(torch, kind) for kind in (kinds.split() * 2)[:2])
+    result = torch.int32 if right is torch.int8 else torch.float64 if left is torch.float64 else torch.float32
+    torch.manual_seed(0)
+    for m, n in ((1, 1), (4, 16), (16, 64), (64, 2)):
+        x = torch.randint(0 if left is torch.uint8 else -4, 5, (m, depth))  # which every type holds
+        y = torch.randint(-4, 5, (depth, n))
+        for level in levels_here():
+            c = torch.zeros((m, n), dtype=result)
+            values = [x.to(left), y.to(right), c]
+            module = optimise_ttir(ttir_of(shallow_product, values, {"M": m, "N": n, "K": depth}))
+            loaded_object(compile_ttir(module, Target.parse(f"cpu:{level}"), Options())).launch((1, 1, 1), values)
+            assert torch.equal(c, (x @ y).to(result)), (level, m, n)

@@ -7,6 +7,7 @@ import pytest
 from kernelpack.backends.cuda import stages
 from kernelpack.errors import OutOfResources, UnsupportedError
 from kernelpack.ir.core import Operation
+from kernelpack.ir.text import parse_module
 from kernelpack.options import Options
 from kernelpack.target import Target
 
@@ -28,3 +29,17 @@ def test_options_that_a_target_cannot_have_are_refused() -> None:
 def test_what_is_refused_by_name() -> None:
     assert "cuda:sm_90a" in str(stages.supports(Operation("ttg.warp_specialize"), AMPERE))
     assert stages.supports(Operation("cpu.check_access"), HOPPER) == "the CUDA backend has no lowering for it"
+
+
+@pytest.mark.parametrize(("kind", "least"), [("f16", 16), ("f32", 16), ("f64", 4), ("i8", 32), ("f8E4M3FN", 32)])
+def test_products_below_the_least_depth_are_refused(kind: str, least: int) -> None:
+    total = {"f64": "f64", "i8": "i32"}.get(kind, "f32")
+    for depth in (least // 2, least):
+        module = parse_module(f"""
+            tt.func public @f(%a: tensor<16x{depth}x{kind}>, %b: tensor<{depth}x16x{kind}>, %c: tensor<16x16x{total}>) {{
+              %d = tt.dot %a, %b, %c : tensor<16x{depth}x{kind}> * tensor<{depth}x16x{kind}> -> tensor<16x16x{total}>
+              tt.return
+            }}""")
+        (product,) = (op for op in module.walk() if op.name == "tt.dot")
+        reason = stages.supports(product, HOPPER)
+        assert reason is None if depth == least else f"K >= {least}" in str(reason)
