@@ -136,7 +136,7 @@ std::vector<std::vector<int>> prompts_of(const json& given, const Api& api) {
   for (const json& prompt : list) {
     if (!prompt.is_string() && !prompt.is_array()) refuse("prompt", prompt, kAllowed);
     std::vector<int>& tokens = prompts.emplace_back();
-    if (prompt.is_string()) tokens = api.tokenizer.encode(prompt.get_ref<const std::string&>(), true);
+    if (prompt.is_string()) tokens = api.tokenizer.prompt(prompt.get_ref<const std::string&>());
     if (prompt.is_string()) continue;
     for (const json& token : prompt) tokens.push_back(integer(token, "prompt", 0, api.tokenizer.size() - 1));
   }

@@ -40,6 +40,7 @@ class Gguf {
     const bool is_integer = found != fields_.end() && std::holds_alternative<int64_t>(found->second);
     return is_integer ? static_cast<double>(integer(name)) : value<double>(name, "a number");
   }
+  bool flag(const std::string& name) const { return value<bool>(name, "true or false"); }
   std::string_view text(const std::string& name) const { return value<std::string_view>(name, "a text"); }
   const std::vector<std::string_view>& texts(const std::string& name) const {
     return value<std::vector<std::string_view>>(name, "an array of texts");

@@ -100,7 +100,7 @@ void answer_in_terminal(const Settings& settings, const lm::Tokenizer& tokenizer
   for (const std::string& prompt : settings.prompts) {
     lm::Request request;
     request.sampling.temperature = 0;
-    request.prompt = chat.problem().empty() ? chat.tokens({{"user", prompt}}) : tokenizer.encode(prompt, true);
+    request.prompt = chat.problem().empty() ? chat.tokens({{"user", prompt}}) : tokenizer.prompt(prompt);
     const int room = settings.http.room - static_cast<int>(request.prompt.size());
     request.max_tokens = std::clamp(room, 1, settings.http.max_tokens);
     const auto answer = engine.submit(request);

@@ -79,6 +79,7 @@ struct Tokenizer::Parts {
   std::array<int, 256> of_byte;                      // tokens, or -1
   std::vector<std::pair<std::string, int>> control;  // the longest first
   std::array<bool, 256> begins_control{};            // by byte
+  int first = -1;                                    // the token that prompts begin with
   Ids whole;                                         // pieces that are tokens, whatever merges there are
   Merges merges;
   Pattern pattern;
@@ -145,12 +146,16 @@ Tokenizer::Tokenizer(const Gguf& file) : parts_(std::make_unique<Parts>()) {
   }
   const auto is_longer = [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); };
   std::stable_sort(parts_->control.begin(), parts_->control.end(), is_longer);
-  for (const std::string& name : {its + "eos_token_id", its + "eot_token_id"}) {
-    if (!file.has(name)) continue;
+  const auto token = [&](const std::string& name) {
     const int64_t id = file.integer(name);
     if (id < 0 || id >= size()) file.refuse("field " + name + " is " + std::to_string(id) + ", which is no token");
-    parts_->ends[id] = true;
+    return static_cast<int>(id);
+  };
+  for (const std::string& name : {its + "eos_token_id", its + "eot_token_id"}) {
+    if (file.has(name)) parts_->ends[token(name)] = true;
   }
+  const std::string first = its + "bos_token_id", has_first = its + "add_bos_token";
+  if (file.has(has_first) ? file.flag(has_first) : pre == "llama-bpe" && file.has(first)) parts_->first = token(first);
   for (int byte = 0; byte < 256; ++byte) {
     const auto id = ids.find(characters[byte]);
     parts_->of_byte[byte] = id == ids.end() ? -1 : id->second;
@@ -189,6 +194,12 @@ std::vector<int> Tokenizer::encode(std::string_view text, bool control) const {
     at = begin - 1;
   }
   parts_->add(text.substr(begin), tokens);
+  return tokens;
+}
+
+std::vector<int> Tokenizer::prompt(std::string_view text) const {
+  std::vector<int> tokens = encode(text, true);
+  if (parts_->first >= 0 && (tokens.empty() || tokens[0] != parts_->first)) tokens.insert(tokens.begin(), parts_->first);
   return tokens;
 }
 

@@ -23,6 +23,10 @@ class Tokenizer {
   // begins planes 4 to 11). Throws std::invalid_argument for a text of 2 GiB or more. May be called from any thread.
   std::vector<int> encode(std::string_view text, bool control) const;
 
+  // The tokens of a prompt: the text's, with control tokens, after the file's token for a beginning, where the model expects
+  // one (field add_bos_token; where it is missing: llama-bpe) and the text does not begin with it.
+  std::vector<int> prompt(std::string_view text) const;
+
   // The bytes that a token stands for, of which a character may need several tokens; none for a control token or a
   // number that is no token.
   std::string_view bytes(int token) const;

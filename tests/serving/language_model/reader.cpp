@@ -117,6 +117,9 @@ std::string answer(Bytes question) {
     case 'c':
       for (const int token : tokenizer->encode(question, kind == 'c')) found += raw(token);
       return found;
+    case 'p':
+      for (const int token : tokenizer->prompt(question)) found += raw(token);
+      return found;
     case 'd':
       while (!question.empty()) {
         const auto token = take<int>(question);

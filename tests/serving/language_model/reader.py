@@ -95,6 +95,10 @@ class Reader:
         answer = self.ask("c" if control else "e", data)
         return list(struct.unpack(f"<{len(answer) // 4}i", answer))
 
+    def prompt(self, text: str) -> list[int]:
+        answer = self.ask("p", text.encode())
+        return list(struct.unpack(f"<{len(answer) // 4}i", answer))
+
     def tokens(self, tokens: Sequence[int]) -> list[tuple[bytes, bool]]:
         """Returns the bytes of each token, and whether it ends a text."""
         answer = self.ask("d", struct.pack(f"<{len(tokens)}i", *tokens))

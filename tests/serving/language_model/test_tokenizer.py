@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from gguf import GGUFWriter
@@ -25,7 +26,7 @@ NORMAL, USER_DEFINED = 1, 4
 
 
 def vocabulary(
-    path: Path, tokens: list[str], merges: list[str] | None, types: list[int] | None = None, *, pre: str = "gpt-2", **ids: int
+    path: Path, tokens: list[str], merges: list[str] | None, types: list[int] | None = None, *, pre: str = "gpt-2", **more: int
 ) -> Path:
     """Writes a file with a tokenizer alone."""
     writer = GGUFWriter(path, "llama")
@@ -36,8 +37,9 @@ def vocabulary(
         writer.add_token_merges(merges)
     if types is not None:
         writer.add_token_types(types)
-    for name, value in ids.items():
-        writer.add_uint32(f"tokenizer.ggml.{name}", value)
+    for name, value in more.items():
+        add = writer.add_bool if isinstance(value, bool) else writer.add_uint32
+        add(f"tokenizer.ggml.{name}", value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
@@ -236,6 +238,9 @@ WORDS = [*byte_words(), "zz"]
         ({"tokens": [*WORDS, "ab"], "merges": ["a b"], "types": [1] * 257 + [CONTROL]}, "merge 'a b' is not two"),
         ({"types": [1] * 256}, "257 tokens have 256 types"),
         ({"eos_token_id": 257}, "field tokenizer.ggml.eos_token_id is 257, which is no token"),
+        ({"add_bos_token": True}, "field 'tokenizer.ggml.bos_token_id' is missing"),
+        ({"add_bos_token": True, "bos_token_id": 257}, "field tokenizer.ggml.bos_token_id is 257, which is no token"),
+        ({"add_bos_token": 1}, "field 'tokenizer.ggml.add_bos_token' is not true or false"),
         ({"tokens": ["zz", "z"]}, "no token stands for byte 32"),
     ],
 )  # fmt: skip
@@ -246,6 +251,28 @@ def test_vocabularies_that_are_refused(reader: Reader, change: dict[str, object]
         reader.load_tokenizer()
     assert expected in str(refused.value)
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "begins"),
+    [
+        ({"pre": "llama-bpe", "bos_token_id": 257}, True),
+        ({"pre": "llama-bpe", "bos_token_id": 257, "add_bos_token": False}, False),
+        ({"pre": "llama-bpe"}, False),
+        ({"pre": "smollm", "bos_token_id": 257}, False),
+        ({"pre": "smollm", "bos_token_id": 257, "add_bos_token": True}, True),
+    ],
+    ids=str,
+)
+def test_prompts_begin_as_the_model_expects(reader: Reader, more: dict[str, Any], begins: bool, tmp_path: Path) -> None:
+    types = [NORMAL] * 257 + [CONTROL]
+    reader.open(vocabulary(tmp_path / "v.gguf", [*byte_words(), "zz", "<|begin|>"], ["z z"], types, **more))
+    reader.load_tokenizer()
+    first = [257] if begins else []
+    assert reader.prompt("azz") == [*first, ord("a"), 256]
+    assert reader.prompt("<|begin|>a") == [257, ord("a")]  # once
+    assert reader.prompt("") == first
+    assert reader.encode("a", control=True) == [ord("a")]
 
 
 def test_other_kinds_of_tokenizers_are_refused(reader: Reader, tmp_path: Path) -> None:
