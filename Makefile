@@ -54,7 +54,7 @@ lock: build ## ops/ops.lock anew: what `make verify` compares with
 test: build ## the whole test suite; what needs a GPU is skipped where there is none
 	$(PYTEST) -m "not slow"
 
-test-full: build ## the same with the tests marked slow
+test-full: verify build ## the same with the tests marked slow, after every kernel was compiled anew
 	$(PYTEST)
 
 $(FUZZ): $(READY) requirements-fuzz.txt
@@ -84,8 +84,8 @@ format: $(READY) ## ruff and clang-format, in place
 	$(PY) -m ruff check --fix .
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
-verify: $(READY) ## compiles every op anew, without caches, wgmma with two assemblers, and compares with ops/ops.lock
-	@KERNELPACK_CHECK_PTXAS=$(CURDIR)/$(CHECK_PTXAS) $(PY) -m kernelpack verify ops --namespace kernelpack --target "$(OP_TARGETS)" --lock ops/ops.lock -j $(JOBS)
+verify: $(READY) ## [SHARE=1/3] compiles every op anew, without caches, wgmma with two assemblers, and compares with ops/ops.lock
+	@KERNELPACK_CHECK_PTXAS=$(CURDIR)/$(CHECK_PTXAS) $(PY) -m kernelpack verify ops --namespace kernelpack --target "$(OP_TARGETS)" --lock ops/ops.lock $(if $(SHARE),--share $(SHARE)) -j $(JOBS)
 
 same: build ## make same REF=commit [ROOM=passes]: whether tests and ops compile what they compiled there, stage by stage
 	@test -n "$(REF)" || { echo "to fix: make same REF=HEAD~1" >&2; exit 1; }

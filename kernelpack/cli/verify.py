@@ -14,6 +14,7 @@ from kernelpack.cli.build import add_checked_argument, add_jobs_argument, add_tr
 from kernelpack.cli.targets import add_target_argument, parse_targets
 from kernelpack.cli.terminal import ProgressLine, Style, count
 from kernelpack.errors import BuildError
+from kernelpack.knobs.environment import is_count
 from kernelpack.runtime.packs import INDEX
 
 if TYPE_CHECKING:
@@ -47,9 +48,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the library is (default: ./NAME)")
     add_target_argument(parser, required=False, default=" (default: the lock file's)")
+    parser.add_argument(
+        "--share",
+        type=_share,
+        metavar="K/N",
+        help="only the K-th of N parts of the kernels, for all targets; all N together have all",
+    )
     add_trace_argument(parser)
     add_checked_argument(parser)
     add_jobs_argument(parser)
+
+
+def _share(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not (is_count(part) and is_count(parts) and int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no part of a whole; write 1/3, 2/3 or 3/3")
+    return int(part), int(parts)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -77,6 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             jobs=arguments.jobs,
             progress=progress,
             checked=arguments.checked,
+            share=arguments.share,
         )
     if arguments.json:
         record = {

@@ -6,6 +6,7 @@ import contextlib
 import keyword
 import shlex
 import time
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -250,10 +251,12 @@ def verify(
     jobs: int | None = None,
     progress: ProgressCallback | None = None,
     checked: bool = False,
+    share: tuple[int, int] | None = None,
 ) -> Verified:
     """Compiles every kernel anew, without caches, and says what differs from a lock file.
 
-    `targets` are those of the lock file if not given; variants for others are not compared. `lock` names a lock file that is kept
+    `targets` are those of the lock file if not given; variants for others are not compared. With `share` (k, n) those are that
+    the k-th of n parts of the variants has, by a hash of their names, each for all targets. `lock` names a lock file that is kept
     with the sources. Without it, the lock file of the library in `out` (default: ./<namespace>) counts, and the library's packs are
     compared too. Raises KernelpackError.
     """
@@ -269,8 +272,13 @@ def verify(
     for target, _ in plan.targets:
         locked.check_tools(backend_of(target).tool_versions(), str(file))
     compared = {str(target) for target, _ in plan.targets}
-    hashes = {key: sha256 for key, sha256 in locked.hashes.items() if key[0] in compared}
-    packs, _ = compile_variants(plan.variants, jobs=jobs, progress=progress, cache=False)
+    hashes = {key: sha256 for key, sha256 in locked.hashes.items() if key[0] in compared and _is_in(key[1], share)}
+    entries = {variant.entry for variant in plan.variants if _is_in(variant.name, share)}
+    needed = entries | {variant.plain for variant in plan.variants if variant.entry in entries}  # which may have the same code
+    compiled, _ = compile_variants(
+        [variant for variant in plan.variants if variant.entry in needed], jobs=jobs, progress=progress, cache=False
+    )
+    packs = {entry: pack for entry, pack in compiled.items() if entry in entries}
     made = {(line.target, line.variant): line.sha256 for line in map(lock_line, packs.values())}
     found = differences(hashes, made)
     for pack in packs.values() if lock is None else ():
@@ -283,6 +291,10 @@ def verify(
         except PackError as problem:
             found.append(problem.message)
     return Verified(file, tuple(packs.values()), tuple(found), time.monotonic() - started)
+
+
+def _is_in(variant: str, share: tuple[int, int] | None) -> bool:
+    return share is None or zlib.crc32(variant.encode()) % share[1] == share[0] - 1
 
 
 # -- writing and linking ----------------------------------------------------------------------------------------------------

@@ -50,6 +50,26 @@ def test_altered_kernel_line_fails_in_json(capsys: pytest.CaptureFixture[str], l
     assert len(record["differences"]) == record["kernels"]
 
 
+def test_the_shares_are_together_all(library: Path, built: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """A difference is found in one of them."""
+    lock = library / "clitest" / "ops.lock"
+    text = lock.read_text()
+    lock.write_text(text[:-2] + ("0" if text[-2] != "0" else "1") + "\n")
+    records = []
+    for part in (1, 2, 3):
+        main(words(library, "--share", f"{part}/3", "--json"))
+        records.append(json.loads(capsys.readouterr().out))
+    assert sum(record["kernels"] for record in records) == built["kernels"]
+    assert sum(len(record["differences"]) for record in records) == 1
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "/"])
+def test_what_is_no_share_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["verify", "x.py", "--namespace", "x", "--share", text])
+    assert "is no part of a whole; write 1/3" in capsys.readouterr().err
+
+
 def test_verify_takes_nothing_from_the_cache_but_leaves_it_to_builds(
     library: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,7 +76,7 @@ def supports(op: Operation, target: Target) -> str | None:
         return "the CUDA backend has no lowering for it"
     if (op.name in TTNG.rows or op.name == "ttg.warp_specialize") and Feature.WGMMA not in features_of(target).has:
         return f"kernelpack.language.hopper needs {' or '.join(f'cuda:{name}' for name in having(Feature.WGMMA))}"
-    if op.name == "tt.dot" and (reason := _too_shallow(op)) is not None:
+    if op.name == "tt.dot" and op.operands and (reason := _too_shallow(op)) is not None:
         return reason
     for value in (*op.operands, *op.results):
         reason = _unsupported_type(element_of(value.type)) or _unsupported_arithmetic(op, element_of(value.type))

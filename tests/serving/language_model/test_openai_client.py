@@ -14,7 +14,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def client_of(server: Server, key: str = "any") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=key, max_retries=0)
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=key)
 
 
 @pytest.fixture(scope="module")
