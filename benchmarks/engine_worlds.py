@@ -18,7 +18,8 @@ PACKAGES = ("attorch", "bitsandbytes", "conch", "fla", "flag_gems", "gemlite", "
 
 WITHOUT_THEIR_FIRST_LINES = (
     "bitsandbytes", "bitsandbytes.backends", "bitsandbytes.backends.triton", "mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton", "torchao", "torchao.kernel",
-    "vllm", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.ops",
+    "vllm", "vllm.model_executor", "vllm.model_executor.warmup", "vllm.utils", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.ops",
+    "vllm.v1.sample", "vllm.v1.sample.ops", "vllm.v1.worker", "vllm.v1.worker.gpu", "vllm.v1.worker.gpu.sample",
 )  # fmt: skip
 """Packages that register ops when they are imported, which a process can do once, or that need what is absent."""
 
@@ -101,6 +102,8 @@ def _stand_in_for_what_is_absent() -> None:
         "vllm.platforms": {"current_platform": platform},
         "vllm.logger": {"init_logger": MagicMock()},
         "vllm.envs": {"VLLM_BATCH_INVARIANT": False},
+        "vllm.utils.gpu_sync_debug": {"gpu_sync_allowed": contextlib.nullcontext},
+        "vllm.utils.platform_utils": {"num_compute_units": lambda *_: torch.cuda.get_device_properties().multi_processor_count},
         "vllm.triton_utils": {"triton": triton, "tl": language, "HAS_TRITON": True},
         "vllm.v1.kv_cache_interface": {"KVQuantMode": MagicMock(NONE=0)},
     }

@@ -1,14 +1,17 @@
-"""Choosing tokens from logits, beside the lines of torch that engines have for it: sort, cumsum, masks, softmax, noise, argmax."""
+"""Choosing tokens from logits, beside the lines of torch that engines have for it: sort, cumsum, masks, softmax, noise, argmax; on GPUs beside
+vLLM's Triton kernels too, where vllm and triton can be imported."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import torch
 from torch import Tensor
 
+from benchmarks.engine_worlds import World
 from benchmarks.measure import DTYPES, OURS, Case, Prepared, Result
 from benchmarks.report import main
 from ops.sample import reference
@@ -25,6 +28,40 @@ class _Kind:
     stock: Callable[..., Tensor | tuple[Tensor, Tensor]]
     drawn: bool = True
     logged: bool = False
+
+
+VLLM = "vLLM"
+
+
+@cache
+def _of_vllm() -> Callable[..., Tensor] | None:
+    """Returns what draws tokens by vLLM's kernels for temperature, top-k, top-p and the draw; None where they are not installed."""
+    world = World("triton")
+    try:
+        tempered, kept, drawn = (
+            world.function(f"vllm.v1.{place}")
+            for place in (
+                "worker.gpu.sample.gumbel:apply_temperature", "sample.ops.topk_topp_triton:apply_top_k_top_p_triton",
+                "worker.gpu.sample.gumbel:gumbel_sample",
+            )
+        )  # fmt: skip
+    except ImportError:
+        return None
+
+    def run(
+        logits: Tensor,
+        rows: Tensor,
+        temperature: Tensor,
+        top_k: Tensor | None = None,
+        top_p: Tensor | None = None,
+    ) -> Tensor:
+        with world.entered():
+            values = torch.empty_like(logits, dtype=torch.float32).copy_(logits)  # as its sampler does
+            tempered(values, rows, temperature)
+            result: Tensor = drawn(kept(values, top_k, top_p), rows, temperature, rows, rows, False, False)
+            return result
+
+    return run
 
 
 def _full(value: float) -> Callable[[int, int], Tensor]:
@@ -108,7 +145,9 @@ def _cases(device: str, dtypes: list[str], rows: list[int], columns: list[int]) 
             name = f"{kind} {dtype} {count}x{size}" + (f" {threads}t" if device == "cpu" else "")
             arguments = {"kind": kind, "dtype": dtype, "rows": count, "columns": size}
             work = count * size * DTYPES[dtype].itemsize / 1e9
-            yield Case(name, "GB/s", work, device, ("stock torch",), "sample", threads, arguments, graph=device == "cuda")
+            vllm = device == "cuda" and "temperature" in KINDS[kind].settings and _of_vllm() is not None
+            peers = ("stock torch", VLLM) if vllm else ("stock torch",)
+            yield Case(name, "GB/s", work, device, peers, "sample", threads, arguments, graph=device == "cuda")
 
 
 def prepare(case: Case) -> Prepared:
@@ -128,8 +167,13 @@ def prepare(case: Case) -> Prepared:
         result = kind.stock(logits, **dict(zip(kind.settings, given, strict=True)))
         return None if kind.drawn else result  # draws by other random numbers
 
+    def vllm(logits: Tensor, seeds: Tensor, *given: Tensor) -> None:
+        run = _of_vllm()
+        assert run is not None
+        run(logits, seeds, **dict(zip(kind.settings, given, strict=True)))
+
     ours = torch.ops.kernelpack.sample
-    contenders = {OURS: lambda *given: chosen(ours, *given), "stock torch": stock}
+    contenders = {OURS: lambda *given: chosen(ours, *given), "stock torch": stock, VLLM: vllm}
     return Prepared(inputs, contenders, lambda *given: chosen(reference, *given))
 
 

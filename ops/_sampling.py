@@ -18,8 +18,8 @@ INFINITY = tl.constexpr(float("inf"))
 
 
 class Row(NamedTuple):
-    """A row as it is drawn from: its values, and -inf up to the end of the last group; of each group the largest value; room for numbers
-    of groups that are looked at, and for their sums; how many values and groups there are; the largest value."""
+    """A row as it is drawn from: its values, and -inf up to the end of the last group; of each group the largest value; the numbers of
+    groups that are looked at, in order, and their sums of weights; how many values and groups there are; the largest value."""
 
     values: tl.tensor
     peaks: tl.tensor
@@ -180,17 +180,46 @@ def weights_of(value, place, row, bound, last, EQUAL: tl.constexpr):
 
 
 @kp.jit
+def sums_of(value, group, row, bound, last, EQUAL: tl.constexpr):
+    """Returns the sums of the weights of groups of values."""
+    ends = place_in(last, group, 1)[:, None]
+    return tl.sum(weights_of(value, tl.arange(0, GROUP)[None, :], row, bound, ends, EQUAL), axis=1)
+
+
+@kp.jit
 def weigh(row, count, bound, last, EQUAL: tl.constexpr, GROUPS: tl.constexpr):
     """Returns the sum of the weights of listed groups, and leaves those of each. Threads that read these later wait here."""
     total = tl.zeros([GROUPS], tl.int64)
     for begin in range(0, count, GROUPS):
         value, group = load_groups(row, begin, count, GROUPS)
-        ends = place_in(last, group, 1)[:, None]
-        sums = tl.sum(weights_of(value, tl.arange(0, GROUP)[None, :], row, bound, ends, EQUAL), axis=1)
+        sums = sums_of(value, group, row, bound, last, EQUAL)
         at = begin + tl.arange(0, GROUPS)
         tl.store(row.sums + at, sums, mask=at < count)
         total += sums
     tl.debug_barrier()
+    return tl.sum(total, axis=0)
+
+
+@kp.jit
+def weigh_share(row, begin, end, bound, last, GROUPS: tl.constexpr):
+    """Lists the groups from `begin` up to `end`, and leaves the sum of the weights of each."""
+    for first in range(begin, end, GROUPS):
+        group = first + tl.arange(0, GROUPS)
+        present = group < row.groups
+        value = tl.load(
+            row.values + first.to(tl.int64) * GROUP + places_in(GROUPS), mask=present[:, None], other=-INFINITY
+        )  # fmt: skip
+        tl.store(row.sums + group, sums_of(value, group, row, bound, last, False), mask=present)
+        tl.store(row.listed + group, group, mask=present)
+
+
+@kp.jit
+def sum_of(row, count):
+    """Returns the sum of the weights of listed groups, of which each has been left."""
+    total = tl.zeros([CHUNK], tl.int64)
+    for begin in range(0, count, CHUNK):
+        at = begin + tl.arange(0, CHUNK)
+        total += tl.load(row.sums + at, mask=at < count, other=0)
     return tl.sum(total, axis=0)
 
 
@@ -225,27 +254,54 @@ def uniform_below(seed, position, attempt, total):
 
 
 @kp.jit
-def draw(row, seed, position, top_k, top_p, min_p, GROUPS: tl.constexpr):
+def bound_of_min_p(row, min_p):
+    """Returns the smallest value that min_p keeps."""
+    bound = tl.full([], -INFINITY, tl.float32)
+    floor = row.peak + tl.log(min_p)
+    if floor > bound:
+        bound = tl.minimum(floor, row.peak)
+    return bound
+
+
+@kp.jit
+def draw_first(row, seed, position, min_p):
+    """Returns a place that is drawn from all that min-p keeps, and the weight of all of that. Each group's sum was left before."""
+    total = sum_of(row, row.groups)
+    before = uniform_below(seed, position, row.columns * 0, total)
+    return place_of(row, row.groups, before, bound_of_min_p(row, min_p), row.columns, False), total
+
+
+@kp.jit
+def draw(row, seed, position, top_k, top_p, min_p, place, total, GROUPS: tl.constexpr):
     """Returns the place of a value that is drawn.
 
     What top-p keeps is never looked for. A place is drawn from all that top-k and min-p keep. The weight before it in order says whether
     top-p keeps it; if not, nothing after it in order is kept either, and a place before it is drawn. So each kept place is as likely as
     its weight says.
+
+    Where top-k keeps all, weights were left before: those of all that min-p keeps; or `draw_first` drew a place from a `total`, and those
+    of all before it were left. Else the place is -1.
     """
-    bound, last = tl.full([], -INFINITY, tl.float32), row.columns
-    if (top_k > 0) & (top_k < row.columns):
+    bound, last, count = bound_of_min_p(row, min_p), row.columns, row.groups
+    attempt, enough = row.columns * 0, top_p.to(tl.float64) * total.to(tl.float64)
+    weighed = (top_k <= 0) | (top_k >= row.columns)
+    if not weighed:
+        floor = bound
         bound, last = bound_of_top_k(row, top_k, GROUPS)
-    floor = row.peak + tl.log(min_p)
-    if floor > bound:
-        bound, last = tl.minimum(floor, row.peak), row.columns
-    count = list_groups(row, bound)
-    place, attempt = row.columns * 0 - 1, row.columns * 0
-    enough = top_p.to(tl.float64)
-    searching = place < 0
+        if floor > bound:
+            bound, last = floor, row.columns
+        count = list_groups(row, bound)
+    searching = (place < 0) | (top_p < 1.0)
+    if place >= 0:
+        bound, last = tl.load(row.values + place), place - 1
+        attempt += 1
     while searching:
-        total = weigh(row, count, bound, last, False, GROUPS)
+        if weighed:
+            total = sum_of(row, count)
+        else:
+            total = weigh(row, count, bound, last, False, GROUPS)
         if place < 0:
-            enough *= total.to(tl.float64)
+            enough = top_p.to(tl.float64) * total.to(tl.float64)
         else:
             searching = (total > 0) & (total.to(tl.float64) >= enough)
         if searching:
@@ -253,4 +309,7 @@ def draw(row, seed, position, top_k, top_p, min_p, GROUPS: tl.constexpr):
             bound, last = tl.load(row.values + place), place - 1
             attempt += 1
             searching = top_p < 1.0
+            if searching:
+                count = list_groups(row, bound)
+                weighed = False
     return place

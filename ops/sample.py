@@ -7,7 +7,7 @@ import kernelpack.language as tl
 from kernelpack.knobs import DEBUG
 
 from ._rows import DTYPES, check_contiguous
-from ._sampling import CHUNK, GROUP, INFINITY, Row, draw, places_in
+from ._sampling import CHUNK, GROUP, INFINITY, Row, bound_of_min_p, draw, draw_first, places_in, weigh_share
 from ._sampling_settings import Choice, Penalties, check_settings, is_drawn, matrix, penalized, setting, setting_of
 
 RANGES = {
@@ -18,7 +18,8 @@ RANGES = {
 
 class Scratch(NamedTuple):
     """What is kept of rows: values as they are drawn from; of each group the largest of these and its place in the group, where rows that
-    are drawn from have a list of groups; the largest logit and a sum of exponentials; room for a sum."""
+    are drawn from have a list of groups; the largest logit and a sum of exponentials; room for a sum. And of rows that are drawn from:
+    the place that is drawn first, and the weight of all."""
 
     values: tl.tensor
     peaks: tl.tensor
@@ -26,6 +27,8 @@ class Scratch(NamedTuple):
     logit_peaks: tl.tensor
     logit_sums: tl.tensor
     sums: tl.tensor
+    chosen: tl.tensor
+    totals: tl.tensor
 
 
 class Sizes(NamedTuple):
@@ -87,31 +90,86 @@ def prepare_kernel(
 
 
 @kp.jit
-def largest_of(peaks, groups):
-    """Returns the largest of a row's groups' largest values, and the first group that has it."""
+def peak_of(peaks, groups):
+    """Returns the largest of a row's groups' largest values."""
     largest = tl.full([CHUNK], -INFINITY, tl.float32)
     for begin in range(0, groups, CHUNK):
         group = begin + tl.arange(0, CHUNK)
         largest = tl.maximum(largest, tl.load(peaks + group, mask=group < groups, other=-INFINITY))
-    peak = tl.max(largest, axis=0)
+    return tl.max(largest, axis=0)
+
+
+@kp.jit
+def first_group_of(peak, peaks, groups):
+    """Returns the first group whose largest value that is."""
     first = tl.full([CHUNK], 2**31 - 1, tl.int32)
     for begin in range(0, groups, CHUNK):
         group = begin + tl.arange(0, CHUNK)
         value = tl.load(peaks + group, mask=group < groups, other=float("nan"))
         first = tl.minimum(first, tl.where(value == peak, group, 2**31 - 1))
-    return peak, tl.min(first, axis=0)
+    return tl.min(first, axis=0)
 
 
 @kp.jit
 def log_probability(logit, peaks, sums, groups):
     """Returns a logit less the logarithm of the sum of exponentials of its row."""
-    peak, _ = largest_of(peaks, groups)
+    peak = peak_of(peaks, groups)
     total = tl.zeros([CHUNK], tl.float32)
     for begin in range(0, groups, CHUNK):
         group = begin + tl.arange(0, CHUNK)
         power = tl.exp(tl.load(peaks + group, mask=group < groups, other=-INFINITY) - peak)
         total += power * tl.load(sums + group, mask=group < groups, other=0.0)
     return logit - peak - tl.log(tl.sum(total, axis=0))
+
+
+@kp.jit
+def row_of(scratch, at, sizes, peak):
+    """Returns a row as it is drawn from."""
+    own = at * sizes.groups
+    return Row(
+        values_of(scratch, at, sizes), scratch.peaks + own, scratch.places + own, scratch.sums + own, sizes.columns, sizes.groups, peak
+    )  # fmt: skip
+
+
+@kp.jit
+def is_weighed(choice, at, columns):
+    """Returns whether many programs weigh a row that is drawn from: top-k keeps all of it."""
+    top_k = setting_of(choice.top_k, at, 0)
+    return is_drawn(choice, at) & ((top_k <= 0) | (top_k >= columns))
+
+
+@kp.jit
+def weigh_kernel(choice, scratch, sizes, AGAIN: tl.constexpr, GROUPS: tl.constexpr):
+    """Leaves the weights of a program's groups of a row: of all that min-p keeps, or, AGAIN, of all before the place that is drawn."""
+    at = (tl.program_id(0) // sizes.programs).to(tl.int64)
+    first = tl.program_id(0) % sizes.programs * sizes.per_program
+    wanted = is_weighed(choice, at, sizes.columns)
+    if AGAIN:
+        wanted &= setting_of(choice.top_p, at, 1.0) < 1.0
+    if wanted:
+        peak = peak_of(scratch.peaks + at * sizes.groups, sizes.groups)
+        if (peak > -INFINITY) & (peak < INFINITY):
+            row = row_of(scratch, at, sizes, peak)
+            bound, last = bound_of_min_p(row, setting_of(choice.min_p, at, 0.0)), sizes.columns
+            if AGAIN:
+                place = tl.load(scratch.chosen + at)
+                bound, last = tl.load(row.values + place), place - 1
+            weigh_share(row, first, tl.minimum(first + sizes.per_program, sizes.groups), bound, last, GROUPS)
+
+
+@kp.jit
+def draw_first_kernel(choice, scratch, sizes):
+    """Draws a place of a row, and leaves it: weights before it say whether top-p keeps it."""
+    at = tl.program_id(0).to(tl.int64)
+    if is_weighed(choice, at, sizes.columns):
+        peak = peak_of(scratch.peaks + at * sizes.groups, sizes.groups)
+        if (peak > -INFINITY) & (peak < INFINITY):
+            row = row_of(scratch, at, sizes, peak)
+            place, total = draw_first(
+                row, setting_of(choice.seeds, at, 0), setting_of(choice.positions, at, 0), setting_of(choice.min_p, at, 0.0)
+            )  # fmt: skip
+            tl.store(scratch.chosen + at, place)
+            tl.store(scratch.totals + at, total)
 
 
 @kp.jit
@@ -124,19 +182,20 @@ def draw_kernel(
     if CHECKED:
         check_settings(choice, penalties, at)
     own = at * sizes.groups
-    peak, group = largest_of(scratch.peaks + own, sizes.groups)
+    peak = peak_of(scratch.peaks + own, sizes.groups)
     token = tl.full([], -1, tl.int64)
     if (peak > -INFINITY) & (peak < INFINITY):
         if is_drawn(choice, at):
-            values = values_of(scratch, at, sizes)
-            row = Row(
-                values, scratch.peaks + own, scratch.places + own, scratch.sums + own, sizes.columns, sizes.groups, peak
-            )  # fmt: skip
+            place, total = token, tl.full([], 0, tl.int64)
+            if (choice.top_p.given != 0) & is_weighed(choice, at, sizes.columns):
+                place, total = tl.load(scratch.chosen + at), tl.load(scratch.totals + at)
             token = draw(
-                row, setting_of(choice.seeds, at, 0), setting_of(choice.positions, at, 0), setting_of(choice.top_k, at, 0),
-                setting_of(choice.top_p, at, 1.0), setting_of(choice.min_p, at, 0.0), GROUPS,
+                row_of(scratch, at, sizes, peak), setting_of(choice.seeds, at, 0), setting_of(choice.positions, at, 0),
+                setting_of(choice.top_k, at, 0), setting_of(choice.top_p, at, 1.0), setting_of(choice.min_p, at, 0.0),
+                place, total, GROUPS,
             )  # fmt: skip
         else:
+            group = first_group_of(peak, scratch.peaks + own, sizes.groups)
             token = group.to(tl.int64) * GROUP + tl.load(scratch.places + own + group)
     tl.store(tokens + at, token)
     if sizes.logged:
@@ -151,6 +210,8 @@ def config(point):
     if point.kernel == "draw_kernel":
         blocks = {"GROUPS": 1, "CHECKED": True} if cpu else {"GROUPS": 32, "CHECKED": DEBUG.is_on()}
         return kp.Config(blocks, num_warps=16, specialize=False)
+    if point.kernel == "draw_first_kernel":
+        return kp.Config({}, num_warps=16, specialize=False)
     return kp.Config({"GROUPS": 1 if cpu else 8}, num_warps=4)
 
 
@@ -174,6 +235,7 @@ def config(point):
         "presence_penalty": kp.optional(tl.float32),
         "frequency_penalty": kp.optional(tl.float32),
         "EXTRAS": (False, True),
+        "AGAIN": (False, True),
     },
     configs={"": config},
     specialize=[kp.aligned("logits", divisible=("sizes.stride", "sizes.columns"))],
@@ -243,7 +305,9 @@ def sample(
         setting(top_p, "top_p", rows, peaks),
         setting(min_p, "min_p", rows, peaks),
     )
-    scratch = Scratch(values, peaks, places, logit_peaks, logit_sums, sums)
+    chosen = kp.empty((drawn,), tl.int64, logits.device)
+    totals = kp.empty((drawn,), tl.int64, logits.device)
+    scratch = Scratch(values, peaks, places, logit_peaks, logit_sums, sums, chosen, totals)
     per_program = 8 if logits.is_cuda else 64
     programs = kp.cdiv(groups, per_program)
     sizes = Sizes(columns, groups, logits.stride(0), programs, per_program, log_probabilities)
@@ -252,6 +316,11 @@ def sample(
         matrix(output_counts, "output_counts", logits, places), penalties, choice, scratch, sizes,
         EXTRAS=bias is not None or prompt_mask is not None or output_counts is not None, enable_fp_fusion=False,
     )  # fmt: skip
+    if seeds is not None:
+        weigh_kernel[(rows * programs,)](choice, scratch, sizes, AGAIN=False, enable_fp_fusion=False)
+        if top_p is not None:
+            draw_first_kernel[(rows,)](choice, scratch, sizes, enable_fp_fusion=False)
+            weigh_kernel[(rows * programs,)](choice, scratch, sizes, AGAIN=True, enable_fp_fusion=False)
     draw_kernel[(rows,)](logits, penalties, choice, scratch, sizes, tokens, logged, enable_fp_fusion=False)
     return tokens, logged
 
