@@ -51,8 +51,8 @@ build: $(NATIVE) ## kernelpack._C, and the op library, from ops/ into kernelpack
 lock: build ## ops/ops.lock anew: what `make verify` compares with
 	@$(PY) -c "from pathlib import Path; from kernelpack.files.generated import write; write(Path('ops/ops.lock'), Path('$(LIBRARY)/ops.lock').read_text())"
 
-test: build ## the whole test suite; what needs a GPU is skipped where there is none
-	$(PYTEST) -m "not slow"
+test: build ## [SHARE=1/3] the whole test suite, or a part of what takes long; what needs a GPU is skipped where there is none
+	$(PYTEST) -m "not slow" $(if $(SHARE),--share $(SHARE))
 
 test-full: verify build ## the same with the tests marked slow, after every kernel was compiled anew
 	$(PYTEST)

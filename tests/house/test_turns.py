@@ -1,0 +1,28 @@
+"""The tests that take turns are there, and every turn together is all of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import CASES_IN_TURN, IN_TURN
+
+TESTS = Path(__file__).parents[1]
+
+
+def collected(*arguments: str) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", f"tests/{CASES_IN_TURN}.py", *arguments]
+    done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True)
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_the_files_are_there() -> None:
+    assert [name for name in (*IN_TURN, CASES_IN_TURN) if not (TESTS / f"{name}.py").exists()] == []
+    assert len(set(IN_TURN)) == len(IN_TURN)
+
+
+def test_the_shares_are_together_all() -> None:
+    shares = [collected("--share", f"{part}/3") for part in (1, 2, 3)]
+    assert all(shares)
+    assert sorted(case for share in shares for case in share) == sorted(collected())
