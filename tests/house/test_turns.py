@@ -12,7 +12,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def collected(*arguments: str) -> list[str]:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", f"tests/{CASES_IN_TURN}.py", *arguments]
+    command = [sys.executable, "-m", "pytest", "--collect-only", f"tests/{CASES_IN_TURN}.py", *arguments]
     done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True)
     return [line for line in done.stdout.splitlines() if "::" in line]
 
