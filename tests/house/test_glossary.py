@@ -87,7 +87,11 @@ RULES = (
     Rule(
         "syncs?",
         "wait, barrier, fence",
-        names={r"bar_sync|warp_sync|\"sync\"|\\s\*sync": "instructions of PTX", "sync_api|sync_playwright": "of playwright"},
+        names={
+            r"bar_sync|warp_sync|\"sync\"|\\s\*sync": "instructions of PTX",
+            "sync_api|sync_playwright": "of playwright",
+            "gpu_sync_": "of vLLM",
+        },
     ),
     Rule(
         "gemms?",
