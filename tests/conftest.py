@@ -19,6 +19,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads of torch that wai
 
 import torch
 
+from kernelpack.cli.verify import share
+
 IN_TURN = (
     "simt/test_ops", "cli/test_doctor", "ops/test_bounds", "opgen/test_unbox", "backends/test_third_party", "ops/test_amx",
     "csrc/test_kernels", "simt/test_paged_attention", "language/test_differential", "opgen/test_tuning",
@@ -33,15 +35,18 @@ CASES_IN_TURN = "docs/test_commands"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--share", metavar="K/N", help="of the tests that take turns only the K-th of N parts; make test-full has all"
+        "--share",
+        type=share,
+        metavar="K/N",
+        help="of the tests that take turns only the K-th of N parts; make test-full has all",
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    share = config.getoption("--share")
-    if share is None:
+    asked = config.getoption("--share")
+    if asked is None:
         return
-    part, parts = map(int, share.split("/"))
+    part, parts = asked
 
     def has_its_turn(item: pytest.Item) -> bool:
         name = str(item.path.relative_to(Path(__file__).parent).with_suffix(""))

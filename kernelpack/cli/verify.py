@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_argument(parser, required=False, default=" (default: the lock file's)")
     parser.add_argument(
         "--share",
-        type=_share,
+        type=share,
         metavar="K/N",
         help="only the K-th of N parts of the kernels, for all targets; all N together have all",
     )
@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_jobs_argument(parser)
 
 
-def _share(text: str) -> tuple[int, int]:
+def share(text: str) -> tuple[int, int]:
+    """Returns K and N of K/N, the K-th of N parts. Raises ArgumentTypeError for what is none."""
     part, _, parts = text.partition("/")
     if not (is_count(part) and is_count(parts) and int(part) <= int(parts)):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no part of a whole; write 1/3, 2/3 or 3/3")

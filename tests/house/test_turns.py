@@ -26,3 +26,11 @@ def test_the_shares_are_together_all() -> None:
     shares = [collected("--share", f"{part}/3") for part in (1, 2, 3)]
     assert all(shares)
     assert sorted(case for share in shares for case in share) == sorted(collected())
+
+
+def test_what_is_no_share_is_refused() -> None:
+    """It would leave out every test that takes turns."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--share", "4/3", "tests/house/test_turns.py"]
+    done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "'4/3' is no part of a whole" in done.stderr
