@@ -144,15 +144,17 @@ def cpu_config(point):
     return kp.fastest(configs, key=["shape.rows", "shape.columns"])
 
 
-AMX_BLOCKS = {0: (256, 256, 512), 16: (16, 128, 512), 64: (32, 128, 512), 128: (128, 128, 512)}
-"""The same for bfloat16 in the tiles of AMX, which want many steps along k: a block of sums is read and written for each block of k."""
+AMX_BLOCKS = {0: (512, 128, 512), 16: (16, 128, 512), 64: (32, 128, 512), 128: (128, 128, 512)}
+"""The same for bfloat16 in the tiles of AMX, which want many steps along k: a block of sums is read and written for each block of k.
+Large blocks of the same rows come one after the other, as the second cache keeps these."""
 
 
 def amx_config(point):
     if point["a"] != tl.bfloat16 or point["FEW_ROWS"] not in AMX_BLOCKS:
         return cpu_config(point)
     rows, columns, depth = AMX_BLOCKS[point["FEW_ROWS"]]
-    return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
+    group = 8 if point["FEW_ROWS"] else 1
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": group})
 
 
 def cuda_config(point):
@@ -266,7 +268,7 @@ def matmul(a, b, bias, activation, batch_invariant):
         elif rows <= 64:
             few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
         else:
-            large = 512 if a.element_size() == 4 else 256
+            large = 256 if a.dtype == tl.float16 else 512  # bfloat16's without AMX has half the rows
             blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches * outer
             # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
             computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (large * 256)

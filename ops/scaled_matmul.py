@@ -82,6 +82,14 @@ def config(point):
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 
+def amx_config(point):
+    """Large blocks of int8 in the tiles of AMX are as those of bfloat16 in ops/matmul.py."""
+    plain = config(point)
+    if plain is None or point["a"] != tl.int8 or point["FEW_ROWS"]:
+        return plain
+    return kp.Config({**plain.kwargs, "BLOCK_M": 512, "BLOCK_N": 128, "GROUP": 1})
+
+
 def hopper_config(point):
     if not point.specialized or point["a"] == tl.int8 or point["FEW_ROWS"]:
         return config(point)
@@ -99,7 +107,7 @@ def hopper_config(point):
         "bias": [None, tl.bfloat16],
         "FEW_ROWS": tuple(INT8_BLOCKS),
     },
-    configs={"": config, "cuda:sm_90a": hopper_config},
+    configs={"": config, "cpu:x86-64-v4+amx": amx_config, "cuda:sm_90a": hopper_config},
     specialize=[kp.aligned(divisible=["strides.a_row", "strides.b_step"])],
 )
 def scaled_matmul(a, b, scale_a, scale_b, bias):
@@ -144,9 +152,9 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
     out = kp.empty((rows, columns), tl.bfloat16, a.device)
     few = 0
     if a.dtype == tl.int8 and not a.is_cuda:
-        blocks = kp.cdiv(rows, 256) * kp.cdiv(columns, 256)
+        blocks = kp.cdiv(rows, 512) * kp.cdiv(columns, 256)
         # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
-        computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (256 * 256)
+        computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (512 * 256)
         few = 1 if rows <= 1 else 4 if rows <= 8 else 16 if rows <= 32 else 64
         if rows > 64:
             few = 128 if computed // 9 > rows * columns // 8 else 0

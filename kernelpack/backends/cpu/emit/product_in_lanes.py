@@ -8,7 +8,7 @@ for products of few rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from kernelpack.backends.cpu.emit.byte_products import MULTIPLY_PAIRS, by_lanes
@@ -47,7 +47,7 @@ def compute_type(packed: OperandBuffer) -> Type:
 
 
 class ProductEmitter(ABC):
-    """What writes a product at the end of the emitter's lines."""
+    """What writes a product at the end of the emitter's lines. `unwritten` says of buffers, by id, whether they stand for zeros as yet."""
 
     def __init__(
         self,
@@ -57,8 +57,10 @@ class ProductEmitter(ABC):
         level: Level,
         scalars: dict[Value, Val],
         storage: dict[int, Val],
+        unwritten: Mapping[int, Val],
     ) -> None:
         self.dot = dot
+        self.unwritten = unwritten
         self.em = lowering.em
         self.lowering = lowering
         self.level = level

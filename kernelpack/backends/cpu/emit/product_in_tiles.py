@@ -18,14 +18,16 @@ from kernelpack.backends.cpu.facts.tiles import TileGrid
 from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer
 from kernelpack.backends.cpu.plan.plan_product import tile_grid
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
-from kernelpack.ir.core import Value
+from kernelpack.backends.cpu.plan.zero_starts import is_zero
 from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import I8, bit_width, element_of
 from kernelpack.llvm.text import Emitter, Val, literal
 
 _UNROLL_K = 4
 _GROUP = 8
-"""How many blocks of rows meet a panel before the next panel's turn: few enough that they stay in the second cache beside it."""
+"""How many panels a block of rows meets before the next block's turn: few enough that they stay in the second cache. There they lie one
+after the other, as its prefetcher likes it, and the block of rows stays in the first cache: the other order takes 1.15 to 1.3 times as
+long (measured, 512 rows)."""
 _FIRST_OPERAND = 4
 _UNIT_BYTES = 4
 _CONFIGURE, _RELEASE = "llvm.x86.ldtilecfg", "llvm.x86.tilerelease"
@@ -108,14 +110,14 @@ class InTiles(ProductEmitter):
 
     def matrix(self, bases: dict[int, Place]) -> None:
         rows, lanes = self.dot.out.shape[self.other], self.dot.out.shape[self.lane]
-        block = self.grid.tall * self.grid.height
-        group = min(rows, _GROUP * block)
+        panel = self.grid.wide * self.grid.width
+        group = min(lanes, _GROUP * panel)
         with (
-            self.loop(rows, group) as first,
-            self.loop(lanes, self.grid.wide * self.grid.width) as lane,
-            self.loop(group, block) as within,
+            self.loop(lanes, group) as first,
+            self.loop(rows, self.grid.tall * self.grid.height) as row,
+            self.loop(group, panel) as within,
         ):
-            self._block({**bases, self.lane: lane, self.other: self.sum_of(first, within)})
+            self._block({**bases, self.lane: self.sum_of(first, within), self.other: row})
 
     def _block(self, bases: dict[int, Place]) -> None:
         """Computes tall x wide tiles over all of k."""
@@ -124,12 +126,10 @@ class InTiles(ProductEmitter):
         rows_at, stride = self._rows(bases)
         with em.into(ev.frames[-1]):
             lanes_at = self.operand_start(self.lanes, bases, bases[self.lane])
-        for tile, index in self._tiles(bases):
-            if before is not None and not isinstance(before, Val):
-                self._move("tileloadd64", tile, before, index)
-            else:
-                with em.into(ev.frames[-1]):
-                    em.call("void", "llvm.x86.tilezero", [Val("i8", str(tile))])
+        if isinstance(before, Buffer):
+            self._begin(before, bases)
+        else:
+            self._clear()
         units = self.lanes.k_units
         step = min(_UNROLL_K * grid.deep, units)
         with self.loop(units, step) as place, em.into(ev.frames[-1]):
@@ -137,9 +137,35 @@ class InTiles(ProductEmitter):
                 self._step(rows_at, stride, lanes_at, place.plus(unit))
         if before is not None:
             for tile, index in self._tiles(bases):
-                self._move("tilestored64", tile, self.dot.out, index)
+                self._move("tilestored64", tile, self.dot.out, ev.pointer(self.dot.out, index))
             return
         self._through_scratch(bases)
+
+    def _clear(self) -> None:
+        with self.em.into(self.ev.frames[-1]):
+            for tile in range(self.grid.tall * self.grid.wide):
+                self.em.call("void", "llvm.x86.tilezero", [Val("i8", str(tile))])
+
+    def _begin(self, before: Buffer, bases: dict[int, Place]) -> None:
+        """Reads what results begin with, unless it stands for zeros as yet."""
+        em, at = self.em, self.ev.frames[-1]
+        places = [(tile, self.ev.pointer(before, index)) for tile, index in self._tiles(bases)]
+        is_first = self.unwritten.get(id(before))
+        read, clear, after = (em.new_label(stem) for stem in ("read", "clear", "after"))
+        if is_first is not None:
+            with em.into(at):
+                em.branch(is_first, clear, read)
+                em.label(clear)
+            self._clear()
+            with em.into(at):
+                em.jump(after)
+                em.label(read)
+        for tile, address in places:
+            self._move("tileloadd64", tile, before, address)
+        if is_first is not None:
+            with em.into(at):
+                em.jump(after)
+                em.label(after)
 
     def _tiles(self, bases: dict[int, Place]) -> Iterator[tuple[int, Index]]:
         """Yields the register of each tile of results, and where its first element is."""
@@ -159,15 +185,14 @@ class InTiles(ProductEmitter):
         out, c = self.dot.out, operand(self.dot.op, "c")
         if out.inner_axis != self.lane or out.element != self.compute or element_of(c.type) != self.compute:
             return None
-        if _is_zero(c):
+        if is_zero(c):
             return literal(0, self.kind)
         held = self.ev.filled(c).get(out.inner_axis)
         return held if held is not None and held.shape == out.shape else None
 
-    def _move(self, name: str, tile: int, buffer: Buffer, index: Index) -> None:
+    def _move(self, name: str, tile: int, buffer: Buffer, address: Val) -> None:
         """Reads or writes a tile of results."""
         size = bit_width(self.compute) // 8
-        address = self.ev.pointer(buffer, index)
         with self.em.into(self.ev.frames[-1]):
             self._access(name, tile, address, buffer.strides[self.other] * size)
 
@@ -248,8 +273,3 @@ class InTiles(ProductEmitter):
                 with self.em.into(self.ev.frames[-1]):
                     at = self.em.offset(self.along_k(sums, row, row_bytes), first * row_bytes // lanes)
                 self.write(at, self.kind, tuple(point[axis] for axis in range(len(self.dot.out.shape))))
-
-
-def _is_zero(c: Value) -> bool:
-    op = c.defining_op
-    return op is not None and op.name == "arith.constant" and op.attributes["value"] == 0

@@ -29,7 +29,7 @@ def scalar_statements(block: Block) -> list[Statement]:
             case "scf.if":
                 made.append(If(op, list(nothing), *branches))
             case "scf.for":
-                made.append(For(op, list(nothing), *branches))
+                made.append(For(op, list(nothing), branches[0]))
             case "scf.while":
                 made.append(While(op, [None] * len(op.operands), list(nothing), *branches))
             case _:

@@ -25,6 +25,7 @@ from kernelpack.backends.cpu.emit.regions import Regions
 from kernelpack.backends.cpu.emit.scratch import Scratch
 from kernelpack.backends.cpu.emit.streaming import NONTEMPORAL, finish_streams
 from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.sinks import Materialize
 from kernelpack.backends.cpu.plan.tile_program import Dot, For, If, Nest, Scalar, Statement, TileProgram, While
 from kernelpack.errors import OutOfResources
 from kernelpack.ir import views
@@ -71,6 +72,7 @@ class _FunctionEmitter:
         )
         self.scalars: dict[Value, Val] = {}
         self.storage = Scratch(self.em, program.buffers)
+        self.unwritten: dict[int, Val] = {}
         self.regions = Regions(self.lowering, self.scalars, self._statements)
 
     def module(self) -> tuple[str, int]:
@@ -152,7 +154,9 @@ class _FunctionEmitter:
                 case Dot():
                     emitter = self._product(statement)
                     with self.em.work_on(statement.op):
-                        emitter(statement, self.program, self.lowering, self.level, self.scalars, self.storage).run()
+                        emitter(
+                            statement, self.program, self.lowering, self.level, self.scalars, self.storage, self.unwritten
+                        ).run()
                 case Scalar():
                     self._scalar(statement.op)
                 case For() | While() | If():
@@ -234,6 +238,11 @@ class _FunctionEmitter:
         em.store(lower, counter, 8)
         carried = self._slots(loop.initial, op.results)
         head, body, exit_ = em.new_label("for"), em.new_label("body"), em.new_label("exit")
+        if statement.fills:
+            without = em.new_label("without")
+            em.branch(em.compare("icmp", "slt", lower, upper), head, without)
+            em.label(without)
+            self._statements([*statement.fills])
         em.jump(head)
         em.label(head)
         induction = em.load(lower.type, counter, 8)
@@ -242,8 +251,14 @@ class _FunctionEmitter:
         self.scalars[loop.induction] = induction
         for index, slot in carried.items():
             self.scalars[loop.carries(index).argument] = em.load(register_type(op.results[index].type), slot, 8)
+        filled = {id(root.into) for nest in statement.fills for root in nest.roots if isinstance(root, Materialize)}
+        if filled:
+            first = em.compare("icmp", "eq", induction, lower)
+            self.unwritten.update(dict.fromkeys(filled, first))
         with self.storage.loop():
             self._statements(statement.body)
+        for buffer in filled:
+            del self.unwritten[buffer]
         self._yield(op.body.terminator, carried)
         em.store(em.binary("add nsw", induction, step), counter, 8)
         em.line(f"br label %{head}, !llvm.loop !0")

@@ -71,11 +71,13 @@ class Scalar:
 
 @dataclass(eq=False)
 class For:
-    """A loop; tiles it carries live in `carried` (None for scalars)."""
+    """A loop; tiles it carries live in `carried` (None for scalars). Where it has no iteration, `fills` write zeros to some of them; in its
+    first iteration, products take these as zero."""
 
     op: Operation
     carried: list[Buffer | None]
     body: list[Statement] = field(default_factory=list)
+    fills: list[Nest] = field(default_factory=list)
 
     def parts(self) -> Sequence[list[Statement]]:
         """Returns the statements of each region."""
@@ -194,6 +196,8 @@ def _lines(statements: list[Statement], name: Naming, depth: int) -> list[str]:
                 induction = name(views.For.of(statement.op).induction)
                 lines.append(f"{pad}for {induction}{_buffers_text('carrying', statement.carried)}")
                 lines += _lines(statement.body, name, depth + 1)
+                if statement.fills:
+                    lines += [f"{pad}without an iteration", *_lines([*statement.fills], name, depth + 1)]
             case While():
                 lines.append(f"{pad}while{_buffers_text('carrying', statement.carried)}")
                 lines += _lines(statement.before, name, depth + 1)

@@ -118,19 +118,20 @@ def test_tiles_of_few_rows_are_turned_back(kind: str) -> None:
         close(got, a.to(wide) @ b.to(wide).T + c)
 
 
+@pytest.mark.parametrize("depth", [0, 64, 130])
 @pytest.mark.parametrize("kind", KINDS)
-def test_sums_along_a_loop_and_ends_of_tensors(kind: str) -> None:
+def test_sums_along_a_loop_and_ends_of_tensors(kind: str, depth: int) -> None:
     pointer, result = KINDS[kind]
-    a, b = drawn(kind, 70, 130), drawn(kind, 130, 100)
+    a, b = drawn(kind, 70, depth), drawn(kind, depth, 100)
     got = torch.full((70, 100), 77, dtype=result)
     sizes = {"M": "i32", "N": "i32", "K": "i32", "BM": 32, "BN": 64, "BK": 64}
     code = compiled(matmul, a=f"*{kind}", b=f"*{kind}", o=pointer, **sizes)
-    arguments = [a, b, got, 70, 100, 130]
+    arguments = [a, b, got, 70, 100, depth]
     launch(on_stand_in(code), *arguments, grid=(3, 2, 1))
     close(got, a.double() @ b.double())
     if has_tiles():
         silicon = torch.full_like(got, 77)
-        launch(code, a, b, silicon, 70, 100, 130, grid=(3, 2, 1))
+        launch(code, a, b, silicon, 70, 100, depth, grid=(3, 2, 1))
         assert torch.equal(silicon, got)
 
 
