@@ -19,7 +19,10 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
     if quick:
         return list(_cases(device, ["fp32"], [64], [128], [1]))
     if device == "cpu":
-        return list(_cases(device, ["fp32", "bf16"], [64, 128], [1024, 4096], cpu_threads()))
+        return [
+            *_cases(device, ["fp32", "bf16"], [64, 128], [1024, 4096], cpu_threads()),
+            *_cases(device, ["bf16"], [64, 128], [8192], cpu_threads()),
+        ]
     return [
         *_cases(device, ["bf16"], [64, 128, 256], [512, 1024, 2048, 4096, 8192, 16384], [1]),
         *_cases(device, ["bf16"], [128], [1024, 4096], [1], key_heads=4),

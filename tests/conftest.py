@@ -1,12 +1,12 @@
 """What every test starts from: the same random numbers, whatever ran before it; and a browser, for those that look at pages.
 
-`--share 1/3` runs a third of those tests that take long and are much alike, and all others."""
+`--share 1/4` runs a quarter of those tests that take long and are much alike, and all others."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,21 @@ import torch
 from kernelpack.cli.verify import share
 
 IN_TURN = (
-    "simt/test_ops", "cli/test_doctor", "ops/test_bounds", "opgen/test_unbox", "backends/test_third_party", "ops/test_amx",
-    "csrc/test_kernels", "simt/test_paged_attention", "language/test_differential", "opgen/test_tuning",
-    "opgen/test_random_host_functions", "passes/test_properties", "opgen/test_checked", "serving/test_sentence_encoder",
-    "cli/test_emit_source", "inductor/test_inductor", "opgen/test_optional", "simt/test_native", "serving/test_cmake",
-    "ops/test_checked", "simt/test_planted_faults",
+    "opgen/test_consumers", "simt/test_ops", "cli/test_doctor", "opgen/test_unbox", "ops/test_bounds", "backends/test_third_party",
+    "cli/test_trace", "ops/test_amx", "csrc/test_kernels", "simt/test_paged_attention", "language/test_differential",
+    "opgen/test_tuning", "passes/test_properties", "opgen/test_random_host_functions", "opgen/test_checked",
+    "serving/test_sentence_encoder", "inductor/test_inductor", "cli/test_emit_source", "opgen/test_optional", "simt/test_native",
+    "serving/test_cmake", "ops/test_checked", "simt/test_planted_faults",
 )  # fmt: skip
-"""Files of tests that share what they have built, the longest first: the parts take turns."""
-CASES_IN_TURN = "docs/test_commands"
-"""A file whose cases do, one by one."""
+"""Files of tests that share what they have built, the longest first: the parts take turns, so that each is as long as the others."""
+CASES_IN_TURN = ("docs/test_commands", "ops/test_bad_input", "backends/cuda/test_cases", "ops/test_consumers")
+"""Files whose cases do, one by one."""
+LONG = (
+    *IN_TURN, *CASES_IN_TURN, "serving/language_model/test_server", "serving/language_model/test_api",
+    "serving/language_model/test_engine", "pack/test_verify", "opgen/test_build", "ops/test_accuracy", "opgen/test_sources",
+    "ops/test_sample", "ops/test_repack", "ops/test_mla_decode", "cli/test_build",
+)  # fmt: skip
+"""What begins first, so that no process is left with a long file when the others have ended."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,20 +49,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    ranks = {name: rank for rank, name in enumerate(LONG)}
+    items.sort(key=lambda item: ranks.get(_file(item), len(LONG)))
     asked = config.getoption("--share")
     if asked is None:
         return
     part, parts = asked
+    seen = Counter[str]()
 
     def has_its_turn(item: pytest.Item) -> bool:
-        name = str(item.path.relative_to(Path(__file__).parent).with_suffix(""))
-        if name == CASES_IN_TURN:
-            return zlib.crc32(item.name.encode()) % parts == part - 1
-        return name not in IN_TURN or IN_TURN.index(name) % parts == part - 1
+        name = _file(item)
+        if name in CASES_IN_TURN:
+            seen[name] += 1
+            return seen[name] % parts == part - 1
+        if name not in IN_TURN:
+            return True
+        there_and_back, place = divmod(IN_TURN.index(name), parts)
+        return part - 1 == (parts - 1 - place if there_and_back % 2 else place)
 
-    left_out = [item for item in items if not has_its_turn(item)]
-    items[:] = [item for item in items if has_its_turn(item)]
-    config.hook.pytest_deselected(items=left_out)
+    chosen = [(item, has_its_turn(item)) for item in items]
+    items[:] = [item for item, has in chosen if has]
+    config.hook.pytest_deselected(items=[item for item, has in chosen if not has])
+
+
+def _file(item: pytest.Item) -> str:
+    return str(item.path.relative_to(Path(__file__).parent).with_suffix(""))
 
 
 @pytest.fixture(autouse=True)
