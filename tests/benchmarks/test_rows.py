@@ -72,8 +72,8 @@ def test_every_case_has_its_own_name_and_its_peers(subject: object, device: str)
 
 def test_what_was_asked_for_is_measured() -> None:
     names = {case.name for case in attention.cases("cpu", False)}
-    assert len(names) == 2 * 2 * 2 * 2 * len(cpu_threads())
-    assert {"fp32 d64 s1024 full 1t", "bf16 d128 s4096 causal 2t"} <= names
+    assert len(names) == (2 * 2 * 2 * 2 + 2 * 2) * len(cpu_threads())
+    assert {"fp32 d64 s1024 full 1t", "bf16 d128 s4096 causal 2t", "bf16 d64 s8192 full 1t"} <= names
     assert {peer for case in attention.cases("cpu", False) for peer in case.peers} == {"stock torch", FAST_MKL}
     assert {case.op for case in rowwise.cases("cpu", False)} == {
         "softmax",
