@@ -26,10 +26,10 @@ TYPE = {"Content-Type": "application/json"}
 
 
 class Server:
-    """A running server. `delay`: microseconds of a call of the model."""
+    """A running server. `delay`: microseconds of a call of the model. `model`: its GGUF file, SmolLM2's unless given."""
 
-    def __init__(self, program: Path, *options: object, delay: int = 0) -> None:
-        arguments = ["--model", model_file(), "--package", delay, "--port", 0, *options]
+    def __init__(self, program: Path, *options: object, delay: int = 0, model: Path | None = None) -> None:
+        arguments = ["--model", model or model_file(), "--package", delay, "--port", 0, *options]
         self.process = subprocess.Popen(
             [program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

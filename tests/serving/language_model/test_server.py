@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
+from gguf import GGUFReader
 
 from kernelpack.opgen.load import own_library
 from serving_examples.language_model import measure
@@ -131,6 +133,22 @@ def test_settings_choose_tokens(server: Server) -> None:
     )
     assert len(set(said(temperature=0, repetition_penalty=1.9).split())) > len(set(greedy.split())) - 3
     assert said(temperature=0, logit_bias={"1234": 100}) == tokenizer().decode([1234] * 12)
+
+
+def test_weights_that_are_no_numbers_are_told(program: Path, package: Path, tmp_path: Path) -> None:
+    """A scale of a block of weights is NaN; the file is right otherwise."""
+    altered = tmp_path / "altered.gguf"
+    altered.write_bytes(model_file().read_bytes())
+    reader = GGUFReader(altered, "r+")
+    weights = next(tensor for tensor in reader.tensors if tensor.name == "blk.2.ffn_down.weight")
+    weights.data[5, :2] = numpy.frombuffer(numpy.float16("nan").tobytes(), numpy.uint8)
+    reader.data.flush()
+    with Server(program, "--package", package, "--library", LIBRARY, "--threads", 1, model=altered) as server:
+        for _ in range(2):
+            status, error = server.refused(prompt="Hello", max_tokens=4)
+            assert (status, error["type"]) == (500, "server_error")
+            assert "no numbers" in error["message"]
+        assert server.ask("GET", "/health")[0] == 200
 
 
 def test_what_cannot_be_served_is_refused(program: Path, package: Path, tmp_path: Path) -> None:
