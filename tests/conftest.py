@@ -31,14 +31,6 @@ IN_TURN = (
 """Files of tests that share what they have built, the longest first: the parts take turns, so that each is as long as the others."""
 CASES_IN_TURN = ("docs/test_commands", "ops/test_bad_input", "backends/cuda/test_cases", "ops/test_consumers")
 """Files whose cases do, one by one."""
-FIRST = ("adopt", "as_triton")
-"""Folders whose tests come before all others: they stand in for Triton, which is refused once a process has imported Inductor."""
-LONG = (
-    *IN_TURN, *CASES_IN_TURN, "serving/language_model/test_server", "serving/language_model/test_api",
-    "serving/language_model/test_engine", "pack/test_verify", "opgen/test_build", "ops/test_accuracy", "opgen/test_sources",
-    "ops/test_sample", "ops/test_repack", "ops/test_mla_decode", "cli/test_build",
-)  # fmt: skip
-"""What begins next, so that no process is left with a long file when the others have ended."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,8 +43,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    ranks = {name: rank for rank, name in enumerate(LONG)}
-    items.sort(key=lambda item: -1 if _file(item).split("/")[0] in FIRST else ranks.get(_file(item), len(LONG)))
     asked = config.getoption("--share")
     if asked is None:
         return

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import CASES_IN_TURN, IN_TURN, LONG
+from tests.conftest import CASES_IN_TURN, IN_TURN
 
 TESTS = Path(__file__).parents[1]
 
@@ -19,8 +19,8 @@ def collected(*arguments: str) -> list[str]:
 
 
 def test_the_files_are_there() -> None:
-    assert [name for name in LONG if not (TESTS / f"{name}.py").exists()] == []
-    assert len(set(LONG)) == len(LONG)
+    assert [name for name in (*IN_TURN, *CASES_IN_TURN) if not (TESTS / f"{name}.py").exists()] == []
+    assert len(set(IN_TURN)) == len(IN_TURN)
 
 
 def test_the_shares_are_together_all() -> None:
