@@ -116,11 +116,11 @@ column, which is 1; CPUs have all but 32. 128 is for CPUs and means as many rows
 
 CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),
-    4: ((4, 128, 32), (4, 64, 256)),
-    8: ((8, 128, 32), (8, 64, 256)),
-    16: ((16, 128, 64), (16, 128, 256)),
-    64: ((32, 128, 64), (32, 128, 256)),
-    128: ((128, 128, 128), (128, 128, 128)),
+    4: ((4, 64, 64), (4, 64, 256)),
+    8: ((8, 64, 64), (8, 64, 256)),
+    16: ((16, 64, 64), (16, 64, 256)),
+    64: ((32, 64, 64), (32, 64, 64)),
+    128: ((128, 64, 128), (128, 64, 128)),
 }
 """BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS: for b as it is, and for B_TRANSPOSED. Those up to 16 sum along k in vectors where
 B_TRANSPOSED; others begin a sum anew with each block of k."""

@@ -61,8 +61,8 @@ INT8_BLOCKS = {
     0: (256, 256, 512),
     1: (1, 64, 512),
     4: (4, 64, 512),
-    16: (16, 128, 512),
-    64: (64, 128, 512),
+    16: (16, 64, 512),
+    64: (64, 64, 512),
     128: (128, 128, 512),
 }
 """BLOCK_M, BLOCK_N and BLOCK_K of int8 on CPUs by FEW_ROWS: for so many rows at a time, or 0 for large blocks. Up to 16 leave b where it lies."""
@@ -82,12 +82,16 @@ def config(point):
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 
+AMX_INT8_BLOCKS = {0: (512, 128, 1024), 16: (16, 128, 1024), 64: (64, 128, 1024), 128: (128, 128, 1024)}
+"""The same in the tiles of AMX, as those of bfloat16 in ops/matmul.py."""
+
+
 def amx_config(point):
-    """Large blocks of int8 in the tiles of AMX are as those of bfloat16 in ops/matmul.py."""
-    plain = config(point)
-    if plain is None or point["a"] != tl.int8 or point["FEW_ROWS"]:
+    plain, few = config(point), point["FEW_ROWS"]
+    if plain is None or point["a"] != tl.int8 or few not in AMX_INT8_BLOCKS:
         return plain
-    return kp.Config({**plain.kwargs, "BLOCK_M": 512, "BLOCK_N": 128, "GROUP": 1})
+    rows, columns, depth = AMX_INT8_BLOCKS[few]
+    return kp.Config({**plain.kwargs, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8 if few else 1})
 
 
 def hopper_config(point):

@@ -292,6 +292,12 @@ def _expect(op: Operation, name: str) -> Operation:
     return op
 
 
+def is_zero(value: Value) -> bool:
+    """Whether a scalar, or every element of a tensor, is a constant zero, of either sign."""
+    op = value.defining_op
+    return op is not None and op.name == "arith.constant" and op.attributes["value"] == 0
+
+
 def factors(product: Operation) -> tuple[Value, Value]:
     """Returns the two tiles that a matrix product of any dialect multiplies: what it adds is `operand(product, "c")`."""
     a, b, _ = product.operands

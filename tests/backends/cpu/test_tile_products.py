@@ -24,12 +24,12 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
     k = tl.arange(0, BK)
     left = a + rows[:, None] * K + k[None, :]
     right = b + (cols[None, :] * K + k[:, None] if TRANSPOSED else k[:, None] * N + cols[None, :])
-    total = tl.zeros((BM, BN), tl.float32)
+    total = tl.zeros((BM, BN), c.dtype.element_ty)
     for start in range(0, K, BK):
         kept = start + k < K
         x = tl.load(left, mask=(rows[:, None] < M) & kept[None, :], other=0.0)
         y = tl.load(right, mask=(cols[None, :] < N) & kept[:, None], other=0.0)
-        total = tl.dot(x, y, total)
+        total = tl.dot(x, y, total, out_dtype=total.dtype)
         left += BK
         right += BK if TRANSPOSED else BK * N
     tl.store(c + rows[:, None] * N + cols[None, :], total, mask=(rows[:, None] < M) & (cols[None, :] < N))
@@ -141,6 +141,25 @@ def test_matmul_with_pointers_that_advance(dtype: torch.dtype, transposed: bool)
         a, b = torch.randn(m, k).to(dtype), (torch.randn(n, k) if transposed else torch.randn(k, n)).to(dtype)
         grid = (-(-m // 32), -(-n // 64))
         check(matmul, grid, a, b, torch.zeros(m, n), m, n, k, BM=32, BN=64, BK=32, TRANSPOSED=transposed, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("rows", [8, 40])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_end_where_their_operands_do(kind: str, rows: int, transposed: bool) -> None:
+    """Blocks of 256 along k, and memory that holds what is not finite, or large, after the end. 8 rows of what lies along k have it in the
+    lanes."""
+    for depth in (1, 63, 64, 65, 200, 256, 257, 449):
+        a, b = (torch.randint(-128, 128, (size, depth), dtype=torch.int8).to(getattr(torch, kind)) for size in (rows, 70))
+        b = b if transposed else b.T.contiguous()
+        held = [torch.full((4096 + tensor.numel(),), 127 if kind == "int8" else float("nan")).to(a.dtype) for tensor in (a, b)]
+        for memory, tensor in zip(held, (a, b), strict=True):
+            memory[: tensor.numel()] = tensor.reshape(-1)
+        out = torch.full((rows, 70), 7, dtype=torch.int32 if kind == "int8" else torch.float32)
+        blocks = {"BM": 8 if rows == 8 else 32, "BN": 64, "BK": 256, "TRANSPOSED": transposed}
+        matmul[(-(-rows // blocks["BM"]), 2)](*held, out, rows, 70, depth, **blocks)
+        wanted = a.double() @ (b.double().T if transposed else b.double())
+        torch.testing.assert_close(out.double(), wanted, rtol=1e-6, atol=0)
 
 
 def test_operands_read_where_they_lie() -> None:

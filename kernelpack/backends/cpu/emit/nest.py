@@ -11,13 +11,13 @@ from kernelpack.backends.cpu.emit.blocking import blocking_of
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
 from kernelpack.backends.cpu.emit.messages import as_printed, emit_assert, emit_check, emit_print
-from kernelpack.backends.cpu.emit.operand import write_operand
+from kernelpack.backends.cpu.emit.operand import end_along_k, write_operand
 from kernelpack.backends.cpu.emit.places import Index, Place, at_lane
 from kernelpack.backends.cpu.emit.reductions import Reductions
 from kernelpack.backends.cpu.emit.regions import Regions
 from kernelpack.backends.cpu.emit.transpose import turn
 from kernelpack.backends.cpu.facts.features import Level
-from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer
+from kernelpack.backends.cpu.plan.buffers import K_STEP, Buffer, OperandBuffer
 from kernelpack.backends.cpu.plan.sinks import (
     Atomic,
     Histogram,
@@ -74,6 +74,7 @@ class NestEmitter:
                 zero, size = Val("i8", "0"), Val("i64", str(root.into.bytes))
                 arguments = [self.ev.storage[id(root.into)], zero, size, Val("i1", "false")]
                 self.em.call("void", "llvm.memset.p0.i64", arguments)
+        self.ends = self._ends()
         axes = list(range(len(self.nest.shape)))
         last = [self.lane] if self.reduced in (None, self.lane) else [self.lane, self.reduced]
         order = [axis for axis in axes if axis not in last] + [axis for axis in last if axis is not None]
@@ -93,15 +94,38 @@ class NestEmitter:
         if whole == step:
             self._loops(rest, {**bases, axis: Place(end=whole)})
         elif whole:
-            with self._loop(whole, step, reverse) as place:
+            with self._loop(self.ends.get(axis, whole), step, reverse) as place:
                 self._loops(rest, {**bases, axis: replace(place, end=whole)})
         if whole < extent:
             self._loops(rest, {**bases, axis: Place(offset=whole, end=extent)})
         if begins_reduction:
             self.reductions.finish(bases)
 
-    def _loop(self, extent: int, step: int, reverse: bool) -> AbstractContextManager[Place]:
+    def _ends(self) -> dict[int, Val]:
+        """Returns how far the nest has to go along axes where that is known when it runs: to the end of what products read."""
+        first, *others = (root.into if isinstance(root, Materialize) else None for root in self.nest.roots)
+        if not isinstance(first, OperandBuffer) or not all(
+            isinstance(other, OperandBuffer) and (other.k_axis, other.depth) == (first.k_axis, first.depth) for other in others
+        ):
+            return {}
+        axis = first.k_axis
+        extent, step = self.blocking.shape[axis], self.blocking.tile[axis]
+        together = K_STEP * first.pack
+        if extent != first.shape[axis] or extent <= together or together % step:
+            return {}
+        with self.em.into(self.ev.frames[-1]):
+            end = end_along_k(self.ev, first, K_STEP)
+            return {} if end is None else {axis: self.em.binary("mul", end, literal(first.pack, "i64"))}
+
+    def _loop(self, extent: int | Val, step: int, reverse: bool) -> AbstractContextManager[Place]:
         """Opens a loop over 0, step, ... below extent (or downwards)."""
+        if isinstance(extent, Val):
+            return self.ev.loop(
+                "nest",
+                0,
+                advance=lambda counter: f"add nsw i64 {counter}, {step}",
+                ends=lambda counter, following: f"icmp uge i64 {following}, {extent.name}",
+            )
         first, last = (extent - step, 0) if reverse else (0, extent - step)
         return self.ev.loop(
             "nest",

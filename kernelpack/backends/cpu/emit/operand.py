@@ -126,3 +126,19 @@ def _masked(ev: Evaluator, value: Val, modulus: int) -> Val:
     if not value.name.startswith("%"):
         return literal(int(value.name) % modulus, "i64")
     return ev.em.op("i64", f"and {value}, {modulus - 1}")
+
+
+def end_along_k(ev: Evaluator, operand: OperandBuffer, step: int) -> Val | None:
+    """Returns how many units along k there are before those that are zero in both operands of a product: at least one, and a multiple of
+    `step`. None where none are known to be."""
+    if operand.depth is None:
+        return None
+    em = ev.em
+    end: Val = literal(operand.depth.limit + operand.pack * step, "i64")
+    for value, factor in operand.depth.terms:
+        scalar = ev.scalars[value]
+        wide = scalar if scalar.type == "i64" else em.cast("sext", scalar, "i64")
+        end = em.binary("sub", end, em.binary("mul", wide, literal(factor, "i64")))
+    steps = em.call("i64", "llvm.smax.i64", [em.binary("sdiv", end, literal(operand.pack * step, "i64")), literal(1, "i64")])
+    units = em.binary("mul", steps, literal(step, "i64")) if step > 1 else steps
+    return em.call("i64", "llvm.smin.i64", [units, literal(operand.k_units, "i64")])

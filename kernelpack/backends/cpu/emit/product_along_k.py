@@ -49,7 +49,7 @@ class LanesAlongK(ProductEmitter):
             with em.into(self.ev.frames[-1]):
                 em.store(literal(0, self.kind), total, 64)
             first = self._start(self.dot.a, bases, row)
-            with self.loop(self.packed.k_units, self.width) as unit, em.into(self.ev.frames[-1]):
+            with self.loop(self.units, self.width) as unit, em.into(self.ev.frames[-1]):
                 added = self.multiply_add(
                     literal(BIAS, self.kind), self._vector(self.dot.a, first, unit), em.load(self.kind, total, 64)
                 )
@@ -91,9 +91,8 @@ class LanesAlongK(ProductEmitter):
         rows = [self._start(self.dot.a, bases, row.plus(number)) for number in range(self.rows)]
         columns = [self._start(self.dot.b, bases, column.plus(number)) for number in range(self.columns)]
         following = self._following(columns) if isinstance(self.dot.b, InPlace) else []
-        units = self.packed.k_units
-        step = min(_UNROLL * self.width, units)
-        with self.loop(units, step) as place, em.into(self.ev.frames[-1]):
+        step = min(_UNROLL * self.width, self.packed.k_units)
+        with self.loop(self.units, step) as place, em.into(self.ev.frames[-1]):
             sums = [em.load(self.kind, slot, 64) for slot in slots]
             for offset in range(0, step, self.width):
                 unit = place.plus(offset)

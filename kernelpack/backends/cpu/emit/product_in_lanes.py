@@ -15,7 +15,7 @@ from kernelpack.backends.cpu.emit.byte_products import MULTIPLY_PAIRS, by_lanes
 from kernelpack.backends.cpu.emit.elements import register_type
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
-from kernelpack.backends.cpu.emit.operand import operand_address
+from kernelpack.backends.cpu.emit.operand import end_along_k, operand_address
 from kernelpack.backends.cpu.emit.places import FIRST, Index, Place, Uniform
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.buffers import InPlace, OperandBuffer
@@ -79,7 +79,13 @@ class ProductEmitter(ABC):
         """Writes the product of two matrices; `bases` says which of a batch."""
 
     def run(self) -> None:
+        self.units = self._units()
         self._over_batch(list(range(len(self.dot.out.shape) - 2)), {})
+
+    def _units(self) -> int | Val:
+        """Returns how many units of k there are before the first one from which on all are zero; at least one."""
+        with self.em.into(self.ev.frames[-1]):
+            return end_along_k(self.ev, self.packed, 1) or self.packed.k_units
 
     def _over_batch(self, axes: list[int], bases: dict[int, Place]) -> None:
         if not axes:
@@ -218,7 +224,7 @@ class LanesAlongResult(ProductEmitter):
             for slot in slots:
                 em.store(literal(0, self.kind), slot, 64)
             panel = self.operand_start(self.vector, bases, bases[self.lane])
-        with self.loop(self.vector.k_units, 1) as unit, em.into(ev.frames[-1]):
+        with self.loop(self.units, 1) as unit, em.into(ev.frames[-1]):
             bias = em.splat(literal(BIAS, "i32"), self.width)
             for slot, vector in zip(slots, self.vectors_of(panel, unit), strict=True):
                 em.store(self.multiply_add(bias, vector, em.load(self.kind, slot, 64)), slot, 64)
@@ -252,14 +258,13 @@ class LanesAlongResult(ProductEmitter):
         em, ev = self.em, self.ev
         blocks = [(row, vector) for row in range(rows) for vector in range(self.vectors)]
         slots = [em.alloca(self.kind, "acc") for _ in blocks]
-        units = self.vector.k_units
         with em.into(ev.frames[-1]):
             for slot, (_, vector) in zip(slots, blocks, strict=True):
                 em.store(em.load(self.kind, start[vector], 64) if start else literal(0, self.kind), slot, 64)
             vectors_at = self.operand_start(self.vector, bases, bases[self.lane])
         ones = self._ones(bases, rows)
-        step = min(_UNROLL_K, units) if rows == self.rows else 1  # few rows are left over: short code for them
-        with self.loop(units, step) as place, em.into(ev.frames[-1]):
+        step = min(_UNROLL_K, self.vector.k_units) if rows == self.rows else 1  # few rows are left over: short code for them
+        with self.loop(self.units, step) as place, em.into(ev.frames[-1]):
             accumulators = [em.load(self.kind, slot, 64) for slot in slots]
             accumulators = self.advance(accumulators, place, step, vectors_at, ones)
             for accumulator, slot in zip(accumulators, slots, strict=True):

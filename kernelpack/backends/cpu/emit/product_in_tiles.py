@@ -18,9 +18,9 @@ from kernelpack.backends.cpu.facts.tiles import TileGrid
 from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer
 from kernelpack.backends.cpu.plan.plan_product import tile_grid
 from kernelpack.backends.cpu.plan.tile_program import Dot, TileProgram, walk
-from kernelpack.backends.cpu.plan.zero_starts import is_zero
 from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import I8, bit_width, element_of
+from kernelpack.ir.views import is_zero
 from kernelpack.llvm.text import Emitter, Val, literal
 
 _UNROLL_K = 4
@@ -130,9 +130,8 @@ class InTiles(ProductEmitter):
             self._begin(before, bases)
         else:
             self._clear()
-        units = self.lanes.k_units
-        step = min(_UNROLL_K * grid.deep, units)
-        with self.loop(units, step) as place, em.into(ev.frames[-1]):
+        step = min(_UNROLL_K * grid.deep, self.lanes.k_units)
+        with self.loop(self.units, step) as place, em.into(ev.frames[-1]):
             for unit in range(0, step, grid.deep):
                 self._step(rows_at, stride, lanes_at, place.plus(unit))
         if before is not None:
@@ -150,22 +149,26 @@ class InTiles(ProductEmitter):
         """Reads what results begin with, unless it stands for zeros as yet."""
         em, at = self.em, self.ev.frames[-1]
         places = [(tile, self.ev.pointer(before, index)) for tile, index in self._tiles(bases)]
+
+        def read() -> None:
+            for tile, address in places:
+                self._move("tileloadd64", tile, before, address)
+
         is_first = self.unwritten.get(id(before))
-        read, clear, after = (em.new_label(stem) for stem in ("read", "clear", "after"))
-        if is_first is not None:
+        if is_first is None:
+            read()
+            return
+        reading, clearing, after = (em.new_label(stem) for stem in ("read", "clear", "after"))
+        with em.into(at):
+            em.branch(is_first, clearing, reading)
+        for label, fill in ((clearing, self._clear), (reading, read)):
             with em.into(at):
-                em.branch(is_first, clear, read)
-                em.label(clear)
-            self._clear()
-            with em.into(at):
-                em.jump(after)
-                em.label(read)
-        for tile, address in places:
-            self._move("tileloadd64", tile, before, address)
-        if is_first is not None:
+                em.label(label)
+            fill()
             with em.into(at):
                 em.jump(after)
-                em.label(after)
+        with em.into(at):
+            em.label(after)
 
     def _tiles(self, bases: dict[int, Place]) -> Iterator[tuple[int, Index]]:
         """Yields the register of each tile of results, and where its first element is."""

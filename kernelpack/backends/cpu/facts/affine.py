@@ -225,20 +225,55 @@ def bounds_for_all_true(mask: Value) -> list[Bound | Value] | None:
 
 
 def _comparison(op: Operation) -> list[Bound | Value] | None:
+    found = _below(op)
+    if found is None:
+        return None
+    # every element of the difference is at most the limit exactly if its largest one is
+    difference, limit = found
+    return [Bound(tuple(difference.terms.items()), limit - difference.high)]
+
+
+def _below(op: Operation) -> tuple[Span, int] | None:
+    """Returns a difference and a limit: a comparison of integers holds where the difference is at most the limit. None of others."""
     lhs, rhs = op.operands
     a, b = span_of(lhs), span_of(rhs)
     if a is None or b is None or element_of(lhs.type) == element_of(op.result.type):
         return None
     match op.attributes["predicate"]:
         case "slt":
-            difference, slack = a.plus(b, -1), 1
+            return a.plus(b, -1), -1
         case "sle":
-            difference, slack = a.plus(b, -1), 0
+            return a.plus(b, -1), 0
         case "sgt":
-            difference, slack = b.plus(a, -1), 1
+            return b.plus(a, -1), -1
         case "sge":
-            difference, slack = b.plus(a, -1), 0
+            return b.plus(a, -1), 0
         case _:
             return None
-    # every element of the difference is <= -slack exactly if its largest one is
-    return [Bound(tuple(difference.terms.items()), -slack - difference.high)]
+
+
+def bounds_along(mask: Value, axis: int) -> list[Bound]:
+    """Returns what holds wherever a mask is true: to the terms of each bound the place along the axis is added."""
+    op = mask.defining_op
+    if op is None:
+        return []
+    match op.name:
+        case "arith.andi":
+            return [bound for side in op.operands for bound in bounds_along(side, axis)]
+        case "tt.broadcast" if shape_of(op.operand.type)[axis] == shape_of(mask.type)[axis]:
+            return bounds_along(op.operand, axis)
+        case "tt.expand_dims" if axis != op.attributes["axis"]:
+            return bounds_along(op.operand, axis - (axis > op.attributes["axis"]))
+        case "tt.trans":
+            return bounds_along(op.operand, op.attributes["order"][axis])
+        case "arith.cmpi":
+            found, sides = _below(op), [strides(side) for side in op.operands]
+            if op.attributes["predicate"] in ("sgt", "sge"):
+                sides.reverse()
+            step = tuple(0 if 0 == a == b else _add(a, _scale(b, -1)) for a, b in zip(*sides, strict=True))
+            extent = shape_of(mask.type)[axis]
+            if found is not None and step == tuple(int(along == axis) for along in range(len(step))):
+                difference, limit = found
+                if difference.high - difference.low == extent - 1:
+                    return [Bound(tuple(difference.terms.items()), limit - difference.low)]
+    return []

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kernelpack.backends.cpu.facts.affine import Bound
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.types import Type, bit_width, shape_of
 
@@ -42,13 +43,18 @@ class Buffer:
         return f"{self.name}: {'x'.join(map(str, self.shape))}x{self.element}, lanes {self.inner_axis}"
 
 
+K_STEP = 64
+"""How many units along k a product multiplies at a time at most."""
+
+
 @dataclass(eq=False)
 class OperandBuffer:
     """Scratch memory that holds an operand of a matrix product in the order its inner loop reads it.
 
     The operand has axes (..., `other_axis`/`k_axis`). `pack` neighbours along k share one 32-bit unit (2 for bf16 and 16-bit pairs, 4 for
     int8). `k_inner` says that k runs fastest; otherwise the other axis does, and `panel` > 0 cuts it into panels that wide. Elements that
-    are `biased` are greater by 128, which makes unsigned bytes of signed ones.
+    are `biased` are greater by 128, which makes unsigned bytes of signed ones. Where `depth`, with the place along k added, does not hold,
+    both operands of the product are zero: only what a step of K_STEP units along k begins before that place is written and read.
     """
 
     name: str
@@ -59,6 +65,7 @@ class OperandBuffer:
     k_inner: bool = False
     panel: int = 0
     biased: bool = False
+    depth: Bound | None = None
 
     @property
     def other_axis(self) -> int:
@@ -71,7 +78,7 @@ class OperandBuffer:
     @property
     def layout(self) -> tuple[object, ...]:
         """What products that share the buffer agree on."""
-        return self.k_axis, self.element, self.pack, self.k_inner, self.panel, self.biased
+        return self.k_axis, self.element, self.pack, self.k_inner, self.panel, self.biased, self.depth
 
     @property
     def unit_bytes(self) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kernelpack.backends.cpu.facts.affine import strides
 from kernelpack.backends.cpu.facts.axes import Axes
+from kernelpack.backends.cpu.facts.depth import depth_of
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.tiles import EDGE, PACKS, TileGrid, fits_tiles
-from kernelpack.backends.cpu.plan.buffers import InPlace, Operand, OperandBuffer, tile_name
+from kernelpack.backends.cpu.plan.buffers import K_STEP, InPlace, Operand, OperandBuffer, tile_name
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Effect, effects_of, operand, optional_operand
 from kernelpack.ir.types import BF16, F16, F32, I8, I16, I32, Type, bit_width, element_of, is_float, is_int, shape_of
@@ -53,7 +54,8 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
     in_place = _read_in_place(dot, name, k_axis) if direct else None
     if in_place is not None and (in_place.k_inner or not (along_k or pack > 1)):
         return in_place
-    return OperandBuffer(tile_name(value), shape, k_axis, element, pack, k_inner, panel, biased)
+    depth = depth_of(dot) if shape[k_axis] // pack > K_STEP else None
+    return OperandBuffer(tile_name(value), shape, k_axis, element, pack, k_inner, panel, biased, depth)
 
 
 def block_along_k(rows: int, level: Level) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
+from kernelpack.backends.cpu.facts.affine import Bound
 from kernelpack.backends.cpu.facts.data_uses import used_as_data
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.observed import Observed
@@ -39,6 +40,11 @@ class Dot:
     a: Operand
     b: Operand
     out: Buffer
+
+    @property
+    def depth(self) -> Bound | None:
+        """What holds, with the place along k added, wherever operands are not both zero."""
+        return next((side.depth for side in (self.a, self.b) if isinstance(side, OperandBuffer)), None)
 
     @property
     def lane_axis(self) -> int:
@@ -189,6 +195,7 @@ def _lines(statements: list[Statement], name: Naming, depth: int) -> list[str]:
             case Dot():
                 a, b = (_operand_text(side, name) for side in (statement.a, statement.b))
                 inner = ", k in the lanes" if statement.along_k else ""
+                inner += f", k{_bound_text(statement.depth, name)}" if statement.depth is not None else ""
                 lines.append(f"{pad}{statement.out.name} <- {a} * {b} + {name(operand(statement.op, 'c'))}{inner}")
             case Scalar() if statement.op.name != "arith.constant":
                 lines.append(pad + _scalar_text(statement.op, name))
@@ -216,6 +223,13 @@ def _operand_text(operand: Operand, name: Naming) -> str:
     if not isinstance(operand, InPlace):
         return operand.name
     return f"{name(operand.value)} in place"
+
+
+def _bound_text(bound: Bound, name: Naming) -> str:
+    terms = "".join(
+        f" {'-' if factor < 0 else '+'} {f'{abs(factor)} ' * (abs(factor) != 1)}{name(value)}" for value, factor in bound.terms
+    )
+    return f"{terms} <= {bound.limit}"
 
 
 def _scalar_text(op: Operation, name: Naming) -> str:

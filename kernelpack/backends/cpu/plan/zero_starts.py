@@ -9,7 +9,7 @@ from kernelpack.backends.cpu.plan.buffers import Buffer
 from kernelpack.backends.cpu.plan.sinks import Materialize
 from kernelpack.backends.cpu.plan.tile_program import Dot, For, If, Nest, Statement, While, walk
 from kernelpack.ir import views
-from kernelpack.ir.core import BlockArgument, Value
+from kernelpack.ir.core import BlockArgument
 from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import F32, I32
 
@@ -26,12 +26,6 @@ def start_from_zero(statements: list[Statement], level: Level) -> None:
             for part in statement.parts():
                 start_from_zero(part, level)
     statements[:] = [statement for statement in statements if not isinstance(statement, Nest) or statement.roots]
-
-
-def is_zero(value: Value) -> bool:
-    """Whether a tile is a constant zero."""
-    op = value.defining_op
-    return op is not None and op.name == "arith.constant" and op.attributes["value"] == 0
 
 
 def _only_products_take(argument: BlockArgument, buffer: Buffer, loop: For, level: Level) -> bool:
@@ -58,6 +52,6 @@ def _taken_fills(before: list[Statement], buffer: Buffer) -> Iterator[Nest]:
     for nest in before:
         if isinstance(nest, Nest):
             for root in list(nest.roots):
-                if isinstance(root, Materialize) and root.into is buffer and is_zero(root.value):
+                if isinstance(root, Materialize) and root.into is buffer and views.is_zero(root.value):
                     nest.roots.remove(root)
                     yield Nest(nest.shape, nest.lane_axis, [root])

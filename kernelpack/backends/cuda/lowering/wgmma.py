@@ -19,6 +19,7 @@ from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute
 from kernelpack.ir.types import MemDescType, bit_width, element_of, shape_of
+from kernelpack.ir.views import is_zero
 from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.linear import Basis, LinearLayout, log2
 from kernelpack.llvm.text import Val, llvm_type
@@ -80,7 +81,7 @@ def _warp_group_dot(state: CudaLowering, op: Operation) -> None:
     halves = _is_half(c)
     # two halves share a register, neighbours in a row: the first one names it
     places = [place for place in layout.images("register") if not halves or place[1] % 2 == 0]
-    initial = None if _is_zero(c) else _paired(state, layout, state[c]) if halves else state[c]
+    initial = None if is_zero(c) else _paired(state, layout, state[c]) if halves else state[c]
     # in one of the N warpgroups along the columns, a thread holds these; an instruction computes up to 256 of them
     columns = _extent(layout, 1)
     width = min(columns, MOST_COLUMNS)
@@ -131,12 +132,6 @@ def _apart(state: CudaLowering, layout: LinearLayout, words: Sequence[Val]) -> l
     pairs = dict(zip([place for place in places if place[1] % 2 == 0], words, strict=True))
     halves = {place: state.unpack(word, "half", 2) for place, word in pairs.items()}
     return [halves[row, column - column % 2][column % 2] for row, column in places]
-
-
-def _is_zero(c: Value) -> bool:
-    """Whether the sum so far is zero, so that the first instruction need not read it."""
-    op = c.defining_op
-    return op is not None and op.name == "arith.constant" and op.attributes["value"] == 0
 
 
 def _issue(

@@ -37,6 +37,7 @@ from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, operand, optional_operand
 from kernelpack.ir.types import I1, MemDescType, TensorType
+from kernelpack.ir.views import is_zero
 from kernelpack.layout.convert import best_copied
 from kernelpack.layout.encoding import SharedEncoding, layout_of
 
@@ -104,7 +105,7 @@ def _candidates(loop: Operation, facts: AxisInfoAnalysis, bases: Mapping[Value, 
 def _as_async(op: Operation, facts: AxisInfoAnalysis) -> Copy | None:
     """Returns how a load can be an asynchronous copy, which fills with zeros and moves at least four bytes; None if it cannot."""
     other = optional_operand(op, "other")
-    if attribute(op, "is_volatile") or (other is not None and not _is_zero(other)):
+    if attribute(op, "is_volatile") or (other is not None and not is_zero(other)):
         return None
     kind = op.result.type
     assert isinstance(kind, TensorType)
@@ -120,8 +121,3 @@ def _as_async(op: Operation, facts: AxisInfoAnalysis) -> Copy | None:
     if not can_copy_async(pointer, mask, memory.layout, element_bits(op), facts):
         return None
     return Copy(op, MemDescType(kind.shape, kind.element, memory, True))
-
-
-def _is_zero(value: Value) -> bool:
-    op = value.defining_op
-    return op is not None and op.name == "arith.constant" and not op.attributes["value"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
-from kernelpack.backends.cpu.emit.operand import operand_address, write_operand
+from kernelpack.backends.cpu.emit.operand import end_along_k, operand_address, write_operand
 from kernelpack.backends.cpu.emit.places import FIRST, Place
+from kernelpack.backends.cpu.facts.affine import Bound
 from kernelpack.backends.cpu.plan.buffers import OperandBuffer
 from kernelpack.backends.cpu.plan.tile_program import TileProgram
-from kernelpack.ir.core import Operation
+from kernelpack.ir.core import Block, Operation
 from kernelpack.ir.types import BF16, F32, I8, I32
 from kernelpack.llvm.text import Val
 from tests.backends.cpu.emit.llir import lowering, written
@@ -167,3 +168,24 @@ def test_pairs_are_turned_as_units() -> None:
         store <2 x i32> %C, ptr %base, align 4
         """,
     )
+
+
+def test_products_end_at_whole_steps_of_units() -> None:
+    length = Block([I32]).arguments[0]
+    buffer = OperandBuffer("a", (4, 512), 1, BF16, 2, k_inner=True, depth=Bound(((length, -1),), -1))
+    ev = evaluator(buffer, 8)
+    ev.scalars[length] = Val("i32", "%n")
+    end_along_k(ev, buffer, 64)
+    in_order(
+        written(ev.em),
+        """
+        %W = sext i32 %n to i64
+        %S = mul i64 %W, -1
+        %E = sub i64 127, %S
+        %D = sdiv i64 %E, 128
+        %M = call i64 @llvm.smax.i64(i64 %D, i64 1)
+        %U = mul i64 %M, 64
+        ... = call i64 @llvm.smin.i64(i64 %U, i64 256)
+        """,
+    )
+    assert end_along_k(ev, OperandBuffer("a", (4, 512), 1, BF16, 2, k_inner=True), 64) is None

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpack.backends.cpu.facts.affine import Bound, Span, Stride, bounds_for_all_true, constant_of, span_of, strides
+from kernelpack.backends.cpu.facts.affine import (
+    Bound,
+    Span,
+    Stride,
+    bounds_along,
+    bounds_for_all_true,
+    constant_of,
+    span_of,
+    strides,
+)
 from kernelpack.ir.core import Value
 from kernelpack.ir.printer import value_names
 from tests.ir.examples import function, parse
@@ -209,3 +218,28 @@ def test_masks_of_masks_hold_where_all_of_their_parts_do() -> None:
     assert bounds_for_all_true(found["either"]) is None
     assert bounds_for_all_true(found["always"]) == []
     assert bounds_for_all_true(found["never"]) is None
+
+
+def test_along_an_axis_a_mask_ends_where_its_comparison_does() -> None:
+    found = values(
+        """
+        %ns16 = tt.splat %n : i32 -> tensor<16xi32>
+        %ks = arith.addi %j, %ns16 : tensor<16xi32>
+        %ms = tt.splat %m : i32 -> tensor<16xi32>
+        %line = arith.cmpi slt, %ks, %ms : tensor<16xi32>
+        %row = tt.expand_dims %line {axis = 0 : i32} : tensor<16xi1> -> tensor<1x16xi1>
+        %tile = tt.broadcast %row : tensor<1x16xi1> -> tensor<8x16xi1>
+        %turned = tt.trans %tile {order = array<i32: 1, 0>} : tensor<8x16xi1> -> tensor<16x8xi1>
+        %backwards = arith.cmpi sgt, %ks, %ms : tensor<16xi32>
+        %both = arith.andi %line, %backwards : tensor<16xi1>
+        %either = arith.ori %line, %backwards : tensor<16xi1>
+        %even = arith.addi %j, %j : tensor<16xi32>
+        %second = arith.cmpi slt, %even, %ms : tensor<16xi32>
+        """
+    )
+    bounds = [Bound(((found["n"], 1), (found["m"], -1)), -5)]  # n + 4 + place < m
+    assert bounds_along(found["line"], 0) == bounds_along(found["both"], 0) == bounds
+    assert bounds_along(found["tile"], 1) == bounds_along(found["turned"], 0) == bounds
+    assert bounds_along(found["tile"], 0) == bounds_along(found["turned"], 1) == []
+    for name in ("backwards", "either", "second"):
+        assert bounds_along(found[name], 0) == []

@@ -263,6 +263,19 @@ def test_a_product_of_a_product_takes_it_with_its_rows_in_the_lanes() -> None:
     ]
 
 
+@kp.jit
+def masked(a, b, c, n, K: tl.constexpr):
+    i, k = tl.arange(0, 16), tl.arange(0, K)
+    x = tl.load(a + i[:, None] * n + k[None, :], mask=k[None, :] < n, other=0.0)
+    y = tl.load(b + k[:, None] * 16 + i[None, :], mask=k[:, None] < n, other=0.0)
+    tl.store(c + i[:, None] * 16 + i[None, :], tl.dot(x, y, input_precision="ieee"))
+
+
+def test_products_of_many_steps_end_where_both_operands_do() -> None:
+    lines = [line.strip() for K in (64, 128) for line in plan(masked, n="i32", K=K).splitlines() if " * y" in line]
+    assert lines == ["dot <- x * y + 0.0", "dot <- x * y + 0.0, k - %n <= -1"]
+
+
 @pytest.mark.parametrize(
     ("level", "rows", "block"), [(V3, 1, (1, 8)), (V3, 2, (2, 4)), (V3, 4, (2, 4)), (V4, 1, (1, 16)), (V4, 8, (4, 4))]
 )
