@@ -119,7 +119,7 @@ CPU_BLOCKS = {
     4: ((4, 64, 64), (4, 64, 256)),
     8: ((8, 64, 64), (8, 64, 256)),
     16: ((16, 64, 64), (16, 64, 256)),
-    64: ((32, 64, 64), (32, 64, 64)),
+    64: ((64, 64, 64), (64, 64, 64)),
     128: ((128, 64, 128), (128, 64, 128)),
 }
 """BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS: for b as it is, and for B_TRANSPOSED. Those up to 16 sum along k in vectors where

@@ -8,6 +8,7 @@ from kernelpack.backends.cpu.emit.elements import register_type
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
 from kernelpack.backends.cpu.emit.places import Index, Place
 from kernelpack.backends.cpu.emit.transpose import transpose
+from kernelpack.backends.cpu.facts.affine import Bound
 from kernelpack.backends.cpu.plan.buffers import OperandBuffer
 from kernelpack.ir.types import Type, is_float
 from kernelpack.llvm.text import Val, element_type, literal, vector_type, vector_width
@@ -133,12 +134,19 @@ def end_along_k(ev: Evaluator, operand: OperandBuffer, step: int) -> Val | None:
     `step`. None where none are known to be."""
     if operand.depth is None:
         return None
+    steps = steps_until(ev, operand.depth, operand.pack * step, operand.k_units // step)
+    return ev.em.binary("mul", steps, literal(step, "i64")) if step > 1 else steps
+
+
+def steps_until(ev: Evaluator, bound: Bound, step: int, most: int) -> Val:
+    """Returns how many steps of so many places there are before the first place for which a bound does not hold: between 1 and `most`."""
     em = ev.em
-    end: Val = literal(operand.depth.limit + operand.pack * step, "i64")
-    for value, factor in operand.depth.terms:
+    end: Val = literal(bound.limit + step, "i64")
+    for value, factor in bound.terms:
         scalar = ev.scalars[value]
         wide = scalar if scalar.type == "i64" else em.cast("sext", scalar, "i64")
         end = em.binary("sub", end, em.binary("mul", wide, literal(factor, "i64")))
-    steps = em.call("i64", "llvm.smax.i64", [em.binary("sdiv", end, literal(operand.pack * step, "i64")), literal(1, "i64")])
-    units = em.binary("mul", steps, literal(step, "i64")) if step > 1 else steps
-    return em.call("i64", "llvm.smin.i64", [units, literal(operand.k_units, "i64")])
+    steps = em.binary("sdiv", end, literal(step, "i64")) if step > 1 else end
+    for name, limit in (("smax", 1), ("smin", most)):
+        steps = em.call("i64", f"llvm.{name}.i64", [steps, literal(limit, "i64")])
+    return steps

@@ -36,7 +36,8 @@ class LanesAlongK(ProductEmitter):
         rows, columns = self.dot.out.shape[-2:]
         biased = self.packed.pack == 4 and not self.level.is_arm
         self.starts = self._starts(bases) if biased else None
-        with self.loop(columns, self.columns) as column, self.loop(rows, self.rows) as row:
+        rows_end, columns_end = self.until(rank - 2, rows, self.rows), self.until(rank - 1, columns, self.columns)
+        with self.loop(columns_end, self.columns) as column, self.loop(rows_end, self.rows) as row:
             self._block({**bases, rank - 2: row, rank - 1: column})
 
     def _starts(self, bases: dict[int, Place]) -> Val:

@@ -15,7 +15,7 @@ from kernelpack.backends.cpu.emit.byte_products import MULTIPLY_PAIRS, by_lanes
 from kernelpack.backends.cpu.emit.elements import register_type
 from kernelpack.backends.cpu.emit.elementwise import Lowering
 from kernelpack.backends.cpu.emit.evaluate import Evaluator
-from kernelpack.backends.cpu.emit.operand import end_along_k, operand_address
+from kernelpack.backends.cpu.emit.operand import end_along_k, operand_address, steps_until
 from kernelpack.backends.cpu.emit.places import FIRST, Index, Place, Uniform
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.buffers import InPlace, OperandBuffer
@@ -81,6 +81,27 @@ class ProductEmitter(ABC):
     def run(self) -> None:
         self.units = self._units()
         self._over_batch(list(range(len(self.dot.out.shape) - 2)), {})
+
+    def until(self, axis: int, extent: int | Val, step: int) -> int | Val:
+        """Returns how far along an axis of the result a loop in steps has to go: to an extent, or to where nothing more is looked at."""
+        bound = self.dot.ends.get(axis)
+        if bound is None or extent == step or not all(value in self.ev.scalars for value, _ in bound.terms):
+            return extent
+        shape = self.dot.out.shape[axis]
+        with self.em.into(self.ev.frames[-1]):
+            end = steps_until(self.ev, bound, 1, shape)
+            most = extent if isinstance(extent, Val) else literal(extent, "i64")
+            return end if extent == shape else self.em.call("i64", "llvm.smin.i64", [end, most])
+
+    def most(self, group: int, first: Place, end: int | Val) -> int | Val:
+        """Returns how much of a group there is from `first` on: the last group may be shorter."""
+        if isinstance(end, int) and end % group == 0:
+            return group
+        with self.em.into(self.ev.frames[-1]):
+            left = end if isinstance(end, Val) else literal(end, "i64")
+            if first.base is not None:
+                left = self.em.binary("sub", left, Val("i64", str(first.base)))
+            return self.em.call("i64", "llvm.umin.i64", [left, literal(group, "i64")])
 
     def _units(self) -> int | Val:
         """Returns how many units of k there are before the first one from which on all are zero; at least one."""
@@ -204,12 +225,13 @@ class LanesAlongResult(ProductEmitter):
         left = rows % self.rows
         whole = rows - left
         group = min(whole, _GROUP * self.rows)
-        with self.loop(whole, group) as first, self.loop(lanes, panel) as lane:
+        rows_end, lanes_end = self.until(self.other, whole, self.rows), self.until(self.lane, lanes, panel)
+        with self.loop(whole if whole == group else rows_end, group) as first, self.loop(lanes_end, panel) as lane:
             start = self._start({**bases, self.lane: lane})
-            with self.loop(self._most(group, first, whole), self.rows) as within:
+            with self.loop(self.most(group, first, rows_end), self.rows) as within:
                 self._block({**bases, self.lane: lane, self.other: self.sum_of(first, within)}, self.rows, start)
         if left:
-            with self.loop(lanes, panel) as lane:
+            with self.loop(lanes_end, panel) as lane:
                 start = self._start({**bases, self.lane: lane})
                 self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left, start)
 
@@ -232,14 +254,6 @@ class LanesAlongResult(ProductEmitter):
             for slot in slots:
                 em.store(em.binary("sub", literal(0, self.kind), em.load(self.kind, slot, 64)), slot, 64)
         return slots
-
-    def _most(self, group: int, first: Place, end: int) -> int | Val:
-        """Returns how many rows of a group there are from `first` on: the last group may be shorter."""
-        if end % group == 0:
-            return group
-        with self.em.into(self.ev.frames[-1]):
-            left = self.em.binary("sub", literal(end, "i64"), Val("i64", str(first.base)))
-            return self.em.call("i64", "llvm.umin.i64", [left, literal(group, "i64")])
 
     def _index(self, bases: dict[int, Place], row: int, vector: int) -> Index:
         places = []

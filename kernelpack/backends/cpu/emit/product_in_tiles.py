@@ -112,10 +112,12 @@ class InTiles(ProductEmitter):
         rows, lanes = self.dot.out.shape[self.other], self.dot.out.shape[self.lane]
         panel = self.grid.wide * self.grid.width
         group = min(lanes, _GROUP * panel)
+        block = self.grid.tall * self.grid.height
+        rows_end, lanes_end = self.until(self.other, rows, block), self.until(self.lane, lanes, panel)
         with (
-            self.loop(lanes, group) as first,
-            self.loop(rows, self.grid.tall * self.grid.height) as row,
-            self.loop(group, panel) as within,
+            self.loop(lanes if lanes == group else lanes_end, group) as first,
+            self.loop(rows_end, block) as row,
+            self.loop(self.most(group, first, lanes_end), panel) as within,
         ):
             self._block({**bases, self.lane: self.sum_of(first, within), self.other: row})
 

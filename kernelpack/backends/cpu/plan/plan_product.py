@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelpack.backends.cpu.facts.affine import strides
 from kernelpack.backends.cpu.facts.axes import Axes
-from kernelpack.backends.cpu.facts.depth import depth_of
+from kernelpack.backends.cpu.facts.ends import depth_of
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.tiles import EDGE, PACKS, TileGrid, fits_tiles
 from kernelpack.backends.cpu.plan.buffers import K_STEP, InPlace, Operand, OperandBuffer, tile_name

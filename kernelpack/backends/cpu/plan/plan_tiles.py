@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from kernelpack.backends.cpu.facts.axes import Axes
+from kernelpack.backends.cpu.facts.ends import ends_of
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.buffers import BUFFERED, Buffer, InPlace, Naming, Operand, OperandBuffer, Storage, tile_name
 from kernelpack.backends.cpu.plan.fuse_nests import FusedStatements
@@ -202,7 +203,7 @@ class Planner:
                 self.while_loop(made, op, position, direct)
             case "tt.dot":
                 out = self.target(op.result, direct).buffer
-                made.append(Dot(op, *self.read[op], out))
+                made.append(Dot(op, *self.read[op], out, ends_of(op)))
             case "tt.reduce":
                 into = [t.buffer if t else None for t in self.tile_targets(op, direct)]
                 made.add(Reduce(op, into, position), self.best_lanes(op.operands))

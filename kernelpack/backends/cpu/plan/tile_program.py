@@ -7,7 +7,7 @@ recomputed element by element inside the nest that consumes it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
@@ -34,12 +34,14 @@ class Nest:
 
 @dataclass(eq=False)
 class Dot:
-    """A matrix product: out = a b + c, with `lane_axis` of the result in vector lanes. c is evaluated where out is first touched."""
+    """A matrix product: out = a b + c, with `lane_axis` of the result in vector lanes. c is evaluated where out is first touched. Where
+    `ends` do not hold, by axis and with the place along it added, nothing is to be written."""
 
     op: Operation
     a: Operand
     b: Operand
     out: Buffer
+    ends: Mapping[int, Bound] = field(default_factory=dict)
 
     @property
     def depth(self) -> Bound | None:
@@ -195,7 +197,10 @@ def _lines(statements: list[Statement], name: Naming, depth: int) -> list[str]:
             case Dot():
                 a, b = (_operand_text(side, name) for side in (statement.a, statement.b))
                 inner = ", k in the lanes" if statement.along_k else ""
+                rank = len(statement.out.shape)
+                bounds = {rank - 2: "m", rank - 1: "n"}
                 inner += f", k{_bound_text(statement.depth, name)}" if statement.depth is not None else ""
+                inner += "".join(f", {bounds[axis]}{_bound_text(bound, name)}" for axis, bound in statement.ends.items())
                 lines.append(f"{pad}{statement.out.name} <- {a} * {b} + {name(operand(statement.op, 'c'))}{inner}")
             case Scalar() if statement.op.name != "arith.constant":
                 lines.append(pad + _scalar_text(statement.op, name))
