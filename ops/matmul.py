@@ -126,22 +126,16 @@ CPU_BLOCKS = {
 B_TRANSPOSED; others begin a sum anew with each block of k."""
 
 
-def cpu_blocks(few, transposed):
-    """Returns the config of CPU_BLOCKS for a FEW_ROWS."""
-    rows, columns, depth = CPU_BLOCKS[few][transposed]
-    return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
-
-
 def cpu_config(point):
     few = point["FEW_ROWS"]
     if few == 32:
         return None
     if few:
-        return cpu_blocks(few, point["B_TRANSPOSED"])
+        rows, columns, depth = CPU_BLOCKS[few][point["B_TRANSPOSED"]]
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
     wide = point["a"] == tl.float32  # such rows are read where they lie; others are packed too, and the second cache holds all
     sizes = {"BLOCK_M": 512 if wide else 256, "BLOCK_N": 256, "BLOCK_K": 256 if wide else 128}
-    configs = [kp.Config({**ONE_BLOCK, **sizes, "GROUP": 8}), cpu_blocks(128, point["B_TRANSPOSED"])]
-    return kp.fastest(configs, key=["shape.rows", "shape.columns"])
+    return kp.Config({**ONE_BLOCK, **sizes, "GROUP": 8})
 
 
 AMX_BLOCKS = {0: (512, 128, 512), 16: (16, 128, 512), 64: (32, 128, 512), 128: (128, 128, 512)}
@@ -188,18 +182,9 @@ def hopper_config(point):
 
 def invariant(few, transposed, tiles):
     """A host function's choice of FEW_ROWS on CPUs among those that sum in one order. tiles: few rows have another one where there is AMX."""
-    least = 16 if tiles or not transposed else 4
+    least = 16 if tiles else 4
     most = 16 if transposed else 64
     return max(least, min(64 if few == 0 else few, most))
-
-
-def tuning_calls(tensor):
-    """Products with the weights of small models, in either order."""
-    for rows in (128, 384, 2048):
-        for columns in (768, 3072):
-            bias = tensor("bias", columns)
-            yield tensor("a", rows, 768), tensor("b", 768, columns), bias
-            yield tensor("a", rows, 768), tensor("b", columns, 768).t(), bias
 
 
 @kp.op(
@@ -210,7 +195,6 @@ def tuning_calls(tensor):
         "FEW_ROWS": FEW_ROWS,
     },
     configs={"cpu": cpu_config, "cpu:x86-64-v4+amx": amx_config, "cuda": cuda_config, "cuda:sm_90a": hopper_config},
-    tune=tuning_calls,
     specialize=[kp.aligned(divisible=[f"strides.{name}" for name in Strides._fields])],
 )
 def matmul(a, b, bias, activation, batch_invariant):

@@ -82,7 +82,7 @@ def config(point):
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 
-AMX_INT8_BLOCKS = {0: (512, 128, 1024), 16: (16, 128, 1024), 64: (64, 128, 1024), 128: (128, 128, 1024)}
+AMX_INT8_BLOCKS = {0: (512, 128, 1024), 16: (16, 128, 1024), 64: (64, 128, 512)}
 """The same in the tiles of AMX, as those of bfloat16 in ops/matmul.py."""
 
 
@@ -161,7 +161,7 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
         computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (512 * 256)
         few = 1 if rows <= 1 else 4 if rows <= 8 else 16 if rows <= 32 else 64
         if rows > 64:
-            few = 128 if computed // 9 > rows * columns // 8 else 0
+            few = 128 if depth < 1024 or computed // 9 > rows * columns // 8 else 0
     scales = Scales(scale_a, scale_b, 0 if scale_a.numel() == 1 else 1, 0 if scale_b.numel() == 1 else 1)
     strides = Strides(None, None, a.stride(0), None, None, b.stride(1))
     scaled_matmul_kernel[

@@ -23,10 +23,11 @@ from kernelpack.cli.verify import share
 
 IN_TURN = (
     "opgen/test_consumers", "simt/test_ops", "cli/test_doctor", "opgen/test_unbox", "ops/test_bounds", "backends/test_third_party",
-    "cli/test_trace", "ops/test_amx", "csrc/test_kernels", "simt/test_paged_attention", "language/test_differential",
-    "opgen/test_tuning", "passes/test_properties", "opgen/test_random_host_functions", "opgen/test_checked",
-    "serving/test_sentence_encoder", "inductor/test_inductor", "cli/test_emit_source", "opgen/test_optional", "simt/test_native",
-    "serving/test_cmake", "ops/test_checked", "simt/test_planted_faults",
+    "cli/test_trace", "ops/test_amx", "pack/test_verify", "csrc/test_kernels", "simt/test_paged_attention", "ops/test_sample",
+    "language/test_differential", "serving/language_model/test_tokenizer", "opgen/test_tuning", "ops/test_repack",
+    "passes/test_properties", "opgen/test_random_host_functions", "opgen/test_checked", "serving/test_sentence_encoder",
+    "inductor/test_inductor", "cli/test_emit_source", "opgen/test_optional", "simt/test_native", "serving/test_cmake",
+    "ops/test_checked", "simt/test_planted_faults",
 )  # fmt: skip
 """Files of tests that share what they have built, the longest first: the parts take turns, so that each is as long as the others."""
 CASES_IN_TURN = ("docs/test_commands", "ops/test_bad_input", "backends/cuda/test_cases", "ops/test_consumers")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelpack.opgen.build import build, plan_library
+from kernelpack.opgen.build import plan_library
+from kernelpack.opgen.emit_source import emit_source
 from kernelpack.opgen.sources import find_ops
-from kernelpack.pack.format import read_pack
 
 KERNEL = """
 import kernelpack as kp
@@ -94,7 +94,7 @@ def test_an_assertion_that_moved_is_named_by_its_line(tmp_path: Path) -> None:
     source = tmp_path / "checks.py"
     for above in ("", "# moved\n\n\n"):
         source.write_text(above + MESSAGES)
-        build([source], namespace="moved", targets=["cpu:native"], out=tmp_path / "moved", jobs=1)
+        emitted = emit_source([source], namespace="moved", targets=["cpu:native"], directory=tmp_path / "moved", jobs=1)
         line = source.read_text().splitlines().index('    tl.device_assert(x > 0, "must be positive")') + 1
-        (pack,) = (tmp_path / "moved" / "packs").glob("*.kpack")
-        assert f"checks.py:{line}".encode() in read_pack(pack).image
+        (pack,) = emitted.packs
+        assert f"checks.py:{line}".encode() in pack.image

@@ -22,10 +22,13 @@ def depth_of(dot: Operation) -> Bound | None:
 
 
 def ends_of(dot: Operation) -> dict[int, Bound]:
-    """Returns, by axis of a product's result, what holds, with the place along it added, wherever the result is looked at."""
+    """Returns, by axis of a product's result, what holds, with the place along it added, wherever the result is looked at. Operands that are
+    loaded in another block decide nothing: where all of a loop's products have one, as in attention, nothing is gained (measured)."""
     a, b = factors(dot)
     rank = len(shape_of(dot.result.type))
-    masked = {rank - 2: _bounds(a, rank - 2), rank - 1: _bounds(b, rank - 1)}
+    masked = {
+        axis: _bounds(tile, axis) if _is_loaded_beside(tile, dot) else [] for tile, axis in ((a, rank - 2), (b, rank - 1))
+    }
     found = {axis: _kept(dot.result, axis, bounds) for axis, bounds in masked.items()}
     return {axis: bound for axis, bound in found.items() if bound is not None}
 
@@ -83,6 +86,11 @@ def _made_of(user: Operation, index: int, axis: int) -> list[tuple[Value, int]]:
             may_trap = is_int(user.result.type) and ("div" in name or "rem" in name)
             return [] if may_trap else [(user.result, axis)]
     return []
+
+
+def _is_loaded_beside(tile: Value, dot: Operation) -> bool:
+    op = tile.defining_op
+    return op is not None and op.parent is dot.parent
 
 
 def _bounds(tile: Value, axis: int) -> list[Bound]:
