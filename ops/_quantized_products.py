@@ -8,7 +8,7 @@ import kernelpack.language as tl
 from ._quantized_weights import TILE
 
 ONCE = tl.constexpr("evict_first")
-"""How kernels load codes that they pass over once: CPUs then ask for those that come 2 kB later."""
+"""How kernels load codes that they pass over once: CPUs then ask for those that come 8 kB later."""
 
 
 class Weight(NamedTuple):
