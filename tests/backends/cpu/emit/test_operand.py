@@ -184,8 +184,8 @@ def test_products_end_at_whole_steps_of_units() -> None:
         %E = sub i64 127, %S
         %D = sdiv i64 %E, 128
         %M = call i64 @llvm.smax.i64(i64 %D, i64 1)
-        %U = mul i64 %M, 64
-        ... = call i64 @llvm.smin.i64(i64 %U, i64 256)
+        %L = call i64 @llvm.smin.i64(i64 %M, i64 4)
+        ... = mul i64 %L, 64
         """,
     )
     assert end_along_k(ev, OperandBuffer("a", (4, 512), 1, BF16, 2, k_inner=True), 64) is None
