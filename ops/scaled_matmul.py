@@ -157,7 +157,7 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
     few = 0
     if a.dtype == tl.int8 and not a.is_cuda:
         blocks = kp.cdiv(rows, 512) * kp.cdiv(columns, 256)
-        # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
+        # large blocks, up to 1,024 deep, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
         computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (512 * 256)
         few = 1 if rows <= 1 else 4 if rows <= 8 else 16 if rows <= 32 else 64
         if rows > 64:

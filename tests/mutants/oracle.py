@@ -200,7 +200,8 @@ def _wrong(ours: Array, theirs: Array, inexact: bool) -> Array:
 
 def _check_place(problem: KernelpackError, path: Path) -> None:
     """Raises Finding for an error of the project's that does not say which line of the mutant it is about."""
-    if not re.search(re.escape(path.name) + ":[1-9]", str(problem)):  # assertions have the name of the file alone
+    file = path.name if isinstance(problem, RunTimeAssertionFailure) else str(path)  # assertions leave the folder out
+    if not re.search(re.escape(file) + ":[1-9]", str(problem)):
         raise Finding(f"{type(problem).__name__} names no line of the mutant: {problem}")
 
 

@@ -9,7 +9,8 @@ import kernelpack.language as tl
 from kernelpack.backends.cpu.facts.ends import depth_of, ends_of
 from kernelpack.compiler.stages import optimise_ttir
 from kernelpack.frontend.ast_to_ttir import ast_to_ttir
-from kernelpack.ir.core import entry_function
+from kernelpack.ir.core import Operation, entry_function
+from kernelpack.kernel.jit import JITFunction
 
 CASES = {
     "both": "ends at %n",
@@ -63,9 +64,15 @@ def kernel(a, b, out, n, m, first, CASE: tl.constexpr):
     tl.store(out + i[:, None] * 16 + i[None, :], tl.dot(x, y))
 
 
+def compiled(tested: JITFunction, **case: str) -> Operation:
+    """The ttir of a kernel whose pointers are a, b and out, and whose other arguments are lengths."""
+    lengths = [name for name in tested.arg_names if name not in ("a", "b", "out", *case)]
+    types = dict.fromkeys(("a", "b", "out"), "*fp32") | dict.fromkeys(lengths, "i32")
+    return optimise_ttir(ast_to_ttir(tested, types, case))
+
+
 def end_of(case: str) -> str | None:
-    types = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "m": "i32", "first": "i32"}
-    module = optimise_ttir(ast_to_ttir(kernel, types, {"CASE": case}))
+    module = compiled(kernel, CASE=case)
     (dot,) = (op for op in module.walk() if op.name == "tt.dot")
     bound = depth_of(dot)
     if bound is None:
@@ -145,9 +152,7 @@ def edges(a, b, out, n, m, first, CASE: tl.constexpr):
 
 @pytest.mark.parametrize("case", KEPT)
 def test_nothing_is_computed_where_it_is_not_stored(case: str) -> None:
-    types = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "m": "i32", "first": "i32"}
-    module = optimise_ttir(ast_to_ttir(edges, types, {"CASE": case}))
-    first, *_ = (op for op in module.walk() if op.name == "tt.dot")
+    first, *_ = (op for op in compiled(edges, CASE=case).walk() if op.name == "tt.dot")
     assert "".join(map(str, ends_of(first))) == KEPT[case]
 
 
@@ -161,7 +166,5 @@ def in_turns(a, b, out, n, m):
 
 
 def test_scalars_that_change_in_the_kernel_decide_nothing() -> None:
-    types = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "m": "i32"}
-    module = optimise_ttir(ast_to_ttir(in_turns, types, {}))
-    (dot,) = (op for op in module.walk() if op.name == "tt.dot")
+    (dot,) = (op for op in compiled(in_turns).walk() if op.name == "tt.dot")
     assert ends_of(dot) == {}
