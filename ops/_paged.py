@@ -49,8 +49,8 @@ class PagedStrides(NamedTuple):
 
 
 class PagedSizes(NamedTuple):
-    """`group` query heads share a key head. A block of the cache has 2^block_bits keys. `few`: sequences with so many rows at most, of a
-    key head, are left to programs that share their keys."""
+    """`group` query heads share a key head. A block of the cache has 2^block_bits keys; as memory, it is `pages` of `page_rows` rows. `few`:
+    sequences with so many rows at most, of a key head, are left to programs that share their keys."""
 
     sequences: int
     kv_heads: int
@@ -60,6 +60,8 @@ class PagedSizes(NamedTuple):
     value_dim: int
     blocks: int
     block_bits: int
+    pages: int
+    page_rows: int
     few: int
 
 
@@ -163,12 +165,17 @@ def sequence_of(number, query_starts, key_lengths, limits, CHECKED: tl.constexpr
 @kp.jit
 def rows_of(sequence, numbers, group, rules):
     """Returns the rows of the given numbers of a sequence."""
-    tokens = numbers // group
+    return rows_at(sequence, numbers // group, numbers % group, rules)
+
+
+@kp.jit
+def rows_at(sequence, tokens, heads, rules):
+    """Returns the rows of the given tokens and heads of a sequence."""
     inside = tokens < sequence.queries
     position = sequence.keys - sequence.queries + tokens
     last = tl.where(rules.causal != 0, position, sequence.keys - 1)
     first = tl.where(rules.window > 0, position - rules.window + 1, 0)
-    return Rows(tokens, numbers % group, inside, tl.maximum(first, 0), tl.where(inside, last, -1))
+    return Rows(tokens, heads, inside, tl.maximum(first, 0), tl.where(inside, last, -1))
 
 
 @kp.jit

@@ -81,8 +81,8 @@ def rules_of(query, causal, window, softcap, scale):
 
 
 class Keys(NamedTuple):
-    """How keys and values lie, in a host function: the strides, that of the table's rows, `blocks` blocks of 2^block_bits keys, and how many keys
-    a row of the table holds at most."""
+    """How keys and values lie, in a host function: the strides, that of the table's rows, `blocks` blocks of 2^block_bits keys, `pages` pieces of
+    memory of `page_rows` rows, and how many keys a row of the table holds at most."""
 
     key: CacheStrides
     value: CacheStrides
@@ -91,6 +91,8 @@ class Keys(NamedTuple):
     value_dim: int
     blocks: int
     block_bits: int
+    pages: int
+    page_rows: int
     most: int
 
 

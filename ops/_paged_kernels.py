@@ -22,6 +22,7 @@ from ._paged import (
     with_parts,
 )
 from ._paged_arguments import MAX_HEAD_DIM
+from ._paged_roles import paged_by_roles
 from ._roles import begin_early, early
 
 CHUNK = 512
@@ -65,21 +66,39 @@ def sequence_number(block, query_starts, sizes, BLOCK_M: tl.constexpr):
 
 @kp.jit
 def paged_block(
-    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, out, lse, strides, sizes, limits, rules,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
-    CHECKED: tl.constexpr,
+    CHECKED: tl.constexpr, COPIES: tl.constexpr, PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    """One block of rows of one sequence and key head, or with COPIES all that no other of PROGRAMS programs takes."""
+    begin_early()
+    if COPIES:
+        paged_by_roles(
+            query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, out, lse, strides, sizes, limits,
+            rules, HEAD_DIM, BLOCK_N, COPIES,
+        )  # fmt: skip
+    else:
+        form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
+        one_block(
+            query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+            HEAD_DIM, BLOCK_M, form,
+        )  # fmt: skip
+
+
+@kp.jit
+def one_block(
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, form,
 ):  # fmt: skip
     """One block of rows of one sequence and key head."""
-    begin_early()
-    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
     number, block = sequence_number(tl.program_id(0), query_starts, sizes, BLOCK_M)
     head = tl.program_id(1).to(tl.int64)
-    sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
+    sequence = sequence_of(number, query_starts, key_lengths, limits, form.CHECKED)
     if (sequence.queries * sizes.group > sizes.few) & (block * BLOCK_M < sequence.queries * sizes.group):
         rows = rows_of(sequence, block * BLOCK_M + tl.arange(0, BLOCK_M), sizes.group, rules)
         q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
         pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
-        if CHECKED:
+        if form.CHECKED:
             check_packed(pages, sequence)
         unit = unit_of(rules, options, head, strides.key_scale)
         sums = no_sums(BLOCK_M, HEAD_DIM)
@@ -90,8 +109,8 @@ def paged_block(
 
 @kp.jit
 def paged_part(
-    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits,
-    rules, chunk,
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, partial, weights, out, lse, strides, sizes,
+    limits, rules, chunk,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
     CHECKED: tl.constexpr,
 ):  # fmt: skip
@@ -99,8 +118,11 @@ def paged_part(
 
     One part gives out and lse. Of several, partial [sequences * kv_heads, parts, few, value_dim] gets sums that are not yet divided,
     weights [sequences * kv_heads, parts, few, 2] the maximum of the scores in units of log2(e) and the sum of exponentials relative to it.
+    counter becomes 0, for paged_block.
     """
     begin_early()
+    if (tl.program_id(0) == 0) & (tl.program_id(1) == 0):
+        tl.store(counter, 0)
     form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
     number, part, parts = tl.program_id(0) // sizes.kv_heads, tl.program_id(1), tl.num_programs(1)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
@@ -176,7 +198,13 @@ def cpu_blocks(point, narrow=False):
     if point.kernel == "paged_sum":
         return kp.Config({"PARTS": 16, "CHECKED": True})
     blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "PIECE": 16, "SPLIT": False}
-    return kp.Config({**blocks, "CHECKED": True})
+    return kp.Config(with_copies(point, {**blocks, "CHECKED": True}))
+
+
+def with_copies(point, blocks, copies=0):
+    """Returns a kernel's constexprs with COPIES and PROGRAMS, which only paged_block has."""
+    # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
+    return {**blocks, "COPIES": copies, "PROGRAMS": 132 if copies else 0} if point.kernel == "paged_block" else blocks
 
 
 CUDA_BLOCKS = {64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}
@@ -201,7 +229,19 @@ def cuda_blocks(point, narrow=False):
         rows, columns, warps, stages = CUDA_BLOCKS[size]
     split = point.specialized and not wide
     blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked}
+    blocks = with_copies(point, blocks)
     return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide, launch_pdl=early(point))
+
+
+def hopper_blocks(point, narrow=False):
+    """Roles need queries and caches of one type in 16 bits, which TMA can address. They check nothing."""
+    roles = point.kernel == "paged_block" and point.specialized and point["query"] != tl.float32 and not narrow
+    if not roles or point["ROWS"] != 16 or kp.knobs.runtime.debug:
+        return cuda_blocks(point, narrow)
+    copies = 3 if point["HEAD_DIM"] == 64 else 2
+    columns = 64 if point["HEAD_DIM"] == 256 else 128
+    blocks = {"BLOCK_M": 64 * copies, "BLOCK_N": columns, "PIECE": 16, "SPLIT": False, "CHECKED": False}
+    return kp.Config(with_copies(point, blocks, copies), launch_pdl=True)
 
 
 def scale_step(scale):
@@ -237,13 +277,16 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
     rows = min(few, reach)
     partial = kp.empty((sequences * kv_heads, shared, rows, value_dim), tl.float32, query.device)
     weights = kp.empty((sequences * kv_heads, shared, rows, 2), tl.float32, query.device)
+    counter = kp.empty((1,), tl.int32, query.device)
     strides = PagedStrides(
         RowStrides(query.stride(0), query.stride(1)),
         keys.key, keys.value,
         RowStrides(out.stride(0), out.stride(1)),
         keys.table, scale_step(key_scale), scale_step(value_scale),
     )  # fmt: skip
-    sizes = PagedSizes(sequences, kv_heads, group, tokens, head_dim, value_dim, keys.blocks, keys.block_bits, rows)
+    sizes = PagedSizes(
+        sequences, kv_heads, group, tokens, head_dim, value_dim, keys.blocks, keys.block_bits, keys.pages, keys.page_rows, rows
+    )
     limits = Limits(tokens, bounds.queries, bounds.keys, keys.most)
     options = Optional(
         lse if sinks is None else sinks, lse if key_scale is None else key_scale, lse if value_scale is None else value_scale,
@@ -251,7 +294,7 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
     )  # fmt: skip
     if sequences > 0:
         paged_part[(sequences * kv_heads, parts)](
-            query, key, value, table, query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes,
+            query, key, value, table, query_starts, key_lengths, options, counter, partial, weights, out, lse, strides, sizes,
             limits, rules, chunk, HEAD_DIM=size, ROWS=few,
         )  # fmt: skip
         if parts > 1:
@@ -260,8 +303,15 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
                 HEAD_DIM=MAX_HEAD_DIM, ROWS=16,
             )  # fmt: skip
         if reach > few:
-            paged_block[lambda meta: (tokens * group // meta["BLOCK_M"] + sequences, kv_heads)](
-                query, key, value, table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+            paged_block[
+                lambda meta: (
+                    tokens * group // meta["BLOCK_M"] + sequences
+                    if meta["COPIES"] == 0
+                    else min((tokens * group // meta["BLOCK_M"] + sequences) * kv_heads, meta["PROGRAMS"]),
+                    kv_heads if meta["COPIES"] == 0 else 1,
+                )
+            ](
+                query, key, value, table, query_starts, key_lengths, options, counter, out, lse, strides, sizes, limits, rules,
                 HEAD_DIM=size, ROWS=16,
             )  # fmt: skip
     return out, lse

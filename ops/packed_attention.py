@@ -5,7 +5,7 @@ import kernelpack.language as tl
 
 from ._paged import PACKED_BITS, CacheStrides
 from ._paged_arguments import MAX_HEAD_DIM, Bounds, Keys, check_groups, check_numbers, rules_of
-from ._paged_kernels import attend_pages, cpu_blocks, cuda_blocks
+from ._paged_kernels import attend_pages, cpu_blocks, cuda_blocks, hopper_blocks
 from ._rows import check_contiguous
 from .paged_attention import reference as paged_reference
 
@@ -35,7 +35,7 @@ def check_packed_keys(x, name):
         "HEAD_DIM": [64, 128, 256],
         "ROWS": [4, 16],  # of few queries that share a key head
     },
-    configs={"cpu": cpu_blocks, "cuda": cuda_blocks},
+    configs={"cpu": cpu_blocks, "cuda": cuda_blocks, "cuda:sm_90a": hopper_blocks},
     specialize=[kp.aligned("query", "key", "value")],
 )
 def packed_attention(
@@ -83,7 +83,7 @@ def packed_attention(
     rules = rules_of(query, causal, window, softcap, scale)
     keys = Keys(
         CacheStrides(key.stride(0), key.stride(0), key.stride(1)), CacheStrides(value.stride(0), value.stride(0), value.stride(1)),
-        1, kv_heads, value.shape[2], key.shape[0], PACKED_BITS, 2**PACKED_BITS,
+        1, kv_heads, value.shape[2], key.shape[0], PACKED_BITS, 1, key.shape[0], 2**PACKED_BITS,
     )  # fmt: skip
     bounds = Bounds(max_query_length, max_key_length, batch_invariant)
     return attend_pages(query, key, value, key_starts, query_starts, key_lengths, sinks, None, None, keys, bounds, rules)

@@ -17,7 +17,7 @@ from ._paged_arguments import (
     check_table,
     rules_of,
 )
-from ._paged_kernels import attend_pages, cpu_blocks, cuda_blocks
+from ._paged_kernels import attend_pages, cpu_blocks, cuda_blocks, hopper_blocks
 from ._rows import check_contiguous
 
 RANGES = {"dtypes": ("float32", "float16", "bfloat16"), "head_dim": (1, 256)}
@@ -48,6 +48,7 @@ def is_narrow(point):
     configs={
         "cpu": lambda point: cpu_blocks(point, is_narrow(point)),
         "cuda": lambda point: cuda_blocks(point, is_narrow(point)),
+        "cuda:sm_90a": lambda point: hopper_blocks(point, is_narrow(point)),
     },
     specialize=[kp.aligned("query", "key_cache", "value_cache")],
 )
@@ -106,7 +107,7 @@ def paged_attention(
     keys = Keys(
         CacheStrides(key_cache.stride(0), key_cache.stride(1), key_cache.stride(2)),
         CacheStrides(value_cache.stride(0), value_cache.stride(1), value_cache.stride(2)),
-        block_table.stride(0), kv_heads, value_dim, blocks, int(math.log2(block_size)), min(block_table.shape[1] * block_size, 2**30),
+        block_table.stride(0), kv_heads, value_dim, blocks, int(math.log2(block_size)), blocks, block_size, min(block_table.shape[1] * block_size, 2**30),
     )  # fmt: skip
     bounds = Bounds(max_query_length, max_key_length, batch_invariant)
     return attend_pages(

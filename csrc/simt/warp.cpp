@@ -81,6 +81,14 @@ void vote(Collected& w, const Slot* constants, Site) {
   for (int lane = 0; lane < LANES; lane++) w.out[lane][0] = result;
 }
 
+// The first lane is the one that is elected.
+void elect(Collected& w, const Slot*, Site) {
+  for (int lane = 0; lane < LANES; lane++) {
+    w.out[lane][0] = 0;
+    w.out[lane][1] = lane == 0;
+  }
+}
+
 // ldmatrix, stmatrix: lane 8 j + i gives the address of row i of matrix j; lane l holds elements 2 (l % 4), + 1 of row l / 4,
 // with .trans of column l / 4
 void touch_rows(Collected& w, int matrices, Access access, Site site) {
@@ -176,6 +184,10 @@ void simt_shuffle(Site site, const Slot* in, Slot* out) {
 // in: mask, predicate, mode
 void simt_vote(Site site, const Slot* in, Slot* out) {
   collective(site, vote, in, 2, out, 1, in + 2);
+}
+// in: mask
+void simt_elect(Site site, const Slot* in, Slot* out) {
+  collective(site, elect, in, 1, out, 2, in + 1);
 }
 // in: address, number of matrices, transposed
 void simt_ldmatrix(Site site, const Slot* in, Slot* out) {

@@ -202,6 +202,12 @@ def _vote(match: Match, at: Instruction) -> AssemblyPlan:
     return AssemblyPlan("vote", [mask.atom, predicate.atom, VOTES[match[1]]], at.target.atoms)
 
 
+def _elect(match: Match, at: Instruction) -> AssemblyPlan:
+    """`elect.sync lane|p, mask;`"""
+    target, mask = at.operands
+    return AssemblyPlan("elect", [mask.atom], target.atoms)
+
+
 def _approximate(match: Match, at: Instruction) -> AssemblyPlan:
     """The function's name, and whether subnormal numbers count as zero."""
     return AssemblyPlan(match[1], [*_atoms(at.sources), int(bool(match[2]))], at.target.atoms)
@@ -221,6 +227,7 @@ ASSEMBLY: list[tuple[str, Form]] = [
     # ---- a warp
     (r"shfl\.sync\.(bfly|up|down|idx)\.b32", _shuffle),
     (r"vote\.sync\.(any|all|uni|ballot)\.(?:pred|b32)", _vote),
+    (r"elect\.sync", _elect),
     # ---- barriers and fences
     (r"fence\.proxy\.async\.shared::cta|fence\.mbarrier_init\.release\.cluster", _effect("fence_proxy")),
     (r"mbarrier\.init\.shared::cta\.b64", _effect("mbarrier_init")),

@@ -119,7 +119,7 @@ def _operand(text: str) -> Operand:
             return Operand(tuple(atom for part in parts for atom in _operand(part).atoms), address=True)
         base, _, offset = parts[0].partition("+")
         return Operand((_atom(base.strip()),), True, int(offset, 0) if offset.strip() else 0)
-    return Operand((_atom(text),))
+    return Operand(tuple(_atom(part) for part in text.split("|")))
 
 
 def _atom(text: str) -> Atom:

@@ -84,6 +84,13 @@ def _vote(mode: str) -> Launch:
     return _assembled(f"{{\n.reg .pred p, q;\nsetp.ne.s32 p, $1, 0;\n{vote}\n}}", "=r,r,r", x, x, expected)
 
 
+def _elect() -> Launch:
+    """One lane of each warp."""
+    x = torch.zeros(N, dtype=torch.int32)
+    text = "{\n.reg .pred p;\nelect.sync _|p, -1;\nselp.s32 $0, 1, 0, p;\n}"
+    return _assembled(text, "=r,r,r", x, x, (torch.arange(N) % 32 == 0).int())
+
+
 _APPROXIMATE: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float, float]] = {
     "ex2": (torch.exp2, -20, 20, 2**-22), "lg2": (torch.log2, 3, 1000, 2**-22), "rcp": (torch.reciprocal, 1e-3, 1e3, 2**-23),
     "rsqrt": (torch.rsqrt, 1e-3, 1e3, 2**-22.9), "sin": (torch.sin, 0.4, 2.7, 2**-19), "cos": (torch.cos, -1.2, 1.2, 2**-19),
@@ -205,6 +212,7 @@ def _launches() -> Iterator[tuple[str, Callable[[], Launch]]]:
         yield f"asm-shfl-{mode}", functools.partial(_shuffle, mode)
     for mode in ("any", "all", "uni", "ballot"):
         yield f"asm-vote-{mode}", functools.partial(_vote, mode)
+    yield "asm-elect", _elect
     for name in _APPROXIMATE:
         yield f"asm-{name}", functools.partial(_approximate, name, "")
         if name != "tanh":

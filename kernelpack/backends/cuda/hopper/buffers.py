@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelpack.backends.cuda.machine.block_copies import transfer_into
 from kernelpack.errors import CompilationError
 from kernelpack.ir.core import Block, Builder, Region, Value
-from kernelpack.ir.types import I32, MemDescType
+from kernelpack.ir.dialects.descriptors import squeezed
+from kernelpack.ir.types import I32, MemDescType, TensorType
 from kernelpack.kernel.builtin import Generator
 from kernelpack.kernel.structured_types import indexed_type
 from kernelpack.kernel.types import (
@@ -214,32 +216,38 @@ def named(b: Builder, operation: str, barrier: operators.Operand, threads: objec
 # ---- copies ----
 
 
-def copy_in(b: Builder, desc: Any, offsets: Any, buffer: object, barrier: object) -> None:
-    """Starts a copy of a block of a tensor to a tile."""
-    operands = _block_and_tile(b, "async_load", desc, offsets, buffer)
+def copy_in(b: Builder, desc: Any, offsets: Any, buffer: object, barrier: object, row: object) -> None:
+    """Starts a copy of a block of a tensor to the rows from `row` on of a tile."""
+    operands, attributes = _block_and_rows(b, "async_load", desc, offsets, buffer, row)
     always = operators.constant(b, True, int1)
     assert isinstance(buffer, tensor)
     operands += [barrier_of(barrier).handle, buffer.handle, always.handle]
-    b.create("ttng.async_tma_copy_global_to_local", operands)
+    b.create("ttng.async_tma_copy_global_to_local", operands, attributes)
 
 
-def copy_out(b: Builder, desc: Any, offsets: Any, buffer: object) -> None:
-    """Starts a copy of a tile to a block of a tensor."""
-    operands = _block_and_tile(b, "async_store", desc, offsets, buffer)
+def copy_out(b: Builder, desc: Any, offsets: Any, buffer: object, row: object) -> None:
+    """Starts a copy of the rows from `row` on of a tile to a block of a tensor."""
+    operands, attributes = _block_and_rows(b, "async_store", desc, offsets, buffer, row)
     assert isinstance(buffer, tensor)
-    b.create("ttng.async_tma_copy_local_to_global", [*operands, buffer.handle])
+    b.create("ttng.async_tma_copy_local_to_global", [*operands, buffer.handle], attributes)
 
 
-def _block_and_tile(b: Builder, name: str, desc: Any, offsets: Any, buffer: object) -> list[Value]:
+def _block_and_rows(
+    b: Builder, name: str, desc: Any, offsets: Any, buffer: object, row: object
+) -> tuple[list[Value], dict[str, int]]:
     kind = tile_of(buffer, "a tile")
     checked, coordinates = descriptors.place(b, name, desc, offsets)
-    block = checked.block_shape
-    if (1,) * (len(block) - len(kind.tile)) + kind.tile != block or kind.element_ty != checked.dtype:
+    if isinstance(row, bool) or not isinstance(row, int):
+        raise CompilationError(f"the row at which a block begins in a tile is a compile-time integer, not {describe(row)}")
+    block = checked.block_type.to_ir()
+    assert isinstance(block, TensorType)
+    if kind.element_ty != checked.dtype or transfer_into(block, squeezed(kind.tile), row) is None:
         raise CompilationError(
-            f"hopper.{name} copies blocks of {list(block)} {checked.dtype}, which {kind} does not hold",
-            cure="give the buffer the descriptor's block_shape, without leading axes of size 1",
+            f"hopper.{name} copies blocks of {list(block.shape)} {checked.dtype}, which {kind} does not hold from row {row} on",
+            cure="give the buffer the descriptor's block_shape without axes of size 1, or more rows: parts of tiles begin and end "
+            "at multiples of 8 rows",
         )
-    return [descriptors.handle(b, checked), *coordinates]
+    return [descriptors.handle(b, checked), *coordinates], {"row": row}
 
 
 def store_wait(b: Builder, pending: object) -> None:

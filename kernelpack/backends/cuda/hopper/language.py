@@ -120,16 +120,19 @@ def named_barrier_arrive(number: Any, threads: int, *, _generator: Generator) ->
 
 
 @builtin
-def async_load(desc: Any, offsets: Any, buffer: tensor, barrier: tensor, *, _generator: Generator) -> None:
-    """Starts copying the block at `offsets` of a tensor to a tile; one thread does. Its bytes land in the barrier's phase."""
-    buffers.copy_in(_generator.builder, desc, offsets, buffer, barrier)
+def async_load(desc: Any, offsets: Any, buffer: tensor, barrier: tensor, row: Any = 0, *, _generator: Generator) -> None:
+    """Starts copying the block at `offsets` of a tensor to a tile; one thread does. Its bytes land in the barrier's phase.
+
+    A block of fewer rows than the tile lands at the rows from `row` on, a compile-time number; both are multiples of 8.
+    """
+    buffers.copy_in(_generator.builder, desc, offsets, buffer, barrier, row)
 
 
 @builtin
-def async_store(desc: Any, offsets: Any, buffer: tensor, *, _generator: Generator) -> None:
+def async_store(desc: Any, offsets: Any, buffer: tensor, row: Any = 0, *, _generator: Generator) -> None:
     """Starts copying a tile to the block at `offsets` of a tensor; one thread does. What was stored to the tile needs
-    `fence_async_shared` before."""
-    buffers.copy_out(_generator.builder, desc, offsets, buffer)
+    `fence_async_shared` before. A block of fewer rows than the tile gets those from `row` on, as in async_load."""
+    buffers.copy_out(_generator.builder, desc, offsets, buffer, row)
 
 
 @builtin

@@ -11,11 +11,16 @@ from kernelpack.backends.gpu.lowering.linear_code import I32, i32
 from kernelpack.backends.gpu.lowering.shared_memory import TileAccess
 from kernelpack.backends.gpu.lowering.state import GLOBAL, Lowering
 from kernelpack.ir.core import Location, Operation
+from kernelpack.ir.types import I32 as I32_TYPE
 from kernelpack.llvm.text import Val
 from kernelpack.options import Options
 
 if TYPE_CHECKING:
     from kernelpack.backends.cuda.lowering.tensor_map import Place
+
+
+_FROM_MEMORY = ("tt.load", "tt.atomic_rmw", "tt.atomic_cas", "tt.reduce")
+"""What gives numbers of which the assembler does not know that a warp's threads all have the same."""
 
 
 class CudaLowering(Lowering):
@@ -43,8 +48,26 @@ class CudaLowering(Lowering):
         self.warpgroups: dict[Val, Val] = {}
         """The number of the thread's warpgroup by the thread's index that it was computed from."""
 
+    def operation(self, op: Operation) -> None:
+        """In roles, numbers pass through a shuffle, so that the assembler knows that a warp's threads have the same. It keeps what depends on
+        them in registers of the warp then: loops end for all threads at once, copies and products begin without a loop over threads."""
+        super().operation(op)
+        if (
+            op.name in _FROM_MEMORY
+            and op.results[0].type == I32_TYPE
+            and any(outer.name == "ttg.role" for outer in op.ancestors())
+        ):
+            self[op.result] = [self.shuffle_word("idx", self.scalar(op.result), i32(0))]
+
     def thread(self) -> Val:
         return self.emit.call(I32, "llvm.nvvm.read.ptx.sreg.tid.x", [])
+
+    def first_thread(self) -> Val:
+        """A role of one warp elects the thread: the assembler then knows that what it does is done once, and needs no loop over threads."""
+        if self.num_warps > 1 or self.barrier_number == i32(0):
+            return super().first_thread()
+        text = "{\n.reg .pred p;\nelect.sync _|p, -1;\nselp.b32 $0, 1, 0, p;\n}"
+        return self.emit.compare("icmp", "ne", self.asm(I32, text, "=r", [], convergent=True), i32(0))
 
     def program(self, axis: str) -> Val:
         return self.emit.call(I32, f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}", [])

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kernelpack.backends.cuda.lowering.mbarrier import address_of
-from kernelpack.backends.cuda.machine.block_copies import transfer_of
+from kernelpack.backends.cuda.machine.block_copies import transfer_into
 from kernelpack.backends.gpu.lowering.linear_code import i32
 from kernelpack.backends.gpu.lowering.state import Lowering
-from kernelpack.ir.core import Operation
-from kernelpack.ir.dialect import operand, operands_called
+from kernelpack.ir.core import Operation, Value
+from kernelpack.ir.dialect import attribute, operand, operands_called
 from kernelpack.ir.dialects.descriptors import block_of
-from kernelpack.ir.types import TensorDescType, bit_width
+from kernelpack.ir.types import TensorDescType, bit_width, shape_of
 from kernelpack.llvm.text import Val
 
 
-def _pieces(state: Lowering, op: Operation, buffer: Val) -> Iterator[tuple[Val, list[Val]]]:
+def _pieces(state: Lowering, op: Operation, tile: Value) -> Iterator[tuple[Val, list[Val]]]:
     """Yields the address in shared memory and the coordinates, innermost first, of every box of a copy."""
-    block = block_of(operand(op, "desc").type)
-    transfer = transfer_of(block)
+    block, buffer = block_of(operand(op, "desc").type), address_of(state, tile)
+    transfer = transfer_into(block, shape_of(tile.type), attribute(op, "row"))
     assert transfer is not None  # the row's check
     coords = [state.scalar(value) for value in operands_called(op, "coords")]
     width = bit_width(block.element) // 8
@@ -44,7 +44,7 @@ def prefetch_tensor_maps(state: Lowering, function: Operation) -> None:
 def _load(state: Lowering, op: Operation) -> None:
     starts = state.emit.binary("and", state.first_thread(), state.scalar(operand(op, "pred")))
     barrier, tensor_map = address_of(state, operand(op, "barrier")), state[operand(op, "desc")][0]
-    for address, coords in _pieces(state, op, address_of(state, operand(op, "dst"))):
+    for address, coords in _pieces(state, op, operand(op, "dst")):
         rank = len(coords)
         place = ", ".join(f"${3 + axis}" for axis in range(rank))
         text = (
@@ -58,7 +58,7 @@ def _store(state: Lowering, op: Operation) -> None:
     starts, (tensor_map, *some) = state.first_thread(), state[operand(op, "desc")]
     for condition in some:  # nothing is stored to an empty tensor, whose map has an element
         starts = state.emit.binary("and", starts, condition)
-    for address, coords in _pieces(state, op, address_of(state, operand(op, "src"))):
+    for address, coords in _pieces(state, op, operand(op, "src")):
         rank = len(coords)
         place = ", ".join(f"${3 + axis}" for axis in range(rank))
         text = f"@$0 cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$2, {{{place}}}], [$1];"

@@ -70,6 +70,27 @@ def transfer_of(block: TensorType) -> Transfer | None:
     return Transfer(tma_encoding(tile, bits, None, swizzle), swizzle, _spread(block.shape, box, 1), pieces)
 
 
+def transfer_into(block: TensorType, shape: tuple[int, ...], row: int) -> Transfer | None:
+    """Returns how TMA moves a block to the rows from `row` on of a buffer of a shape; None where it cannot.
+
+    Blocks with as many columns as the buffer can have fewer rows, in whole patterns of the swizzle.
+    """
+    whole, tile = transfer_of(block), squeezed(block.shape)
+    if whole is None or (shape == tile and row == 0):
+        return whole
+    if len(tile) != 2 or len(shape) != 2 or shape[1] != tile[1]:
+        return None
+    if row % PATTERN_ROWS or tile[0] % PATTERN_ROWS or not 0 <= row <= shape[0] - tile[0]:
+        return None
+    bits = bit_width(block.element)
+    width = whole.swizzle * 8 // bits if whole.swizzle else tile[1]
+    pieces = []
+    for piece in whole.pieces:
+        first, column = (at for at, extent in zip(piece.start, block.shape, strict=True) if extent > 1)
+        pieces.append(Piece(piece.start, _offset(shape, width, (row + first, column))))
+    return Transfer(tma_encoding(shape, bits, None, whole.swizzle), whole.swizzle, whole.box, tuple(pieces))
+
+
 def _spread(shape: Sequence[int], entries: Sequence[int], missing: int = 0) -> tuple[int, ...]:
     """Returns entries for the axes of more than one element, with `missing` for the others."""
     rest = iter(entries)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kernelpack.backends.cuda.machine.block_copies import transfer_of
+from kernelpack.backends.cuda.machine.block_copies import transfer_into, transfer_of
 from kernelpack.backends.gpu.dialect import TTG as TTG  # what it adds to is known wherever it is
 from kernelpack.ir.core import Operation
 from kernelpack.ir.dialect import Dialect, Effect, Trait, attr, operand, operands_called, row, same_as
-from kernelpack.ir.dialects.descriptors import squeezed
 from kernelpack.ir.dialects.tt import multiplies_together
 from kernelpack.ir.types import I32, I64, MemDescType, TensorDescType, TensorType, Type, element_of, shape_of
 
@@ -52,10 +51,14 @@ def _check_tma(op: Operation) -> str | None:
     block = desc.block
     if any(value.type != I32 for value in operands_called(op, "coords")) or len(operands_called(op, "coords")) != block.rank:
         return f"takes {block.rank} coordinates of type i32"
-    transfer = transfer_of(block)
-    if transfer is None:
+    if transfer_of(block) is None:
         return f"TMA cannot copy a block of {block}"
-    expected = MemDescType(squeezed(block.shape), block.element, transfer.encoding, True)
+    assert isinstance(tile, MemDescType)
+    row = op.attributes.get("row", 0)
+    transfer = transfer_into(block, tile.shape, row)
+    if transfer is None:
+        return f"a block of {block} is not rows from {row} on of {tile}"
+    expected = MemDescType(tile.shape, block.element, transfer.encoding, True)
     if tile != expected:
         return f"the buffer of {desc} is {expected}, not {tile}"
     return _check_mbarrier_operand(operand(op, "barrier").type) if op.name.endswith("to_local") else None
@@ -152,11 +155,13 @@ TTNG = Dialect(
             infer=lambda operands, attributes: [operand.type for operand in operands],
         ),
         # ---- TMA: a block of a tensor in global memory and a tile of shared memory; one thread starts the copy ----
-        # elements outside of the tensor become zero; the bytes of the whole tile arrive at the barrier
+        # a block has the rows from `row` on of the tile. Elements outside of the tensor become zero; the bytes of the whole block
+        # arrive at the barrier
         row(
             "ttng.async_tma_copy_global_to_local",
             "desc: tensordesc, coords*: int_scalar, barrier: memdesc, dst: memdesc, pred: bool",
             results=0,
+            attributes=[attr("row", "i32", default=0)],
             effects=[Effect.READ_GLOBAL, Effect.WRITE_SHARED],
             format="$desc [ $coords ] $dst , $barrier , $pred attr-dict : type($desc), type($barrier) -> type($dst)",
             check=_check_tma,
@@ -166,6 +171,7 @@ TTNG = Dialect(
             "ttng.async_tma_copy_local_to_global",
             "desc: tensordesc, coords*: int_scalar, src: memdesc",
             results=0,
+            attributes=[attr("row", "i32", default=0)],
             effects=[Effect.READ_SHARED, Effect.WRITE_GLOBAL],
             format="$desc [ $coords ] $src attr-dict : type($desc), type($src)",
             check=_check_tma,

@@ -1,0 +1,365 @@
+"""Attention of blocks of rows to keys in pages, on sm_90a: one role loads keys and values by TMA, 16 of a page at a time, others attend, 64
+rows each, by wgmma, as mha's do (_mha_roles.py). The loading role runs ahead; it takes the next block of rows that no program has."""
+
+from typing import NamedTuple
+
+import kernelpack as kp
+import kernelpack.language as tl
+from kernelpack.language import hopper
+
+from ._exponents import FLOAT32_MAX, line_of, power_below
+from ._mha_roles import Form, Ring, Rings, Sums, attend_keys, first_scores, sum_parts, weigh
+from ._paged import (
+    IN_ONE_BLOCK,
+    CacheStrides,
+    Limits,
+    PagedSizes,
+    PagedStrides,
+    Rules,
+    Sequence,
+    capped,
+    finished,
+    rows_at,
+    sequence_of,
+    unit_of,
+)
+from ._paged import Sums as FewSums
+from ._roles import Place, next_place
+
+PIECE = tl.constexpr(16)
+"""How many keys lie in one page, whatever its size."""
+
+
+class Batch(NamedTuple):
+    """What all blocks of rows are read from, beside queries, keys and values."""
+
+    block_table: tl.tensor
+    query_starts: tl.tensor
+    key_lengths: tl.tensor
+    strides: PagedStrides
+    sizes: PagedSizes
+    limits: Limits
+    rules: Rules
+
+
+class Task(NamedTuple):
+    """A block of rows of a sequence and key head: the number of its first row, and whether there is such a block."""
+
+    sequence: Sequence
+    number: tl.tensor
+    head: tl.tensor
+    first: tl.tensor
+    exists: tl.tensor
+
+
+class Span(NamedTuple):
+    """Which blocks of keys a block of rows attends to, in units of their size: from `start` to `stop`, of which those from `low` to `high` count
+    for all rows. Keys from `end` on count for none."""
+
+    start: tl.tensor
+    low: tl.tensor
+    high: tl.tensor
+    stop: tl.tensor
+    end: tl.tensor
+
+
+@kp.jit
+def first_block(batch, number, ROWS: tl.constexpr):
+    """Returns the number of a sequence's first block of rows."""
+    return tl.load(batch.query_starts + number) * batch.sizes.group // ROWS + number
+
+
+@kp.jit
+def count_tasks(batch, ROWS: tl.constexpr):
+    """Returns how many tasks there may be."""
+    return (batch.sizes.tokens * batch.sizes.group // ROWS + batch.sizes.sequences) * batch.sizes.kv_heads
+
+
+@kp.jit
+def task_of(number, total, batch, ROWS: tl.constexpr):
+    """Returns the task of a number. Blocks go from the last to the first: those of causal calls have most keys at the end."""
+    from_end = total - 1 - number
+    head, block = from_end % batch.sizes.kv_heads, from_end // batch.sizes.kv_heads
+    below, above = 0, batch.sizes.sequences
+    while above - below > 1:
+        middle = (below + above) // 2
+        if first_block(batch, middle, ROWS) <= block:
+            below = middle
+        else:
+            above = middle
+    sequence = sequence_of(below, batch.query_starts, batch.key_lengths, batch.limits, False)
+    first, rows = (block - first_block(batch, below, ROWS)) * ROWS, sequence.queries * batch.sizes.group
+    return Task(sequence, below, head, first, (rows > batch.sizes.few) & (first < rows))
+
+
+@kp.jit
+def tell(tasks, place, number):
+    """Has the attending roles know the number of a task."""
+    hopper.mbarrier_wait(tasks.empty[place.slot], place.phase)
+    hopper.local_store(tasks.tiles[place.slot], tl.full([1, 4], number, tl.int32))
+    tl.debug_barrier()
+    hopper.mbarrier_arrive(tasks.full[place.slot])
+    return next_place(place, 2)
+
+
+@kp.jit
+def learn(tasks, place):
+    """Returns the number of a task, of which the loading role told."""
+    hopper.mbarrier_wait(tasks.full[place.slot], place.phase)
+    number = tl.max(tl.max(hopper.local_load(tasks.tiles[place.slot]), 1), 0)
+    tl.debug_barrier()
+    hopper.mbarrier_arrive(tasks.empty[place.slot])
+    return number, next_place(place, 2)
+
+
+@kp.jit
+def span_of(task, batch, ROWS: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Returns the keys of a task."""
+    rules, sequence, group = batch.rules, task.sequence, batch.sizes.group
+    ahead = sequence.keys - sequence.queries
+    head = ahead + task.first // group
+    tail = ahead + tl.minimum((task.first + ROWS - 1) // group, sequence.queries - 1)
+    end, whole = sequence.keys, sequence.keys
+    if rules.causal != 0:
+        end, whole = tl.maximum(tail + 1, 0), tl.maximum(head + 1, 0)
+    start, low = 0, 0
+    if rules.window > 0:
+        start, low = tl.maximum(head - rules.window + 1, 0), tl.maximum(tail - rules.window + 1, 0)
+    start, low, high, stop = start // BLOCK_N, tl.cdiv(low, BLOCK_N), whole // BLOCK_N, tl.cdiv(end, BLOCK_N)
+    if (low >= high) | (rules.softcap != 0.0):
+        low, high = start, start
+    return Span(start, low, high, tl.maximum(stop, start), end)
+
+
+@kp.jit
+def edges_of(span):
+    """Returns how many blocks of keys do not count for all rows."""
+    return span.stop - span.start - (span.high - span.low)
+
+
+@kp.jit
+def block_of_keys(span, step):
+    """Returns which block of keys comes in a step: those above the ones that count for all rows, those below, those; each from the end."""
+    above, edges = span.stop - span.high, edges_of(span)
+    block = span.stop - 1 - step
+    if step >= edges:
+        block = span.high - 1 - (step - edges)
+    elif step >= above:
+        block -= span.high - span.low
+    return block
+
+
+@kp.jit
+def corner_of(page, key, end, head, bits):
+    """Returns where the piece of a page that begins with a key lies in a descriptor: see `describe`."""
+    count, row = tl.minimum(end - key, PIECE), key & ((1 << bits) - 1)
+    if bits == IN_ONE_BLOCK:
+        row += page
+        page = 0
+    return page, row + count, PIECE - count, head, 0
+
+
+@kp.jit
+def load_pages(copy, keys, values, counter, rings, tasks, batch, form):
+    """Loads the keys and values of all tasks that this program takes."""
+    ROWS: tl.constexpr = 64 * form.COPIES
+    PIECES: tl.constexpr = form.BLOCK_N // PIECE
+    place, t_place = Place(0, 1), Place(0, 1)
+    bits = batch.sizes.block_bits
+    total = count_tasks(batch, ROWS)
+    number = tl.program_id(0)
+    while number < total:
+        task = task_of(number, total, batch, ROWS)
+        if task.exists:
+            t_place = tell(tasks, t_place, number)
+            table = batch.block_table + task.number.to(tl.int64) * batch.strides.table
+            span = span_of(task, batch, ROWS, form.BLOCK_N)
+            last = (span.end - 1) // PIECE * PIECE  # pieces after the last repeat it
+            for i in range(span.stop - span.start):
+                n = block_of_keys(span, i) * form.BLOCK_N
+                slot = place.slot
+                # all numbers of pages are on their way before anything waits
+                first = [tl.minimum(n + piece * PIECE, last) for piece in tl.static_range(PIECES)]
+                pages = [tl.load(table + (key >> bits)) for key in first]
+                corners = [
+                    corner_of(pages[piece], first[piece], span.end, task.head, bits) for piece in tl.static_range(PIECES)
+                ]
+                hopper.mbarrier_wait(rings.key.empty[slot], place.phase)
+                hopper.mbarrier_expect(rings.key.full[slot], rings.key.tiles.nbytes)
+                for piece in tl.static_range(PIECES):
+                    hopper.async_load(keys, corners[piece], rings.key.tiles[slot], rings.key.full[slot], row=piece * PIECE)
+                hopper.mbarrier_wait(rings.value.empty[slot], place.phase)
+                hopper.mbarrier_expect(rings.value.full[slot], rings.value.tiles.nbytes)
+                for piece in tl.static_range(PIECES):
+                    hopper.async_load(
+                        values, corners[piece], rings.value.tiles[slot], rings.value.full[slot], row=piece * PIECE
+                    )
+                place = next_place(place, form.SLOTS)
+        number = tl.num_programs(0) + tl.atomic_add(counter, 1, sem="relaxed")
+    tell(tasks, t_place, total)
+
+
+@kp.jit
+def rows_of_task(task, copy, batch):
+    """Returns the 64 rows of a task that a copy attends to."""
+    group = batch.sizes.group
+    numbers = task.first % group + copy * 64 + tl.arange(0, 64)
+    # small numbers: the quotient of floats is that of integers, for a tenth of the instructions
+    above = ((numbers.to(tl.float32) + 0.5) * (1.0 / group)).to(tl.int32)
+    return rows_at(task.sequence, task.first // group + above, numbers - above * group, batch.rules)
+
+
+@kp.jit
+def load_rows(query, task, rows, unit, batch, HEAD_DIM: tl.constexpr):
+    """Returns the queries of some rows, with the sign of `unit`; of zero, and what is no number, with that factor."""
+    columns = tl.arange(0, HEAD_DIM)
+    tokens = (task.sequence.token + rows.tokens).to(tl.int64)
+    heads = (task.head * batch.sizes.group + rows.heads).to(tl.int64)
+    at = tokens * batch.strides.query.token + heads * batch.strides.query.head
+    inside = rows.inside[:, None] & (columns[None, :] < batch.sizes.head_dim)
+    q = tl.load(query + at[:, None] + columns[None, :], mask=inside, other=0.0)
+    if not (unit > 0.0):
+        q = (q * tl.where(unit < 0.0, -1.0, unit)).to(q.dtype)
+    return q
+
+
+@kp.jit
+def store_rows(out, lse, means, logs, tile, task, rows, batch):
+    """Stores the results of some rows, which pass through a tile, so that neighbouring threads write what lies together."""
+    hopper.local_store(tile, means.to(out.dtype.element_ty))
+    columns = tl.arange(0, means.shape[1])
+    tokens = (task.sequence.token + rows.tokens).to(tl.int64)
+    heads = (task.head * batch.sizes.group + rows.heads).to(tl.int64)
+    at = tokens * batch.strides.out.token + heads * batch.strides.out.head
+    inside = rows.inside[:, None] & (columns[None, :] < batch.sizes.value_dim)
+    tl.store(out + at[:, None] + columns[None, :], hopper.local_load(tile), mask=inside)
+    tl.store(lse + heads * batch.sizes.tokens + tokens, logs, mask=rows.inside)
+
+
+@kp.jit
+def attend_edge(sums, q_tile, rings, place, n, rows, unit, scale, softcap, dtype: tl.constexpr):
+    """Adds a block of keys of which some do not count for some rows."""
+    scores = first_scores(q_tile, rings.key, place)
+    if softcap != 0.0:
+        scores = capped(scores * unit, softcap)
+    columns = n + tl.arange(0, scores.shape[1])
+    counts = (columns[None, :] >= rows.first[:, None]) & (columns[None, :] <= rows.last[:, None])
+    weights, shift, largest = weigh(tl.where(counts, scores, -float("inf")), sums.largest, scale)
+    rescale = tl.exp2(shift - sums.shift)
+    total = sums.weights * rescale[:, None] + sum_parts(weights)
+    return add_values(Sums(sums.values * rescale[:, None], shift, largest, total), weights.to(dtype), rings.value, place)
+
+
+@kp.jit
+def add_values(sums, weights, values, place):
+    """Adds the values of a block of keys. Nothing runs under it."""
+    hopper.mbarrier_wait(values.full[place.slot], place.phase)
+    result = hopper.async_dot(weights, values.tiles[place.slot], sums.values)
+    result = hopper.wait_dots(0, result)
+    hopper.mbarrier_arrive(values.empty[place.slot])
+    return Sums(result, sums.shift, sums.largest, sums.weights)
+
+
+@kp.jit
+def attend_whole(sums, q_tile, rings, place, copy, unit, blocks, form, dtype: tl.constexpr):
+    """Adds `blocks` blocks of keys, at least one, that count for all rows. Returns the sums and the place of the last."""
+    scores = first_scores(q_tile, rings.key, place)
+    weights, shift, largest = weigh(scores, sums.largest, unit)
+    rescale = tl.exp2(shift - sums.shift)
+    sums = Sums(sums.values * rescale[:, None], shift, largest, sums.weights * rescale[:, None] + sum_parts(weights))
+    sums, weights, place = attend_keys(sums, weights.to(dtype), q_tile, rings, place, copy, unit, blocks - 1, form, form.TURNS)
+    return add_values(sums, weights, rings.value, place), place
+
+
+@kp.jit
+def nothing_yet(unit, HEAD_DIM: tl.constexpr):
+    """Returns the sums of no keys: the maximum is the lowest whose shift is finite."""
+    power = 2.0 * power_below(unit)
+    largest = tl.zeros([64], tl.float32) + -FLOAT32_MAX / tl.maximum(power, 1.0)
+    _, shift = line_of(largest, unit, power)
+    return Sums(tl.zeros([64, HEAD_DIM], tl.float32), shift, largest, tl.zeros([64, 4], tl.float32))
+
+
+@kp.jit
+def attend_rows(copy, query, q_tiles, out, lse, options, rings, tasks, batch, form):
+    """64 rows of each task."""
+    ROWS: tl.constexpr = 64 * form.COPIES
+    dtype: tl.constexpr = rings.key.tiles.dtype
+    rules, sizes, strides = batch.rules, batch.sizes, batch.strides
+    if form.TURNS and copy == 1:
+        hopper.named_barrier_arrive(0, 256)  # the first turn is copy 0's
+    place = Place(0, 0)
+    q_tile = q_tiles[copy]
+    total = count_tasks(batch, ROWS)
+    number, t_place = learn(tasks, Place(0, 0))
+    while number < total:
+        task = task_of(number, total, batch, ROWS)
+        rows = rows_of_task(task, copy, batch)
+        given = unit_of(rules, options, task.head, strides.key_scale)
+        unit = tl.where(given == 0.0, 1.0, tl.abs(given))
+        scale = tl.where(rules.softcap != 0.0, 1.0, unit)  # capped scores are in units of log2(e) already
+        span = span_of(task, batch, ROWS, form.BLOCK_N)
+        hopper.local_store(q_tile, load_rows(query, task, rows, given, batch, form.HEAD_DIM))
+        hopper.fence_async_shared()
+        sums = nothing_yet(scale, form.HEAD_DIM)
+        for i in range(edges_of(span)):
+            n = block_of_keys(span, i) * form.BLOCK_N
+            sums = attend_edge(sums, q_tile, rings, place, n, rows, unit, scale, rules.softcap, dtype)
+            place = next_place(place, form.SLOTS)
+        if span.high > span.low:
+            sums, place = attend_whole(sums, q_tile, rings, place, copy, unit, span.high - span.low, form, dtype)
+            place = next_place(place, form.SLOTS)
+        few = FewSums(tl.sum(sums.weights, 1), sums.largest * scale, sums.values)
+        means, logs = finished(few, rows, task.head, options, sizes, strides.value_scale)
+        store_rows(out, lse, means, logs, q_tile, task, rows, batch)
+        number, t_place = learn(tasks, t_place)
+
+
+@kp.jit
+def describe(cache, strides: CacheStrides, sizes, columns, HEAD_DIM: tl.constexpr):
+    """Returns a descriptor of a cache whose blocks are 16 keys of a page: at [page, row + count, 16 - count, head, 0], the `count` keys from
+    `row` on, and zeros. Two axes walk over rows: a block begins where both together say, and ends where the inner one does. A block
+    without any key of the tensor must not be loaded: an H100 then reads at the address given, which is no key's."""
+    shape = [sizes.pages, sizes.page_rows + 1, PIECE, sizes.kv_heads, columns]
+    steps = [strides.block, strides.row, strides.row, strides.head, 1]
+    return tl.make_tensor_descriptor(cache - PIECE * strides.row, shape, steps, [1, 1, PIECE, 1, HEAD_DIM])
+
+
+@kp.jit
+def paged_by_roles(
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, out, lse, strides, sizes, limits, rules,
+    HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, COPIES: tl.constexpr,
+):  # fmt: skip
+    """All blocks of 64 * COPIES rows of all sequences and key heads. `counter`, an int32, is 0 before."""
+    TURNS: tl.constexpr = COPIES == 2 and HEAD_DIM != 256
+    SLOTS: tl.constexpr = 2
+    form: tl.constexpr = Form(HEAD_DIM, True, BLOCK_N, SLOTS, COPIES, 1, TURNS)
+    dtype: tl.constexpr = key_cache.dtype.element_ty
+    batch = Batch(block_table, query_starts, key_lengths, strides, sizes, limits, rules)
+    keys = describe(key_cache, strides.key, sizes, sizes.head_dim, HEAD_DIM)
+    values = describe(value_cache, strides.value, sizes, sizes.value_dim, HEAD_DIM)
+    q_tiles = hopper.local_alloc([64, HEAD_DIM], dtype, COPIES)
+    k_tiles = hopper.local_alloc([BLOCK_N, HEAD_DIM], dtype, SLOTS)
+    v_tiles = hopper.local_alloc([BLOCK_N, HEAD_DIM], dtype, SLOTS)
+    rings = Rings(
+        None,
+        Ring(k_tiles, hopper.mbarrier_alloc(1, SLOTS), hopper.mbarrier_alloc(COPIES, SLOTS)),
+        Ring(v_tiles, hopper.mbarrier_alloc(1, SLOTS), hopper.mbarrier_alloc(COPIES, SLOTS)),
+    )
+    numbers = hopper.local_alloc([1, 4], tl.int32, 2)
+    tasks = Ring(numbers, hopper.mbarrier_alloc(1, 2), hopper.mbarrier_alloc(COPIES, 2))
+    hopper.warp_specialize(
+        hopper.role(
+            load_pages,
+            (keys, values, counter, rings, tasks, batch, form),
+            num_warps=1,
+            registers=(24 if HEAD_DIM == 256 else 40) if COPIES == 2 else 32,
+        ),
+        hopper.role(
+            attend_rows,
+            (query, q_tiles, out, lse, options, rings, tasks, batch, form),
+            num_warps=4,
+            registers=(240 if HEAD_DIM == 256 else 232) if COPIES == 2 else 160,
+            copies=COPIES,
+        ),
+    )
