@@ -252,7 +252,7 @@ def attend_edge(sums, q_tile, rings, place, n, rows, unit, scale, softcap, dtype
 
 @kp.jit
 def add_values(sums, weights, values, place):
-    """Adds the values of a block of keys. Nothing runs under it."""
+    """Adds the values of a block of keys. Nothing runs while the tensor cores work."""
     hopper.mbarrier_wait(values.full[place.slot], place.phase)
     result = hopper.async_dot(weights, values.tiles[place.slot], sums.values)
     result = hopper.wait_dots(0, result)
@@ -330,7 +330,8 @@ def paged_by_roles(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, out, lse, strides, sizes, limits, rules,
     HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, COPIES: tl.constexpr,
 ):  # fmt: skip
-    """All blocks of 64 * COPIES rows of all sequences and key heads. `counter`, an int32, is 0 before."""
+    """Blocks of 64 * COPIES rows of all sequences and key heads, as many as no other program takes. `counter`, an int32, is 0 before: so many
+    blocks were taken beside the first of each program."""
     TURNS: tl.constexpr = COPIES == 2 and HEAD_DIM != 256
     SLOTS: tl.constexpr = 2
     form: tl.constexpr = Form(HEAD_DIM, True, BLOCK_N, SLOTS, COPIES, 1, TURNS)
@@ -348,18 +349,16 @@ def paged_by_roles(
     )
     numbers = hopper.local_alloc([1, 4], tl.int32, 2)
     tasks = Ring(numbers, hopper.mbarrier_alloc(1, 2), hopper.mbarrier_alloc(COPIES, 2))
+    # what the loading role has, rounded up to four warps, the others cannot have
+    registers: tl.constexpr = 32 if COPIES == 3 else 24 if HEAD_DIM == 256 else 40
+    rest: tl.constexpr = 160 if COPIES == 3 else 240 if HEAD_DIM == 256 else 232
     hopper.warp_specialize(
-        hopper.role(
-            load_pages,
-            (keys, values, counter, rings, tasks, batch, form),
-            num_warps=1,
-            registers=(24 if HEAD_DIM == 256 else 40) if COPIES == 2 else 32,
-        ),
+        hopper.role(load_pages, (keys, values, counter, rings, tasks, batch, form), num_warps=1, registers=registers),
         hopper.role(
             attend_rows,
             (query, q_tiles, out, lse, options, rings, tasks, batch, form),
             num_warps=4,
-            registers=(240 if HEAD_DIM == 256 else 232) if COPIES == 2 else 160,
+            registers=rest,
             copies=COPIES,
         ),
     )

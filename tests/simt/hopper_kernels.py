@@ -180,6 +180,34 @@ def unread(x, out, n, MEET: tl.constexpr):
     )
 
 
+@kp.jit
+def fetch(copy, pages, table, counts, tile, full):
+    hopper.mbarrier_expect(full, tile.nbytes)
+    for piece in tl.static_range(4):
+        page, count = tl.load(table + piece), tl.load(counts + piece)
+        hopper.async_load(pages, [page, count, 16 - count, 0], tile, full, row=16 * piece)
+
+
+@kp.jit
+def hand_out(copy, halves, tile, full):
+    hopper.mbarrier_wait(full, 0)
+    hopper.async_store(halves, [32, 0], tile)
+    hopper.async_store(halves, [0, 0], tile, row=32)
+    hopper.async_store_wait(0)
+
+
+@kp.jit
+def pages(x, out, table, counts, PAGES: tl.constexpr):
+    """Fills a tile with the first rows of pages of 16, whose numbers are in memory, and stores its halves apart."""
+    blocks = tl.make_tensor_descriptor(x - 16 * 64, [PAGES, 17, 16, 64], [16 * 64, 64, 64, 1], [1, 1, 16, 64])
+    halves = tl.make_tensor_descriptor(out, [64, 64], [64, 1], [32, 64])
+    full, tile = hopper.mbarrier_alloc(1), hopper.local_alloc([64, 64], x.dtype.element_ty)
+    hopper.warp_specialize(
+        hopper.role(fetch, (blocks, table, counts, tile, full), num_warps=1),
+        hopper.role(hand_out, (halves, tile, full), num_warps=1),
+    )
+
+
 def shift_launch() -> Launch:
     x = torch.randn(100, 80)
     padded = torch.nn.functional.pad(x, (0, 16, 3, 0))[:100, 16:]
@@ -238,6 +266,13 @@ def gram_launch(by_threads: bool) -> Launch:
     return Launch(gram, (1,), arguments, {"out": expected}, 1e-5)
 
 
+def pages_launch() -> Launch:
+    x, table, counts = torch.randn(6, 16, 64).bfloat16(), torch.tensor([4, 0, 5, 0]), torch.tensor([16, 3, 1, 16])
+    rows = torch.where(torch.arange(16)[:, None] < counts[:, None, None], x[table], 0.0).view(64, 64)
+    arguments = {"x": x, "out": torch.full((64, 64), float("nan")).bfloat16(), "table": table.int(), "counts": counts.int()}
+    return Launch(pages, (1,), {**arguments, "PAGES": 6}, {"out": rows.roll(32, 0)})
+
+
 def unread_launch(meet: bool) -> Launch:
     arguments = {"x": torch.randn(64, 320).bfloat16(), "out": torch.full((128,), 7.0), "n": 5, "MEET": meet}
     return Launch(unread, (1,), arguments, {"out": torch.zeros(128)})
@@ -252,4 +287,5 @@ LAUNCHES = {
     "attend": attend_launch,
     "gram": lambda: gram_launch(False),
     "gram-by-threads": lambda: gram_launch(True),
+    "pages": pages_launch,
 }

@@ -18,7 +18,7 @@ from kernelpack.kernel.types import bfloat16, block_type, float8e5, float16, flo
 from kernelpack.kernel.values import tensor
 from kernelpack.language import hopper
 from kernelpack.options import Options
-from kernelpack.semantics import operators
+from kernelpack.semantics import descriptors, operators
 
 
 class Code:
@@ -36,6 +36,15 @@ class Code:
 
     def number(self) -> tensor:
         return tensor(self.block.add_argument(I32, "n"), int32)
+
+    def descriptor(self, block: tuple[int, ...], kind: Any = float16) -> Any:
+        """Of a tensor with contiguous rows of 256 elements."""
+        base = tensor(self.block.add_argument(pointer_type(kind).to_ir(), "p"), pointer_type(kind))
+        return descriptors.make(self.b, base, [4096] * (len(block) - 1) + [256], [256] * (len(block) - 1) + [1], block, "zero")
+
+    def copy(self, block: tuple[int, ...], row: Any, kind: Any = float16) -> None:
+        places = [self.number() for _ in block]
+        buffers.copy_in(self.b, self.descriptor(block, kind), places, self.tile(), buffers.barriers(self.b, 1, None), row)
 
     def zeros(self, shape: tuple[int, ...], kind: Any = float32) -> tensor:
         return (
@@ -113,6 +122,15 @@ def test_a_store_converts_to_the_buffer_s_type() -> None:
     assert buffers.load(code.b, tile).dtype == float16
 
 
+def test_a_block_of_fewer_rows_is_copied_to_and_from_a_part_of_a_tile() -> None:
+    code = Code()
+    part, tile = code.descriptor((1, 16, 1, 64)), code.tile()
+    buffers.copy_in(code.b, part, [code.number()] * 4, tile, buffers.barriers(code.b, 1, None), 48)
+    buffers.copy_out(code.b, part, [code.number()] * 4, tile, 8)
+    loads, stores = (op for op in code.block.operations if "tma" in op.name)
+    assert (loads.attributes["row"], stores.attributes["row"]) == (48, 8)
+
+
 Refused = Callable[[Code], Any]
 REFUSED: list[tuple[Refused, str]] = [
     (lambda c: c.tile(kind=float64), "a buffer holds elements of 8, 16 or 32 bits, not tl.float64"),
@@ -135,6 +153,16 @@ REFUSED: list[tuple[Refused, str]] = [
     (lambda c: buffers.named(c.b, "ttng.arrive_barrier_named", 0, 48, 8), "a multiple of 32 up to 1024, not 48"),
     (lambda c: buffers.named(c.b, "ttng.arrive_barrier_named", 8, 64, 8), "there are named barriers 0 to 7, not 8"),
     (lambda c: buffers.store_wait(c.b, 64), "a compile-time number below 64, not 64"),
+    (
+        lambda c: c.copy((16, 64), 52),
+        "copies blocks of .16, 64. fp16, which .* does not hold from row 52 on\n  to fix: give the buffer",
+    ),
+    (lambda c: c.copy((4, 64), 8), "does not hold from row 8 on.*\n.*parts of tiles begin and end at multiples of 8 rows"),
+    (lambda c: c.copy((16, 64), 56), "does not hold from row 56 on"),
+    (lambda c: c.copy((16, 64), -8), "does not hold from row -8 on"),
+    (lambda c: c.copy((16, 32), 0), "does not hold from row 0 on"),
+    (lambda c: c.copy((64, 64), 0, bfloat16), "copies blocks of .64, 64. bf16, which .* does not hold"),
+    (lambda c: c.copy((16, 64), c.number()), "the row at which a block begins in a tile is a compile-time integer, not"),
     (lambda c: buffers.dot(c.b, c.tile(), c.tile(), c.zeros((64, 64), float16)), r"summed in float32, .*\n  to fix: tl.zeros"),
     (lambda c: buffers.dot(c.b, c.tile((64, 32)), c.tile((64, 64)), c.zeros((64, 64))), "the shapes of a product do not fit"),
     (lambda c: buffers.dot(c.b, c.tile(), c.tile(kind=bfloat16), c.zeros((64, 64))), "not fp16 and bf16"),

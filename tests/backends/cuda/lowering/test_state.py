@@ -32,6 +32,24 @@ def test_shuffles_move_words(mode: str, clamp: int) -> None:
     in_order(text_of(made), f"%A = call i32 @llvm.nvvm.shfl.sync.{mode}.i32(i32 -1, i32 %x, i32 4, i32 {clamp})")
 
 
+def test_a_role_of_one_warp_elects_the_thread_that_acts_once() -> None:
+    made = nvidia(1)
+    made.barrier_number = i32(3)
+    made.first_thread()
+    in_order(
+        text_of(made),
+        """
+        %A = call i32 asm sideeffect "{\\0A\\09.reg .pred p;\\0A\\09elect.sync _|p, -1;\\0A\\09selp.b32 $0, 1, 0, p;\\0A\\09}", "=r"() convergent
+        %B = icmp ne i32 %A, 0
+        """,
+    )
+    for warps, number in ((1, 0), (4, 3)):
+        made = nvidia(warps)
+        made.barrier_number = i32(number)
+        made.first_thread()
+        assert "elect" not in text_of(made)
+
+
 def test_a_text_is_one_constant_however_often_it_is_shown() -> None:
     made = nvidia()
     made.message("hello")

@@ -54,6 +54,32 @@ def test_a_wide_block_is_a_copy_for_each_panel() -> None:
     )
 
 
+def test_a_block_lands_at_its_rows_of_a_tile() -> None:
+    """Each panel of the tile has 64 rows of 128 bytes, of which the block's 16 begin at row 48."""
+    desc, kind = "!tt.tensordesc<tensor<16x128xf16>>", tile(64, 128)
+    text = module(
+        f"""
+        %b = ttg.local_alloc {{allocation.offset = 0 : i32}} : () -> {BARRIER}
+        %t = ttg.local_alloc {{allocation.offset = 1024 : i32}} : () -> {kind}
+        ttng.async_tma_copy_global_to_local %d[%i, %j] %t, %b, %on {{row = 48 : i32}} : {desc}, {BARRIER} -> {kind}
+        """,
+        f"%d: {desc}, %i: i32, %j: i32, %on: i1",
+        LAYOUTS,
+        SM90,
+    )
+    in_order(
+        text,
+        """
+        %B = ptrtoint ptr addrspace(3) @shared_memory to i32
+        %T = ptrtoint ptr addrspace(3) ... to i32
+        %A = add i32 %T, 6144
+        call void asm ...(i1 ..., i32 %A, ptr %d.0, i32 %j.0, i32 %i.0, i32 ...)
+        %C = add i32 %T, 14336
+        call void asm ...(i1 ..., i32 %C, ptr %d.0, i32 ..., i32 %i.0, i32 ...)
+        """,
+    )
+
+
 def test_tensor_maps_are_fetched_where_a_kernel_begins() -> None:
     in_order(
         copy_in(),

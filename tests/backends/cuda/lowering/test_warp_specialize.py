@@ -96,3 +96,14 @@ def test_a_kernel_is_launched_with_the_warps_of_its_roles() -> None:
     text = module(PAIR, POINTER, target=SM90, options=Options(num_warps=4))
     in_order(text, 'define ptx_kernel void @kernel(ptr addrspace(1) %p.0) "nvvm.reqntid"="384" "nvvm.minctasm"="1" {')
     assert count(text, "call void @llvm.nvvm.setmaxnreg...") == 2
+
+
+def test_numbers_from_memory_are_made_the_same_for_a_warp_in_roles() -> None:
+    """Whoever branches on them, or copies from where they say, then needs no loop over threads."""
+    body = "%x = tt.load %p : !tt.ptr<i32>\ntt.store %p, %x : !tt.ptr<i32>"
+    shuffle = "%A = call i32 @llvm.nvvm.shfl.sync.idx.i32(i32 -1, i32 %L, i32 0, i32 31)"
+    text = lower(roles((1, 1, 0, body)), POINTER, target=SM90, options=Options(num_warps=1))
+    in_order(
+        text, f"%L = load i32, ptr addrspace(1) %p, align 4\n{shuffle}\ncall void asm ...(ptr addrspace(1) %p, i32 %A, i1 ...)"
+    )
+    assert "shfl" not in lower(body, POINTER, target=SM90, options=Options(num_warps=1))
