@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.ops.paged_batches import CASES, DTYPES, MIXED, Batch, compare
+from tests.ops.test_packed_attention import packed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 
@@ -68,3 +69,39 @@ def test_a_captured_graph_is_right_for_all_lengths_up_to_its_bounds() -> None:
         graph.replay()
         got = results[0][:used].cpu(), results[1][:, :used].cpu()
         assert not compare(str(lengths), got, here, kwargs)
+
+
+@pytest.mark.parametrize(
+    "batch", [batch for batch in CASES if not batch.narrow and not batch.scales], ids=lambda batch: batch.name
+)
+def test_packed_keys_give_the_bits_of_pages(batch: Batch) -> None:
+    (paged, keywords), (rows, _) = packed(batch, torch.bfloat16)
+    keywords = {name: x.cuda() if isinstance(x, torch.Tensor) else x for name, x in keywords.items()}
+    right = torch.ops.kernelpack.paged_attention(*(x.cuda() for x in paged), **keywords)
+    got = torch.ops.kernelpack.packed_attention(*(x.cuda() for x in rows), **keywords)
+    assert all(map(torch.equal, got, right))
+
+
+def test_nothing_is_read_before_the_first_page() -> None:
+    """Large tensors get memory of their own, and nothing lies before it."""
+    torch.cuda.empty_cache()
+    query = torch.randn(512, 8, 128, device="cuda", dtype=torch.bfloat16)
+    caches = torch.randn(2, 2048, 16, 8, 128, device="cuda", dtype=torch.bfloat16).unbind()
+    table = torch.arange(127, -1, -1, device="cuda", dtype=torch.int32)[None]
+    starts, lengths = (torch.tensor(x, device="cuda", dtype=torch.int32) for x in ([0, 512], [2041]))
+    bounds = {"max_query_length": 512, "max_key_length": 2041}
+    for key, value in (caches, caches[::-1]):
+        out, _ = torch.ops.kernelpack.paged_attention(query, key, value, table, starts, lengths, **bounds)
+        rows = [x[table[0]].flatten(0, 1)[:2041].transpose(0, 1) for x in (key, value)]
+        seen = torch.ones(512, 2041, device="cuda", dtype=torch.bool).tril(2041 - 512)
+        right = torch.nn.functional.scaled_dot_product_attention(query.transpose(0, 1), *rows, seen)
+        torch.testing.assert_close(out, right.transpose(0, 1), atol=1e-2, rtol=1e-2)
+
+
+def test_a_cache_without_blocks_gives_nothing() -> None:
+    query, cache = torch.randn(20, 4, 64, device="cuda", dtype=torch.bfloat16), torch.empty(0, 16, 2, 64, device="cuda")
+    table, starts = torch.empty(1, 0, device="cuda", dtype=torch.int32), torch.tensor([0, 20], device="cuda", dtype=torch.int32)
+    args = (query, cache.bfloat16(), cache.bfloat16(), table, starts, torch.zeros(1, device="cuda", dtype=torch.int32))
+    out, lse = torch.ops.kernelpack.paged_attention(*args, max_query_length=20, max_key_length=0)
+    assert torch.all(out == 0)
+    assert torch.all(lse == -float("inf"))

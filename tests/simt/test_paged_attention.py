@@ -11,6 +11,7 @@ import torch
 from kernelpack.errors import KernelpackError
 from tests.ops.grid import module_of
 from tests.ops.paged_batches import DTYPES, Batch, compare
+from tests.ops.test_packed_attention import packed
 from tests.simt import emulated_ops
 from tests.simt.emulated_ops import call
 from tests.simt.test_ops import TARGETS
@@ -53,6 +54,14 @@ def test_batches_compute_what_torch_does(
         assert not compare(batch.name, got, args, kwargs)
         longest = max(queries for queries, _ in batch.lengths) * batch.heads // batch.kv_heads
         assert len(runs) == 2 + (longest > 16)  # parts and their sums; blocks of rows only where there are many
+
+
+def test_packed_keys_give_the_bits_of_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of a sequence begin at any row there, and NaN follows them at once."""
+    pages, rows = packed(Batch("prefill", ((70, 140), (40, 40), (25, 21)), heads=4), torch.bfloat16)
+    right, _ = emulated("cuda:sm_90a", "paged_attention", *pages, True, monkeypatch)
+    got, _ = emulated("cuda:sm_90a", "packed_attention", *rows, True, monkeypatch)
+    assert all(map(torch.equal, got, right))
 
 
 @pytest.mark.parametrize("target", TARGETS)
