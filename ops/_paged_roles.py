@@ -27,7 +27,7 @@ from ._paged import Sums as FewSums
 from ._roles import Place, next_place
 
 PIECE = tl.constexpr(16)
-"""How many keys lie in one page, whatever its size."""
+"""So many keys lie in one page, whatever its size."""
 
 
 class Batch(NamedTuple):
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A block of rows of a sequence and key head: the number of its first row, and whether there is such a block."""
+    """A block of rows of a sequence and key head: `first` is the number of its first row; `exists` says whether there is such a block."""
 
     sequence: Sequence
     number: tl.tensor
