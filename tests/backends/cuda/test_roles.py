@@ -140,6 +140,23 @@ def test_tensor_maps_are_fetched_before_they_are_needed() -> None:
 
 
 @kp.jit
+def pick(copy, x, out):
+    number, place = tl.max(tl.load(x + tl.arange(0, 64)).to(tl.int32), 0, return_indices=True)
+    tl.store(out + place, number)
+
+
+@kp.jit
+def picks(x, out, n):
+    hopper.warp_specialize(hopper.role(pick, (x, out), num_warps=1))
+
+
+def test_each_number_of_a_reduction_is_made_the_same_for_a_warp() -> None:
+    ptx = compiled(picks).stages["ptx"]
+    reduced = ptx.rpartition("shfl.sync.bfly.b32")[2]
+    assert len(re.findall(r"shfl\.sync\.idx\.b32\s+%r\d+, %r\d+, 0, 31, -1;", reduced)) == 2
+
+
+@kp.jit
 def take_turns(copy, out):
     hopper.named_barrier_wait(copy, 256)
     hopper.named_barrier_arrive(1 - copy, 256)

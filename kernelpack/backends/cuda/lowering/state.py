@@ -52,12 +52,10 @@ class CudaLowering(Lowering):
         """In roles, numbers pass through a shuffle, so that the assembler knows that a warp's threads have the same. It keeps what depends on
         them in registers of the warp then: loops end for all threads at once, copies and products begin without a loop over threads."""
         super().operation(op)
-        if (
-            op.name in _FROM_MEMORY
-            and op.results[0].type == I32_TYPE
-            and any(outer.name == "ttg.role" for outer in op.ancestors())
-        ):
-            self[op.result] = [self.shuffle_word("idx", self.scalar(op.result), i32(0))]
+        if op.name in _FROM_MEMORY and any(outer.name == "ttg.role" for outer in op.ancestors()):
+            for result in op.results:
+                if result.type == I32_TYPE:
+                    self[result] = [self.shuffle_word("idx", self.scalar(result), i32(0))]
 
     def thread(self) -> Val:
         return self.emit.call(I32, "llvm.nvvm.read.ptx.sreg.tid.x", [])
