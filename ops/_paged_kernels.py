@@ -14,9 +14,11 @@ from ._paged import (
     RowStrides,
     check_packed,
     finished,
+    load_query,
     pages_of,
     rows_of,
     sequence_of,
+    store_result,
     unit_of,
     walk_all,
     with_parts,
@@ -27,27 +29,6 @@ from ._roles import begin_early, early
 
 CHUNK = 512
 """How many keys a program takes where few rows share them: on CPUs, and where results must not depend on what else is in a batch."""
-
-
-@kp.jit
-def load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM: tl.constexpr):
-    """Returns the queries of a tile of rows."""
-    columns = tl.arange(0, HEAD_DIM)
-    tokens, heads = (sequence.token + rows.tokens).to(tl.int64), (head * sizes.group + rows.heads).to(tl.int64)
-    at = tokens * strides.query.token + heads * strides.query.head
-    inside = rows.inside[:, None] & (columns[None, :] < sizes.head_dim)
-    return tl.load(query + at[:, None] + columns[None, :], mask=inside, other=0.0)
-
-
-@kp.jit
-def store_result(out, lse, means, logs, sequence, rows, head, strides, sizes):
-    """Stores the results of a tile of rows."""
-    columns = tl.arange(0, means.shape[1])
-    tokens, heads = (sequence.token + rows.tokens).to(tl.int64), (head * sizes.group + rows.heads).to(tl.int64)
-    at = tokens * strides.out.token + heads * strides.out.head
-    inside = rows.inside[:, None] & (columns[None, :] < sizes.value_dim)
-    tl.store(out + at[:, None] + columns[None, :], means.to(out.dtype.element_ty), mask=inside)
-    tl.store(lse + heads * sizes.tokens + tokens, logs, mask=rows.inside)
 
 
 @kp.jit

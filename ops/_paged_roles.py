@@ -19,8 +19,10 @@ from ._paged import (
     Sequence,
     capped,
     finished,
+    load_query,
     rows_at,
     sequence_of,
+    store_result,
     unit_of,
 )
 from ._paged import Sums as FewSums
@@ -212,28 +214,10 @@ def rows_of_task(task, copy, batch):
 @kp.jit
 def load_rows(query, task, rows, unit, batch, HEAD_DIM: tl.constexpr):
     """Returns the queries of some rows, with the sign of `unit`; of zero, and what is no number, with that factor."""
-    columns = tl.arange(0, HEAD_DIM)
-    tokens = (task.sequence.token + rows.tokens).to(tl.int64)
-    heads = (task.head * batch.sizes.group + rows.heads).to(tl.int64)
-    at = tokens * batch.strides.query.token + heads * batch.strides.query.head
-    inside = rows.inside[:, None] & (columns[None, :] < batch.sizes.head_dim)
-    q = tl.load(query + at[:, None] + columns[None, :], mask=inside, other=0.0)
+    q = load_query(query, task.sequence, rows, task.head, batch.strides, batch.sizes, HEAD_DIM)
     if not (unit > 0.0):
         q = (q * tl.where(unit < 0.0, -1.0, unit)).to(q.dtype)
     return q
-
-
-@kp.jit
-def store_rows(out, lse, means, logs, tile, task, rows, batch):
-    """Stores the results of some rows, which pass through a tile, so that neighbouring threads write what lies together."""
-    hopper.local_store(tile, means.to(out.dtype.element_ty))
-    columns = tl.arange(0, means.shape[1])
-    tokens = (task.sequence.token + rows.tokens).to(tl.int64)
-    heads = (task.head * batch.sizes.group + rows.heads).to(tl.int64)
-    at = tokens * batch.strides.out.token + heads * batch.strides.out.head
-    inside = rows.inside[:, None] & (columns[None, :] < batch.sizes.value_dim)
-    tl.store(out + at[:, None] + columns[None, :], hopper.local_load(tile), mask=inside)
-    tl.store(lse + heads * batch.sizes.tokens + tokens, logs, mask=rows.inside)
 
 
 @kp.jit
@@ -311,7 +295,8 @@ def attend_rows(copy, query, q_tiles, out, lse, options, rings, tasks, batch, fo
             place = next_place(place, form.SLOTS)
         few = FewSums(tl.sum(sums.weights, 1), sums.largest * scale, sums.values)
         means, logs = finished(few, rows, task.head, options, sizes, strides.value_scale)
-        store_rows(out, lse, means, logs, q_tile, task, rows, batch)
+        hopper.local_store(q_tile, means.to(dtype))  # so that neighbouring threads write what lies together
+        store_result(out, lse, hopper.local_load(q_tile), logs, task.sequence, rows, task.head, strides, sizes)
         number, t_place = learn(tasks, t_place)
 
 

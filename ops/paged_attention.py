@@ -107,7 +107,8 @@ def paged_attention(
     keys = Keys(
         CacheStrides(key_cache.stride(0), key_cache.stride(1), key_cache.stride(2)),
         CacheStrides(value_cache.stride(0), value_cache.stride(1), value_cache.stride(2)),
-        block_table.stride(0), kv_heads, value_dim, blocks, int(math.log2(block_size)), blocks, block_size, min(block_table.shape[1] * block_size, 2**30),
+        block_table.stride(0), kv_heads, value_dim, blocks, int(math.log2(block_size)), blocks, block_size,
+        min(block_table.shape[1] * block_size, 2**30),
     )  # fmt: skip
     bounds = Bounds(max_query_length, max_key_length, batch_invariant)
     return attend_pages(
