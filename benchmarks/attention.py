@@ -1,4 +1,5 @@
-"""Attention: torch.ops.kernelpack.mha beside torch's scaled_dot_product_attention."""
+"""Attention: torch.ops.kernelpack.mha beside torch's scaled_dot_product_attention, and on GPUs beside FlashAttention 3, which is given
+its own order of dimensions, if benchmarks/vllm_libraries.py has got it."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks import vllm_libraries
 from benchmarks.measure import DTYPES, FAST_MKL, OURS, Case, Prepared, cpu_threads
 from benchmarks.report import main
 
+_FLASH_3 = "FlashAttention 3"
 _BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 
 
@@ -48,7 +51,9 @@ def _cases(
         name += (f" {key_heads} key heads" if key_heads is not None else "") + (" bshd" if layout == "bshd" else "")
         operations = 4 * batch * heads * length * length * head / (2 if causal else 1)
         unit, scale = ("GFLOP/s", 1e9) if device == "cpu" else ("TFLOP/s", 1e12)
-        peers = ("stock torch", FAST_MKL) if device == "cpu" else ("cudnn", "flash") if dtype == "bf16" else ("stock torch",)
+        peers: tuple[str, ...] = ("stock torch", FAST_MKL) if device == "cpu" else ("stock torch",)
+        if device == "cuda" and dtype == "bf16":
+            peers = ("cudnn", "flash") + (_FLASH_3,) * (vllm_libraries.library("_vllm_fa3_C") is not None)
         shape = (batch, heads, length, head)
         arguments = {"shape": shape, "dtype": dtype, "causal": causal, "key_heads": key_heads or heads, "layout": layout}
         yield Case(name, unit, operations / scale, device, peers, "mha", count, arguments)
@@ -65,22 +70,29 @@ def prepare(case: Case) -> Prepared:
         return made.transpose(1, 2) if bshd else made
 
     def inputs() -> tuple[torch.Tensor, ...]:
-        return make(heads), make(key_heads), make(key_heads)
+        """Returns query, key and value, and for FlashAttention 3 the same as [batch * length, heads, head]."""
+        own = make(heads), make(key_heads), make(key_heads)
+        return own + tuple(x.transpose(1, 2).flatten(0, 1).contiguous() for x in own if _FLASH_3 in case.peers)
 
-    def ours(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def ours(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         return torch.ops.kernelpack.mha(query, key, value, is_causal=causal, enable_gqa=shared)
 
-    def stock(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def stock(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=shared)
 
     def by(backend: SDPBackend) -> Callable[..., torch.Tensor]:
-        def call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        def call(*given: torch.Tensor) -> torch.Tensor:
             with sdpa_kernel(backend):
-                return stock(query, key, value)
+                return stock(*given)
 
         return call
 
-    contenders = {OURS: ours, "stock torch": stock, FAST_MKL: stock}
+    def flash_3(*given: torch.Tensor) -> torch.Tensor:
+        packed = vllm_libraries.flash_attention(*given[3:], starts, length, length, causal=causal, key_starts=starts)
+        return packed.unflatten(0, (batch, length)).transpose(1, 2)
+
+    starts = torch.arange(0, batch * length + 1, length, device=case.device, dtype=torch.int32)
+    contenders: dict[str, Callable[..., torch.Tensor]] = {OURS: ours, "stock torch": stock, FAST_MKL: stock, _FLASH_3: flash_3}
     return Prepared(inputs, contenders | {name: by(backend) for name, backend in _BACKENDS.items()})
 
 

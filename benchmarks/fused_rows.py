@@ -1,5 +1,6 @@
 """What a language model needs beside attention and products, beside the lines of torch that each op replaces: add_rms_norm and
-add_rms_norm_int8, silu_and_mul, gelu_and_mul, rope_and_cache, embedding, copy_blocks."""
+add_rms_norm_int8, silu_and_mul, gelu_and_mul, rope_and_cache, embedding, copy_blocks. On GPUs vLLM's C++ kernels are peers, if
+benchmarks/vllm_libraries.py has got them."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks import vllm_libraries
 from benchmarks.measure import DTYPES, OURS, Case, Prepared, Result
 from benchmarks.report import main
 
+_VLLM = "vLLM's kernels"
 BLOCK = 16
 """Slots of a block of the caches."""
 POSITIONS = 4096
@@ -52,14 +55,15 @@ Make = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class _Op:
-    """One op: its inputs, made by `random` and `integers`, the lines of torch, and the bytes that a call has to move. Both contenders
-    return the op's result and what it wrote to."""
+    """One op: its inputs, made by `random` and `integers`, the lines of torch, the bytes that a call has to move, and vLLM's kernels.
+    All contenders return the op's result and what it wrote to."""
 
     inputs: Callable[[_Shape, Make, str], tuple[Any, ...]]
     ours: Callable[..., Result]
     stock: Callable[..., Result]
     moved: Callable[[_Shape, int], float]
     reference: Callable[..., Result]
+    vllm: Callable[..., Result] | None = None
 
 
 def _added(shape: _Shape, random: Make, device: str) -> tuple[Any, ...]:
@@ -100,6 +104,17 @@ def _of_quantized(scales: Tensor, residual: Tensor) -> Result:
     return (scales, residual) if residual.dtype == torch.float32 else residual
 
 
+def _add_rms_norm_vllm(x: Tensor, residual: Tensor, weight: Tensor) -> Result:
+    torch.ops._C.fused_add_rms_norm(x, residual, weight, 1e-6)
+    return x, residual
+
+
+def _add_rms_norm_int8_vllm(x: Tensor, residual: Tensor, weight: Tensor) -> Result:
+    out, scales = torch.empty_like(x, dtype=torch.int8), x.new_empty(x.shape[0], 1, dtype=torch.float32)
+    torch.ops._C.rms_norm_dynamic_per_token_quant(out, x, weight, scales, 1e-6, None, residual)
+    return _of_quantized(scales, residual)
+
+
 def _halves(shape: _Shape, random: Make, device: str) -> tuple[Any, ...]:
     return (random(shape.tokens, 2 * shape.ffn),)
 
@@ -114,6 +129,12 @@ def _gelu_and_mul_stock(x: Tensor) -> Tensor:
     return F.gelu(gate, approximate="tanh") * value
 
 
+def _halves_vllm(name: str, x: Tensor) -> Tensor:
+    out = x.new_empty(x.shape[0], x.shape[1] // 2)
+    getattr(torch.ops._C, name)(out, x)
+    return out
+
+
 def _cached(cache: torch.dtype | None, shape: _Shape, random: Make, device: str) -> tuple[Any, ...]:
     rows = [random(shape.tokens, heads, shape.size) for heads in (shape.heads, shape.key_heads, shape.key_heads)]
     blocks = shape.tokens // BLOCK + 8
@@ -123,7 +144,9 @@ def _cached(cache: torch.dtype | None, shape: _Shape, random: Make, device: str)
     angles = torch.rand(POSITIONS, shape.size // 2, device=device) * 6
     slots = torch.randperm(blocks * BLOCK, device=device)[: shape.tokens]
     positions = torch.arange(shape.tokens, device=device) % POSITIONS
-    return (*rows, *caches, positions, torch.cat((angles.cos(), angles.sin()), -1), slots, shape.interleaved)
+    table = torch.cat((angles.cos(), angles.sin()), -1)
+    of_vllm = (table.to(rows[0].dtype), torch.ones((), device=device))  # angles as it has them, and the scale of 8-bit caches
+    return (*rows, *caches, positions, table, slots, shape.interleaved, *of_vllm)
 
 
 def _of_cached(query: Tensor, key: Tensor, key_cache: Tensor, value_cache: Tensor) -> Result:
@@ -132,14 +155,14 @@ def _of_cached(query: Tensor, key: Tensor, key_cache: Tensor, value_cache: Tenso
 
 
 def _rope_and_cache(query: Tensor, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, *rest: Any) -> Result:
-    *tensors, interleaved = rest
+    *tensors, interleaved, _, _ = rest
     torch.ops.kernelpack.rope_and_cache(query, key, value, key_cache, value_cache, *tensors, interleaved=interleaved)
     return _of_cached(query, key, key_cache, value_cache)
 
 
 def _rope_and_cache_stock(
     query: Tensor, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, positions: Tensor, angles: Tensor,
-    slots: Tensor, interleaved: bool,
+    slots: Tensor, interleaved: bool, *rest: Tensor,
 ) -> Result:  # fmt: skip
     cos, sin = angles.index_select(0, positions).to(query.dtype).unsqueeze(1).chunk(2, -1)
     for x in (query, key):
@@ -154,8 +177,20 @@ def _rope_and_cache_stock(
     return _of_cached(query, key, key_cache, value_cache)
 
 
+def _rope_and_cache_vllm(
+    query: Tensor, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, positions: Tensor, angles: Tensor,
+    slots: Tensor, interleaved: bool, rounded: Tensor, scale: Tensor,
+) -> Result:  # fmt: skip
+    torch.ops._C.rotary_embedding(positions, query, key, query.shape[-1], rounded, not interleaved)
+    kind, caches = "auto", (key_cache, value_cache)
+    if key_cache.element_size() == 1:
+        kind, caches = "fp8", (key_cache.view(torch.uint8), value_cache.view(torch.uint8))
+    torch.ops._C_cache_ops.reshape_and_cache_flash(key, value, *caches, slots, kind, scale, scale)
+    return _of_cached(query, key, key_cache, value_cache)
+
+
 def _rope_and_cache_right(*inputs: Any) -> Result:
-    return _of_cached(*_reference("rope_and_cache")(*inputs))
+    return _of_cached(*_reference("rope_and_cache")(*inputs[:-2]))
 
 
 def _ids(shape: _Shape, random: Make, device: str) -> tuple[Any, ...]:
@@ -197,26 +232,28 @@ def _ops() -> dict[str, _Op]:
     return {
         "add_rms_norm": _Op(
             _added, _add_rms_norm, _add_rms_norm_stock, lambda s, size: 4 * s.tokens * s.width * size,
-            partial(_reference("add_rms_norm"), eps=1e-6),
+            partial(_reference("add_rms_norm"), eps=1e-6), _add_rms_norm_vllm,
         ),
         "add_rms_norm_int8": _Op(
             _added, _add_rms_norm_int8, _add_rms_norm_int8_stock, lambda s, size: s.tokens * s.width * (3 * size + 1),
-            _add_rms_norm_int8_right,
+            _add_rms_norm_int8_right, _add_rms_norm_int8_vllm,
         ),
         "silu_and_mul": _Op(
             _halves, lambda x: own.silu_and_mul(x), _silu_and_mul_stock, lambda s, size: 3 * s.tokens * s.ffn * size,
-            _reference("silu_and_mul"),
+            _reference("silu_and_mul"), partial(_halves_vllm, "silu_and_mul"),
         ),
         "gelu_and_mul": _Op(
             _halves, lambda x: own.gelu_and_mul(x, approximate=1), _gelu_and_mul_stock,
             lambda s, size: 3 * s.tokens * s.ffn * size, partial(_reference("gelu_and_mul"), approximate=1),
+            partial(_halves_vllm, "gelu_tanh_and_mul"),
         ),
         "rope_and_cache": _Op(
-            partial(_cached, None), _rope_and_cache, _rope_and_cache_stock, partial(_cache_bytes, None), _rope_and_cache_right
+            partial(_cached, None), _rope_and_cache, _rope_and_cache_stock, partial(_cache_bytes, None), _rope_and_cache_right,
+            _rope_and_cache_vllm,
         ),
         "rope_and_cache fp8": _Op(
             partial(_cached, torch.float8_e4m3fn), _rope_and_cache, _rope_and_cache_stock, partial(_cache_bytes, 1),
-            _rope_and_cache_right,
+            _rope_and_cache_right, _rope_and_cache_vllm,
         ),
         "embedding": _Op(
             _ids, lambda ids, weight: own.embedding(ids, weight), F.embedding, lambda s, size: 2 * s.tokens * s.width * size,
@@ -239,8 +276,10 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
 
 
 def _cases(device: str, dtypes: list[str], shapes: list[_Shape], threads: list[int]) -> Iterator[Case]:
-    peers = ("stock torch",) if device == "cpu" else ("stock torch", "copy bandwidth")
     for name, op in _ops().items():
+        peers: tuple[str, ...] = ("stock torch",)
+        if device == "cuda":
+            peers += ("copy bandwidth",) + (_VLLM,) * (op.vllm is not None and vllm_libraries.library("_C") is not None)
         for dtype in dtypes:
             for shape in shapes:
                 for count in threads:
@@ -272,6 +311,8 @@ def prepare(case: Case) -> Prepared:
         target.copy_(source)
 
     contenders = {OURS: on_inputs(op.ours), "stock torch": on_inputs(op.stock), "copy bandwidth": copy}
+    if op.vllm is not None:
+        contenders[_VLLM] = on_inputs(op.vllm)
     return Prepared(inputs, contenders, on_inputs(op.reference))
 
 

@@ -1,5 +1,6 @@
 """Attention to a cache in blocks: torch.ops.kernelpack.paged_attention beside torch's scaled_dot_product_attention on keys that were
-gathered before, and on GPUs beside FlashAttention, on the same blocks, where vllm can be imported.
+gathered before, and on GPUs beside FlashAttention 3 on the same blocks, its schedule made before, if benchmarks/vllm_libraries.py has
+got it.
 
 In cases with `copy bandwidth` a copy reads and writes together as many bytes as keys and values have.
 """
@@ -7,19 +8,19 @@ In cases with `copy bandwidth` a copy reads and writes together as many bytes as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from itertools import product
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from benchmarks import vllm_libraries
 from benchmarks.measure import DTYPES, OURS, Case, Prepared
 from benchmarks.report import main
 
-_COPY, _FLASH, _STOCK = "copy bandwidth", "flash attention", "stock torch"
-_MODELS = {"9/3 d64": (9, 3, 64), "32/8 d128": (32, 8, 128)}
-"""Query heads, key heads and head size, as SmolLM2-135M and Llama 3 8B have them."""
+_COPY, _FLASH, _STOCK = "copy bandwidth", "FlashAttention 3", "stock torch"
+_MODELS = {"9/3 d64": (9, 3, 64), "32/8 d128": (32, 8, 128), "32/8 d64": (32, 8, 64), "64/8 d128": (64, 8, 128)}
+"""Query heads, key heads and head size, as SmolLM2-135M, Llama 3 8B, Llama 3.2 1B and Llama 3 70B have them."""
 
 Lengths = tuple[tuple[int, int], ...]
 _CHUNKS: dict[str, Lengths] = {
@@ -35,7 +36,8 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
         decode = {f"decode {batch} x {keys}": ((1, keys),) * batch for batch, keys in product((1, 8, 32), (128, 1024, 8192))}
         return list(_cases(device, ["fp32", "bf16"], {**decode, **_CHUNKS, "mixed": _MIXED}, [1, 2], [16]))
     decode = {
-        f"decode {batch} x {keys}": ((1, keys),) * batch for batch, keys in product((1, 16, 64, 256), (1024, 8192, 32768))
+        f"decode {batch} x {keys}": ((1, keys),) * batch
+        for batch, keys in product((1, 16, 64, 256), (1024, 8192, 32768, 131072))
     }
     large: dict[str, Lengths] = {"prefill 4 x 2048": ((2048, 2048),) * 4, "mixed": (*((512, 2048),) * 4, *((1, 4096),) * 60)}
     return list(_cases(device, ["bf16"], {**decode, **_CHUNKS, **large}, [1], [16, 128]))
@@ -44,7 +46,8 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
 def _cases(
     device: str, dtypes: list[str], batches: dict[str, Lengths], threads: list[int], blocks: list[int]
 ) -> Iterator[Case]:
-    for dtype, model, (name, lengths), block, count in product(dtypes, _MODELS, batches.items(), blocks, threads):
+    models = list(_MODELS)[: 2 if device == "cpu" else None]
+    for dtype, model, (name, lengths), block, count in product(dtypes, models, batches.items(), blocks, threads):
         heads, kv_heads, size = _MODELS[model]
         gigabytes = sum(keys for _, keys in lengths) * 2 * kv_heads * size * DTYPES[dtype].itemsize / 1e9
         if gigabytes > (1 if device == "cpu" else 30):
@@ -55,19 +58,10 @@ def _cases(
         title = f"{dtype} {model} {name}" + (f" {count}t" if device == "cpu" else f" blocks of {block}")
         peers = [_STOCK]
         if device == "cuda":
-            peers += [_FLASH] * (_flash_attention() is not None) + [_COPY] * decoding
+            peers += [_FLASH] * (vllm_libraries.library("_vllm_fa3_C") is not None) + [_COPY] * decoding
         arguments = {"dtype": dtype, "model": model, "lengths": lengths, "block": block}
         unit, work = ("GB/s", gigabytes) if decoding else ("GFLOP/s", operations / 1e9)
         yield Case(title, unit, work, device, tuple(peers), "paged_attention", count, arguments, graph=device == "cuda")
-
-
-def _flash_attention() -> Callable[..., torch.Tensor] | None:
-    """Returns vLLM's function of FlashAttention, which reads blocks of a cache and takes the lengths of keys; None where there is none."""
-    try:
-        found: Callable[..., torch.Tensor] = import_module("vllm.vllm_flash_attn").flash_attn_varlen_func
-    except (ImportError, OSError, AttributeError):
-        return None
-    return found
 
 
 def prepare(case: Case) -> Prepared:
@@ -106,18 +100,17 @@ def prepare(case: Case) -> Prepared:
             for tensors, mask, causal in args[-1]
         ]
 
-    flash_attention = _flash_attention() if device == "cuda" else None
-
     def flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, table: torch.Tensor, *rest: Any) -> torch.Tensor:
-        assert flash_attention is not None
-        given = {"max_seqlen_q": bounds["max_query_length"], "max_seqlen_k": bounds["max_key_length"]}
-        own = {"cu_seqlens_q": rest[0], "seqused_k": rest[1], "causal": True, "block_table": table}
-        return flash_attention(query, key, value, **given, **own)
+        given = {"causal": True, "key_lengths": rest[1], "block_table": table, "schedule": schedule}
+        return vllm_libraries.flash_attention(query, key, value, rest[0], *bounds.values(), **given)
 
     def copy(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any) -> None:
         value.copy_(key)
 
     made = inputs()
+    schedule = None
+    if _FLASH in case.peers:
+        schedule = vllm_libraries.flash_schedule(made[0], made[1], made[4], made[5], *bounds.values())
     theirs = torch.empty_like(made[0])
     for own, results in zip(alike.values(), stock(*made), strict=True):
         for number, result in zip(own, results, strict=True):

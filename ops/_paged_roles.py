@@ -98,8 +98,8 @@ def task_of(number, total, batch, ROWS: tl.constexpr):
 def tell(tasks, place, number):
     """Has the attending roles know the number of a task."""
     hopper.mbarrier_wait(tasks.empty[place.slot], place.phase)
-    hopper.local_store(tasks.tiles[place.slot], tl.full([1, 4], number, tl.int32))
-    tl.debug_barrier()
+    hopper.local_store(tasks.tiles[place.slot], tl.full([1, 1], number, tl.int32))
+    tl.debug_barrier()  # the lane that arrives need not be the one that wrote
     hopper.mbarrier_arrive(tasks.full[place.slot])
     return next_place(place, 2)
 
@@ -332,7 +332,7 @@ def paged_by_roles(
         Ring(k_tiles, hopper.mbarrier_alloc(1, SLOTS), hopper.mbarrier_alloc(COPIES, SLOTS)),
         Ring(v_tiles, hopper.mbarrier_alloc(1, SLOTS), hopper.mbarrier_alloc(COPIES, SLOTS)),
     )
-    numbers = hopper.local_alloc([1, 4], tl.int32, 2)
+    numbers = hopper.local_alloc([1, 1], tl.int32, 2)
     tasks = Ring(numbers, hopper.mbarrier_alloc(1, 2), hopper.mbarrier_alloc(COPIES, 2))
     # what the loading role has, rounded up to four warps, the others cannot have
     registers: tl.constexpr = 32 if COPIES == 3 else 24 if HEAD_DIM == 256 else 40
