@@ -13,8 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks import vllm_libraries
 from benchmarks.measure import DTYPES, FAST_MKL, OURS, Case, Prepared, cpu_threads
 from benchmarks.report import main
+from benchmarks.vllm_libraries import FLASH_ATTENTION
 
-_FLASH_3 = "FlashAttention 3"
 _BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 
 
@@ -53,7 +53,7 @@ def _cases(
         unit, scale = ("GFLOP/s", 1e9) if device == "cpu" else ("TFLOP/s", 1e12)
         peers: tuple[str, ...] = ("stock torch", FAST_MKL) if device == "cpu" else ("stock torch",)
         if device == "cuda" and dtype == "bf16":
-            peers = ("cudnn", "flash") + (_FLASH_3,) * (vllm_libraries.library("_vllm_fa3_C") is not None)
+            peers = ("cudnn", "flash", *vllm_libraries.peers("_vllm_fa3_C", FLASH_ATTENTION))
         shape = (batch, heads, length, head)
         arguments = {"shape": shape, "dtype": dtype, "causal": causal, "key_heads": key_heads or heads, "layout": layout}
         yield Case(name, unit, operations / scale, device, peers, "mha", count, arguments)
@@ -72,7 +72,7 @@ def prepare(case: Case) -> Prepared:
     def inputs() -> tuple[torch.Tensor, ...]:
         """Returns query, key and value, and for FlashAttention 3 the same as [batch * length, heads, head]."""
         own = make(heads), make(key_heads), make(key_heads)
-        return own + tuple(x.transpose(1, 2).flatten(0, 1).contiguous() for x in own if _FLASH_3 in case.peers)
+        return own + tuple(x.transpose(1, 2).flatten(0, 1).contiguous() for x in own if FLASH_ATTENTION in case.peers)
 
     def ours(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         return torch.ops.kernelpack.mha(query, key, value, is_causal=causal, enable_gqa=shared)
@@ -92,7 +92,12 @@ def prepare(case: Case) -> Prepared:
         return packed.unflatten(0, (batch, length)).transpose(1, 2)
 
     starts = torch.arange(0, batch * length + 1, length, device=case.device, dtype=torch.int32)
-    contenders: dict[str, Callable[..., torch.Tensor]] = {OURS: ours, "stock torch": stock, FAST_MKL: stock, _FLASH_3: flash_3}
+    contenders: dict[str, Callable[..., torch.Tensor]] = {
+        OURS: ours,
+        "stock torch": stock,
+        FAST_MKL: stock,
+        FLASH_ATTENTION: flash_3,
+    }
     return Prepared(inputs, contenders | {name: by(backend) for name, backend in _BACKENDS.items()})
 
 

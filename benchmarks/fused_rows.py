@@ -105,13 +105,13 @@ def _of_quantized(scales: Tensor, residual: Tensor) -> Result:
 
 
 def _add_rms_norm_vllm(x: Tensor, residual: Tensor, weight: Tensor) -> Result:
-    torch.ops._C.fused_add_rms_norm(x, residual, weight, 1e-6)
+    vllm_libraries.library("_C").fused_add_rms_norm(x, residual, weight, 1e-6)
     return x, residual
 
 
 def _add_rms_norm_int8_vllm(x: Tensor, residual: Tensor, weight: Tensor) -> Result:
     out, scales = torch.empty_like(x, dtype=torch.int8), x.new_empty(x.shape[0], 1, dtype=torch.float32)
-    torch.ops._C.rms_norm_dynamic_per_token_quant(out, x, weight, scales, 1e-6, None, residual)
+    vllm_libraries.library("_C").rms_norm_dynamic_per_token_quant(out, x, weight, scales, 1e-6, None, residual)
     return _of_quantized(scales, residual)
 
 
@@ -131,7 +131,7 @@ def _gelu_and_mul_stock(x: Tensor) -> Tensor:
 
 def _halves_vllm(name: str, x: Tensor) -> Tensor:
     out = x.new_empty(x.shape[0], x.shape[1] // 2)
-    getattr(torch.ops._C, name)(out, x)
+    getattr(vllm_libraries.library("_C"), name)(out, x)
     return out
 
 
@@ -181,7 +181,7 @@ def _rope_and_cache_vllm(
     query: Tensor, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, positions: Tensor, angles: Tensor,
     slots: Tensor, interleaved: bool, rounded: Tensor, scale: Tensor,
 ) -> Result:  # fmt: skip
-    torch.ops._C.rotary_embedding(positions, query, key, query.shape[-1], rounded, not interleaved)
+    vllm_libraries.library("_C").rotary_embedding(positions, query, key, query.shape[-1], rounded, not interleaved)
     kind, caches = "auto", (key_cache, value_cache)
     if key_cache.element_size() == 1:
         kind, caches = "fp8", (key_cache.view(torch.uint8), value_cache.view(torch.uint8))
@@ -279,7 +279,7 @@ def _cases(device: str, dtypes: list[str], shapes: list[_Shape], threads: list[i
     for name, op in _ops().items():
         peers: tuple[str, ...] = ("stock torch",)
         if device == "cuda":
-            peers += ("copy bandwidth",) + (_VLLM,) * (op.vllm is not None and vllm_libraries.library("_C") is not None)
+            peers += ("copy bandwidth", *(vllm_libraries.peers("_C", _VLLM) if op.vllm is not None else ()))
         for dtype in dtypes:
             for shape in shapes:
                 for count in threads:

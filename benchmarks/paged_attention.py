@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from benchmarks import vllm_libraries
 from benchmarks.measure import DTYPES, OURS, Case, Prepared
 from benchmarks.report import main
+from benchmarks.vllm_libraries import FLASH_ATTENTION
 
-_COPY, _FLASH, _STOCK = "copy bandwidth", "FlashAttention 3", "stock torch"
+_COPY, _STOCK = "copy bandwidth", "stock torch"
 _MODELS = {"9/3 d64": (9, 3, 64), "32/8 d128": (32, 8, 128), "32/8 d64": (32, 8, 64), "64/8 d128": (64, 8, 128)}
 """Query heads, key heads and head size, as SmolLM2-135M, Llama 3 8B, Llama 3.2 1B and Llama 3 70B have them."""
 
@@ -58,7 +59,7 @@ def _cases(
         title = f"{dtype} {model} {name}" + (f" {count}t" if device == "cpu" else f" blocks of {block}")
         peers = [_STOCK]
         if device == "cuda":
-            peers += [_FLASH] * (vllm_libraries.library("_vllm_fa3_C") is not None) + [_COPY] * decoding
+            peers += [*vllm_libraries.peers("_vllm_fa3_C", FLASH_ATTENTION), *[_COPY] * decoding]
         arguments = {"dtype": dtype, "model": model, "lengths": lengths, "block": block}
         unit, work = ("GB/s", gigabytes) if decoding else ("GFLOP/s", operations / 1e9)
         yield Case(title, unit, work, device, tuple(peers), "paged_attention", count, arguments, graph=device == "cuda")
@@ -109,7 +110,7 @@ def prepare(case: Case) -> Prepared:
 
     made = inputs()
     schedule = None
-    if _FLASH in case.peers:
+    if FLASH_ATTENTION in case.peers:
         schedule = vllm_libraries.flash_schedule(made[0], made[1], made[4], made[5], *bounds.values())
     theirs = torch.empty_like(made[0])
     for own, results in zip(alike.values(), stock(*made), strict=True):
@@ -125,7 +126,7 @@ def prepare(case: Case) -> Prepared:
 
         return run
 
-    return Prepared(inputs, {OURS: ours, _STOCK: unchecked(stock), _FLASH: flash, _COPY: copy})
+    return Prepared(inputs, {OURS: ours, _STOCK: unchecked(stock), FLASH_ATTENTION: flash, _COPY: copy})
 
 
 def _gathered(

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+FLASH_ATTENTION = "FlashAttention 3"
+"""The peer that `flash_attention` is."""
 FOLDER = Path("build/vllm_libraries")
 _VERSION = "0.33.0"
 _LIBRARIES = {
@@ -23,6 +25,11 @@ _LIBRARIES = {
     "_C": "vllm/_C_stable_libtorch.abi3.so",
 }
 """The namespace of torch.ops that a library registers, and its place in the wheel."""
+
+
+def peers(namespace: str, name: str) -> tuple[str, ...]:
+    """Returns the name of a peer on GPUs, or nothing where its library cannot be had."""
+    return () if library(namespace) is None else (name,)
 
 
 @cache
