@@ -20,8 +20,15 @@ from benchmarks.report import main
 from benchmarks.vllm_libraries import FLASH_ATTENTION
 
 _COPY, _STOCK = "copy bandwidth", "stock torch"
-_MODELS = {"9/3 d64": (9, 3, 64), "32/8 d128": (32, 8, 128), "32/8 d64": (32, 8, 64), "64/8 d128": (64, 8, 128)}
-"""Query heads, key heads and head size, as SmolLM2-135M, Llama 3 8B, Llama 3.2 1B and Llama 3 70B have them."""
+_MODELS = {
+    "9/3 d64": (9, 3, 64),
+    "32/8 d128": (32, 8, 128),
+    "32/8 d64": (32, 8, 64),
+    "64/8 d128": (64, 8, 128),
+    "8/1 d128": (8, 1, 128),
+}
+"""Query heads, key heads and head size, as SmolLM2-135M, Llama 3 8B, Llama 3.2 1B and Llama 3 70B have them, and the last on one of
+eight GPUs that share its heads."""
 
 Lengths = tuple[tuple[int, int], ...]
 _CHUNKS: dict[str, Lengths] = {
@@ -40,7 +47,11 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
         f"decode {batch} x {keys}": ((1, keys),) * batch
         for batch, keys in product((1, 16, 64, 256), (1024, 8192, 32768, 131072))
     }
-    large: dict[str, Lengths] = {"prefill 4 x 2048": ((2048, 2048),) * 4, "mixed": (*((512, 2048),) * 4, *((1, 4096),) * 60)}
+    large: dict[str, Lengths] = {
+        "prefill 4 x 2048": ((2048, 2048),) * 4,
+        "prefill 512 after 32768": ((512, 33280),),
+        "mixed": (*((512, 2048),) * 4, *((1, 4096),) * 60),
+    }
     return list(_cases(device, ["bf16"], {**decode, **_CHUNKS, **large}, [1], [16, 128]))
 
 
