@@ -65,6 +65,20 @@ class PagedSizes(NamedTuple):
     few: int
 
 
+class Parts(NamedTuple):
+    """Where programs that share the keys of some rows leave their sums: `chunk` keys are a part, a multiple of BLOCK_N, and there are at most
+    `count`; one part gives the result itself. Of several, values [sequences * kv_heads, count, groups, rows, 8] gets sums that are not yet
+    divided, 8 columns together; weights [sequences * kv_heads, count, rows, 2] the maximum of the scores in units of log2(e) and the sum
+    of exponentials relative to it."""
+
+    values: tl.tensor
+    weights: tl.tensor
+    count: int
+    chunk: int
+    groups: int
+    rows: int
+
+
 class Limits(NamedTuple):
     """How many tokens there are, how many queries and keys a sequence has at most, and how many keys its row of block_table holds."""
 
@@ -189,14 +203,14 @@ def load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM: tl.constex
 
 
 @kp.jit
-def store_result(out, lse, means, logs, sequence, rows, head, strides, sizes):
-    """Stores the results of a tile of rows."""
-    columns = tl.arange(0, means.shape[1])
+def store_result(out, lse, means, logs, sequence, rows, head, strides, sizes, first=0):
+    """Stores the results of a tile of rows, whose columns are those from `first` on."""
+    columns = first + tl.arange(0, means.shape[1])
     tokens, heads = (sequence.token + rows.tokens).to(tl.int64), (head * sizes.group + rows.heads).to(tl.int64)
     at = tokens * strides.out.token + heads * strides.out.head
     inside = rows.inside[:, None] & (columns[None, :] < sizes.value_dim)
     tl.store(out + at[:, None] + columns[None, :], means.to(out.dtype.element_ty), mask=inside)
-    tl.store(lse + heads * sizes.tokens + tokens, logs, mask=rows.inside)
+    tl.store(lse + heads * sizes.tokens + tokens, logs, mask=rows.inside & (first == 0))
 
 
 @kp.jit
@@ -342,11 +356,41 @@ def finished(sums, rows, head, options, sizes, value_step):
 
 
 @kp.jit
+def end_of(part, parts, keys):
+    """Returns where the keys of a part end: the last part takes what is left."""
+    return keys if part == parts.count - 1 else tl.minimum(keys, (part + 1) * parts.chunk)
+
+
+@kp.jit
+def values_at(parts, share, part, rows, groups, columns):
+    """Returns where the sums of a part lie: `share` is the number of the sequence and key head together, columns are those of a group."""
+    first = parts.values + (share * parts.count + part) * parts.groups * parts.rows * 8
+    return first + ((groups * parts.rows + rows) * 8 + columns)
+
+
+@kp.jit
+def store_weights(parts, sums, share, part, rows, inside):
+    """Stores a part's maxima and sums of weights."""
+    at = parts.weights + (share * parts.count + part) * parts.rows * 2 + rows * 2
+    tl.store(at, sums.largest, mask=inside)
+    tl.store(at + 1, sums.weights, mask=inside)
+
+
+@kp.jit
+def store_part(parts, sums, share, part, rows, inside, sizes):
+    """Stores a part's sums of some rows."""
+    columns, inside = tl.arange(0, sums.values.shape[1])[None, :], inside & (rows < parts.rows)
+    at = values_at(parts, share, part, rows[:, None], columns // 8, columns % 8)
+    tl.store(at, sums.values, mask=inside[:, None] & (columns < sizes.value_dim))
+    store_weights(parts, sums, share, part, rows, inside)
+
+
+@kp.jit
 def with_parts(sums, largest, weights, values):
-    """Adds the sums of several parts, [parts] and [parts, head size], to those of one row."""
-    above = tl.maximum(sums.largest, tl.max(largest, 0))
+    """Adds the sums of several parts, [rows, parts] and [rows, parts, columns], to those of rows."""
+    above = tl.maximum(sums.largest, tl.max(largest, 1))
     finite = tl.where(above == -float("inf"), 0.0, above)
-    grow = tl.exp2(largest - tl.max(finite, 0))
+    grow = tl.exp2(largest - finite[:, None])
     shrink = tl.exp2(sums.largest - finite)
-    total = sums.values * shrink[:, None] + tl.sum(values * grow[:, None], 0)[None, :]
-    return Sums(sums.weights * shrink + tl.sum(weights * grow, 0), above, total)
+    total = sums.values * shrink[:, None] + tl.sum(values * grow[:, :, None], 1)
+    return Sums(sums.weights * shrink + tl.sum(weights * grow, 1), above, total)

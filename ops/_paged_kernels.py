@@ -11,15 +11,19 @@ from ._paged import (
     PagedForm,
     PagedSizes,
     PagedStrides,
+    Parts,
     RowStrides,
     check_packed,
+    end_of,
     finished,
     load_query,
     pages_of,
     rows_of,
     sequence_of,
+    store_part,
     store_result,
     unit_of,
+    values_at,
     walk_all,
     with_parts,
 )
@@ -29,6 +33,13 @@ from ._roles import begin_early, early
 
 CHUNK = 512
 """How many keys a program takes where few rows share them: on CPUs, and where results must not depend on what else is in a batch."""
+
+
+BLOCK_PROGRAMS = 132
+"""How many programs should share the keys of blocks of rows: one for each multiprocessor of an H100 or H200, with at least 128 keys for one."""
+
+SAVED_KEYS = 384
+"""Programs share the keys of blocks of rows where each then has so many less: adding up the parts takes as long."""
 
 
 @kp.jit
@@ -47,71 +58,70 @@ def sequence_number(block, query_starts, sizes, BLOCK_M: tl.constexpr):
 
 @kp.jit
 def paged_block(
-    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, out, lse, strides, sizes, limits, rules,
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, parts, out, lse, strides, sizes, limits, rules,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
     CHECKED: tl.constexpr, COPIES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """One block of rows of one sequence and key head, or with COPIES all that no other of PROGRAMS programs takes."""
+    """A part of the keys for one block of rows of one sequence and key head, or with COPIES all that no other of PROGRAMS programs takes."""
     begin_early()
     if COPIES:
         paged_by_roles(
-            query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, out, lse, strides, sizes, limits,
-            rules, HEAD_DIM, BLOCK_N, COPIES,
+            query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, parts, out, lse, strides, sizes,
+            limits, rules, HEAD_DIM, BLOCK_N, COPIES,
         )  # fmt: skip
     else:
         form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
         one_block(
-            query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+            query, key_cache, value_cache, block_table, query_starts, key_lengths, options, parts, out, lse, strides, sizes, limits, rules,
             HEAD_DIM, BLOCK_M, form,
         )  # fmt: skip
 
 
 @kp.jit
 def one_block(
-    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, out, lse, strides, sizes, limits, rules,
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, parts, out, lse, strides, sizes, limits, rules,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, form,
 ):  # fmt: skip
-    """One block of rows of one sequence and key head."""
+    """A part of the keys for one block of rows of one sequence and key head."""
     number, block = sequence_number(tl.program_id(0), query_starts, sizes, BLOCK_M)
-    head = tl.program_id(1).to(tl.int64)
+    head, part = tl.program_id(1).to(tl.int64), tl.program_id(2)
     sequence = sequence_of(number, query_starts, key_lengths, limits, form.CHECKED)
-    if (sequence.queries * sizes.group > sizes.few) & (block * BLOCK_M < sequence.queries * sizes.group):
-        rows = rows_of(sequence, block * BLOCK_M + tl.arange(0, BLOCK_M), sizes.group, rules)
+    count, first = sequence.queries * sizes.group, part * parts.chunk
+    if (count > sizes.few) & (block * BLOCK_M < count) & ((first < sequence.keys) | (parts.count == 1)):
+        numbers = block * BLOCK_M + tl.arange(0, BLOCK_M)
+        rows = rows_of(sequence, numbers, sizes.group, rules)
         q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
         pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
         if form.CHECKED:
             check_packed(pages, sequence)
         unit = unit_of(rules, options, head, strides.key_scale)
-        sums = no_sums(BLOCK_M, HEAD_DIM)
-        sums = walk_all(sums, q, pages, rows, 0, sequence.keys, unit, rules, sizes, form)
-        means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
-        store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
+        stop = end_of(part, parts, sequence.keys)
+        sums = walk_all(no_sums(BLOCK_M, HEAD_DIM), q, pages, rows, first, stop, unit, rules, sizes, form)
+        if parts.count == 1:
+            means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
+            store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
+        else:
+            store_part(parts, sums, number * sizes.kv_heads + head, part, numbers, rows.inside, sizes)
 
 
 @kp.jit
 def paged_part(
-    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, partial, weights, out, lse, strides, sizes,
-    limits, rules, chunk,
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, parts, out, lse, strides, sizes, limits, rules,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
     CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """`chunk` keys of one key head, a multiple of BLOCK_N, for all rows of a sequence of at most `few` rows; the last part takes what is left.
-
-    One part gives out and lse. Of several, partial [sequences * kv_heads, parts, few, value_dim] gets sums that are not yet divided,
-    weights [sequences * kv_heads, parts, few, 2] the maximum of the scores in units of log2(e) and the sum of exponentials relative to it.
-    counter becomes 0, for paged_block.
-    """
+    """A part of the keys of one key head for all rows of a sequence of at most `few` rows. counter becomes 0, for paged_block."""
     begin_early()
     if (tl.program_id(0) == 0) & (tl.program_id(1) == 0):
         tl.store(counter, 0)
     form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
-    number, part, parts = tl.program_id(0) // sizes.kv_heads, tl.program_id(1), tl.num_programs(1)
+    number, part = tl.program_id(0) // sizes.kv_heads, tl.program_id(1)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
     sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
-    count = sequence.queries * sizes.group
-    first = part * chunk
-    if (count > 0) & (count <= sizes.few) & ((first < sequence.keys) | (parts == 1)):
-        rows = rows_of(sequence, tl.arange(0, BLOCK_M), sizes.group, rules)
+    count, first = sequence.queries * sizes.group, part * parts.chunk
+    if (count > 0) & (count <= sizes.few) & ((first < sequence.keys) | (parts.count == 1)):
+        numbers = tl.arange(0, BLOCK_M)
+        rows = rows_of(sequence, numbers, sizes.group, rules)
         q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
         if BLOCK_M < 16:
             q = q.to(tl.float32)
@@ -119,56 +129,52 @@ def paged_part(
         if CHECKED:
             check_packed(pages, sequence)
         unit = unit_of(rules, options, head, strides.key_scale)
-        stop = sequence.keys if part == parts - 1 else tl.minimum(sequence.keys, first + chunk)
+        stop = end_of(part, parts, sequence.keys)
         sums = walk_all(no_sums(BLOCK_M, HEAD_DIM), q, pages, rows, first, stop, unit, rules, sizes, form)
-        if parts == 1:
+        if parts.count == 1:
             means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
             store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
         else:
-            columns = tl.arange(0, HEAD_DIM)
-            at = (tl.program_id(0).to(tl.int64) * parts + part) * sizes.few + tl.arange(0, BLOCK_M)
-            in_tile = rows.inside[:, None] & (columns[None, :] < sizes.value_dim)
-            tl.store(partial + at[:, None] * sizes.value_dim + columns[None, :], sums.values, mask=in_tile)
-            tl.store(weights + at * 2, sums.largest, mask=rows.inside)
-            tl.store(weights + at * 2 + 1, sums.weights, mask=rows.inside)
+            store_part(parts, sums, tl.program_id(0).to(tl.int64), part, numbers, rows.inside, sizes)
 
 
 @kp.jit
 def paged_sum(
-    query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
-    HEAD_DIM: tl.constexpr, PARTS: tl.constexpr, CHECKED: tl.constexpr,
+    query_starts, key_lengths, options, parts, out, lse, strides, sizes, limits, rules,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, PARTS: tl.constexpr, COLUMNS: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """One row of one sequence and key head: the parts, each weighed by what its maximum is below the highest. Layouts are those of
-    paged_part."""
+    """Some columns of BLOCK_M rows of one sequence and key head that have several parts, each weighed by what its maximum is below the highest."""
     begin_early()
-    number, row = tl.program_id(0) // sizes.kv_heads, tl.program_id(1)
+    number, first_row, first_column = tl.program_id(0) // sizes.kv_heads, tl.program_id(1) * BLOCK_M, tl.program_id(2) * COLUMNS
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
     sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
     count = sequence.queries * sizes.group
-    if (row < count) & (count <= sizes.few):
-        rows = rows_of(sequence, row + tl.arange(0, 1), sizes.group, rules)
-        columns, places = tl.arange(0, HEAD_DIM), tl.arange(0, PARTS)
-        own = tl.minimum(parts, tl.cdiv(sequence.keys, chunk))
-        sums = no_sums(1, HEAD_DIM)
+    if (first_row < count) & (count <= parts.rows):
+        numbers = first_row + tl.arange(0, BLOCK_M)
+        rows = rows_of(sequence, numbers, sizes.group, rules)
+        columns, share = first_column + tl.arange(0, COLUMNS), tl.program_id(0).to(tl.int64)
+        own = tl.minimum(parts.count, tl.cdiv(sequence.keys, parts.chunk))
+        sums = no_sums(BLOCK_M, COLUMNS)
         for first in range(0, own, PARTS):
-            inside = first + places < own
-            at = (tl.program_id(0).to(tl.int64) * parts + first + places) * sizes.few + row
-            tops = tl.load(weights + at * 2, mask=inside, other=-float("inf"))
-            sizes_of = tl.load(weights + at * 2 + 1, mask=inside, other=0.0)
-            in_tile = inside[:, None] & (columns[None, :] < sizes.value_dim)
-            tile = tl.load(partial + at[:, None] * sizes.value_dim + columns[None, :], mask=in_tile, other=0.0)
+            part = first + tl.arange(0, PARTS)
+            inside = rows.inside[:, None] & (part[None, :] < own)
+            at = parts.weights + share * parts.count * parts.rows * 2 + (part[None, :] * parts.rows + numbers[:, None]) * 2
+            tops = tl.load(at, mask=inside, other=-float("inf"))
+            sizes_of = tl.load(at + 1, mask=inside, other=0.0)
+            groups = part[:, None] * parts.groups + columns[None, :] // 8
+            at = values_at(parts, share, 0, numbers[:, None, None], groups[None], columns % 8)
+            tile = tl.load(at, mask=inside[:, :, None] & (columns < sizes.value_dim), other=0.0)
             sums = with_parts(sums, tops, sizes_of, tile)
         means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
-        store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
+        store_result(out, lse, means, logs, sequence, rows, head, strides, sizes, first_column)
 
 
 def is_built(point, narrow):
-    """Whether a variant is built. Caches in 8 bits serve queries in bfloat16 of head sizes up to 128. One paged_sum, which takes no time to speak
-    of, serves all head sizes."""
+    """Whether a variant is built. Caches in 8 bits serve queries in bfloat16 of head sizes up to 128. One paged_sum serves all head sizes."""
     if narrow and point["query"] != tl.bfloat16:
         return False
     if point.kernel == "paged_sum":
-        return point["HEAD_DIM"] == MAX_HEAD_DIM and point["ROWS"] == 16
+        return point["HEAD_DIM"] == MAX_HEAD_DIM
     return not narrow or point["HEAD_DIM"] <= 128
 
 
@@ -177,7 +183,8 @@ def cpu_blocks(point, narrow=False):
     if not is_built(point, narrow):
         return None
     if point.kernel == "paged_sum":
-        return kp.Config({"PARTS": 16, "CHECKED": True})
+        blocks = {"BLOCK_M": 1, "PARTS": 16, "COLUMNS": MAX_HEAD_DIM, "CHECKED": True}
+        return kp.Config(blocks) if point["ROWS"] == 4 else None  # programs do not share the keys of many rows
     blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "PIECE": 16, "SPLIT": False}
     return kp.Config(with_copies(point, {**blocks, "CHECKED": True}))
 
@@ -198,7 +205,9 @@ def cuda_blocks(point, narrow=False):
         return None
     checked = kp.knobs.runtime.debug
     if point.kernel == "paged_sum":
-        return kp.Config({"PARTS": 16, "CHECKED": checked}, num_warps=4, specialize=False, launch_pdl=early(point))
+        rows, parts = (4, 16) if point["ROWS"] == 4 else (8, 4)  # many rows have few parts
+        blocks = {"BLOCK_M": rows, "PARTS": parts, "COLUMNS": 64, "CHECKED": checked}
+        return kp.Config(blocks, num_warps=4, specialize=False, launch_pdl=early(point))
     if point["ROWS"] != 16:
         return None
     size, wide = point["HEAD_DIM"], point["query"] == tl.float32
@@ -253,11 +262,19 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
             chunk = 1024 if sequences * kv_heads >= DECODE_HEADS else max(64, min(1024, kp.cdiv(share, 64) * 64))
     elif group <= 4 and (reach <= 4 or reach > 16 or bounds.batch_invariant):
         few = 4
-    parts = max(kp.cdiv(bounds.keys, chunk), 1)
-    shared = parts if parts > 1 else 0
     rows = min(few, reach)
-    partial = kp.empty((sequences * kv_heads, shared, rows, value_dim), tl.float32, query.device)
+    if query.is_cuda and reach > few and not bounds.batch_invariant:
+        blocks = kp.cdiv(reach, 192 if size == 64 else 128) * sequences * kv_heads
+        share = kp.cdiv(kp.cdiv(bounds.keys, max(BLOCK_PROGRAMS // max(blocks, 1), 1)), 128) * 128
+        if bounds.keys - share >= SAVED_KEYS:
+            rows, chunk = reach, share
+    count = max(kp.cdiv(bounds.keys, chunk), 1)
+    block_count = count if rows > few else 1
+    shared = count if count > 1 else 0
+    groups = kp.cdiv(value_dim, 8)
+    values = kp.empty((sequences * kv_heads, shared, groups, rows, 8), tl.float32, query.device)
     weights = kp.empty((sequences * kv_heads, shared, rows, 2), tl.float32, query.device)
+    parts = Parts(values, weights, count, chunk, groups, rows)
     counter = kp.empty((1,), tl.int32, query.device)
     strides = PagedStrides(
         RowStrides(query.stride(0), query.stride(1)),
@@ -266,33 +283,34 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
         keys.table, scale_step(key_scale), scale_step(value_scale),
     )  # fmt: skip
     sizes = PagedSizes(
-        sequences, kv_heads, group, tokens, head_dim, value_dim, keys.blocks, keys.block_bits, keys.pages, keys.page_rows, rows
-    )
+        sequences, kv_heads, group, tokens, head_dim, value_dim, keys.blocks, keys.block_bits, keys.pages, keys.page_rows, min(few, reach)
+    )  # fmt: skip
     limits = Limits(tokens, bounds.queries, bounds.keys, keys.most)
     options = Optional(
         lse if sinks is None else sinks, lse if key_scale is None else key_scale, lse if value_scale is None else value_scale,
         sinks is not None, key_scale is not None, value_scale is not None,
     )  # fmt: skip
     if sequences > 0:
-        paged_part[(sequences * kv_heads, parts)](
-            query, key, value, table, query_starts, key_lengths, options, counter, partial, weights, out, lse, strides, sizes,
-            limits, rules, chunk, HEAD_DIM=size, ROWS=few,
+        paged_part[(sequences * kv_heads, count)](
+            query, key, value, table, query_starts, key_lengths, options, counter, parts, out, lse, strides, sizes, limits, rules,
+            HEAD_DIM=size, ROWS=few,
         )  # fmt: skip
-        if parts > 1:
-            paged_sum[(sequences * kv_heads, rows)](
-                query_starts, key_lengths, options, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
-                HEAD_DIM=MAX_HEAD_DIM, ROWS=16,
-            )  # fmt: skip
         if reach > few:
             paged_block[
                 lambda meta: (
                     tokens * group // meta["BLOCK_M"] + sequences
                     if meta["COPIES"] == 0
-                    else min((tokens * group // meta["BLOCK_M"] + sequences) * kv_heads, meta["PROGRAMS"]),
+                    else min((tokens * group // meta["BLOCK_M"] + sequences) * kv_heads * block_count, meta["PROGRAMS"]),
                     kv_heads if meta["COPIES"] == 0 else 1,
+                    block_count if meta["COPIES"] == 0 else 1,
                 )
             ](
-                query, key, value, table, query_starts, key_lengths, options, counter, out, lse, strides, sizes, limits, rules,
-                HEAD_DIM=size, ROWS=16,
+                query, key, value, table, query_starts, key_lengths, options, counter,
+                Parts(values, weights, block_count, chunk, groups, rows), out, lse, strides, sizes, limits, rules, HEAD_DIM=size, ROWS=16,
+            )  # fmt: skip
+        if count > 1:
+            paged_sum[lambda meta: (sequences * kv_heads, kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(value_dim, meta["COLUMNS"]))](
+                query_starts, key_lengths, options, parts, out, lse, strides, sizes, limits, rules, HEAD_DIM=MAX_HEAD_DIM,
+                ROWS=16 if rows > few else 4,
             )  # fmt: skip
     return out, lse

@@ -1,5 +1,6 @@
 """Attention of blocks of rows to keys in pages, on sm_90a: one role loads keys and values by TMA, 16 of a page at a time, others attend, 64
-rows each, by wgmma, as mha's do (_mha_roles.py). The loading role runs ahead; it takes the next block of rows that no program has."""
+rows each, by wgmma, as mha's do (_mha_roles.py). The loading role runs ahead; it takes the next block of rows that no program has. Where
+there are few blocks of rows, programs share the keys of each."""
 
 from typing import NamedTuple
 
@@ -15,15 +16,19 @@ from ._paged import (
     Limits,
     PagedSizes,
     PagedStrides,
+    Parts,
     Rules,
     Sequence,
     capped,
+    end_of,
     finished,
     load_query,
     rows_at,
     sequence_of,
     store_result,
+    store_weights,
     unit_of,
+    values_at,
 )
 from ._paged import Sums as FewSums
 from ._roles import Place, next_place
@@ -33,7 +38,7 @@ PIECE = tl.constexpr(16)
 
 
 class Batch(NamedTuple):
-    """What all blocks of rows are read from, beside queries, keys and values."""
+    """What all blocks of rows are read from, beside queries, keys and values; and where parts of their keys leave their sums."""
 
     block_table: tl.tensor
     query_starts: tl.tensor
@@ -42,15 +47,18 @@ class Batch(NamedTuple):
     sizes: PagedSizes
     limits: Limits
     rules: Rules
+    parts: Parts
 
 
 class Task(NamedTuple):
-    """A block of rows of a sequence and key head: `first` is the number of its first row; `exists` says whether there is such a block."""
+    """A part of the keys for a block of rows of a sequence and key head: `first` is the number of its first row; `exists` says whether there
+    is such a block, and such a part of its sequence's keys."""
 
     sequence: Sequence
     number: tl.tensor
     head: tl.tensor
     first: tl.tensor
+    part: tl.tensor
     exists: tl.tensor
 
 
@@ -73,14 +81,18 @@ def first_block(batch, number, ROWS: tl.constexpr):
 
 @kp.jit
 def count_tasks(batch, ROWS: tl.constexpr):
-    """Returns how many tasks there may be."""
+    """Returns how many tasks there may be of each part of the keys."""
     return (batch.sizes.tokens * batch.sizes.group // ROWS + batch.sizes.sequences) * batch.sizes.kv_heads
 
 
 @kp.jit
-def task_of(number, total, batch, ROWS: tl.constexpr):
+def task_of(number, batch, ROWS: tl.constexpr):
     """Returns the task of a number. Blocks go from the last to the first: those of causal calls have most keys at the end."""
-    from_end = total - 1 - number
+    tasks = count_tasks(batch, ROWS)
+    part, from_end = 0, tasks - 1 - number
+    while from_end < 0:  # mostly there is one part, and a division takes longer
+        from_end += tasks
+        part += 1
     head, block = from_end % batch.sizes.kv_heads, from_end // batch.sizes.kv_heads
     below, above = 0, batch.sizes.sequences
     while above - below > 1:
@@ -91,7 +103,8 @@ def task_of(number, total, batch, ROWS: tl.constexpr):
             above = middle
     sequence = sequence_of(below, batch.query_starts, batch.key_lengths, batch.limits, False)
     first, rows = (block - first_block(batch, below, ROWS)) * ROWS, sequence.queries * batch.sizes.group
-    return Task(sequence, below, head, first, (rows > batch.sizes.few) & (first < rows))
+    has_keys = (part * batch.parts.chunk < sequence.keys) | (batch.parts.count == 1)
+    return Task(sequence, below, head, first, part, (rows > batch.sizes.few) & (first < rows) & has_keys)
 
 
 @kp.jit
@@ -115,6 +128,23 @@ def learn(tasks, place):
 
 
 @kp.jit
+def next_task(tasks, place, batch, ROWS: tl.constexpr):
+    """Returns the task of which the loading role told, and its number, which is at most that of all tasks."""
+    number, place = learn(tasks, place)
+    return task_of(number, batch, ROWS), number, place
+
+
+@kp.jit
+def first_task(tasks, batch, ROWS: tl.constexpr):
+    """As `next_task`, for a role's first task: that of the program's number, of which nobody has to tell, where there is such a task."""
+    number, place = tl.program_id(0), Place(0, 0)
+    task = task_of(number, batch, ROWS)
+    if not task.exists:
+        task, number, place = next_task(tasks, place, batch, ROWS)
+    return task, number, place
+
+
+@kp.jit
 def span_of(task, batch, ROWS: tl.constexpr, BLOCK_N: tl.constexpr):
     """Returns the keys of a task."""
     rules, sequence, group = batch.rules, task.sequence, batch.sizes.group
@@ -128,6 +158,10 @@ def span_of(task, batch, ROWS: tl.constexpr, BLOCK_N: tl.constexpr):
     if rules.window > 0:
         start, low = tl.maximum(head - rules.window + 1, 0), tl.maximum(tail - rules.window + 1, 0)
     start, low, high, stop = start // BLOCK_N, tl.cdiv(low, BLOCK_N), whole // BLOCK_N, tl.cdiv(end, BLOCK_N)
+    # chunks are multiples of BLOCK_N
+    first, last = task.part * batch.parts.chunk // BLOCK_N, tl.cdiv(end_of(task.part, batch.parts, sequence.keys), BLOCK_N)
+    start, stop = tl.maximum(start, first), tl.minimum(stop, last)
+    low, high = tl.maximum(low, start), tl.minimum(high, stop)
     if (low >= high) | (rules.softcap != 0.0):
         low, high = start, start
     return Span(start, low, high, tl.maximum(stop, start), end)
@@ -152,9 +186,9 @@ def block_of_keys(span, step):
 
 
 @kp.jit
-def corner_of(page, key, end, head, bits):
-    """Returns where the piece of a page that begins with a key lies in a descriptor: see `describe`."""
-    count, row = tl.minimum(end - key, PIECE), key & ((1 << bits) - 1)
+def corner_of(page, key, count, head, bits):
+    """Returns where `count` keys of a page, from a key on, lie in a descriptor: see `describe`."""
+    row = key & ((1 << bits) - 1)
     if bits == IN_ONE_BLOCK:
         row += page
         page = 0
@@ -162,43 +196,78 @@ def corner_of(page, key, end, head, bits):
 
 
 @kp.jit
-def load_pages(copy, keys, values, counter, rings, tasks, batch, form):
-    """Loads the keys and values of all tasks that this program takes."""
-    ROWS: tl.constexpr = 64 * form.COPIES
-    PIECES: tl.constexpr = form.BLOCK_N // PIECE
-    place, t_place = Place(0, 1), Place(0, 1)
+def load_block(caches, rings, place, table, n, end, head, bits, WHOLE: tl.constexpr):
+    """Loads a block of keys, or of values, or both, from n on. WHOLE: all its keys are before the end."""
+    PIECES: tl.constexpr = rings[0].tiles.shape[0] // PIECE
+    first = [n + piece * PIECE for piece in tl.static_range(PIECES)]
+    if not WHOLE:  # pieces after the last repeat it
+        first = [tl.minimum(key, (end - 1) // PIECE * PIECE) for key in first]
+    # all numbers of pages are on their way before anything waits
+    pages = [tl.load(table + (key >> bits)) for key in first]
+    for which in tl.static_range(len(caches)):
+        ring = rings[which]
+        hopper.mbarrier_wait(ring.empty[place.slot], place.phase)
+        hopper.mbarrier_expect(ring.full[place.slot], ring.tiles.nbytes)
+        for piece in tl.static_range(PIECES):
+            count = PIECE if WHOLE else tl.minimum(end - first[piece], PIECE)
+            corner = corner_of(pages[piece], first[piece], count, head, bits)
+            hopper.async_load(caches[which], corner, ring.tiles[place.slot], ring.full[place.slot], row=piece * PIECE)
+
+
+@kp.jit
+def load_task(caches, rings, place, task, batch, form):
+    """Loads the keys of a task, or the values, or both."""
     bits = batch.sizes.block_bits
-    total = count_tasks(batch, ROWS)
+    table = batch.block_table + task.number.to(tl.int64) * batch.strides.table
+    span = span_of(task, batch, 64 * form.COPIES, form.BLOCK_N)
+    for i in range(span.stop - span.start):
+        n = block_of_keys(span, i) * form.BLOCK_N
+        if n + form.BLOCK_N <= span.end:
+            load_block(caches, rings, place, table, n, span.end, task.head, bits, True)
+        else:
+            load_block(caches, rings, place, table, n, span.end, task.head, bits, False)
+        place = next_place(place, form.SLOTS)
+    return place
+
+
+@kp.jit
+def load_first(caches, rings, counter, tasks, batch, form):
+    """Takes tasks, has the other roles know their numbers, and loads."""
+    ROWS: tl.constexpr = 64 * form.COPIES
+    place, t_place = Place(0, 1), Place(0, 1)
+    total = count_tasks(batch, ROWS) * batch.parts.count
     number = tl.program_id(0)
     while number < total:
-        task = task_of(number, total, batch, ROWS)
+        task = task_of(number, batch, ROWS)
         if task.exists:
-            t_place = tell(tasks, t_place, number)
-            table = batch.block_table + task.number.to(tl.int64) * batch.strides.table
-            span = span_of(task, batch, ROWS, form.BLOCK_N)
-            last = (span.end - 1) // PIECE * PIECE  # pieces after the last repeat it
-            for i in range(span.stop - span.start):
-                n = block_of_keys(span, i) * form.BLOCK_N
-                slot = place.slot
-                # all numbers of pages are on their way before anything waits
-                first = [tl.minimum(n + piece * PIECE, last) for piece in tl.static_range(PIECES)]
-                pages = [tl.load(table + (key >> bits)) for key in first]
-                corners = [
-                    corner_of(pages[piece], first[piece], span.end, task.head, bits) for piece in tl.static_range(PIECES)
-                ]
-                hopper.mbarrier_wait(rings.key.empty[slot], place.phase)
-                hopper.mbarrier_expect(rings.key.full[slot], rings.key.tiles.nbytes)
-                for piece in tl.static_range(PIECES):
-                    hopper.async_load(keys, corners[piece], rings.key.tiles[slot], rings.key.full[slot], row=piece * PIECE)
-                hopper.mbarrier_wait(rings.value.empty[slot], place.phase)
-                hopper.mbarrier_expect(rings.value.full[slot], rings.value.tiles.nbytes)
-                for piece in tl.static_range(PIECES):
-                    hopper.async_load(
-                        values, corners[piece], rings.value.tiles[slot], rings.value.full[slot], row=piece * PIECE
-                    )
-                place = next_place(place, form.SLOTS)
+            if number != tl.program_id(0):
+                t_place = tell(tasks, t_place, number)
+            place = load_task(caches, rings, place, task, batch, form)
         number = tl.num_programs(0) + tl.atomic_add(counter, 1, sem="relaxed")
     tell(tasks, t_place, total)
+
+
+@kp.jit
+def load_second(caches, rings, tasks, batch, form):
+    """Loads for all tasks."""
+    ROWS: tl.constexpr = 64 * form.COPIES
+    place = Place(0, 1)
+    total = count_tasks(batch, ROWS) * batch.parts.count
+    task, number, t_place = first_task(tasks, batch, ROWS)
+    while number < total:
+        place = load_task(caches, rings, place, task, batch, form)
+        task, number, t_place = next_task(tasks, t_place, batch, ROWS)
+
+
+@kp.jit
+def load_pages(copy, keys, values, counter, rings, tasks, batch, form, LOADERS: tl.constexpr):
+    """Loads the keys and values of all tasks that this program takes; with two LOADERS, one warp loads keys and another values."""
+    if LOADERS == 1:
+        load_first((keys, values), (rings.key, rings.value), counter, tasks, batch, form)
+    elif copy == 0:
+        load_first((keys,), (rings.key,), counter, tasks, batch, form)
+    else:
+        load_second((values,), (rings.value,), tasks, batch, form)
 
 
 @kp.jit
@@ -274,10 +343,9 @@ def attend_rows(copy, query, q_tiles, out, lse, options, rings, tasks, batch, fo
         hopper.named_barrier_arrive(0, 256)  # the first turn is copy 0's
     place = Place(0, 0)
     q_tile = q_tiles[copy]
-    total = count_tasks(batch, ROWS)
-    number, t_place = learn(tasks, Place(0, 0))
+    total = count_tasks(batch, ROWS) * batch.parts.count
+    task, number, t_place = first_task(tasks, batch, ROWS)
     while number < total:
-        task = task_of(number, total, batch, ROWS)
         rows = rows_of_task(task, copy, batch)
         given = unit_of(rules, options, task.head, strides.key_scale)
         unit = tl.where(given == 0.0, 1.0, tl.abs(given))
@@ -294,10 +362,32 @@ def attend_rows(copy, query, q_tiles, out, lse, options, rings, tasks, batch, fo
             sums, place = attend_whole(sums, q_tile, rings, place, copy, unit, span.high - span.low, form, dtype)
             place = next_place(place, form.SLOTS)
         few = FewSums(tl.sum(sums.weights, 1), sums.largest * scale, sums.values)
-        means, logs = finished(few, rows, task.head, options, sizes, strides.value_scale)
-        hopper.local_store(q_tile, means.to(dtype))  # so that neighbouring threads write what lies together
-        store_result(out, lse, hopper.local_load(q_tile), logs, task.sequence, rows, task.head, strides, sizes)
-        number, t_place = learn(tasks, t_place)
+        if batch.parts.count == 1:
+            means, logs = finished(few, rows, task.head, options, sizes, strides.value_scale)
+            hopper.local_store(q_tile, means.to(dtype))  # so that neighbouring threads write what lies together
+            store_result(out, lse, hopper.local_load(q_tile), logs, task.sequence, rows, task.head, strides, sizes)
+        else:
+            store_held_part(few, task_of(number, batch, ROWS), copy, batch)  # again: it would take registers of all others
+        task, number, t_place = next_task(tasks, t_place, batch, ROWS)
+
+
+@kp.jit
+def store_held_part(sums, task, copy, batch):
+    """Stores a part's sums of 64 rows, as store_part. A tile [4, 2, C / 8, 8, 4, 2] has an element where wgmma leaves it in [64, C]: the first
+    axis says the warp, the fourth and fifth the lane. So no thread has to give values to another, for which there would be too little
+    shared memory."""
+    parts, sizes = batch.parts, batch.sizes
+    GROUPS: tl.constexpr = sums.values.shape[1] // 8
+    share = (task.number * sizes.kv_heads + task.head).to(tl.int64)
+    first, stop = task.first + copy * 64, tl.minimum(task.sequence.queries * sizes.group, parts.rows)
+    values = tl.permute(tl.reshape(sums.values, [4, 2, 8, GROUPS, 4, 2]), [0, 1, 3, 2, 4, 5])
+    warps, halves = tl.arange(0, 4)[:, None, None, None, None, None] * 16, tl.arange(0, 2)[:, None, None, None, None] * 8
+    rows = first + warps + halves + tl.arange(0, 8)[:, None, None]
+    groups, columns = tl.arange(0, GROUPS)[:, None, None, None], tl.arange(0, 4)[:, None] * 2 + tl.arange(0, 2)
+    inside = (rows < stop) & (groups * 8 + columns < sizes.value_dim)
+    tl.store(values_at(parts, share, task.part, rows, groups, columns), values, mask=inside)
+    numbers = first + tl.arange(0, 64)
+    store_weights(parts, sums, share, task.part, numbers, numbers < stop)
 
 
 @kp.jit
@@ -312,16 +402,18 @@ def describe(cache, strides: CacheStrides, sizes, columns, HEAD_DIM: tl.constexp
 
 @kp.jit
 def paged_by_roles(
-    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, out, lse, strides, sizes, limits, rules,
-    HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, COPIES: tl.constexpr,
+    query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, parts, out, lse, strides, sizes, limits,
+    rules, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, COPIES: tl.constexpr,
 ):  # fmt: skip
-    """Blocks of 64 * COPIES rows of all sequences and key heads, as many as no other program takes. `counter`, an int32, is 0 before: so many
-    blocks were taken beside the first of each program."""
+    """Parts of the keys for blocks of 64 * COPIES rows of all sequences and key heads, as many as no other program takes. `counter`, an
+    int32, is 0 before: so many were taken beside the first of each program."""
     TURNS: tl.constexpr = COPIES == 2 and HEAD_DIM != 256
     SLOTS: tl.constexpr = 2
+    # by one warp, the copies of a block take longer to begin than attending to it, but for this size
+    LOADERS: tl.constexpr = 1 if HEAD_DIM == 128 else 2
     form: tl.constexpr = Form(HEAD_DIM, True, BLOCK_N, SLOTS, COPIES, 1, TURNS)
     dtype: tl.constexpr = key_cache.dtype.element_ty
-    batch = Batch(block_table, query_starts, key_lengths, strides, sizes, limits, rules)
+    batch = Batch(block_table, query_starts, key_lengths, strides, sizes, limits, rules, parts)
     keys = describe(key_cache, strides.key, sizes, sizes.head_dim, HEAD_DIM)
     values = describe(value_cache, strides.value, sizes, sizes.value_dim, HEAD_DIM)
     q_tiles = hopper.local_alloc([64, HEAD_DIM], dtype, COPIES)
@@ -333,12 +425,18 @@ def paged_by_roles(
         Ring(v_tiles, hopper.mbarrier_alloc(1, SLOTS), hopper.mbarrier_alloc(COPIES, SLOTS)),
     )
     numbers = hopper.local_alloc([1, 1], tl.int32, 2)
-    tasks = Ring(numbers, hopper.mbarrier_alloc(1, 2), hopper.mbarrier_alloc(COPIES, 2))
+    tasks = Ring(numbers, hopper.mbarrier_alloc(1, 2), hopper.mbarrier_alloc(COPIES + LOADERS - 1, 2))
     # what the loading role has, rounded up to four warps, the others cannot have
     registers: tl.constexpr = 32 if COPIES == 3 else 24 if HEAD_DIM == 256 else 40
     rest: tl.constexpr = 160 if COPIES == 3 else 240 if HEAD_DIM == 256 else 232
     hopper.warp_specialize(
-        hopper.role(load_pages, (keys, values, counter, rings, tasks, batch, form), num_warps=1, registers=registers),
+        hopper.role(
+            load_pages,
+            (keys, values, counter, rings, tasks, batch, form, LOADERS),
+            num_warps=1,
+            registers=registers,
+            copies=LOADERS,
+        ),
         hopper.role(
             attend_rows,
             (query, q_tiles, out, lse, options, rings, tasks, batch, form),
