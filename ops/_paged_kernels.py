@@ -36,7 +36,8 @@ CHUNK = 512
 
 
 BLOCK_PROGRAMS = 132
-"""How many programs should share the keys of blocks of rows: one for each multiprocessor of an H100 or H200, with at least 128 keys for one."""
+"""How many programs take blocks of rows, and share the keys of few: one for each multiprocessor of an H100 (SXM) or H200, with at least 128
+keys for one. Elsewhere some wait for others."""
 
 SAVED_KEYS = 384
 """Programs share the keys of blocks of rows where each then has so many less: adding up the parts takes as long."""
@@ -191,8 +192,9 @@ def cpu_blocks(point, narrow=False):
 
 def with_copies(point, blocks, copies=0):
     """Returns a kernel's constexprs with COPIES and PROGRAMS, which only paged_block has."""
-    # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
-    return {**blocks, "COPIES": copies, "PROGRAMS": 132 if copies else 0} if point.kernel == "paged_block" else blocks
+    return (
+        {**blocks, "COPIES": copies, "PROGRAMS": BLOCK_PROGRAMS if copies else 0} if point.kernel == "paged_block" else blocks
+    )
 
 
 CUDA_BLOCKS = {64: (128, 64, 4, 3), 128: (64, 64, 4, 2), 256: (128, 32, 8, 2)}

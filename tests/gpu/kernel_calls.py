@@ -261,13 +261,15 @@ def _mha(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 
 def _paged_attention(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
-    """Each call has decoding rows whose keys are shared and summed up, and chunks of more rows."""
-    for padded_size, narrow in product((64, 128, 256), (False, True)):
+    """Each call has decoding rows whose keys are shared and summed up, and chunks of more rows, whose keys are shared, too, but for calls
+    that are batch invariant."""
+    for padded_size, narrow, invariant in product((64, 128, 256), (False, True), (False, True)):
         if narrow and (dtype != torch.bfloat16 or padded_size == 256):
             continue
         lengths = ((1, 1100), (37, 300), (2, 70))
         size = _size(aligned, padded_size * 3 // 4)
-        batch = Batch(f"{size} {narrow}", lengths, size=size, narrow=narrow, sinks=True, scales=2, options={"softcap": 5.0})
+        options = {"softcap": 5.0, "batch_invariant": invariant}
+        batch = Batch(f"{size} {narrow} {invariant}", lengths, size=size, narrow=narrow, sinks=True, scales=2, options=options)
 
         def call(batch: Batch = batch) -> Arguments:
             args, kwargs = batch.arguments(dtype)
@@ -278,16 +280,17 @@ def _paged_attention(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 def _packed_attention(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     """As _paged_attention: the kernels are the same."""
-    for padded_size in (64, 128, 256):
+    for padded_size, invariant in product((64, 128, 256), (False, True)):
         size = _size(aligned, padded_size * 3 // 4)
 
-        def call(size: int = size) -> Arguments:
+        def call(size: int = size, invariant: bool = invariant) -> Arguments:
             rows = (torch.randn(40, 6, size), *torch.randn(2, 1470, 2, size))
             numbers = ([0, 1, 38, 40], [0, 1100, 1400], [1100, 300, 70])
             own = (Typed(torch.tensor(x, dtype=torch.int32)) for x in numbers)
-            return (*rows, *own), {"max_query_length": 37, "max_key_length": 1100, "sinks": Typed(torch.randn(6))}
+            bounds = {"max_query_length": 37, "max_key_length": 1100, "batch_invariant": invariant}
+            return (*rows, *own), {**bounds, "sinks": Typed(torch.randn(6))}
 
-        yield f"{size}", call
+        yield f"{size} {invariant}", call
 
 
 def _mla_decode(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

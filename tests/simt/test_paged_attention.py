@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kernelpack.errors import KernelpackError
+from ops import _paged_kernels
 from tests.ops.grid import module_of
 from tests.ops.paged_batches import DTYPES, Batch, compare
 from tests.ops.test_packed_attention import packed
@@ -26,6 +27,7 @@ BATCHES = (
     Batch("mixed, all at once", MIXED, sinks=True, scales=2, block=32, options={"softcap": 4.0, "window": 60}),
     Batch("mixed, head size 128", MIXED[::-1], heads=4, kv_heads=1, size=128, block=64),
     Batch("prefill", ((70, 140), (3, 3)), size=80, heads=4),
+    Batch("chunk, many parts", ((70, 560), (2, 30)), size=80, value_size=64),
     Batch("decode, many parts", ((1, 200), (1, 65), (1, 1)), heads=8, kv_heads=1),
 )
 
@@ -77,10 +79,17 @@ HARMLESS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 128, 256])
 def test_planted_faults_are_reported(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sequences without keys let the loading role run ahead, as far as the ring of tasks goes."""
+    """Sequences without keys let the loading role run ahead, as far as the ring of tasks goes: of many, for four programs, whose first are
+    none where the last sequences have few rows."""
     monkeypatch.setattr(emulated_ops, "_is_aligned", lambda *_: True)
+    monkeypatch.setattr(_paged_kernels, "BLOCK_PROGRAMS", 4)
     without, long = ((40, 40), *((40, 0),) * 8), ((190, 460), (5, 40), (33, 20))
-    cases = (without * 2, {}), (long, {}), (((70, 300), (21, 21)), {"softcap": 5.0, "window": 60})
+    cases = (
+        (without * 2, {}),
+        ((*without * 2, *((2, 9),) * 3), {}),
+        (long, {}),
+        (((70, 300), (21, 21)), {"softcap": 5.0, "window": 60}),
+    )
     calls = tuple(
         functools.partial(Batch(f"faults {size}", lengths, heads=4, size=size, options=options).arguments, torch.bfloat16)
         for lengths, options in cases
