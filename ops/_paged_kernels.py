@@ -18,13 +18,15 @@ from ._paged import (
     finished,
     load_query,
     pages_of,
+    part_at,
     rows_of,
     sequence_of,
     store_part,
     store_result,
+    sums_at,
     unit_of,
-    values_at,
     walk_all,
+    weights_at,
     with_parts,
 )
 from ._paged_arguments import MAX_HEAD_DIM
@@ -61,7 +63,7 @@ def sequence_number(block, query_starts, sizes, BLOCK_M: tl.constexpr):
 def paged_block(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, parts, out, lse, strides, sizes, limits, rules,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
-    CHECKED: tl.constexpr, COPIES: tl.constexpr, PROGRAMS: tl.constexpr,
+    CHECKED: tl.constexpr, GROUPED: tl.constexpr, COPIES: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """A part of the keys for one block of rows of one sequence and key head, or with COPIES all that no other of PROGRAMS programs takes."""
     begin_early()
@@ -71,7 +73,7 @@ def paged_block(
             limits, rules, HEAD_DIM, BLOCK_N, COPIES,
         )  # fmt: skip
     else:
-        form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
+        form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED, GROUPED)
         one_block(
             query, key_cache, value_cache, block_table, query_starts, key_lengths, options, parts, out, lse, strides, sizes, limits, rules,
             HEAD_DIM, BLOCK_M, form,
@@ -102,20 +104,20 @@ def one_block(
             means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
             store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
         else:
-            store_part(parts, sums, number * sizes.kv_heads + head, part, numbers, rows.inside, sizes)
+            store_part(parts, sums, number * sizes.kv_heads + head, part, numbers, rows.inside, sizes, form.GROUPED)
 
 
 @kp.jit
 def paged_part(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, options, counter, parts, out, lse, strides, sizes, limits, rules,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr, SPLIT: tl.constexpr,
-    CHECKED: tl.constexpr,
+    CHECKED: tl.constexpr, GROUPED: tl.constexpr,
 ):  # fmt: skip
     """A part of the keys of one key head for all rows of a sequence of at most `few` rows. counter becomes 0, for paged_block."""
     begin_early()
     if (tl.program_id(0) == 0) & (tl.program_id(1) == 0):
         tl.store(counter, 0)
-    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
+    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED, GROUPED)
     number, part = tl.program_id(0) // sizes.kv_heads, tl.program_id(1)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
     sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
@@ -136,13 +138,14 @@ def paged_part(
             means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
             store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
         else:
-            store_part(parts, sums, tl.program_id(0).to(tl.int64), part, numbers, rows.inside, sizes)
+            store_part(parts, sums, tl.program_id(0).to(tl.int64), part, numbers, rows.inside, sizes, form.GROUPED)
 
 
 @kp.jit
 def paged_sum(
     query_starts, key_lengths, options, parts, out, lse, strides, sizes, limits, rules,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, PARTS: tl.constexpr, COLUMNS: tl.constexpr, CHECKED: tl.constexpr,
+    GROUPED: tl.constexpr,
 ):  # fmt: skip
     """Some columns of BLOCK_M rows of one sequence and key head that have several parts, each weighed by what its maximum is below the highest."""
     begin_early()
@@ -159,11 +162,10 @@ def paged_sum(
         for first in range(0, own, PARTS):
             part = first + tl.arange(0, PARTS)
             inside = rows.inside[:, None] & (part[None, :] < own)
-            at = parts.weights + share * parts.count * parts.rows * 2 + (part[None, :] * parts.rows + numbers[:, None]) * 2
+            at = weights_at(parts, share, part[None, :], numbers[:, None])
             tops = tl.load(at, mask=inside, other=-float("inf"))
             sizes_of = tl.load(at + 1, mask=inside, other=0.0)
-            groups = part[:, None] * parts.groups + columns[None, :] // 8
-            at = values_at(parts, share, 0, numbers[:, None, None], groups[None], columns % 8)
+            at = part_at(parts, share, part, GROUPED)[:, None] + sums_at(parts, numbers[:, None, None], columns, GROUPED)
             tile = tl.load(at, mask=inside[:, :, None] & (columns < sizes.value_dim), other=0.0)
             sums = with_parts(sums, tops, sizes_of, tile)
         means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
@@ -184,10 +186,10 @@ def cpu_blocks(point, narrow=False):
     if not is_built(point, narrow):
         return None
     if point.kernel == "paged_sum":
-        blocks = {"BLOCK_M": 1, "PARTS": 16, "COLUMNS": MAX_HEAD_DIM, "CHECKED": True}
+        blocks = {"BLOCK_M": 1, "PARTS": 16, "COLUMNS": MAX_HEAD_DIM, "CHECKED": True, "GROUPED": False}
         return kp.Config(blocks) if point["ROWS"] == 4 else None  # programs do not share the keys of many rows
     blocks = {"BLOCK_M": point["ROWS"] if point.kernel == "paged_part" else 64, "BLOCK_N": 16, "PIECE": 16, "SPLIT": False}
-    return kp.Config(with_copies(point, {**blocks, "CHECKED": True}))
+    return kp.Config(with_copies(point, {**blocks, "CHECKED": True, "GROUPED": False}))
 
 
 def with_copies(point, blocks, copies=0):
@@ -208,7 +210,7 @@ def cuda_blocks(point, narrow=False):
     checked = kp.knobs.runtime.debug
     if point.kernel == "paged_sum":
         rows, parts = (4, 16) if point["ROWS"] == 4 else (8, 4)  # many rows have few parts
-        blocks = {"BLOCK_M": rows, "PARTS": parts, "COLUMNS": 64, "CHECKED": checked}
+        blocks = {"BLOCK_M": rows, "PARTS": parts, "COLUMNS": 64, "CHECKED": checked, "GROUPED": True}
         return kp.Config(blocks, num_warps=4, specialize=False, launch_pdl=early(point))
     if point["ROWS"] != 16:
         return None
@@ -220,7 +222,7 @@ def cuda_blocks(point, narrow=False):
     else:
         rows, columns, warps, stages = CUDA_BLOCKS[size]
     split = point.specialized and not wide
-    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked}
+    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "PIECE": 16, "SPLIT": split, "CHECKED": checked, "GROUPED": True}
     blocks = with_copies(point, blocks)
     return kp.Config(blocks, num_warps=warps, num_stages=stages, specialize=not wide, launch_pdl=early(point))
 
@@ -232,7 +234,7 @@ def hopper_blocks(point, narrow=False):
         return cuda_blocks(point, narrow)
     copies = 3 if point["HEAD_DIM"] == 64 else 2
     columns = 64 if point["HEAD_DIM"] == 256 else 128
-    blocks = {"BLOCK_M": 64 * copies, "BLOCK_N": columns, "PIECE": 16, "SPLIT": False, "CHECKED": False}
+    blocks = {"BLOCK_M": 64 * copies, "BLOCK_N": columns, "PIECE": 16, "SPLIT": False, "CHECKED": False, "GROUPED": True}
     return kp.Config(with_copies(point, blocks, copies), launch_pdl=True)
 
 
@@ -273,10 +275,11 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
     count = max(kp.cdiv(bounds.keys, chunk), 1)
     block_count = count if rows > few else 1
     shared = count if count > 1 else 0
-    groups = kp.cdiv(value_dim, 8)
-    values = kp.empty((sequences * kv_heads, shared, groups, rows, 8), tl.float32, query.device)
+    width = 8 if query.is_cuda else value_dim
+    groups = kp.cdiv(value_dim, max(width, 1))
+    values = kp.empty((sequences * kv_heads, shared, groups, rows, width), tl.float32, query.device)
     weights = kp.empty((sequences * kv_heads, shared, rows, 2), tl.float32, query.device)
-    parts = Parts(values, weights, count, chunk, groups, rows)
+    parts = Parts(values, weights, count, chunk, groups, rows, width)
     counter = kp.empty((1,), tl.int32, query.device)
     strides = PagedStrides(
         RowStrides(query.stride(0), query.stride(1)),
@@ -308,7 +311,7 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
                 )
             ](
                 query, key, value, table, query_starts, key_lengths, options, counter,
-                Parts(values, weights, block_count, chunk, groups, rows), out, lse, strides, sizes, limits, rules, HEAD_DIM=size, ROWS=16,
+                Parts(values, weights, block_count, chunk, groups, rows, width), out, lse, strides, sizes, limits, rules, HEAD_DIM=size, ROWS=16,
             )  # fmt: skip
         if count > 1:
             paged_sum[lambda meta: (sequences * kv_heads, kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(value_dim, meta["COLUMNS"]))](
