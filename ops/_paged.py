@@ -143,13 +143,12 @@ class Pages(NamedTuple):
 
 class PagedForm(NamedTuple):
     """What is known at compile time. BLOCK_N keys are walked at a time; of them PIECE lie in one block of the cache. CHECKED: lengths and
-    blocks that point outside are an error, which they are not otherwise. GROUPED: see part_at."""
+    blocks that point outside are an error, which they are not otherwise."""
 
     BLOCK_N: tl.constexpr
     PIECE: tl.constexpr
     SPLIT: tl.constexpr
     CHECKED: tl.constexpr
-    GROUPED: tl.constexpr
 
 
 @kp.jit(debug=True)

@@ -73,17 +73,17 @@ def paged_block(
             limits, rules, HEAD_DIM, BLOCK_N, COPIES,
         )  # fmt: skip
     else:
-        form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED, GROUPED)
+        form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
         one_block(
             query, key_cache, value_cache, block_table, query_starts, key_lengths, options, parts, out, lse, strides, sizes, limits, rules,
-            HEAD_DIM, BLOCK_M, form,
+            HEAD_DIM, BLOCK_M, GROUPED, form,
         )  # fmt: skip
 
 
 @kp.jit
 def one_block(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, options, parts, out, lse, strides, sizes, limits, rules,
-    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, form,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, GROUPED: tl.constexpr, form,
 ):  # fmt: skip
     """A part of the keys for one block of rows of one sequence and key head."""
     number, block = sequence_number(tl.program_id(0), query_starts, sizes, BLOCK_M)
@@ -104,7 +104,7 @@ def one_block(
             means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
             store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
         else:
-            store_part(parts, sums, number * sizes.kv_heads + head, part, numbers, rows.inside, sizes, form.GROUPED)
+            store_part(parts, sums, number * sizes.kv_heads + head, part, numbers, rows.inside, sizes, GROUPED)
 
 
 @kp.jit
@@ -117,7 +117,7 @@ def paged_part(
     begin_early()
     if (tl.program_id(0) == 0) & (tl.program_id(1) == 0):
         tl.store(counter, 0)
-    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED, GROUPED)
+    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, SPLIT, CHECKED)
     number, part = tl.program_id(0) // sizes.kv_heads, tl.program_id(1)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
     sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
@@ -138,7 +138,7 @@ def paged_part(
             means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
             store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
         else:
-            store_part(parts, sums, tl.program_id(0).to(tl.int64), part, numbers, rows.inside, sizes, form.GROUPED)
+            store_part(parts, sums, tl.program_id(0).to(tl.int64), part, numbers, rows.inside, sizes, GROUPED)
 
 
 @kp.jit
