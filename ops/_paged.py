@@ -68,8 +68,8 @@ class PagedSizes(NamedTuple):
 class Parts(NamedTuple):
     """Where programs that share the keys of some rows leave their sums: `chunk` keys are a part, a multiple of BLOCK_N, and there are at most
     `count`; one part gives the result itself. Of several, values [sequences * kv_heads, count, groups, rows, width] gets sums that are not
-    yet divided, `width` columns together: 8 on GPUs, all on CPUs. weights [sequences * kv_heads, count, rows, 2] gets the maximum of the
-    scores in units of log2(e) and the sum of exponentials relative to it."""
+    yet divided: groups of 8 columns on GPUs (GROUPED), one of all on CPUs. weights [sequences * kv_heads, count, rows, 2] gets the maximum
+    of the scores in units of log2(e) and the sum of exponentials relative to it."""
 
     values: tl.tensor
     weights: tl.tensor
@@ -77,7 +77,6 @@ class Parts(NamedTuple):
     chunk: int
     groups: int
     rows: int
-    width: int
 
 
 class Limits(NamedTuple):
@@ -363,30 +362,16 @@ def end_of(part, parts, keys):
 
 
 @kp.jit
-def part_at(parts, share, part, GROUPED: tl.constexpr):
-    """Returns where the sums of a part begin; `share` is the number of the sequence and key head together. GROUPED: 8 columns together."""
-    width = 8 if GROUPED else parts.width
-    return parts.values + (share * parts.count + part) * parts.groups * parts.rows * width
-
-
-@kp.jit
-def sums_at(parts, rows, columns, GROUPED: tl.constexpr):
-    """Returns how far from a part's begin the sums of rows lie."""
-    if GROUPED:
-        return (columns // 8 * parts.rows + rows) * 8 + columns % 8
-    return rows * parts.width + columns
-
-
-@kp.jit
-def weights_at(parts, share, part, rows):
-    """Returns where a part's maxima lie; sums of weights follow each."""
-    return parts.weights + (share * parts.count + part) * parts.rows * 2 + rows * 2
+def values_at(parts, share, part, rows, groups, columns, WIDTH):
+    """Returns where the sums of a part lie: `share` is the number of the sequence and key head together, columns are those of a group."""
+    first = parts.values + (share * parts.count + part) * parts.groups * parts.rows * WIDTH
+    return first + ((groups * parts.rows + rows) * WIDTH + columns)
 
 
 @kp.jit
 def store_weights(parts, sums, share, part, rows, inside):
     """Stores a part's maxima and sums of weights."""
-    at = weights_at(parts, share, part, rows)
+    at = parts.weights + (share * parts.count + part) * parts.rows * 2 + rows * 2
     tl.store(at, sums.largest, mask=inside)
     tl.store(at + 1, sums.weights, mask=inside)
 
@@ -395,7 +380,10 @@ def store_weights(parts, sums, share, part, rows, inside):
 def store_part(parts, sums, share, part, rows, inside, sizes, GROUPED: tl.constexpr):
     """Stores a part's sums of some rows."""
     columns, inside = tl.arange(0, sums.values.shape[1])[None, :], inside & (rows < parts.rows)
-    at = part_at(parts, share, part, GROUPED) + sums_at(parts, rows[:, None], columns, GROUPED)
+    if GROUPED:
+        at = values_at(parts, share, part, rows[:, None], columns // 8, columns % 8, 8)
+    else:
+        at = values_at(parts, share, part, rows[:, None], 0, columns, sizes.value_dim)
     tl.store(at, sums.values, mask=inside[:, None] & (columns < sizes.value_dim))
     store_weights(parts, sums, share, part, rows, inside)
 

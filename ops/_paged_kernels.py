@@ -18,15 +18,13 @@ from ._paged import (
     finished,
     load_query,
     pages_of,
-    part_at,
     rows_of,
     sequence_of,
     store_part,
     store_result,
-    sums_at,
     unit_of,
+    values_at,
     walk_all,
-    weights_at,
     with_parts,
 )
 from ._paged_arguments import MAX_HEAD_DIM
@@ -162,11 +160,16 @@ def paged_sum(
         for first in range(0, own, PARTS):
             part = first + tl.arange(0, PARTS)
             inside = rows.inside[:, None] & (part[None, :] < own)
-            at = weights_at(parts, share, part[None, :], numbers[:, None])
+            if GROUPED:
+                at = parts.weights + share * parts.count * parts.rows * 2 + (part[None, :] * parts.rows + numbers[:, None]) * 2
+                groups = part[:, None] * parts.groups + columns[None, :] // 8
+                places = values_at(parts, share, 0, numbers[:, None, None], groups[None], columns % 8, 8)
+            else:
+                at = parts.weights + ((share * parts.count + part[None, :]) * parts.rows + numbers[:, None]) * 2
+                places = values_at(parts, share, part[:, None], numbers[:, None, None], 0, columns, sizes.value_dim)
             tops = tl.load(at, mask=inside, other=-float("inf"))
             sizes_of = tl.load(at + 1, mask=inside, other=0.0)
-            at = part_at(parts, share, part, GROUPED)[:, None] + sums_at(parts, numbers[:, None, None], columns, GROUPED)
-            tile = tl.load(at, mask=inside[:, :, None] & (columns < sizes.value_dim), other=0.0)
+            tile = tl.load(places, mask=inside[:, :, None] & (columns < sizes.value_dim), other=0.0)
             sums = with_parts(sums, tops, sizes_of, tile)
         means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
         store_result(out, lse, means, logs, sequence, rows, head, strides, sizes, first_column)
@@ -279,7 +282,7 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
     groups = kp.cdiv(value_dim, max(width, 1))
     values = kp.empty((sequences * kv_heads, shared, groups, rows, width), tl.float32, query.device)
     weights = kp.empty((sequences * kv_heads, shared, rows, 2), tl.float32, query.device)
-    parts = Parts(values, weights, count, chunk, groups, rows, width)
+    parts = Parts(values, weights, count, chunk, groups, rows)
     counter = kp.empty((1,), tl.int32, query.device)
     strides = PagedStrides(
         RowStrides(query.stride(0), query.stride(1)),
@@ -311,7 +314,7 @@ def attend_pages(query, key, value, table, query_starts, key_lengths, sinks, key
                 )
             ](
                 query, key, value, table, query_starts, key_lengths, options, counter,
-                Parts(values, weights, block_count, chunk, groups, rows, width), out, lse, strides, sizes, limits, rules, HEAD_DIM=size, ROWS=16,
+                Parts(values, weights, block_count, chunk, groups, rows), out, lse, strides, sizes, limits, rules, HEAD_DIM=size, ROWS=16,
             )  # fmt: skip
         if count > 1:
             paged_sum[lambda meta: (sequences * kv_heads, kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(value_dim, meta["COLUMNS"]))](

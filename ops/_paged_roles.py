@@ -23,12 +23,12 @@ from ._paged import (
     end_of,
     finished,
     load_query,
-    part_at,
     rows_at,
     sequence_of,
     store_result,
     store_weights,
     unit_of,
+    values_at,
 )
 from ._paged import Sums as FewSums
 from ._roles import Place, next_place
@@ -385,8 +385,7 @@ def store_held_part(sums, task, copy, batch):
     rows = first + warps + halves + tl.arange(0, 8)[:, None, None]
     groups, columns = tl.arange(0, GROUPS)[:, None, None, None], tl.arange(0, 4)[:, None] * 2 + tl.arange(0, 2)
     inside = (rows < stop) & (groups * 8 + columns < sizes.value_dim)
-    at = part_at(parts, share, task.part, True) + ((groups * parts.rows + rows) * 8 + columns)
-    tl.store(at, values, mask=inside)
+    tl.store(values_at(parts, share, task.part, rows, groups, columns, 8), values, mask=inside)
     numbers = first + tl.arange(0, 64)
     store_weights(parts, sums, share, task.part, numbers, numbers < stop)
 
