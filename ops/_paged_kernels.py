@@ -79,6 +79,30 @@ def paged_block(
 
 
 @kp.jit
+def attend_part(
+    query, key_cache, value_cache, block_table, options, parts, out, lse, strides, sizes, rules, sequence, number, head, share, part, first_row,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, GROUPED: tl.constexpr, form,
+):  # fmt: skip
+    """A part of the keys for the rows from `first_row` on of the sequence of that number and a key head; `share` is the number of both."""
+    numbers = first_row + tl.arange(0, BLOCK_M)
+    rows = rows_of(sequence, numbers, sizes.group, rules)
+    q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
+    if BLOCK_M < 16:
+        q = q.to(tl.float32)
+    pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
+    if form.CHECKED:
+        check_packed(pages, sequence)
+    unit = unit_of(rules, options, head, strides.key_scale)
+    first, stop = part * parts.chunk, end_of(part, parts, sequence.keys)
+    sums = walk_all(no_sums(BLOCK_M, HEAD_DIM), q, pages, rows, first, stop, unit, rules, sizes, form)
+    if parts.count == 1:
+        means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
+        store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
+    else:
+        store_part(parts, sums, share, part, numbers, rows.inside, sizes, GROUPED)
+
+
+@kp.jit
 def one_block(
     query, key_cache, value_cache, block_table, query_starts, key_lengths, options, parts, out, lse, strides, sizes, limits, rules,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, GROUPED: tl.constexpr, form,
@@ -87,22 +111,13 @@ def one_block(
     number, block = sequence_number(tl.program_id(0), query_starts, sizes, BLOCK_M)
     head, part = tl.program_id(1).to(tl.int64), tl.program_id(2)
     sequence = sequence_of(number, query_starts, key_lengths, limits, form.CHECKED)
-    count, first = sequence.queries * sizes.group, part * parts.chunk
-    if (count > sizes.few) & (block * BLOCK_M < count) & ((first < sequence.keys) | (parts.count == 1)):
-        numbers = block * BLOCK_M + tl.arange(0, BLOCK_M)
-        rows = rows_of(sequence, numbers, sizes.group, rules)
-        q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
-        pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
-        if form.CHECKED:
-            check_packed(pages, sequence)
-        unit = unit_of(rules, options, head, strides.key_scale)
-        stop = end_of(part, parts, sequence.keys)
-        sums = walk_all(no_sums(BLOCK_M, HEAD_DIM), q, pages, rows, first, stop, unit, rules, sizes, form)
-        if parts.count == 1:
-            means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
-            store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
-        else:
-            store_part(parts, sums, number * sizes.kv_heads + head, part, numbers, rows.inside, sizes, GROUPED)
+    count = sequence.queries * sizes.group
+    if (count > sizes.few) & (block * BLOCK_M < count) & ((part * parts.chunk < sequence.keys) | (parts.count == 1)):
+        share = number * sizes.kv_heads + head
+        attend_part(
+            query, key_cache, value_cache, block_table, options, parts, out, lse, strides, sizes, rules, sequence, number, head, share, part,
+            block * BLOCK_M, HEAD_DIM, BLOCK_M, GROUPED, form,
+        )  # fmt: skip
 
 
 @kp.jit
@@ -119,24 +134,13 @@ def paged_part(
     number, part = tl.program_id(0) // sizes.kv_heads, tl.program_id(1)
     head = (tl.program_id(0) % sizes.kv_heads).to(tl.int64)
     sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
-    count, first = sequence.queries * sizes.group, part * parts.chunk
-    if (count > 0) & (count <= sizes.few) & ((first < sequence.keys) | (parts.count == 1)):
-        numbers = tl.arange(0, BLOCK_M)
-        rows = rows_of(sequence, numbers, sizes.group, rules)
-        q = load_query(query, sequence, rows, head, strides, sizes, HEAD_DIM)
-        if BLOCK_M < 16:
-            q = q.to(tl.float32)
-        pages = pages_of(number, head, key_cache, value_cache, block_table, strides, sizes)
-        if CHECKED:
-            check_packed(pages, sequence)
-        unit = unit_of(rules, options, head, strides.key_scale)
-        stop = end_of(part, parts, sequence.keys)
-        sums = walk_all(no_sums(BLOCK_M, HEAD_DIM), q, pages, rows, first, stop, unit, rules, sizes, form)
-        if parts.count == 1:
-            means, logs = finished(sums, rows, head, options, sizes, strides.value_scale)
-            store_result(out, lse, means, logs, sequence, rows, head, strides, sizes)
-        else:
-            store_part(parts, sums, tl.program_id(0).to(tl.int64), part, numbers, rows.inside, sizes, GROUPED)
+    count = sequence.queries * sizes.group
+    if (count > 0) & (count <= sizes.few) & ((part * parts.chunk < sequence.keys) | (parts.count == 1)):
+        share = tl.program_id(0).to(tl.int64)
+        attend_part(
+            query, key_cache, value_cache, block_table, options, parts, out, lse, strides, sizes, rules, sequence, number, head, share, part,
+            0, HEAD_DIM, BLOCK_M, GROUPED, form,
+        )  # fmt: skip
 
 
 @kp.jit

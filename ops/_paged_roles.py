@@ -109,7 +109,7 @@ def task_of(number, batch, ROWS: tl.constexpr):
 
 @kp.jit
 def tell(tasks, place, number):
-    """Has the attending roles know the number of a task."""
+    """Has the other roles know the number of a task."""
     hopper.mbarrier_wait(tasks.empty[place.slot], place.phase)
     hopper.local_store(tasks.tiles[place.slot], tl.full([1, 1], number, tl.int32))
     tl.debug_barrier()  # the lane that arrives need not be the one that wrote
