@@ -56,7 +56,9 @@ def scale_sums(x, scales, row, column, shape):
     """Returns sums times the scales of their rows and columns."""
     offs_m, offs_n = row + tl.arange(0, x.shape[0]), column + tl.arange(0, x.shape[1])
     x *= tl.load(scales.a + offs_m * scales.a_step, mask=offs_m < shape.rows, other=0.0)[:, None]
-    return x * tl.load(scales.b + offs_n * scales.b_step, mask=offs_n < shape.columns, other=0.0)[None, :]
+    # read side by side: neighbours at a stride are gathered, even if it is 1
+    each = tl.load(scales.b + offs_n, mask=(offs_n < shape.columns) & (scales.b_step != 0), other=0.0)
+    return x * tl.where(scales.b_step == 0, tl.load(scales.b), each)[None, :]
 
 
 @kp.jit

@@ -16,23 +16,39 @@ RANGES = {
 }
 
 
+TAIL = tl.constexpr(128)
+"""How far products of few rows walk along k at a time after their last whole block."""
+
+
+@kp.jit
+def add_products(sums, a, b, offs_m, offs_n, first, end, strides, shape, K: tl.constexpr):
+    """Adds the products of steps along k from `first` until `end`, K at a time."""
+    offs_k = first + tl.arange(0, K)
+    a_tile = a + offs_m[:, None] * strides.a_row + offs_k[None, :]
+    b_tile = b + offs_k[:, None] + offs_n[None, :] * strides.b_step
+    for k in range(0, end - first, K):
+        inside = k + offs_k < end
+        x = tl.load(a_tile, mask=(offs_m[:, None] < shape.rows) & inside[None, :], other=0.0)
+        y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < shape.columns), other=0.0)
+        sums = tl.dot(x, y, sums)
+        a_tile += K
+        b_tile += K
+    return sums
+
+
 @kp.jit
 def scaled_block(a, b, out, strides, shape, epilogue, blocks):
     """One block of the product: walks along k, and sums in registers."""
     m, n = place_of(tl.program_id(0), tl.cdiv(shape.rows, blocks.M), tl.cdiv(shape.columns, blocks.N), blocks.GROUP)
     offs_m = m * blocks.M + tl.arange(0, blocks.M)
     offs_n = n * blocks.N + tl.arange(0, blocks.N)
-    offs_k = tl.arange(0, blocks.K)
-    a_tile = a + offs_m[:, None] * strides.a_row + offs_k[None, :]
-    b_tile = b + offs_k[:, None] + offs_n[None, :] * strides.b_step
     sums = tl.zeros([blocks.M, blocks.N], tl.int32 if a.dtype.element_ty == tl.int8 else tl.float32)
-    for k in range(0, shape.depth, blocks.K):
-        inside = k + offs_k < shape.depth
-        x = tl.load(a_tile, mask=(offs_m[:, None] < shape.rows) & inside[None, :], other=0.0)
-        y = tl.load(b_tile, mask=inside[:, None] & (offs_n[None, :] < shape.columns), other=0.0)
-        sums = tl.dot(x, y, sums)
-        a_tile += blocks.K
-        b_tile += blocks.K
+    if blocks.M <= 16:  # bound by reading b, which masks slow down: less than a tail of it has them
+        whole = shape.depth // blocks.K * blocks.K
+        sums = add_products(sums, a, b, offs_m, offs_n, 0, whole, strides, shape, blocks.K)
+        sums = add_products(sums, a, b, offs_m, offs_n, whole, shape.depth, strides, shape, TAIL)
+    else:
+        sums = add_products(sums, a, b, offs_m, offs_n, 0, shape.depth, strides, shape, blocks.K)
     acc = scale_sums(sums.to(tl.float32), epilogue.scales, m * blocks.M, n * blocks.N, shape)
     if epilogue.bias is not None:
         acc += tl.load(epilogue.bias + offs_n, mask=offs_n < shape.columns, other=0.0).to(tl.float32)[None, :]
@@ -58,8 +74,8 @@ ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 
 
 INT8_BLOCKS = {
-    0: (256, 256, 512),
-    1: (1, 64, 512),
+    0: (256, 512, 512),
+    1: (1, 64, 1024),
     4: (4, 64, 512),
     16: (16, 64, 512),
     64: (64, 64, 512),

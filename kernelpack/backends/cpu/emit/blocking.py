@@ -11,7 +11,7 @@ from kernelpack.backends.cpu.emit.places import Index, Place
 from kernelpack.backends.cpu.emit.regions import runs_on_vectors
 from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.facts.observed import Observed
-from kernelpack.backends.cpu.plan.buffers import Buffer, OperandBuffer
+from kernelpack.backends.cpu.plan.buffers import K_STEP, Buffer, OperandBuffer
 from kernelpack.backends.cpu.plan.sinks import (
     ALONE,
     Map,
@@ -161,6 +161,9 @@ def _tile(
         points = math.prod(tile.values()) // width * (shape[axis] // tile[axis])
         if points <= _STRAIGHT:
             tile[axis] = shape[axis]
+    into = _operand(nest)
+    if into is not None and into.depth is not None:  # it ends where the product does, after any step
+        tile[into.k_axis] = min(tile[into.k_axis], max(width, K_STEP * into.pack))
     return tile
 
 

@@ -1,7 +1,8 @@
 """Emits products of few rows with k in the lanes: both operands are read in the order in which they lie, and nothing is turned.
 
 Each accumulator belongs to one element of the result. Where k ends, a tree of shuffles and additions turns as many accumulators as
-a register has lanes into one register of sums. While a block of columns is multiplied, the next one is asked for.
+a register has lanes into one register of sums. While a block of columns is multiplied, the next one is asked for. A single row takes few
+columns at a time, each with several accumulators: memory gives long pieces of few rows sooner than short ones of many.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kernelpack.backends.cpu.facts.features import Level
 from kernelpack.backends.cpu.plan.buffers import InPlace, Operand, OperandBuffer
 from kernelpack.backends.cpu.plan.plan_product import block_along_k
 from kernelpack.ir.types import bit_width, element_of, is_float
-from kernelpack.llvm.text import Val, literal
+from kernelpack.llvm.text import Val, literal, vector_width
 
 _UNROLL = 2
 _QUAD = 4
@@ -28,7 +29,7 @@ class LanesAlongK(ProductEmitter):
         packed = self.dot.a
         assert isinstance(packed, OperandBuffer)
         width = level.lanes(bit_width(compute_type(packed)))
-        self.rows, self.columns = block_along_k(self.dot.out.shape[-2], level)
+        self.rows, self.columns, self.parts = block_along_k(self.dot.out.shape[-2], level)
         return packed, width, min(self.columns, width)
 
     def matrix(self, bases: dict[int, Place]) -> None:
@@ -64,21 +65,23 @@ class LanesAlongK(ProductEmitter):
         """Computes rows x columns sums over all of k, and writes as many at a time as a register has lanes."""
         em, frame = self.em, self.ev.frames[-1]
         *batch, row, column = bases.values()
-        slots = [em.alloca(self.kind, "acc") for _ in range(self.rows * self.columns)]
+        results = self.rows * self.columns
+        slots = [em.alloca(self.kind, "acc") for _ in range(results * self.parts)]
         with em.into(frame):
             for number, slot in enumerate(slots):
                 start = literal(0, self.kind)
-                if self.starts is not None:
+                if self.starts is not None and number < results:
                     size = self.width * bit_width(self.compute) // 8
                     start = em.load(self.kind, self.along_k(self.starts, row.plus(number // self.columns), size), 64)
                 em.store(start, slot, 64)
         self._add_products(slots, bases)
-        neighbours = min(self.columns, self.width)
-        merged = em.alloca(self.kind, "sums")
-        for first in range(0, len(slots), self.width):
+        neighbours, together = min(self.columns, self.width), min(results, self.width)
+        merged = em.alloca(register_type(self.compute, together), "sums")
+        for first in range(0, results, together):
             with em.into(frame):
-                em.store(self._merge([em.load(self.kind, slot, 64) for slot in slots[first : first + self.width]]), merged, 64)
-            for lane in range(0, self.width, neighbours):
+                sums = [self._sum(slots[number::results]) for number in range(first, first + together)]
+                em.store(self._merge(sums), merged, 64)
+            for lane in range(0, together, neighbours):
                 down, along = divmod(first + lane, self.columns)
                 place = column.plus(along)
                 with em.into(frame):
@@ -92,7 +95,7 @@ class LanesAlongK(ProductEmitter):
         rows = [self._start(self.dot.a, bases, row.plus(number)) for number in range(self.rows)]
         columns = [self._start(self.dot.b, bases, column.plus(number)) for number in range(self.columns)]
         following = self._following(columns) if isinstance(self.dot.b, InPlace) else []
-        step = min(_UNROLL * self.width, self.packed.k_units)
+        step = min(max(_UNROLL, self.parts) * self.width, self.packed.k_units)
         with self.loop(self.units, step) as place, em.into(self.ev.frames[-1]):
             sums = [em.load(self.kind, slot, 64) for slot in slots]
             for offset in range(0, step, self.width):
@@ -106,7 +109,9 @@ class LanesAlongK(ProductEmitter):
                     pairs = [(y, x) for x in a for y in b]
                 else:
                     pairs = [(x, y) for x in a for y in b]
-                sums = [self.multiply_add(x, y, total) for (x, y), total in zip(pairs, sums, strict=True)]
+                first = offset // self.width % self.parts * len(pairs)
+                for number, (x, y) in enumerate(pairs, first):
+                    sums[number] = self.multiply_add(x, y, sums[number])
             for total, slot in zip(sums, slots, strict=True):
                 em.store(total, slot, 64)
 
@@ -141,29 +146,43 @@ class LanesAlongK(ProductEmitter):
         loaded = self.em.load(memory_type(element, self.width), address, size)
         return self.lowering.convert(from_memory(self.em, loaded, element), element, self.compute)
 
-    def _merge(self, vectors: list[Val]) -> Val:
-        """Returns the sum of each vector's lanes, in order; there are as many vectors as lanes.
+    def _sum(self, slots: list[Val]) -> Val:
+        """Returns the sum of vectors in memory, lane by lane."""
+        first, *others = (self.em.load(self.kind, slot, 64) for slot in slots)
+        for other in others:
+            first = self._plus(first, other)
+        return first
 
-        Two vectors become one of twice as many runs, half as long: runs longer than a quad side by side, others within each quad.
+    def _merge(self, vectors: list[Val]) -> Val:
+        """Returns the sum of each vector's lanes, in order; there are at most as many vectors as lanes.
+
+        Vectors with more lanes than there are vectors are halved. Then two vectors become one of twice as many runs, half as long: runs
+        longer than a quad side by side, others within each quad.
         """
-        quad = min(_QUAD, self.width)
-        quads = self.width // quad
-        vectors = [vectors[number % quads * quad + number // quads] for number in range(self.width)]  # sums come out in order
-        run = self.width
+        while (width := vector_width(vectors[0].type)) > len(vectors):
+            low, high = list(range(width // 2)), list(range(width // 2, width))
+            vectors = [self._plus(self.em.shuffle(x, x, low), self.em.shuffle(x, x, high)) for x in vectors]
+        quad = min(_QUAD, width)
+        quads = width // quad
+        vectors = [vectors[number % quads * quad + number // quads] for number in range(width)]  # sums come out in order
+        run = width
         while len(vectors) > 1:
-            block = self.width if run > quad else quad
+            block = width if run > quad else quad
             vectors = [self._fold(x, y, run, block) for x, y in zip(vectors[::2], vectors[1::2], strict=True)]
             run //= 2
         return vectors[0]
 
     def _fold(self, x: Val, y: Val, run: int, block: int) -> Val:
         """Adds the halves of every run of lanes. A block of the result has what was a block of x in front of what was one of y."""
+        width = vector_width(x.type)
         low = [
             vector + first + lane
-            for start in range(0, self.width, block)
-            for vector in (0, self.width)
+            for start in range(0, width, block)
+            for vector in (0, width)
             for first in range(start, start + block, run)
             for lane in range(run // 2)
         ]
-        halves = [self.em.shuffle(x, y, [lane + half for lane in low]) for half in (0, run // 2)]
-        return self.em.binary(f"fadd {self.lowering.flags}".strip() if is_float(self.compute) else "add", *halves)
+        return self._plus(*(self.em.shuffle(x, y, [lane + half for lane in low]) for half in (0, run // 2)))
+
+    def _plus(self, x: Val, y: Val) -> Val:
+        return self.em.binary(f"fadd {self.lowering.flags}".strip() if is_float(self.compute) else "add", x, y)

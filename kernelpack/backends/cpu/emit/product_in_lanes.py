@@ -226,34 +226,40 @@ class LanesAlongResult(ProductEmitter):
         whole = rows - left
         group = min(whole, _GROUP * self.rows)
         rows_end, lanes_end = self.until(self.other, whole, self.rows), self.until(self.lane, lanes, panel)
+        self.starts = self._starts(bases, lanes_end)
         with self.loop(whole if whole == group else rows_end, group) as first, self.loop(lanes_end, panel) as lane:
-            start = self._start({**bases, self.lane: lane})
             with self.loop(self.most(group, first, rows_end), self.rows) as within:
-                self._block({**bases, self.lane: lane, self.other: self.sum_of(first, within)}, self.rows, start)
+                self._block({**bases, self.lane: lane, self.other: self.sum_of(first, within)}, self.rows)
         if left:
             with self.loop(lanes_end, panel) as lane:
-                start = self._start({**bases, self.lane: lane})
-                self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left, start)
+                self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left)
 
-    def _start(self, bases: dict[int, Place]) -> list[Val] | None:
-        """Returns what the sums of each vector of a panel start at, in memory; None for zero. Where what is broadcast is biased, it is -128
-        times the sum of the panel's elements along k."""
+    def _starts(self, bases: dict[int, Place], lanes_end: int | Val) -> Val | None:
+        """Returns memory with what the sums of each lane start at; None for zero. Where what is broadcast is biased, it is -128 times the sum of
+        the lane's elements along k, the same for all rows."""
         if not (isinstance(self.scalar, OperandBuffer) and self.scalar.biased):
             return None
         em, ev = self.em, self.ev
+        starts = em.alloca(f"[{4 * self.dot.out.shape[self.lane]} x i8]", "starts")
         slots = [em.alloca(self.kind, "start") for _ in range(self.vectors)]
-        with em.into(ev.frames[-1]):
-            for slot in slots:
-                em.store(literal(0, self.kind), slot, 64)
-            panel = self.operand_start(self.vector, bases, bases[self.lane])
-        with self.loop(self.units, 1) as unit, em.into(ev.frames[-1]):
-            bias = em.splat(literal(BIAS, "i32"), self.width)
-            for slot, vector in zip(slots, self.vectors_of(panel, unit), strict=True):
-                em.store(self.multiply_add(bias, vector, em.load(self.kind, slot, 64)), slot, 64)
-        with em.into(ev.frames[-1]):
-            for slot in slots:
-                em.store(em.binary("sub", literal(0, self.kind), em.load(self.kind, slot, 64)), slot, 64)
-        return slots
+        with self.loop(lanes_end, self.vector.panel) as lane:
+            with em.into(ev.frames[-1]):
+                for slot in slots:
+                    em.store(literal(0, self.kind), slot, 64)
+                panel = self.operand_start(self.vector, bases, lane)
+            with self.loop(self.units, 1) as unit, em.into(ev.frames[-1]):
+                bias = em.splat(literal(BIAS, "i32"), self.width)
+                for slot, vector in zip(slots, self.vectors_of(panel, unit), strict=True):
+                    em.store(self.multiply_add(bias, vector, em.load(self.kind, slot, 64)), slot, 64)
+            with em.into(ev.frames[-1]):
+                for number, slot in enumerate(slots):
+                    start = em.binary("sub", literal(0, self.kind), em.load(self.kind, slot, 64))
+                    em.store(start, self._start_of(starts, lane, number), 4)
+        return starts
+
+    def _start_of(self, starts: Val, lane: Place, vector: int) -> Val:
+        """Returns where the starts of one vector of a panel are."""
+        return self.along_k(starts, lane.plus(vector * self.width), 4)
 
     def _index(self, bases: dict[int, Place], row: int, vector: int) -> Index:
         places = []
@@ -267,14 +273,17 @@ class LanesAlongResult(ProductEmitter):
                 places.append(bases[axis])
         return tuple(places)
 
-    def _block(self, bases: dict[int, Place], rows: int, start: list[Val] | None) -> None:
-        """Computes rows x vectors accumulators over all of k. The sums of each vector begin at `start`."""
+    def _block(self, bases: dict[int, Place], rows: int) -> None:
+        """Computes rows x vectors accumulators over all of k."""
         em, ev = self.em, self.ev
         blocks = [(row, vector) for row in range(rows) for vector in range(self.vectors)]
         slots = [em.alloca(self.kind, "acc") for _ in blocks]
         with em.into(ev.frames[-1]):
             for slot, (_, vector) in zip(slots, blocks, strict=True):
-                em.store(em.load(self.kind, start[vector], 64) if start else literal(0, self.kind), slot, 64)
+                start = literal(0, self.kind)
+                if self.starts is not None:
+                    start = em.load(self.kind, self._start_of(self.starts, bases[self.lane], vector), 4)
+                em.store(start, slot, 64)
             vectors_at = self.operand_start(self.vector, bases, bases[self.lane])
         ones = self._ones(bases, rows)
         step = min(_UNROLL_K, self.vector.k_units) if rows == self.rows else 1  # few rows are left over: short code for them

@@ -58,11 +58,13 @@ def plan_operand(dot: Operation, name: str, axes: Axes, level: Level) -> Operand
     return OperandBuffer(tile_name(value), shape, k_axis, element, pack, k_inner, panel, biased, depth)
 
 
-def block_along_k(rows: int, level: Level) -> tuple[int, int]:
-    """Returns how many of `rows` rows, and how many columns, of a product with k in the lanes have accumulators at a time."""
+def block_along_k(rows: int, level: Level) -> tuple[int, int, int]:
+    """Returns how many of `rows` rows, and how many columns, of a product with k in the lanes are computed at a time, and how many
+    accumulators each result has."""
     accumulators = 1 << (level.rows * level.vectors).bit_length() - 1
     height = min(rows, accumulators // 4)
-    return height, accumulators // height
+    width = accumulators // height if height > 1 else 4
+    return height, width, accumulators // (height * width)
 
 
 def _product_element(kind: Type, depth: int, lanes: int, level: Level) -> tuple[Type, int]:

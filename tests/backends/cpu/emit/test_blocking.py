@@ -11,7 +11,7 @@ from kernelpack.backends.cpu.plan.tile_program import Nest, walk
 from kernelpack.backends.cpu.plan.ttir_to_tiles import ttir_to_tiles
 from kernelpack.kernel.jit import JITFunction
 from tests.backends.cpu.plan.plans import BF16, V3, V4, ttir
-from tests.backends.cpu.plan.test_plan_product import product
+from tests.backends.cpu.plan.test_plan_product import masked, product
 
 
 def cut(kernel: JITFunction, level: Level = V3, **types: str | int | bool) -> list[tuple[int, dict[int, int]]]:
@@ -161,6 +161,12 @@ def test_operands_of_products_are_packed_in_pairs_and_squares() -> None:
     # turned as 32-bit units: 32 elements along k are 16 of them
     assert cut(product, BF16, a="*bf16", b="*bf16", M=16, N=32, K=64, A=True, B=False)[1] == (32, {0: 32, 1: 16})
     assert cut(product, V3, a="*bf16", b="*bf16", M=16, N=32, K=64, A=True, B=False)[1] == (8, {0: 8, 1: 8})
+
+
+def test_packing_can_stop_where_its_product_does() -> None:
+    """After 64 units along k, where masks say that the rest is zero; without them an iteration takes the whole row."""
+    assert cut(product, V4, M=16, N=32, K=128, A=True, B=False)[0] == (16, {0: 1, 1: 128})
+    assert cut(masked, V4, n="i32", K=128)[0] == (16, {0: 1, 1: 64})
 
 
 def test_an_iteration_has_a_place_for_each_vector() -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from kernelpack.backends.cpu.facts.features import Level
+from kernelpack.backends.cpu.plan.plan_product import block_along_k
 from tests.backends.cpu.emit.llir import program
 from tests.backends.cpu.emit.shuffles import run
 from tests.backends.cpu.plan.plans import BF16, V3, V4
@@ -30,21 +31,21 @@ def test_a_vector_of_a_meets_a_vector_of_each_column() -> None:
     )
 
 
-@pytest.mark.parametrize(("level", "columns"), [(V3, 8), (V4, 16)])
-def test_the_next_columns_are_asked_for_while_these_are_multiplied(level: Level, columns: int) -> None:
+@pytest.mark.parametrize(("level", "vectors"), [(V3, 2), (V4, 4)])
+def test_the_next_columns_are_asked_for_while_these_are_multiplied(level: Level, vectors: int) -> None:
     text = program(product, level, **FEW)
     in_order(
         text,
-        f"""
+        """
         %A = ptrtoint ptr %F to i64
         %B = ptrtoint ptr %G to i64
         %D = sub i64 %B, %A
-        %E = mul i64 %D, {columns}
+        %E = mul i64 %D, 4
         %N = getelementptr i8, ptr %F, i64 %E
         call void @llvm.prefetch.p0(...)
         """,
     )
-    assert count(text, "call void @llvm.prefetch.p0(...)") == 2 * columns  # two vectors of k an iteration
+    assert count(text, "call void @llvm.prefetch.p0(...)") == 4 * vectors  # of four columns, the vectors of k of an iteration
 
 
 def test_packed_columns_are_near_and_not_asked_for() -> None:
@@ -71,14 +72,18 @@ def merges(text: str, width: int) -> list[list[object]]:
     return found
 
 
+@pytest.mark.parametrize("rows", [1, 4])
 @pytest.mark.parametrize(("level", "kind"), [(V3, "*fp32"), (V4, "*fp32"), (V3, "*fp64"), (BF16, "*bf16")])
-def test_each_lane_of_the_result_is_the_sum_of_one_accumulator(level: Level, kind: str) -> None:
+def test_each_lane_of_the_result_is_the_sum_of_its_accumulators(level: Level, kind: str, rows: int) -> None:
     width = level.lanes(64 if kind == "*fp64" else 32)
     result = {"c": "*fp64"} if kind == "*fp64" else {}
-    results = merges(program(product, level, a=kind, b=kind, **result, **{**FEW, "N": 32, "K": 128}), width)
+    height, columns, parts = block_along_k(rows, level)
+    results = merges(program(product, level, a=kind, b=kind, **result, **{**FEW, "M": rows, "K": 128}), width)
     assert results
     for lanes in results:
-        assert lanes == [frozenset((accumulator, lane) for lane in range(width)) for accumulator in range(width)]
+        assert len(lanes) == min(height * columns, width)
+        for number, sums in enumerate(lanes):  # accumulators of one result are read one after the other
+            assert sums == {(number * parts + part, lane) for part in range(parts) for lane in range(width)}
 
 
 def test_halves_of_b_are_widened_as_they_are_read() -> None:

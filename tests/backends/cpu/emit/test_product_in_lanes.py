@@ -133,12 +133,18 @@ def test_sums_of_biased_quads_start_at_what_the_bias_adds() -> None:
         store <16 x i32> %N, ptr %S, align 64
         %T = load <16 x i32>, ptr %S, align 64
         %M = sub <16 x i32> splat (i32 0), %T
-        store <16 x i32> %M, ptr %S, align 64
-        %B = load <16 x i32>, ptr %S, align 64
+        store <16 x i32> %M, ptr %R, align 4
+        %B = load <16 x i32>, ptr %R, align 4
         store <16 x i32> %B, ptr %A, align 64
         %C = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> ..., <16 x i32> %E, <16 x i32> %W)
         """,
     )
+
+
+def test_all_groups_of_rows_start_at_the_same_sums() -> None:
+    text = program(product, V4_VNNI, a="*i8", b="*i8", c="*i32", M=128, N=128, K=64, A=True, B=True)
+    added = "%N = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %O, <16 x i32> splat (i32 -2139062144), <16 x i32> %V)"
+    assert count(text, added) == 4  # once for each vector of a panel
 
 
 def test_groups_of_rows_meet_a_panel_before_the_next_one() -> None:

@@ -277,8 +277,9 @@ def test_products_of_many_steps_end_where_both_operands_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "rows", "block"), [(V3, 1, (1, 8)), (V3, 2, (2, 4)), (V3, 4, (2, 4)), (V4, 1, (1, 16)), (V4, 8, (4, 4))]
+    ("level", "rows", "block"),
+    [(V3, 1, (1, 4, 2)), (V3, 2, (2, 4, 1)), (V3, 4, (2, 4, 1)), (V4, 1, (1, 4, 4)), (V4, 2, (2, 8, 1)), (V4, 8, (4, 4, 1))],
 )
 def test_blocks_along_k_fill_the_registers(level: Level, rows: int, block: tuple[int, int]) -> None:
-    """8 accumulators of 16 registers, 16 of 32; no more than a quarter of them are rows."""
+    """8 accumulators of 16 registers, 16 of 32; no more than a quarter of them are rows. A single row has several for each of four columns."""
     assert block_along_k(rows, level) == block
