@@ -227,9 +227,12 @@ class LanesAlongResult(ProductEmitter):
         group = min(whole, _GROUP * self.rows)
         rows_end, lanes_end = self.until(self.other, whole, self.rows), self.until(self.lane, lanes, panel)
         self.starts = self._starts(bases, lanes_end)
-        with self.loop(whole if whole == group else rows_end, group) as first, self.loop(lanes_end, panel) as lane:
-            with self.loop(self.most(group, first, rows_end), self.rows) as within:
-                self._block({**bases, self.lane: lane, self.other: self.sum_of(first, within)}, self.rows)
+        with (
+            self.loop(whole if whole == group else rows_end, group) as first,
+            self.loop(lanes_end, panel) as lane,
+            self.loop(self.most(group, first, rows_end), self.rows) as within,
+        ):
+            self._block({**bases, self.lane: lane, self.other: self.sum_of(first, within)}, self.rows)
         if left:
             with self.loop(lanes_end, panel) as lane:
                 self._block({**bases, self.lane: lane, self.other: Place(None, whole)}, left)

@@ -143,7 +143,9 @@ def test_sums_of_biased_quads_start_at_what_the_bias_adds() -> None:
 
 def test_all_groups_of_rows_start_at_the_same_sums() -> None:
     text = program(product, V4_VNNI, a="*i8", b="*i8", c="*i32", M=128, N=128, K=64, A=True, B=True)
-    added = "%N = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %O, <16 x i32> splat (i32 -2139062144), <16 x i32> %V)"
+    added = (
+        "%N = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %O, <16 x i32> splat (i32 -2139062144), <16 x i32> %V)"
+    )
     assert count(text, added) == 4  # once for each vector of a panel
 
 
