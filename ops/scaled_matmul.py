@@ -80,8 +80,10 @@ INT8_BLOCKS = {
     16: (16, 64, 512),
     64: (64, 64, 512),
     128: (128, 128, 512),
+    512: (256, 512, 512),
 }
-"""BLOCK_M, BLOCK_N and BLOCK_K of int8 on CPUs by FEW_ROWS: for so many rows at a time, or 0 for large blocks. Up to 16 leave b where it lies."""
+"""BLOCK_M, BLOCK_N and BLOCK_K of int8 on CPUs by FEW_ROWS: for so many rows at a time, or 0 for large blocks, and 512 for such with less than
+1,024 steps along k. Up to 16 leave b where it lies."""
 
 
 def config(point):
@@ -98,7 +100,7 @@ def config(point):
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 
-AMX_INT8_BLOCKS = {0: (512, 128, 1024), 16: (16, 128, 1024), 64: (64, 128, 512)}
+AMX_INT8_BLOCKS = {0: (512, 128, 1024), 16: (16, 128, 1024), 64: (64, 128, 512), 512: (512, 128, 512)}
 """The same in the tiles of AMX, as those of bfloat16 in ops/matmul.py."""
 
 
@@ -107,7 +109,7 @@ def amx_config(point):
     if plain is None or point["a"] != tl.int8 or few not in AMX_INT8_BLOCKS:
         return plain
     rows, columns, depth = AMX_INT8_BLOCKS[few]
-    return kp.Config({**plain.kwargs, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8 if few else 1})
+    return kp.Config({**plain.kwargs, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8 if few in (16, 64) else 1})
 
 
 def hopper_config(point):
@@ -173,11 +175,11 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
     few = 0
     if a.dtype == tl.int8 and not a.is_cuda:
         blocks = kp.cdiv(rows, 512) * kp.cdiv(columns, 256)
-        # large blocks, up to 1,024 deep, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
+        # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain
         computed = kp.cdiv(blocks, kp.num_threads()) * kp.num_threads() * (512 * 256)
         few = 1 if rows <= 1 else 4 if rows <= 8 else 16 if rows <= 32 else 64
         if rows > 64:
-            few = 128 if depth < 1024 or computed // 9 > rows * columns // 8 else 0
+            few = 128 if depth < 512 or computed // 9 > rows * columns // 8 else 512 if depth < 1024 else 0
     scales = Scales(scale_a, scale_b, 0 if scale_a.numel() == 1 else 1, 0 if scale_b.numel() == 1 else 1)
     strides = Strides(None, None, a.stride(0), None, None, b.stride(1))
     scaled_matmul_kernel[

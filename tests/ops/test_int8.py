@@ -14,13 +14,18 @@ SHAPES = [
     (1, 1, 1),
     (1, 300, 70),
     (1, 64, 1024),
+    (1, 130, 1300),
     (5, 7, 1000),
     (16, 130, 512),
+    (16, 70, 650),
     (17, 33, 65),
     (40, 100, 600),
     (65, 127, 33),
     (300, 129, 1100),
+    (500, 500, 600),
+    (500, 500, 1030),
 ]
+"""Rows, columns and steps along k: every kernel of few rows and of large blocks, with whole blocks and what is left over."""
 
 
 def bytes_of(*shape: int) -> torch.Tensor:
