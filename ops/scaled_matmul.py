@@ -109,7 +109,8 @@ def amx_config(point):
     if plain is None or point["a"] != tl.int8 or few not in AMX_INT8_BLOCKS:
         return plain
     rows, columns, depth = AMX_INT8_BLOCKS[few]
-    return kp.Config({**plain.kwargs, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8 if few in (16, 64) else 1})
+    group = 8 if few in (16, 64) else 1
+    return kp.Config({**plain.kwargs, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": group})
 
 
 def hopper_config(point):
