@@ -1,7 +1,8 @@
-"""Matrix products on sm_90a: one role loads tiles by TMA, two multiply them by wgmma; each program walks over many blocks.
+"""Matrix products on sm_90a: one role loads tiles by TMA, two multiply them; each program walks over many blocks.
 
-Of few rows the transpose is computed, b^T a^T: an instruction takes 64 rows, but as few columns as there are. Tiles of a with
-rows that TMA only fills with zeros would take as long as those with numbers in them.
+Tensor cores multiply 16-bit and 8-bit numbers (wgmma). Of few rows the transpose is computed, b^T a^T: an instruction takes 64 rows,
+but as few columns as there are. Tiles of a with rows that TMA only fills with zeros would take as long as those with numbers in them.
+The ordinary cores multiply float32.
 """
 
 from typing import NamedTuple
@@ -12,6 +13,9 @@ from kernelpack.language import hopper
 
 from ._blocks import activate, place_of
 from ._roles import Place, begin_early, halves, next_place
+
+RUN = tl.constexpr(512)
+"""How many steps along k the ordinary cores add to one sum. Errors grow with this number, and with that of the sums."""
 
 
 class Rings(NamedTuple):
@@ -63,12 +67,13 @@ def scale_sums(x, scales, row, column, shape):
 
 @kp.jit
 def store_columns(x, out, batch, row, column, shape, epilogue, out_tiles, copy, PENDING: tl.constexpr):
-    """Finishes columns of sums and stores them through shared memory, at most 64 at a time, through two tiles in turn.
+    """Finishes columns of sums and stores them through shared memory: as many at a time as a tile of `out_tiles` has, through two of
+    these in turn.
 
     PENDING stores may still be under way when the next begins: 1 where a block has several, otherwise 0, because then the next
     block's may go through the same tile.
     """
-    if x.shape[1] > 64:
+    if x.shape[1] > out_tiles.shape[1]:
         left, right = halves(x)
         store_columns(left, out, batch, row, column, shape, epilogue, out_tiles, copy, PENDING)
         store_columns(right, out, batch, row, column + x.shape[1] // 2, shape, epilogue, out_tiles, copy, PENDING)
@@ -80,7 +85,7 @@ def store_columns(x, out, batch, row, column, shape, epilogue, out_tiles, copy, 
             x += tl.load(epilogue.bias + offs_n, mask=offs_n < shape.columns, other=0.0).to(tl.float32)[None, :]
         if epilogue.activation != 0:
             x = activate(x, epilogue.activation)
-        tile = out_tiles[copy * 2 + column // 64 % 2]
+        tile = out_tiles[copy * 2 + column // out_tiles.shape[1] % 2]
         hopper.async_store_wait(PENDING)
         hopper.local_store(tile, x)
         hopper.async_store(out, [*batch, row, column], tile)
@@ -127,6 +132,30 @@ def multiply_blocks(copy, out, out_tiles, batch, rings, shape, epilogue, blocks)
 
 
 @kp.jit
+def add_blocks(copy, out, out_tiles, batch, rings, shape, epilogue, blocks):
+    """The same on the ordinary cores, in exact float32. The sums of runs are added up apart."""
+    place = Place(0, 0)
+    blocks_m, blocks_n, group = order_of(shape, blocks)
+    depth = tl.maximum(shape.depth, 1)
+    for block in range(tl.program_id(0), blocks_m * blocks_n, tl.num_programs(0)):
+        m, n = place_of(block, blocks_m, blocks_n, group)
+        acc = tl.zeros([64, blocks.N], tl.float32)
+        for run in range(0, depth, RUN):
+            total = tl.zeros([64, blocks.N], tl.float32)
+            for _ in range(run, tl.minimum(run + RUN, depth), blocks.K):
+                a_tile, b_tile = rings.a[place.slot * max(blocks.M // 64, 1) + copy], rings.b[place.slot]
+                hopper.mbarrier_wait(rings.full[place.slot], place.phase)
+                x = hopper.local_load(a_tile)
+                y = hopper.local_load(b_tile.T if blocks.B_TRANSPOSED else b_tile)
+                total = tl.dot(x, y, total, input_precision="ieee")
+                hopper.mbarrier_arrive(rings.empty[place.slot], each_warp=True)
+                place = next_place(place, blocks.SLOTS)
+            acc += total
+        store_columns(acc, out, batch, m * blocks.M + copy * 64, n * blocks.N, shape, epilogue, out_tiles, copy, 1)
+    hopper.async_store_wait(0)
+
+
+@kp.jit
 def batch_dimension(index, size, stride):
     """Returns extent, stride and place along a dimension of a tensor map. A tensor that repeats along it has one entry there: TMA knows no
     stride of 0. So has one without such a dimension."""
@@ -141,7 +170,8 @@ def matmul_by_roles(a, b, out, strides, shape, epilogue, blocks):
     """Every num_programs(0)-th block; 64 rows of a block, or all of fewer, are a role's: there are blocks.M / 64 of them, or one."""
     copies: tl.constexpr = max(blocks.M // 64, 1)
     height: tl.constexpr = min(blocks.M, 64)
-    width: tl.constexpr = min(blocks.N, 64)
+    ordinary: tl.constexpr = a.dtype.element_ty == tl.float32
+    width: tl.constexpr = 32 if ordinary else min(blocks.N, 64)
     outer, batch = tl.program_id(2), tl.program_id(1)
     rows, columns, depth = shape.rows, shape.columns, shape.depth
     a_outers, a_outer_step, a_outer = batch_dimension(outer, shape.outer, strides.a_outer)
@@ -166,7 +196,7 @@ def matmul_by_roles(a, b, out, strides, shape, epilogue, blocks):
     )
     a_tiles = hopper.local_alloc([height, blocks.K], a.dtype.element_ty, blocks.SLOTS * copies)
     out_tiles = hopper.local_alloc([height, width], out.dtype.element_ty, 2 * copies)
-    full, empty = hopper.mbarrier_alloc(1, blocks.SLOTS), hopper.mbarrier_alloc(copies, blocks.SLOTS)
+    full, empty = hopper.mbarrier_alloc(1, blocks.SLOTS), hopper.mbarrier_alloc(copies * (4 if ordinary else 1), blocks.SLOTS)
     rings = Rings(a_tiles, b_tiles, full, empty)
     # one role that multiplies has registers enough, and leaves some to another program; several need those of the one that loads
     few: tl.constexpr = copies == 1
@@ -179,7 +209,7 @@ def matmul_by_roles(a, b, out, strides, shape, epilogue, blocks):
             registers=None if few else 40,
         ),
         hopper.role(
-            multiply_blocks,
+            add_blocks if ordinary else multiply_blocks,
             (out_desc, out_tiles, (outer, batch), rings, shape, epilogue, blocks),
             num_warps=4,
             registers=None if few else 232,

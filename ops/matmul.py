@@ -112,7 +112,7 @@ ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 
 FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 128)
 """Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32 (16-bit inputs), 64 and a float32
-column, which is 1; CPUs have all but 32. 128 is for CPUs and means as many rows at a time."""
+column, which is 1; CPUs have all but 32. 128 means as many rows at a time: on CPUs, and for float32 on GPUs, where it is for few blocks."""
 
 CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),
@@ -153,11 +153,11 @@ def amx_config(point):
 
 def cuda_config(point):
     wide, few = point["a"] == tl.float32, point["FEW_ROWS"]
-    if few in (4, 8, 128) or (wide and few in (16, 32)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
+    if few in ((4, 8, 16, 32) if wide else (4, 8, 128)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
         return None
     if few == 1:  # a column: each warp reads two rows of a, 1 KB at a time
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 1, "BLOCK_N": 8, "BLOCK_K": 256, "GROUP": 1}, num_warps=4)
-    if few:
+    if few in (16, 32, 64):
         rows, depth = (16, 32) if wide else (few if point.specialized else 64, 64)
         return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": depth, "GROUP": 1}, num_warps=4, num_stages=3)
     if wide:
@@ -167,11 +167,13 @@ def cuda_config(point):
 
 
 def hopper_config(point):
-    """Roles need 16-bit inputs that TMA can address."""
-    plain = cuda_config(point)
-    if plain is None or not point.specialized or point["a"] == tl.float32:
+    """Roles need inputs that TMA can address; of float32, large blocks."""
+    plain, wide = cuda_config(point), point["a"] == tl.float32
+    if plain is None or not point.specialized or (wide and point["FEW_ROWS"]):
         return plain
-    if point["FEW_ROWS"]:  # bound by reading b: many narrow blocks, much on its way at a time
+    if wide:
+        blocks = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "SLOTS": 4}
+    elif point["FEW_ROWS"]:  # bound by reading b: many narrow blocks, much on its way at a time
         stages = 6 if point["FEW_ROWS"] == 64 else 8
         blocks = {"BLOCK_M": point["FEW_ROWS"], "BLOCK_N": 64, "BLOCK_K": 128, "GROUP": 1, "SLOTS": stages}
     else:
@@ -247,6 +249,9 @@ def matmul(a, b, bias, activation, batch_invariant):
     else:
         if a.is_cuda:
             few = 0 if rows > 64 else 64
+            if rows > 64 and a.element_size() == 4:
+                blocks = kp.cdiv(rows, 128) * kp.cdiv(columns, 64) * batches * outer
+                few = 128 if batch_invariant or blocks <= 132 else 0  # blocks that all run at once are done sooner if small
             if rows <= 32 and a.element_size() == 2 and not batch_invariant:
                 few = 16 if rows <= 16 else 32
         elif rows <= 64:

@@ -179,12 +179,14 @@ def _rope_and_cache(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 
 def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
-    walk = aligned and dtype != torch.float32
+    single = dtype == torch.float32
     for rows, transposed, bias in product((13, 29, 61, 200), (False, True), (False, True)):
-        if dtype == torch.float32 and rows in (13, 29):
+        if single and rows in (13, 29):
             continue  # one kernel for all few rows
+        walk = aligned and (rows == 200 or not single)
         blocks = 1 if not walk else BLOCKS // 2 if rows == 200 else BLOCKS
-        n = _size(aligned, (256 if rows == 200 else 64) * blocks + 16)
+        width = 64 if rows < 200 else 128 if single else 256
+        n = _size(aligned, width * blocks + 16)
         k = _size(aligned, 304 if rows == 200 or not walk else 1168)  # further than the rings are long
 
         def call(rows: int = rows, n: int = n, k: int = k, transposed: bool = transposed, bias: bool = bias) -> Arguments:
@@ -192,7 +194,7 @@ def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
             return ((gaps if aligned else padded)(rows, k), b, torch.randn(n) if bias else None), {"activation": 4}
 
         yield f"{rows} rows {transposed} {bias}", call
-    for rows in (29, 32) if dtype == torch.float32 else ():
+    for rows in (29, 32) if single else ():
 
         def column(rows: int = rows) -> Arguments:
             return ((gaps if aligned else padded)(rows, 608), torch.randn(608, 1), torch.randn(1)), {}

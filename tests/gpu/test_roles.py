@@ -14,12 +14,12 @@ REPEATS = 50
 BF16 = torch.bfloat16
 
 
-def check(write: Callable[[torch.Tensor], None], out: torch.Tensor, expected: torch.Tensor) -> None:
+def check(write: Callable[[torch.Tensor], None], out: torch.Tensor, expected: torch.Tensor, bound: float = 5e-3) -> None:
     """Writes an op's result over and over into an output that is poisoned each time."""
     write(out.fill_(float("nan")))
     first = out.clone()
     error = (first.double() - expected.double()).norm() / expected.double().norm().clamp(min=1e-30)
-    assert error < 5e-3  # a rounding to bfloat16 of the result, and one of the weights
+    assert error < bound  # of bfloat16: a rounding of the result, and one of the weights
     for _ in range(REPEATS):
         write(out.fill_(float("nan")))
         assert torch.equal(out, first)
@@ -42,6 +42,18 @@ def test_matmul(m: int, n: int, k: int, transposed: bool) -> None:
     a, b = random(m, k), random(n, k).T if transposed else random(k, n)
     out = torch.empty(m, n, device="cuda", dtype=BF16)
     check(lambda out: torch.ops.kernelpack.matmul.out(a, b, out=out), out, a.double() @ b.double())
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1000, 1040, 1008), (80, 8464, 16), (4097, 4096, 512), (129, 4400, 1552), (1040, 1040, 0)]
+)
+def test_matmul_of_float32(m: int, n: int, k: int, transposed: bool) -> None:
+    torch.manual_seed(m + n + k)
+    a = torch.randn(m, k, device="cuda")
+    b = torch.randn(n, k, device="cuda").T if transposed else torch.randn(k, n, device="cuda")
+    out = torch.empty(m, n, device="cuda")
+    check(lambda out: torch.ops.kernelpack.matmul.out(a, b, out=out), out, a.double() @ b.double(), 5e-7)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -163,6 +163,8 @@ def _products() -> Iterator[FaultCase]:
             step = 16 if dtype == F32 else 64  # loops of other lengths end in other places of their rings
             calls = (call(dtype, m, n, depth, transposed, a) for depth in (k, k - step, k - 2 * step) for a in (0, 4))
             yield FaultCase("matmul", f"{name}-{letter}", tuple(calls))
+        # more blocks than run at once: large ones, which roles multiply on the ordinary cores
+        yield FaultCase("matmul", f"float32-many-{letter}", (call(F32, 80, 8464, 80, transposed, 4),))
 
     def column(depth: int, bias: bool) -> Arguments:
         return (_gaps(F32, 13, depth), torch.randn(depth, 1), torch.randn(1) if bias else None), {}

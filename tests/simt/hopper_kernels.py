@@ -157,6 +157,31 @@ def gram(x, out, n, BY_THREADS: tl.constexpr):
 
 
 @kp.jit
+def add_up(copy, out, tiles, full, empty, n, EACH_WARP: tl.constexpr):
+    stage, phase = 0, 0
+    acc = tl.zeros([64, 64], tl.float32)
+    for _ in range(n):
+        hopper.mbarrier_wait(full[stage], phase)
+        acc = tl.dot(hopper.local_load(tiles[stage]), hopper.local_load(tiles[stage].T), acc, input_precision="ieee")
+        hopper.mbarrier_arrive(empty[stage], each_warp=EACH_WARP)
+        stage, phase = advance(stage, phase)
+    rows = tl.arange(0, 64)
+    tl.store(out + copy * 4096 + rows[:, None] * 64 + rows[None, :], acc)
+
+
+@kp.jit
+def gram_float32(x, out, n, EACH_WARP: tl.constexpr):
+    """The same on the ordinary cores, whose warps read the tiles where they lie, and give them back one by one."""
+    full, empty = hopper.mbarrier_alloc(1, stages=STAGES), hopper.mbarrier_alloc(8 if EACH_WARP else 2, stages=STAGES)
+    tiles = hopper.local_alloc([64, 64], tl.float32, stages=STAGES)
+    blocks = tl.make_tensor_descriptor(x, [64, n * 64], [n * 64, 1], [64, 64])
+    hopper.warp_specialize(
+        hopper.role(produce, (blocks, tiles, full, empty, n), num_warps=1, registers=40),
+        hopper.role(add_up, (out, tiles, full, empty, n, EACH_WARP), num_warps=4, registers=160, copies=2),
+    )
+
+
+@kp.jit
 def pass_by(copy, out, tiles, full, empty, n, MEET: tl.constexpr):
     stage, phase = 0, 0
     for _ in range(n):
@@ -266,6 +291,13 @@ def gram_launch(by_threads: bool) -> Launch:
     return Launch(gram, (1,), arguments, {"out": expected}, 1e-5)
 
 
+def gram_float32_launch(each_warp: bool) -> Launch:
+    n = 5
+    x = torch.randn(64, n * 64)
+    arguments = {"x": x, "out": torch.full((2, 64, 64), float("nan")), "n": n, "EACH_WARP": each_warp}
+    return Launch(gram_float32, (1,), arguments, {"out": (x.double() @ x.double().T).expand(2, 64, 64)}, 1e-6)
+
+
 def pages_launch() -> Launch:
     x, table, counts = torch.randn(6, 16, 64).bfloat16(), torch.tensor([4, 0, 5, 0]), torch.tensor([16, 3, 1, 16])
     rows = torch.where(torch.arange(16)[:, None] < counts[:, None, None], x[table], 0.0).view(64, 64)
@@ -287,5 +319,6 @@ LAUNCHES = {
     "attend": attend_launch,
     "gram": lambda: gram_launch(False),
     "gram-by-threads": lambda: gram_launch(True),
+    "gram-float32": lambda: gram_float32_launch(True),
     "pages": pages_launch,
 }

@@ -14,7 +14,7 @@ from kernelpack.simt.compile import compile_program
 from kernelpack.target import Target
 from tests.backends.cuda.launch import Launch
 from tests.backends.cuda.running import run_every_schedule, shows
-from tests.simt.hopper_kernels import LAUNCHES, unread_launch
+from tests.simt.hopper_kernels import LAUNCHES, gram_float32_launch, unread_launch
 
 NEEDLESS = {
     ("shift", "barrier"): 2,  # nothing was in that memory before; threads write where they themselves have read
@@ -73,3 +73,13 @@ def test_a_warp_that_may_miss_a_phase_is_reported(meet: bool) -> None:
     with pytest.raises(EmulationError, match=r"may complete its next phase before warp \d has seen the last") as found:
         program.run(launch.grid, values)
     assert found.value.kind == "lapped"
+
+
+def test_one_arrival_for_all_warps_that_read_a_tile_is_reported() -> None:
+    """Without each_warp, a role's first thread arrives while other warps may still read."""
+    launch = gram_float32_launch(False)
+    special, values = launch.specialize()
+    program = compile_program(launch.fn, special, Target.parse("cuda:sm_90a"), launch.options)
+    with pytest.raises(EmulationError) as found:
+        run_every_schedule(program, launch.grid, values)
+    assert found.value.kind in ("race", "lapped")

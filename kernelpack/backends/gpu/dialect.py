@@ -146,10 +146,12 @@ TTG = Dialect(
             format="($tokens)? attr-dict",
             infer=_token,
         ),
-        # a product on the ordinary cores: exact float32, operands read from shared memory step by step
+        # a product on the ordinary cores: exact float32, operands read from shared memory step by step. `straight`: each product
+        # is added to c; otherwise sums of a few are
         row(
             "ttg.fma_dot",
             "a: memdesc, b: memdesc, c: tensor",
+            attributes=[attr("straight", "bool", default=False)],
             traits=[Trait.PRODUCT],
             effects=[Effect.READ_SHARED],
             format="$a, $b, $c attr-dict : type($a) * type($b) -> type($result)",

@@ -194,6 +194,12 @@ def expect(b: Builder, barrier: object, size: object) -> None:
     b.create("ttng.barrier_expect", [barrier_of(barrier).handle], {"size": size})
 
 
+def arrive(b: Builder, barrier: object, each_warp: object) -> None:
+    if not isinstance(each_warp, bool):
+        raise CompilationError(f"each_warp is True or False at compile time, not {describe(each_warp)}")
+    b.create("ttng.arrive_barrier", [barrier_of(barrier).handle], {"every": int(each_warp)})
+
+
 def wait(b: Builder, barrier: object, phase: operators.Operand) -> None:
     parity = operators.as_type(b, phase, int32)
     if parity.shape:

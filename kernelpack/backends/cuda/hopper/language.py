@@ -98,10 +98,14 @@ def mbarrier_wait(barrier: tensor, phase: Any, *, _generator: Generator) -> None
 
 
 @builtin
-def mbarrier_arrive(barrier: tensor, *, _generator: Generator) -> None:
+def mbarrier_arrive(barrier: tensor, each_warp: bool = False, *, _generator: Generator) -> None:
     """Arrives once for all warps of the role (or its copy): one of its threads does. Products that read what the barrier
-    guards must have been waited for."""
-    _generator.builder.create("ttng.arrive_barrier", [buffers.barrier_of(barrier).handle])
+    guards must have been waited for.
+
+    each_warp: every warp arrives, after what its lanes read and wrote. Without it, a tile that several warps read or write by
+    local_load and local_store needs a named barrier before.
+    """
+    buffers.arrive(_generator.builder, barrier, each_warp)
 
 
 @builtin

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelpack.backends.cuda.machine.matrix import MmaInstruction, mma_instruction, splits_operands
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
 from kernelpack.backends.gpu.lowering.linear_code import I32, i32
+from kernelpack.backends.gpu.lowering.shared_memory import TileReader
 from kernelpack.backends.gpu.lowering.state import Lowering
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import operand
+from kernelpack.ir.dialect import attribute, operand
 from kernelpack.ir.types import F32, element_of, shape_of
 from kernelpack.ir.views import factors
 from kernelpack.layout.encoding import layout_of
@@ -190,12 +191,15 @@ class _Parts:
 
 _CHUNK = 8
 """How many steps along the summed dimension one round of the loop of an ordinary dot takes."""
+_STRAIGHT = 2048
+"""How many products of a thread a round has where each is added straight to its sum: code for so many stays in the caches."""
 
 
 @dataclass(frozen=True)
 class _Side:
-    """Operand a or b of an ordinary dot: its buffer, and the layout of one chunk of what a thread reads of it."""
+    """Operand a or b of an ordinary dot: its buffer, its summed axis, and the layout of one chunk of what a thread reads of it."""
 
+    axis: int
     address: Val
     memory: LinearLayout
     chunk: LinearLayout
@@ -203,35 +207,46 @@ class _Side:
 
 def _fma_dot(state: Lowering, op: Operation) -> None:
     """A loop over the summed dimension; each round reads a chunk of the thread's rows of A and columns of B."""
-    emit = state.emit
     layout = layout_of(op.result)
     rank = len(layout.shape)
     depth = shape_of(operand(op, "a").type)[-1]
-    step = min(_CHUNK, depth)
-    sides = [_side(state, tile, layout, skip, step) for tile, skip in zip(factors(op), (rank - 1, rank - 2), strict=True)]
-    places = layout.images("register")
     initial = state[operand(op, "c")]
+    axes = rank - 1, rank - 2
+    if attribute(op, "straight"):
+        state[op.result] = _sum_straight(state, op, axes, initial)
+        return
+    step = min(_CHUNK, depth)
+    sides = [_side(state, tile, layout, axis, step) for tile, axis in zip(factors(op), axes, strict=True)]
+    places = layout.images("register")
     if depth == step:
         state[op.result] = _round(state, op, sides, places, initial, None)
-        return
-    head, body, end = (emit.new_label(name) for name in ("dot", "step", "enddot"))
+    else:
+        state[op.result] = _rounds(state, depth, step, initial, lambda k, sums: _round(state, op, sides, places, sums, k))
+
+
+def _rounds(
+    state: Lowering, depth: int, step: int, initial: Sequence[Val], body: Callable[[Val, list[Val]], list[Val]]
+) -> list[Val]:
+    """Returns what values become in a loop over the summed dimension: `body` takes where a chunk begins, and the values."""
+    emit = state.emit
+    head, inside, end = (emit.new_label(name) for name in ("dot", "step", "enddot"))
     before = emit.block
     emit.jump(head)
     emit.label(head)
     start = len(emit.lines)
     emit.lines += [""] * (len(initial) + 1)
     k = Val(I32, emit.fresh("k"))
-    totals = [Val(value.type, emit.fresh("sum")) for value in initial]
-    emit.branch(emit.compare("icmp", "slt", k, i32(depth)), body, end)
-    emit.label(body)
-    advanced = _round(state, op, sides, places, totals, k)
+    values = [Val(value.type, emit.fresh("sum")) for value in initial]
+    emit.branch(emit.compare("icmp", "slt", k, i32(depth)), inside, end)
+    emit.label(inside)
+    advanced = body(k, values)
     following = emit.binary("add", k, i32(step))
     emit.lines[start] = f"  {k.name} = phi i32 [ 0, %{before} ], [ {following.name}, %{emit.block} ]"
-    for index, (total, first, again) in enumerate(zip(totals, initial, advanced, strict=True), start + 1):
-        emit.lines[index] = f"  {total.name} = phi {total.type} [ {first.name}, %{before} ], [ {again.name}, %{emit.block} ]"
+    for index, (value, first, again) in enumerate(zip(values, initial, advanced, strict=True), start + 1):
+        emit.lines[index] = f"  {value.name} = phi {value.type} [ {first.name}, %{before} ], [ {again.name}, %{emit.block} ]"
     emit.jump(head)
     emit.label(end)
-    state[op.result] = totals
+    return values
 
 
 def _side(state: Lowering, tile: Value, result: LinearLayout, skip: int, step: int) -> _Side:
@@ -247,28 +262,69 @@ def _side(state: Lowering, tile: Value, result: LinearLayout, skip: int, step: i
     ins["register"] = [*ks, *(basis for basis in ins["register"] if any(basis))]
     memory = layout_of(tile)
     chunk = LinearLayout.make(ins, {dim(axis): size for axis, size in enumerate(shape)})
-    return _Side(state.addresses[tile], memory, chunk)
+    return _Side(skip, state.addresses[tile], memory, chunk)
 
 
 def _round(
     state: Lowering, op: Operation, sides: list[_Side], places: list[Basis], totals: list[Val], k: Val | None
 ) -> list[Val]:
     """Adds one chunk's products to the totals; `k` is where the chunk starts, None for the only one."""
-    kind = operand(op, "a").type
-    bits = memory_bits(kind)
-    rank = len(places[0])
-    read: list[dict[Basis, Val]] = []
-    for side, skip in zip(sides, (rank - 1, rank - 2), strict=True):
-        more = [] if k is None else [(k, _offsets_along(side.memory, skip, bits // 8))]
-        reader = state.tiles.reader(state, side.address, side.memory, side.chunk, kind, *more)
-        read.append(dict(zip(side.chunk.images("register"), reader.all(), strict=True)))
-    a, b = read
+    a, b = (
+        dict(zip(side.chunk.images("register"), reader.all(), strict=True))
+        for side, reader in zip(sides, _readers(state, op, sides, k), strict=True)
+    )
     depth = 1 + max(place[-1] for place in a)
     result = []
     for place, total in zip(places, totals, strict=True):
         pairs = [(a[(*place[:-1], inner)], b[(*place[:-2], inner, place[-1])]) for inner in range(depth)]
         result.append(_add_products(state, [[_widen(state, value, total.type) for value in pair] for pair in pairs], total))
     return result
+
+
+def _readers(state: Lowering, op: Operation, sides: list[_Side], k: Val | None) -> Iterator[TileReader]:
+    """Yields what reads a chunk of each operand; `k` is where the chunk starts, None for the only one."""
+    kind = operand(op, "a").type
+    for side in sides:
+        more = [] if k is None else [(k, _offsets_along(side.memory, side.axis, memory_bits(kind) // 8))]
+        yield state.tiles.reader(state, side.address, side.memory, side.chunk, kind, *more)
+
+
+def _sum_straight(state: Lowering, op: Operation, axes: tuple[int, int], initial: list[Val]) -> list[Val]:
+    """Adds products to the sums one step after the other, along rows in turn and back: a product then has an operand that the one
+    before it had, and reads fewer registers.
+
+    Where both operands lie along the summed dimension, ptxas multiplies all steps that a thread holds of a row before the next row.
+    The more steps there are, the more products then read three registers of one bank: rounds are short.
+    """
+    layout = layout_of(op.result)
+    depth = shape_of(operand(op, "a").type)[-1]
+    places = layout.images("register")
+    along = all(layout_of(tile).bases("offset")[0][axis] for tile, axis in zip(factors(op), axes, strict=True))
+    step = min(_CHUNK if along else max(_CHUNK, _STRAIGHT // len(places)), depth)
+    sides = [_side(state, tile, layout, axis, step) for tile, axis in zip(factors(op), axes, strict=True)]
+    a_at, b_at = ({place: index for index, place in enumerate(side.chunk.images("register"))} for side in sides)
+    order = _winding(places, -1 if along else -2)
+
+    def add(k: Val | None, totals: list[Val]) -> list[Val]:
+        readers = _readers(state, op, sides, k)
+        a, b = (reader.all() for reader in readers) if along else readers
+        sums = dict(zip(places, totals, strict=True))
+        for inner in range(step):
+            for place in order:
+                x, y, total = a[a_at[(*place[:-1], inner)]], b[b_at[(*place[:-2], inner, place[-1])]], sums[place]
+                sums[place] = _add_product(state, _widen(state, x, total.type), _widen(state, y, total.type), total)
+        return [sums[place] for place in places]
+
+    return add(None, initial) if step == depth else _rounds(state, depth, step, initial, add)
+
+
+def _winding(places: list[Basis], axis: int) -> list[Basis]:
+    """Returns places in the order of their coordinates along an axis; those that share one stand in turn, up and down."""
+    lines: dict[Basis, list[Basis]] = {}
+    for place in sorted(places):
+        lines.setdefault((*place[:-2], place[axis]), []).append(place)
+    ordered = [lines[key] for key in sorted(lines)]
+    return [place for index, line in enumerate(ordered) for place in (reversed(line) if index % 2 else line)]
 
 
 def _offsets_along(memory: LinearLayout, axis: int, scale: int) -> list[int]:
@@ -289,12 +345,18 @@ def _add_products(state: Lowering, pairs: Sequence[Sequence[Val]], total: Val) -
     emit = state.emit
     if total.type.startswith("i"):
         for a, b in pairs:
-            total = emit.binary("add", emit.binary("mul", a, b), total)
+            total = _add_product(state, a, b, total)
         return total
     part = emit.binary("fmul", *pairs[0])
     for a, b in pairs[1:]:
-        part = emit.call(part.type, f"llvm.fma.{suffix(part.type)}", [a, b, part])
+        part = _add_product(state, a, b, part)
     return emit.binary("fadd", total, part)
+
+
+def _add_product(state: Lowering, a: Val, b: Val, total: Val) -> Val:
+    if total.type.startswith("i"):
+        return state.emit.binary("add", state.emit.binary("mul", a, b), total)
+    return state.emit.call(total.type, f"llvm.fma.{suffix(total.type)}", [a, b, total])
 
 
 DOT: dict[str, Callable[[Lowering, Operation], None]] = {"tt.dot": _mma, "ttg.fma_dot": _fma_dot}

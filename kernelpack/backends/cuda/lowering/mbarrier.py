@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from kernelpack.backends.cuda.machine.dialect import NAMED_BARRIERS
 from kernelpack.backends.cuda.machine.features import LANES
-from kernelpack.backends.cuda.machine.roles import WARPGROUP
 from kernelpack.backends.gpu.lowering.linear_code import I32, i32
 from kernelpack.backends.gpu.lowering.state import Lowering
 from kernelpack.ir.core import Operation, Value
@@ -57,9 +56,11 @@ def _wait(state: Lowering, op: Operation) -> None:
 
 
 def _arrive(state: Lowering, op: Operation) -> None:
-    if attribute(op, "each_warpgroup"):
-        place = state.emit.binary("and", state.tid, i32(WARPGROUP * LANES - 1))
-        arrives = state.emit.compare("icmp", "eq", place, i32(0))
+    every: int = attribute(op, "every")
+    if every == 1:
+        state.emit.call("void", "llvm.nvvm.bar.warp.sync", [i32(-1)])  # what its lanes did to shared memory comes before
+    if every:
+        arrives = state.emit.compare("icmp", "eq", state.emit.binary("and", state.tid, i32(every * LANES - 1)), i32(0))
     else:
         arrives = state.first_thread()
     operands = [arrives, address_of(state, op.operand)]

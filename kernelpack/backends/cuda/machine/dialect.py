@@ -96,12 +96,12 @@ TTNG = Dialect(
             format="$alloc , $phase attr-dict : type($alloc)",
             check=lambda op: _check_mbarrier(op) or (None if op.operands[1].type == I32 else "the phase must be i32"),
         ),
-        # one arrival of the calling group of warps, or of each warpgroup of it
+        # one arrival of the calling group of warps; with `every`, of each so many of them
         row(
             "ttng.arrive_barrier",
             "alloc: memdesc",
             results=0,
-            attributes=[attr("each_warpgroup", "bool", default=False)],
+            attributes=[attr("every", "i32", default=0)],
             effects=[Effect.SYNCHRONISE],
             format="$alloc attr-dict : type($alloc)",
             check=_check_mbarrier,

@@ -11,6 +11,7 @@ from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, operand, operand_name
 from kernelpack.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, TensorType, Type, bit_width, element_of, shape_of
 from kernelpack.ir.views import Carried, For, factors, slot_fed_by
+from kernelpack.layout.encoding import layout_of
 from kernelpack.layout.families import blocked, mma_accumulator, mma_operand, warpgroup_accumulator, warpgroup_operand
 from kernelpack.layout.linear import LinearLayout
 
@@ -134,24 +135,43 @@ def warps_over_dot(shape: tuple[int, ...], num_warps: int, chained: bool) -> tup
 
 
 @functools.lru_cache(maxsize=1024)
-def fma_accumulator(shape: tuple[int, ...], num_warps: int, chained: bool) -> LinearLayout:
-    """Returns the layout of a dot's result on the ordinary cores: 8 x 4 lanes, a block of up to 4 x 4 elements in a thread."""
+def fma_accumulator(
+    shape: tuple[int, ...], num_warps: int, chained: bool, apart: tuple[bool, bool] = (False, False)
+) -> LinearLayout:
+    """Returns the layout of a dot's result on the ordinary cores: 8 x 4 lanes, a block of up to 4 x 4 elements in a thread.
+
+    `apart` tells of rows and columns whether their operand lies along the summed dimension in a buffer of the kernel's own. Then
+    neighbours are in neighbouring lanes, as TMA spreads them over the banks, and a wide part of a warp has 4 x 8 lanes: a thread's part
+    is as square as it can be, and reads the least.
+    """
     m, n = shape[-2:]
     rank = len(shape)
     warps = warps_over_dot(shape, num_warps, chained)
     lanes = [1] * rank
-    lanes[-2] = min(8, max(1, m // warps[-2]))
+    height, width = max(1, m // warps[-2]), max(1, n // warps[-1])
+    wide = any(apart) and width >= max(2 * height, 32)
+    lanes[-2] = min(4 if wide else 8, height)
     lanes[-1] = LANES // lanes[-2]
     per = [1] * rank
-    per[-2] = min(4, max(1, m // (warps[-2] * lanes[-2])))
-    per[-1] = min(4, max(1, n // (warps[-1] * lanes[-1])))
+    per[-2] = 1 if apart[0] else min(4, max(1, height // lanes[-2]))
+    per[-1] = 1 if apart[1] else min(4, max(1, width // lanes[-1]))
     order = tuple(reversed(range(rank)))
     layout = blocked(shape, tuple(per), tuple(lanes), warps, order)
+    # 16 lanes read 16 bytes each in one pass where neighbours, or every second, read the same: so for both operands
+    bases = layout.bases("lane")
     if lanes[-2:] == [8, 4]:
-        # 16 lanes read 16 bytes each in one pass where neighbours, or every second, read the same: so for both operands
-        column, next_column, row, *rows = layout.bases("lane")
-        layout = layout.with_bases("lane", (column, row, next_column, *rows))
+        column, next_column, row, *rows = bases
+        return layout.with_bases("lane", (column, row, next_column, *rows))
+    if lanes[-2:] == [4, 8]:
+        column, next_column, last_column, row, next_row = bases
+        return layout.with_bases("lane", (column, row, next_column, next_row, last_column))
     return layout
+
+
+def _is_along_k(tile: Value, axis: int) -> bool:
+    """Whether an operand is read from a buffer whose fastest axis is `axis`, the summed one."""
+    load = tile.defining_op
+    return load is not None and load.name == "ttg.local_load" and bool(layout_of(operand(load, "src")).bases("offset")[0][axis])
 
 
 def warpgroups_over_dot(shape: tuple[int, ...], num_warps: int) -> tuple[int, int]:
@@ -168,7 +188,8 @@ def accumulator_layout(dot: Operation, num_warps: int) -> LinearLayout:
         return warpgroup_accumulator((m, n), warpgroups_over_dot(shape, num_warps))
     chained = is_chained(dot)
     if mma_instruction(dot) is None:
-        return fma_accumulator(shape, num_warps, chained)
+        apart = _is_along_k(operand(dot, "a"), -1), _is_along_k(operand(dot, "b"), -2)
+        return fma_accumulator(shape, num_warps, chained, apart)
     return mma_accumulator(shape, warps_over_dot(shape, num_warps, chained))
 
 

@@ -272,7 +272,7 @@ class _Multiplier(_Role):
         self.carried = {**self.carried, group.key: ring.next(build, place)}
 
     def _release(self, build: Builder, group: Group, slot: Value) -> None:
-        build.create("ttng.arrive_barrier", [_view(build, self.rings[group.key].empty, slot)], {"each_warpgroup": True})
+        build.create("ttng.arrive_barrier", [_view(build, self.rings[group.key].empty, slot)], {"every": WARPGROUP})
 
     # ---- products that end in the next iteration ----
 

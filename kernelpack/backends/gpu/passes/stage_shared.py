@@ -6,7 +6,7 @@ from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
 from kernelpack.backends.gpu.facts.products import is_product
 from kernelpack.backends.gpu.machine import Machine
 from kernelpack.ir.core import Builder, Operation, Value
-from kernelpack.ir.dialect import operand
+from kernelpack.ir.dialect import Effect, effects_of, operand
 from kernelpack.ir.types import MemDescType, TensorType
 from kernelpack.ir.views import factors
 from kernelpack.layout.convert import Move, best_shared, plan_conversion
@@ -66,10 +66,16 @@ def allocate(build: Builder, value: Value, memory: LinearLayout) -> Value:
 
 
 def _stage_dot(op: Operation) -> None:
-    """Puts the operands of a dot on the ordinary cores into shared memory, where every thread reads rows of A, columns of B."""
+    """Puts the operands of a dot on the ordinary cores into shared memory, where every thread reads rows of A, columns of B.
+
+    Those that an author's kernel loads from buffers of its own are read there.
+    """
     build = Builder.before(op)
-    buffers = []
-    for value in factors(op):
+    buffers = [_authors_buffer(value, op) for value in factors(op)]
+    straight = None not in buffers
+    for index, value in enumerate(factors(op)):
+        if buffers[index] is not None:
+            continue
         kind = value.type
         assert isinstance(kind, TensorType)
         order = tuple(reversed(range(kind.rank)))
@@ -77,8 +83,20 @@ def _stage_dot(op: Operation) -> None:
         if source is not None and source.name == "tt.trans":  # keep the order of the tile that was loaded
             axes = source.attributes["order"]
             order = tuple(axes.index(axis) for axis in reversed(range(kind.rank)))
-        buffers.append(allocate(build, value, _rows(kind, order)))
-    op.replace_with(build.value("ttg.fma_dot", [*buffers, operand(op, "c")]))
+        buffers[index] = allocate(build, value, _rows(kind, order))
+    op.replace_with(build.value("ttg.fma_dot", [*filter(None, buffers), operand(op, "c")], {"straight": straight}))
+
+
+def _authors_buffer(value: Value, dot: Operation) -> Value | None:
+    """Returns the buffer of an operand that a kernel loads from shared memory, if nothing may change it before the dot."""
+    load = value.defining_op
+    if load is None or load.name != "ttg.local_load" or load.parent is not dot.parent or load.parent is None:
+        return None
+    buffer = operand(load, "src")
+    operations = load.parent.operations
+    between = operations[operations.index(load) + 1 : operations.index(dot)]
+    changed = any({Effect.SYNCHRONISE, Effect.WRITE_SHARED} & effects_of(other) for other in between)
+    return buffer if isinstance(buffer.type, MemDescType) and buffer.type.mutable and not changed else None
 
 
 def _rows(kind: TensorType, order: tuple[int, ...]) -> LinearLayout:

@@ -95,6 +95,14 @@ def test_each_barrier_of_a_ring_is_initialised() -> None:
         buffers.barrier_of(ring)
 
 
+def test_a_role_arrives_once_or_by_each_warp() -> None:
+    code = Code()
+    barrier = buffers.barriers(code.b, 1, None)
+    for each_warp in (False, True):
+        buffers.arrive(code.b, barrier, each_warp)
+    assert [op.attributes["every"] for op in code.block.operations[-2:]] == [0, 1]
+
+
 def test_types_say_what_differs_between_buffers() -> None:
     code = Code()
     kinds = [code.tile().type, code.tile((64, 32)).type, code.tile(kind=bfloat16).type, code.tile(stages=2).type]
@@ -133,6 +141,7 @@ def test_a_block_of_fewer_rows_is_copied_to_and_from_a_part_of_a_tile() -> None:
 
 Refused = Callable[[Code], Any]
 REFUSED: list[tuple[Refused, str]] = [
+    (lambda c: buffers.arrive(c.b, buffers.barriers(c.b, 1, None), 4), "each_warp is True or False at compile time, not 4"),
     (lambda c: c.tile(kind=float64), "a buffer holds elements of 8, 16 or 32 bits, not tl.float64"),
     (lambda c: c.tile(kind=pointer_type(float16)), "a buffer holds elements of 8, 16 or 32 bits"),
     (lambda c: c.tile((64,)), "a buffer has two dimensions, not 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -124,11 +125,11 @@ FMA = {
 }
 
 
-def fma_dot(kind: str = "f32", k: int = 32, result: str = "f32") -> str:
+def fma_dot(kind: str = "f32", k: int = 32, result: str = "f32", how: str = "") -> str:
     a = f"!ttg.memdesc<16x{k}x{kind}, {'$R' if k == 32 else '$S'}, #ttg.shared_memory>"
     b = f"!ttg.memdesc<{k}x16x{kind}, {'$T' if k == 32 else '$S'}, #ttg.shared_memory>"
     c = f"tensor<16x16x{result}, $L>"
-    return lower(f"%r = ttg.fma_dot %a, %b, %c : {a} * {b} -> {c}\ntt.return %r : {c}", f"%a: {a}, %b: {b}, %c: {c}", FMA)
+    return lower(f"%r = ttg.fma_dot %a, %b, %c {how} : {a} * {b} -> {c}\ntt.return %r : {c}", f"%a: {a}, %b: {b}, %c: {c}", FMA)
 
 
 def test_ordinary_cores_go_over_k_in_rounds_of_eight() -> None:
@@ -153,6 +154,18 @@ def test_ordinary_cores_go_over_k_in_rounds_of_eight() -> None:
         """,
     )
     assert count(text, "%A = call float @llvm.fma.f32(...)") == 7 * len(returned(text))
+
+
+def test_straight_products_are_added_to_the_sums_and_share_an_operand_with_the_one_before() -> None:
+    text = fma_dot(how="{straight = true}")
+    products = re.findall(r"call float @llvm.fma.f32\(float (\S+), float (\S+), float (\S+)\)", text)
+    results = returned(text)
+    assert len(products) == 32 * len(results)
+    assert not count(text, "%A = fadd ...")
+    assert [total for _, _, total in products[: len(results)]] != results  # they begin with c
+    steps = [products[at : at + len(results)] for at in range(0, len(products), len(results))]
+    for step in steps:
+        assert all({one[0], one[1]} & {other[0], other[1]} for one, other in itertools.pairwise(step))
 
 
 def test_integers_are_widened_and_added_to_the_total() -> None:

@@ -54,8 +54,15 @@ def test_threads_wait_for_the_phase_of_a_parity() -> None:
 
 def test_each_warpgroup_arrives_by_its_own_first_thread() -> None:
     in_order(
-        on_barrier("ttng.arrive_barrier %b {each_warpgroup = true}", warps=8),
+        on_barrier("ttng.arrive_barrier %b {every = 4 : i32}", warps=8),
         "%P = and i32 %tid, 127\n%F = icmp eq i32 %P, 0\ncall void asm ...(i1 %F, ...",
+    )
+
+
+def test_each_warp_arrives_after_all_of_its_lanes() -> None:
+    in_order(
+        on_barrier("ttng.arrive_barrier %b {every = 1 : i32}", warps=8),
+        "call void @llvm.nvvm.bar.warp.sync(i32 -1)\n%P = and i32 %tid, 31\n%F = icmp eq i32 %P, 0\ncall void asm ...(i1 %F, ...",
     )
 
 

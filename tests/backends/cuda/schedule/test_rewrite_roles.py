@@ -48,7 +48,7 @@ def test_a_slot_is_free_when_every_warpgroup_has_read_it() -> None:
     counts = [op.attributes["count"] for op in entry_function(made.module).walk() if op.name == "ttng.init_barrier"]
     assert counts[:7] == [1, 1, 1, 2, 2, 2, 2]
     arrivals = [op for op in roles(made.module)[1].walk() if op.name == "ttng.arrive_barrier"]
-    assert all(op.attributes.get("each_warpgroup") for op in arrivals)
+    assert all(op.attributes.get("every") == 4 for op in arrivals)
 
 
 @pytest.mark.parametrize(("warps", "registers"), [(8, [40, 232]), (4, [0, 0])])

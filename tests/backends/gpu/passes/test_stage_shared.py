@@ -6,13 +6,16 @@ from functools import partial
 
 import pytest
 
-from kernelpack.backends.cuda.machine.matrix import fma_accumulator
+from kernelpack.backends.cuda.machine.matrix import accumulator_layout, fma_accumulator
 from kernelpack.backends.gpu.passes.stage_shared import _rows, stage_shared
 from kernelpack.ir.core import entry_function
 from kernelpack.ir.types import F32, TensorType
 from kernelpack.ir.verify import verify
 from kernelpack.layout.convert import best_shared
+from kernelpack.layout.encoding import layout_of, tma_encoding
 from kernelpack.layout.families import Threads, spread
+from kernelpack.layout.linear import LinearLayout
+from kernelpack.layout.transfer import permute_dims
 from tests.analysis.ttgir import gpu
 from tests.backends.gpu.ttgir import check, parse
 
@@ -102,6 +105,68 @@ def test_sixteen_lanes_read_what_ordinary_products_need_in_one_pass(depth: int, 
     order = (0, 1) if transposed else (1, 0)
     sides = [(0, _rows(TensorType((128, depth), F32), (1, 0))), (1, _rows(TensorType((depth, 64), F32), order))]
     for axis, memory in sides:
+        places = [result(lane=lane)[axis] for lane in range(16)]
+        offsets = [memory.invert()(**{f"dim{axis}": place, f"dim{1 - axis}": 0})[0] * 4 for place in places]
+        assert any(all(offsets[lane] == offsets[lane ^ other] for lane in range(16)) for other in (1, 2))
+        assert len({offset // 16 % 8 for offset in offsets}) == len(set(offsets))
+
+
+def permuted(memory: LinearLayout) -> LinearLayout:
+    return permute_dims(memory, (1, 0))
+
+
+OWN = {
+    "a": tma_encoding((64, 32), 32).layout,
+    "b": tma_encoding((32, 64), 32).layout,
+    "c": fma_accumulator((64, 64), 4, False),
+    "x": spread((64, 32), 4, (1, 0), Threads(4, 32)),
+    "y": spread((32, 64), 4, (1, 0), Threads(4, 32)),
+}
+A, B = ("!ttg.memdesc<64x32xf32, $a, #ttg.shared_memory, mutable>", "!ttg.memdesc<32x64xf32, $b, #ttg.shared_memory, mutable>")
+LOADS = f"""
+%x = ttg.local_load %a : {A} -> tensor<64x32xf32, $x>
+%y = ttg.local_load %b : {B} -> tensor<32x64xf32, $y>
+"""
+DOT = (
+    '%r = tt.dot %x, %y, %c {inputPrecision = "ieee"} : tensor<64x32xf32, $x> * tensor<32x64xf32, $y> -> tensor<64x64xf32, $c>'
+)
+
+
+def test_tiles_that_a_kernel_loads_from_its_own_buffers_are_read_there() -> None:
+    check(
+        partial(stage_shared, machine=gpu()),
+        f"%a: {A}, %b: {B}, %c: tensor<64x64xf32, $c>",
+        LOADS + DOT,
+        LOADS + f"%r = ttg.fma_dot %a, %b, %c {{straight = true}} : {A} * {B} -> tensor<64x64xf32, $c>",
+        OWN,
+    )
+
+
+@pytest.mark.parametrize(
+    "between", ["gpu.barrier", f"ttg.local_store %x, %a : tensor<64x32xf32, $x> -> {A}"], ids=["wait", "write"]
+)
+def test_they_are_not_where_others_may_write_to_the_buffers_before_the_product(between: str) -> None:
+    module = parse(LOADS + between + "\n" + DOT, f"%a: {A}, %b: {B}, %c: tensor<64x64xf32, $c>", OWN)
+    function = entry_function(module)
+    stage_shared(function, gpu())
+    (dot,) = (op for op in function.walk() if op.name == "ttg.fma_dot")
+    assert [value.defining_op.name for value in dot.operands[:2] if value.defining_op] == ["ttg.local_alloc"] * 2
+    assert not dot.attributes["straight"]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sixteen_lanes_read_tiles_of_tma_in_one_pass(transposed: bool) -> None:
+    """The same as above, of buffers whose rows TMA spreads over the banks."""
+    b = "!ttg.memdesc<64x32xf32, $t, #ttg.shared_memory, mutable>" if transposed else B
+    turn = f"%v = ttg.memdesc_trans %b {{order = array<i32: 1, 0>}} : {b} -> {B}" if transposed else ""
+    encodings = {**OWN, "t": OWN["a"], "b": permuted(OWN["a"]) if transposed else OWN["b"]}
+    loads = LOADS.replace("%b", "%v") if transposed else LOADS
+    module = parse(f"{turn}\n{loads}\n{DOT}", f"%a: {A}, %b: {b}, %c: tensor<64x64xf32, $c>", encodings)
+    (dot,) = (op for op in module.walk() if op.name == "tt.dot")
+    result = accumulator_layout(dot, 4)
+    for axis, operand in enumerate(dot.operands[:2]):
+        assert operand.defining_op is not None
+        memory = layout_of(operand.defining_op.operands[0])
         places = [result(lane=lane)[axis] for lane in range(16)]
         offsets = [memory.invert()(**{f"dim{axis}": place, f"dim{1 - axis}": 0})[0] * 4 for place in places]
         assert any(all(offsets[lane] == offsets[lane ^ other] for lane in range(16)) for other in (1, 2))
