@@ -133,9 +133,10 @@ def cpu_config(point):
     if few:
         rows, columns, depth = CPU_BLOCKS[few][point["B_TRANSPOSED"]]
         return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
-    wide = point["a"] == tl.float32  # such rows are read where they lie; others are packed too, and the second cache holds all
-    sizes = {"BLOCK_M": 512 if wide else 256, "BLOCK_N": 256, "BLOCK_K": 256 if wide else 128}
-    return kp.Config({**ONE_BLOCK, **sizes, "GROUP": 8})
+    if point["a"] != tl.float32:  # rows are packed too, and the second cache holds all
+        return kp.Config({**ONE_BLOCK, "BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8})
+    depth = 512 if point.target.arch.startswith("x86-64-v4") else 256  # CPUs with AVX-512 have second caches of 1 or 2 MB
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": 512, "BLOCK_N": 256, "BLOCK_K": depth, "GROUP": 8})
 
 
 AMX_BLOCKS = {0: (512, 128, 512), 16: (16, 128, 512), 64: (32, 128, 512), 128: (128, 128, 512)}
