@@ -135,7 +135,7 @@ def performance() -> str:
 
 
 FIVE = (
-    ("matmul-h100", "cublas"),
+    ("matmul-h200", "cublas"),
     ("attention-h100", "cudnn"),
     ("rowwise-h100", "stock torch"),
     ("same-source-h100", "triton"),
