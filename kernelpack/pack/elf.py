@@ -127,10 +127,7 @@ def linked_for(packs: Sequence[KernelPack]) -> dict[str, KernelPack]:
     for pack in first.values():
         other = by_symbol.setdefault(pack.symbol, pack)
         if other is not pack:
-            raise PackError(
-                f"{other.file_name} and {pack.file_name} have different code of one name, {pack.symbol}",
-                cure="give both targets one config: a kernel that uses nothing of a CPU level is compiled for the level below it",
-            )
+            raise PackError(f"{other.file_name} and {pack.file_name} have different code of one name, {pack.symbol}")
     return linked
 
 

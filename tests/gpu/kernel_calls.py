@@ -180,9 +180,9 @@ def _rope_and_cache(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     single = dtype == torch.float32
-    for rows, transposed, bias in product((13, 29, 61, 200), (False, True), (False, True)):
-        if single and rows in (13, 29):
-            continue  # one kernel for all few rows
+    for rows, transposed, bias in product((13, 29, 61, 100, 200), (False, True), (False, True)):
+        if rows in ((13, 29) if single else (100,)):
+            continue  # float32 has one kernel for all few rows, and one for few blocks
         walk = aligned and (rows == 200 or not single)
         blocks = 1 if not walk else BLOCKS // 2 if rows == 200 else BLOCKS
         width = 64 if rows < 200 else 128 if single else 256

@@ -73,6 +73,7 @@ class Binding:
     target: Target
     configs: Mapping[str, ConfigLike]
     found: Config | Fastest
+    specialized: bool
 
     @property
     def fastest(self) -> Fastest | None:
@@ -116,7 +117,7 @@ def bind(op: Op, point: Point, target: Target, *, specialized: bool) -> Binding 
     """Returns what binds the kernel at a point for a target; None where the author's function declines to build it."""
     asked = VariantPoint(point.listed, target, point.launch.kernel_name, specialized)
     found = point.launch.fastest or config_for(op.configs, asked)
-    return None if found is None else Binding(point, target, op.configs, found)
+    return None if found is None else Binding(point, target, op.configs, found, specialized)
 
 
 _NUMBERS = {INT: "i32", FLOAT: "fp32", BOOL: "i1"}

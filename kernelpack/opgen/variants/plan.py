@@ -25,7 +25,7 @@ class KernelVariant:
     `facts` are those that the backend may use, `constants` those that made a parameter a constant, which the backend never
     sees. `plain` is the entry of the variant that assumes nothing; None: this is it. `ops` are the names of the ops that launch it;
     `read_only` are the parameters that get arguments which these ops must not change; `parts` says which
-    parameters are parts of tuples.
+    parameters are parts of tuples. `apart` are the targets for which configs bind the same point otherwise: it never has their code.
     """
 
     name: str
@@ -41,6 +41,7 @@ class KernelVariant:
     plain: str | None = None
     read_only: tuple[ReadOnly, ...] = ()
     parts: Mapping[str, Parts] = field(default_factory=dict)
+    apart: tuple[Target, ...] = ()
 
     @property
     def assumed(self) -> tuple[Fact, ...]:

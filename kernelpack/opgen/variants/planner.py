@@ -19,7 +19,7 @@ from kernelpack.opgen.op import Op
 from kernelpack.opgen.stated.config import Fastest
 from kernelpack.opgen.stated.space import Space
 from kernelpack.opgen.variants.assumptions import Provenance, assumptions
-from kernelpack.opgen.variants.binding import Binding, Bound, Point, bind, check_names, number_kind, points_of
+from kernelpack.opgen.variants.binding import Binding, Point, bind, check_names, number_kind, points_of
 from kernelpack.opgen.variants.decisions import Choices
 from kernelpack.opgen.variants.plan import Axis, Contest, KernelVariant, LaunchArgument, LaunchPlan, OpPlan, Row
 from kernelpack.opgen.variants.read_only import ReadOnly
@@ -139,7 +139,7 @@ class _TargetTables:
 
     def _rows(self, plan: LaunchPlan, name: str, number: int, plain: Binding, special: Binding | None) -> list[Row]:
         """Returns the variants of a point with config `number`: the one that assumes nothing, and the specialised ones."""
-        rows = [self._row(plan, f"{name}.any", plain.bound(number))]
+        rows = [self._row(plan, f"{name}.any", plain, number)]
         if special is None or not plain.config(number).specialize:
             return rows
         bound = special.bound(number)
@@ -149,7 +149,7 @@ class _TargetTables:
             )
             if facts or constants:
                 suffix = "aligned" if count == 1 else f"aligned{count}"
-                row = self._row(plan, f"{name}.{suffix}", bound, facts, constants, rows[0].variant.entry)
+                row = self._row(plan, f"{name}.{suffix}", special, number, facts, constants, rows[0].variant.entry)
                 if all(other.variant is not row.variant for other in rows):
                     rows.append(row)
         return rows
@@ -158,11 +158,13 @@ class _TargetTables:
         self,
         plan: LaunchPlan,
         name: str,
-        bound: Bound,
+        binding: Binding,
+        number: int,
         facts: tuple[Fact, ...] = (),
         constants: tuple[Fact, ...] = (),
         plain: str | None = None,
     ) -> Row:
+        bound = binding.bound(number)
         values = {fact.parameter: fact.value for fact in constants}
         variant = self.planner.add(
             KernelVariant(
@@ -177,10 +179,20 @@ class _TargetTables:
                 constants,
                 plain=plain,
                 parts=plan.launch.parts,
+                apart=tuple(target for target in self.backend.targets() if self._differs(binding, number, target)),
             )
         )
         self.planner.uses[variant.entry][self.op.name, plan.launch.index] = plan
         return Row(variant, tuple(int(bound.constexprs[name]) for name in plan.launch.meta_names))
+
+    def _differs(self, binding: Binding, number: int, target: Target) -> bool:
+        """Whether config `number` binds a point otherwise for another target."""
+        if target == self.target or not self.op.configs:
+            return False
+        other = bind(self.op, binding.point, target, specialized=binding.specialized)
+        if other is None or (other.fastest is None) != (binding.fastest is None):
+            return other is not None
+        return other.bound(number) != binding.bound(number)
 
 
 def _axes(launch: Launch, space: Space) -> Iterator[Axis]:

@@ -154,7 +154,17 @@ def _jobs(group: Sequence[KernelVariant], keep_stages: bool, until: str | None) 
     """Returns jobs that run the front end once for variants that mean the same."""
     make_ttir = functools.partial(ttir_of, group[0])
     return [
-        CompileJob(variant.name, variant.entry, make_ttir, variant.target, variant.options, variant.facts, keep_stages, until)
+        CompileJob(
+            variant.name,
+            variant.entry,
+            make_ttir,
+            variant.target,
+            variant.options,
+            variant.facts,
+            variant.apart,
+            keep_stages,
+            until,
+        )
         for variant in group
     ]
 
@@ -252,6 +262,7 @@ class _Store:
             lines,
             repr((variant.ops, variant.name, variant.entry, str(variant.target), list(variant.signature.items()))),
             repr((list(variant.constexprs.items()), variant.parts, variant.options, variant.assumed)),
+            *map(str, variant.apart),
             repr([(one.parameter, one.argument) for one in variant.read_only]),
         ]
         name = hashlib.sha256("\0".join(parts).encode()).hexdigest()

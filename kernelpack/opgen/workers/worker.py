@@ -38,6 +38,8 @@ class CompileJob:
     target: Target
     options: Options
     facts: tuple[Fact, ...]
+    apart: tuple[Target, ...] = ()
+    """The targets whose code it never has."""
     keep_stages: bool = False
     until: str | None = None
     """The last stage that is asked for; None for the image."""
@@ -60,6 +62,7 @@ def compile_job(job: CompileJob) -> Any:
     if job.keep_stages or job.until is not None:
         return _compiled(job, optimised)
     code = backend_of(job.target).code_target(job.target, optimised)
+    code = job.target if code in job.apart else code
     of_target = job.entry.endswith(job.target.slug)
     symbol = job.entry.removesuffix(job.target.slug) + code.slug if of_target else job.entry
     key = (job.make_ttir, symbol, code, job.options, job.facts)
