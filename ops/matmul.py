@@ -112,23 +112,24 @@ ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 
 FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 128)
 """Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32 (16-bit inputs), 64 and a float32
-column, which is 1; CPUs have all but 32. 128 means as many rows at a time: on CPUs, and for float32 on GPUs, where it is for few blocks."""
+column, which is 1; CPUs have all, 32 for B_TRANSPOSED. 128 means as many rows at a time: on CPUs, and for float32 on GPUs, where it is for few blocks."""
 
 CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),
     4: ((4, 64, 64), (4, 64, 256)),
     8: ((8, 64, 64), (8, 64, 256)),
     16: ((16, 64, 64), (16, 64, 256)),
+    32: (None, (16, 64, 256)),
     64: ((64, 64, 64), (64, 64, 64)),
     128: ((128, 64, 128), (128, 64, 128)),
 }
-"""BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS: for b as it is, and for B_TRANSPOSED. Those up to 16 sum along k in vectors where
-B_TRANSPOSED; others begin a sum anew with each block of k."""
+"""BLOCK_M, BLOCK_N and BLOCK_K on CPUs by FEW_ROWS: for b as it is, and for B_TRANSPOSED. Those of up to 16 rows sum along k in vectors where
+B_TRANSPOSED, and read b where it lies: 32 rows do so twice. Others begin a sum anew with each block of k."""
 
 
 def cpu_config(point):
     few = point["FEW_ROWS"]
-    if few == 32:
+    if few == 32 and not point["B_TRANSPOSED"]:
         return None
     if few:
         rows, columns, depth = CPU_BLOCKS[few][point["B_TRANSPOSED"]]
@@ -139,7 +140,7 @@ def cpu_config(point):
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 512, "BLOCK_N": 256, "BLOCK_K": depth, "GROUP": 8})
 
 
-AMX_BLOCKS = {0: (512, 128, 512), 16: (16, 128, 512), 64: (32, 128, 512), 128: (128, 128, 512)}
+AMX_BLOCKS = {0: (512, 128, 512), 16: (16, 128, 512), 32: (32, 128, 512), 64: (32, 128, 512), 128: (128, 128, 512)}
 """The same for bfloat16 in the tiles of AMX, which want many steps along k: a block of sums is read and written for each block of k.
 Large blocks of the same rows come one after the other, as the second cache keeps these."""
 
@@ -257,6 +258,8 @@ def matmul(a, b, bias, activation, batch_invariant):
                 few = 16 if rows <= 16 else 32
         elif rows <= 64:
             few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
+            if 16 < rows <= 32 and transposed:
+                few = 32
         else:
             large = 256 if a.dtype == tl.float16 else 512  # bfloat16's without AMX has half the rows
             blocks = kp.cdiv(rows, large) * kp.cdiv(columns, 256) * batches * outer
