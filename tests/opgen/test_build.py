@@ -24,7 +24,6 @@ from kernelpack.opgen.workers import compile
 from kernelpack.opgen.workers.compile import Progress, compile_variants
 from kernelpack.opgen.workers.worker import CompileJob, _Worker, compile_all
 from kernelpack.options import Options
-from kernelpack.pack.elf import linked_packs
 from kernelpack.pack.format import parse_pack
 from kernelpack.pack.ninja import one_at_a_time
 from kernelpack.target import Target
@@ -173,38 +172,6 @@ def test_launches_that_check_overflow_and_not_are_compiled_each_for_itself(folde
     packs = compile_variants(plan.variants, jobs=1)[0]
     checked = {pack.options.sanitize_overflow: b"overflow" in pack.image for pack in packs.values()}
     assert checked == {True: True, False: False}
-
-
-def test_kernels_that_gain_nothing_from_a_level_have_the_code_of_a_lower_one(folder: Path) -> None:
-    """It is compiled once for both, and is the same whether the lower level is asked for or not."""
-    (folder / "scale.py").write_text(SCALE)
-    low, high = "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"
-    plan = plan_library([folder / "scale.py"], namespace="mine", targets=[low, high])
-    packs = compile_variants(plan.variants, jobs=1, cache=False)[0]
-    of = {target: [pack for pack in packs.values() if str(pack.target) == target] for target in (low, high)}
-    assert len(of[low]) == len(of[high]) > 0
-    for lower, higher in zip(of[low], of[high], strict=True):
-        assert (lower.code_of, higher.code_of) == ("", lower.entry)
-        assert (lower.image, lower.variant) == (higher.image, higher.variant)
-    alone = plan_library([folder / "scale.py"], namespace="mine", targets=[high])
-    assert list(compile_variants(alone.variants, jobs=1, cache=False)[0].values()) == of[high]
-
-
-def test_a_level_s_own_config_has_code_of_its_own(folder: Path) -> None:
-    """Whether it uses what the level adds or not, and whether the lower level is asked for or not."""
-    configs = '{"cpu": kp.Config({"BLOCK": 256}), "cpu:x86-64-v4+avx512bf16": kp.Config({"BLOCK": 512})}'
-    text = SCALE.replace('variants={"x"', f'configs={configs}, variants={{"x"').replace(", BLOCK=256", "")
-    (folder / "scale.py").write_text(
-        text.replace("[(kp.cdiv(x.numel(), 256),)]", '[lambda meta: (kp.cdiv(x.numel(), meta["BLOCK"]),)]')
-    )
-    low, high = "cpu:x86-64-v4", "cpu:x86-64-v4+avx512bf16"
-    plan = plan_library([folder / "scale.py"], namespace="mine", targets=[low, high])
-    packs = compile_variants(plan.variants, jobs=1, cache=False)[0]
-    assert [pack.code_of for pack in packs.values()] == [""] * len(packs)
-    assert len(linked_packs(list(packs.values()))) == len(packs) == 4
-    alone = plan_library([folder / "scale.py"], namespace="mine", targets=[high])
-    made = compile_variants(alone.variants, jobs=1, cache=False)[0]
-    assert list(made.values()) == [pack for pack in packs.values() if str(pack.target) == high]
 
 
 def test_kernels_that_read_plain_globals_are_compiled_each_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

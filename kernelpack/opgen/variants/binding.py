@@ -79,6 +79,11 @@ class Binding:
     def fastest(self) -> Fastest | None:
         return self.found if isinstance(self.found, Fastest) else None
 
+    @property
+    def count(self) -> int:
+        """How many configs there are."""
+        return len(self.found.configs) if isinstance(self.found, Fastest) else 1
+
     def config(self, number: int) -> Config:
         """Returns config `number` of several, or the only one."""
         return self.found.configs[number] if isinstance(self.found, Fastest) else self.found

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelpack.backends.base import Backend
-from kernelpack.errors import HostFunctionError
+from kernelpack.errors import HostFunctionError, KernelpackError
 from kernelpack.facts import Fact
 from kernelpack.opgen.host.follow import is_tensor_like, reached_launches
 from kernelpack.opgen.host.ir import INT, NONE, Launch
@@ -19,7 +19,7 @@ from kernelpack.opgen.op import Op
 from kernelpack.opgen.stated.config import Fastest
 from kernelpack.opgen.stated.space import Space
 from kernelpack.opgen.variants.assumptions import Provenance, assumptions
-from kernelpack.opgen.variants.binding import Binding, Point, bind, check_names, number_kind, points_of
+from kernelpack.opgen.variants.binding import Binding, Bound, Point, bind, check_names, number_kind, points_of
 from kernelpack.opgen.variants.decisions import Choices
 from kernelpack.opgen.variants.plan import Axis, Contest, KernelVariant, LaunchArgument, LaunchPlan, OpPlan, Row
 from kernelpack.opgen.variants.read_only import ReadOnly
@@ -179,20 +179,24 @@ class _TargetTables:
                 constants,
                 plain=plain,
                 parts=plan.launch.parts,
-                apart=tuple(target for target in self.backend.targets() if self._differs(binding, number, target)),
+                apart=tuple(
+                    target
+                    for target in self.backend.targets()
+                    if target != self.target and self._differs(binding, number, bound, target)
+                ),
             )
         )
         self.planner.uses[variant.entry][self.op.name, plan.launch.index] = plan
         return Row(variant, tuple(int(bound.constexprs[name]) for name in plan.launch.meta_names))
 
-    def _differs(self, binding: Binding, number: int, target: Target) -> bool:
-        """Whether config `number` binds a point otherwise for another target."""
-        if target == self.target or not self.op.configs:
+    def _differs(self, binding: Binding, number: int, bound: Bound, target: Target) -> bool:
+        """Whether config `number`, which binds a point to `bound`, binds it otherwise for another target. That one need not be built, and
+        then need not have a config."""
+        try:
+            other = bind(self.op, binding.point, target, specialized=binding.specialized)
+            return other is not None and number < other.count and other.bound(number) != bound
+        except KernelpackError:
             return False
-        other = bind(self.op, binding.point, target, specialized=binding.specialized)
-        if other is None or (other.fastest is None) != (binding.fastest is None):
-            return other is not None
-        return other.bound(number) != binding.bound(number)
 
 
 def _axes(launch: Launch, space: Space) -> Iterator[Axis]:
