@@ -112,7 +112,7 @@ ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 
 FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 128)
 """Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32 (16-bit inputs), 64 and a float32
-column, which is 1; CPUs have all, 32 for B_TRANSPOSED. 128 means as many rows at a time: on CPUs, and for float32 on GPUs, where it is for few blocks."""
+column, which is 1; CPUs have all, 32 for B_TRANSPOSED. 128 means as many rows at a time: on CPUs, and of float32 on GPUs for few blocks."""
 
 CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),

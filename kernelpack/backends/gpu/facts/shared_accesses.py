@@ -9,7 +9,7 @@ from kernelpack.analysis.allocation import Allocation
 from kernelpack.analysis.membar import BARRIER, NONE, Accesses, Interval
 from kernelpack.backends.gpu.machine import SharedUse, SharedUses
 from kernelpack.ir.core import Operation, Value
-from kernelpack.ir.dialect import Effect, attribute, definition, operand
+from kernelpack.ir.dialect import Effect, attribute, definition, effects_of, operand
 
 _COPY = "ttg.async_copy_global_to_local"
 _USES: SharedUses = {
@@ -19,6 +19,15 @@ _USES: SharedUses = {
     "ttg.async_wait": SharedUse(finishes=_COPY),
 }
 _BY_EFFECTS = SharedUse()
+
+
+def can_wait(load: Operation, reader: Operation) -> bool:
+    """Whether what an operation loads from shared memory is still there at another one of its block: nothing in between may change it."""
+    if load.parent is None or reader.parent is not load.parent:
+        return False
+    operations = load.parent.operations
+    between = operations[operations.index(load) + 1 : operations.index(reader)]
+    return not any({Effect.SYNCHRONISE, Effect.WRITE_SHARED} & effects_of(other) for other in between)
 
 
 class SharedAccesses:

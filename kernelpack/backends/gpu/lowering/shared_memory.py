@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from kernelpack.backends.gpu.dialect import OFFSET, STRIDE
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
+from kernelpack.backends.gpu.facts.shared_accesses import can_wait
 from kernelpack.backends.gpu.lowering.global_memory import (
     Words,
     elements_of,
@@ -19,7 +20,7 @@ from kernelpack.backends.gpu.lowering.global_memory import (
 from kernelpack.backends.gpu.lowering.linear_code import LinearOffsets, i32
 from kernelpack.backends.gpu.lowering.state import Lowering, memory_type
 from kernelpack.ir.core import Operation
-from kernelpack.ir.dialect import Effect, effects_of, operand
+from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import I1, MemDescType, Type, element_of, shape_of
 from kernelpack.layout.convert import SharedAccess, access_shared
 from kernelpack.layout.encoding import layout_of
@@ -239,20 +240,11 @@ def _local_load(state: Lowering, op: Operation) -> None:
     buffer = operand(op, "src")
     memory = memory_layout(buffer.type)
     reader = state.tiles.reader(state, state.addresses[buffer], memory, layout_of(op.result), op.result.type)
-    if _can_wait(op):
+    users = op.result.users()
+    if len(users) == 1 and users[0].name == "tt.dot" and can_wait(op, users[0]):  # which asks for it when it needs it
         state.readers[op.result] = reader
     else:
         state[op.result] = reader.all()
-
-
-def _can_wait(op: Operation) -> bool:
-    """Whether a tile may be read when its only user, a dot, asks for it: nothing in between may change it."""
-    users = op.result.users()
-    if len(users) != 1 or users[0].name != "tt.dot" or users[0].parent is not op.parent or op.parent is None:
-        return False
-    operations = op.parent.operations
-    between = operations[operations.index(op) + 1 : operations.index(users[0])]
-    return not any({Effect.SYNCHRONISE, Effect.WRITE_SHARED} & effects_of(other) for other in between)
 
 
 def _memdesc_index(state: Lowering, op: Operation) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
 from kernelpack.backends.gpu.facts.products import is_product
+from kernelpack.backends.gpu.facts.shared_accesses import can_wait
 from kernelpack.backends.gpu.machine import Machine
 from kernelpack.ir.core import Builder, Operation, Value
-from kernelpack.ir.dialect import Effect, effects_of, operand
+from kernelpack.ir.dialect import operand
 from kernelpack.ir.types import MemDescType, TensorType
 from kernelpack.ir.views import factors
 from kernelpack.layout.convert import Move, best_shared, plan_conversion
@@ -90,13 +91,10 @@ def _stage_dot(op: Operation) -> None:
 def _authors_buffer(value: Value, dot: Operation) -> Value | None:
     """Returns the buffer of an operand that a kernel loads from shared memory, if nothing may change it before the dot."""
     load = value.defining_op
-    if load is None or load.name != "ttg.local_load" or load.parent is not dot.parent or load.parent is None:
+    if load is None or load.name != "ttg.local_load" or not can_wait(load, dot):
         return None
     buffer = operand(load, "src")
-    operations = load.parent.operations
-    between = operations[operations.index(load) + 1 : operations.index(dot)]
-    changed = any({Effect.SYNCHRONISE, Effect.WRITE_SHARED} & effects_of(other) for other in between)
-    return buffer if isinstance(buffer.type, MemDescType) and buffer.type.mutable and not changed else None
+    return buffer if isinstance(buffer.type, MemDescType) and buffer.type.mutable else None
 
 
 def _rows(kind: TensorType, order: tuple[int, ...]) -> LinearLayout:

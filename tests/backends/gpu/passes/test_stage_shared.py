@@ -14,7 +14,6 @@ from kernelpack.ir.verify import verify
 from kernelpack.layout.convert import best_shared
 from kernelpack.layout.encoding import layout_of, tma_encoding
 from kernelpack.layout.families import Threads, spread
-from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import permute_dims
 from tests.analysis.ttgir import gpu
 from tests.backends.gpu.ttgir import check, parse
@@ -111,10 +110,6 @@ def test_sixteen_lanes_read_what_ordinary_products_need_in_one_pass(depth: int, 
         assert len({offset // 16 % 8 for offset in offsets}) == len(set(offsets))
 
 
-def permuted(memory: LinearLayout) -> LinearLayout:
-    return permute_dims(memory, (1, 0))
-
-
 OWN = {
     "a": tma_encoding((64, 32), 32).layout,
     "b": tma_encoding((32, 64), 32).layout,
@@ -159,7 +154,7 @@ def test_sixteen_lanes_read_tiles_of_tma_in_one_pass(transposed: bool) -> None:
     """The same as above, of buffers whose rows TMA spreads over the banks."""
     b = "!ttg.memdesc<64x32xf32, $t, #ttg.shared_memory, mutable>" if transposed else B
     turn = f"%v = ttg.memdesc_trans %b {{order = array<i32: 1, 0>}} : {b} -> {B}" if transposed else ""
-    encodings = {**OWN, "t": OWN["a"], "b": permuted(OWN["a"]) if transposed else OWN["b"]}
+    encodings = {**OWN, "t": OWN["a"], "b": permute_dims(OWN["a"], (1, 0)) if transposed else OWN["b"]}
     loads = LOADS.replace("%b", "%v") if transposed else LOADS
     module = parse(f"{turn}\n{loads}\n{DOT}", f"%a: {A}, %b: {b}, %c: tensor<64x64xf32, $c>", encodings)
     (dot,) = (op for op in module.walk() if op.name == "tt.dot")
