@@ -2,7 +2,7 @@
 gathered before.
 
 On GPUs the cases have two bounds beside them: `copy bandwidth`, a copy that reads and writes together as many bytes as the latents have,
-and with many heads `tensor cores`, a product of about square matrices by torch with as many operations.
+and with many heads `tensor cores`, a product of about square matrices by torch with as many operations, or a few less.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def prepare(case: Case) -> Prepared:
         starts = torch.arange(sequences + 1, device=device, dtype=torch.int32)
         lengths = torch.full((sequences,), keys, device=device, dtype=torch.int32)
         gathered = cache[table.long()].flatten(1, 2)[:, :keys].contiguous()
-        beside = torch.randn(2, side, max(1, round(operations / (2 * side * side))), device=device, dtype=dtype)
+        beside = torch.randn(2, side, max(64, operations // (2 * side * side) // 64 * 64), device=device, dtype=dtype)
         return query, cache, table, starts, lengths, gathered, beside
 
     def ours(*args: Any) -> torch.Tensor:

@@ -34,7 +34,7 @@ from ._paged import Sums as FewSums
 from ._roles import Place, next_place
 
 PIECE = tl.constexpr(16)
-"""So many keys lie in one page, whatever its size."""
+"""So many keys of paged_attention lie in one page, whatever its size."""
 
 
 class Batch(NamedTuple):
@@ -186,7 +186,7 @@ def block_of_keys(span, step):
 
 
 @kp.jit
-def corner_of(page, key, count, head, bits):
+def corner_of(page, key, count, head, bits, PIECE: tl.constexpr):
     """Returns where `count` keys of a page, from a key on, lie in a descriptor: see `describe`."""
     row = key & ((1 << bits) - 1)
     if bits == IN_ONE_BLOCK:
@@ -196,8 +196,8 @@ def corner_of(page, key, count, head, bits):
 
 
 @kp.jit
-def load_block(caches, rings, place, table, n, end, head, bits, WHOLE: tl.constexpr):
-    """Loads a block of keys, or of values, or both, from n on. WHOLE: all its keys are before the end."""
+def load_block(caches, rings, place, table, n, end, head, bits, WHOLE: tl.constexpr, PIECE: tl.constexpr):
+    """Loads a block of keys, or of values, or both, from n on, PIECE of a page at a time. WHOLE: all its keys are before the end."""
     PIECES: tl.constexpr = rings[0].tiles.shape[0] // PIECE
     first = [n + piece * PIECE for piece in tl.static_range(PIECES)]
     if not WHOLE:  # pieces after the last repeat it
@@ -210,7 +210,7 @@ def load_block(caches, rings, place, table, n, end, head, bits, WHOLE: tl.conste
         hopper.mbarrier_expect(ring.full[place.slot], ring.tiles.nbytes)
         for piece in tl.static_range(PIECES):
             count = PIECE if WHOLE else tl.minimum(end - first[piece], PIECE)
-            corner = corner_of(pages[piece], first[piece], count, head, bits)
+            corner = corner_of(pages[piece], first[piece], count, head, bits, PIECE)
             hopper.async_load(caches[which], corner, ring.tiles[place.slot], ring.full[place.slot], row=piece * PIECE)
 
 
@@ -223,9 +223,9 @@ def load_task(caches, rings, place, task, batch, form):
     for i in range(span.stop - span.start):
         n = block_of_keys(span, i) * form.BLOCK_N
         if n + form.BLOCK_N <= span.end:
-            load_block(caches, rings, place, table, n, span.end, task.head, bits, True)
+            load_block(caches, rings, place, table, n, span.end, task.head, bits, True, PIECE)
         else:
-            load_block(caches, rings, place, table, n, span.end, task.head, bits, False)
+            load_block(caches, rings, place, table, n, span.end, task.head, bits, False, PIECE)
         place = next_place(place, form.SLOTS)
     return place
 
@@ -372,18 +372,26 @@ def attend_rows(copy, query, q_tiles, out, lse, options, rings, tasks, batch, fo
 
 
 @kp.jit
+def as_held(x):
+    """Returns a tile [64, C] as [4, 2, C / 8, 8, 4, 2], in which an element is where wgmma leaves it in [64, C]: the first axis says the warp,
+    the fourth and fifth the lane. So no thread has to give values to another before they are stored, for which there would be too little shared
+    memory. And the rows, the groups of 8 columns, and the columns in a group."""
+    GROUPS: tl.constexpr = x.shape[1] // 8
+    held = tl.permute(tl.reshape(x, [4, 2, 8, GROUPS, 4, 2]), [0, 1, 3, 2, 4, 5])
+    warps, halves = tl.arange(0, 4)[:, None, None, None, None, None] * 16, tl.arange(0, 2)[:, None, None, None, None] * 8
+    rows = warps + halves + tl.arange(0, 8)[:, None, None]
+    groups, columns = tl.arange(0, GROUPS)[:, None, None, None], tl.arange(0, 4)[:, None] * 2 + tl.arange(0, 2)
+    return held, rows, groups, columns
+
+
+@kp.jit
 def store_held_part(sums, task, copy, batch):
-    """Stores a part's sums of 64 rows, as store_part. A tile [4, 2, C / 8, 8, 4, 2] has an element where wgmma leaves it in [64, C]: the first
-    axis says the warp, the fourth and fifth the lane. So no thread has to give values to another, for which there would be too little
-    shared memory."""
+    """Stores a part's sums of 64 rows, as store_part, from where wgmma leaves them."""
     parts, sizes = batch.parts, batch.sizes
-    GROUPS: tl.constexpr = sums.values.shape[1] // 8
     share = (task.number * sizes.kv_heads + task.head).to(tl.int64)
     first, stop = task.first + copy * 64, tl.minimum(task.sequence.queries * sizes.group, parts.rows)
-    values = tl.permute(tl.reshape(sums.values, [4, 2, 8, GROUPS, 4, 2]), [0, 1, 3, 2, 4, 5])
-    warps, halves = tl.arange(0, 4)[:, None, None, None, None, None] * 16, tl.arange(0, 2)[:, None, None, None, None] * 8
-    rows = first + warps + halves + tl.arange(0, 8)[:, None, None]
-    groups, columns = tl.arange(0, GROUPS)[:, None, None, None], tl.arange(0, 4)[:, None] * 2 + tl.arange(0, 2)
+    values, rows, groups, columns = as_held(sums.values)
+    rows += first
     inside = (rows < stop) & (groups * 8 + columns < sizes.value_dim)
     tl.store(values_at(parts, share, task.part, rows, groups, columns, 8), values, mask=inside)
     numbers = first + tl.arange(0, 64)
@@ -391,13 +399,13 @@ def store_held_part(sums, task, copy, batch):
 
 
 @kp.jit
-def describe(cache, strides: CacheStrides, sizes, columns, HEAD_DIM: tl.constexpr):
-    """Returns a descriptor of a cache whose blocks are 16 keys of a page: at [page, row + count, 16 - count, head, 0], the `count` keys from
+def describe(cache, strides: CacheStrides, pages, page_rows, heads, columns, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr):
+    """Returns a descriptor of a cache whose blocks are ROWS keys of a page: at [page, row + count, ROWS - count, head, 0], the `count` keys from
     `row` on, and zeros. Two axes walk over rows: a block begins where both together say, and ends where the inner one does. A block
     without any key of the tensor must not be loaded: an H100 then reads at the address given, which is no key's."""
-    shape = [sizes.pages, sizes.page_rows + 1, PIECE, sizes.kv_heads, columns]
+    shape = [pages, page_rows + 1, ROWS, heads, columns]
     steps = [strides.block, strides.row, strides.row, strides.head, 1]
-    return tl.make_tensor_descriptor(cache - PIECE * strides.row, shape, steps, [1, 1, PIECE, 1, HEAD_DIM])
+    return tl.make_tensor_descriptor(cache - ROWS * strides.row, shape, steps, [1, 1, ROWS, 1, HEAD_DIM])
 
 
 @kp.jit
@@ -414,8 +422,10 @@ def paged_by_roles(
     form: tl.constexpr = Form(HEAD_DIM, True, BLOCK_N, SLOTS, COPIES, 1, TURNS)
     dtype: tl.constexpr = key_cache.dtype.element_ty
     batch = Batch(block_table, query_starts, key_lengths, strides, sizes, limits, rules, parts)
-    keys = describe(key_cache, strides.key, sizes, sizes.head_dim, HEAD_DIM)
-    values = describe(value_cache, strides.value, sizes, sizes.value_dim, HEAD_DIM)
+    keys = describe(key_cache, strides.key, sizes.pages, sizes.page_rows, sizes.kv_heads, sizes.head_dim, HEAD_DIM, PIECE)
+    values = describe(
+        value_cache, strides.value, sizes.pages, sizes.page_rows, sizes.kv_heads, sizes.value_dim, HEAD_DIM, PIECE
+    )
     q_tiles = hopper.local_alloc([64, HEAD_DIM], dtype, COPIES)
     k_tiles = hopper.local_alloc([BLOCK_N, HEAD_DIM], dtype, SLOTS)
     v_tiles = hopper.local_alloc([BLOCK_N, HEAD_DIM], dtype, SLOTS)

@@ -8,6 +8,7 @@ import kernelpack.language as tl
 
 from ._attend import Sums, no_sums
 from ._exponents import LOG2_E
+from ._mla_roles import Results, mla_by_roles, part_at
 from ._paged import LN_2, Limits, PagedForm, Pages, RowStrides, Rules, places, rows_of, sequence_of, weighed
 from ._paged_arguments import check_block_size, check_numbers, check_table
 from ._roles import begin_early, early
@@ -43,11 +44,12 @@ class MlaStrides(NamedTuple):
 
 
 class MlaSizes(NamedTuple):
-    """A block of the cache has 2^block_bits keys. A sequence has at most `rows` rows, heads of a token first."""
+    """A block of the cache has `block` keys, 2^block_bits. A sequence has at most `rows` rows, heads of a token first."""
 
     heads: int
     tokens: int
     blocks: int
+    block: int
     block_bits: int
     rows: int
 
@@ -128,48 +130,55 @@ def walk_latents(sums, queries, q_rope, pages, rows, start, stop, unit, EDGE: tl
 def mla_part(
     query, cache, block_table, query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, chunk,
     LATENT: tl.constexpr, ROPE: tl.constexpr, PIECES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PIECE: tl.constexpr,
-    CHECKED: tl.constexpr,
+    CHECKED: tl.constexpr, GROUPED: tl.constexpr, ROLES: tl.constexpr,
 ):  # fmt: skip
     """`chunk` keys, a multiple of BLOCK_N, for a block of rows of a sequence; the last part takes what is left.
 
-    One part gives out and lse. Of several, partial [sequences, parts, rows, latent] gets sums that are not yet divided, weights [sequences,
-    parts, rows, 2] the maximum of the scores in units of log2(e) and the sum of exponentials relative to it.
+    One part gives out and lse. Of several, partial [sequences, parts, rows, latent], with GROUPED [sequences, parts, latent / 8, rows, 8], gets
+    sums that are not yet divided, weights [sequences, parts, rows, 2] the maximum of the scores in units of log2(e) and the sum of
+    exponentials relative to it.
     """
     begin_early()
-    form: tl.constexpr = PagedForm(BLOCK_N, PIECE, False, CHECKED)
     number, part, parts = tl.program_id(1), tl.program_id(2), tl.num_programs(2)
     sequence = sequence_of(number, query_starts, key_lengths, limits, CHECKED)
-    numbers = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    first = part * chunk
-    if (tl.program_id(0) * BLOCK_M < sequence.queries * sizes.heads) & ((first < sequence.keys) | (parts == 1)):
-        rows = rows_of(sequence, numbers, sizes.heads, rules)
-        queries = load_queries(query, sequence, rows, strides, LATENT, PIECES)
-        q_rope = load_rows(query, sequence, rows, strides, LATENT, ROPE)
-        table = block_table + number.to(tl.int64) * strides.table
-        pages = Pages(
-            cache, cache, table, strides.block, strides.row, strides.block, strides.row, sizes.blocks, sizes.block_bits
-        )
-        unit = rules.scale * LOG2_E
-        stop = sequence.keys if part == parts - 1 else tl.minimum(sequence.keys, first + chunk)
-        stop = tl.maximum(tl.minimum(stop, tl.max(rows.last, 0) + 1), first)
-        all_see = tl.min(tl.where(rows.inside, rows.last + 1, stop), 0)
-        whole = first + tl.maximum(tl.minimum(stop, all_see) - first, 0) // BLOCK_N * BLOCK_N
-        sums = no_sums(BLOCK_M, LATENT)
-        sums = walk_latents(sums, queries, q_rope, pages, rows, first, whole, unit, False, form)
-        sums = walk_latents(sums, queries, q_rope, pages, rows, whole, stop, unit, True, form)
-        if parts == 1:
-            store_rows(out, lse, sums, sequence, rows, 0, strides, sizes)
-        else:
-            at = (number.to(tl.int64) * parts + part) * sizes.rows + numbers
-            tl.store(partial + at[:, None] * LATENT + tl.arange(0, LATENT)[None, :], sums.values, mask=rows.inside[:, None])
-            tl.store(weights + at * 2, sums.largest, mask=rows.inside)
-            tl.store(weights + at * 2 + 1, sums.weights, mask=rows.inside)
+    table = block_table + number.to(tl.int64) * strides.table
+    if ROLES:
+        results = Results(out, lse, partial, weights)
+        mla_by_roles(query, cache, table, results, sequence, strides, sizes, rules, chunk, LATENT, ROPE, PIECE)
+    else:
+        form: tl.constexpr = PagedForm(BLOCK_N, PIECE, False, CHECKED)
+        numbers = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+        first = part * chunk
+        if (tl.program_id(0) * BLOCK_M < sequence.queries * sizes.heads) & ((first < sequence.keys) | (parts == 1)):
+            rows = rows_of(sequence, numbers, sizes.heads, rules)
+            queries = load_queries(query, sequence, rows, strides, LATENT, PIECES)
+            q_rope = load_rows(query, sequence, rows, strides, LATENT, ROPE)
+            pages = Pages(
+                cache, cache, table, strides.block, strides.row, strides.block, strides.row, sizes.blocks, sizes.block_bits
+            )
+            unit = rules.scale * LOG2_E
+            stop = sequence.keys if part == parts - 1 else tl.minimum(sequence.keys, first + chunk)
+            stop = tl.maximum(tl.minimum(stop, tl.max(rows.last, 0) + 1), first)
+            all_see = tl.min(tl.where(rows.inside, rows.last + 1, stop), 0)
+            whole = first + tl.maximum(tl.minimum(stop, all_see) - first, 0) // BLOCK_N * BLOCK_N
+            sums = no_sums(BLOCK_M, LATENT)
+            sums = walk_latents(sums, queries, q_rope, pages, rows, first, whole, unit, False, form)
+            sums = walk_latents(sums, queries, q_rope, pages, rows, whole, stop, unit, True, form)
+            if parts == 1:
+                store_rows(out, lse, sums, sequence, rows, 0, strides, sizes)
+            else:
+                at = (number.to(tl.int64) * parts + part) * sizes.rows + numbers
+                columns = tl.arange(0, LATENT)[None, :]
+                places = part_at(partial, number, part, parts, numbers[:, None], columns, sizes, LATENT, GROUPED)
+                tl.store(places, sums.values, mask=rows.inside[:, None])
+                tl.store(weights + at * 2, sums.largest, mask=rows.inside)
+                tl.store(weights + at * 2 + 1, sums.weights, mask=rows.inside)
 
 
 @kp.jit
 def mla_sum(
     query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk,
-    LATENT: tl.constexpr, SPLIT: tl.constexpr, PARTS: tl.constexpr, CHECKED: tl.constexpr,
+    LATENT: tl.constexpr, SPLIT: tl.constexpr, PARTS: tl.constexpr, CHECKED: tl.constexpr, GROUPED: tl.constexpr,
 ):  # fmt: skip
     """One of SPLIT pieces of the columns of a row of a sequence: the parts, each weighed by what its maximum is below the highest. Layouts
     are those of mla_part."""
@@ -194,7 +203,8 @@ def mla_sum(
             tops = tl.load(weights + place * 2, mask=inside, other=-float("inf"))
             growth = tl.exp2(tops - finite)
             totals += tl.load(weights + place * 2 + 1, mask=inside, other=0.0) * growth
-            tile = tl.load(partial + place[:, None] * LATENT + columns[None, :], mask=inside[:, None], other=0.0)
+            places = part_at(partial, number, (first + numbers)[:, None], parts, row, columns[None, :], sizes, LATENT, GROUPED)
+            tile = tl.load(places, mask=inside[:, None], other=0.0)
             values += tile * growth[:, None]
         one = tl.zeros([1], tl.float32)
         sums = Sums(tl.sum(totals, 0) + one, largest + one, tl.sum(values, 0)[None, :])
@@ -202,32 +212,44 @@ def mla_sum(
 
 
 def is_built(point):
-    """Whether a variant is built: parts are not split, sums have no rows to choose from."""
-    return point["ROWS"] == 16 if point.kernel == "mla_sum" else point["SPLIT"] == 1
+    """Whether a variant is built: parts are not split, sums have no rows and no pieces to choose from."""
+    if point.kernel == "mla_sum":
+        return point["ROWS"] == 16 and point["PIECE"] == 16
+    return point["SPLIT"] == 1
 
 
 def cpu_config(point):
     """As paged_attention's: 16 keys are always of one block of the cache."""
-    if not is_built(point) or point["SPLIT"] != 1:
+    if not is_built(point) or point["SPLIT"] != 1 or point["PIECE"] != 16:
         return None
     if point.kernel == "mla_sum":
-        return kp.Config({"PARTS": 16, "CHECKED": True})
-    return kp.Config({"PIECES": 4, "BLOCK_M": point["ROWS"], "BLOCK_N": 64, "PIECE": 16, "CHECKED": True})
+        return kp.Config({"PARTS": 16, "CHECKED": True, "GROUPED": False})
+    return kp.Config({"PIECES": 4, "BLOCK_M": point["ROWS"], "BLOCK_N": 64, "CHECKED": True, "GROUPED": False, "ROLES": False})
 
 
 def cuda_config(point):
     """Two groups of warps share the columns of 64 rows. The keys of a step take up to 72 kB of shared memory, and are the values, too."""
-    if not is_built(point) or point["ROWS"] != 16:
+    wide = point["query"] == tl.float32
+    if not is_built(point) or point["ROWS"] != 16 or (wide and point["PIECE"] != 16):
         return None
     checked, hopper = kp.knobs.runtime.debug, early(point)
     if point.kernel == "mla_sum":
-        config = {"PARTS": 16 if point["SPLIT"] == 1 else 32, "CHECKED": checked}
+        config = {"PARTS": 4 if point["SPLIT"] == 1 else 32, "CHECKED": checked, "GROUPED": True}
         return kp.Config(config, num_warps=4, specialize=False, launch_pdl=hopper)
-    wide = point["query"] == tl.float32
     rows = 16 if wide else 64 if hopper else 32  # the results of 64 leave no shared memory elsewhere
     keys = 16 if wide else 64 if hopper else 32
-    blocks = {"PIECES": 1, "BLOCK_M": rows, "BLOCK_N": keys, "PIECE": 16, "CHECKED": checked}
+    blocks = {"PIECES": 1, "BLOCK_M": rows, "BLOCK_N": keys, "CHECKED": checked, "GROUPED": True, "ROLES": False}
     return kp.Config(blocks, num_warps=4 if wide else 8, num_stages=2, launch_pdl=hopper)
+
+
+def hopper_config(point):
+    """Roles need latents in 16 bits, which TMA can address. They check nothing."""
+    plain = cuda_config(point)
+    roles = point.kernel == "mla_part" and point.specialized and point["query"] != tl.float32
+    if plain is None or not roles or kp.knobs.runtime.debug:
+        return plain
+    blocks = {"PIECES": 1, "BLOCK_M": 64, "BLOCK_N": 64, "CHECKED": False, "GROUPED": True, "ROLES": True}
+    return kp.Config(blocks, launch_pdl=True)
 
 
 @kp.op(
@@ -241,8 +263,9 @@ def cuda_config(point):
         "key_lengths": [tl.int32],
         "SPLIT": [1, 4],  # over how many programs the sum of a row's parts goes
         "ROWS": [16, 64],  # of a block on CPUs
+        "PIECE": [16, 64],  # so many keys are of one block of the cache; 64 on GPUs, in 16 bits
     },
-    configs={"cpu": cpu_config, "cuda": cuda_config},
+    configs={"cpu": cpu_config, "cuda": cuda_config, "cuda:sm_90a": hopper_config},
     specialize=[kp.aligned("query", "cache")],
 )
 def mla_decode(
@@ -299,7 +322,7 @@ def mla_decode(
     if not batch_invariant:
         programs = kp.cdiv(rows, block) * sequences
         wanted = PROGRAMS if query.is_cuda else 4 * kp.num_threads()
-        chunk = max(FEWEST, kp.cdiv(kp.cdiv(max_key_length * programs, wanted), 64) * 64)
+        chunk = max(FEWEST, kp.cdiv(kp.cdiv(max_key_length, max(wanted // max(programs, 1), 1)), 64) * 64)
         if query.is_cuda and rows * sequences <= FEW_ROWS:
             split = 4
     parts = max(kp.cdiv(max_key_length, chunk), 1)
@@ -310,18 +333,19 @@ def mla_decode(
         RowStrides(query.stride(0), query.stride(1)), RowStrides(out.stride(0), out.stride(1)),
         cache.stride(0), cache.stride(1), block_table.stride(0),
     )  # fmt: skip
-    sizes = MlaSizes(heads, tokens, blocks, int(math.log2(block_size)), rows)
+    sizes = MlaSizes(heads, tokens, blocks, block_size, int(math.log2(block_size)), rows)
     limits = Limits(tokens, max_query_length, max_key_length, min(block_table.shape[1] * block_size, 2**30))
     rules = Rules(causal, 0, 0.0, scale)
     if rows > 0:
         mla_part[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), sequences, parts)](
             query, cache, block_table, query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, chunk,
             LATENT=LATENT, ROPE=ROPE, SPLIT=1, ROWS=16 if query.is_cuda else block,
+            PIECE=64 if query.is_cuda and query.element_size() == 2 and block_size >= 64 else 16,
         )  # fmt: skip
         if parts > 1:
             mla_sum[(rows * split, sequences)](
                 query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, parts, chunk, LATENT=LATENT, SPLIT=split,
-                ROWS=16,
+                ROWS=16, PIECE=16,
             )  # fmt: skip
     return out, lse
 

@@ -297,15 +297,16 @@ def _packed_attention(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 def _mla_decode(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     """Keys that are shared and summed up, for few rows and for many. Rows of the latent are aligned by their length: the queries' start is not."""
-    for heads, lengths in ((5, ((1, 1100), (2, 70))), (140, ((1, 300), (2, 70)))):
+    for (heads, lengths), block in product(((5, ((1, 1100), (2, 70))), (140, ((1, 300), (2, 70)))), (16, 64)):
 
-        def call(heads: int = heads, lengths: tuple[tuple[int, int], ...] = lengths) -> Arguments:
-            (query, *rest), kwargs = latent_batches.arguments(latent_batches.latent("call", lengths, heads=heads), dtype)
+        def call(heads: int = heads, lengths: tuple[tuple[int, int], ...] = lengths, block: int = block) -> Arguments:
+            batch = latent_batches.latent("call", lengths, heads=heads, block=block)
+            (query, *rest), kwargs = latent_batches.arguments(batch, dtype)
             if not aligned:
                 query = torch.cat((query.new_zeros(query.shape[0], heads, 1), query), -1)[..., 1:]
             return (query, *map(Typed, rest)), kwargs
 
-        yield f"{heads} heads", call
+        yield f"{heads} heads, blocks of {block}", call
 
 
 def _merge_attention_states(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

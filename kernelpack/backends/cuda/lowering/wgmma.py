@@ -28,15 +28,18 @@ FIRST_TURN_BARRIER = 8
 """Where the hardware barriers of `turns` begin (PTX ISA, barrier.cta: 16 of a block); kernels that name barriers have no turns."""
 _REGISTERS = {"float": "f", "i32": "r"}
 """Constraint letters of the registers that accumulators lie in."""
+_MOST_DESCRIPTORS = 16
+"""So many moved descriptors of left operands in a loop may have registers: two each."""
 
 
 class _Descriptors:
     """The descriptors of one operand: the address of its buffer and the warpgroup's part of it, moved by constants."""
 
-    def __init__(self, state: CudaLowering, operand: Value, tile: OperandTile, moves: Sequence[int]) -> None:
-        """`moves` says by how many bytes each bit of the warpgroup's number moves it."""
+    def __init__(self, state: CudaLowering, operand: Value, tile: OperandTile, moves: Sequence[int], late: bool) -> None:
+        """`moves` says by how many bytes each bit of the warpgroup's number moves it. late: descriptors are moved where they are used. LLVM
+        moves those of what a loop does not change before the loop, and keeps all of them in registers."""
         emit = state.emit
-        self.state, self.tile = state, tile
+        self.state, self.tile, self.late = state, tile, late
         address = emit.cast("ptrtoint", state.addresses[operand], I32)
         if any(moves):
             address = emit.binary("add", address, apply_linear(emit, state.warpgroup(), moves))
@@ -46,7 +49,11 @@ class _Descriptors:
 
     def at(self, mn: int, k: int) -> Val:
         offset = self.tile.offset(mn, k) >> 4
-        return self.state.emit.binary("add", self.first, Val("i64", str(offset))) if offset else self.first
+        if not offset:
+            return self.first
+        if self.late:
+            return self.state.asm("i64", f"add.s64 $0, $1, {offset};", "=l,l", [self.first])
+        return self.state.emit.binary("add", self.first, Val("i64", str(offset)))
 
 
 class _Rows:
@@ -85,10 +92,11 @@ def _warp_group_dot(state: CudaLowering, op: Operation) -> None:
     # in one of the N warpgroups along the columns, a thread holds these; an instruction computes up to 256 of them
     columns = _extent(layout, 1)
     width = min(columns, MOST_COLUMNS)
-    right = _Descriptors(state, b, _tile(op, b, 0), _moves(layout, _tile(op, b, 0), 1))
+    late = _has_many_descriptors(op)
+    right = _Descriptors(state, b, _tile(op, b, 0), _moves(layout, _tile(op, b, 0), 1), late)
     left: _Descriptors | _Rows
     if isinstance(a.type, MemDescType):
-        left = _Descriptors(state, a, _tile(op, a, 1), _moves(layout, _tile(op, a, 1), 0))
+        left = _Descriptors(state, a, _tile(op, a, 1), _moves(layout, _tile(op, a, 1), 0), late)
     else:
         left = _Rows(state, a, instruction)
     transposed = [descriptors.tile.mn_major for descriptors in (left, right) if isinstance(descriptors, _Descriptors)]
@@ -97,7 +105,7 @@ def _warp_group_dot(state: CudaLowering, op: Operation) -> None:
     registers: dict[Basis, Val | None] = {place: None if initial is None else next(fenced) for place in places}
     for words in rows.values():
         words[:] = [next(fenced) for _ in words]
-    first, end = attribute(op, "part") or (0, shape_of(a.type)[-1])
+    first, end = _part(op)
     for m in sorted({place[0] - place[0] % ROWS for place in places}):
         for n in range(0, columns, width):
             held = [place for place in places if place[0] // ROWS * ROWS == m and n <= place[1] < n + width]
@@ -114,6 +122,19 @@ def _warp_group_dot(state: CudaLowering, op: Operation) -> None:
         state[op.result] = _apart(state, layout, words)
     else:
         state[op.result] = result if attribute(op, "isAsync") else _wait(state, 0, result)
+
+
+def _has_many_descriptors(op: Operation) -> bool:
+    """Returns whether the products around one have more descriptors of left operands than may have registers."""
+    assert op.parent is not None
+    products = [one for one in op.parent.operations if one.name == op.name and isinstance(one.operands[0].type, MemDescType)]
+    bits = sum((end - first) * bit_width(one.operands[0].type) for one in products for first, end in [_part(one)])
+    return bits > _MOST_DESCRIPTORS * 256  # an instruction takes 256 bits along k
+
+
+def _part(op: Operation) -> tuple[int, int]:
+    """Returns which part of the summed dimension a product multiplies."""
+    return attribute(op, "part") or (0, shape_of(op.operands[0].type)[-1])
 
 
 def _is_half(sums: Value) -> bool:

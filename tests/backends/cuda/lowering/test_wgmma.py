@@ -11,15 +11,15 @@ from tests.backends.fragments import count, in_order
 from tests.backends.gpu.lowering.llir import SM90, lower
 
 WARPGROUP = Options(num_warps=4)
-A = f"!ttg.memdesc<64x32xf16, {tma_encoding((64, 32), 16)}, #ttg.shared_memory>"
-B = f"!ttg.memdesc<32x16xf16, {tma_encoding((32, 16), 16)}, #ttg.shared_memory>"
 
 
-def product(more: str = "{isAsync = true}", c: str = "%c", kind: str = "f32") -> str:
-    tile = f"tensor<64x16x{kind}, $C>"
+def product(more: str = "{isAsync = true}", c: str = "%c", kind: str = "f32", steps: int = 2) -> str:
+    tile, depth = f"tensor<64x16x{kind}, $C>", 16 * steps
+    a = f"!ttg.memdesc<64x{depth}xf16, {tma_encoding((64, depth), 16)}, #ttg.shared_memory>"
+    b = f"!ttg.memdesc<{depth}x16xf16, {tma_encoding((depth, 16), 16)}, #ttg.shared_memory>"
     return lower(
-        f"%zero = arith.constant dense<0.0> : {tile}\n%r = ttng.warp_group_dot %a, %b, {c} {more} : {A} * {B} -> {tile}\ntt.return %r : {tile}",
-        f"%a: {A}, %b: {B}, %c: {tile}",
+        f"%zero = arith.constant dense<0.0> : {tile}\n%r = ttng.warp_group_dot %a, %b, {c} {more} : {a} * {b} -> {tile}\ntt.return %r : {tile}",
+        f"%a: {a}, %b: {b}, %c: {tile}",
         {"C": warpgroup_accumulator((64, 16), (4, 1))},
         SM90,
         WARPGROUP,
@@ -63,6 +63,12 @@ def test_part_of_the_summed_dimension_is_multiplied() -> None:
     assert (
         count(product("{isAsync = true, part = array<i32: 0, 16>}"), "%A = call ... asm sideeffect ...wgmma.mma_async...") == 1
     )
+
+
+@pytest.mark.parametrize(("steps", "late"), [(16, 0), (32, 62)])
+def test_many_descriptors_are_moved_where_they_are_used(steps: int, late: int) -> None:
+    """LLVM would keep those of a left operand that a loop does not change in registers, two each."""
+    assert count(product(steps=steps), '%A = call i64 asm sideeffect "add.s64 $0, $1, ...;", "=l,l"(i64 ...)') == late
 
 
 def test_descriptors_hold_addresses_in_units_of_sixteen_bytes() -> None:
