@@ -19,6 +19,13 @@ KEYS = tl.constexpr(64)
 SLOTS = tl.constexpr(2)
 """How many blocks of keys shared memory has room for."""
 
+GIVEN = tl.constexpr(0)
+"""The named barrier at which the second role says that weights are there, and the third waits for them."""
+READ = tl.constexpr(1)
+"""At which the third role says that it has read them."""
+SCORED = tl.constexpr(2)
+"""At which the second role says that the scores of a block are there, or that there are no more, where the third is late."""
+
 
 class Columns(NamedTuple):
     """What a row of 576 elements is cut into: two halves of the latent, which are key and value, and what is key alone."""
@@ -30,13 +37,10 @@ class Columns(NamedTuple):
 
 class Shared(NamedTuple):
     """The weights of a block of keys, and the factor of what was summed before, on their way to the third role; last, the factor of the
-    result. `full` and `empty` say when they are there, and when they were read, `scored` when the scores of a block are there."""
+    result."""
 
     weights: tl.tensor
     factor: tl.tensor
-    full: tl.tensor
-    empty: tl.tensor
-    scored: tl.tensor
 
 
 class Walk(NamedTuple):
@@ -124,7 +128,7 @@ def begin_scores(queries, rings, place):
 
 
 @kp.jit
-def end_scores(scores, queries, rings, shared, place, sign):
+def end_scores(scores, queries, rings, place, sign, late):
     """Adds the other columns, waits for all, and gives them a sign, or what is none."""
     hopper.mbarrier_wait(rings.rope.full[place.slot], place.phase)
     scores = hopper.async_dot(queries.rope, rings.rope.tiles[place.slot].T, scores)
@@ -132,21 +136,21 @@ def end_scores(scores, queries, rings, shared, place, sign):
     scores = hopper.async_dot(queries.right, rings.right.tiles[place.slot].T, scores)
     scores = hopper.wait_dots(0, scores)
     hopper.mbarrier_arrive(rings.rope.empty[place.slot])
-    hopper.mbarrier_arrive(shared.scored)
+    if late:
+        hopper.named_barrier_arrive(SCORED, 256)
     if sign != 1.0:
         scores *= sign
     return scores
 
 
 @kp.jit
-def share(shared, place, weights, factor):
+def share(shared, weights, factor):
     """Gives weights and a factor to the third role."""
-    hopper.mbarrier_wait(shared.empty, place.phase)
+    hopper.named_barrier_wait(READ, 256)
     hopper.local_store(shared.factor, factor[:, None])
     if weights is not None:
         hopper.local_store(shared.weights, weights)
-    hopper.mbarrier_arrive(shared.full, each_warp=True)
-    return next_place(place, 1)
+    hopper.named_barrier_arrive(GIVEN, 256)
 
 
 @kp.jit
@@ -159,17 +163,17 @@ def weigh_scores(sums, scores, unit, dtype: tl.constexpr):
 
 
 @kp.jit
-def add_left(sums, weights, factor, left, shared, place, s_place):
+def add_left(sums, weights, factor, left, shared, place):
     """Adds the left values of a block. No scores are begun under it."""
     values = hopper.async_dot(weights, left.tiles[place.slot], sums.values)
-    s_place = share(shared, s_place, weights, factor)
+    share(shared, weights, factor)
     values = hopper.wait_dots(0, values)
     hopper.mbarrier_arrive(left.empty[place.slot])
-    return Sums(values, sums.shift, sums.largest, sums.weights), s_place
+    return Sums(values, sums.shift, sums.largest, sums.weights)
 
 
 @kp.jit
-def attend_left(copy, queries, loaded, results, rings, shared, task, walk, parts, sizes, rules):
+def attend_left(copy, queries, loaded, results, rings, shared, task, walk, parts, sizes, rules, late):
     """The scores of all blocks of keys, and the left half of the result."""
     dtype: tl.constexpr = rings.left.tiles.dtype
     rows = rows_of(task.sequence, task.row + tl.arange(0, 64), sizes.heads, rules)
@@ -180,36 +184,36 @@ def attend_left(copy, queries, loaded, results, rings, shared, task, walk, parts
     if walk.blocks > 0:
         hopper.mbarrier_wait(loaded, 0)
     sums = nothing_yet(unit, LEFT)
-    place, s_place = Place(0, 0), Place(0, 1)
+    place = Place(0, 0)
     for step in range(walk.blocks - walk.whole):
-        scores = end_scores(begin_scores(queries, rings, place), queries, rings, shared, place, sign)
+        scores = end_scores(begin_scores(queries, rings, place), queries, rings, place, sign, late)
         columns = key_of(walk, step) + tl.arange(0, KEYS)
         scores = tl.where(columns[None, :] <= rows.last[:, None], scores, -float("inf"))
         weights, sums, factor = weigh_scores(sums, scores, unit, dtype)
-        sums, s_place = add_left(sums, weights, factor, rings.left, shared, place, s_place)
+        sums = add_left(sums, weights, factor, rings.left, shared, place)
         place = next_place(place, SLOTS)
     if walk.whole > 0:
-        scores = end_scores(begin_scores(queries, rings, place), queries, rings, shared, place, sign)
+        scores = end_scores(begin_scores(queries, rings, place), queries, rings, place, sign, late)
         for _ in range(walk.whole - 1):
             weights, sums, factor = weigh_scores(sums, scores, unit, dtype)
             values = hopper.async_dot(weights, rings.left.tiles[place.slot], sums.values)
-            s_place = share(shared, s_place, weights, factor)
+            share(shared, weights, factor)
             previous = place.slot
             place = next_place(place, SLOTS)
             scores = begin_scores(queries, rings, place)
             values = hopper.wait_dots(1, values)
             hopper.mbarrier_arrive(rings.left.empty[previous])
-            scores = end_scores(scores, queries, rings, shared, place, sign)
+            scores = end_scores(scores, queries, rings, place, sign, late)
             sums = Sums(values, sums.shift, sums.largest, sums.weights)
         weights, sums, factor = weigh_scores(sums, scores, unit, dtype)
-        sums, s_place = add_left(sums, weights, factor, rings.left, shared, place, s_place)
-    if walk.blocks > 0:
-        hopper.mbarrier_arrive(shared.scored)  # there are no more
+        sums = add_left(sums, weights, factor, rings.left, shared, place)
+    if late & (walk.blocks > 0):
+        hopper.named_barrier_arrive(SCORED, 256)
     total, largest = tl.sum(sums.weights, 1), sums.largest * unit
     if task.exists:
         if parts == 1:
             factor = 1.0 / tl.where(total == 0.0, 1.0, total)
-            share(shared, s_place, None, factor)
+            share(shared, None, factor)
             tokens, heads = (task.sequence.token + rows.tokens).to(tl.int64), rows.heads.to(tl.int64)
             logs = tl.where(total == 0.0, -float("inf"), (largest + tl.log2(total)) * LN_2)
             tl.store(results.lse + heads * sizes.tokens + tokens, logs, mask=rows.inside)
@@ -223,28 +227,29 @@ def attend_left(copy, queries, loaded, results, rings, shared, task, walk, parts
 
 
 @kp.jit
-def attend_right(copy, queries, results, rings, shared, task, walk, parts, sizes):
-    """The right half of the result. A block's product begins when the next block's scores are there: it then runs under their exponentials, which
-    leave the tensor cores idle otherwise."""
+def attend_right(copy, queries, results, rings, shared, task, walk, parts, sizes, late):
+    """The right half of the result. late: a block's product begins when the next block's scores are there. It then runs under their
+    exponentials, which leave the tensor cores idle otherwise."""
     LEFT: tl.constexpr = queries.right.shape[1]
     values = tl.zeros([64, LEFT], tl.float32)
-    late = sizes.rows > 64
-    place, s_place = Place(0, 0), Place(0, 0)
+    place = Place(0, 0)
+    hopper.named_barrier_arrive(READ, 256)
+    if late & (walk.blocks > 0):
+        hopper.named_barrier_wait(SCORED, 256)
     for _ in range(walk.blocks):
-        hopper.mbarrier_wait(shared.full, s_place.phase)
+        hopper.named_barrier_wait(GIVEN, 256)
         values *= hopper.local_load(shared.factor)
         hopper.mbarrier_wait(rings.right.full[place.slot], place.phase)
         if late:
-            hopper.mbarrier_wait(shared.scored, s_place.phase ^ 1)
+            hopper.named_barrier_wait(SCORED, 256)
         values = hopper.async_dot(shared.weights, rings.right.tiles[place.slot], values)
         values = hopper.wait_dots(0, values)
         hopper.mbarrier_arrive(rings.right.empty[place.slot])
-        hopper.mbarrier_arrive(shared.empty, each_warp=True)
+        hopper.named_barrier_arrive(READ, 256)
         place = next_place(place, SLOTS)
-        s_place = next_place(s_place, 1)
     if task.exists:
         if parts == 1:
-            hopper.mbarrier_wait(shared.full, s_place.phase)
+            hopper.named_barrier_wait(GIVEN, 256)
             values *= hopper.local_load(shared.factor)
             store_half(values, results.out.right, queries.right, task, sizes)
         else:
@@ -313,10 +318,8 @@ def mla_by_roles(
     )
     loaded = hopper.mbarrier_alloc(1)
     rings = Columns(ring_of(HALF, dtype), ring_of(HALF, dtype), ring_of(ROPE, dtype))
-    shared = Shared(
-        hopper.local_alloc([64, KEYS], dtype), hopper.local_alloc([64, 1], tl.float32), hopper.mbarrier_alloc(4), hopper.mbarrier_alloc(4),
-        hopper.mbarrier_alloc(1),
-    )  # fmt: skip
+    shared = Shared(hopper.local_alloc([64, KEYS], dtype), hopper.local_alloc([64, 1], tl.float32))
+    late = sizes.rows > 64  # where memory is the limit, that would cost time
     hopper.warp_specialize(
         hopper.role(
             load_latents,
@@ -327,13 +330,13 @@ def mla_by_roles(
         ),
         hopper.role(
             attend_left,
-            (queries, loaded, results, rings, shared, task, walk, parts, sizes, rules),
+            (queries, loaded, results, rings, shared, task, walk, parts, sizes, rules, late),
             num_warps=4,
             registers=240,
         ),
         hopper.role(
             attend_right,
-            (queries, results, rings, shared, task, walk, parts, sizes),
+            (queries, results, rings, shared, task, walk, parts, sizes, late),
             num_warps=4,
             registers=208,
         ),

@@ -52,10 +52,9 @@ HARMLESS = {
     ("commit", "hopper.async_dot(queries.left"): "the next commit takes these products along, and all are waited for",
     ("commit", "hopper.async_dot(queries.rope"): "the next commit takes these products along, and all are waited for",
     ("wait", "hopper.mbarrier_wait(rings.right.full"): "the role that gives weights waited for these keys before",
-    ("wait", "hopper.mbarrier_wait(shared.scored"): "it says when a product begins: a matter of speed",
+    ("barrier", "hopper.named_barrier_wait(SCORED"): "it says when a product begins: a matter of speed",
     ("barrier", "hopper.local_store(shared."): "every thread has waited until the tile was read",
     ("barrier", "hopper.local_load(shared.factor)"): "every thread has waited until the tile was written",
-    ("barrier", "hopper.mbarrier_arrive(shared.empty"): "lanes of a warp go on together after wait_dots",
     ("arrival", "hopper.mbarrier_arrive(left.empty"): "nobody waits for the last block of keys",
 }
 """What may be missing in the kernel by roles, and why nothing shows it."""
