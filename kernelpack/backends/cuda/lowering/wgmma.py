@@ -127,14 +127,19 @@ def _warp_group_dot(state: CudaLowering, op: Operation) -> None:
 def _has_many_descriptors(op: Operation) -> bool:
     """Returns whether the products around one have more descriptors of left operands than may have registers."""
     assert op.parent is not None
-    products = [one for one in op.parent.operations if one.name == op.name and isinstance(one.operands[0].type, MemDescType)]
-    bits = sum((end - first) * bit_width(one.operands[0].type) for one in products for first, end in [_part(one)])
+    bits = 0
+    for one in op.parent.operations:
+        if one.name == op.name:
+            a, _, _ = one.operands
+            first, end = _part(one)
+            bits += (end - first) * bit_width(a.type) if isinstance(a.type, MemDescType) else 0
     return bits > _MOST_DESCRIPTORS * 256  # an instruction takes 256 bits along k
 
 
 def _part(op: Operation) -> tuple[int, int]:
     """Returns which part of the summed dimension a product multiplies."""
-    return attribute(op, "part") or (0, shape_of(op.operands[0].type)[-1])
+    a, _, _ = op.operands
+    return attribute(op, "part") or (0, shape_of(a.type)[-1])
 
 
 def _is_half(sums: Value) -> bool:
