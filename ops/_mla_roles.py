@@ -284,17 +284,19 @@ def store_part(values, partial, task, parts, sizes, first: tl.constexpr, LATENT:
 
 @kp.jit
 def mla_by_roles(
-    query, cache, table, results, sequence, strides, sizes, rules, chunk, LATENT: tl.constexpr, ROPE: tl.constexpr,
+    query, cache, table, results, sequence, sizes, rules, chunk, LATENT: tl.constexpr, ROPE: tl.constexpr,
     PIECE: tl.constexpr,
 ):  # fmt: skip
-    """`chunk` keys, a multiple of KEYS, for 64 rows of a sequence; the last part takes what is left."""
+    """`chunk` keys, a multiple of KEYS, for 64 rows of a sequence; the last part takes what is left. All tensors are contiguous; strides may
+    say anything of a dimension of one."""
     number, part, parts, row = tl.program_id(1), tl.program_id(2), tl.num_programs(2), tl.program_id(0) * 64
     exists = (row < sequence.queries * sizes.heads) & ((part * chunk < sequence.keys) | (parts == 1))
     task = Task(sequence, number, row, part, exists)
     walk = walk_of(task, parts, chunk, sizes.heads, rules.causal)
     HALF: tl.constexpr = LATENT // 2
     dtype: tl.constexpr = cache.dtype.element_ty
-    steps = CacheStrides(strides.block, strides.row, strides.row)
+    WIDTH: tl.constexpr = LATENT + ROPE
+    steps = CacheStrides(sizes.block * WIDTH, WIDTH, WIDTH)
     latents = Columns(
         describe(cache, steps, sizes.blocks, sizes.block, 1, HALF, HALF, PIECE),
         describe(cache + HALF, steps, sizes.blocks, sizes.block, 1, HALF, HALF, PIECE),
@@ -302,11 +304,11 @@ def mla_by_roles(
     )
     rows = sizes.tokens * sizes.heads
     query_rows = Columns(
-        tl.make_tensor_descriptor(query, [rows, HALF], [strides.query.head, 1], [64, HALF]),
-        tl.make_tensor_descriptor(query + HALF, [rows, HALF], [strides.query.head, 1], [64, HALF]),
-        tl.make_tensor_descriptor(query + LATENT, [rows, ROPE], [strides.query.head, 1], [64, ROPE]),
+        tl.make_tensor_descriptor(query, [rows, HALF], [WIDTH, 1], [64, HALF]),
+        tl.make_tensor_descriptor(query + HALF, [rows, HALF], [WIDTH, 1], [64, HALF]),
+        tl.make_tensor_descriptor(query + LATENT, [rows, ROPE], [WIDTH, 1], [64, ROPE]),
     )
-    out_rows = CacheStrides(strides.out.head, strides.out.head, strides.out.head)
+    out_rows = CacheStrides(LATENT, LATENT, LATENT)
     halves = Columns(
         describe(results.out, out_rows, 1, rows, 1, HALF, HALF, 64),
         describe(results.out + HALF, out_rows, 1, rows, 1, HALF, HALF, 64),

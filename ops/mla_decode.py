@@ -144,7 +144,7 @@ def mla_part(
     table = block_table + number.to(tl.int64) * strides.table
     if ROLES:
         results = Results(out, lse, partial, weights)
-        mla_by_roles(query, cache, table, results, sequence, strides, sizes, rules, chunk, LATENT, ROPE, PIECE)
+        mla_by_roles(query, cache, table, results, sequence, sizes, rules, chunk, LATENT, ROPE, PIECE)
     else:
         form: tl.constexpr = PagedForm(BLOCK_N, PIECE, False, CHECKED)
         numbers = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -321,8 +321,11 @@ def mla_decode(
     chunk, split = CHUNK, 1
     if not batch_invariant:
         programs = kp.cdiv(rows, block) * sequences
-        wanted = PROGRAMS if query.is_cuda else 4 * kp.num_threads()
-        chunk = max(FEWEST, kp.cdiv(kp.cdiv(max_key_length, max(wanted // max(programs, 1), 1)), 64) * 64)
+        if query.is_cuda:  # a program more than multiprocessors would take as long as all others
+            share = kp.cdiv(max_key_length, max(PROGRAMS // max(programs, 1), 1))
+        else:
+            share = kp.cdiv(max_key_length * programs, 4 * kp.num_threads())
+        chunk = max(FEWEST, kp.cdiv(share, 64) * 64)
         if query.is_cuda and rows * sequences <= FEW_ROWS:
             split = 4
     parts = max(kp.cdiv(max_key_length, chunk), 1)
@@ -336,7 +339,7 @@ def mla_decode(
     sizes = MlaSizes(heads, tokens, blocks, block_size, int(math.log2(block_size)), rows)
     limits = Limits(tokens, max_query_length, max_key_length, min(block_table.shape[1] * block_size, 2**30))
     rules = Rules(causal, 0, 0.0, scale)
-    if rows > 0:
+    if rows > 0 and tokens > 0:
         mla_part[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), sequences, parts)](
             query, cache, block_table, query_starts, key_lengths, partial, weights, out, lse, strides, sizes, limits, rules, chunk,
             LATENT=LATENT, ROPE=ROPE, SPLIT=1, ROWS=16 if query.is_cuda else block,

@@ -35,6 +35,7 @@ CASES = (
     *(latent(f"blocks of {block}", ((1, 300), (9, 400)), block=block) for block in (32, 64, 128, 1024)),
     latent("no sequence", ()),
     latent("no query", ((0, 10), (0, 0))),
+    latent("no query, bounds above", ((0, 10), (0, 0)), max_query_length=4),
 )
 
 

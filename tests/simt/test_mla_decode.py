@@ -45,6 +45,17 @@ def test_batches_compute_what_torch_does(
         assert len(runs) == 2  # parts and their sums
 
 
+def test_the_stride_of_a_single_head_may_be_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such queries are contiguous all the same."""
+    monkeypatch.setattr(emulated_ops, "_is_aligned", lambda *_: True)
+    batch = latent("one head", ((3, 70), (1, 20)), heads=1)
+    (query, *rest), kwargs = arguments(batch, torch.bfloat16)
+    query = query.view(1, -1, 576).transpose(0, 1)
+    assert query.is_contiguous() and query.stride(1) == query.numel()
+    got, _ = call("cuda:sm_90a", module_of("mla_decode").mla_decode, (query, *rest), kwargs)
+    assert not problem(batch, torch.bfloat16, got)
+
+
 HARMLESS = {
     ("fence", "hopper.async_dot(queries.left"): "sums that begin at zero are in no register yet",
     ("fence", "hopper.async_dot(queries.rope"): "nothing was written to sums that are under way",
