@@ -11,7 +11,8 @@ from ._quantized_weights import TILE
 
 
 class Activations(NamedTuple):
-    """Rows of activations [rows, K]: `values` in int8, what each 32 of them are multiplied with, and the sum of each 16."""
+    """Rows of activations [rows, K]: `values` in int8 (GPUs: the same numbers in bfloat16), what each 32 of them are multiplied with, and
+    the sum of each 16 (GPUs: no matter what)."""
 
     values: tl.tensor
     scales: tl.tensor
@@ -19,11 +20,11 @@ class Activations(NamedTuple):
 
 
 @kp.jit
-def quantize_activations_kernel(x, activations, blocks, BLOCKS: tl.constexpr):
-    """Rounds a row to int8: each 32 elements to multiples of 1/127 of the largest of them, halves to even. Quotients are rounded once, on
+def quantize_activations_kernel(x, activations, blocks, BLOCKS: tl.constexpr, SUMS: tl.constexpr):
+    """Rounds a part of a row to int8: each 32 elements to multiples of 1/127 of the largest of them, halves to even. Quotients are rounded once, on
     GPUs too, so that codes are the same everywhere."""
     row = tl.program_id(0).to(tl.int64) * blocks
-    for begin in range(0, blocks, BLOCKS):
+    for begin in range(tl.program_id(1) * BLOCKS, blocks, tl.num_programs(1) * BLOCKS):
         block = begin + tl.arange(0, BLOCKS)
         half = 2 * begin + tl.arange(0, 2 * BLOCKS)
         at = half[:, None] * 16 + tl.arange(0, 16)[None, :]
@@ -35,8 +36,11 @@ def quantize_activations_kernel(x, activations, blocks, BLOCKS: tl.constexpr):
         step = tl.reshape(tl.broadcast_to(scale[:, None], [BLOCKS, 2]), [2 * BLOCKS])[:, None]
         rounded = tl.where((step > 0.0) & (step < float("inf")), tl.div_rn(value, step), 0.0) + ROUNDING - ROUNDING
         code = tl.clamp(rounded, -127.0, 127.0).to(tl.int8)  # a subnormal step may be too small
-        tl.store(activations.values + row * 32 + at, code, mask=half[:, None] < 2 * blocks)
-        tl.store(activations.sums + row * 2 + half, tl.sum(code.to(tl.int32), axis=1), mask=half < 2 * blocks)
+        tl.store(
+            activations.values + row * 32 + at, code.to(activations.values.dtype.element_ty), mask=half[:, None] < 2 * blocks
+        )
+        if SUMS:
+            tl.store(activations.sums + row * 2 + half, tl.sum(code.to(tl.int32), axis=1), mask=half < 2 * blocks)
 
 
 @kp.jit

@@ -5,6 +5,7 @@ import kernelpack.language as tl
 
 from ._blocks import Shape, Strides
 from ._int8_products import Activations, int8_kernel, quantize_activations_kernel
+from ._quantized_groups import int8_groups_kernel, quantized_groups_kernel
 from ._quantized_products import Result, Weight, dequantize_kernel, quantized_blocks_kernel, quantized_rows_kernel
 from ._quantized_weights import dequantize
 from ._rows import check_whole
@@ -17,12 +18,15 @@ RANGES = {
     "bias": (None, "x"),
 }
 
-FEW_ROWS = (1, 16, 64, 0)
-"""Which kernels a call takes: those for single rows (int8: 2), at most 16, at most 64 (GPUs: 192; not int8 on CPUs), or 0 for more."""
+FEW_ROWS = (1, 8, 16, 32, 64, 0)
+"""Which kernels a call takes. CPUs: those for single rows (int8: 2), for at most 16 and 64 (int8: 16), or 0 for more. GPUs with bfloat16 take at
+most 8, at most 16, or 32 rows at a time (int8: 8 or 32), and with float32 what CPUs do, 64 up to 192 rows."""
 
 CPU_BLOCKS = {16: (16, 64), 64: (32, 64), 0: (128, 64)}
 GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}
 """BLOCK_M and BLOCK_N by FEW_ROWS."""
+GROUPS = {8: (8, 32, 16), 16: (16, 32, 16), 32: (32, 32, 8)}
+"""BLOCK_M, BLOCK_N and PARTS by FEW_ROWS, of kernels that multiply codes. With int8 PARTS are 8: any batch has the same order of sums."""
 
 LANES = {"x86-64-v3": 8, "x86-64-v4": 16, "aarch64": 4}
 """How many sums in 32 bits a vector of a CPU holds."""
@@ -34,11 +38,17 @@ DIVISIBLE = ["weight.columns", "shape.columns", *(f"strides.{name}" for name in 
 
 def needed(point):
     """Whether a call needs a kernel for FEW_ROWS and CODES: not for scales of 16 elements in float16."""
-    few = point["FEW_ROWS"]
-    if point.kernel == "int8_kernel":
-        taken = few != 64 if point.target.backend == "cpu" else few != 1
+    few, kernel, on_cpu = point["FEW_ROWS"], point.kernel, point.target.backend == "cpu"
+    if kernel == "int8_kernel":
+        taken = few in (1, 16, 0) and on_cpu
+    elif kernel == "int8_groups_kernel":
+        taken = few in (8, 32) and not on_cpu
+    elif kernel == "quantized_groups_kernel":
+        taken = few in GROUPS and point["x"] == tl.bfloat16 and not on_cpu
+    elif point["x"] == tl.bfloat16 and not on_cpu:
+        taken = False
     else:
-        taken = (few == 1) == (point.kernel == "quantized_rows_kernel")
+        taken = few == 1 if kernel == "quantized_rows_kernel" else few in (16, 64, 0)
     return taken and (point["CODES"] != 16 or point["scales"] == tl.float32)
 
 
@@ -47,7 +57,7 @@ def cpu_config(point):
     if point.specialized or kernel in ("matmul_kernel", "dequantize_kernel"):
         return None
     if kernel == "quantize_activations_kernel":
-        return kp.Config({"BLOCKS": 4})
+        return kp.Config({"BLOCKS": 4, "SUMS": True})
     if not needed(point):
         return None
     if kernel == "int8_kernel":
@@ -74,10 +84,8 @@ def cuda_config(point):
     kernel = point.kernel
     if kernel == "matmul_kernel":
         return matmul_config(point)
-    if point.specialized and kernel in ("quantize_activations_kernel", "int8_kernel"):
-        return None
     if kernel == "quantize_activations_kernel":
-        return kp.Config({"BLOCKS": 4}, num_warps=4)
+        return None if point.specialized else kp.Config({"BLOCKS": 16, "SUMS": False}, num_warps=4)
     if point["CODES"] == 16 and point["scales"] == tl.float16:
         return None
     if kernel == "dequantize_kernel":
@@ -85,16 +93,16 @@ def cuda_config(point):
     if not needed(point):
         return None
     few = point["FEW_ROWS"]
+    if kernel in ("quantized_groups_kernel", "int8_groups_kernel"):
+        rows, columns, parts = GROUPS[few]
+        parts = 8 if kernel == "int8_groups_kernel" else parts
+        return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "PARTS": parts}, num_warps=4, num_stages=3)
     if few == 1:
         return kp.Config({"BLOCK_N": 32, "WORDS": 128 if point["CODES"] == 4 else 256}, num_warps=8)
-    if kernel == "int8_kernel":
-        rows, columns = GPU_BLOCKS[few or 64]
-        return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "LANES": 0}, num_warps=4)
     if not few:
         return None
     rows, columns = GPU_BLOCKS[few]
-    depth = 2 if point["x"] == tl.float32 else 8
-    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": depth}, num_warps=4, num_stages=2)
+    return kp.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCKS": 2}, num_warps=4, num_stages=2)
 
 
 def matmul_config(point):
@@ -114,19 +122,29 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
     # GPUs sum a block of few rows in another order than a large one
     few = 0 if batch_invariant and x.is_cuda else 16 if rows <= 16 else 64 if rows <= (192 if x.is_cuda else 64) else 0
     if int8:
-        values = kp.empty((rows, blocks * 32), tl.int8, x.device)
-        steps = kp.empty((rows, blocks), tl.float32, x.device)
-        sums = kp.empty((rows, blocks * 2), tl.int32, x.device)
-        activations = Activations(values, steps, sums)
-        quantize_activations_kernel[(rows,)](x, activations, blocks)
-        int8_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
-            activations, weight, result, CODES=codes, FEW_ROWS=few if x.is_cuda else 1 if rows <= 2 else 16 if rows <= 16 else 0
+        if x.is_cuda:
+            values = kp.empty((rows, blocks * 32), tl.bfloat16, x.device)
+            steps = kp.empty((rows, blocks), tl.float32, x.device)
+            quantize_activations_kernel[lambda meta: (rows, kp.cdiv(blocks, meta["BLOCKS"]))](
+                x, Activations(values, steps, steps), blocks
+            )
+            int8_groups_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
+                values, steps, weight, result, CODES=codes, FEW_ROWS=8 if rows <= 8 else 32
+            )
+        else:
+            values = kp.empty((rows, blocks * 32), tl.int8, x.device)
+            steps = kp.empty((rows, blocks), tl.float32, x.device)
+            sums = kp.empty((rows, blocks * 2), tl.int32, x.device)
+            activations = Activations(values, steps, sums)
+            quantize_activations_kernel[(rows, 1)](x, activations, blocks)
+            int8_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
+                activations, weight, result, CODES=codes, FEW_ROWS=1 if rows <= 2 else 16 if rows <= 16 else 0
+            )
+    elif x.is_cuda and x.dtype == tl.bfloat16 and rows <= 128 and not batch_invariant:
+        quantized_groups_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
+            x, weight, result, CODES=codes, FEW_ROWS=8 if rows <= 8 else 16 if rows <= 16 else 32
         )
-    elif rows <= (1 if x.is_cuda else 6) and not batch_invariant:
-        quantized_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
-            x, weight, result, CODES=codes, FEW_ROWS=1
-        )
-    elif x.is_cuda and few == 0:
+    elif x.is_cuda and (x.dtype == tl.bfloat16 or few == 0):
         whole = kp.empty((blocks * 32, columns), x.dtype, x.device)
         dequantize_kernel[lambda meta: (kp.cdiv(blocks, meta["BLOCKS"]), kp.cdiv(columns, meta["BLOCK_N"]))](
             weight, whole, CODES=codes
@@ -137,6 +155,10 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
             x, whole, result.bias, result.has_bias, result.out, Strides(0, 0, blocks * 32, 0, 0, columns),
             Shape(1, 1, rows, columns, blocks * 32), 0, B_TRANSPOSED=False,
         )  # fmt: skip
+    elif rows <= (1 if x.is_cuda else 6) and not batch_invariant:
+        quantized_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](
+            x, weight, result, CODES=codes, FEW_ROWS=1
+        )
     else:
         quantized_blocks_kernel[lambda meta: (kp.cdiv(rows, meta["BLOCK_M"]), kp.cdiv(columns, meta["BLOCK_N"]))](
             x, weight, result, CODES=codes, FEW_ROWS=few
@@ -156,7 +178,7 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
         "FEW_ROWS": FEW_ROWS,
     },
     configs={"cpu": cpu_config, "cuda": cuda_config},
-    specialize=[kp.aligned("x", "codes", "scales", divisible=DIVISIBLE)],
+    specialize=[kp.aligned("x", "codes", "scales", "mins", divisible=DIVISIBLE)],
 )
 def quantized_matmul(x, codes, scales, mins, bias, columns, int8, batch_invariant):
     """Returns x W^T + bias in x's dtype, [..., N], for x [..., K] and a weight W [N, K] in the layout that `repack` gives.
@@ -167,7 +189,7 @@ def quantized_matmul(x, codes, scales, mins, bias, columns, int8, batch_invarian
     - `bias` [N] has x's dtype.
 
     Without int8 the product is that of x and the weight: an element of the weight is scale * code + min in float32, which more than one
-    row of bfloat16 round to it, and sums are in float32. With int8, x is rounded first: each 32 elements of a row
+    row of bfloat16 round to it (on GPUs more than 128), and sums are in float32. With int8, x is rounded first: each 32 elements of a row
     to multiples of 1/127 of the largest of them, as llama.cpp does (Q8_0, Q8_1), and products of codes are summed in int32, exact. An
     infinity or NaN in x gives NaN or infinities in its row; elements below 2^-98 may count as 0. batch_invariant: a row of the result has the same bits whatever rows are beside it.
     """

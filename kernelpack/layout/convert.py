@@ -218,13 +218,13 @@ def best_shared(writers: tuple[LinearLayout, ...], readers: tuple[LinearLayout, 
     return min(_candidates(shape, bits), key=cost)
 
 
-def best_copied(layout: LinearLayout, bits: int) -> LinearLayout:
-    """Returns the memory layout of a tile that asynchronous copies write and the threads that started them read: the widest pieces
-    first, then the fewest passes."""
+def best_copied(layout: LinearLayout, bits: int, reader: LinearLayout | None = None) -> LinearLayout:
+    """Returns the memory layout of a tile that asynchronous copies write and the threads that started them read, or those that hold it as
+    `reader` says: the widest pieces first, then the fewest passes."""
 
     def cost(memory: LinearLayout) -> tuple[int, int]:
         writing = access_shared(layout, memory, bits)
-        return -len(writing.vector), access_cost(writing, bits) + read_cost(layout, memory, bits)
+        return -len(writing.vector), access_cost(writing, bits) + read_cost(reader or layout, memory, bits)
 
     return min(_candidates(layout.shape, bits), key=cost)
 

@@ -117,3 +117,14 @@ def test_what_copies_fill_keeps_their_pieces_whole() -> None:
     """Four floats of a column that lie side by side in memory are one copy of 16 bytes, not four."""
     columns = spread((32, 64), 4, (0, 1), Threads(1, 32))
     assert len(access_shared(columns, best_copied(columns, 32), 32).vector) == 2
+
+
+def test_what_copies_fill_is_laid_out_for_its_readers() -> None:
+    """Rows of 64 bytes, which a thread reads in two pieces of 8: as wide pieces are copied, and less time is read."""
+    writer = spread((8, 32), 8, (1, 0), Threads(1, 32))
+    reader = writer.with_bases("register", ((0, 1), (0, 2), (0, 16))).with_bases(
+        "lane", ((0, 4), (0, 8), (1, 0), (2, 0), (4, 0))
+    )
+    own, other = best_copied(writer, 16), best_copied(writer, 16, reader)
+    assert len(access_shared(writer, other, 16).vector) == len(access_shared(writer, own, 16).vector)
+    assert read_cost(reader, other, 16) < read_cost(reader, own, 16)

@@ -109,3 +109,17 @@ def test_every_listed_value_has_its_place_and_no_other(values: list[int]) -> Non
     assert [found.place(value) for value in values] == list(range(len(values)))
     for other in set(range(-10, 500)) - set(values):
         assert values[found.place(other)] != other
+
+
+def test_a_tensor_of_two_is_aligned_where_both_are(tmp_path: Path) -> None:
+    (tmp_path / "either.py").write_text(
+        OPS.replace("head(Tensor x)", "either(Tensor x, Tensor y)")
+        .replace("def head(x)", "def either(x, y)")
+        .replace("copy[(1,)](x,", "copy[(1,)](x if x.numel() > y.numel() else y,")
+        .replace('"x": [tl.float32]', '"x": [tl.float32], "y": [tl.float32]')
+        .replace('kp.aligned("x", ones=("step",)), kp.aligned("x")', 'kp.aligned("x", "y"), kp.aligned("x")')
+    )
+    plan = plan_library([tmp_path / "either.py"], namespace="some", targets=["cuda:sm_80"])
+    assumed = {variant.name: {fact.parameter for fact in variant.assumed} for variant in plan.variants}
+    assert "x" in assumed["copy.aligned"]
+    assert "x" not in assumed["copy.aligned2"]

@@ -228,11 +228,13 @@ def _repacked() -> Iterator[FaultCase]:
 
 def _quantized_products() -> Iterator[FaultCase]:
     for kind in quantized_cases.KINDS:
-        for rows in (1, 5, 20):  # more rows go through kernels of matmul, which have cases of their own
-            for columns in (67, 128):
-                calls = (quantized_cases.call(kind, (rows,), columns, 1344, bias=bias) for bias in (True, False))
-                label = f"{kind}, {rows} rows, {columns}"
-                yield FaultCase("quantized_matmul", label, tuple(_in(BF16, call) for call in calls))
+        sizes = [
+            (rows, columns, False) for rows in (5, 12, 20) for columns in (67, 128)
+        ]  # more rows go through kernels of matmul
+        for rows, columns, int8 in (*sizes, (5, 67, True), (20, 67, True)):
+            calls = (quantized_cases.call(kind, (rows,), columns, 1344, bias=bias, int8=int8) for bias in (True, False))
+            label = f"{kind}, {rows} rows, {columns}{' int8' if int8 else ''}"
+            yield FaultCase("quantized_matmul", label, tuple(_in(BF16, call) for call in calls))
 
 
 def _in(dtype: torch.dtype, call: Callable[[], Arguments]) -> Callable[[], Arguments]:

@@ -74,8 +74,6 @@ SURVIVORS = (
         "with few rows, each warp exchanges its columns of the result where no other has read b's",
     ),
     Argued("matmul", "cuda:sm_90a", "fence", "acc = hopper.async_dot(", 1, IN_FLIGHT),
-    Argued("quantized_matmul", "cuda:sm_90a", "fence", "for block in range(0, weight.blocks, BLOCKS)", 2, AFTER_LOOP),
-    Argued("quantized_matmul", "cuda:sm_90a", "barrier", "for block in range(0, weight.blocks, BLOCKS)", 1, ONE_WARPGROUP),
     Argued(
         "mha", "cuda", "barrier", "return sums.values / tl.where(sums.weights == 0.0", 1,
         "the reductions of the loop have barriers after the product with the keys, whose place the result is exchanged in",

@@ -92,6 +92,13 @@ class Provenance:
             return False
         return tensors is None or variable in self.allocations or self.arguments.get(variable) in tensors
 
+    def covered(self, expr: Expr, tensors: tuple[str, ...] | None) -> bool:
+        """Whether a specialization that names `tensors` covers every tensor that an expression may be."""
+        match self.definition(expr):
+            case Apply("select", (_, then, otherwise)):
+                return self.covered(then, tensors) and self.covered(otherwise, tensors)
+        return self.named(self.tensor(expr), tensors)
+
     def inner_of(self, expr: Expr) -> Variable | None:
         """Returns the tensor whose last size, or whose stride other than the last, an integer is."""
         expr = self.definition(expr)
@@ -139,7 +146,7 @@ def assumptions(
             continue
         value, kind = launch.arguments[name], ttir_type(signature[name])
         if signature[name].startswith("*"):
-            limit = specialization.pointer if provenance.named(provenance.tensor(value), specialization.tensors) else 0
+            limit = specialization.pointer if provenance.covered(value, specialization.tensors) else 0
         else:
             asked = name in specialization.divisible
             limit = specialization.inner if asked or provenance.named(provenance.inner_of(value), specialization.tensors) else 0

@@ -32,14 +32,16 @@ from kernelpack.backends.cuda.schedule.overlap_products import (
     summed_products,
 )
 from kernelpack.backends.cuda.schedule.run_ahead import addresses_of, innermost_loops, slice_of, unwritten
+from kernelpack.backends.gpu.facts.conversion_cost import layout_cost
 from kernelpack.backends.gpu.facts.memory_layouts import element_bits, memory_bits
 from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, operand, optional_operand
 from kernelpack.ir.types import I1, MemDescType, TensorType
 from kernelpack.ir.views import is_zero
-from kernelpack.layout.convert import best_copied
+from kernelpack.layout.convert import best_copied, read_cost
 from kernelpack.layout.encoding import SharedEncoding, layout_of
+from kernelpack.layout.linear import LinearLayout
 
 
 def schedule_pointer_loops(
@@ -116,8 +118,23 @@ def _as_async(op: Operation, facts: AxisInfoAnalysis) -> Copy | None:
     if isinstance(encoding, SharedEncoding):
         memory = encoding
     else:
-        memory = SharedEncoding(best_copied(layout_of(op.result), memory_bits(kind)))
+        memory = SharedEncoding(_memory_of(op))
     pointer, mask = operand(op, "ptr"), optional_operand(op, "mask")
     if not can_copy_async(pointer, mask, memory.layout, element_bits(op), facts):
         return None
     return Copy(op, MemDescType(kind.shape, kind.element, memory, True))
+
+
+def _memory_of(load: Operation) -> LinearLayout:
+    """Returns the memory layout of a load's buffers: for the layout that it has or, where all users convert it to another, for that if reading
+    it so costs no more than converting it."""
+    own, bits = layout_of(load.result), memory_bits(load.result.type)
+    memory = best_copied(own, bits)
+    users = load.result.users()
+    converted = {layout_of(user.result) for user in users if user.name == "ttg.convert_layout"}
+    if len(converted) != 1 or any(user.name != "ttg.convert_layout" for user in users):
+        return memory
+    (wanted,) = converted
+    other = best_copied(own, bits, wanted)
+    more = (read_cost(wanted, other, bits) - read_cost(own, memory, bits)) * wanted.in_size("warp")
+    return other if more <= layout_cost(own, wanted, bits) else memory

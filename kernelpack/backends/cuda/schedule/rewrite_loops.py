@@ -17,10 +17,14 @@ from kernelpack.backends.cuda.schedule.products_in_flight import (
     waits_before,
 )
 from kernelpack.backends.cuda.schedule.run_ahead import addresses_of, initial_of, slice_of, yielded_of
+from kernelpack.backends.gpu.facts.conversion_cost import layout_cost
+from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import operand, operands_called
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, Type, with_element
 from kernelpack.ir.views import For
+from kernelpack.layout.convert import read_cost
+from kernelpack.layout.encoding import layout_of
 
 ARRIVE = "ttg.async_wait"
 
@@ -174,13 +178,26 @@ class _Rewriter(abc.ABC):
     def _clone(self, build: Builder, op: Operation, views: dict[Operation, Value], mapping: dict[Value, Value]) -> None:
         """Copies an operation of the old loop; loads are read from their buffers, or are the buffers."""
         source = copied_from(op)
-        if op in views:
+        if (view := self._converted(op, views)) is not None:
+            mapping[op.result] = self.read(build, op.result.type, view)
+        elif op in views:
             if not all(is_copy_to(user, views[op]) for user in op.result.users()):
                 mapping[op.result] = self.read(build, op.result.type, views[op])
         elif source is not None and source in views and is_copy_to(op, views[source]):
             mapping[op.result] = views[source]
         else:
             issue(build, op, mapping, self.schedule.products)
+
+    @staticmethod
+    def _converted(op: Operation, views: dict[Operation, Value]) -> Value | None:
+        """Returns the buffer of a load that an operation converts, if reading it in the wanted layout costs no more."""
+        load = op.operand.defining_op if op.name == "ttg.convert_layout" else None
+        if load is None or load not in views or load.name != "tt.load":
+            return None
+        memory, bits = layout_of(views[load]), memory_bits(op.result.type)
+        own, wanted = layout_of(load.result), layout_of(op.result)
+        more = (read_cost(wanted, memory, bits) - read_cost(own, memory, bits)) * wanted.in_size("warp")
+        return views[load] if more <= layout_cost(own, wanted, bits) else None
 
     # ---- buffers ----
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kernelpack.analysis.axis_info import AxisInfoAnalysis
@@ -11,7 +12,7 @@ from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.backends.gpu.passes.materialize import Materializer, builder_after, free_values, operand_requirement
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import Trait, attribute, definition, operand, optional_operand, replace_operand
-from kernelpack.ir.types import TensorType
+from kernelpack.ir.types import TensorType, shape_of
 from kernelpack.layout.encoding import layout_of, with_layout
 from kernelpack.layout.linear import LinearLayout
 from kernelpack.layout.transfer import REARRANGING
@@ -42,13 +43,57 @@ class _Remover:
     # ---- conversions of what can be computed or loaded in the wanted layout ----
 
     def _convert(self, op: Operation) -> None:
-        if any(user.name == "tt.dot" for user in op.result.users()):
-            return  # operands of dots come through shared memory, which the pipeliner fills ahead of time
         value, wanted = op.operand, layout_of(op.result)
+        dots = [user for user in op.result.users() if user.name == "tt.dot"]
+        if dots and not self._is_unpacked(value, wanted):
+            return  # operands of dots come through shared memory, which the pipeliner fills ahead of time
         assert isinstance(value.type, TensorType)
         cost = self._cost(value, wanted, op)
         if cost is not None and cost <= conversion_cost(value.type, wanted):
-            op.replace_with(self._make(value, wanted))
+            made = self._make(value, wanted)
+            op.replace_with(made)
+            if dots:
+                self._sink(made, min(dots, key=lambda dot: dot.order))
+
+    def _sink(self, value: Value, user: Operation) -> None:
+        """Moves what makes a tile to its only user, as an operand takes many registers: it is read from shared memory there."""
+        op = value.defining_op
+        if op is None or op.parent is not user.parent or value in self.free or op.name == "tt.load":
+            return
+        block = op.parent
+        if block is None or any(other is not user for other in value.users()):
+            return
+        block.insert(block.index(user) - 1, op)
+        for source in op.operands:
+            self._sink(source, op)
+
+    def _is_unpacked(self, value: Value, wanted: LinearLayout) -> bool:
+        """Whether an operand of a dot may be better made in the layout that the dot wants than moved there: one that is only rearranged after it
+        was loaded; or one that is computed from smaller tiles, such as words of several numbers, if no thread computes more."""
+        moved, loads = self._sources(value)
+        if not moved or any(load.name != "tt.load" for load in loads):
+            return False
+        if all(op.name in REARRANGING for op in moved):
+            return True
+        size = math.prod(shape_of(value.type))
+        smaller = all(math.prod(shape_of(load.result.type)) < size for load in loads)
+        return smaller and wanted.in_size("register") <= layout_of(value).in_size("register")
+
+    def _sources(self, value: Value) -> tuple[set[Operation], set[Operation]]:
+        """Returns the operations that can move which a tile is computed by, and those that cannot, whose results they take."""
+        moved: set[Operation] = set()
+        others: set[Operation] = set()
+        pending = [value]
+        while pending:
+            op = (value := pending.pop()).defining_op
+            if value in self.free or op is None or op in moved:
+                continue
+            if self._is_movable(op):
+                moved.add(op)
+                pending += [source for source in op.operands if isinstance(source.type, TensorType)]
+            else:
+                others.add(op)
+        return moved, others
 
     def _cost(self, value: Value, wanted: LinearLayout, user: Operation) -> int | None:
         """Returns what having `value` in another layout costs more when its operation is moved to that layout; None if it cannot
