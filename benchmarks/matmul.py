@@ -25,7 +25,7 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
         ]
     return [
         *_cubes(device, ["bf16", "fp16"], [2048, 4096, 8192], [1], ["nn", "nt"]),
-        *_few_rows(device, ["bf16"], [16, 32, 64], [4096, 8192]),
+        *_few_rows(device, ["bf16"], [16, 32, 64, 128, 256, 512], [4096, 8192]),
         *_cubes(device, ["fp32"], [1024, 2048, 4096, 8192], [1], ["nn", "nt"]),
         *(_scaled(size) for size in (2048, 4096, 8192)),
     ]

@@ -57,7 +57,7 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
         return list(_cases(device, [(1, "Q4_1", 576, 576), (40, "Q4_1", 576, 576)], [1]))
     if device == "cuda":
         rows = [(1, kind, size, size) for kind in ("Q4_1", "Q8_0", "int4") for size in (4096, 8192)]
-        return list(_cases(device, [*rows, *((count, "int4", 4096, 4096) for count in (16, 512, 4096))], [1]))
+        return list(_cases(device, [*rows, *((count, "int4", 4096, 4096) for count in (8, 16, 64, 512, 4096))], [1]))
     sizes = [(1536, 576), (576, 1536), (2048, 2048), (4096, 4096)]
     single = [(1, kind, *size) for kind in ("Q4_1", "int4", "Q8_0") for size in sizes if size[1] % GROUP == 0 or kind != "int4"]
     many = [(rows, "Q4_1", *size) for rows in (8, 128, 512) for size in ((1536, 576), (2048, 2048))]

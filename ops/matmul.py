@@ -112,7 +112,8 @@ ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 
 FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 128)
 """Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32 (16-bit inputs), 64 and a float32
-column, which is 1; CPUs have all, 32 for B_TRANSPOSED. 128 means as many rows at a time: on CPUs, and of float32 on GPUs for few blocks."""
+column, which is 1; CPUs have all, 32 for B_TRANSPOSED. 128 means as many rows at a time, and on GPUs so few blocks that small ones are done
+sooner."""
 
 CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),
@@ -155,7 +156,7 @@ def amx_config(point):
 
 def cuda_config(point):
     wide, few = point["a"] == tl.float32, point["FEW_ROWS"]
-    if few in ((4, 8, 16, 32) if wide else (4, 8, 128)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
+    if few in ((4, 8, 16, 32) if wide else (4, 8)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
         return None
     if few == 1:  # a column: each warp reads two rows of a, 1 KB at a time
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 1, "BLOCK_N": 8, "BLOCK_K": 256, "GROUP": 1}, num_warps=4)
@@ -168,6 +169,10 @@ def cuda_config(point):
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 
+SMALL_BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8, "SLOTS": 6}
+"""Of 16-bit matrices on Hopper, half of the large ones, which take half the time."""
+
+
 def hopper_config(point):
     """Roles need inputs that TMA can address; of float32, large blocks."""
     plain, wide = cuda_config(point), point["a"] == tl.float32
@@ -175,6 +180,8 @@ def hopper_config(point):
         return plain
     if wide:
         blocks = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "SLOTS": 4}
+    elif point["FEW_ROWS"] == 128:
+        blocks = SMALL_BLOCKS
     elif point["FEW_ROWS"]:  # bound by reading b: many narrow blocks, much on its way at a time
         stages = 6 if point["FEW_ROWS"] == 64 else 8
         blocks = {"BLOCK_M": point["FEW_ROWS"], "BLOCK_N": 64, "BLOCK_K": 128, "GROUP": 1, "SLOTS": stages}
@@ -182,6 +189,15 @@ def hopper_config(point):
         blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "SLOTS": 4}
     # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
     return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
+
+
+def few_blocks(rows, columns, batches):
+    """A host function's choice of FEW_ROWS on GPUs for more than 64 rows of 16 bits: 64, 128 or 0, with blocks of 64 x 64, 128 x 128 and
+    128 x 256. 132 are computed at a time, in times of which each is about half of the next; smaller ones read more. All sum in one order."""
+    small = kp.cdiv(kp.cdiv(rows, 64) * kp.cdiv(columns, 64) * batches, 132)
+    middle = kp.cdiv(kp.cdiv(rows, 128) * kp.cdiv(columns, 128) * batches, 132)
+    large = kp.cdiv(kp.cdiv(rows, 128) * kp.cdiv(columns, 256) * batches, 132)
+    return 64 if small < min(2 * middle, 4 * large) else 128 if middle < 2 * large else 0
 
 
 def invariant(few, transposed, tiles):
@@ -250,7 +266,9 @@ def matmul(a, b, bias, activation, batch_invariant):
         )  # fmt: skip
     else:
         if a.is_cuda:
-            few = 0 if rows > 64 else 64
+            few = 64
+            if rows > 64 and a.element_size() == 2:
+                few = few_blocks(rows, columns, batches * outer)
             if rows > 64 and a.element_size() == 4:
                 blocks = kp.cdiv(rows, 128) * kp.cdiv(columns, 64) * batches * outer
                 few = 128 if batch_invariant or blocks <= 132 else 0  # blocks that all run at once are done sooner if small

@@ -32,6 +32,8 @@ ODD = 7
 """By how much less sizes are no multiples of 16."""
 BLOCKS = 140
 """More blocks than programs that walk over blocks: some get a second one."""
+LARGE_BLOCKS = 2 * 132
+"""As many blocks as programs compute in two times: smaller blocks would not be done sooner."""
 
 
 def kernel_calls() -> list[Case]:
@@ -180,14 +182,14 @@ def _rope_and_cache(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     single = dtype == torch.float32
-    for rows, transposed, bias in product((13, 29, 61, 100, 200), (False, True), (False, True)):
-        if rows in ((13, 29) if single else (100,)):
+    for rows, transposed, bias in product((13, 29, 61, 100, 200, 300), (False, True), (False, True)):
+        if rows in ((13, 29, 300) if single else (100,)):
             continue  # float32 has one kernel for all few rows, and one for few blocks
-        walk = aligned and (rows == 200 or not single)
-        blocks = 1 if not walk else BLOCKS // 2 if rows == 200 else BLOCKS
+        walk = aligned and (rows >= 200 or not single)
+        blocks = 1 if not walk else BLOCKS // 2 if rows == 200 else LARGE_BLOCKS // 3 if rows == 300 else BLOCKS
         width = 64 if rows < 200 else 128 if single else 256
-        n = _size(aligned, width * blocks + 16)
-        k = _size(aligned, 304 if rows == 200 or not walk else 1168)  # further than the rings are long
+        n = _size(aligned, width * blocks - 16 if rows == 300 and walk else width * blocks + 16)
+        k = _size(aligned, 304 if rows >= 200 or not walk else 1168)  # further than the rings are long
 
         def call(rows: int = rows, n: int = n, k: int = k, transposed: bool = transposed, bias: bool = bias) -> Arguments:
             b = gaps(n, k).t() if transposed else gaps(k, n)

@@ -155,14 +155,15 @@ def _products() -> Iterator[FaultCase]:
 
     for transposed in (False, True):
         letter = "t" if transposed else "n"
-        for name, dtype, (m, n, k) in (
-            ("bfloat16", BF16, (137, 75, 300)), ("bfloat16-few-rows", BF16, (19, 75, 300)), ("float32", F32, (70, 75, 70)),
-            ("bfloat16-even", BF16, (136, 272, 304)), ("bfloat16-few-rows-long", BF16, (19, 272, 1200)),
-            ("bfloat16-64-rows-long", BF16, (61, 272, 1200)),
+        for name, dtype, (m, n, k), few in (
+            ("bfloat16", BF16, (137, 75, 300), 0), ("bfloat16-few-rows", BF16, (19, 75, 300), None), ("float32", F32, (70, 75, 70), None),
+            ("bfloat16-even", BF16, (136, 272, 304), 0), ("bfloat16-even-few-blocks", BF16, (136, 272, 304), 128),
+            ("bfloat16-few-rows-long", BF16, (19, 272, 1200), None), ("bfloat16-64-rows-long", BF16, (61, 272, 1200), None),
         ):  # fmt: skip
             step = 16 if dtype == F32 else 64  # loops of other lengths end in other places of their rings
             calls = (call(dtype, m, n, depth, transposed, a) for depth in (k, k - step, k - 2 * step) for a in (0, 4))
-            yield FaultCase("matmul", f"{name}-{letter}", tuple(calls))
+            blocks = {} if few is None else {"few_blocks": lambda rows, columns, batches, few=few: few}
+            yield FaultCase("matmul", f"{name}-{letter}", tuple(calls), (blocks,) * 6)
         # more blocks than run at once: large ones, which roles multiply on the ordinary cores
         yield FaultCase("matmul", f"float32-many-{letter}", (call(F32, 80, 8464, 80, transposed, 4),))
 
