@@ -185,7 +185,7 @@ def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     for rows, transposed, bias in product((13, 29, 61, 100, 200, 300), (False, True), (False, True)):
         if rows in ((13, 29, 300) if single else (100,)):
             continue  # float32 has one kernel for all few rows, and one for few blocks
-        walk = aligned and (rows >= 200 or not single)
+        walk = rows == 300 or (aligned and (rows == 200 or not single))
         blocks = 1 if not walk else BLOCKS // 2 if rows == 200 else LARGE_BLOCKS // 3 if rows == 300 else BLOCKS
         width = 64 if rows < 200 else 128 if single else 256
         n = _size(aligned, width * blocks - 16 if rows == 300 and walk else width * blocks + 16)

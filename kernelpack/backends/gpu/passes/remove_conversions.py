@@ -56,12 +56,11 @@ class _Remover:
                 self._sink(made, min(dots, key=lambda dot: dot.order))
 
     def _sink(self, value: Value, user: Operation) -> None:
-        """Moves what makes a tile to its only user, as an operand takes many registers: it is read from shared memory there."""
-        op = value.defining_op
-        if op is None or op.parent is not user.parent or value in self.free or op.name == "tt.load":
+        """Moves what makes a tile out of loads to its only user, as an operand takes many registers: it is read from shared memory there."""
+        op, block = value.defining_op, user.parent
+        if op is None or block is None or op.parent is not block or value in self.free or value.users() != [user]:
             return
-        block = op.parent
-        if block is None or any(other is not user for other in value.users()):
+        if op.name != "ttg.convert_layout" and not self._is_movable(op):
             return
         block.insert(block.index(user) - 1, op)
         for source in op.operands:
