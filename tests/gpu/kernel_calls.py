@@ -325,6 +325,8 @@ def _quantized_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
             for int8 in (False, True):
                 call = quantized_cases.call(kind, (rows,), 128 if aligned else 72, 192, bias=rows == 16, int8=int8)
                 yield f"{kind}, {rows} rows{' int8' if int8 else ''}", call
+    if aligned:
+        yield "large blocks", quantized_cases.call(quantized_cases.KINDS[1], (300,), LARGE_BLOCKS // 3 * 256 - 16, 192)
 
 
 def _repack(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
