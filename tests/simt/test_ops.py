@@ -67,6 +67,16 @@ def test_one_column_is_summed_in_many_chains(target: str) -> None:
     assert error < 4e-7
 
 
+def test_blocks_of_every_size_sum_in_one_order() -> None:
+    """A row then has the same bits in calls of any number of rows."""
+    a, b = torch.randn(136, 304).bfloat16(), torch.randn(304, 272).bfloat16()
+    large, *others = [
+        call("cuda:sm_90a", module_of("matmul").matmul, (a, b, None), {}, given={"few_blocks": lambda *_, few=few: few})[0]
+        for few in (0, 128, 64)
+    ]
+    assert all(torch.equal(other, large) for other in others)
+
+
 @pytest.mark.parametrize("ahead", [16, 47])
 def test_rope_may_turn_half_of_the_heads_further_on(ahead: int) -> None:
     """Calls that ask for it have results of half a gigabyte and more."""
