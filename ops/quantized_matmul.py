@@ -9,7 +9,7 @@ from ._quantized_groups import int8_groups_kernel, quantized_groups_kernel
 from ._quantized_products import Result, Weight, dequantize_kernel, quantized_blocks_kernel, quantized_rows_kernel
 from ._quantized_weights import dequantize
 from ._rows import check_whole
-from .matmul import ONE_BLOCK, SMALL_BLOCKS, few_blocks, matmul_kernel
+from .matmul import LARGE_BLOCKS, ONE_BLOCK, SMALL_BLOCKS, few_blocks, matmul_kernel
 
 RANGES = {
     "dtypes": ("float32", "bfloat16"),
@@ -115,8 +115,7 @@ def matmul_config(point):
         rows, depth = (128, 32) if point.specialized else (64, 16)
         return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": depth, "GROUP": 8}, num_warps=4, num_stages=2)
     if point.specialized and point.target.arch == "sm_90a":
-        blocks = SMALL_BLOCKS if few else {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "SLOTS": 4}
-        return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
+        return kp.Config({**(SMALL_BLOCKS if few else LARGE_BLOCKS), "PROGRAMS": 132}, launch_pdl=True)
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 

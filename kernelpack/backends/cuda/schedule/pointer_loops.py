@@ -32,14 +32,14 @@ from kernelpack.backends.cuda.schedule.overlap_products import (
     summed_products,
 )
 from kernelpack.backends.cuda.schedule.run_ahead import addresses_of, innermost_loops, slice_of, unwritten
-from kernelpack.backends.gpu.facts.conversion_cost import layout_cost
+from kernelpack.backends.gpu.facts.conversion_cost import is_better_read
 from kernelpack.backends.gpu.facts.memory_layouts import element_bits, memory_bits
 from kernelpack.backends.gpu.facts.products import loads_for_dots
 from kernelpack.ir.core import Operation, Value
 from kernelpack.ir.dialect import attribute, operand, optional_operand
 from kernelpack.ir.types import I1, MemDescType, TensorType
 from kernelpack.ir.views import is_zero
-from kernelpack.layout.convert import best_copied, read_cost
+from kernelpack.layout.convert import best_copied
 from kernelpack.layout.encoding import SharedEncoding, layout_of
 from kernelpack.layout.linear import LinearLayout
 
@@ -130,11 +130,9 @@ def _memory_of(load: Operation) -> LinearLayout:
     it so costs no more than converting it."""
     own, bits = layout_of(load.result), memory_bits(load.result.type)
     memory = best_copied(own, bits)
-    users = load.result.users()
-    converted = {layout_of(user.result) for user in users if user.name == "ttg.convert_layout"}
-    if len(converted) != 1 or any(user.name != "ttg.convert_layout" for user in users):
+    wishes = {layout_of(user.result) if user.name == "ttg.convert_layout" else own for user in load.result.users()}
+    if len(wishes) != 1 or own in wishes:
         return memory
-    (wanted,) = converted
+    (wanted,) = wishes
     other = best_copied(own, bits, wanted)
-    more = (read_cost(wanted, other, bits) - read_cost(own, memory, bits)) * wanted.in_size("warp")
-    return other if more <= layout_cost(own, wanted, bits) else memory
+    return other if is_better_read(own, memory, wanted, other, bits) else memory

@@ -17,13 +17,12 @@ from kernelpack.backends.cuda.schedule.products_in_flight import (
     waits_before,
 )
 from kernelpack.backends.cuda.schedule.run_ahead import addresses_of, initial_of, slice_of, yielded_of
-from kernelpack.backends.gpu.facts.conversion_cost import layout_cost
+from kernelpack.backends.gpu.facts.conversion_cost import is_better_read
 from kernelpack.backends.gpu.facts.memory_layouts import memory_bits
 from kernelpack.ir.core import Block, Builder, Operation, Region, Value
 from kernelpack.ir.dialect import operand, operands_called
 from kernelpack.ir.types import I1, I32, MemDescType, TensorType, Type, with_element
 from kernelpack.ir.views import For
-from kernelpack.layout.convert import read_cost
 from kernelpack.layout.encoding import layout_of
 
 ARRIVE = "ttg.async_wait"
@@ -195,9 +194,7 @@ class _Rewriter(abc.ABC):
         if load is None or load not in views or load.name != "tt.load":
             return None
         memory, bits = layout_of(views[load]), memory_bits(op.result.type)
-        own, wanted = layout_of(load.result), layout_of(op.result)
-        more = (read_cost(wanted, memory, bits) - read_cost(own, memory, bits)) * wanted.in_size("warp")
-        return views[load] if more <= layout_cost(own, wanted, bits) else None
+        return views[load] if is_better_read(layout_of(load.result), memory, layout_of(op.result), memory, bits) else None
 
     # ---- buffers ----
 

@@ -30,3 +30,10 @@ def layout_cost(before: LinearLayout, after: LinearLayout, bits: int) -> int:
 
 def conversion_cost(kind: TensorType, after: LinearLayout) -> int:
     return layout_cost(layout_of(kind), after, memory_bits(kind))
+
+
+def is_better_read(own: LinearLayout, before: LinearLayout, wanted: LinearLayout, memory: LinearLayout, bits: int) -> bool:
+    """Whether a tile in the buffer `memory` is read in the layout `wanted` at no more cost than in its own, from the buffer `before`, and then
+    converted."""
+    more = read_cost(wanted, memory, bits) - read_cost(own, before, bits)
+    return more * wanted.in_size("warp") <= layout_cost(own, wanted, bits)
