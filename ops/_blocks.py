@@ -18,7 +18,8 @@ class Shape(NamedTuple):
 
 class Strides(NamedTuple):
     """Strides in elements: of a's and b's batches, of a's rows, and of that dimension of b's matrices which is not contiguous. Batches are
-    two dimensions, the outer one first; None, where there are none. Of a product with one row, `a_row` is that of bias."""
+    two dimensions, the outer one first; None, where there are none. Of a product with one row, `a_row` is 0 where one value of bias is for
+    all columns."""
 
     a_outer: tl.int64
     a_batch: tl.int64

@@ -17,6 +17,9 @@ from ._roles import Place, begin_early, halves, next_place
 RUN = tl.constexpr(512)
 """How many steps along k the ordinary cores add to one sum. Errors grow with this number, and with that of the sums."""
 
+PIECE = tl.constexpr(16)
+"""How many rows of a matrix that ends within a tile are copied at a time."""
+
 
 class Rings(NamedTuple):
     """Tiles of a and b in shared memory, and the barriers that say when a slot is full, and when it is empty again."""
@@ -35,19 +38,40 @@ def order_of(shape, blocks):
 
 
 @kp.jit
-def load_blocks(copy, a, b, a_batch, b_batch, rings, shape, blocks):
-    """Fills the rings of tiles of a and b. `a_batch` and `b_batch` are the places of their matrices in a and b."""
+def load_rows(a, few, batch, row, k, tile, full, rows):
+    """Starts copying a tile of a; where a ends in it, only pieces that have rows: TMA fills others with zeros, slower than it copies. What
+    a tile holds there counts in no row of the result."""
+    if row + tile.shape[0] <= rows:
+        hopper.async_load(a, [*batch, row, k], tile, full)
+    else:
+        for i in tl.static_range(tile.shape[0] // PIECE):
+            if row + i * PIECE < rows:
+                hopper.async_load(few, [*batch, row + i * PIECE, k], tile, full, i * PIECE)
+
+
+@kp.jit
+def load_blocks(copy, a, few, b, a_batch, b_batch, rings, shape, blocks):
+    """Fills the rings of tiles of a and b. `a_batch` and `b_batch` are the places of their matrices in a and b; `few` is a in pieces."""
     copies: tl.constexpr = max(blocks.M // 64, 1)
     place = Place(0, 1)
     blocks_m, blocks_n, group = order_of(shape, blocks)
     for block in range(tl.program_id(0), blocks_m * blocks_n, tl.num_programs(0)):
         m, n = place_of(block, blocks_m, blocks_n, group)
+        if few is None:
+            loaded = rings.a.nbytes
+        else:
+            pieces = tl.minimum(tl.cdiv(shape.rows - m * blocks.M, PIECE), blocks.M // PIECE)
+            loaded = pieces * (rings.a.nbytes * PIECE // 64)
         for k in range(0, tl.maximum(shape.depth, 1), blocks.K):  # beyond a tensor, tiles are zero
             slot = place.slot
             hopper.mbarrier_wait(rings.empty[slot], place.phase)
-            hopper.mbarrier_expect(rings.full[slot], copies * rings.a.nbytes + rings.b.nbytes)
+            hopper.mbarrier_expect(rings.full[slot], loaded + rings.b.nbytes)
             for i in tl.static_range(copies):
-                hopper.async_load(a, [*a_batch, m * blocks.M + i * 64, k], rings.a[slot * copies + i], rings.full[slot])
+                row, tile = m * blocks.M + i * 64, rings.a[slot * copies + i]
+                if few is None:
+                    hopper.async_load(a, [*a_batch, row, k], tile, rings.full[slot])
+                else:
+                    load_rows(a, few, a_batch, row, k, tile, rings.full[slot], shape.rows)
             if blocks.B_TRANSPOSED:
                 hopper.async_load(b, [*b_batch, n * blocks.N, k], rings.b[slot], rings.full[slot])
             else:
@@ -180,6 +204,9 @@ def matmul_by_roles(a, b, out, strides, shape, epilogue, blocks):
     b_batches, b_batch_step, b_batch = batch_dimension(batch, shape.batches, strides.b_batch)
     a_steps, b_steps = [a_outer_step, a_batch_step, strides.a_row, 1], [b_outer_step, b_batch_step, strides.b_step, 1]
     a_desc = tl.make_tensor_descriptor(a, [a_outers, a_batches, rows, depth], a_steps, [1, 1, height, blocks.K])
+    pieces = None
+    if blocks.M >= 64:
+        pieces = tl.make_tensor_descriptor(a, [a_outers, a_batches, rows, depth], a_steps, [1, 1, PIECE, blocks.K])
     if blocks.B_TRANSPOSED:
         b_desc = tl.make_tensor_descriptor(b, [b_outers, b_batches, columns, depth], b_steps, [1, 1, blocks.N, blocks.K])
         b_tiles = hopper.local_alloc([blocks.N, blocks.K], b.dtype.element_ty, blocks.SLOTS)
@@ -204,7 +231,7 @@ def matmul_by_roles(a, b, out, strides, shape, epilogue, blocks):
     hopper.warp_specialize(
         hopper.role(
             load_blocks,
-            (a_desc, b_desc, (a_outer, a_batch), (b_outer, b_batch), rings, shape, blocks),
+            (a_desc, pieces, b_desc, (a_outer, a_batch), (b_outer, b_batch), rings, shape, blocks),
             num_warps=1,
             registers=None if few else 40,
         ),
@@ -212,7 +239,7 @@ def matmul_by_roles(a, b, out, strides, shape, epilogue, blocks):
             add_blocks if ordinary else multiply_blocks,
             (out_desc, out_tiles, (outer, batch), rings, shape, epilogue, blocks),
             num_warps=4,
-            registers=None if few else 232,
+            registers=None if few else 232 if copies == 2 else 152,
             copies=copies,
         ),
     )

@@ -56,8 +56,8 @@ def matmul_block(a, b, out, strides, shape, epilogue, blocks):
 
 @kp.jit
 def matmul_row(a, b, out, strides, shape, epilogue, blocks):
-    """A block of columns of a product with one row: every element of b counts once, so b is read in the order in which it lies. The
-    stride of bias is 1, or 0 where all columns share its first element."""
+    """A block of columns of a product with one row: every element of b counts once, so b is read in the order in which it lies. With an
+    a_row of 0 all columns share the first element of bias."""
     offs_n = tl.program_id(0) * blocks.N + tl.arange(0, blocks.N)
     offs_k = tl.arange(0, blocks.K)
     row = a + offs_k
@@ -77,9 +77,9 @@ def matmul_row(a, b, out, strides, shape, epilogue, blocks):
             acc += tl.sum(x[:, None] * y, axis=0)
         row += blocks.K
         b_tile += blocks.K if blocks.B_TRANSPOSED else blocks.K * strides.b_step
-    inside, has_bias, bias_step = offs_n < shape.columns, epilogue.has_bias, strides.a_row
-    acc += tl.load(epilogue.bias + offs_n, mask=inside & has_bias & (bias_step == 1), other=0.0).to(tl.float32)
-    acc += tl.load(epilogue.bias, mask=has_bias & (bias_step == 0), other=0.0).to(tl.float32)
+    inside, has_bias, shared = offs_n < shape.columns, epilogue.has_bias, strides.a_row == 0
+    acc += tl.load(epilogue.bias + offs_n, mask=inside & has_bias & (not shared), other=0.0).to(tl.float32)
+    acc += tl.load(epilogue.bias, mask=has_bias & shared, other=0.0).to(tl.float32)
     tl.store(out + offs_n, activate(acc, epilogue.activation).to(out.dtype.element_ty), mask=inside)
 
 
@@ -110,10 +110,10 @@ ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 """Constexprs of kernels whose programs compute one block each."""
 
 
-FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 128)
+FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 96, 128, 192)
 """Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32 (16-bit inputs), 64 and a float32
-column, which is 1; CPUs have all, 32 for B_TRANSPOSED. 128 means as many rows at a time, and on GPUs so few blocks that small ones are done
-sooner."""
+row or column, which is 1; CPUs have those up to 128, 32 for B_TRANSPOSED. 128 means as many rows at a time. On Hopper 64 to 192 are the blocks
+of HOPPER_BLOCKS, one larger than the other."""
 
 CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),
@@ -130,7 +130,7 @@ B_TRANSPOSED, and read b where it lies: 32 rows do so twice. Others begin a sum 
 
 def cpu_config(point):
     few = point["FEW_ROWS"]
-    if few == 32 and not point["B_TRANSPOSED"]:
+    if few in (96, 192) or (few == 32 and not point["B_TRANSPOSED"]):
         return None
     if few:
         rows, columns, depth = CPU_BLOCKS[few][point["B_TRANSPOSED"]]
@@ -156,7 +156,7 @@ def amx_config(point):
 
 def cuda_config(point):
     wide, few = point["a"] == tl.float32, point["FEW_ROWS"]
-    if few in ((4, 8, 16, 32) if wide else (4, 8)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
+    if few in ((4, 8, 16, 32, 96, 192) if wide else (4, 8)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
         return None
     if few == 1:  # a column: each warp reads two rows of a, 1 KB at a time
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 1, "BLOCK_N": 8, "BLOCK_K": 256, "GROUP": 1}, num_warps=4)
@@ -169,9 +169,26 @@ def cuda_config(point):
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 
-LARGE_BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "SLOTS": 4}
-SMALL_BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8, "SLOTS": 6}
-"""Of 16-bit matrices on Hopper; small ones take half the time of large ones."""
+HOPPER_BLOCKS = {
+    16: (16, 64, 128, 8),
+    32: (32, 64, 128, 8),
+    64: (64, 64, 128, 6),
+    96: (64, 128, 128, 4),
+    128: (128, 128, 64, 6),
+    192: (192, 128, 64, 4),
+    0: (128, 256, 64, 4),
+}
+"""BLOCK_M, BLOCK_N, BLOCK_K and SLOTS of 16-bit matrices on Hopper by FEW_ROWS. Few rows are bound by reading b: many narrow blocks, much on its
+way at a time."""
+
+
+def hopper_blocks(few, bits=16):
+    """Returns the config of kernels with roles for matrices of 16 or 8 bits."""
+    rows, columns, depth, slots = HOPPER_BLOCKS[few]
+    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth * 16 // bits, "SLOTS": slots}
+    group = 1 if few in (16, 32, 64) else 8
+    # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
+    return kp.Config({**blocks, "GROUP": group, "PROGRAMS": 132}, launch_pdl=True)
 
 
 def hopper_config(point):
@@ -181,24 +198,21 @@ def hopper_config(point):
         return plain
     if wide:
         blocks = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "SLOTS": 4}
-    elif point["FEW_ROWS"] == 128:
-        blocks = SMALL_BLOCKS
-    elif point["FEW_ROWS"]:  # bound by reading b: many narrow blocks, much on its way at a time
-        stages = 6 if point["FEW_ROWS"] == 64 else 8
-        blocks = {"BLOCK_M": point["FEW_ROWS"], "BLOCK_N": 64, "BLOCK_K": 128, "GROUP": 1, "SLOTS": stages}
-    else:
-        blocks = LARGE_BLOCKS
-    # H100 (SXM) and H200 have 132 multiprocessors; elsewhere some programs wait for others
-    return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
+        return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
+    return hopper_blocks(point["FEW_ROWS"])
 
 
 def few_blocks(rows, columns, batches):
-    """A host function's choice of FEW_ROWS on GPUs for more than 64 rows of 16 bits: 64, 128 or 0, with blocks of 64 x 64, 128 x 128 and
-    128 x 256. 132 are computed at a time, in times of which each is about half of the next; smaller ones read more. All sum in one order."""
-    small = kp.cdiv(kp.cdiv(rows, 64) * kp.cdiv(columns, 64) * batches, 132)
-    middle = kp.cdiv(kp.cdiv(rows, 128) * kp.cdiv(columns, 128) * batches, 132)
-    large = kp.cdiv(kp.cdiv(rows, 128) * kp.cdiv(columns, 256) * batches, 132)
-    return 64 if small < min(2 * middle, 4 * large) else 128 if middle < 2 * large else 0
+    """A host function's choice of FEW_ROWS on GPUs for more than 64 rows of 16 or 8 bits: the blocks that are done soonest on an H200, the
+    larger ones where two are. 132 are computed at a time; for 16 bits of depth 4,096 a time takes as many microseconds as stand here. All
+    sum in one order."""
+    small = 10 * kp.cdiv(kp.cdiv(rows, 64) * kp.cdiv(columns, 64) * batches, 132)
+    flat = 15 * kp.cdiv(kp.cdiv(rows, 64) * kp.cdiv(columns, 128) * batches, 132)
+    square = 23 * kp.cdiv(kp.cdiv(rows, 128) * kp.cdiv(columns, 128) * batches, 132)
+    tall = 35 * kp.cdiv(kp.cdiv(rows, 192) * kp.cdiv(columns, 128) * batches, 132)
+    large = 45 * kp.cdiv(kp.cdiv(rows, 128) * kp.cdiv(columns, 256) * batches, 132)
+    least = min(min(small, flat), min(square, min(tall, large)))
+    return 0 if large == least else 192 if tall == least else 128 if square == least else 96 if flat == least else 64
 
 
 def invariant(few, transposed, tiles):
@@ -216,7 +230,7 @@ def invariant(few, transposed, tiles):
         "FEW_ROWS": FEW_ROWS,
     },
     configs={"cpu": cpu_config, "cpu:x86-64-v4+amx": amx_config, "cuda": cuda_config, "cuda:sm_90a": hopper_config},
-    specialize=[kp.aligned(divisible=[f"strides.{name}" for name in Strides._fields])],
+    specialize=[kp.aligned(inner=8, divisible=[f"strides.{name}" for name in Strides._fields])],
 )
 def matmul(a, b, bias, activation, batch_invariant):
     """activation(a b + bias), summed in float32 (float32 products are exact, never tf32).
@@ -275,6 +289,8 @@ def matmul(a, b, bias, activation, batch_invariant):
                 few = 128 if batch_invariant or blocks <= 132 else 0  # blocks that all run at once are done sooner if small
             if rows <= 32 and a.element_size() == 2 and not batch_invariant:
                 few = 16 if rows <= 16 else 32
+            if rows == 1 and a.element_size() == 4 and transposed and not batch_invariant:
+                few = 1
         elif rows <= 64:
             few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
             if 16 < rows <= 32 and transposed:
@@ -296,7 +312,7 @@ def matmul(a, b, bias, activation, batch_invariant):
         ](
             a, b, out if bias is None else bias, bias is not None, out,
             Strides(
-                a_outer, a_batch, 1 if rows == 1 and not a.is_cuda else a_row,
+                a_outer, a_batch, 16 if rows == 1 else a_row,
                 b_outer, b_batch, b.stride(-1) if transposed else b.stride(-2),
             ),
             Shape(outer, batches, rows, columns, depth), activation, B_TRANSPOSED=transposed, FEW_ROWS=few,

@@ -9,7 +9,7 @@ from ._quantized_groups import int8_groups_kernel, quantized_groups_kernel
 from ._quantized_products import Result, Weight, dequantize_kernel, quantized_blocks_kernel, quantized_rows_kernel
 from ._quantized_weights import dequantize
 from ._rows import check_whole
-from .matmul import LARGE_BLOCKS, ONE_BLOCK, SMALL_BLOCKS, few_blocks, matmul_kernel
+from .matmul import ONE_BLOCK, few_blocks, hopper_blocks, matmul_kernel
 
 RANGES = {
     "dtypes": ("float32", "bfloat16"),
@@ -18,10 +18,10 @@ RANGES = {
     "bias": (None, "x"),
 }
 
-FEW_ROWS = (1, 8, 16, 32, 64, 128, 0)
+FEW_ROWS = (1, 8, 16, 32, 64, 96, 128, 192, 0)
 """Which kernels a call takes. CPUs: those for single rows (int8: 2), for at most 16 and 64 (int8: 16), or 0 for more. GPUs with bfloat16 take at
-most 8, at most 16, or 32 rows at a time (int8: 8 or 32), for more what matmul takes, 128 or 0, and with float32 what CPUs do, 64 up to 192
-rows."""
+most 8, at most 16, or 32 rows at a time (int8: 8 or 32), for more what few_blocks of ops/matmul.py chooses, and with float32 what CPUs do, 64 up
+to 192 rows."""
 
 CPU_BLOCKS = {16: (16, 64), 64: (32, 64), 0: (128, 64)}
 GPU_BLOCKS = {16: (16, 32), 64: (64, 32)}
@@ -109,13 +109,13 @@ def cuda_config(point):
 def matmul_config(point):
     """As matmul has for many rows, and a weight whose columns lie together."""
     few = point["FEW_ROWS"]
-    if few not in ((0,) if point["x"] == tl.float32 else (0, 128)):
+    if few not in ((0,) if point["x"] == tl.float32 else (0, 64, 96, 128, 192)):
         return None
     if point["x"] == tl.float32:
         rows, depth = (128, 32) if point.specialized else (64, 16)
         return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": depth, "GROUP": 8}, num_warps=4, num_stages=2)
     if point.specialized and point.target.arch == "sm_90a":
-        return kp.Config({**(SMALL_BLOCKS if few else LARGE_BLOCKS), "PROGRAMS": 132}, launch_pdl=True)
+        return hopper_blocks(few)
     return kp.Config({**ONE_BLOCK, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8}, num_warps=8, num_stages=3)
 
 
@@ -157,7 +157,7 @@ def multiply(x, weight, result, codes, int8, batch_invariant):
         ](
             x, whole, result.bias, result.has_bias, result.out, Strides(0, 0, blocks * 32, 0, 0, columns),
             Shape(1, 1, rows, columns, blocks * 32), 0, B_TRANSPOSED=False,
-            FEW_ROWS=0 if x.dtype == tl.float32 or few_blocks(rows, columns, 1) == 0 else 128,
+            FEW_ROWS=0 if x.dtype == tl.float32 else few_blocks(rows, columns, 1),
         )  # fmt: skip
     elif rows <= (1 if x.is_cuda else 6) and not batch_invariant:
         quantized_rows_kernel[lambda meta: (rows, kp.cdiv(columns, meta["BLOCK_N"]))](

@@ -5,6 +5,7 @@ import kernelpack.language as tl
 
 from ._blocks import Blocks, Epilogue, Scales, Shape, Strides, place_of
 from ._matmul_roles import matmul_by_roles, scale_sums
+from .matmul import HOPPER_BLOCKS, ONE_BLOCK, few_blocks, hopper_blocks
 
 RANGES = {
     "dtypes": ("float8_e4m3fn", "float8_e5m2"),
@@ -70,9 +71,6 @@ def scaled_matmul_kernel(
         scaled_block(a, b, out, strides, shape, Epilogue(bias, bias is not None, 0, scales), blocks)
 
 
-ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
-
-
 INT8_BLOCKS = {
     0: (256, 512, 512),
     1: (1, 64, 1024),
@@ -91,9 +89,11 @@ def config(point):
     if whole != (point["b"] == tl.int8):
         return None
     if point.target.backend == "cpu" and whole:
+        if point["FEW_ROWS"] not in INT8_BLOCKS:
+            return None
         rows, columns, depth = INT8_BLOCKS[point["FEW_ROWS"]]
         return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
-    if point["FEW_ROWS"]:
+    if point["FEW_ROWS"] not in ((0,) if whole or point.target.backend == "cpu" else HOPPER_BLOCKS):
         return None
     if point.target.backend == "cpu":
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP": 8})
@@ -114,10 +114,8 @@ def amx_config(point):
 
 
 def hopper_config(point):
-    if not point.specialized or point["a"] == tl.int8 or point["FEW_ROWS"]:
-        return config(point)
-    blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP": 8, "SLOTS": 4}
-    return kp.Config({**blocks, "PROGRAMS": 132}, launch_pdl=True)
+    plain = config(point)
+    return plain if plain is None or not point.specialized or point["a"] == tl.int8 else hopper_blocks(point["FEW_ROWS"], 8)
 
 
 @kp.op(
@@ -128,7 +126,7 @@ def hopper_config(point):
         "scale_a": [tl.float32],
         "scale_b": [tl.float32],
         "bias": [None, tl.bfloat16],
-        "FEW_ROWS": tuple(INT8_BLOCKS),
+        "FEW_ROWS": tuple({**INT8_BLOCKS, **HOPPER_BLOCKS}),
     },
     configs={"": config, "cpu:x86-64-v4+amx": amx_config, "cuda:sm_90a": hopper_config},
     specialize=[kp.aligned(divisible=["strides.a_row", "strides.b_step"])],
@@ -174,6 +172,8 @@ def scaled_matmul(a, b, scale_a, scale_b, bias):
         )
     out = kp.empty((rows, columns), tl.bfloat16, a.device)
     few = 0
+    if a.dtype != tl.int8 and a.is_cuda:
+        few = 16 if rows <= 16 else 32 if rows <= 32 else few_blocks(rows, columns, 1)
     if a.dtype == tl.int8 and not a.is_cuda:
         blocks = kp.cdiv(rows, 512) * kp.cdiv(columns, 256)
         # large blocks, all threads at a time: an eighth of what they compute, or of the threads, must not be in vain

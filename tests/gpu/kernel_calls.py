@@ -32,8 +32,8 @@ ODD = 7
 """By how much less sizes are no multiples of 16."""
 BLOCKS = 140
 """More blocks than programs that walk over blocks: some get a second one."""
-LARGE_BLOCKS = 2 * 132
-"""As many blocks as programs compute in two times: smaller blocks would not be done sooner."""
+BY_BLOCKS = {96: (150, 8944), 128: (100, 34032), 192: (192, 25584), 0: (300, 22512)}
+"""Rows and columns of aligned products of 16 and 8 bits for which few_blocks chooses these FEW_ROWS; more blocks than programs."""
 
 
 def kernel_calls() -> list[Case]:
@@ -182,14 +182,14 @@ def _rope_and_cache(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     single = dtype == torch.float32
-    for rows, transposed, bias in product((13, 29, 61, 100, 200, 300), (False, True), (False, True)):
-        if rows in ((13, 29, 300) if single else (100,)):
-            continue  # float32 has one kernel for all few rows, and one for few blocks
-        walk = rows == 300 or (aligned and (rows == 200 or not single))
-        blocks = 1 if not walk else BLOCKS // 2 if rows == 200 else LARGE_BLOCKS // 3 if rows == 300 else BLOCKS
-        width = 64 if rows < 200 else 128 if single else 256
-        n = _size(aligned, width * blocks - 16 if rows == 300 and walk else width * blocks + 16)
-        k = _size(aligned, 304 if rows >= 200 or not walk else 1168)  # further than the rings are long
+    few = [(rows, 64 * BLOCKS + 16 if aligned and not single else 80) for rows in ((1, 61) if single else (13, 29, 61))]
+    if single:  # one kernel for few blocks, one that walks over many
+        many = [(100, 80), (200, 128 * BLOCKS // 2 + 16 if aligned else 144)]
+    else:
+        many = [*BY_BLOCKS.values()] if aligned else [(200, 272), (200, 4352)]
+    for (rows, columns), transposed, bias in product(few + many, (False, True), (False, True)):
+        n = _size(aligned, columns)
+        k = _size(aligned, 304 if single else 1168)  # further than the rings are long
 
         def call(rows: int = rows, n: int = n, k: int = k, transposed: bool = transposed, bias: bool = bias) -> Arguments:
             b = gaps(n, k).t() if transposed else gaps(k, n)
@@ -205,24 +205,27 @@ def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 
 def _scaled_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
-    n, k = _size(aligned, 256 * (BLOCKS // 2 if aligned else 1) + 16), _size(aligned, 720)
-    for bias in (False, True):
+    few = (13, 64 * BLOCKS + 16), (29, 64 * BLOCKS + 16), (61, 8304)
+    for (rows, columns), bias in product((*few, *BY_BLOCKS.values()) if aligned else ((200, 272),), (False, True)):
+        n, k = _size(aligned, columns), _size(aligned, 2320 if rows <= 150 else 1168)  # further than the rings are long
 
-        def call(bias: bool = bias) -> Arguments:
+        def call(rows: int = rows, n: int = n, k: int = k, bias: bool = bias) -> Arguments:
             weight = convert(gaps(n, k), E4M3)
             added = Typed(torch.randn(n).bfloat16()) if bias else None
-            scales = (torch.rand(200, 1) + 0.5, torch.rand(1, n) + 0.5) if bias else (torch.tensor(0.3), torch.tensor(2.0))
-            return ((gaps if aligned else padded)(200, k), Typed(weight.t()), *map(Typed, scales), added), {}
+            scales = (torch.rand(rows, 1) + 0.5, torch.rand(1, n) + 0.5) if bias else (torch.tensor(0.3), torch.tensor(2.0))
+            return ((gaps if aligned else padded)(rows, k), Typed(weight.t()), *map(Typed, scales), added), {}
 
-        yield f"{bias}", call
+        yield f"{rows} rows {bias}", call
+    n, k = _size(aligned, 272), _size(aligned, 720)
+    for bias in (False, True) if dtype == E4M3 else ():
 
         def bytes_(bias: bool = bias) -> Arguments:
-            (_, _, *scales), named = call(bias)
+            added = Typed(torch.randn(n).bfloat16()) if bias else None
+            scales = (torch.rand(200, 1) + 0.5, torch.rand(1, n) + 0.5) if bias else (torch.tensor(0.3), torch.tensor(2.0))
             wide = torch.randint(-128, 128, (200 + n, k if aligned else k + 3), dtype=torch.int8)[:, :k]
-            return (Typed(wide[:200]), Typed(wide[200:].t()), *scales), named
+            return (Typed(wide[:200]), Typed(wide[200:].t()), *map(Typed, scales), added), {}
 
-        if dtype == E4M3:
-            yield f"int8 {bias}", bytes_
+        yield f"int8 {bias}", bytes_
 
 
 def _mha(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
@@ -326,7 +329,8 @@ def _quantized_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
                 call = quantized_cases.call(kind, (rows,), 128 if aligned else 72, 192, bias=rows == 16, int8=int8)
                 yield f"{kind}, {rows} rows{' int8' if int8 else ''}", call
     if aligned:
-        yield "large blocks", quantized_cases.call(quantized_cases.KINDS[1], (300,), LARGE_BLOCKS // 3 * 256 - 16, 192)
+        for rows, columns in ((200, 4352), BY_BLOCKS[96], BY_BLOCKS[192], BY_BLOCKS[0]):
+            yield f"{columns} columns", quantized_cases.call(quantized_cases.KINDS[1], (rows,), columns, 192)
 
 
 def _repack(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:

@@ -70,3 +70,15 @@ def test_what_a_kernels_author_excludes_is_not_assumed(tmp_path: Path, excluded:
     constant = {"n"} if ones and not excluded.startswith("do_not_specialize=") else set()
     assert {fact.parameter for fact in aligned.facts if fact.property == "tt.divisibility"} == divisible - constant
     assert {fact.parameter for fact in aligned.assumed if fact.property == "equal_to"} == constant
+
+
+@pytest.mark.parametrize(("inner", "known"), [(8, 8), (16, 16), (48, 16), (12, 4), (3, None)])
+def test_sizes_may_be_divisible_by_less_than_addresses(tmp_path: Path, inner: int, known: int | None) -> None:
+    """Rows of 8 elements of 16 bits are what TMA can address."""
+    file = tmp_path / "last_row.py"
+    file.write_text(SOURCE.replace('"B": 16})}', f'"B": 16}})}}, specialize=[kp.aligned(inner={inner})]'))
+    plan = plan_library([file], namespace="some", targets=["cuda:sm_80"])
+    (aligned,) = (variant for variant in plan.variants if variant.plain is not None)
+    found = {fact.parameter: fact.value for fact in aligned.facts if fact.property == "tt.divisibility"}
+    sizes = {} if known is None else dict.fromkeys(("batch_stride", "row_stride", "n"), known)
+    assert found == {"x": 16, "out": 16, **sizes}

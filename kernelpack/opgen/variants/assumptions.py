@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -156,12 +157,14 @@ def assumptions(
             constants.append(one[0])
             continue
         for prop in known if limit else ():
-            if prop.test is DIVISIBLE_BY:
-                assumed = prop.holds(limit) and not parameter.do_not_specialize_on_alignment
+            assumed = prop.value
+            if prop.test is DIVISIBLE_BY:  # a smaller divisor is worth knowing, too
+                assumed = math.gcd(limit, prop.value)
+                holds = assumed > 1 and not parameter.do_not_specialize_on_alignment
             elif prop.test is REACHES:
-                assumed = specialization.reach is not None and prop.test.implies(specialization.reach, prop.value)
+                holds = specialization.reach is not None and prop.test.implies(specialization.reach, prop.value)
             else:
-                assumed = prop.test is not EQUAL_TO
-            if assumed:
-                facts.append(Fact(name, prop.name, prop.value))
+                holds = prop.test is not EQUAL_TO
+            if holds:
+                facts.append(Fact(name, prop.name, assumed))
     return tuple(sorted(facts)), tuple(sorted(constants))

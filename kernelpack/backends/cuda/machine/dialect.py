@@ -80,12 +80,11 @@ TTNG = Dialect(
         # one arrival, where `pred` holds, that also announces `size` bytes of asynchronous copies
         row(
             "ttng.barrier_expect",
-            "alloc: memdesc, pred?: bool",
+            "alloc: memdesc, size: int_scalar, pred?: bool",
             results=0,
-            attributes=[attr("size", "i32")],
             effects=[Effect.SYNCHRONISE],
             format="$alloc , $size (, $pred)? attr-dict : type($alloc)",
-            check=_check_mbarrier,
+            check=lambda op: _check_mbarrier(op) or (None if op.operands[1].type == I32 else "the size must be i32"),
         ),
         # waits until the phase of this parity is complete
         row(
