@@ -111,9 +111,9 @@ ONE_BLOCK = {"SLOTS": 0, "PROGRAMS": 2**31 - 1}
 
 
 FEW_ROWS = (0, 1, 4, 8, 16, 32, 64, 96, 128, 192)
-"""Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32 (16-bit inputs), 64 and a float32
-row or column, which is 1; CPUs have those up to 128, 32 for B_TRANSPOSED. 128 means as many rows at a time. On Hopper 64 to 192 are the blocks
-of HOPPER_BLOCKS, one larger than the other."""
+"""Which blocks a call needs: those for at most so many rows, or 0 for more. GPUs have blocks for 16, 32, 64 and a float32 row or
+column, which is 1; CPUs have those up to 128, 32 for B_TRANSPOSED. 128 means as many rows at a time. On Hopper 64 to 192 are the blocks of
+HOPPER_BLOCKS, one larger than the other."""
 
 CPU_BLOCKS = {
     1: ((1, 512, 8), (1, 16, 128)),
@@ -154,15 +154,21 @@ def amx_config(point):
     return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": group})
 
 
+FLOAT32_BLOCKS = {16: (16, 32, 64), 32: (32, 32, 32), 64: (16, 64, 32)}
+"""BLOCK_M, BLOCK_N and BLOCK_K of few rows of float32 on GPUs by FEW_ROWS: 16 where these blocks are few, 32 for more than 16 rows."""
+
+
 def cuda_config(point):
     wide, few = point["a"] == tl.float32, point["FEW_ROWS"]
-    if few in ((4, 8, 16, 32, 96, 192) if wide else (4, 8)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
+    if few in ((4, 8, 96, 192) if wide else (4, 8)) or (few == 1 and not (wide and point["B_TRANSPOSED"])):
         return None
     if few == 1:  # a column: each warp reads two rows of a, 1 KB at a time
         return kp.Config({**ONE_BLOCK, "BLOCK_M": 1, "BLOCK_N": 8, "BLOCK_K": 256, "GROUP": 1}, num_warps=4)
     if few in (16, 32, 64):
-        rows, depth = (16, 32) if wide else (few if point.specialized else 64, 64)
-        return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": depth, "GROUP": 1}, num_warps=4, num_stages=3)
+        few = few if point.specialized else 64
+        rows, columns, depth = FLOAT32_BLOCKS[few] if wide else (few, 64, 64)
+        blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 1}
+        return kp.Config({**ONE_BLOCK, **blocks}, num_warps=4, num_stages=3)
     if wide:
         rows, depth = (128, 32) if point.specialized else (64, 16)  # addresses that nothing is known of take the registers
         return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": 64, "BLOCK_K": depth, "GROUP": 8}, num_warps=4, num_stages=2)
@@ -289,8 +295,9 @@ def matmul(a, b, bias, activation, batch_invariant):
                 few = 128 if batch_invariant or blocks <= 132 else 0  # blocks that all run at once are done sooner if small
             if rows <= 32 and a.element_size() == 2 and not batch_invariant:
                 few = 16 if rows <= 16 else 32
-            if rows == 1 and a.element_size() == 4 and transposed and not batch_invariant:
-                few = 1
+            if rows <= 64 and a.element_size() == 4 and not batch_invariant:
+                blocks = kp.cdiv(rows, 16) * kp.cdiv(columns, 32) * batches * outer
+                few = 1 if rows == 1 and transposed else 16 if blocks <= 264 else 32 if rows > 16 else 64
         elif rows <= 64:
             few = 1 if rows <= 1 else 4 if rows <= 4 else 8 if rows <= 8 else 16 if rows <= 16 else 64
             if 16 < rows <= 32 and transposed:
@@ -312,7 +319,7 @@ def matmul(a, b, bias, activation, batch_invariant):
         ](
             a, b, out if bias is None else bias, bias is not None, out,
             Strides(
-                a_outer, a_batch, 16 if rows == 1 else a_row,
+                a_outer, a_batch, 16 if few == 1 else a_row,
                 b_outer, b_batch, b.stride(-1) if transposed else b.stride(-2),
             ),
             Shape(outer, batches, rows, columns, depth), activation, B_TRANSPOSED=transposed, FEW_ROWS=few,

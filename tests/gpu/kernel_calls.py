@@ -182,8 +182,9 @@ def _rope_and_cache(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     single = dtype == torch.float32
-    few = [(rows, 64 * BLOCKS + 16 if aligned and not single else 80) for rows in ((1, 61) if single else (13, 29, 61))]
-    if single:  # one kernel for few blocks, one that walks over many
+    few = [(rows, 64 * BLOCKS + 16 if aligned and not single else 80) for rows in (13, 29, 61)]
+    if single:  # few rows have a kernel for few blocks, two for more; many one for few blocks, one that walks over many
+        few = [(1, 80), (13, 80), *([(13, 8480), (29, 8480)] if aligned else [])]
         many = [(100, 80), (200, 128 * BLOCKS // 2 + 16 if aligned else 144)]
     else:
         many = [*BY_BLOCKS.values()] if aligned else [(200, 272), (200, 4352)]
@@ -216,16 +217,17 @@ def _scaled_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
             return ((gaps if aligned else padded)(rows, k), Typed(weight.t()), *map(Typed, scales), added), {}
 
         yield f"{rows} rows {bias}", call
-    n, k = _size(aligned, 272), _size(aligned, 720)
-    for bias in (False, True) if dtype == E4M3 else ():
+    int8 = ((13, 272), (200, 272), (200, 4400), (300, 8208)) if aligned else ((200, 272),)
+    for (rows, columns), bias in product(int8, (False, True)) if dtype == E4M3 else ():
+        n, k = _size(aligned, columns), _size(aligned, 720)
 
-        def bytes_(bias: bool = bias) -> Arguments:
+        def bytes_(rows: int = rows, n: int = n, k: int = k, bias: bool = bias) -> Arguments:
             added = Typed(torch.randn(n).bfloat16()) if bias else None
-            scales = (torch.rand(200, 1) + 0.5, torch.rand(1, n) + 0.5) if bias else (torch.tensor(0.3), torch.tensor(2.0))
-            wide = torch.randint(-128, 128, (200 + n, k if aligned else k + 3), dtype=torch.int8)[:, :k]
-            return (Typed(wide[:200]), Typed(wide[200:].t()), *map(Typed, scales), added), {}
+            scales = (torch.rand(rows, 1) + 0.5, torch.rand(1, n) + 0.5) if bias else (torch.tensor(0.3), torch.tensor(2.0))
+            wide = torch.randint(-128, 128, (rows + n, k if aligned else k + 3), dtype=torch.int8)[:, :k]
+            return (Typed(wide[:rows]), Typed(wide[rows:].t()), *map(Typed, scales), added), {}
 
-        yield f"int8 {bias}", bytes_
+        yield f"int8 {rows} rows {bias}", bytes_
 
 
 def _mha(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
