@@ -51,7 +51,7 @@ build: $(NATIVE) ## kernelpack._C, and the op library, from ops/ into kernelpack
 lock: build ## ops/ops.lock anew: what `make verify` compares with
 	@$(PY) -c "from pathlib import Path; from kernelpack.files.generated import write; write(Path('ops/ops.lock'), Path('$(LIBRARY)/ops.lock').read_text())"
 
-test: build ## [SHARE=1/4] the whole test suite, or a part of what takes long; what needs a GPU is skipped where there is none
+test: build ## [SHARE=1/6] the whole test suite, or a part of what takes long; what needs a GPU is skipped where there is none
 	$(PYTEST) -m "not slow" $(if $(SHARE),--share $(SHARE))
 
 test-full: verify build ## the same with the tests marked slow, after every kernel was compiled anew
@@ -84,7 +84,7 @@ format: $(READY) ## ruff and clang-format, in place
 	$(PY) -m ruff check --fix .
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
-verify: $(READY) ## [SHARE=1/4] compiles every op anew, without caches, wgmma with two assemblers, and compares with ops/ops.lock
+verify: $(READY) ## [SHARE=1/6] compiles every op anew, without caches, wgmma with two assemblers, and compares with ops/ops.lock
 	@KERNELPACK_CHECK_PTXAS=$(CURDIR)/$(CHECK_PTXAS) $(PY) -m kernelpack verify ops --namespace kernelpack --target "$(OP_TARGETS)" --lock ops/ops.lock $(if $(SHARE),--share $(SHARE)) -j $(JOBS)
 
 same: build ## make same REF=commit [ROOM=passes]: whether tests and ops compile what they compiled there, stage by stage

@@ -1,5 +1,5 @@
 """Matrix products: torch.ops.kernelpack.matmul beside torch.matmul, scaled_matmul beside torch._scaled_mm; of int8 beside torch._int_mm, which
-scales nothing, and oneDNN's quantised linear layer, whose weight is packed beforehand."""
+scales nothing, and on CPUs oneDNN's quantised linear layer, whose weight is packed beforehand."""
 
 from __future__ import annotations
 
@@ -25,9 +25,13 @@ def cases(device: str, quick: bool) -> Sequence[Case]:
         ]
     return [
         *_cubes(device, ["bf16", "fp16"], [2048, 4096, 8192], [1], ["nn", "nt"]),
-        *_few_rows(device, ["bf16"], [16, 32, 64, 128, 256, 512], [4096, 8192]),
+        *_few_rows(device, ["bf16"], [1, 16, 32, 64, 65, 128, 200, 256, 300, 512, 700], [4096, 8192]),
+        *_few_rows(device, ["bf16"], [1, 64, 512, 4096], [4040]),  # rows of an odd number of 16 bytes
         *_cubes(device, ["fp32"], [1024, 2048, 4096, 8192], [1], ["nn", "nt"]),
-        *(_scaled(size) for size in (2048, 4096, 8192)),
+        *_few_rows(device, ["fp32"], [1, 2, 16, 32, 64], [1024, 4096]),
+        *(_scaled((size, size, size)) for size in (2048, 4096, 8192)),
+        *(_scaled((rows, size, size)) for size in (4096, 8192) for rows in (1, 16, 64, 128, 256, 512)),
+        *(_int8_on_gpu((rows, size, size)) for size in (4096, 8192) for rows in (32, 64, 128, 256, 512, size)),
     ]
 
 
@@ -52,10 +56,21 @@ def _case(name: str, device: str, dtype: str, shape: tuple[int, int, int], layou
     return Case(name, unit, 2 * math.prod(shape) / scale, device, peers, "matmul", threads, arguments, graph)
 
 
-def _scaled(size: int) -> Case:
+def _scaled(shape: tuple[int, int, int]) -> Case:
     """A product of 8-bit floats with one scale each; the peer sums as tensor cores do, with use_fast_accum."""
-    arguments = {"shape": (size, size, size)}
-    return Case(f"fp8 {size} nt", "TFLOP/s", 2 * size**3 / 1e12, "cuda", ("scaled_mm",), "scaled_matmul", 1, arguments)
+    return _bytes_on_gpu("fp8", shape, "scaled_mm")
+
+
+def _int8_on_gpu(shape: tuple[int, int, int]) -> Case:
+    """With a scale for each row and column; the peer takes more than 16 rows."""
+    return _bytes_on_gpu("int8", shape, "int_mm")
+
+
+def _bytes_on_gpu(kind: str, shape: tuple[int, int, int], peer: str) -> Case:
+    rows, size, _ = shape
+    name = f"{kind} {size} nt" if rows == size else f"{kind} {rows} rows {size} nt"
+    arguments = {"shape": shape, "kind": kind}
+    return Case(name, "TFLOP/s", 2 * math.prod(shape) / 1e12, "cuda", (peer,), "scaled_matmul", 1, arguments, rows != size)
 
 
 def _int8(shape: tuple[int, int, int], threads: int) -> Case:
@@ -92,14 +107,22 @@ def _prepare_int8(case: Case) -> Prepared:
 def _prepare_scaled(case: Case) -> Prepared:
     rows, columns, depth = case.arguments["shape"]
 
-    def inputs() -> tuple[torch.Tensor, ...]:
+    def floats() -> tuple[torch.Tensor, ...]:
         a, b = (torch.randn(extent, depth, device=case.device).to(torch.float8_e4m3fn) for extent in (rows, columns))
         return a, b.T, torch.tensor(0.5, device=case.device), torch.tensor(0.25, device=case.device)
+
+    def integers() -> tuple[torch.Tensor, ...]:
+        a, b = (torch.randint(-128, 128, (extent, depth), dtype=torch.int8, device=case.device) for extent in (rows, columns))
+        return a, b.T, torch.rand(rows, 1, device=case.device), torch.rand(1, columns, device=case.device)
+
+    def int_mm(a: torch.Tensor, b: torch.Tensor, *_: torch.Tensor) -> None:
+        torch._int_mm(a, b)
 
     def scaled_mm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
         return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16, use_fast_accum=True)
 
-    return Prepared(inputs, {OURS: torch.ops.kernelpack.scaled_matmul, "scaled_mm": scaled_mm})
+    inputs = floats if case.arguments["kind"] == "fp8" else integers
+    return Prepared(inputs, {OURS: torch.ops.kernelpack.scaled_matmul, "scaled_mm": scaled_mm, "int_mm": int_mm})
 
 
 def prepare(case: Case) -> Prepared:

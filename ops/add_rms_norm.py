@@ -97,6 +97,7 @@ def tile_of(x):
     "add_rms_norm(Tensor x, Tensor(a!) residual, Tensor weight, float? eps=None) -> Tensor",
     variants={"x": DTYPES, "TILE": (0, *TILES)},
     configs={"": config},
+    specialize=[kp.aligned(inner=8)],
 )
 def add_rms_norm(x, residual, weight, eps):
     """Adds x to `residual`, in place, and returns rms_norm of the sum: residual / sqrt(mean(residual^2) + eps) * weight.

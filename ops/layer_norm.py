@@ -167,6 +167,7 @@ def config(point):
     "layer_norm(Tensor x, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor",
     variants={"x": DTYPES, "WHOLE": (0, *WHOLE_ROWS)},
     configs={"": config},
+    specialize=[kp.aligned(inner=8)],
 )
 def layer_norm(x, weight, bias, eps):
     """Returns (x - mean) / sqrt(variance + eps) * weight + bias along the last dimension, in x's shape and dtype.

@@ -251,6 +251,7 @@ def check_heads(heads, kv_heads, enable_gqa):
         "cuda": built(cuda_config),
         "cuda:sm_90a": built(hopper_config),
     },
+    specialize=[kp.aligned(inner=8)],
 )
 def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa, batch_invariant):
     """Scaled dot-product attention with the meaning of torch.nn.functional.scaled_dot_product_attention.

@@ -92,6 +92,7 @@ def config(point):
     "rms_norm(Tensor x, Tensor? weight=None, float? eps=None) -> Tensor",
     variants={"x": DTYPES, "WHOLE": (0, *WHOLE_ROWS)},
     configs={"": config},
+    specialize=[kp.aligned(inner=8)],
 )
 def rms_norm(x, weight, eps):
     """Returns x / sqrt(mean(x^2) + eps) * weight along the last dimension, in x's shape and dtype.

@@ -149,6 +149,7 @@ def config(point):
         "INTERLEAVED": [False, True],
     },
     configs={"": config},
+    specialize=[kp.aligned(inner=8)],
 )
 def rope(x, cos, sin, interleaved):
     """Turns the pairs of x [batch, heads, positions, head size] by angles whose `cos` and `sin` are given.

@@ -140,6 +140,7 @@ def head_of(x):
     "softmax(Tensor x, int dim=-1) -> Tensor",
     variants={"x": DTYPES, "WHOLE": (0, *WHOLE_ROWS), "HEAD": (0, *HEADS)},
     configs={"": config},
+    specialize=[kp.aligned(inner=8)],
 )
 def softmax(x, dim):
     """Returns exp(x) / sum(exp(x)) along `dim`, which must be the last dimension, in x's shape and dtype."""

@@ -1,6 +1,6 @@
 """What every test starts from: the same random numbers, whatever ran before it; and a browser, for those that look at pages.
 
-`--share 1/4` runs a quarter of those tests that take long and are much alike, and all others."""
+`--share 1/6` runs a sixth of those tests that take long and are much alike, and all others."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ import torch
 from kernelpack.cli.verify import share
 
 IN_TURN = (
-    "opgen/test_consumers", "simt/test_ops", "cli/test_doctor", "opgen/test_unbox", "ops/test_bounds", "backends/test_third_party",
-    "cli/test_trace", "ops/test_amx", "pack/test_verify", "csrc/test_kernels", "simt/test_paged_attention", "ops/test_sample",
+    "opgen/test_consumers", "simt/test_ops", "cli/test_doctor", "opgen/test_unbox", "ops/test_bounds", "backends/cpu/test_tile_products",
+    "backends/test_third_party", "simt/test_mla_decode", "simt/test_instructions", "cli/test_trace", "opgen/test_kernels_library",
+    "ops/test_amx", "pack/test_verify", "csrc/test_kernels", "ship/test_signature", "ship/test_manifest",
+    "backends/cpu/emit/test_product_in_tiles", "simt/test_paged_attention", "ops/test_sample", "opgen/test_linked_code",
     "language/test_differential", "serving/language_model/test_tokenizer", "opgen/test_tuning", "ops/test_repack",
     "passes/test_properties", "opgen/test_random_host_functions", "opgen/test_checked", "serving/test_sentence_encoder",
     "inductor/test_inductor", "cli/test_emit_source", "opgen/test_optional", "simt/test_native", "serving/test_cmake",

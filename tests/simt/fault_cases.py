@@ -158,7 +158,9 @@ def _products() -> Iterator[FaultCase]:
         for name, dtype, (m, n, k), few in (
             ("bfloat16", BF16, (137, 75, 300), 0), ("bfloat16-few-rows", BF16, (19, 75, 300), None), ("float32", F32, (70, 75, 70), None),
             ("bfloat16-even", BF16, (136, 272, 304), 0), ("bfloat16-even-few-blocks", BF16, (136, 272, 304), 128),
+            ("bfloat16-even-flat", BF16, (136, 272, 1200), 96), ("bfloat16-even-tall", BF16, (200, 272, 304), 192),
             ("bfloat16-few-rows-long", BF16, (19, 272, 1200), None), ("bfloat16-64-rows-long", BF16, (61, 272, 1200), None),
+            ("float32-few-rows", F32, (19, 75, 70), None),
         ):  # fmt: skip
             step = 16 if dtype == F32 else 64  # loops of other lengths end in other places of their rings
             calls = (call(dtype, m, n, depth, transposed, a) for depth in (k, k - step, k - 2 * step) for a in (0, 4))
@@ -183,8 +185,11 @@ def _scaled_products() -> Iterator[FaultCase]:
 
         return arguments
 
-    for name, shapes in (("e4m3", ((133, 75, 210), (133, 75, 70))), ("e4m3-even", ((144, 272, 720), (144, 272, 592)))):
-        yield FaultCase("scaled_matmul", name, tuple(call(*shape) for shape in shapes))
+    odd, even = ((133, 75, 210), (133, 75, 70)), ((144, 272, 720), (144, 272, 592))
+    for name, shapes, few in (("e4m3", odd, 0), ("e4m3-even", even, 0), ("e4m3-even-flat", even, 96)):
+        blocks = {"few_blocks": lambda rows, columns, batches, few=few: few}
+        yield FaultCase("scaled_matmul", name, tuple(call(*shape) for shape in shapes), (blocks,) * 2)
+    yield FaultCase("scaled_matmul", "e4m3-few-rows", (call(19, 272, 2320), call(19, 272, 2064)))
 
 
 def _attention() -> Iterator[FaultCase]:
