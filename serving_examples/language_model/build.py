@@ -19,6 +19,7 @@ HTTPLIB_FLAGS = [f"-DCPPHTTPLIB_{name}_SUPPORT" for name in ("OPENSSL", "ZLIB", 
 """What Debian's library was compiled with, as pkg-config says: its structs have other fields without."""
 _OF_HTTP = ("api.cpp", "http.cpp")
 _OF_TORCH = ("choose.cpp", "package.cpp", "torch_model.cpp", "weights.cpp")
+"""They are compiled as one file: nearly all of a compiler's time goes to torch's headers, which each of them would read again."""
 
 
 class BuildFailed(Exception):
@@ -46,7 +47,8 @@ def build_server(folder: Path, optimization: str = "-O2") -> Path:
     if "libpcre2-dev" in absent:
         raise BuildFailed("pcre2.h was not found, which the tokenizer needs\n  to fix: apt-get install libpcre2-dev")
     home = Path(torch.__file__).parent
-    sources = [path for path in sorted(SERVER.glob("*.cpp")) if not (absent and path.name in _OF_HTTP)]
+    left_out = (*_OF_TORCH, *(_OF_HTTP if absent else ()))
+    sources = [path for path in sorted(SERVER.glob("*.cpp")) if path.name not in left_out]
     flags = ["-std=c++20", optimization, f"-I{SERVER}", f"-Wa,-I{SERVER}", *(["-DLM_WITHOUT_HTTP"] if absent else [])]
     includes = [f"-isystem{home / part}" for part in ("include", "include/torch/csrc/api/include")]
     libraries = ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-lpcre2-8", "-lpthread", "-ldl"]
@@ -57,17 +59,21 @@ def build_server(folder: Path, optimization: str = "-O2") -> Path:
     if not absent:
         libraries.append("-lcpp-httplib")
     newest = max(path.stat().st_mtime for path in (*SERVER.glob("*.h"), Path(__file__)))
+    newest_of_torch = max((SERVER / name).stat().st_mtime for name in _OF_TORCH)
     folder.mkdir(parents=True, exist_ok=True)
+    of_torch = folder / "of_torch.cpp"
+    of_torch.write_text("".join(f'#include "{name}"\n' for name in _OF_TORCH))
 
     def compiled(source: Path) -> Path:
         target = folder / f"{source.stem}{'.plain' if absent else ''}.o"
-        if not target.exists() or target.stat().st_mtime < max(newest, source.stat().st_mtime):
-            own = includes if source.name in _OF_TORCH else HTTPLIB_FLAGS if source.name in _OF_HTTP else []
+        changed = newest_of_torch if source == of_torch else source.stat().st_mtime
+        if not target.exists() or target.stat().st_mtime < max(newest, changed):
+            own = includes if source == of_torch else HTTPLIB_FLAGS if source.name in _OF_HTTP else []
             run([*_compiler(), *flags, *own, "-c", str(source), "-o", str(target)])
         return target
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compiled, sorted(sources, key=lambda path: path.name not in _OF_TORCH)))  # the longest first
+        objects = list(pool.map(compiled, [of_torch, *sources]))  # the longest first
     program = folder / "server"
     run([*_compiler(), *map(str, objects), "-o", str(program), f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", *libraries])
     return program

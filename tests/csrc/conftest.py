@@ -21,6 +21,8 @@ from kernelpack.target import Target
 
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
+FLAGS = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}", f"-I{CSRC / 'kernels'}", "-I."]
+SHARED = ["-shared", "-fPIC", str(HERE / "mock_cuda.cpp")]
 
 
 def fake_library() -> dict[str, str]:
@@ -46,31 +48,48 @@ def fake_library() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The folder with the test program, under two sanitizers, and two drivers, made once for all processes of a parallel run."""
+def folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder of all processes of a parallel run."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "csrc"
     folder.mkdir(exist_ok=True)
-    with open(folder / "lock", "w") as lock:
+    return folder
+
+
+def made_once(folder: Path, name: str, files: dict[str, str], *commands: list[str]) -> None:
+    """Writes files into the folder and runs commands there, two at once, unless a process has."""
+    with open(folder / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "done").is_file():
-            for name, text in fake_library().items():
-                (folder / name).write_text(text)
-            flags = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}", f"-I{CSRC / 'kernels'}", "-I."]
-            mock = str(HERE / "mock_cuda.cpp")
-            sources = [*map(str, sorted(HERE.glob("*_test.cpp"))), "kernels_c.cpp", "kernels_cuda.cpp", "images_cuda.cpp"]
-            sources += map(str, sorted((CSRC / "kernels").glob("*.cpp")))
-            sanitized = ["-g1", "-fno-sanitize-recover=all", *sources, "-l:libzstd.a", "-ldl", "-lpthread"]
-            commands = [
-                [*flags, "-shared", "-fPIC", mock, "-o", "mock.so"],
-                [*flags, "-shared", "-fPIC", "-DMOCK_OLD", mock, "-o", "old.so"],
-                [*flags, "-fsanitize=address,undefined", *sanitized, "-o", "kernels_test"],
-                [*flags, "-fsanitize=thread", *sanitized, "-o", "threads_test"],
-            ]
+        if not (folder / f"{name}.done").is_file():
+            for file, text in files.items():
+                (folder / file).write_text(text)
             with ThreadPoolExecutor(2) as pool:
                 for done in pool.map(
                     lambda command: subprocess.run(command, cwd=folder, capture_output=True, text=True), commands
                 ):
                     assert done.returncode == 0, done.stderr
-            (folder / "done").touch()
+            (folder / f"{name}.done").touch()
+
+
+@pytest.fixture(scope="session")
+def driver(folder: Path) -> Path:
+    """A CUDA driver that needs no GPU."""
+    made_once(folder, "driver", {}, [*FLAGS, "-O1", *SHARED, "-o", "mock.so"])
+    return folder / "mock.so"
+
+
+@pytest.fixture(scope="session")
+def program(folder: Path, driver: Path) -> Path:
+    """The folder with the test program, under two sanitizers, and two drivers."""
+    sources = [*map(str, sorted(HERE.glob("*_test.cpp"))), "kernels_c.cpp", "kernels_cuda.cpp", "images_cuda.cpp"]
+    sources += map(str, sorted((CSRC / "kernels").glob("*.cpp")))
+    sanitized = ["-g1", "-fno-sanitize-recover=all", *sources, "-l:libzstd.a", "-ldl", "-lpthread"]
+    made_once(
+        folder,
+        "program",
+        fake_library(),
+        [*FLAGS, "-O1", "-DMOCK_OLD", *SHARED, "-o", "old.so"],
+        [*FLAGS, "-O0", "-fsanitize=address,undefined", *sanitized, "-o", "kernels_test"],
+        [*FLAGS, "-O1", "-fsanitize=thread", *sanitized, "-o", "threads_test"],  # -O1 has more warnings
+    )
     return folder

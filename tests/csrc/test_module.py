@@ -47,7 +47,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         ({"KERNELPACK_LIBCUDA": "absent.so"}, "LaunchError: the CUDA driver cannot be opened: absent.so"),
     ],
 )
-def test_cuda_kernels_are_launched_by_the_driver(program: Path, setting: dict[str, str], expected: str) -> None:
+def test_cuda_kernels_are_launched_by_the_driver(driver: Path, setting: dict[str, str], expected: str) -> None:
     code = """
         import ctypes, os, torch
         from tests.csrc.test_module import loaded
@@ -64,7 +64,7 @@ def test_cuda_kernels_are_launched_by_the_driver(program: Path, setting: dict[st
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
-        env={**os.environ, "KERNELPACK_LIBCUDA": str(program / "mock.so"), "KERNELPACK_LOAD_LIBRARY": "0", **setting},
+        env={**os.environ, "KERNELPACK_LIBCUDA": str(driver), "KERNELPACK_LOAD_LIBRARY": "0", **setting},
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

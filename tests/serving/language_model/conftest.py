@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from serving_examples.language_model.build import HTTPLIB_FLAGS, missing
+from serving_examples.language_model.gguf_file import File
+from tests.serving.language_model import http_server
 from tests.serving.language_model.reader import SERVER, SOURCES, Reader, build
 
 HERE = Path(__file__).parent
@@ -25,6 +27,12 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> P
         pytest.skip(f"{' '.join(absent)} not installed; to fix: apt-get install {' '.join(absent)}")
     base = tmp_path_factory.getbasetemp()
     return base if worker_id == "master" else base.parent
+
+
+@pytest.fixture(scope="session")
+def smollm() -> File:
+    """SmolLM2's file."""
+    return http_server.smollm()
 
 
 @pytest.fixture(scope="session")

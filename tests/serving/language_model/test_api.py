@@ -11,7 +11,6 @@ import pytest
 from gguf import GGUFWriter
 
 from serving_examples.language_model.gguf_file import File
-from serving_examples.language_model.tokens import model_file
 from tests.serving.language_model.http_server import (
     NAME,
     POSITIONS,
@@ -130,8 +129,8 @@ END = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 SAYS = "{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif %}"
 
 
-def test_chat_templates_are_plain_chatml_or_refused(http_program: Path, tmp_path: Path) -> None:
-    fields = File(model_file()).fields
+def test_chat_templates_are_plain_chatml_or_refused(http_program: Path, smollm: File, tmp_path: Path) -> None:
+    fields = smollm.fields
     hello = tokenizer().encode("<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n").ids
     kind = tokenizer().encode("<|im_start|>system\nBe kind.<|im_end|>\n").ids
     escaped = (BEGIN + SAYS + TURNS + END).replace("\n", "\\n")

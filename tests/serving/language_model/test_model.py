@@ -15,7 +15,7 @@ from serving_examples.language_model.generate import PAGE, Cache, batch, generat
 from serving_examples.language_model.gguf_file import File
 from serving_examples.language_model.measure import compare, hold_to, linear_of_rounded
 from serving_examples.language_model.model import Form, Llama
-from serving_examples.language_model.tokens import chat, model_file, tokenizer_of
+from serving_examples.language_model.tokens import chat, tokenizer_of
 from serving_examples.language_model.torch_model import TorchModel
 from tests.serving.language_model.tiny import write_tiny
 
@@ -142,31 +142,26 @@ TOKENS = {
 """What llama.cpp makes of texts, with the same file."""
 
 
-@pytest.fixture(scope="module")
-def smollm2() -> File:
-    return File(model_file())
-
-
-def test_tokens_are_those_of_llama_cpp(smollm2: File) -> None:
-    tokenizer = tokenizer_of(smollm2)
+def test_tokens_are_those_of_llama_cpp(smollm: File) -> None:
+    tokenizer = tokenizer_of(smollm)
     for text, tokens in TOKENS.items():
         assert tokenizer.encode(text).ids == tokens
         assert tokenizer.decode(tokens, skip_special_tokens=False) == text
 
 
-def test_it_knows_the_capital_of_france(smollm2: File, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_knows_the_capital_of_france(smollm: File, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["What is the capital of France?"]) == 0
     assert capsys.readouterr().out == "The capital of France is Paris.\n"
 
 
 @pytest.mark.slow
-def test_texts_are_those_of_torch(smollm2: File) -> None:
+def test_texts_are_those_of_torch(smollm: File) -> None:
     """20 prompts, 256 new tokens each: where a text parts, torch itself is not sure; logits agree to there."""
-    tokenizer = tokenizer_of(smollm2)
+    tokenizer = tokenizer_of(smollm)
     prompts = [chat(tokenizer, line) for line in (measure.FOLDER / "prompts.txt").read_text().splitlines()]
     assert len(prompts) == 20
     with torch.inference_mode():
-        found = [one for _, one in hold_to(Llama(smollm2), TorchModel(smollm2), prompts, 256)]
+        found = [one for _, one in hold_to(Llama(smollm), TorchModel(smollm), prompts, 256)]
     parted = [one for one in found if one.parted is not None]
     assert len(parted) <= 1
     assert all(one.gap < 1e-3 for one in parted)
@@ -174,12 +169,12 @@ def test_texts_are_those_of_torch(smollm2: File) -> None:
 
 
 @pytest.mark.slow
-def test_products_in_int8_are_those_of_torch(smollm2: File) -> None:
+def test_products_in_int8_are_those_of_torch(smollm: File) -> None:
     """Each of the model's products, for its own input; and together they stay near to float32 (0.0051 nats)."""
-    tokenizer = tokenizer_of(smollm2)
+    tokenizer = tokenizer_of(smollm)
     prompts = [chat(tokenizer, line) for line in (measure.FOLDER / "prompts.txt").read_text().splitlines()]
     with torch.inference_mode():
-        model, exact = Llama(smollm2, "int8"), TorchModel(smollm2)
+        model, exact = Llama(smollm, "int8"), TorchModel(smollm)
         held = measure.Held(model)
         logits = read(model, Cache(model.config, len(prompts), 128), prompts, every=True)
         right = torch.cat([exact(prompt)[0] for prompt in prompts])

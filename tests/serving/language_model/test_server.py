@@ -30,8 +30,8 @@ TOKENS = 16
 
 
 @pytest.fixture(scope="module")
-def model() -> Llama:
-    return Llama(File(model_file()), invariant=True)
+def model(smollm: File) -> Llama:
+    return Llama(smollm, invariant=True)
 
 
 @pytest.fixture(scope="module")

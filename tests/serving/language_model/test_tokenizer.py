@@ -54,11 +54,6 @@ def byte_words() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def smollm() -> File:
-    return File(model_file())
-
-
-@pytest.fixture(scope="module")
 def unknown(smollm: File) -> bytes:
     """The bytes that SmolLM2 has no token for: both leave them out."""
     known = set(smollm.fields["tokenizer.ggml.tokens"])
