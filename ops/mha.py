@@ -130,7 +130,7 @@ def cuda_config(point):
         rows, columns, warps, stages = 64 if wide else 128, 32 if wide else 64, 8, 2
     else:
         rows, columns, warps, stages = CUDA_BLOCKS[size]
-    specialize = not point["SHORT"]  # few queries are bound by latency and do not gain from wider loads
+    specialize = not point["SHORT"]  # where wider loads are possible, few queries take the kernels for many
     fast = specialize and point.specialized
     blocks = {**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "SPLIT": fast and not masked, "BY_STRIDE": False}
     blocks["ANY_SCALE"] = point["SHORT"]
@@ -282,11 +282,15 @@ def mha(query, key, value, attn_mask, is_causal, scale, enable_gqa, batch_invari
     if shares and attn_mask is None and not is_causal and group * queries <= DECODE_ROWS[-1]:
         decode(query, key, value, out, group, scale, batch_invariant)
     else:
-        # blocks of 64 queries would waste more than a quarter of their work
-        short = kp.cdiv(queries, 64) * 256 > queries * 5 or keys == 0 or scale <= 0.0
-        short = short and (attn_mask is None or query.element_size() == 2 or not query.is_cuda)
         total = batches * heads
         size = max(kp.next_power_of_2(max(head_dim, value_dim)), 32)
+        # blocks of 64 queries would waste more than a quarter of their work
+        short = kp.cdiv(queries, 64) * 256 > queries * 5
+        if query.is_cuda and query.element_size() == 2 and head_dim % 8 == 0 and value_dim % 8 == 0:
+            # kernels for few queries load two bytes at a time: they are sooner done where that is little
+            short = queries <= 32 and (is_causal or (attn_mask is not None and size <= 64 and keys <= 512))
+        short = short or keys == 0 or scale <= 0.0
+        short = short and (attn_mask is None or query.element_size() == 2 or not query.is_cuda)
         wide = not query.is_cuda or query.element_size() != 2 or size != 64
         mha_fwd[
             lambda meta: (

@@ -28,15 +28,15 @@ def test_the_files_are_there() -> None:
 
 
 def test_the_shares_are_together_all() -> None:
-    *shares, whole = collected("1/4", "2/4", "3/4", "4/4")
-    assert len(shares) == 4
+    *shares, whole = collected(*(f"{part}/6" for part in range(1, 7)))
+    assert len(shares) == 6
     assert all(shares)
     assert sorted(case for share in shares for case in share) == sorted(whole)
 
 
 def test_what_is_no_share_is_refused() -> None:
     """It would leave out every test that takes turns."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "--share", "5/4", "tests/house/test_turns.py"]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--share", "7/6", "tests/house/test_turns.py"]
     done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True)
     assert done.returncode != 0
-    assert "'5/4' is no part of a whole" in done.stderr
+    assert "'7/6' is no part of a whole" in done.stderr
