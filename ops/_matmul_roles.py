@@ -39,14 +39,14 @@ def order_of(shape, blocks):
 
 @kp.jit
 def load_rows(a, few, batch, row, k, tile, full, rows):
-    """Starts copying a tile of a; where a ends in it, only pieces that have rows: TMA fills others with zeros, slower than it copies. What
-    a tile holds there counts in no row of the result."""
+    """Starts copying a tile of a; where a ends in it, in pieces. Those that have no row become the first rows of a, which count in no row
+    of the result: TMA fills rows that are not there with zeros, slower than it copies."""
     if row + tile.shape[0] <= rows:
         hopper.async_load(a, [*batch, row, k], tile, full)
     else:
         for i in tl.static_range(tile.shape[0] // PIECE):
-            if row + i * PIECE < rows:
-                hopper.async_load(few, [*batch, row + i * PIECE, k], tile, full, i * PIECE)
+            piece = row + i * PIECE
+            hopper.async_load(few, [*batch, tl.where(piece < rows, piece, 0), k], tile, full, i * PIECE)
 
 
 @kp.jit
@@ -57,15 +57,10 @@ def load_blocks(copy, a, few, b, a_batch, b_batch, rings, shape, blocks):
     blocks_m, blocks_n, group = order_of(shape, blocks)
     for block in range(tl.program_id(0), blocks_m * blocks_n, tl.num_programs(0)):
         m, n = place_of(block, blocks_m, blocks_n, group)
-        if few is None:
-            loaded = rings.a.nbytes
-        else:
-            pieces = tl.minimum(tl.cdiv(shape.rows - m * blocks.M, PIECE), blocks.M // PIECE)
-            loaded = pieces * (rings.a.nbytes * PIECE // 64)
         for k in range(0, tl.maximum(shape.depth, 1), blocks.K):  # beyond a tensor, tiles are zero
             slot = place.slot
             hopper.mbarrier_wait(rings.empty[slot], place.phase)
-            hopper.mbarrier_expect(rings.full[slot], loaded + rings.b.nbytes)
+            hopper.mbarrier_expect(rings.full[slot], copies * rings.a.nbytes + rings.b.nbytes)
             for i in tl.static_range(copies):
                 row, tile = m * blocks.M + i * 64, rings.a[slot * copies + i]
                 if few is None:

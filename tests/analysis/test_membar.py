@@ -218,9 +218,9 @@ def test_roles_order_each_other_themselves_and_start_after_a_barrier() -> None:
 
 LAYOUT_OF_ONE = "#ttg.shared_linear<{offset = []}, alignment = 16>"
 MBARRIER = f"!ttg.memdesc<1xi64, {LAYOUT_OF_ONE}, #ttg.shared_memory, mutable>"
-NEW = f'%n = arith.constant 1024 : i32\n%bar = ttg.local_alloc : () -> {MBARRIER}\n"ttng.init_barrier"(%bar) <{{count = 1 : i32}}> : ({MBARRIER}) -> ()\n'
+NEW = f'%bar = ttg.local_alloc : () -> {MBARRIER}\n"ttng.init_barrier"(%bar) <{{count = 1 : i32}}> : ({MBARRIER}) -> ()\n'
 WAIT = f'%p0 = arith.constant 0 : i32\n"ttng.wait_barrier"(%bar, %p0) : ({MBARRIER}, i32) -> ()\n'
-EXPECT = f'"ttng.barrier_expect"(%bar, %n) : ({MBARRIER}, i32) -> ()\n'
+EXPECT = f'"ttng.barrier_expect"(%bar) <{{size = 1024 : i32}}> : ({MBARRIER}) -> ()\n'
 END = f"ttng.inval_barrier %bar : {MBARRIER}\n"
 
 

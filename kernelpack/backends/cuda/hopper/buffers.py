@@ -188,13 +188,10 @@ def barrier_of(value: object) -> tensor:
     raise CompilationError(f"a barrier is needed, not {describe(value)}", cure="make one with hopper.mbarrier_alloc")
 
 
-def expect(b: Builder, barrier: object, size: operators.Operand) -> None:
-    if not isinstance(size, tensor) and (type(size) is not int or not 0 < size < 1 << 20):
-        raise CompilationError(f"the bytes that a barrier expects are an integer from 1 to 2^20 - 1, not {describe(size)}")
-    count = operators.as_type(b, size, int32)
-    if count.shape:
-        raise CompilationError(f"the bytes that a barrier expects are one integer, not {describe(count)}")
-    b.create("ttng.barrier_expect", [barrier_of(barrier).handle, count.handle])
+def expect(b: Builder, barrier: object, size: object) -> None:
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 < size < 1 << 20:
+        raise CompilationError(f"the bytes that a barrier expects are a compile-time integer below 2^20, not {describe(size)}")
+    b.create("ttng.barrier_expect", [barrier_of(barrier).handle], {"size": size})
 
 
 def arrive(b: Builder, barrier: object, each_warp: object) -> None:

@@ -86,8 +86,8 @@ def mbarrier_alloc(count: int, stages: Any = None, *, _generator: Generator) -> 
 
 
 @builtin
-def mbarrier_expect(barrier: tensor, size: Any, *, _generator: Generator) -> None:
-    """Arrives once, and announces that `size` bytes of asynchronous loads will land in this phase: below 2^20."""
+def mbarrier_expect(barrier: tensor, size: int, *, _generator: Generator) -> None:
+    """Arrives once, and announces that `size` bytes of asynchronous loads will land in this phase."""
     buffers.expect(_generator.builder, barrier, size)
 
 

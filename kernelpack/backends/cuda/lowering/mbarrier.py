@@ -46,7 +46,7 @@ def _expect(state: Lowering, op: Operation) -> None:
     starts, pred = state.first_thread(), optional_operand(op, "pred")
     if pred is not None:
         starts = state.emit.binary("and", starts, state.scalar(pred))
-    operands = [starts, address_of(state, operand(op, "alloc")), state.scalar(operand(op, "size"))]
+    operands = [starts, address_of(state, operand(op, "alloc")), i32(op.attributes["size"])]
     state.asm("void", "@$0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [$1], $2;", "b,r,r,~{memory}", operands)
 
 

@@ -80,11 +80,12 @@ TTNG = Dialect(
         # one arrival, where `pred` holds, that also announces `size` bytes of asynchronous copies
         row(
             "ttng.barrier_expect",
-            "alloc: memdesc, size: int_scalar, pred?: bool",
+            "alloc: memdesc, pred?: bool",
             results=0,
+            attributes=[attr("size", "i32")],
             effects=[Effect.SYNCHRONISE],
             format="$alloc , $size (, $pred)? attr-dict : type($alloc)",
-            check=lambda op: _check_mbarrier(op) or (None if op.operands[1].type == I32 else "the size must be i32"),
+            check=_check_mbarrier,
         ),
         # waits until the phase of this parity is complete
         row(

@@ -73,7 +73,7 @@ def _load(op: Operation, barrier: Value) -> None:
     build.create("ttng.inval_barrier", [barrier])
     build.create("ttng.init_barrier", [barrier], {"count": 1})
     build.create("ttng.fence_mbarrier_init")
-    build.create("ttng.barrier_expect", [barrier, build.constant(block_bytes(block), I32)])
+    build.create("ttng.barrier_expect", [barrier], {"size": block_bytes(block)})
     coords = operands_called(op, "indices")
     copy = [operand(op, "desc"), *coords, barrier, buffer, build.constant(True, I1)]
     build.create("ttng.async_tma_copy_global_to_local", copy)

@@ -342,7 +342,7 @@ class _WithBarriers(_Rewriter):
         for op in self.slice.operations:
             build.insert(op.clone(mapping))
         full = self._view(build, self.full, slot)
-        build.create("ttng.barrier_expect", [full, build.constant(self.size, I32), within])
+        build.create("ttng.barrier_expect", [full, within], {"size": self.size})
         for copy, buffers in zip(self.schedule.copies, self.buffers, strict=True):
             coords = [mapping.get(index, index) for index in self.addresses(copy.load)]
             operands = [operand(copy.load, "desc"), *coords, full, self._view(build, buffers, slot), within]

@@ -222,7 +222,7 @@ class _Loader(_Role):
         )
         full = _view(build, ring.full, slot)
         size = sum(block_bytes(block_accessed(load)) for load in group.loads)
-        build.create("ttng.barrier_expect", [full, build.constant(size, I32)])
+        build.create("ttng.barrier_expect", [full], {"size": size})
         for load, buffer in zip(group.loads, ring.buffers, strict=True):
             coords = self.of(operands_called(load, "indices"))
             operands = [operand(load, "desc"), *coords, full, _view(build, buffer, slot), build.constant(True, I1)]

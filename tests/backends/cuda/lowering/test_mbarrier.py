@@ -38,9 +38,9 @@ def test_the_first_thread_does_it_once(line: str, call: str) -> None:
 
 def test_bytes_are_expected_under_a_condition() -> None:
     call = 'call void asm sideeffect "@$0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [$1], $2;", "b,r,r,~{memory}"'
-    in_order(on_barrier("ttng.barrier_expect %b, %phase"), f"%F = icmp eq i32 %tid, 0\n{call}(i1 %F, i32 %A, i32 %phase)")
+    in_order(on_barrier("ttng.barrier_expect %b, 4096"), f"%F = icmp eq i32 %tid, 0\n{call}(i1 %F, i32 %A, i32 4096)")
     in_order(
-        on_barrier("%c = arith.constant 4096 : i32\nttng.barrier_expect %b, %c, %on"),
+        on_barrier("ttng.barrier_expect %b, 4096, %on"),
         f"%F = icmp eq i32 %tid, 0\n%P = and i1 %F, %on\n{call}(i1 %P, i32 %A, i32 4096)",
     )
 

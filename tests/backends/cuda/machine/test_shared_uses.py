@@ -27,7 +27,7 @@ def test_a_block_that_is_copied_waits_at_its_barrier() -> None:
     %m = ttg.local_alloc : () -> {ONE}
     %a = ttg.local_alloc : () -> {BYTES}
     ttng.init_barrier %m, 1 : {ONE}
-    ttng.barrier_expect %m, %i, %yes : {ONE}
+    ttng.barrier_expect %m, 1024, %yes : {ONE}
     ttng.async_tma_copy_global_to_local %d[%i, %i] %a, %m, %yes : {BLOCK}, {ONE} -> {BYTES}
     ttng.wait_barrier %m, %i : {ONE}
     ttng.inval_barrier %m : {ONE}

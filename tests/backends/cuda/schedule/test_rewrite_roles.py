@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kernelpack.ir.core import Operation, entry_function
-from kernelpack.ir.dialect import operand
 from tests.backends.cuda.schedule.kernels import block_attention, block_product
 from tests.backends.cuda.schedule.schedules import scheduled
 
@@ -40,9 +39,7 @@ def test_the_loader_waits_for_an_empty_slot_and_the_others_for_a_full_one() -> N
     assert steps(loop_in(loads)) == ["wait", "expect", "copy", "copy"]
     assert steps(loop_in(multiplies)) == ["wait", "product", "done", "arrive"]
     (expect,) = (op for op in loop_in(loads).body.operations if op.name == "ttng.barrier_expect")
-    size = operand(expect, "size").defining_op
-    assert size is not None
-    assert size.attributes["value"] == 2 * 128 * 64 * 2
+    assert expect.attributes["size"] == 2 * 128 * 64 * 2
 
 
 def test_a_slot_is_free_when_every_warpgroup_has_read_it() -> None:
