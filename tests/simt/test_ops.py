@@ -68,7 +68,7 @@ def test_one_column_is_summed_in_many_chains(target: str) -> None:
 
 
 def test_blocks_of_every_size_sum_in_one_order() -> None:
-    """A row then has the same bits in calls of any number of rows. The last tile of a holds 8 rows, or 26: the rest is not loaded."""
+    """A row then has the same bits in calls of any number of rows. The last tile of a has 8 rows, or 26: its other rows count nowhere."""
     b = torch.randn(304, 264).bfloat16()
     for rows in (136, 90):
         a = torch.randn(rows, 304).bfloat16()
