@@ -209,7 +209,7 @@ def hopper_config(point):
 
 
 def few_blocks(rows, columns, batches):
-    """A host function's choice of FEW_ROWS on GPUs for more than 64 rows of 16 or 8 bits: the blocks that are done soonest on an H200, the
+    """A host function's choice of FEW_ROWS on GPUs for more than 64 rows of 16 bits, or 32 of 8: the blocks that are done soonest on an H200, the
     larger ones where two are. 132 are computed at a time; for 16 bits of depth 4,096 a time takes as many microseconds as stand here. All
     sum in one order."""
     small = 10 * kp.cdiv(kp.cdiv(rows, 64) * kp.cdiv(columns, 64) * batches, 132)

@@ -84,27 +84,12 @@ INT8_BLOCKS = {
 1,024 steps along k. Up to 16 leave b where it lies."""
 
 
-def config(point):
-    whole, few, on_cpu = point["a"] == tl.int8, point["FEW_ROWS"], point.target.backend == "cpu"
-    if whole != (point["b"] == tl.int8):
+def cpu_config(point):
+    whole, few = point["a"] == tl.int8, point["FEW_ROWS"]
+    if whole != (point["b"] == tl.int8) or few not in (INT8_BLOCKS if whole else (0,)):
         return None
-    if on_cpu and whole:
-        if few not in INT8_BLOCKS:
-            return None
-        rows, columns, depth = INT8_BLOCKS[few]
-        return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
-    if few not in ((0,) if on_cpu else GPU_INT8_BLOCKS if whole else HOPPER_BLOCKS):
-        return None
-    if on_cpu:
-        return kp.Config({**ONE_BLOCK, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP": 8})
-    rows, columns, depth, warps, stages = GPU_INT8_BLOCKS[few] if whole and point.specialized else (128, 128, 64, 8, 3)
-    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8}
-    return kp.Config({**ONE_BLOCK, **blocks}, num_warps=warps, num_stages=stages)
-
-
-GPU_INT8_BLOCKS = {16: (16, 32, 256, 4, 4), 64: (64, 64, 128, 4, 4), 128: (128, 128, 128, 8, 3), 0: (128, 128, 128, 8, 3)}
-"""BLOCK_M, BLOCK_N, BLOCK_K, warps and stages of int8 on GPUs by FEW_ROWS. Hopper has twice as many columns for 0: GPUs that run what is
-compiled for sm_80 have 99 kB of shared memory, or more."""
+    rows, columns, depth = INT8_BLOCKS[few] if whole else (64, 64, 64)
+    return kp.Config({**ONE_BLOCK, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8})
 
 
 AMX_INT8_BLOCKS = {0: (512, 128, 1024), 16: (16, 128, 1024), 64: (64, 128, 512), 512: (512, 128, 512)}
@@ -112,7 +97,7 @@ AMX_INT8_BLOCKS = {0: (512, 128, 1024), 16: (16, 128, 1024), 64: (64, 128, 512),
 
 
 def amx_config(point):
-    plain, few = config(point), point["FEW_ROWS"]
+    plain, few = cpu_config(point), point["FEW_ROWS"]
     if plain is None or point["a"] != tl.int8 or few not in AMX_INT8_BLOCKS:
         return plain
     rows, columns, depth = AMX_INT8_BLOCKS[few]
@@ -120,8 +105,22 @@ def amx_config(point):
     return kp.Config({**plain.kwargs, "BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": group})
 
 
+GPU_INT8_BLOCKS = {16: (16, 32, 256, 4, 4), 64: (64, 64, 128, 4, 4), 128: (128, 128, 128, 8, 3), 0: (128, 128, 128, 8, 3)}
+"""BLOCK_M, BLOCK_N, BLOCK_K, warps and stages of int8 on GPUs by FEW_ROWS. Hopper has twice as many columns for 0: GPUs that run what is
+compiled for sm_80 have 99 kB of shared memory, or more."""
+
+
+def gpu_config(point):
+    whole, few = point["a"] == tl.int8, point["FEW_ROWS"]
+    if whole != (point["b"] == tl.int8) or few not in (GPU_INT8_BLOCKS if whole else HOPPER_BLOCKS):
+        return None
+    rows, columns, depth, warps, stages = GPU_INT8_BLOCKS[few] if whole and point.specialized else (128, 128, 64, 8, 3)
+    blocks = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP": 8}
+    return kp.Config({**ONE_BLOCK, **blocks}, num_warps=warps, num_stages=stages)
+
+
 def hopper_config(point):
-    plain, few = config(point), point["FEW_ROWS"]
+    plain, few = gpu_config(point), point["FEW_ROWS"]
     if plain is None or not point.specialized:
         return plain
     if point["a"] != tl.int8:
@@ -147,7 +146,7 @@ def int8_blocks(rows, columns):
         "bias": [None, tl.bfloat16],
         "FEW_ROWS": tuple({**INT8_BLOCKS, **HOPPER_BLOCKS}),
     },
-    configs={"": config, "cpu:x86-64-v4+amx": amx_config, "cuda:sm_90a": hopper_config},
+    configs={"cpu": cpu_config, "cpu:x86-64-v4+amx": amx_config, "": gpu_config, "cuda:sm_90a": hopper_config},
     specialize=[kp.aligned(divisible=["strides.a_row", "strides.b_step"])],
 )
 def scaled_matmul(a, b, scale_a, scale_b, bias):

@@ -182,13 +182,13 @@ def _rope_and_cache(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
 def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     single = dtype == torch.float32
-    few = [(rows, 64 * BLOCKS + 16 if aligned and not single else 80) for rows in (13, 29, 61)]
     if single:  # few rows have a kernel for few blocks, two for more; many one for few blocks, one that walks over many
-        few = [(1, 80), (13, 80), *([(13, 8480), (29, 8480)] if aligned else [])]
-        many = [(100, 80), (200, 128 * BLOCKS // 2 + 16 if aligned else 144)]
+        sizes = [(1, 80), (13, 80), (100, 80), (200, 128 * BLOCKS // 2 + 16 if aligned else 144)]
+        sizes += [(13, 8480), (29, 8480)] if aligned else []
     else:
-        many = [*BY_BLOCKS.values()] if aligned else [(200, 272), (200, 4352)]
-    for (rows, columns), transposed, bias in product(few + many, (False, True), (False, True)):
+        sizes = [(rows, 64 * BLOCKS + 16 if aligned else 80) for rows in (13, 29, 61)]
+        sizes += [*BY_BLOCKS.values()] if aligned else [(200, 272), (200, 4352)]
+    for (rows, columns), transposed, bias in product(sizes, (False, True), (False, True)):
         n = _size(aligned, columns)
         k = _size(aligned, 304 if single else 1168)  # further than the rings are long
 
@@ -205,6 +205,13 @@ def _matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
         yield f"one column, {rows} rows", column
 
 
+def _scales_and_bias(rows: int, columns: int, bias: bool) -> tuple[Typed | None, ...]:
+    """With a bias a scale for each row and column, else one for all."""
+    if not bias:
+        return Typed(torch.tensor(0.3)), Typed(torch.tensor(2.0)), None
+    return Typed(torch.rand(rows, 1) + 0.5), Typed(torch.rand(1, columns) + 0.5), Typed(torch.randn(columns).bfloat16())
+
+
 def _scaled_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
     few = (13, 64 * BLOCKS + 16), (29, 64 * BLOCKS + 16), (61, 8304)
     for (rows, columns), bias in product((*few, *BY_BLOCKS.values()) if aligned else ((200, 272),), (False, True)):
@@ -212,9 +219,7 @@ def _scaled_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
 
         def call(rows: int = rows, n: int = n, k: int = k, bias: bool = bias) -> Arguments:
             weight = convert(gaps(n, k), E4M3)
-            added = Typed(torch.randn(n).bfloat16()) if bias else None
-            scales = (torch.rand(rows, 1) + 0.5, torch.rand(1, n) + 0.5) if bias else (torch.tensor(0.3), torch.tensor(2.0))
-            return ((gaps if aligned else padded)(rows, k), Typed(weight.t()), *map(Typed, scales), added), {}
+            return ((gaps if aligned else padded)(rows, k), Typed(weight.t()), *_scales_and_bias(rows, n, bias)), {}
 
         yield f"{rows} rows {bias}", call
     int8 = ((13, 272), (200, 272), (200, 4400), (300, 8208)) if aligned else ((200, 272),)
@@ -222,10 +227,8 @@ def _scaled_matmul(dtype: torch.dtype, aligned: bool) -> Iterator[Call]:
         n, k = _size(aligned, columns), _size(aligned, 720)
 
         def bytes_(rows: int = rows, n: int = n, k: int = k, bias: bool = bias) -> Arguments:
-            added = Typed(torch.randn(n).bfloat16()) if bias else None
-            scales = (torch.rand(rows, 1) + 0.5, torch.rand(1, n) + 0.5) if bias else (torch.tensor(0.3), torch.tensor(2.0))
             wide = torch.randint(-128, 128, (rows + n, k if aligned else k + 3), dtype=torch.int8)[:, :k]
-            return (Typed(wide[:rows]), Typed(wide[rows:].t()), *map(Typed, scales), added), {}
+            return (Typed(wide[:rows]), Typed(wide[rows:].t()), *_scales_and_bias(rows, n, bias)), {}
 
         yield f"int8 {rows} rows {bias}", bytes_
 
